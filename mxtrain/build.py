@@ -1,0 +1,223 @@
+"""From a description to a run: the one place that knows how the parts fit together."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Sequence
+
+import numpy as np
+
+from mxtrain import resume
+from mxtrain.cadence import Cadence
+from mxtrain.callback.status import StatusFile
+from mxtrain.checkpoint import CheckpointStore
+from mxtrain.dataset.base import Splits
+from mxtrain.dataset.loader import Loader
+from mxtrain.dataset.sources import Subset
+from mxtrain.description import Description
+from mxtrain.evaluate import Evaluator, SampleLoader
+from mxtrain.metric.meter import Meter
+from mxtrain.model.prepare import parameter_multipliers, prepare_network
+from mxtrain.model.summary import graph_nodes, has_random_layers, summarize
+from mxtrain.optimizer.ema import build_average
+from mxtrain.optimizer.updater import Updater
+from mxtrain.parallel.base import Objective
+from mxtrain.runner import Data, Plan, Runner
+from mxtrain.step import Step
+from mxtrain.types import Callback, RunInfo, Shape
+
+log = logging.getLogger("mxtrain")
+
+NUM_SHOWN_SAMPLES = 16
+
+
+@dataclass(frozen=True)
+class Input:
+    """What enters and leaves the network; a checkpoint carries it, so that eval and predict need no training data."""
+
+    shape: Shape
+    mean: Sequence[float]
+    std: Sequence[float]
+    class_names: Sequence[str]
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_names)
+
+    def to_json(self) -> Dict[str, Any]:
+        return {name: list(value) for name, value in dataclasses.asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Input:
+        return cls(**{**values, "shape": tuple(values["shape"])})
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that is ready to train."""
+
+    runner: Runner
+    info: RunInfo
+
+
+def fit_input(description: Description, splits: Splits) -> Input:
+    """What enters the network: the dataset's own size and channels, unless the model or the user wants others."""
+    dataset = description.dataset
+    channels, height, width = description.model.input_shape(dataset.input_shape(splits.shape))
+    if dataset.channels != "auto":
+        channels = dataset.channels
+    if dataset.image_size != "auto":
+        height, width = dataset.image_size
+    shape = (channels, height, width)
+    if shape != tuple(splits.shape):
+        log.info("images of %s enter the network as %s", _text(splits.shape), _text(shape))
+    return Input(shape, list(splits.mean), list(splits.std), list(splits.class_names))
+
+
+def build_loader(description: Description, source: Any, given: Input, device: Any, **options: Any) -> Loader:
+    """A loader of one split; evaluation order and no augmentation unless `train=True`."""
+    dataset, trainer = description.dataset, description.trainer
+    settings = {
+        "batch_size": dataset.eval_batch_size, "prefetch": dataset.prefetch, "num_workers": dataset.num_workers,
+        "limit_batches": trainer.limit_val_batches, **options,
+    }  # fmt: skip
+    return Loader(
+        source, input_shape=given.shape, mean=given.mean, std=given.std, num_classes=given.num_classes, device=device,
+        seed=trainer.seed, **settings,
+    )  # fmt: skip
+
+
+def build_data(description: Description, splits: Splits, given: Input, device: Any) -> Data:
+    dataset, trainer = description.dataset, description.trainer
+    training = {"batch_size": dataset.batch_size, "limit_batches": trainer.limit_train_batches}
+    if trainer.overfit_batches is None:
+        train = build_loader(
+            description, splits.train, given, device, train=True, augment=dataset.augment, **training
+        )
+    else:
+        first = np.arange(min(trainer.overfit_batches * dataset.batch_size, len(splits.train)))
+        train = build_loader(description, Subset(splits.train, first), given, device, **training)
+    shown = Subset(splits.val, np.linspace(0, len(splits.val) - 1, min(NUM_SHOWN_SAMPLES, len(splits.val))).astype(int))
+    return Data(
+        train=train,
+        val=build_loader(description, splits.val, given, device),
+        test=build_loader(description, splits.test, given, device) if splits.test and trainer.test else None,
+        samples=SampleLoader(build_loader(description, shown, given, device, prefetch=0), shown),
+    )
+
+
+def build_network(description: Description, given: Input, device: Any) -> Any:
+    """The initialised, hybridized network."""
+    prepared = prepare_network(
+        description.model, num_classes=given.num_classes, input_shape=given.shape, seed=description.trainer.seed,
+        device=device,
+    )  # fmt: skip
+    if description.model.weights:
+        for line in str(prepared.weights_report).splitlines():
+            log.info("%s", line)
+    hybridize(prepared.network)
+    return prepared.network
+
+
+def hybridize(block: Any) -> Any:
+    """Static memory where the block can be traced; a plain gluon.Block only passes it on to its children."""
+    block.hybridize(static_alloc=True, static_shape=True)
+    return block
+
+
+def build_evaluator(description: Description, strategy: Any, num_classes: int) -> Evaluator:
+    loss = hybridize(description.loss.build(num_classes, training=False))
+    return Evaluator(strategy, loss, Meter(description.metric, num_classes))
+
+
+def build_step(description: Description, network: Any, given: Input, steps_per_epoch: int, meter: Meter) -> Step:
+    trainer = description.trainer
+    loss = description.loss.build(given.num_classes, training=True)
+    loss.dense = mixes(description)
+    strategy = description.parallel.build(Objective(network, hybridize(loss), meter), trainer.grad_accumulation)
+    multipliers = parameter_multipliers(description.model, network)
+    updater = Updater(description.optimizer.build(steps_per_epoch), strategy.weights(), multipliers)
+    values = {name: parameter.data() for name, parameter in strategy.parameters.items()}
+    draws = description.optimizer.draws_random or has_random_layers(network, given.shape)
+    return Step(
+        strategy, description.kvstore.build(), updater, build_average(trainer.ema_decay, values),
+        trainer.clip_global_norm, trainer.seed if draws else None,
+    )  # fmt: skip
+
+
+def mixes(description: Description) -> bool:
+    """Whether training labels are probabilities."""
+    return description.dataset.augment.mixes and description.trainer.overfit_batches is None
+
+
+def build_plan(description: Description, steps_per_epoch: int, identity: Mapping[str, Any], direction: str) -> Plan:
+    trainer, checkpoint = description.trainer, description.checkpoint
+    total_steps = trainer.max_epochs * steps_per_epoch if trainer.max_epochs else trainer.max_steps
+    by_steps = trainer.val_interval_unit == "steps"
+    return Plan(
+        lr=description.lr_scheduler.build(description.optimizer.lr, steps_per_epoch, total_steps),
+        steps_per_epoch=steps_per_epoch,
+        total_steps=total_steps,
+        max_steps=trainer.max_steps,
+        max_time=trainer.max_time,
+        log=Cadence(every_steps=trainer.log_interval),
+        validate=Cadence(**{"every_steps" if by_steps else "every_epochs": trainer.val_interval}),
+        save=checkpoint.cadence(),
+        monitor=trainer.monitor,
+        direction=direction,
+        identity=identity,
+    )
+
+
+def build_run(
+    description: Description, run_dir: Path, overrides: Sequence[str] = (), program: str = "python -m mxtrain"
+) -> Run:
+    """Everything that is needed to train in `run_dir`, continued from what it already holds.
+
+    Raises:
+        ConfigError, DataError, WeightsError, CheckpointError: nothing was started.
+    """
+    splits = description.dataset.open()
+    given = fit_input(description, splits)
+    (device, *_) = description.parallel.place()
+    network = build_network(description, given, device)
+    data = build_data(description, splits, given, device)
+    meter = Meter(description.metric, given.num_classes, dense=mixes(description))
+    step = build_step(description, network, given, len(data.train), meter)
+    identity = {"description": description.config, "input": given.to_json()}
+    direction = meter.direction(description.trainer.monitor.split("/", 1)[1])
+    plan = build_plan(description, len(data.train), identity, direction)
+    store = CheckpointStore(
+        run_dir / "checkpoints", keep_last=description.checkpoint.keep_last, keep_top=description.checkpoint.keep_top,
+        report=log.warning,
+    )  # fmt: skip
+    checkpoint = resume.find_checkpoint(description.checkpoint.resume, store, description.config)
+    callbacks = build_callbacks(description, run_dir)
+    runner = Runner(
+        step, plan, data, build_evaluator(description, step.strategy, given.num_classes), meter, store,
+        description.early_stopping, callbacks,
+    )  # fmt: skip
+    if checkpoint is not None:
+        runner.restore(checkpoint)
+    info = RunInfo(
+        run_dir=run_dir, config=description.config, resumed_step=runner.state.step, total_steps=plan.total_steps,
+        steps_per_epoch=plan.steps_per_epoch, class_names=given.class_names, input_shape=given.shape, network=network,
+        metric_names=list(description.metric), monitor=plan.monitor,
+        graph_nodes=lambda: graph_nodes(network, given.shape), model_table=summarize(network, given.shape).table(),
+        program=program, overrides=list(overrides),
+    )  # fmt: skip
+    return Run(runner, info)
+
+
+def build_callbacks(description: Description, run_dir: Path) -> List[Callback]:
+    specs = [*description.logger.values(), *description.callback.values()]
+    return [StatusFile(run_dir), *(spec.build() for spec in specs)]
+
+
+def _text(shape: Shape) -> str:
+    return "x".join(map(str, shape))
+
+

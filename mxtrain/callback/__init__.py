@@ -1,0 +1,32 @@
+"""Callbacks: what watches a run. A user's own `mxtrain.types.Callback` needs only a `_target_`."""
+
+from __future__ import annotations
+
+from typing import Any, Dict
+
+from mxtrain.errors import ConfigError
+from mxtrain.types import Callback, Spec
+
+
+class CallbackSpec(Spec):
+    """Describes one callback."""
+
+    def build(self) -> Callback:
+        """Makes the callback of one run."""
+        raise NotImplementedError
+
+    @classmethod
+    def of_target(cls, target: Any, arguments: Any, common: Spec, path: str) -> Spec:
+        if not (isinstance(target, type) and issubclass(target, Callback)):
+            raise ConfigError(f"{path}._target_: {target!r} must be a subclass of mxtrain.types.Callback.")
+        return CustomCallback(target=target, arguments=dict(arguments))
+
+
+class CustomCallback(CallbackSpec):
+    """Wraps a user's Callback class."""
+
+    target: Any
+    arguments: Dict[str, Any] = {}
+
+    def build(self) -> Callback:
+        return self.target(**self.arguments)

@@ -1,0 +1,59 @@
+"""status.json: how a run stands, for people and scripts."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, Dict, Mapping, Optional, Sequence
+
+from mxtrain.checkpoint.run_directory import write_json_atomic
+from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
+
+# A run of millisecond steps would otherwise spend its time in fsync.
+SECONDS_BETWEEN_WRITES = 2.0
+
+
+class StatusFile(Callback):
+    """Replaces status.json atomically, at most every two seconds while training.
+
+    A disk that is full only costs the status its freshness.
+    """
+
+    def __init__(self, run_dir: Path):
+        self._path = run_dir / "status.json"
+        self._status: Dict[str, Any] = {
+            "state": "running", "exit_code": None, "cause": "", "epoch": 0, "step": 0, "best": None,
+            "checkpoint": None, "weights_sha256": None, "samples_per_s": None,
+        }  # fmt: skip
+        self._written_at: Optional[float] = None
+
+    def on_start(self, run: RunInfo) -> None:
+        self._status["step"] = run.resumed_step
+        self._status["epoch"] = run.resumed_step // run.steps_per_epoch
+        self._write(now=True)
+
+    def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+        self._status.update(step=progress.step, epoch=progress.epoch, samples_per_s=rows[-1]["samples_per_s"])
+        self._write(now=False)
+
+    def on_validation(self, validation: Validation, progress: Progress) -> None:
+        self._status["best"] = validation.best
+        self._write(now=False)
+
+    def on_end(self, result: Result) -> None:
+        self._status.update(
+            state=result.state, exit_code=result.exit_code, cause=result.cause, step=result.step, epoch=result.epoch,
+            best=result.best, checkpoint=result.checkpoint, weights_sha256=result.weights_sha256 or None,
+            samples_per_s=result.samples_per_s or self._status["samples_per_s"], metrics=dict(result.metrics),
+            wall_s=result.wall_s,
+        )  # fmt: skip
+        self._write(now=True)
+
+    def _write(self, now: bool) -> None:
+        if not now and self._written_at is not None and time.monotonic() - self._written_at < SECONDS_BETWEEN_WRITES:
+            return
+        self._written_at = time.monotonic()
+        try:
+            write_json_atomic(self._path, self._status)
+        except OSError:
+            pass  # the save that follows says that the disk is full

@@ -1,0 +1,12 @@
+"""The command line."""
+
+from __future__ import annotations
+
+from typing import List, Optional
+
+
+def main(argv: Optional[List[str]] = None) -> int:
+    """Runs mxtrain with these arguments (default: the process's) and returns the exit code."""
+    from mxtrain.cli.main import run
+
+    return run(argv)

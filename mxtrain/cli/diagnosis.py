@@ -1,0 +1,237 @@
+"""What `mxtrain doctor` looks at. Nothing here imports MXNet: `mxtrain.runtime.probe` does, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Dict, List, Literal, Optional, Tuple
+
+from mxtrain.cli.probing import ProbeResult, run_probe
+from mxtrain.runtime.amx import cpu_flags, has_amx
+from mxtrain.runtime.cores import cgroup_quota, usable_cores
+
+GPU_REMEDY = "with an NVIDIA driver: MXTRAIN_MXNET=cu117 scripts/train, or pip install 'mxtrain[cu117]'"
+HOROVOD_REMEDY = (
+    "HOROVOD_WITH_MXNET=1 HOROVOD_WITH_GLOO=1 pip install --no-build-isolation horovod==0.28.1 (needs cmake, a "
+    "compiler and setuptools<70)"
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report."""
+
+    what: str
+    state: Literal["ok", "missing", "problem"]
+    """missing: a feature that cannot be used; problem: training cannot work."""
+    value: str
+    remedy: str = ""
+    """What to do about it; empty where there is nothing to do."""
+
+
+def examine(timeout_s: float = 120.0) -> List[Finding]:
+    """Look at everything; never raises for what it finds."""
+    probe = run_probe(timeout_s)
+    return [*_machine(), *_packages(), *_mxnet(probe), *_features(probe)]
+
+
+def _machine() -> List[Finding]:
+    version = sys.version_info[:2]
+    fits = (3, 9) <= version < (3, 12)
+    here = f"{platform.system()} on {platform.machine()}"
+    linux = here == "Linux on x86_64"
+    flags = cpu_flags()
+    isa = [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if name in flags]
+    quota = cgroup_quota()
+    cores = f"{usable_cores()} usable of {os.cpu_count()}" + (f" (control group: {quota:g})" if quota else "")
+    return [
+        Finding(
+            "Python",
+            "ok" if fits else "problem",
+            f"{platform.python_version()} ({sys.executable})",
+            "" if fits else "MXNet needs Python 3.9, 3.10 or 3.11: MXTRAIN_PYTHON=/path/to/python3.11 scripts/train",
+        ),
+        Finding(
+            "platform",
+            "ok" if linux else "problem",
+            f"{platform.platform()}",
+            "" if linux else "MXNet 1.9.1 is published for Linux on x86-64 only; use such a machine or a container",
+        ),
+        Finding("cores", "ok", cores),
+        Finding("memory", "ok", _memory()),
+        _space("disk here", Path.cwd(), 1.0, "checkpoints need room: run from another folder or set hydra.run.dir"),
+        _space("shared memory", Path("/dev/shm"), 0.5, "decoding workers use it; in Docker: --shm-size=1g"),
+        Finding(
+            "instructions",
+            "ok" if "avx2" in isa else "missing",
+            ", ".join(isa) or "none of AVX2, AVX-512, AMX",
+            "" if "avx2" in isa else "MXNet's CPU kernels are slow without AVX2; nothing to install",
+        ),
+    ]
+
+
+def _memory() -> str:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return "unknown"
+    kilobytes = {line.split(":")[0]: int(line.split()[1]) for line in lines}
+    return f"{kilobytes['MemAvailable'] / 2**20:.1f} GiB available of {kilobytes['MemTotal'] / 2**20:.1f}"
+
+
+def _space(what: str, folder: Path, wanted_gib: float, remedy: str) -> Finding:
+    try:
+        free = shutil.disk_usage(folder).free / 2**30
+    except OSError as error:
+        return Finding(what, "missing", str(error), remedy)
+    if free < wanted_gib:
+        return Finding(what, "missing", f"{free:.1f} GiB free", remedy)
+    return Finding(what, "ok", f"{free:.1f} GiB free")
+
+
+def installed_version(name: str) -> str:
+    """The version of an installed package; empty where it is not installed."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def mxnet_packages() -> List[str]:
+    """The installed packages that bring the module `mxnet`, e.g. ["mxnet-cu117 1.9.1"]."""
+    found = {f"{item.metadata['Name']} {item.version}" for item in metadata.distributions() if item.metadata["Name"]}
+    return sorted(name for name in found if re.match(r"mxnet(-cu\d+|-mkl|-native)* ", name))
+
+
+def _packages() -> List[Finding]:
+    packages = mxnet_packages()
+    numpy = installed_version("numpy")
+    return [judge_mxnet_packages(packages), judge_numpy(numpy)]
+
+
+def judge_mxnet_packages(packages: List[str]) -> Finding:
+    """Exactly one may be there: all of them install the same module over each other."""
+    if len(packages) == 1:
+        return Finding("MXNet package", "ok", packages[0])
+    if not packages:
+        # A build of one's own has no package; whether it works is what the probe tells.
+        return Finding("MXNet package", "missing", "none installed", "scripts/train, or pip install 'mxtrain[cpu]'")
+    names = " ".join(package.split()[0] for package in packages)
+    remedy = f"they overwrite each other: pip uninstall -y {names}; then pip install the one that fits"
+    return Finding("MXNet package", "problem", f"{len(packages)} installed at once: {', '.join(packages)}", remedy)
+
+
+def judge_numpy(version: str) -> Finding:
+    """MXNet 1.9.1 works with numpy below 1.24, with 1.24 to 1.26 through `mxtrain.backend`, and never with 2."""
+    remedy = "pip install numpy==1.23.5"
+    if not version:
+        return Finding("numpy", "problem", "not installed", remedy)
+    major, minor = (int(part) for part in version.split(".")[:2])
+    if major >= 2:
+        return Finding("numpy", "problem", f"{version}; MXNet 1.9.1 never works with numpy 2", remedy)
+    if (major, minor) >= (1, 24):
+        return Finding("numpy", "ok", f"{version}; works through mxtrain, not with a bare `import mxnet`", remedy)
+    return Finding("numpy", "ok", version)
+
+
+def _mxnet(probe: ProbeResult) -> List[Finding]:
+    if "mxnet" not in probe.found:
+        return [Finding("MXNet", "problem", probe.cause, remedy_for(probe.cause))]
+    findings = [Finding("MXNet", "ok", f"{probe.found['mxnet']} ({probe.found['path']})")]
+    if "gradient" in probe.found:
+        findings.append(Finding("computing", "ok", "a convolution and its gradient"))
+    else:
+        findings.append(Finding("computing", "problem", probe.cause, remedy_for(probe.cause)))
+    version = probe.found.get("gluoncv") or installed_version("gluoncv")
+    if probe.stage == "gluoncv" and probe.cause:
+        findings.append(Finding("GluonCV", "problem", probe.cause, remedy_for(probe.cause)))
+    else:
+        findings.append(Finding("GluonCV", "ok", version))
+    return findings
+
+
+_REMEDIES: Tuple[Tuple[str, str], ...] = (
+    (r"PZERO|np\.bool|numpy\.dtype size changed|numpy.core.multiarray", "pip install numpy==1.23.5"),
+    (r"libgomp", "apt install libgomp1"),
+    (r"libquadmath", "apt install libquadmath0"),
+    (r"libGL\.so|libgthread|libglib", "pip install opencv-python-headless==4.11.0.86 in place of opencv-python"),
+    (r"libcuda\.so", "this is a CUDA build and there is no NVIDIA driver: MXTRAIN_MXNET=cpu scripts/train"),
+    (
+        r"lib(cudart|cublas|cudnn|nccl|cufft|cusolver|cusparse|curand|nvrtc|nvToolsExt)",
+        "install that CUDA library and put its folder on LD_LIBRARY_PATH, or train on the CPU: "
+        "MXTRAIN_MXNET=cpu scripts/train",
+    ),
+    (r"No module named '?mxnet", "scripts/train prepares an environment that has it; or pip install 'mxtrain[cpu]'"),
+    (r"No module named", "scripts/train prepares an environment that has it; or pip install the missing package"),
+    (r"SIGILL", "unset DNNL_MAX_CPU_ISA; if it stays, the processor is too old for these wheels"),
+    (r"SIGKILL", "out of memory is the usual cause: free some, or raise the container's limit"),
+    (r"did not answer", "a slow disk or a busy machine: mxtrain doctor --timeout 600"),
+    (r"SIGSEGV|SIGABRT", "remove .venv-* and run scripts/train again; report it if it stays"),
+)
+
+
+def remedy_for(cause: str) -> str:
+    """What to do about the reason for which MXNet could not be used."""
+    for pattern, remedy in _REMEDIES:
+        if re.search(pattern, cause):
+            return remedy
+    return "remove .venv-* and run scripts/train again to get the tested set of packages"
+
+
+def _features(probe: ProbeResult) -> List[Finding]:
+    flags: Dict[str, bool] = probe.found.get("features", {})
+
+    def flag(what: str, name: str, remedy: str) -> Finding:
+        if flags.get(name):
+            return Finding(what, "ok", "built in")
+        return Finding(what, "missing", "not in this build" if flags else "not examined", remedy)
+
+    gpus = int(probe.found.get("gpus", 0))
+    cuda = flag("CUDA", "CUDA", GPU_REMEDY)
+    if flags.get("CUDA") and not gpus:
+        why = str(probe.found.get("gpu_error", "no GPU found"))
+        cuda = Finding("CUDA", "missing", f"built in, but {why}", "check nvidia-smi and CUDA_VISIBLE_DEVICES")
+    return [
+        cuda,
+        Finding("GPUs", "ok" if gpus else "missing", str(gpus)),
+        flag("cuDNN", "CUDNN", "comes with the CUDA builds"),
+        flag("NCCL", "NCCL", "comes with the CUDA builds; kvstore=device works without it"),
+        flag("oneDNN", "MKLDNN", "take one of the published wheels: without it the CPU is many times slower"),
+        flag("image decoding", "OPENCV", "take one of the published wheels: dataset=image_record needs it"),
+        flag("distributed stores", "DIST_KVSTORE", "take one of the published wheels: kvstore=dist_* need it"),
+        _bfloat16(probe),
+        Finding("float16", "ok" if gpus else "missing", "on GPUs only", "" if gpus else "amp=bfloat16 on CPUs"),
+        _horovod(probe),
+        _package("TensorBoard", "tensorboard", "pip install tensorboard", "tensorboard --logdir outputs"),
+        _package("Optuna sweeps", "hydra-optuna-sweeper", "pip install 'mxtrain[optuna]'"),
+        _package("joblib sweeps", "hydra-joblib-launcher", "pip install 'mxtrain[joblib]'"),
+    ]
+
+
+def _bfloat16(probe: ProbeResult) -> Finding:
+    if not probe.found.get("bfloat16"):
+        return Finding("bfloat16", "missing", probe.cause or "gave wrong numbers", "use amp=off")
+    if probe.found.get("amx"):
+        return Finding("bfloat16", "ok", "with AMX, which the kernel granted")
+    why = "the kernel refused AMX" if has_amx(cpu_flags()) else "without AMX: not faster than float32"
+    return Finding("bfloat16", "ok", why)
+
+
+def _horovod(probe: ProbeResult) -> Finding:
+    version: Optional[str] = probe.found.get("horovod")
+    if version:
+        return Finding("Horovod", "ok", version)
+    return Finding("Horovod", "missing", str(probe.found.get("horovod_error", "not examined")), HOROVOD_REMEDY)
+
+
+def _package(what: str, package: str, remedy: str, use: str = "") -> Finding:
+    version = installed_version(package)
+    if not version:
+        return Finding(what, "missing", "not installed", remedy)
+    return Finding(what, "ok", f"{version}; {use}" if use else version)

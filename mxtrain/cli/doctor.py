@@ -1,0 +1,71 @@
+"""`mxtrain doctor`: what this machine has, which features are usable, and what to do about what is not."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from typing import List, Sequence
+
+from mxtrain.cli.diagnosis import Finding, examine
+from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED
+
+
+def run_doctor(argv: Sequence[str]) -> int:
+    """Examine the machine and print what was found.
+
+    Args:
+        argv: What follows `mxtrain doctor`: nothing, `--json`, `--timeout SECONDS`.
+
+    Returns:
+        0 where training can work, 1 where it cannot, 2 where `argv` is wrong.
+    """
+    parser = argparse.ArgumentParser("mxtrain doctor", description="Say what this machine can train with.")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--timeout", type=float, default=120.0, metavar="SECONDS", help="limit for importing MXNet")
+    try:
+        options = parser.parse_args(list(argv))
+    except SystemExit as leaving:
+        return int(leaving.code or 0)
+    findings = examine(timeout_s=options.timeout)
+    usable = not any(finding.state == "problem" for finding in findings)
+    if options.json:
+        print(json.dumps({"usable": usable, "findings": [asdict(finding) for finding in findings]}, indent=2))
+    elif sys.stdout.isatty():
+        _print_table(findings, usable)
+    else:
+        print("\n".join(_plain_lines(findings, usable)))
+    return EXIT_FINISHED if usable else EXIT_CRASHED
+
+
+def _verdict(usable: bool) -> str:
+    return "Training works here." if usable else "Training cannot work here: see the lines marked 'problem'."
+
+
+def _plain_lines(findings: Sequence[Finding], usable: bool) -> List[str]:
+    width = max(len(finding.what) for finding in findings)
+    lines = []
+    for finding in findings:
+        lines.append(f"{finding.state:8} {finding.what:{width}}  {finding.value}".rstrip())
+        if finding.remedy:
+            lines.append(f"{'':8} {'':{width}}  -> {finding.remedy}")
+    return [*lines, "", _verdict(usable)]
+
+
+def _print_table(findings: Sequence[Finding], usable: bool) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    colours = {"ok": "green", "missing": "yellow", "problem": "bold red"}
+    table = Table(title="mxtrain doctor", title_justify="left", show_lines=False)
+    table.add_column("state")
+    table.add_column("what")
+    table.add_column("found, and what to do", overflow="fold")
+    for finding in findings:
+        text = escape(finding.value) + (f"\n[dim]-> {escape(finding.remedy)}[/dim]" if finding.remedy else "")
+        table.add_row(f"[{colours[finding.state]}]{finding.state}[/]", finding.what, text)
+    console = Console()
+    console.print(table)
+    console.print(_verdict(usable), style="green" if usable else "bold red")

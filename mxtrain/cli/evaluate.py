@@ -1,0 +1,65 @@
+"""`mxtrain eval RUN`: loss, metrics, confusion matrix and per-class table of a trained model."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Literal, Optional, Sequence
+
+from mxtrain.cli import arguments as command_line
+from mxtrain.cli.restored import one_run, restore_description, run_dir_of, split_settings
+from mxtrain.errors import ConfigError, DataError
+from mxtrain.types import Spec
+
+
+class EvalSettings(Spec):
+    """What `eval` takes besides overrides."""
+
+    split: Literal["auto", "train", "val", "test"] = "auto"
+    """auto: test where there is one, else val."""
+    which: Literal["best", "last"] = "best"
+    """Which checkpoint of a run."""
+    output: Optional[str] = None
+    """Folder for the results; default: eval/<split> in the run directory."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Measures, prints and writes; returns the exit code."""
+    given = command_line.parse(arguments)
+    settings, overrides = split_settings(given, EvalSettings, "eval")
+    if len(given.positionals) > 1:
+        raise ConfigError(f"eval takes one run or checkpoint, not also '{given.positionals[1]}'.")
+    checkpoint, description = restore_description(
+        one_run(given, "eval"), settings.which, overrides, given.config_dirs
+    )
+    splits = description.dataset.open()
+    split = settings.split if settings.split != "auto" else ("test" if splits.test is not None else "val")
+    source = getattr(splits, split)
+    if source is None:
+        raise DataError(f"split={split}: this dataset has no such split. Choose split=val or split=train.")
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    # Imports MXNet: only from here on.
+    from mxtrain.build import build_loader
+    from mxtrain.report import Report, write_report
+    from mxtrain.trained import load_trained
+
+    trained = load_trained(checkpoint, description)
+    if list(splits.class_names) != list(trained.input.class_names):
+        raise DataError(
+            f"the dataset's {len(splits.class_names)} classes are not those the model was trained on "
+            f"({len(trained.input.class_names)}): {_some(splits.class_names)} against {_some(trained.input.class_names)}."
+        )
+    loader = build_loader(description, source, trained.input, trained.device)
+    values = trained.evaluator.measure(loader)
+    probability_NK, label_N = trained.probabilities(loader)
+    folder = Path(settings.output) if settings.output else run_dir_of(checkpoint) / "eval" / split
+    report = Report(split, checkpoint.step, values, probability_NK, label_N, list(splits.class_names))
+    write_report(report, folder)
+    report.show(folder)
+    return 0
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(list(names)[:3]) + (", ..." if len(names) > 3 else "")
+
+

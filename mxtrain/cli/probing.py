@@ -1,0 +1,71 @@
+"""Run `mxtrain.runtime.probe` in a process of its own, and make sense of however it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from typing import Any, Dict, Sequence
+
+PROBE = (sys.executable, "-W", "ignore", "-m", "mxtrain.runtime.probe")
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """What the probe found out before it ended."""
+
+    found: Dict[str, Any] = field(default_factory=dict)
+    """All values that it reported."""
+    stage: str = ""
+    """What it tried last."""
+    cause: str = ""
+    """Why it ended early; empty where it came to its end."""
+
+
+def run_probe(timeout_s: float, command: Sequence[str] = PROBE) -> ProbeResult:
+    """Run `command`, which prints JSON objects, one a line.
+
+    Args:
+        timeout_s: The process is ended after this many seconds.
+        command: What to run instead of the probe.
+
+    Returns:
+        Everything that was reported, and the reason if it did not come to its end.
+    """
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s)
+    except subprocess.TimeoutExpired as expired:
+        output = expired.stdout or b""
+        return _read(output.decode() if isinstance(output, bytes) else output, f"did not answer within {timeout_s:g} s")
+    except OSError as error:
+        return ProbeResult(cause=str(error))
+    cause = "" if done.returncode == 0 else _describe(done.returncode, done.stderr)
+    return _read(done.stdout, cause)
+
+
+def _describe(code: int, stderr: str) -> str:
+    if code < 0:
+        return f"the process was ended by {signal.Signals(-code).name}"
+    last = [line for line in stderr.splitlines() if line.strip()]
+    return last[-1].strip() if last else f"exit code {code}"
+
+
+def _read(output: str, cause: str) -> ProbeResult:
+    found: Dict[str, Any] = {}
+    for line in output.splitlines():
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue  # a library that prints to standard output
+        if isinstance(value, dict):
+            found.update(value)
+    stage = str(found.pop("trying", ""))
+    failed = found.pop("failed", None)
+    error = str(found.pop("error", ""))
+    if failed is not None:
+        cause = error
+    elif cause and stage:
+        cause = f"{cause} while trying: {stage}"
+    return ProbeResult(found, stage, cause)

@@ -1,0 +1,102 @@
+"""The description of a run that was made before, with this command's overrides on top."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Sequence, Tuple, Type, TypeVar
+
+from omegaconf import OmegaConf
+
+from mxtrain.checkpoint import Checkpoint, open_checkpoint
+from mxtrain.cli.arguments import Arguments
+from mxtrain.cli.compose import Composed, Composer, is_change
+from mxtrain.cli.train import set_runtime
+from mxtrain.config import flatten, validate
+from mxtrain.description import Description, describe
+from mxtrain.errors import ConfigError, did_you_mean
+from mxtrain.types import Spec
+
+S = TypeVar("S", bound=Spec)
+
+
+def split_settings(given: Arguments, spec: Type[S], command: str) -> Tuple[S, List[str]]:
+    """The command's own settings (`split=test`), and the overrides that are left.
+
+    Raises:
+        ConfigError: a setting has a wrong value.
+    """
+    own: Dict[str, Any] = {}
+    rest: List[str] = []
+    for word in given.overrides:
+        key, _, value = word.partition("=")
+        if key in spec.model_fields:
+            own[key] = int(value) if value.isdigit() else value
+        else:
+            rest.append(word)
+    return validate(spec, own, command, lambda group: f"`{command}` takes {', '.join(spec.model_fields)}"), rest
+
+
+def restore_description(path: str, which: str, overrides: Sequence[str], config_dirs: Sequence[str]) -> Tuple[
+    Checkpoint, Description
+]:  # fmt: skip
+    """The checkpoint at `path`, and the description of its run with `overrides`. Imports no MXNet.
+
+    Raises:
+        CheckpointError: there is no good checkpoint.
+        ConfigError: an override is wrong.
+    """
+    checkpoint = open_checkpoint(path, which=which)
+    config = dict(checkpoint.state["run"]["description"])
+    with Composer(config_dirs) as composer:
+        config = amend(config, overrides, composer)
+
+    def where(group: str) -> str:
+        return f"the run's own {group}"
+
+    set_runtime(config, where)
+    return checkpoint, describe(config, where)
+
+
+def amend(config: Mapping[str, Any], overrides: Sequence[str], composer: Composer) -> Dict[str, Any]:
+    """`config` with overrides: a group is composed anew with all that is said of it, a value is replaced.
+
+    Raises:
+        ConfigError: there is no such group, option or setting.
+    """
+    groups = composer.groups()
+    parsed = composer.parse(overrides)
+    chosen = {override.key_or_group for override in parsed if override.key_or_group in groups}
+    amended = OmegaConf.create(dict(config))
+    composed: Dict[str, Composed] = {}
+    for group in chosen:
+        mine = [o.input_line for o in parsed if o.key_or_group.split(".")[0] == group]
+        composed[group] = composer.compose(mine)
+        amended[group] = composed[group].config[group]
+    known = flatten(OmegaConf.to_container(amended))  # type: ignore[arg-type]
+    for override in parsed:
+        key = override.key_or_group
+        if key.split(".")[0] in chosen:
+            continue
+        if is_change(override) and key not in known:
+            raise ConfigError(f"there is no '{key}'.{did_you_mean(key, [*known, *groups])}")
+        OmegaConf.update(amended, key, override.value(), force_add=True)
+    return OmegaConf.to_container(amended, resolve=True)  # type: ignore[return-value]
+
+
+def run_dir_of(checkpoint: Checkpoint) -> Path:
+    """The run directory that a checkpoint lies in, or the current folder where it was copied out of one."""
+    folder = Path(checkpoint.path).resolve().parent
+    return folder.parent if folder.name == "checkpoints" else Path.cwd()
+
+
+def one_run(given: Arguments, command: str) -> str:
+    """The run or checkpoint that was named.
+
+    Raises:
+        ConfigError: none was; lists the latest runs here.
+    """
+    if given.positionals:
+        return given.positionals[0]
+    recent = sorted(Path("outputs").glob("*/*/checkpoints"), key=lambda path: path.stat().st_mtime, reverse=True)[:5]
+    hint = "".join(f"\n  python -m mxtrain {command} {path.parent}" for path in recent)
+    raise ConfigError(f"{command} takes a run directory or a checkpoint." + (f" The latest here:{hint}" if hint else ""))

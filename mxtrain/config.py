@@ -1,0 +1,190 @@
+"""From plain nested dicts to validated descriptions, with errors that name the field, the value and the remedy.
+
+Nothing here knows Hydra or MXNet. A node is a dict with a `_target_`: the import path of a `Spec`, or of a user's own
+class, which the group's base `Spec` wraps.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Type
+
+import pydantic
+
+from mxtrain.errors import ConfigError, did_you_mean
+from mxtrain.types import Spec
+
+Where = Callable[[str], str]
+"""Group name -> the file that defines the chosen option, for messages."""
+
+
+
+
+def import_target(target: str, path: str) -> Any:
+    """The object at an import path.
+
+    Raises:
+        ConfigError: there is no such module or attribute.
+    """
+    module_name, _, name = target.rpartition(".")
+    if not module_name:
+        raise ConfigError(f"{path}._target_={target}: write an import path, package.module.Name.")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name and not (module_name + ".").startswith(error.name + "."):
+            raise ConfigError(f"{path}._target_={target}: importing it failed: {error}") from error
+        raise ConfigError(
+            f"{path}._target_={target}: there is no module '{error.name}'. It must lie in the current folder, be "
+            "installed, or be on PYTHONPATH."
+        ) from None
+    except Exception as error:
+        raise ConfigError(
+            f"{path}._target_={target}: importing it failed: {type(error).__name__}: {error}"
+        ) from error
+    if not hasattr(module, name):
+        names = [n for n in vars(module) if not n.startswith("_")]
+        raise ConfigError(f"{path}._target_={target}: '{module_name}' has no '{name}'.{did_you_mean(name, names)}")
+    return getattr(module, name)
+
+
+def build_spec(node: Any, path: str, base: Type[Spec], where: Where) -> Spec:
+    """One validated description from its node.
+
+    Args:
+        node: dict with `_target_` and the fields.
+        path: where it stands in the configuration, e.g. "optimizer" or "logger.console".
+        base: the group's base class; a user's own class is wrapped by `base.of_target`.
+        where: names the file of a group's option.
+
+    Raises:
+        ConfigError: all that is wrong with this node, one line each.
+    """
+    group = path.split(".")[0]
+    if not isinstance(node, Mapping) or "_target_" not in node:
+        raise ConfigError(f"{path}={node!r}: expected a group of settings with a _target_ ({where(group)}).")
+    fields = {name: value for name, value in node.items() if name != "_target_"}
+    missing = [name for name, value in fields.items() if value == "???"]
+    if missing:
+        raise ConfigError("\n".join(f"{path}.{name} must be given: type {path}.{name}=..." for name in missing))
+    target = import_target(str(node["_target_"]), path)
+    if inspect.isclass(target) and issubclass(target, Spec):
+        if not issubclass(target, base):
+            raise ConfigError(f"{path}._target_={node['_target_']}: is no {base.__name__}.")
+        return validate(target, fields, path, where)
+    own = {name: fields.pop(name) for name in base.model_fields if name in fields}
+    check_arguments(target, fields, path)
+    return base.of_target(target, fields, validate(base, own, path, where), path)
+
+
+def validate(spec: Type[Spec], fields: Mapping[str, Any], path: str, where: Where) -> Spec:
+    """`spec` with these fields, or a ConfigError with a line for each thing that is wrong."""
+    try:
+        return spec.model_validate(dict(fields))
+    except pydantic.ValidationError as error:
+        lines = [_describe(spec, item, path, where) for item in error.errors()]
+        raise ConfigError("\n".join(dict.fromkeys(lines))) from None
+
+
+def check_arguments(target: Callable[..., Any], arguments: Mapping[str, Any], path: str) -> None:
+    """Whether a user's class or function takes these arguments by name.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    try:
+        parameters = inspect.signature(target).parameters
+    except (TypeError, ValueError):
+        return
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    names = [name for name, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    for name in arguments:
+        if name not in names and not takes_any:
+            raise ConfigError(
+                f"there is no '{path}.{name}'.{did_you_mean(name, names)} {target.__module__}.{target.__qualname__} "
+                f"takes: {', '.join(names) or 'no arguments'}."
+            )
+
+
+def _describe(spec: Type[Spec], item: Mapping[str, Any], path: str, where: Where) -> str:
+    # Locations of unions carry the name of the branch that was tried: only real field names are the user's.
+    given = [str(part) for part in item["loc"] if not _is_branch(str(part))]
+    field = ".".join([path, *given])
+    source = where(path.split(".")[0])
+    kind, value, context = item["type"], item["input"], item.get("ctx", {})
+    if kind == "extra_forbidden":
+        allowed = allowed_fields(spec, item["loc"][:-1])
+        return (
+            f"there is no '{field}'.{did_you_mean(given[-1], allowed)}"
+            f" {'.'.join([path, *given[:-1]])} takes: {', '.join(allowed)} ({source})."
+        )
+    if kind == "missing":
+        return f"{field} must be given: type {field}=... ({source})."
+    if kind == "value_error":
+        return f"{path}: {context.get('error', item['msg'])} ({source})."
+    hint = ""
+    if kind == "literal_error":
+        hint = did_you_mean(str(value), [word.strip(" '") for word in context["expected"].replace(" or ", ",").split(",")])
+    if kind == "string_pattern_mismatch":
+        hint = f" Allowed: {spec_help(spec, given)}"
+    message = item["msg"][0].lower() + item["msg"][1:]
+    return f"{field}={shown(value)}: {message.replace('input should', 'should')}.{hint} ({source})"
+
+
+def _is_branch(part: str) -> bool:
+    return any(sign in part for sign in "[]'") or part in ("int", "float", "str", "bool", "none", "constrained-int",
+                                                           "constrained-float", "constrained-str")  # fmt: skip
+
+
+def shown(value: Any) -> str:
+    """A value as one would type it."""
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def allowed_fields(spec: Type[Spec], location: Sequence[Any]) -> List[str]:
+    """The fields of `spec`, or of the nested spec at `location`."""
+    current: Optional[Type[Any]] = spec
+    for part in location:
+        if isinstance(part, str) and current is not None and part in current.model_fields:
+            annotation = current.model_fields[part].annotation
+            nested = [a for a in (annotation, *getattr(annotation, "__args__", ())) if inspect.isclass(a)]
+            current = next((a for a in nested if issubclass(a, pydantic.BaseModel)), None)
+    return list(current.model_fields) if current is not None else []
+
+
+def spec_help(spec: Type[Spec], names: Sequence[str]) -> str:
+    """The docstring under a field, e.g. of `Parallel.devices`, as its one-line help."""
+    for owner in spec.__mro__:
+        lines = inspect.getsource(owner).splitlines() if issubclass(owner, Spec) and owner is not Spec else []
+        for number, line in enumerate(lines[:-1]):
+            if line.strip().startswith(f"{names[0]}:") and lines[number + 1].strip().startswith('"""'):
+                return lines[number + 1].strip().strip('"')
+    return ""
+
+
+def collect(makers: Sequence[Callable[[], Any]]) -> List[Any]:
+    """Runs all; raises one ConfigError with everything that any of them found wrong."""
+    results, wrong = [], []
+    for make in makers:
+        try:
+            results.append(make())
+        except ConfigError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+    return results
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> Dict[str, Any]:
+    """Dotted path -> value, for all leaves; an empty mapping is a leaf."""
+    found: Dict[str, Any] = {}
+    for name, value in config.items():
+        path = f"{prefix}{name}"
+        if isinstance(value, Mapping) and value:
+            found.update(flatten(value, path + "."))
+        else:
+            found[path] = value
+    return found

@@ -1,0 +1,167 @@
+"""What a dataset is: its description, its splits, and the one way samples are read from it.
+
+Shapes are suffixes: B batch, C channels, H height, W width.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import List, Optional, Protocol, Sequence, Tuple, Union
+
+import numpy as np
+import pydantic
+from typing_extensions import Annotated, Literal
+
+from mxtrain.types import Fraction, NonNegative, NonNegativeFloat, OpenFraction, Positive, PositiveFloat, Shape, Spec
+
+ChannelMean = Union[Literal["auto"], List[Fraction]]
+ChannelStd = Union[Literal["auto"], List[PositiveFloat]]
+ImageSize = Annotated[List[Positive], pydantic.Field(min_length=2, max_length=2)]
+AreaShare = Annotated[float, pydantic.Field(gt=0, le=1)]
+
+
+class Augment(Spec):
+    """Random changes of training images; every draw is a function of (seed, epoch, sample index)."""
+
+    crop_padding: NonNegative = 0
+    """Pixels of zeros added on each side before a random crop of the original size; 0 = off."""
+    flip: bool = False
+    """Mirror left-right with probability one half."""
+    cutout: NonNegative = 0
+    """Side in pixels of a square set to zero at a random centre; 0 = off."""
+    mixup: NonNegativeFloat = 0.0
+    """Alpha of the Beta distribution that blends two images and their labels; 0 = off."""
+    cutmix: NonNegativeFloat = 0.0
+    """Alpha of the Beta distribution of the share of a box pasted from another image; 0 = off. With mixup on as well,
+    each sample draws one of the two."""
+    crop_scale: Annotated[List[AreaShare], pydantic.Field(min_length=2, max_length=2)] = [1.0, 1.0]
+    """Smallest and largest share of the area that a random crop of a decoded image takes; [1, 1] = off, the central
+    part. Datasets that are held in memory have no use for it."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_scale(self) -> Augment:
+        if self.crop_scale[0] > self.crop_scale[1]:
+            raise ValueError(f"crop_scale must be [smallest, largest], got {self.crop_scale}")
+        return self
+
+    @property
+    def mixes(self) -> bool:
+        """Whether two samples are mixed, so that labels are probabilities."""
+        return self.mixup > 0 or self.cutmix > 0
+
+
+class Source(Protocol):
+    """Samples by index. Must be safe to call from several threads at once.
+
+    Attributes:
+        shape: (C, H, W) of every image.
+        samples_per_task: how many samples a worker thread fetches at a time; 0 = the whole batch at once, which is best
+            where fetching is a copy of memory.
+    """
+
+    shape: Shape
+    samples_per_task: int
+
+    def __len__(self) -> int:
+        """The number of samples."""
+
+    def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, np.ndarray]:
+        """The samples at these indices; the same arguments always give the same result.
+
+        Args:
+            index_B: int64 indices from 0 to len - 1.
+            seed: Seed of the run; used where reading itself is random (a random crop before resizing).
+            epoch: Counts from 0.
+            train: Whether reading may be random at all.
+
+        Returns:
+            image_BCHW, uint8 or float32 from 0 to 255, which the caller may write to, and label_B, int32.
+
+        Raises:
+            LoaderError: A sample cannot be read; the message names it.
+        """
+
+
+@dataclass(frozen=True)
+class Splits:
+    """An opened dataset.
+
+    Attributes:
+        train: Samples to train on.
+        val: Samples to choose by; disjoint from train.
+        test: Samples to report on, or None where the dataset has none.
+        class_names: One name per class; labels index it.
+        shape: Native (C, H, W); for decoded images the shape after resizing.
+        mean: Per channel, in units where white is 1.
+        std: Per channel, in units where white is 1.
+    """
+
+    train: Source
+    val: Source
+    test: Optional[Source]
+    class_names: Sequence[str]
+    shape: Shape
+    mean: Sequence[float]
+    std: Sequence[float]
+
+
+class Dataset(Spec):
+    """Base of all dataset descriptions."""
+
+    batch_size: Positive = 128
+    """Samples per optimizer step, over all devices and workers together."""
+    eval_batch_size: Positive = 256
+    """Samples per batch of an evaluation."""
+    image_size: Union[Literal["auto"], ImageSize] = "auto"
+    """[height, width] in pixels of what enters the network; auto = the dataset's own size."""
+    channels: Literal["auto", 1, 3] = "auto"
+    """Channels of what enters the network: 1 grey, 3 colour; auto = the dataset's own."""
+    augment: Augment = Augment()
+    """Random changes of training images."""
+    mean: ChannelMean = "auto"
+    """Subtracted, per channel, in units where white is 1; auto = measured on the training samples."""
+    std: ChannelStd = "auto"
+    """Divided by, per channel, in units where white is 1; auto = measured on the training samples."""
+    val_fraction: OpenFraction = 0.1
+    """Share of samples held out for validation where the format has no validation split."""
+    test_fraction: OpenFraction = 0.0
+    """Share of samples held out for testing where the format has no test split."""
+    split_seed: int = 0
+    """Which samples are held out; another seed than the run's, so that runs compare."""
+    prefetch: NonNegative = 2
+    """Batches prepared ahead on the device; 0 = none, in the training thread."""
+    num_workers: Union[Literal["auto"], Positive] = "auto"
+    """Threads that decode images; auto = the cores this process may use."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_split(self) -> Dataset:
+        if self.val_fraction + self.test_fraction >= 1:
+            raise ValueError(
+                f"val_fraction + test_fraction must be below 1 so that something is left to train on, "
+                f"got {self.val_fraction} + {self.test_fraction}"
+            )
+        return self
+
+    def open(self) -> Splits:
+        """Find, check and split the data. Imports no MXNet.
+
+        Returns:
+            The splits.
+
+        Raises:
+            DataError: Files are missing, damaged or not what the description says.
+        """
+        raise NotImplementedError
+
+    def input_shape(self, native: Shape) -> Shape:
+        """The (C, H, W) that enters the network.
+
+        Args:
+            native: (C, H, W) of the dataset, as in `Splits.shape`.
+
+        Returns:
+            `native` with what `channels` and `image_size` ask for.
+        """
+        channels = native[0] if self.channels == "auto" else self.channels
+        height, width = native[1:] if self.image_size == "auto" else self.image_size
+        return (channels, height, width)

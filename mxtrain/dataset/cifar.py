@@ -1,0 +1,133 @@
+"""CIFAR-10 and CIFAR-100 in their binary version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Dict, List, Optional, Tuple
+
+import numpy as np
+from typing_extensions import Literal
+
+from mxtrain.dataset.base import Augment, Dataset, Splits
+from mxtrain.dataset.memory import split_in_memory
+from mxtrain.dataset.official import refuse_missing, verify
+from mxtrain.dataset.sources import MemorySource
+from mxtrain.errors import DataError
+
+_HOME = "https://www.cs.toronto.edu/~kriz/cifar.html"
+_PIXELS = 3 * 32 * 32
+
+
+class _Cifar(Dataset):
+    """What both have in common: labels and 3 x 32 x 32 pixels, one after the other."""
+
+    verify_checksum: bool = True
+    """Refuse files that are not the official ones; false for your own files in the same format."""
+    augment: Augment = Augment(crop_padding=4, flip=True)
+
+    option: ClassVar[str]
+    folder: ClassVar[str]
+    num_labels: ClassVar[int]
+    train_sha1: ClassVar[Dict[str, str]]
+    test_sha1: ClassVar[Dict[str, str]]
+
+    def _label_column(self) -> int:
+        return 0
+
+    def _class_names(self, root: Path) -> List[str]:
+        raise NotImplementedError
+
+    def open(self) -> Splits:
+        """See `Dataset.open`."""
+        root = self._find()
+        class_names = self._class_names(root)
+        train = self._read_files(root, self.train_sha1, len(class_names))
+        test = self._read_files(root, self.test_sha1, len(class_names))
+        return split_in_memory(self, *train, class_names, test=MemorySource(*test))
+
+    def _find(self) -> Path:
+        given = Path(self.root)
+        names = [*self.train_sha1, *self.test_sha1]
+        missing: Optional[List[str]] = None
+        for root in (given / self.folder, given):
+            missing = [name for name in names if not (root / name).is_file()]
+            if not missing:
+                return root
+            if len(missing) < len(names):  # some of them: this is the folder that was meant
+                break
+        remark = f"Unpack the binary version; its folder '{self.folder}' may stay."
+        refuse_missing(self.option, root, missing, _HOME, remark)
+
+    def _read_files(self, root: Path, files: Dict[str, str], num_classes: int) -> Tuple[np.ndarray, np.ndarray]:
+        row = self.num_labels + _PIXELS
+        tables = []
+        for name, checksum in files.items():
+            path = root / name
+            content = path.read_bytes()
+            if not content or len(content) % row:
+                raise DataError(
+                    f"'{path}' is truncated or damaged: {len(content)} bytes are not a whole number of images of {row} "
+                    f"bytes each. Fetch it again from {_HOME}."
+                )
+            if self.verify_checksum:
+                verify(path, content, checksum, _HOME)
+            table = np.frombuffer(content, np.uint8).reshape(-1, row)
+            highest = int(table[:, self._label_column()].max())
+            if highest >= num_classes:
+                raise DataError(f"'{path}' holds the label {highest}; allowed are 0 to {num_classes - 1}.")
+            tables.append(table)
+        label_N = np.concatenate([table[:, self._label_column()] for table in tables])
+        image_NCHW = np.concatenate([table[:, self.num_labels :] for table in tables]).reshape(-1, 3, 32, 32)
+        return image_NCHW, label_N
+
+
+class Cifar10(_Cifar):
+    """50,000 small photographs to train on and 10,000 to test on, 3 x 32 x 32, 10 classes.
+
+    Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images" (2009).
+    """
+
+    root: str = "data/cifar10"
+    """Folder of the .bin files, or of the `cifar-10-batches-bin` that holds them."""
+
+    option: ClassVar[str] = "cifar10"
+    folder: ClassVar[str] = "cifar-10-batches-bin"
+    num_labels: ClassVar[int] = 1
+    train_sha1: ClassVar[Dict[str, str]] = {
+        "data_batch_1.bin": "aadd24acce27caa71bf4b10992e9e7b2d74c2540",
+        "data_batch_2.bin": "c0ba65cce70568cd57b4e03e9ac8d2a5367c1795",
+        "data_batch_3.bin": "1dd00a74ab1d17a6e7d73e185b69dbf31242f295",
+        "data_batch_4.bin": "aab85764eb3584312d3c7f65fd2fd016e36a258e",
+        "data_batch_5.bin": "26e2849e66a845b7f1e4614ae70f4889ae604628",
+    }
+    test_sha1: ClassVar[Dict[str, str]] = {"test_batch.bin": "67eb016db431130d61cd03c7ad570b013799c88c"}
+
+    def _class_names(self, root: Path) -> List[str]:
+        return ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+
+
+class Cifar100(_Cifar):
+    """50,000 small photographs to train on and 10,000 to test on, 3 x 32 x 32, 100 classes in 20 groups.
+
+    Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images" (2009).
+    """
+
+    root: str = "data/cifar100"
+    """Folder of the .bin files, or of the `cifar-100-binary` that holds them."""
+    labels: Literal["fine", "coarse"] = "fine"
+    """fine = 100 classes, coarse = 20."""
+
+    option: ClassVar[str] = "cifar100"
+    folder: ClassVar[str] = "cifar-100-binary"
+    num_labels: ClassVar[int] = 2
+    train_sha1: ClassVar[Dict[str, str]] = {"train.bin": "e207cd2e05b73b1393c74c7f5e7bea451d63e08e"}
+    test_sha1: ClassVar[Dict[str, str]] = {"test.bin": "8fb6623e830365ff53cf14adec797474f5478006"}
+
+    def _label_column(self) -> int:
+        return 0 if self.labels == "coarse" else 1  # the coarse label comes first
+
+    def _class_names(self, root: Path) -> List[str]:
+        count = 20 if self.labels == "coarse" else 100
+        path = root / f"{self.labels}_label_names.txt"  # comes with the official files
+        names = path.read_text().split() if path.is_file() else []
+        return names if len(names) == count else [f"class {label}" for label in range(count)]

@@ -1,0 +1,56 @@
+"""1,797 real handwritten digits of 8 x 8 pixels that come with scikit-learn: nothing to download."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Tuple
+
+import numpy as np
+
+from mxtrain.dataset.base import Augment, Dataset, Splits
+from mxtrain.dataset.memory import split_in_memory
+from mxtrain.errors import DataError
+from mxtrain.types import OpenFraction, Positive
+
+
+class Digits(Dataset):
+    """The UCI handwritten digits, 1 x 8 x 8, 10 classes.
+
+    Source: E. Alpaydin, C. Kaynak, "Optical Recognition of Handwritten Digits" (1998), the test part, by scikit-learn.
+    """
+
+    batch_size: Positive = 64
+    augment: Augment = Augment(crop_padding=1)
+    val_fraction: OpenFraction = 0.15
+    test_fraction: OpenFraction = 0.15
+
+    def open(self) -> Splits:
+        """See `Dataset.open`."""
+        image_N1HW, label_N = read_digits()
+        return split_in_memory(self, image_N1HW, label_N, [str(digit) for digit in range(10)])
+
+
+def read_digits() -> Tuple[np.ndarray, np.ndarray]:
+    """All digits and their labels.
+
+    Returns:
+        image_N1HW uint8 with white 255, and label_N.
+
+    Raises:
+        DataError: scikit-learn is not installed.
+    """
+    # Importing scikit-learn takes most of a second; its file alone takes a twentieth. find_spec imports nothing here.
+    found = importlib.util.find_spec("sklearn")
+    if found is None:
+        raise DataError("dataset=digits reads a file of scikit-learn, which is not installed: pip install scikit-learn")
+    path = Path(found.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
+    if path.is_file():
+        table = np.loadtxt(path, delimiter=",")
+        pixel_NP, label_N = table[:, :-1], table[:, -1]
+    else:
+        from sklearn.datasets import load_digits
+
+        pixel_NP, label_N = load_digits(return_X_y=True)
+    image = np.rint(pixel_NP * (255 / 16)).astype(np.uint8).reshape(-1, 1, 8, 8)  # pixels count from 0 to 16
+    return image, label_N.astype(np.int32)

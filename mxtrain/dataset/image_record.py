@@ -1,0 +1,61 @@
+"""Images packed into RecordIO files, as `python -m mxtrain.dataset.make_record` or MXNet's im2rec makes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import List, Optional
+
+import numpy as np
+
+from mxtrain.dataset.base import Splits
+from mxtrain.dataset.image_folder import DecodedDataset
+from mxtrain.dataset.record_file import RecordFile
+from mxtrain.errors import DataError
+
+
+class ImageRecord(DecodedDataset):
+    """`root/PREFIX_train.rec`, and beside it `_val.rec`, `_test.rec`, an .idx for each and `_classes.txt`, if any.
+
+    Missing splits are carved out of the training records, missing class names are numbers; both read every label first.
+    """
+
+    root: str = "data/image_record"
+    """The folder."""
+    prefix: str = "images"
+    """Beginning of the file names; '' = train.rec, val.rec, test.rec and classes.txt."""
+
+    def open(self) -> Splits:
+        """See `Dataset.open`."""
+        train_path = self._path("train.rec")
+        if not train_path.is_file():
+            raise DataError(
+                f"dataset=image_record: there is no file '{train_path}'. Make it from a folder of images with\n"
+                f"    python -m mxtrain.dataset.make_record FOLDER {self.root}/{self.prefix or 'images'}\n"
+                "or name yours with dataset.root=FOLDER dataset.prefix=NAME (for NAME_train.rec; '' for train.rec)."
+            )
+        class_names = self._read_class_names()
+        train = RecordFile(train_path, len(class_names or ()))
+        val, test = self._open_split("val.rec", class_names), self._open_split("test.rec", class_names)
+        needs_labels = class_names is None or val is None or (test is None and self.test_fraction > 0)
+        label_N = train.read_labels() if needs_labels else np.empty(0, np.int32)
+        if class_names is None:
+            class_names = [str(label) for label in range(int(label_N.max()) + 1)]
+            for records in (train, val, test):
+                if records is not None:
+                    records.num_classes = len(class_names)
+        if len(class_names) < 2:
+            raise DataError(f"'{train_path}' has a single class; at least two are needed to learn to tell them apart.")
+        return self.make_splits((train, label_N), val, test, class_names)
+
+    def _path(self, ending: str) -> Path:
+        return Path(self.root) / (f"{self.prefix}_{ending}" if self.prefix else ending)
+
+    def _open_split(self, ending: str, class_names: Optional[List[str]]) -> Optional[RecordFile]:
+        path = self._path(ending)
+        return RecordFile(path, len(class_names or ())) if path.is_file() else None
+
+    def _read_class_names(self) -> Optional[List[str]]:
+        path = self._path("classes.txt")
+        if not path.is_file():
+            return None
+        return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]

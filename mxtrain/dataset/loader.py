@@ -1,0 +1,171 @@
+"""Turns a source into batches on a device: order, fetching, augmentation, placing, ahead of their use.
+
+An epoch's order, and everything random in a sample, is a function of (seed, epoch, sample index). So batch `i` of an
+epoch is the same whether the epoch began at 0 or at `i`, with any number of threads.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+import os
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Deque, Iterator, List, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from mxtrain.dataset.augment import augment_batch, mix_batch
+from mxtrain.dataset.base import Augment, Source
+from mxtrain.dataset.prefetch import prefetch as run_ahead
+from mxtrain.dataset.randomness import permutation
+from mxtrain.errors import LoaderError, MxtrainError
+from mxtrain.types import Batch, Shape
+
+_BATCHES_IN_POOL = 2
+"""Batches whose samples worker threads read at a time, so that none idles at the end of a batch."""
+
+
+def count_workers(num_workers: Union[str, int]) -> int:
+    """How many threads `auto` means: the cores this process may use."""
+    return len(os.sched_getaffinity(0)) if num_workers == "auto" else int(num_workers)
+
+
+class Loader:
+    """Batches of one source on one device."""
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        batch_size: int,
+        input_shape: Shape,
+        mean: Sequence[float],
+        std: Sequence[float],
+        num_classes: int,
+        device: Any = "cpu:0",
+        seed: int = 0,
+        train: bool = False,
+        augment: Optional[Augment] = None,
+        prefetch: int = 2,
+        num_workers: Union[str, int] = "auto",
+        limit_batches: Optional[int] = None,
+    ) -> None:
+        """Prepare; no thread runs and nothing is read before `epoch`.
+
+        Args:
+            source: Where samples come from.
+            batch_size: Samples per batch; the last may be smaller.
+            input_shape: (C, H, W) of what enters the network.
+            mean: Per channel, white is 1.
+            std: Per channel, white is 1.
+            num_classes: K, the width of mixed labels.
+            device: A context or its name, e.g. `cpu:0`.
+            seed: Seed of the run.
+            train: Shuffle and augment; else in order and as they are.
+            augment: What to change in training images.
+            prefetch: Batches ready ahead; 0 = none, no thread.
+            num_workers: Threads that decode, or `auto`.
+            limit_batches: The epoch ends after this many; None = all.
+        """
+        from mxtrain.dataset.placing import Placer
+
+        self.source = source
+        self.batch_size = batch_size
+        self.num_classes = num_classes
+        self.seed = seed
+        self.train = train
+        self.augment = (augment if train else None) or Augment()
+        self.prefetch = prefetch
+        self.num_workers = count_workers(num_workers)
+        whole = math.ceil(len(source) / batch_size)
+        self.num_batches = whole if limit_batches is None else min(whole, limit_batches)
+        self._place = Placer(source.shape[0], input_shape, mean, std, device)
+
+    def __len__(self) -> int:
+        """Batches per epoch, a partial last one included."""
+        return self.num_batches
+
+    @property
+    def num_samples(self) -> int:
+        """Samples per epoch."""
+        return min(len(self.source), self.num_batches * self.batch_size)
+
+    def epoch(self, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch, made ahead by a thread that ends with this generator.
+
+        Args:
+            epoch: Counts from 0.
+            start: The first batch to yield; those before it are not read.
+
+        Yields:
+            Batches on the device. Their data may still be under way there.
+
+        Raises:
+            LoaderError: A sample cannot be read; the message names the file.
+        """
+        return run_ahead(lambda: self._make_batches(epoch, start), self.prefetch)
+
+    def _make_batches(self, epoch: int, start: int) -> Iterator[Batch]:
+        for image_BCHW, label in self._read_batches(epoch, start):
+            data, label = self._place(image_BCHW, label)
+            yield Batch(data=data, label=label, size=len(image_BCHW))
+
+    def _read_batches(self, epoch: int, start: int) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+        order = permutation(self.seed, epoch, len(self.source)) if self.train else np.arange(len(self.source))
+        batches = [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(start, self.num_batches)]
+        if not self.source.samples_per_task:
+            yield from (self._read(index_B, epoch) for index_B in batches)
+            return
+        pool = ThreadPoolExecutor(self.num_workers, thread_name_prefix="mxtrain-decode")
+        under_way: Deque[List[Future]] = collections.deque()
+        try:
+            for index_B in batches:
+                under_way.append(self._submit(pool, index_B, epoch))
+                if len(under_way) > _BATCHES_IN_POOL:
+                    yield _join(under_way.popleft())
+            while under_way:
+                yield _join(under_way.popleft())
+        finally:
+            for futures in under_way:
+                for future in futures:
+                    future.cancel()
+            pool.shutdown(wait=True)
+
+    def _submit(self, pool: ThreadPoolExecutor, index_B: np.ndarray, epoch: int) -> List[Future]:
+        step = self.source.samples_per_task
+        return [pool.submit(self._read, index_B[i : i + step], epoch) for i in range(0, len(index_B), step)]
+
+    def _read(self, index_B: np.ndarray, epoch: int) -> Tuple[np.ndarray, np.ndarray]:
+        """Fetched and augmented samples with their labels, (B,) or (B, K)."""
+        try:
+            if not self.augment.mixes:
+                return self._fetch(index_B, epoch)
+            return mix_batch(
+                lambda index: self._fetch(index, epoch),
+                index_B,
+                self.augment,
+                num_samples=len(self.source),
+                num_classes=self.num_classes,
+                seed=self.seed,
+                epoch=epoch,
+            )
+        except MxtrainError:
+            raise
+        except Exception as error:
+            raise LoaderError(
+                f"Reading samples {index_B[0]} to {index_B[-1]} (in the order of the dataset's files) failed: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def _fetch(self, index_B: np.ndarray, epoch: int) -> Tuple[np.ndarray, np.ndarray]:
+        image_BCHW, label_B = self.source.fetch(index_B, seed=self.seed, epoch=epoch, train=self.train)
+        if self.train:
+            image_BCHW = augment_batch(image_BCHW, index_B, self.augment, seed=self.seed, epoch=epoch)
+        return image_BCHW, label_B
+
+
+def _join(futures: List[Future]) -> Tuple[np.ndarray, np.ndarray]:
+    parts = [future.result() for future in futures]
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate([image for image, _ in parts]), np.concatenate([label for _, label in parts])

@@ -1,0 +1,157 @@
+"""MNIST and Fashion-MNIST in their IDX files, gzipped or not."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from pathlib import Path
+from typing import ClassVar, Dict, List, Tuple
+
+import numpy as np
+
+from mxtrain.dataset.base import Augment, Dataset, Splits
+from mxtrain.dataset.memory import split_in_memory
+from mxtrain.dataset.official import refuse_missing, verify
+from mxtrain.dataset.sources import MemorySource
+from mxtrain.errors import DataError
+
+_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+_IMAGE_MAGIC, _LABEL_MAGIC = 0x803, 0x801
+
+
+class Mnist(Dataset):
+    """60,000 handwritten digits to train on and 10,000 to test on, 1 x 28 x 28.
+
+    Source: LeCun, Bottou, Bengio, Haffner, "Gradient-Based Learning Applied to Document Recognition" (1998).
+    """
+
+    root: str = "data/mnist"
+    """Folder of the four official files, as they are or unpacked."""
+    verify_checksum: bool = True
+    """Refuse files whose content is not the official one; false for your own files in the same format."""
+    augment: Augment = Augment(crop_padding=2)
+
+    option: ClassVar[str] = "mnist"
+    home: ClassVar[str] = "http://yann.lecun.com/exdb/mnist/"
+    class_names: ClassVar[List[str]] = [str(digit) for digit in range(10)]
+    # Of the unpacked content, so that repacked files pass.
+    md5: ClassVar[Dict[str, str]] = {
+        "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+        "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+        "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+        "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+    }
+
+    def open(self) -> Splits:
+        """See `Dataset.open`."""
+        paths = self._find()
+        train = self._read_pair(paths[0], paths[1])
+        test = self._read_pair(paths[2], paths[3])
+        if train[0].shape[1:] != test[0].shape[1:]:
+            raise DataError(f"'{paths[0]}' and '{paths[2]}' hold images of different sizes; they must agree.")
+        return split_in_memory(self, *train, self.class_names, test=MemorySource(*test))
+
+    def _find(self) -> List[Path]:
+        root = Path(self.root)
+        candidates = [[root / name, root / f"{name}.gz"] for name in _FILES]
+        missing = [str(pair[1].name) for pair in candidates if not any(path.is_file() for path in pair)]
+        if missing:
+            refuse_missing(self.option, root, missing, self.home, "They may stay gzipped.")
+        return [next(path for path in pair if path.is_file()) for pair in candidates]
+
+    def _read_pair(self, image_path: Path, label_path: Path) -> Tuple[np.ndarray, np.ndarray]:
+        image_NHW = self._read(image_path, _IMAGE_MAGIC, "images")
+        label_N = self._read(label_path, _LABEL_MAGIC, "labels")
+        if len(image_NHW) != len(label_N):
+            raise DataError(
+                f"'{image_path}' holds {len(image_NHW)} images but '{label_path}' {len(label_N)} labels; "
+                "they must agree."
+            )
+        if label_N.max(initial=0) >= len(self.class_names):
+            raise DataError(
+                f"'{label_path}' holds the label {label_N.max()}; allowed are 0 to {len(self.class_names) - 1}."
+            )
+        return image_NHW[:, None], label_N
+
+    def _read(self, path: Path, magic: int, what: str) -> np.ndarray:
+        content = _unpack(path)
+        array = parse_idx(content, path, magic, what)
+        if self.verify_checksum:
+            verify(path, content, self.md5[path.name[:-3] if path.suffix == ".gz" else path.name], self.home)
+        return array
+
+
+class FashionMnist(Mnist):
+    """60,000 pictures of clothing to train on and 10,000 to test on, 1 x 28 x 28.
+
+    Source: Xiao, Rasul, Vollgraf, "Fashion-MNIST" (2017).
+    """
+
+    root: str = "data/fashion_mnist"
+    augment: Augment = Augment(crop_padding=2, flip=True)
+
+    option: ClassVar[str] = "fashion_mnist"
+    home: ClassVar[str] = "https://github.com/zalandoresearch/fashion-mnist"
+    class_names: ClassVar[List[str]] = [
+        "T-shirt/top",
+        "Trouser",
+        "Pullover",
+        "Dress",
+        "Coat",
+        "Sandal",
+        "Shirt",
+        "Sneaker",
+        "Bag",
+        "Ankle boot",
+    ]
+    md5: ClassVar[Dict[str, str]] = {
+        "train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+        "train-labels-idx1-ubyte": "9018921c3c673c538a1fc5bad174d6f9",
+        "t10k-images-idx3-ubyte": "8181f5470baa50b63fa0f6fddb340f0a",
+        "t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
+    }
+
+
+def parse_idx(content: bytes, path: Path, magic: int, what: str) -> np.ndarray:
+    """The array in an unpacked IDX file.
+
+    Args:
+        content: The file's bytes.
+        path: For messages.
+        magic: The number that the file must begin with; its last byte is the number of dimensions.
+        what: For messages: `images` or `labels`.
+
+    Returns:
+        uint8, (N, H, W) or (N,); read only.
+
+    Raises:
+        DataError: It begins otherwise, or is shorter or longer than its header says.
+    """
+    num_dims = magic & 0xFF
+    header = 4 * (1 + num_dims)
+    found = struct.unpack(">I", content[:4])[0] if len(content) >= 4 else None
+    if found != magic or len(content) < header:
+        begin = content[:4].hex() or "nothing"
+        raise DataError(
+            f"'{path}' is not an IDX file of {what}: it must begin with the bytes {magic:08x}, not {begin}. "
+            "A download that failed often leaves a web page under this name: fetch the file again."
+        )
+    shape = struct.unpack(f">{num_dims}I", content[4:header])
+    expected = header + int(np.prod(shape, dtype=np.int64))
+    if len(content) != expected:
+        raise DataError(
+            f"'{path}' is truncated or damaged: its header says {shape[0]} {what}, which take {expected} bytes, but it "
+            f"holds {len(content)}. Fetch the file again."
+        )
+    return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
+
+
+def _unpack(path: Path) -> bytes:
+    content = path.read_bytes()
+    if path.suffix != ".gz":
+        return content
+    try:
+        return gzip.decompress(content)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"'{path}' is truncated or not gzipped ({error}). Fetch the file again.") from error

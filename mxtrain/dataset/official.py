@@ -1,0 +1,46 @@
+"""Checks of files that are published somewhere: are they there, are they the published ones."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import NoReturn, Sequence
+
+from mxtrain.errors import DataError
+
+
+def refuse_missing(option: str, root: Path, missing: Sequence[str], home: str, remark: str) -> NoReturn:
+    """Raise a DataError that says which files are missing and where they are published.
+
+    Args:
+        option: As in `dataset=...`.
+        root: Where they were looked for.
+        missing: File names.
+        home: Official address.
+        remark: A further sentence.
+    """
+    raise DataError(
+        f"dataset={option}: '{root}' lacks {', '.join(missing)}. Officially published at {home} - put the files into "
+        f"that folder, or name yours with dataset.root=FOLDER (or the folder above with MXTRAIN_DATA=FOLDER). {remark}"
+    )
+
+
+def verify(path: Path, content: bytes, checksum: str, home: str) -> None:
+    """Compare with a published checksum.
+
+    Args:
+        path: For the message.
+        content: What was read.
+        checksum: Hexadecimal; 32 digits are MD5, 40 are SHA-1.
+        home: Official address.
+
+    Raises:
+        DataError: They differ.
+    """
+    kind = {32: "md5", 40: "sha1"}[len(checksum)]
+    found = hashlib.new(kind, content, usedforsecurity=False).hexdigest()
+    if found != checksum:
+        raise DataError(
+            f"'{path}' is not the official file: its {kind} is {found}, the published one {checksum}. Fetch it again "
+            f"from {home}, or, if it is your own data in this format, add dataset.verify_checksum=false."
+        )

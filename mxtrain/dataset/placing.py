@@ -1,0 +1,92 @@
+"""The last steps of a batch: to float32, normalised, in the network's channels and size, on the device.
+
+Imports MXNet, so it is imported when a loader is built, not before. The steps are where they are cheapest: on a GPU,
+bytes cross the bus and the GPU computes; on a CPU, numpy does it several times faster than MXNet's operators (128 x 3 x
+32 x 32 from uint8: 0.3 ms against 2.9 ms for cast and normalise) and leaves the engine to the network. Both compute
+x * scale + shift in float32, so they agree to the last bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.backend import autograd, mx, nd
+from mxtrain.types import Shape
+
+
+def as_device(device: Any) -> mx.Context:
+    """The MXNet context that a name like `cpu`, `cpu:1` or `gpu:0` means; a context is returned as it is."""
+    if isinstance(device, mx.Context):
+        return device
+    kind, _, number = str(device).partition(":")
+    return mx.Context(kind, int(number or 0))
+
+
+class Placer:
+    """Turns a batch of numpy arrays into arrays on a device."""
+
+    def __init__(
+        self, native_channels: int, input_shape: Shape, mean: Sequence[float], std: Sequence[float], device: Any
+    ) -> None:
+        """Prepare the constants.
+
+        Args:
+            native_channels: Channels of the images that come: 1 grey, 3 colour.
+            input_shape: (C, H, W) of what enters the network.
+            mean: Per channel in units where white is 1. Repeated or averaged where there are more or fewer channels.
+            std: Likewise.
+            device: A context or its name.
+        """
+        self.channels, self.height, self.width = input_shape
+        self.averages = native_channels > 1 and self.channels == 1
+        mean_C = np.asarray(_fit_channels(mean, self.channels))
+        std_C = np.asarray(_fit_channels(std, self.channels))
+        self.scale_1C11 = (1.0 / (255.0 * std_C)).astype(np.float32)[None, :, None, None]
+        self.shift_1C11 = (-mean_C / std_C).astype(np.float32)[None, :, None, None]
+        self.device = as_device(device)
+        self.finish = self._finish_on_device if self.device.device_type == "gpu" else self._finish_on_host
+
+    def __call__(self, image_BCHW: np.ndarray, label: np.ndarray) -> Tuple[Any, Any]:
+        """Normalise and copy; the device may still be computing when this returns.
+
+        Args:
+            image_BCHW: uint8 or float32 from 0 to 255.
+            label: (B,) or (B, K).
+
+        Returns:
+            data (B, C, H, W) and label, float32 on the device.
+        """
+        with autograd.pause():  # nothing here belongs to the network's graph
+            data = self.finish(image_BCHW)
+            if data.shape[2:] != (self.height, self.width):
+                data = nd.contrib.BilinearResize2D(data, height=self.height, width=self.width, align_corners=False)
+            return data, self._copy(label.astype(np.float32))
+
+    def _finish_on_host(self, image_BCHW: np.ndarray) -> Any:
+        if self.averages:
+            image_BCHW = image_BCHW.mean(axis=1, keepdims=True, dtype=np.float32)
+        data = np.multiply(image_BCHW, self.scale_1C11, dtype=np.float32)  # one channel spreads over three here
+        data += self.shift_1C11
+        return self._copy(data)
+
+    def _finish_on_device(self, image_BCHW: np.ndarray) -> Any:
+        data = self._copy(image_BCHW).astype("float32")
+        if self.averages:
+            data = data.mean(axis=1, keepdims=True)
+        data = nd.broadcast_mul(data, self._copy(self.scale_1C11))
+        return nd.broadcast_add(data, self._copy(self.shift_1C11))
+
+    def _copy(self, array: np.ndarray) -> Any:
+        # Not nd.from_numpy: without a copy, MXNet calls back into Python to free the array, even at interpreter exit.
+        # Not nd.array: it does the same as this, with twice the Python around it.
+        result = nd.empty(array.shape, ctx=self.device, dtype=array.dtype)
+        result._sync_copyfrom(np.ascontiguousarray(array))
+        return result
+
+
+def _fit_channels(values: Sequence[float], channels: int) -> Sequence[float]:
+    if len(values) == channels:
+        return values
+    return [sum(values) / len(values)] * channels

@@ -1,0 +1,117 @@
+"""Random numbers that are a function of (seed, epoch, sample index, draw), whoever asks, in any order.
+
+No generator has a state here: a number is the hash of its coordinates, computed for a whole batch at once. So batches,
+workers, threads and resumes cannot change what a sample meets.
+
+Source: the hash is SplitMix64 (Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014) read
+at position `index` of a stream whose start is hashed from the other coordinates, i.e. used as a counter-based generator
+(Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011).
+"""
+
+from __future__ import annotations
+
+import enum
+
+import numpy as np
+
+_GOLDEN = 0x9E3779B97F4A7C15
+_MASK = (1 << 64) - 1
+
+
+class Draw(enum.IntEnum):
+    """What a random number is for. Values are part of the results: never renumber them."""
+
+    ORDER = 0
+    SPLIT = 1
+    CROP_TOP = 2
+    CROP_LEFT = 3
+    FLIP = 4
+    CUTOUT_TOP = 5
+    CUTOUT_LEFT = 6
+    PARTNER = 7
+    MIX_KIND = 8
+    MIX_TOP = 9
+    MIX_LEFT = 10
+    RESIZED_AREA = 11
+    RESIZED_ASPECT = 12
+    RESIZED_TOP = 13
+    RESIZED_LEFT = 14
+    MIX_SHARE = 1000
+    """And those above it: rejection sampling takes a new one each round."""
+
+
+def bits(seed: int, epoch: int, index_B: np.ndarray, draw: int) -> np.ndarray:
+    """64 random bits per index.
+
+    Args:
+        seed: Any integer.
+        epoch: Any integer.
+        index_B: Non-negative integers.
+        draw: Which of the sample's numbers, see `Draw`.
+
+    Returns:
+        uint64 of the same length.
+    """
+    key = _mix_integer(_mix_integer(_mix_integer(seed) + epoch) + int(draw))
+    state = np.atleast_1d(index_B).astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(key)
+    state ^= state >> np.uint64(30)
+    state *= np.uint64(0xBF58476D1CE4E5B9)
+    state ^= state >> np.uint64(27)
+    state *= np.uint64(0x94D049BB133111EB)
+    state ^= state >> np.uint64(31)
+    return state
+
+
+def uniform(seed: int, epoch: int, index_B: np.ndarray, draw: int) -> np.ndarray:
+    """A float64 in [0, 1) per index, from the upper 53 bits."""
+    return (bits(seed, epoch, index_B, draw) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def integers(seed: int, epoch: int, index_B: np.ndarray, draw: int, high: int) -> np.ndarray:
+    """An int64 in [0, high) per index."""
+    return (uniform(seed, epoch, index_B, draw) * high).astype(np.int64)
+
+
+def permutation(seed: int, epoch: int, length: int) -> np.ndarray:
+    """The order in which an epoch visits the samples, as int64 indices."""
+    return np.argsort(bits(seed, epoch, np.arange(length), Draw.ORDER), kind="stable")
+
+
+def beta(seed: int, epoch: int, index_B: np.ndarray, alpha: float) -> np.ndarray:
+    """A float64 in [0, 1] per index, distributed as Beta(alpha, alpha).
+
+    Source: a ratio of two Gamma(alpha) by Marsaglia and Tsang, "A Simple Method for Generating Gamma Variables" (2000),
+    in logarithms so that a small alpha does not underflow.
+    """
+    first = _log_gamma_variate(seed, epoch, index_B, alpha, int(Draw.MIX_SHARE))
+    second = _log_gamma_variate(seed, epoch, index_B, alpha, int(Draw.MIX_SHARE) + 500)
+    with np.errstate(over="ignore"):
+        return 1.0 / (1.0 + np.exp(second - first))
+
+
+def _log_gamma_variate(seed: int, epoch: int, index_B: np.ndarray, alpha: float, draw: int) -> np.ndarray:
+    boost_B = np.log1p(-uniform(seed, epoch, index_B, draw)) / alpha  # Gamma(a) = Gamma(a + 1) * U ** (1 / a)
+    d = alpha + 1.0 - 1.0 / 3.0
+    c = 1.0 / np.sqrt(9.0 * d)
+    result_B = np.full(len(index_B), np.log(d))
+    waiting = np.arange(len(index_B))
+    for attempt in range(1, 499, 3):  # a round accepts over 95 percent
+        if not len(waiting):
+            break
+        index = np.asarray(index_B)[waiting]
+        radius = np.sqrt(-2.0 * np.log1p(-uniform(seed, epoch, index, draw + attempt)))
+        normal = radius * np.cos(2.0 * np.pi * uniform(seed, epoch, index, draw + attempt + 1))
+        v = (1.0 + c * normal) ** 3
+        log_v = np.log(np.maximum(v, 1e-300))
+        log_u = np.log1p(-uniform(seed, epoch, index, draw + attempt + 2))
+        accepted = (v > 0) & (log_u < 0.5 * normal**2 + d - d * v + d * log_v)
+        result_B[waiting[accepted]] = np.log(d) + log_v[accepted]
+        waiting = waiting[~accepted]
+    return result_B + boost_B
+
+
+def _mix_integer(value: int) -> int:
+    value = (value + _GOLDEN) & _MASK
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
+    return value ^ (value >> 31)

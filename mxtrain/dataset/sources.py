@@ -1,0 +1,58 @@
+"""Sources that need no files: arrays in memory, and a part of another source."""
+
+from __future__ import annotations
+
+from typing import Tuple
+
+import numpy as np
+
+from mxtrain.dataset.base import Source
+
+
+class MemorySource:
+    """Images held in memory."""
+
+    samples_per_task = 0
+
+    def __init__(self, image_NCHW: np.ndarray, label_N: np.ndarray) -> None:
+        """Keep the arrays; nothing is copied.
+
+        Args:
+            image_NCHW: uint8, or float32 from 0 to 255.
+            label_N: Integer class indices.
+        """
+        if len(image_NCHW) != len(label_N):
+            raise ValueError(f"{len(image_NCHW)} images but {len(label_N)} labels")
+        self.image_NCHW = image_NCHW
+        self.label_N = label_N.astype(np.int32)
+        self.shape = tuple(image_NCHW.shape[1:])
+
+    def __len__(self) -> int:
+        return len(self.label_N)
+
+    def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, np.ndarray]:
+        """A copy of the samples; see `Source.fetch`."""
+        return self.image_NCHW[index_B], self.label_N[index_B]
+
+
+class Subset:
+    """Some samples of another source, in a given order."""
+
+    def __init__(self, source: Source, index_N: np.ndarray) -> None:
+        """Choose by index.
+
+        Args:
+            source: Where samples come from.
+            index_N: Their indices in `source`.
+        """
+        self.source = source
+        self.index_N = np.asarray(index_N, dtype=np.int64)
+        self.shape = source.shape
+        self.samples_per_task = source.samples_per_task
+
+    def __len__(self) -> int:
+        return len(self.index_N)
+
+    def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, np.ndarray]:
+        """The chosen samples; see `Source.fetch`."""
+        return self.source.fetch(self.index_N[index_B], seed=seed, epoch=epoch, train=train)

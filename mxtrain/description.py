@@ -1,0 +1,160 @@
+"""The whole description of a run: one validated object per group, and the rules that hold between groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Mapping, Tuple, Type
+
+from mxtrain.amp import FullPrecision
+from mxtrain.callback import CallbackSpec
+from mxtrain.checkpoint.spec import CheckpointSpec
+from mxtrain.config import Where, build_spec, collect
+from mxtrain.dataset.base import Dataset
+from mxtrain.errors import ConfigError, did_you_mean
+from mxtrain.kvstore import Local
+from mxtrain.logger.base import Logger
+from mxtrain.loss.losses import Loss
+from mxtrain.lr_scheduler.schedules import Schedule
+from mxtrain.metric.metrics import Metric
+from mxtrain.model.base import Model
+from mxtrain.optimizer.base import Optimizer
+from mxtrain.parallel.base import Parallel
+from mxtrain.runtime.spec import Runtime
+from mxtrain.trainer import Trainer
+from mxtrain.types import Spec
+
+GROUPS: Dict[str, Type[Spec]] = {
+    "model": Model,
+    "dataset": Dataset,
+    "parallel": Parallel,
+    "kvstore": Local,
+    "amp": FullPrecision,
+    "optimizer": Optimizer,
+    "lr_scheduler": Schedule,
+    "loss": Loss,
+    "metric": Metric,
+    "early_stopping": Spec,
+    "checkpoint": CheckpointSpec,
+    "callback": CallbackSpec,
+    "logger": Logger,
+    "trainer": Trainer,
+    "runtime": Runtime,
+}
+"""Group -> the base class of its options."""
+
+NAMED_GROUPS = ("metric", "callback", "logger")
+"""Groups that hold any number of options, by name."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """Everything that a run is made from. `config` is the same as plain, resolved nested dicts."""
+
+    config: Mapping[str, Any]
+    model: Model
+    dataset: Dataset
+    parallel: Parallel
+    kvstore: Local
+    amp: FullPrecision
+    optimizer: Optimizer
+    lr_scheduler: Schedule
+    loss: Loss
+    metric: Mapping[str, Metric]
+    early_stopping: Any
+    checkpoint: CheckpointSpec
+    callback: Mapping[str, CallbackSpec]
+    logger: Mapping[str, Logger]
+    trainer: Trainer
+    runtime: Runtime
+
+
+def describe(config: Mapping[str, Any], where: Where) -> Description:
+    """Validates a composed configuration. Imports MXNet only if a user's own class does.
+
+    Args:
+        config: resolved plain nested dicts, one entry per group.
+        where: group -> the file of its chosen option, for messages.
+
+    Raises:
+        ConfigError: everything that is wrong, one line each.
+    """
+    unknown = [name for name in config if name not in GROUPS]
+    if unknown:
+        raise ConfigError(
+            "\n".join(f"there is no group '{n}'.{did_you_mean(n, GROUPS)} Groups: {', '.join(GROUPS)}." for n in unknown)
+        )
+    missing = [name for name in GROUPS if name not in config]
+    if missing:
+        raise ConfigError("\n".join(f"the group '{name}' is missing: type {name}=..." for name in missing))
+
+    def maker(group: str) -> Callable[[], Any]:
+        if group not in NAMED_GROUPS:
+            return lambda: build_spec(config[group], group, GROUPS[group], where)
+        named = config[group] or {}
+        return lambda: dict(
+            zip(named, collect([_named_maker(group, name, node, where) for name, node in named.items()]))
+        )
+
+    specs = dict(zip(GROUPS, collect([maker(group) for group in GROUPS])))
+    description = Description(config=config, **specs)
+    collect([lambda rule=rule: rule(description) for rule in RULES])
+    return description
+
+
+def _named_maker(group: str, name: str, node: Any, where: Where) -> Callable[[], Spec]:
+    return lambda: build_spec(node, f"{group}.{name}", GROUPS[group], where)
+
+
+# Rules between groups: each raises a ConfigError, or returns nothing.
+
+
+def the_run_must_end(description: Description) -> None:
+    trainer = description.trainer
+    if trainer.max_epochs is None and trainer.max_steps is None and trainer.max_time is None:
+        raise ConfigError(
+            "nothing limits the run: trainer.max_epochs, trainer.max_steps and trainer.max_time are all null. Set one."
+        )
+
+
+def the_schedule_must_know_its_end(description: Description) -> None:
+    trainer = description.trainer
+    total = trainer.max_epochs or trainer.max_steps
+    description.lr_scheduler.build(description.optimizer.lr, 1, total)
+
+
+def monitors_must_be_measured(description: Description) -> None:
+    measured = ["loss", *description.metric]
+    allowed = [f"{split}/{name}" for split in ("val", "train") for name in measured]
+    monitors: List[Tuple[str, str]] = [("trainer.monitor", description.trainer.monitor)]
+    if hasattr(description.early_stopping, "monitor"):
+        monitors.append(("early_stopping.monitor", description.early_stopping.monitor))
+    for path, monitor in monitors:
+        if monitor not in allowed:
+            raise ConfigError(
+                f"{path}={monitor}: nothing measures that.{did_you_mean(monitor, allowed)} Allowed: {', '.join(allowed)};"
+                " metric=[accuracy,f1] measures more."
+            )
+
+
+def accumulation_must_fit_the_batch(description: Description) -> None:
+    parts, batch_size = description.trainer.grad_accumulation, description.dataset.batch_size
+    if parts > batch_size:
+        raise ConfigError(
+            f"trainer.grad_accumulation={parts}: a global batch of dataset.batch_size={batch_size} samples has no "
+            f"{parts} parts. At most {batch_size}."
+        )
+
+
+def a_metric_must_not_be_called_loss(description: Description) -> None:
+    taken = {"loss", "step", "epoch", "split", "lr", "samples_per_s"}.intersection(description.metric)
+    if taken:
+        raise ConfigError(f"metric.{sorted(taken)[0]}: this name is taken in metrics.jsonl; choose another.")
+
+
+RULES = (
+    the_run_must_end,
+    the_schedule_must_know_its_end,
+    monitors_must_be_measured,
+    accumulation_must_fit_the_batch,
+    a_metric_must_not_be_called_loss,
+)

@@ -1,0 +1,66 @@
+"""Stops a run when what it monitors no longer gets better."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Dict, Mapping, Optional
+
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.types import NonNegativeFloat, Positive, Spec
+
+Finite = Annotated[float, pydantic.Field(allow_inf_nan=False)]
+
+
+class EarlyStopping(Spec):
+    """Stop after `patience` validations without an improvement of more than `min_delta`.
+
+    The direction is the metric's own. The state lives in `TrainState.early_stopping`, so that it survives a resume.
+    """
+
+    monitor: str = "val/accuracy"
+    patience: Positive = 10
+    """Validations without improvement before the run is stopped."""
+    min_delta: NonNegativeFloat = 0.0
+    """The least change that counts as an improvement."""
+    baseline: Optional[Finite] = None
+    """A value that has to be beaten for a first improvement to count."""
+
+    def check(
+        self, values: Mapping[str, float], state: Mapping[str, Any], direction_of: Callable[[str], str]
+    ) -> Dict[str, Any]:
+        """The state after one more validation.
+
+        Args:
+            values: loss and metrics by tag, e.g. {"val/accuracy": 0.9}.
+            direction_of: "max" or "min" by a metric's name.
+        """
+        value = values[self.monitor]
+        sign = 1.0 if direction_of(self.monitor.split("/", 1)[1]) == "max" else -1.0
+        best = state.get("best", self.baseline)
+        if math.isfinite(value) and (best is None or sign * value > sign * best + self.min_delta):
+            return {"best": value, "waited": 0, "last": value}
+        kept = {"best": state["best"]} if "best" in state else {}
+        return {**kept, "waited": int(state.get("waited", 0)) + 1, "last": value}
+
+    def reason(self, state: Mapping[str, Any]) -> str:
+        """The sentence that says why the run stops in this state, or an empty string."""
+        waited = state.get("waited", 0)
+        if waited < self.patience:
+            return ""
+        kind, best = ("best", state["best"]) if "best" in state else ("baseline", self.baseline)
+        shown = "none" if best is None else f"{best:.6g}"
+        return f"{self.monitor} has not improved for {waited} validations ({kind} {shown}, last {state['last']:.6g})"
+
+
+class NoEarlyStopping(Spec):
+    """Never stops."""
+
+    def check(
+        self, values: Mapping[str, float], state: Mapping[str, Any], direction_of: Callable[[str], str]
+    ) -> Dict[str, Any]:
+        return {}
+
+    def reason(self, state: Mapping[str, Any]) -> str:
+        return ""

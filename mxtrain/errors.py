@@ -1,0 +1,76 @@
+"""Every error that mxtrain raises on purpose, and the exit code it ends the process with.
+
+The command line prints the message of a `MxtrainError` as it is, without a traceback: each message is a sentence that
+a stranger can act on (what was given, what is allowed, what to type).
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Iterable
+
+EXIT_FINISHED = 0
+EXIT_CRASHED = 1
+EXIT_BAD_INPUT = 2
+EXIT_NON_FINITE = 3
+EXIT_BUDGET = 75
+EXIT_SIGINT = 130
+EXIT_SIGTERM = 143
+
+
+class MxtrainError(Exception):
+    """Base of all errors raised on purpose."""
+
+    exit_code = EXIT_CRASHED
+
+
+class ConfigError(MxtrainError):
+    """The description is wrong; nothing was started."""
+
+    exit_code = EXIT_BAD_INPUT
+
+
+class DataError(MxtrainError):
+    """Files of a dataset are missing, damaged or of another format than the description says."""
+
+    exit_code = EXIT_BAD_INPUT
+
+
+class WeightsError(MxtrainError):
+    """A weights file cannot be read or does not fit the network."""
+
+    exit_code = EXIT_BAD_INPUT
+
+
+class CheckpointError(MxtrainError):
+    """A checkpoint is damaged, or does not fit the description."""
+
+    exit_code = EXIT_BAD_INPUT
+
+
+class RunDirectoryError(MxtrainError):
+    """The run directory is in use by another process or cannot be written."""
+
+    exit_code = EXIT_BAD_INPUT
+
+
+class LoaderError(MxtrainError):
+    """Reading a sample failed while training."""
+
+
+class NonFiniteError(MxtrainError):
+    """The loss or the weights became non-finite."""
+
+    exit_code = EXIT_NON_FINITE
+
+
+def nearest(word: str, allowed: Iterable[str], count: int = 1) -> list[str]:
+    """The spellings in `allowed` that are closest to `word`, best first; empty where nothing is close."""
+    by_lower = {str(name).lower(): str(name) for name in allowed}
+    return [by_lower[name] for name in difflib.get_close_matches(str(word).lower(), by_lower, n=count, cutoff=0.55)]
+
+
+def did_you_mean(word: str, allowed: Iterable[str]) -> str:
+    """` Did you mean 'x'?` for the nearest spelling, or an empty string."""
+    found = nearest(word, allowed)
+    return f" Did you mean '{found[0]}'?" if found else ""

@@ -1,0 +1,83 @@
+"""One pass over a split in inference mode."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Dict, Iterator, List, Tuple
+
+import numpy as np
+
+from mxtrain.backend import nd
+from mxtrain.metric.meter import Meter, read_vectors
+from mxtrain.parallel.base import Strategy
+from mxtrain.types import Samples
+
+# Sums are read in bulk: often enough that a wide metric (a confusion matrix) doesn't fill the memory.
+VECTORS_PER_READ = 64
+# Batches in the engine's queue before the host waits: bounds the memory of what is under way.
+BATCHES_AHEAD = 3
+
+
+class SampleLoader:
+    """A few samples: as the network sees them, and as a person does.
+
+    Args:
+        loader: of these samples, in order.
+        source: fetches the same samples unnormalised.
+    """
+
+    def __init__(self, loader: Any, source: Any):
+        self.loader = loader
+        self._source = source
+
+    def images(self) -> Tuple[np.ndarray, np.ndarray]:
+        """(B, H, W, C) uint8 and their labels (B,)."""
+        index_B = np.arange(len(self._source))
+        image_BCHW, label_B = self._source.fetch(index_B, seed=0, epoch=0, train=False)
+        return np.clip(image_BCHW, 0, 255).astype(np.uint8).transpose(0, 2, 3, 1), label_B
+
+
+class Evaluator:
+    """Measures loss and metrics of a placed network.
+
+    Args:
+        strategy: predicts.
+        loss: (scores, labels) -> loss (B,), unsmoothed.
+        meter: sums of loss and metrics.
+    """
+
+    def __init__(self, strategy: Strategy, loss: Any, meter: Meter):
+        self._strategy, self._loss, self._meter = strategy, loss, meter
+
+    def measure(self, loader: Any) -> Dict[str, float]:
+        """Loss, metrics and samples_per_s over all samples of `loader`, each counted once."""
+        started = time.monotonic()
+        sums, count = np.zeros(self._meter.width), 0
+        vectors: List[nd.NDArray] = []
+        for batch, logits in self.predict(loader):
+            vectors.append(self._meter(logits, batch.label, self._loss(logits, batch.label)))
+            count += batch.size
+            if len(vectors) == VECTORS_PER_READ:
+                sums += read_vectors(vectors).sum(axis=0)
+                vectors = []
+        if vectors:
+            sums += read_vectors(vectors).sum(axis=0)
+        values = self._meter.values(sums, count)
+        values["samples_per_s"] = count / (time.monotonic() - started)
+        return values
+
+    def predict(self, loader: Any) -> Iterator[Tuple[Any, nd.NDArray]]:
+        """Batches with their scores, a few ahead of the device."""
+        under_way: List[nd.NDArray] = []
+        for batch in loader.epoch(0):
+            logits = self._strategy.predict(batch.data)
+            under_way.append(logits)
+            if len(under_way) > BATCHES_AHEAD:
+                under_way.pop(0).wait_to_read()
+            yield batch, logits
+
+    def samples(self, samples: SampleLoader) -> Samples:
+        """Class probabilities of a few samples."""
+        probabilities = [nd.softmax(logits.astype("float32")).asnumpy() for _, logits in self.predict(samples.loader)]
+        image_BHWC, label_B = samples.images()
+        return Samples(image_BHWC, label_B, np.concatenate(probabilities))

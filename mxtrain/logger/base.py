@@ -1,0 +1,17 @@
+"""What all loggers have in common."""
+
+from __future__ import annotations
+
+from mxtrain.types import Callback, Spec
+
+
+class Logger(Spec):
+    """Describes one way to watch a run. A new kind is a subclass with `build` and one YAML in conf/logger/."""
+
+    def build(self) -> Callback:
+        """Make the callback that watches one run.
+
+        Returns:
+            A callback that never stops a run because it cannot write: it says so once and goes on.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say how to build its callback.")

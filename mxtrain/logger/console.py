@@ -1,0 +1,24 @@
+"""The console: a progress bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from mxtrain.logger.base import Logger
+from mxtrain.types import Callback, NonNegativeFloat
+
+
+class Console(Logger):
+    """Shows a run to whoever started it: configuration, model, progress, result and what to do next."""
+
+    show_config: bool = True
+    """Whether to print the configuration as a tree when the run starts."""
+    show_model: bool = True
+    """Whether to print the model summary when the run starts."""
+    refresh_s: NonNegativeFloat = 0.5
+    """Seconds between two updates of the bar, at least."""
+    plain_interval_s: NonNegativeFloat = 10.0
+    """Seconds between two plain lines within an epoch, at least."""
+
+    def build(self) -> Callback:
+        from mxtrain.logger.console_logger import ConsoleLogger
+
+        return ConsoleLogger(self.show_config, self.show_model, self.refresh_s, self.plain_interval_s)

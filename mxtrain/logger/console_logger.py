@@ -1,0 +1,82 @@
+"""Shows a run on the console: a bar on a terminal, plain lines everywhere else."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, Mapping, Optional, Sequence, TextIO, Union
+
+from rich.console import Console
+from rich.text import Text
+
+from mxtrain.logger.progress import RunProgress
+from mxtrain.logger.report import next_commands, render_config_tree, render_result
+from mxtrain.logger.terminal import LogRedirection, open_console
+from mxtrain.logger.views import BarView, PlainView
+from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
+
+
+class ConsoleLogger(Callback):
+    """Prints to standard output, or to `stream`. A reader that has left ends the printing, not the run."""
+
+    def __init__(
+        self,
+        show_config: bool = True,
+        show_model: bool = True,
+        refresh_s: float = 0.5,
+        plain_interval_s: float = 10.0,
+        stream: Optional[TextIO] = None,
+    ) -> None:
+        """Args are the fields of `mxtrain.logger.console.Console`; `stream` replaces standard output."""
+        self._show_config = show_config
+        self._show_model = show_model
+        self._refresh_s = refresh_s
+        self._plain_interval_s = plain_interval_s
+        self._stream = stream
+        self._run: Optional[RunInfo] = None
+        self._console: Optional[Console] = None
+        self._view: Union[BarView, PlainView, None] = None
+        self._logs: Optional[LogRedirection] = None
+
+    def on_start(self, run: RunInfo) -> None:
+        self._run = run
+        self._console = console = open_console(self._stream or sys.stdout)
+        if self._show_config and run.config:
+            console.print(render_config_tree(run.config))
+        if self._show_model and run.model_table is not None:
+            console.print(run.model_table)
+        resumed = f", resumed at step {run.resumed_step}" if run.resumed_step else ""
+        console.print(Text(f"run directory {Path(run.run_dir)}{resumed}"), soft_wrap=True)
+        progress = RunProgress(run)
+        live = console.is_terminal and not console.is_dumb_terminal
+        # Before the bar starts: it replaces sys.stdout and sys.stderr, by which the handlers are recognised.
+        self._logs = LogRedirection(console, redirect=live)
+        if live:
+            self._view = BarView(console, progress, self._refresh_s)
+        else:
+            self._view = PlainView(console, progress, self._plain_interval_s)
+
+    def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+        if self._view:
+            self._view.steps(rows, progress)
+
+    def on_validation(self, validation: Validation, progress: Progress) -> None:
+        if self._view:
+            self._view.validation(validation, progress)
+
+    def on_message(self, text: str) -> None:
+        if self._view:
+            self._view.message(text)
+
+    def on_end(self, result: Result) -> None:
+        if not (self._view and self._logs and self._console and self._run):
+            return
+        self._view.close()
+        self._logs.close()
+        self._console.print(render_result(result))
+        run = self._run
+        for purpose, command in next_commands(run.run_dir, run.program, run.overrides, result.exit_code == 0):
+            self._console.print(Text(f"# {purpose}", style="dim"))
+            self._console.print(Text(command), soft_wrap=True)
+        self._console.file.settle()
+        self._view = self._logs = None

@@ -1,0 +1,115 @@
+"""metrics.csv: the rows of metrics.jsonl as a table with fixed columns."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from pathlib import Path
+from typing import Any, Iterable, Mapping, Optional, Sequence
+
+from mxtrain.errors import RunDirectoryError
+from mxtrain.logger.base import Logger
+from mxtrain.logger.files import RecordFile, cut_file, replace_file
+from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
+
+
+class Csv(Logger):
+    """Writes every row as one line of a table. What a row lacks, and NaN and infinity, are empty cells."""
+
+    file_name: str = "metrics.csv"
+    """A name inside the run directory."""
+
+    def build(self) -> CsvLogger:
+        return CsvLogger(self.file_name)
+
+
+class CsvLogger(Callback):
+    """Appends rows to <run_dir>/<file_name>; a resumed run first drops the rows past its checkpoint."""
+
+    def __init__(self, file_name: str = "metrics.csv") -> None:
+        self._file_name = file_name
+        self._columns: list[str] = []
+        self._file: Optional[RecordFile] = None
+
+    def on_start(self, run: RunInfo) -> None:
+        """Raises RunDirectoryError where the file cannot be opened or brought back to the resumed step."""
+        path = Path(run.run_dir) / self._file_name
+        self._columns = prepare_table(path, columns_for(run.metric_names), run.resumed_step)
+        self._file = RecordFile(path)
+
+    def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+        self._append(rows)
+
+    def on_validation(self, validation: Validation, progress: Progress) -> None:
+        self._append((validation.row,))
+
+    def on_checkpoint(self, step: int) -> None:
+        if self._file:
+            self._file.flush(sync=True)
+
+    def on_end(self, result: Result) -> None:
+        if self._file:
+            self._file.close()
+            self._file = None
+
+    def _append(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        if self._file:
+            for row in rows:
+                self._file.append(_encode([_cell(row.get(column)) for column in self._columns]))
+            self._file.flush()
+
+
+def columns_for(metric_names: Iterable[str]) -> list[str]:
+    """The columns of the table, in order."""
+    names = ["step", "epoch", "split", "loss", *metric_names, "samples_per_s"]
+    return list(dict.fromkeys(names))
+
+
+def prepare_table(path: Path, columns: Sequence[str], step: int) -> list[str]:
+    """Make the table, or bring an existing one back to what it was at `step`.
+
+    Args:
+        path: The CSV file.
+        columns: The columns that this run writes.
+        step: The last step to keep.
+
+    Returns:
+        The table's columns: `columns`, then those that only its older rows have.
+
+    Raises:
+        RunDirectoryError: The file cannot be read or written.
+    """
+    try:
+        data = path.read_bytes() if path.exists() else b""
+        whole = data[: data.rfind(b"\n") + 1]
+        lines = whole.decode("utf-8", "replace").splitlines()
+        old_columns = next(csv.reader(lines[:1]), [])
+        kept = [row for row in csv.DictReader(lines) if _is_kept(row, step)]
+        all_columns = list(dict.fromkeys([*columns, *(old_columns if kept else ())]))
+        cells = [all_columns, *([row.get(name) or "" for name in all_columns] for row in kept)]
+        table = b"".join(map(_encode, cells))
+        if data[: len(table)] != table:
+            replace_file(path, table)
+        elif len(data) > len(table):
+            cut_file(path, len(table))
+    except OSError as error:
+        raise RunDirectoryError(f"Cannot bring {path} back to step {step}: {error.strerror}.") from error
+    return all_columns
+
+
+def _is_kept(row: Mapping[str, Any], step: int) -> bool:
+    try:
+        return int(row["step"]) <= step
+    except (KeyError, TypeError, ValueError):
+        return False
+
+
+def _cell(value: Any) -> Any:
+    return "" if value is None or isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _encode(cells: Iterable[Any]) -> bytes:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(cells)
+    return line.getvalue().encode("utf-8")

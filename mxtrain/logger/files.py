@@ -1,0 +1,132 @@
+"""Files that grow by whole records: a full disk delays or drops records but never tears one or stops a run."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from pathlib import Path
+
+from mxtrain.errors import RunDirectoryError
+
+_LOG = logging.getLogger(__name__)
+
+MAX_PENDING_BYTES = 32 * 2**20
+
+
+class RecordFile:
+    """An append-only file. A record is either in it as a whole or not at all.
+
+    A write that fails (disk full, quota, file-size limit) is undone; its records wait in memory and go out with the
+    next write that succeeds. Where more than `max_pending_bytes` wait, the newest are dropped. Each trouble is said once.
+    """
+
+    def __init__(self, path: Path, max_pending_bytes: int = MAX_PENDING_BYTES) -> None:
+        """Open `path` for appending, making it if needed.
+
+        Raises:
+            RunDirectoryError: The file cannot be opened.
+        """
+        self.path = path
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._max_pending_bytes = max_pending_bytes
+        self._said: set[str] = set()
+        self._failing = False
+        try:
+            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._good_size = os.fstat(self._fd).st_size
+        except OSError as error:
+            raise RunDirectoryError(
+                f"Cannot write {path}: {error.strerror}. Choose another folder with hydra.run.dir=FOLDER, or mend this one."
+            ) from error
+
+    def append(self, record: bytes) -> None:
+        """Take one whole record; it reaches the file with the next `flush`."""
+        if self._pending_bytes + len(record) > self._max_pending_bytes and not self.flush():
+            self._say("drop", "%s: too much waits to be written; newer records are dropped.", self.path)
+            return
+        self._pending.append(record)
+        self._pending_bytes += len(record)
+
+    def flush(self, sync: bool = False) -> bool:
+        """Write all that waits; with `sync` also force it onto the disk.
+
+        Returns:
+            Whether everything is in the file now.
+        """
+        if self._fd < 0:
+            return False
+        try:
+            self._write(b"".join(self._pending))
+            if sync:
+                self._sync()
+        except OSError as error:
+            self._failing = True
+            self._say("fail", "Cannot write %s: %s. Training goes on; the records wait in memory for room.",
+                      self.path, error.strerror)
+            return False
+        if self._failing:
+            self._failing = False
+            _LOG.info("Writing %s works again.", self.path)
+        return True
+
+    def close(self) -> None:
+        """Write what waits and close the file. A second call does nothing."""
+        if self._fd >= 0:
+            self.flush(sync=True)
+            os.close(self._fd)
+            self._fd = -1
+
+    def _write(self, data: bytes) -> None:
+        if self._failing:
+            # A failed write may have left its beginning behind, and undoing it may have failed as well.
+            self._undo()
+        written = 0
+        try:
+            while written < len(data):
+                written += os.write(self._fd, data[written:] if written else data)
+        except OSError:
+            self._undo()
+            raise
+        self._good_size += len(data)
+        self._pending.clear()
+        self._pending_bytes = 0
+
+    def _undo(self) -> None:
+        if os.fstat(self._fd).st_size > self._good_size:
+            os.ftruncate(self._fd, self._good_size)
+
+    def _sync(self) -> None:
+        status = os.fstat(self._fd)
+        if status.st_nlink == 0:
+            self._say("gone", "%s was deleted while the run writes to it; what follows is lost.", self.path)
+        elif stat.S_ISREG(status.st_mode):
+            os.fsync(self._fd)
+
+    def _say(self, kind: str, message: str, *arguments: object) -> None:
+        if kind not in self._said:
+            self._said.add(kind)
+            _LOG.warning(message, *arguments)
+
+
+def cut_file(path: Path, size: int) -> None:
+    """Drop all of `path` past `size` bytes, in one system call that needs no room on the disk."""
+    with open(path, "r+b") as file:
+        file.truncate(size)
+        os.fsync(file.fileno())
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace `path` so that, whatever happens meanwhile, it holds either the old bytes or the new."""
+    new_path = path.with_name(path.name + ".new")
+    with open(new_path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new_path, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,73 @@
+"""What TensorBoard's HParams tab is told, so that the runs of a sweep compare.
+
+Only the session is described, not the experiment: TensorBoard takes an experiment from any one run, whose columns would
+then hide what other runs of the sweep vary. Without one it collects the columns from all of them.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Dict, Iterator, Mapping, Tuple, Union
+
+from tensorboardX.proto.api_pb2 import Status
+from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
+from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
+
+Value = Union[str, bool, float]
+
+_GROUPS = ("model", "dataset", "optimizer", "lr_scheduler", "loss", "amp", "parallel", "kvstore")
+_TRAINER = ("seed", "max_epochs", "max_steps", "grad_accumulation", "clip_global_norm", "ema_decay")
+_WITHOUT_EFFECT = frozenset(("root", "path", "folder", "workers", "num_workers", "prefetch", "name_of_run"))
+
+
+def select_hparams(config: Mapping[str, Any]) -> Dict[str, Value]:
+    """The values of the configuration that make runs differ, flat.
+
+    A group's own name stands for its class (`model: LeNet`), the rest keeps its dotted path (`optimizer.lr: 0.1`).
+    """
+    chosen = {}
+    for path, value in _leaves({group: config.get(group) for group in _GROUPS if config.get(group) is not None}, ""):
+        *parents, name = path.split(".")
+        if name == "_target_":
+            chosen[".".join(parents)] = str(value).rsplit(".", 1)[-1]
+        elif name not in _WITHOUT_EFFECT:
+            chosen[path] = value
+    trainer = config.get("trainer") or {}
+    chosen.update({f"trainer.{name}": trainer[name] for name in _TRAINER if trainer.get(name) is not None})
+    return chosen
+
+
+def start_summary(hparams: Mapping[str, Value]) -> Summary:
+    """The beginning of a session with these values."""
+    info = SessionStartInfo(start_time_secs=time.time())
+    for name, value in hparams.items():
+        if isinstance(value, bool):
+            info.hparams[name].bool_value = value
+        elif isinstance(value, (int, float)):
+            info.hparams[name].number_value = value
+        else:
+            info.hparams[name].string_value = str(value)
+    return _summary("_hparams_/session_start_info", HParamsPluginData(session_start_info=info, version=0))
+
+
+def end_summary() -> Summary:
+    """The end of a session that finished."""
+    info = SessionEndInfo(status=Status.Value("STATUS_SUCCESS"), end_time_secs=time.time())
+    return _summary("_hparams_/session_end_info", HParamsPluginData(session_end_info=info, version=0))
+
+
+def _summary(tag: str, content: HParamsPluginData) -> Summary:
+    plugin = SummaryMetadata.PluginData(plugin_name="hparams", content=content.SerializeToString())
+    return Summary(value=[Summary.Value(tag=tag, metadata=SummaryMetadata(plugin_data=plugin))])
+
+
+def _leaves(value: Any, path: str) -> Iterator[Tuple[str, Value]]:
+    """Dotted paths and scalars, depth first; a list of scalars is one text; what is empty or None is left out."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _leaves(item, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, (list, tuple)):
+        if value:
+            yield path, ",".join(str(item) for item in value)
+    elif value is not None:
+        yield path, value

@@ -1,0 +1,116 @@
+"""How far a run is, and how that looks on a terminal and in a log."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from mxtrain.logger.report import format_rate, format_seconds, format_value
+from mxtrain.logger.rows import mean_of_rows
+from mxtrain.types import Progress, RunInfo, Validation
+
+
+class RunProgress:
+    """The latest numbers of a run. Printing it with `rich` gives two lines that fit any width."""
+
+    def __init__(self, run: RunInfo) -> None:
+        self.epochs_done = run.resumed_step // max(1, run.steps_per_epoch)
+        self._step = self._first_step = run.resumed_step
+        self._row_epoch: Any = self.epochs_done
+        self._values: Dict[str, float] = {}
+        """By tag, e.g. train/loss; the newest of each."""
+        self._samples_per_s: Optional[float] = None
+        self._total_steps = run.total_steps
+        self._steps_per_epoch = max(1, run.steps_per_epoch)
+        self._monitor = run.monitor
+        self._began_s = time.monotonic()
+
+    def update_train(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+        """Take the rows of the newest training steps: their means, and the newest speed."""
+        self._update("train", rows, progress)
+        if rows and rows[-1].get("samples_per_s"):
+            self._samples_per_s = float(rows[-1]["samples_per_s"])
+
+    def update_validation(self, validation: Validation, progress: Progress) -> None:
+        """Take the result of a validation."""
+        self._update("val", [validation.row], progress)
+        if validation.best:
+            self._values["best"] = validation.best["value"]
+
+    def left_s(self) -> Optional[float]:
+        """Seconds left at the pace so far, validations and checkpoints included; None where nobody can know."""
+        done = self._step - self._first_step
+        if not self._total_steps or done <= 0:
+            return None
+        return (time.monotonic() - self._began_s) / done * max(0, self._total_steps - self._step)
+
+    def plain_line(self, split: str, tags: Sequence[str] = ("train",)) -> str:
+        """One line for a log, in `name=value` words that are easy to find with grep.
+
+        Args:
+            split: The line's first word: what has just happened.
+            tags: Which values to show, by the part of their tag before the slash.
+        """
+        words = [split, f"epoch={self._row_epoch}", f"step={self._step_of_total()}"]
+        shown = {tag: value for tag, value in self._values.items() if tag.split("/")[0] in tags}
+        words += [f"{tag}={format_value(value)}" for tag, value in shown.items()]
+        if self._samples_per_s is not None:
+            words.append(f"samples_per_s={format_rate(self._samples_per_s)}")
+        left_s = self.left_s()
+        if left_s is not None:
+            words.append(f"left={format_seconds(left_s)}")
+        return " ".join(words)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        total = self._total_steps or self._steps_per_epoch
+        done = self._step if self._total_steps else self._step % self._steps_per_epoch
+        left_s = self.left_s()
+        bar = Table.grid(padding=(0, 1), expand=True)
+        for ratio in (None, 1, None, None):
+            bar.add_column(no_wrap=True, ratio=ratio)
+        bar.add_row(
+            Text(self._epoch_of_total(), style="bold"),
+            ProgressBar(total=total, completed=done),
+            Text(f"step {self._step_of_total()}"),
+            Text(f"{format_seconds(left_s)} left" if left_s is not None else "", style="dim"),
+        )
+        yield bar
+        yield self._numbers(options.max_width)
+
+    def _update(self, split: str, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+        self._step, self.epochs_done = progress.step, progress.epoch
+        self._total_steps = progress.total_steps
+        if rows:
+            self._row_epoch = rows[-1].get("epoch", progress.epoch)
+        self._values.update({f"{split}/{name}": value for name, value in mean_of_rows(rows).items()})
+
+    def _numbers(self, width: int) -> Text:
+        """As many of the values as fit, never half of one; what decides the run comes before the rest."""
+        words = {tag: format_value(value) for tag, value in self._values.items()}
+        if self._samples_per_s is not None:
+            words["samples/s"] = format_rate(self._samples_per_s)
+        room = width
+        chosen = set()
+        for name in sorted(words, key=lambda name: name not in ("train/loss", self._monitor, "best", "samples/s")):
+            room -= len(f"{name} {words[name]}  ")
+            if room >= -2:  # nothing follows the last one
+                chosen.add(name)
+        line = Text(no_wrap=True, overflow="ellipsis")
+        for name in (name for name in words if name in chosen):
+            line.append(f"{'  ' if line else ''}{name} ", style="dim")
+            line.append(words[name], style="bold" if name == self._monitor else "")
+        return line
+
+    def _epoch_of_total(self) -> str:
+        if not self._total_steps:
+            return f"epoch {self.epochs_done + 1}"
+        total = -(-self._total_steps // self._steps_per_epoch)
+        return f"epoch {min(self.epochs_done + 1, total)}/{total}"
+
+    def _step_of_total(self) -> str:
+        return f"{self._step}/{self._total_steps}" if self._total_steps else str(self._step)

@@ -1,0 +1,97 @@
+"""A picture of samples with what they are and what the network takes them for."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Sequence
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from mxtrain.types import Samples
+
+_TILE = 112  # pixels along a sample's longer side, about
+_GAP = 10
+_FONT_SIZE = 15
+_CAPTION = 2 * (_FONT_SIZE + 4) + 4
+_COLUMNS = 4  # TensorBoard shows a picture about 340 pixels wide: captions must stay legible there
+
+_PAPER = (255, 255, 255)
+_INK = (40, 40, 40)
+_QUIET = (120, 120, 120)
+_RIGHT = (30, 130, 60)
+_WRONG = (200, 30, 30)
+
+
+def draw_samples(samples: Samples, class_names: Sequence[str], max_images: int) -> Image.Image:
+    """A grid of samples: under each its class, then the predicted class and its probability, in red where wrong.
+
+    Args:
+        samples: Pictures (B, H, W, C) as uint8, labels (B,), probabilities (B, K).
+        class_names: Names of the K classes; a class without a name is shown by its number.
+        max_images: How many samples to draw at most.
+
+    Returns:
+        An RGB picture.
+    """
+    font = ImageFont.load_default(_FONT_SIZE)
+    tiles = [_tile(image) for image in samples.image_BHWC[:max_images]]
+    columns = min(_COLUMNS, max(1, len(tiles)))
+    cell_w = max([_TILE, *(tile.width for tile in tiles)]) + _GAP
+    cell_h = max([1, *(tile.height for tile in tiles)]) + _CAPTION + _GAP
+    rows = math.ceil(len(tiles) / columns)
+    picture = Image.new("RGB", (columns * cell_w + _GAP, rows * cell_h + _GAP), _PAPER)
+    draw = ImageDraw.Draw(picture)
+    for index, tile in enumerate(tiles):
+        x = _GAP + index % columns * cell_w
+        y = _GAP + index // columns * cell_h
+        label = int(samples.label_B[index])
+        predicted = int(np.argmax(samples.probability_BK[index]))
+        color = _RIGHT if predicted == label else _WRONG
+        picture.paste(tile, (x, y))
+        if predicted != label:
+            draw.rectangle((x - 3, y - 3, x + tile.width + 2, y + tile.height + 2), outline=_WRONG, width=3)
+        width = cell_w - _GAP
+        y += tile.height + 4
+        draw.text((x, y), _fit(_name(class_names, label), width, font), _INK, font)
+        probability = f" {samples.probability_BK[index][predicted]:.2f}"
+        room = width - font.getlength(probability)
+        name = _fit(_name(class_names, predicted), room, font)
+        y += _FONT_SIZE + 4
+        draw.text((x, y), name, color, font)
+        draw.text((x + font.getlength(name), y), probability, _QUIET if predicted == label else _WRONG, font)
+    return picture
+
+
+def encode_png(picture: Image.Image) -> bytes:
+    """The picture as PNG."""
+    data = io.BytesIO()
+    # 256 colours are plenty for thumbnails and make the file a third as large.
+    picture.quantize(256, Image.Quantize.FASTOCTREE).save(data, "png")
+    return data.getvalue()
+
+
+def _tile(image_HWC: np.ndarray) -> Image.Image:
+    channels = image_HWC.shape[2]
+    array = np.ascontiguousarray(image_HWC[:, :, :3] if channels >= 3 else image_HWC[:, :, 0])
+    tile = Image.fromarray(array).convert("RGB")
+    scale = _TILE / max(tile.size)
+    if scale >= 1:
+        # Whole multiples keep every pixel of a small picture a sharp square.
+        scale = max(1, round(scale))
+    size = (max(1, round(tile.width * scale)), max(1, round(tile.height * scale)))
+    return tile.resize(size, Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.LANCZOS)
+
+
+def _name(class_names: Sequence[str], index: int) -> str:
+    return str(class_names[index]) if 0 <= index < len(class_names) else str(index)
+
+
+def _fit(text: str, width: float, font: ImageFont.FreeTypeFont) -> str:
+    """`text`, cut with dots where it is wider than `width` pixels."""
+    if font.getlength(text) <= width:
+        return text
+    while text and font.getlength(text + "...") > width:
+        text = text[:-1]
+    return text + "..."

@@ -1,0 +1,28 @@
+"""TensorBoard events in the run directory."""
+
+from __future__ import annotations
+
+import pydantic
+
+from mxtrain.logger.base import Logger
+from mxtrain.types import Callback, NonNegative, Positive
+
+
+class TensorBoard(Logger):
+    """Writes events for TensorBoard into the run directory itself, so that runs and sweeps compare by their folders."""
+
+    histograms: NonNegative = 0
+    """Histograms of the parameters at every n-th validation; 0: never."""
+    images: NonNegative = 1
+    """A picture of sample predictions at every n-th validation; 0: never."""
+    max_images: Positive = pydantic.Field(default=16, le=256)
+    """Samples in one picture."""
+    graph: bool = True
+    """Whether to write the network's graph."""
+    hparams: bool = True
+    """Whether to write what the HParams tab compares a sweep by."""
+
+    def build(self) -> Callback:
+        from mxtrain.logger.tensorboard_logger import TensorBoardLogger
+
+        return TensorBoardLogger(self.histograms, self.images, self.max_images, self.graph, self.hparams)

@@ -1,0 +1,149 @@
+"""What TensorBoard is told about a run, and when."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Iterator, Mapping, Optional, Sequence
+
+import numpy as np
+from tensorboardX import summary as messages
+from tensorboardX.proto.summary_pb2 import Summary
+
+from mxtrain.logger.event_file import EventFile
+from mxtrain.logger.graph import build_graph_def
+from mxtrain.logger.hparams import end_summary, select_hparams, start_summary
+from mxtrain.logger.rows import mean_of_rows
+from mxtrain.logger.sample_picture import draw_samples, encode_png
+from mxtrain.types import Callback, Progress, Result, RunInfo, Samples, Validation
+
+_LOG = logging.getLogger(__name__)
+
+_FLUSH_TIMEOUT_S = 5.0
+
+
+class TensorBoardLogger(Callback):
+    """Writes one event file per process into the run directory.
+
+    A resumed run starts a new file, which tells TensorBoard to hide whatever older files hold past the checkpoint, so
+    no point stands twice.
+    """
+
+    def __init__(
+        self, histograms: int = 0, images: int = 1, max_images: int = 16, graph: bool = True, hparams: bool = True
+    ) -> None:
+        """Args are the fields of `mxtrain.logger.tensorboard.TensorBoard`."""
+        self._histograms = histograms
+        self._images = images
+        self._max_images = max_images
+        self._graph = graph
+        self._hparams = hparams
+        self._class_names: Sequence[str] = ()
+        self._validations = 0
+        self._validated: set[str] = set()
+        self._events: Optional[EventFile] = None
+
+    def on_start(self, run: RunInfo) -> None:
+        """Raises RunDirectoryError where no event file can be made."""
+        first_step = run.resumed_step + 1 if run.resumed_step else 0
+        self._class_names = run.class_names
+        self._events = events = EventFile(run.run_dir, first_step)
+        config = config_as_markdown(run.config)
+        events.add(lambda: [messages.text("config", config)], first_step)
+        if self._hparams:
+            hparams = select_hparams(run.config)
+            events.add(lambda: [start_summary(hparams)], first_step)
+        if self._graph:
+            self._add_graph(run, events)
+
+    def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+        if rows:
+            means = mean_of_rows(rows)
+            self._add_scalars({f"train/{name}": value for name, value in means.items()}, rows[-1]["step"])
+
+    def on_scalars(self, scalars: Mapping[str, float], step: int) -> None:
+        self._add_scalars(scalars, step)
+
+    def on_validation(self, validation: Validation, progress: Progress) -> None:
+        if not self._events:
+            return
+        step = validation.row["step"]
+        self._add_validation_row(validation.row)
+        if self._images and self._validations % self._images == 0:
+            self._add_samples(validation.read_samples(), step)
+        if self._histograms and self._validations % self._histograms == 0:
+            parameters = validation.read_parameters()
+            self._events.add(lambda: histograms_of(parameters), step)
+        self._validations += 1
+
+    def on_checkpoint(self, step: int) -> None:
+        if self._events:
+            self._events.flush(_FLUSH_TIMEOUT_S)
+
+    def on_end(self, result: Result) -> None:
+        if not self._events:
+            return
+        # Values of the last validation stand already; what is new is e.g. the accuracy on the test data.
+        final = {tag: value for tag, value in result.metrics.items() if tag not in self._validated}
+        if result.best:
+            split, _, name = str(result.best["metric"]).rpartition("/")
+            final[f"{split or 'val'}/best_{name}"] = result.best["value"]
+        self._add_scalars(final, result.step)
+        if self._hparams and result.state in ("finished", "stopped_early"):
+            # TensorBoard keeps the first ending it reads, so a run that may be resumed gets none yet.
+            self._events.add(lambda: [end_summary()], result.step)
+        self._events.close(_FLUSH_TIMEOUT_S)
+        self._events = None
+
+    def _add_graph(self, run: RunInfo, events: EventFile) -> None:
+        try:
+            nodes = run.graph_nodes()
+        except Exception as error:  # a network that cannot be traced trains all the same
+            _LOG.warning("The network's graph is not shown in TensorBoard: it cannot be traced (%s).", error)
+            return
+        if nodes:
+            events.add_graph(lambda: build_graph_def(nodes).SerializeToString())
+
+    def _add_validation_row(self, row: Mapping[str, Any]) -> None:
+        scalars = {f"{row.get('split', 'val')}/{name}": value for name, value in mean_of_rows([row]).items()}
+        self._validated.update(scalars)
+        self._add_scalars(scalars, row["step"])
+
+    def _add_samples(self, samples: Samples, step: int) -> None:
+        def draw() -> Iterator[Summary]:
+            picture = draw_samples(samples, self._class_names, self._max_images)
+            image = Summary.Image(height=picture.height, width=picture.width, colorspace=3)
+            image.encoded_image_string = encode_png(picture)
+            yield Summary(value=[Summary.Value(tag="val/samples", image=image)])
+
+        self._events.add(draw, step)
+
+    def _add_scalars(self, scalars: Mapping[str, Any], step: int) -> None:
+        values = {tag: float(value) for tag, value in scalars.items() if value is not None}
+        if self._events and values:
+            summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
+            self._events.add(lambda: [summary], int(step))
+
+
+def histograms_of(parameters: Mapping[str, np.ndarray]) -> Iterator[Summary]:
+    """One histogram per parameter, over its finite values."""
+    for name, array in parameters.items():
+        values = np.asarray(array, dtype=np.float64).ravel()
+        values = values[np.isfinite(values)]
+        if values.size:
+            yield Summary(value=[Summary.Value(tag=f"parameters/{name}", histo=messages.make_histogram(values, 64))])
+
+
+def config_as_markdown(config: Mapping[str, Any]) -> str:
+    """The configuration as YAML in a Markdown code block, which TensorBoard's text tab shows as it is."""
+    import yaml
+
+    text = yaml.safe_dump(_plain(config), sort_keys=False, allow_unicode=True, width=100)
+    return "".join(f"    {line}\n" for line in text.splitlines())
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)

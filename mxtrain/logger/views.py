@@ -1,0 +1,96 @@
+"""The two ways to show a run in progress: a bar that stays in place, and lines that stay."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Mapping, Optional, Sequence
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from mxtrain.logger.progress import RunProgress
+from mxtrain.types import Progress, Validation
+
+
+class PlainView:
+    """One line per validation or epoch, and in between at most one per interval."""
+
+    def __init__(self, console: Console, progress: RunProgress, interval_s: float) -> None:
+        self._console = console
+        self._progress = progress
+        self._interval_s = interval_s
+        self._printed_s = time.monotonic()
+        self._epoch_line: Optional[str] = None
+        """The line of an epoch that has ended: it waits, because a validation may follow and say the same and more."""
+
+    def steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+        """Take the rows of the newest steps."""
+        self._print_epoch_line()
+        epochs_before = self._progress.epochs_done
+        self._progress.update_train(rows, progress)
+        if progress.epoch > epochs_before:
+            self._epoch_line = self._progress.plain_line("train")
+        elif time.monotonic() - self._printed_s >= self._interval_s:
+            self._print(self._progress.plain_line("train"))
+
+    def validation(self, validation: Validation, progress: Progress) -> None:
+        """Take the result of a validation."""
+        self._epoch_line = None
+        self._progress.update_validation(validation, progress)
+        self._print(self._progress.plain_line("val", ("train", "val", "best")))
+
+    def message(self, text: str) -> None:
+        """Print a sentence."""
+        self._print(text)
+
+    def close(self) -> None:
+        """Print what waits."""
+        self._print_epoch_line()
+
+    def _print_epoch_line(self) -> None:
+        if self._epoch_line is not None:
+            self._print(self._epoch_line)
+            self._epoch_line = None
+
+    def _print(self, line: str) -> None:
+        self._printed_s = time.monotonic()
+        self._console.print(Text(line), soft_wrap=True)
+
+
+class BarView:
+    """A bar with the newest numbers below it, at the foot of a terminal."""
+
+    def __init__(self, console: Console, progress: RunProgress, refresh_s: float) -> None:
+        self._console = console
+        self._progress = progress
+        self._refresh_s = refresh_s
+        self._refreshed_s = 0.0
+        # Rich's own refresh thread would draw ten times a second, at a cost that a training step can feel.
+        self._live = Live(progress, console=console, auto_refresh=False, transient=True)
+        self._live.start()
+        # Rich hides the cursor; after a kill nobody would bring it back.
+        console.show_cursor(True)
+
+    def steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+        """Take the rows of the newest steps."""
+        self._progress.update_train(rows, progress)
+        if time.monotonic() - self._refreshed_s >= self._refresh_s:
+            self._refresh()
+
+    def validation(self, validation: Validation, progress: Progress) -> None:
+        """Take the result of a validation."""
+        self._progress.update_validation(validation, progress)
+        self._refresh()
+
+    def message(self, text: str) -> None:
+        """Print a sentence above the bar."""
+        self._console.print(Text(text), soft_wrap=True)
+
+    def close(self) -> None:
+        """Remove the bar."""
+        self._live.stop()
+
+    def _refresh(self) -> None:
+        self._live.refresh()
+        self._refreshed_s = time.monotonic()

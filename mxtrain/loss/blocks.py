@@ -1,0 +1,50 @@
+"""The losses as Gluon blocks. Labels are (B,) indices or (B, K) probabilities: a batch's shape says which."""
+
+from __future__ import annotations
+
+from mxtrain.backend import gluon
+
+
+def dense_target(F, label, num_classes: int, dense: bool):
+    """(B, K) probabilities from (B,) indices, or the label itself where it is dense."""
+    return label if dense else F.one_hot(label, num_classes)
+
+
+class SoftmaxCrossEntropyLoss(gluon.HybridBlock):
+    """-sum(target * log softmax(scores)), with label smoothing in closed form.
+
+    Source: smoothing by s gives (1 - s) * nll + s * mean(-log p), Szegedy et al., arXiv 1512.00567, section 7.
+    """
+
+    def __init__(self, smoothing: float = 0.0):
+        super().__init__()
+        self._smoothing = smoothing
+        self.dense = False
+
+    def hybrid_forward(self, F, logits_BK, label):
+        log_p_BK = F.log_softmax(logits_BK)
+        if self.dense:
+            loss_B = -F.sum(label * log_p_BK, axis=-1)
+        else:
+            loss_B = -F.pick(log_p_BK, label, axis=-1)
+        if self._smoothing:
+            loss_B = (1 - self._smoothing) * loss_B - self._smoothing * F.mean(log_p_BK, axis=-1)
+        return loss_B
+
+
+class DenseTargetLoss(gluon.HybridBlock):
+    """One of gluon.loss's losses against one-hot or smoothed targets."""
+
+    def __init__(self, block: gluon.Block, num_classes: int, smoothing: float, signed: bool):
+        super().__init__()
+        self._num_classes, self._smoothing, self._signed = num_classes, smoothing, signed
+        self.dense = False
+        self.block = block
+
+    def hybrid_forward(self, F, logits_BK, label):
+        target_BK = dense_target(F, label, self._num_classes, self.dense)
+        if self._smoothing:
+            target_BK = (1 - self._smoothing) * target_BK + self._smoothing / self._num_classes
+        if self._signed:
+            target_BK = 2 * target_BK - 1
+        return self.block(logits_BK, target_BK)

@@ -1,0 +1,1 @@
+"""Learning-rate schedules: pure functions of the step, so that a resumed run needs no state of theirs."""

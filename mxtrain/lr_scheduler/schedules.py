@@ -1,0 +1,119 @@
+"""Schedules as factors of the base learning rate. Source of the shapes: GluonCV's LRScheduler and MXNet's lr_scheduler."""
+
+from __future__ import annotations
+
+import math
+from typing import Callable, ClassVar, List, Literal, Optional
+
+import pydantic
+
+from mxtrain.errors import ConfigError
+from mxtrain.types import Fraction, NonNegativeFloat, PositiveFloat, Spec
+
+
+class Schedule(Spec):
+    """A constant rate after an optional linear warm-up; the other schedules replace `factor`.
+
+    Lengths are in `unit`s, counted from the start of the run, warm-up included.
+    """
+
+    unit: Literal["epochs", "steps"] = "epochs"
+    warmup: NonNegativeFloat = 0.0
+    """Length of the linear warm-up."""
+    warmup_from: Fraction = 0.0
+    """Where the warm-up starts, as a fraction of the base learning rate."""
+
+    needs_end: ClassVar[bool] = False
+
+    def build(self, base_lr: float, steps_per_epoch: int, total_steps: Optional[int]) -> Callable[[int], float]:
+        """The learning rate as a function of the number of finished steps.
+
+        Args:
+            total_steps: steps of the whole run, None where only time limits it.
+
+        Raises:
+            ConfigError: the schedule needs the length of the run, and nothing says it.
+        """
+        per_unit = steps_per_epoch if self.unit == "epochs" else 1
+        end = self.end_steps(per_unit, total_steps)
+        warmup_steps = round(self.warmup * per_unit)
+
+        def lr(step: int) -> float:
+            if step < warmup_steps:
+                return base_lr * (self.warmup_from + (1 - self.warmup_from) * (step + 1) / warmup_steps)
+            return base_lr * self.factor(step, warmup_steps, end, per_unit)
+
+        return lr
+
+    def end_steps(self, per_unit: int, total_steps: Optional[int]) -> int:
+        duration = getattr(self, "duration", None)
+        if duration is not None:
+            return round(duration * per_unit)
+        if self.needs_end and total_steps is None:
+            raise ConfigError(
+                "lr_scheduler: this schedule needs to know how long the run is, and neither trainer.max_epochs nor "
+                "trainer.max_steps says so. Set one of them, or lr_scheduler.duration."
+            )
+        return total_steps or 0
+
+    def factor(self, step: int, warmup_steps: int, end: int, per_unit: int) -> float:
+        """The factor of the base rate at `step` >= warmup_steps."""
+        return 1.0
+
+
+class Constant(Schedule):
+    """The base learning rate throughout."""
+
+
+class Step(Schedule):
+    """Multiplied by `gamma` every `period`."""
+
+    period: PositiveFloat = 30.0
+    gamma: Fraction = 0.1
+
+    def factor(self, step: int, warmup_steps: int, end: int, per_unit: int) -> float:
+        # In whole steps: dividing floats would put a boundary one step late.
+        return self.gamma ** (step // max(round(self.period * per_unit), 1))
+
+
+class MultiStep(Schedule):
+    """Multiplied by `gamma` at each milestone."""
+
+    milestones: List[PositiveFloat] = pydantic.Field(default=[15.0, 22.0], min_length=1)
+    gamma: Fraction = 0.1
+
+    def factor(self, step: int, warmup_steps: int, end: int, per_unit: int) -> float:
+        return self.gamma ** sum(step >= round(milestone * per_unit) for milestone in self.milestones)
+
+
+class Decay(Schedule):
+    """Base of the schedules that fall smoothly from 1 to `end_factor`, over the run or over `duration`."""
+
+    end_factor: Fraction = 0.0
+    duration: Optional[PositiveFloat] = None
+    """Where the fall ends; null is the end of the run."""
+
+    needs_end: ClassVar[bool] = True
+
+    def factor(self, step: int, warmup_steps: int, end: int, per_unit: int) -> float:
+        done = min((step - warmup_steps) / max(end - warmup_steps, 1), 1.0)
+        return self.end_factor + (1 - self.end_factor) * self.curve(done)
+
+    def curve(self, done: float) -> float:
+        raise NotImplementedError
+
+
+class Poly(Decay):
+    """(1 - t)^power."""
+
+    power: PositiveFloat = 2.0
+
+    def curve(self, done: float) -> float:
+        return (1 - done) ** self.power
+
+
+class Cosine(Decay):
+    """Half a cosine. Source: Loshchilov and Hutter, https://arxiv.org/abs/1608.03983, without restarts."""
+
+    def curve(self, done: float) -> float:
+        return (1 + math.cos(math.pi * done)) / 2

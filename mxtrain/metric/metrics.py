@@ -1,0 +1,148 @@
+"""Metrics by MXNet's names. Each is a vector of sums over samples, and a function of the totals.
+
+Legend: B batch, K classes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from mxtrain.types import Positive, Spec
+
+if TYPE_CHECKING:
+    import numpy as np
+
+EPSILON = 1e-12
+
+
+class Metric(Spec):
+    """Something measured over a set of samples."""
+
+    direction: ClassVar[Literal["max", "min"]] = "max"
+    """Which way is better."""
+
+    def size(self, num_classes: int) -> int:
+        """The number of sums."""
+        return 1
+
+    def sums(self, F: Any, logits_BK: Any, label_B: Any, num_classes: int) -> Any:
+        """The sums over one batch, of shape (size,). `F` is mx.nd or mx.sym."""
+        raise NotImplementedError
+
+    def value(self, sums: np.ndarray, count: int) -> float:
+        """The metric from the totals over `count` samples, in float64."""
+        return float(sums[0] / count)
+
+
+class Accuracy(Metric):
+    """Share of samples whose highest score is the label's, from 0 to 1."""
+
+    def sums(self, F: Any, logits_BK: Any, label_B: Any, num_classes: int) -> Any:
+        return F.sum(F.argmax(logits_BK, axis=-1) == label_B).reshape((1,))
+
+
+class TopKAccuracy(Metric):
+    """Share of samples whose label is among the `top_k` highest scores, from 0 to 1."""
+
+    top_k: Positive = 5
+
+    def sums(self, F: Any, logits_BK: Any, label_B: Any, num_classes: int) -> Any:
+        # Scores above the label's own: cheaper than sorting, and a tie counts for the label.
+        own_B1 = F.pick(logits_BK, label_B, axis=-1, keepdims=True)
+        rank_B = F.sum(F.broadcast_greater(logits_BK, own_B1), axis=-1)
+        return F.sum(rank_B < self.top_k).reshape((1,))
+
+
+class CrossEntropy(Metric):
+    """Mean of -log p(label), in nats."""
+
+    direction: ClassVar[Literal["max", "min"]] = "min"
+
+    def sums(self, F: Any, logits_BK: Any, label_B: Any, num_classes: int) -> Any:
+        return -F.sum(F.pick(F.log_softmax(logits_BK), label_B, axis=-1)).reshape((1,))
+
+
+class Perplexity(CrossEntropy):
+    """exp of the cross entropy."""
+
+    def value(self, sums: np.ndarray, count: int) -> float:
+        entropy = super().value(sums, count)
+        return math.exp(entropy) if entropy < 700 else math.inf
+
+
+class BrierError(Metric):
+    """Mean over samples and classes of the error of the probabilities against the one-hot label."""
+
+    direction: ClassVar[Literal["max", "min"]] = "min"
+
+    def error(self, F: Any, logits_BK: Any, label_B: Any, num_classes: int) -> Any:
+        return F.softmax(logits_BK) - F.one_hot(label_B, num_classes)
+
+
+class MSE(BrierError):
+    """Mean squared error of the probabilities (the Brier score over K)."""
+
+    def sums(self, F: Any, logits_BK: Any, label_B: Any, num_classes: int) -> Any:
+        return F.sum(F.square(self.error(F, logits_BK, label_B, num_classes))).reshape((1,)) / num_classes
+
+
+class RMSE(MSE):
+    """Root of the mean squared error of the probabilities."""
+
+    def value(self, sums: np.ndarray, count: int) -> float:
+        return math.sqrt(super().value(sums, count))
+
+
+class MAE(BrierError):
+    """Mean absolute error of the probabilities."""
+
+    def sums(self, F: Any, logits_BK: Any, label_B: Any, num_classes: int) -> Any:
+        return F.sum(F.abs(self.error(F, logits_BK, label_B, num_classes))).reshape((1,)) / num_classes
+
+
+class ConfusionMetric(Metric):
+    """Base of the metrics that are functions of the K x K confusion matrix (rows: labels, columns: predictions)."""
+
+    def size(self, num_classes: int) -> int:
+        return num_classes * num_classes
+
+    def sums(self, F: Any, logits_BK: Any, label_B: Any, num_classes: int) -> Any:
+        cell_B = label_B * num_classes + F.argmax(logits_BK, axis=-1)
+        return F.sum(F.one_hot(cell_B, num_classes * num_classes), axis=0)
+
+    def value(self, sums: np.ndarray, count: int) -> float:
+        side = math.isqrt(len(sums))
+        return self.of_confusion(sums.reshape(side, side))
+
+    def of_confusion(self, confusion_KK: np.ndarray) -> float:
+        raise NotImplementedError
+
+
+class F1(ConfusionMetric):
+    """Harmonic mean of precision and recall; `macro` averages over the classes that occur, `micro` over samples."""
+
+    average: Literal["macro", "micro"] = "macro"
+
+    def of_confusion(self, confusion_KK: np.ndarray) -> float:
+        import numpy as np
+
+        hits_K = np.diag(confusion_KK)
+        present_K = confusion_KK.sum(0) + confusion_KK.sum(1)
+        if self.average == "micro":
+            return float(2 * hits_K.sum() / max(present_K.sum(), EPSILON))
+        seen_K = present_K > 0
+        return float(np.mean(2 * hits_K[seen_K] / present_K[seen_K]))
+
+
+class MCC(ConfusionMetric):
+    """Matthews' correlation, over any number of classes (MXNet's `pcc`). Source: Gorodkin 2004."""
+
+    def of_confusion(self, confusion_KK: np.ndarray) -> float:
+        import numpy as np
+
+        total = confusion_KK.sum()
+        label_K, predicted_K = confusion_KK.sum(1), confusion_KK.sum(0)
+        covariance = np.trace(confusion_KK) * total - label_K @ predicted_K
+        spread = (total**2 - label_K @ label_K) * (total**2 - predicted_K @ predicted_K)
+        return float(covariance / math.sqrt(spread)) if spread > 0 else 0.0

@@ -1,0 +1,59 @@
+"""What every network's description has in common: weights, freezing, parameter groups, initialisation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, List, Literal, Mapping, Optional
+
+from mxtrain.types import NonNegativeFloat, Shape, Spec
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+
+class ParamGroup(Spec):
+    """Parameters that learn at another pace. A multiplier of 0 for the rate stops learning but not the gradient."""
+
+    pattern: str
+    """A glob over structural parameter names, e.g. `output.*` or `features.0.weight`."""
+    lr_mult: NonNegativeFloat = 1.0
+    """The learning rate is multiplied by this."""
+    wd_mult: Optional[NonNegativeFloat] = None
+    """The weight decay is multiplied by this; None leaves it as it is (0 for norm and bias, if so configured)."""
+
+
+class Model(Spec):
+    """The description of a network. Subclasses add fields and implement `build`.
+
+    Structural parameter names are those of `network.save_parameters`, e.g. `features.0.weight`; patterns are globs
+    over them, in which `*` also matches dots.
+    """
+
+    weights: Optional[str] = None
+    """Path of a `.params` file to start from (Gluon, GluonCV, or exported by Module); None starts from `init`."""
+    freeze: List[str] = []
+    """Patterns of parameters that stay as they are; a BatchNorm whose statistics are matched keeps them too."""
+    param_groups: List[ParamGroup] = []
+    """Learning rates and weight decays of their own; where several patterns match, the last one counts."""
+    no_decay_norm_and_bias: bool = True
+    """No weight decay for biases and for the scale and shift of normalisation layers."""
+    init: Literal["xavier", "msra", "orthogonal", "normal", "default"] = "xavier"
+    """How weights are drawn where a layer has no initializer of its own; `default` is Gluon's Uniform(0.07)."""
+
+    def input_shape(self, native: Shape) -> Shape:
+        """The (C, H, W) that the network wants for data whose own shape is `native`. Imports no MXNet."""
+        return tuple(native)
+
+    def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
+        """The network, uninitialised.
+
+        Args:
+            num_classes: length of the output vector.
+            input_shape: (C, H, W) of one sample.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say how to build its network")
+
+    @classmethod
+    def of_target(cls, target: Any, arguments: Mapping[str, Any], common: Spec, path: str) -> Spec:
+        from mxtrain.model.custom import CustomModel
+
+        return CustomModel(target=target, arguments=dict(arguments), **dict(common))

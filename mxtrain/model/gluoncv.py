@@ -1,0 +1,90 @@
+"""Any of GluonCV's classification networks, by its name there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict
+
+import pydantic
+
+from mxtrain.errors import ConfigError, did_you_mean
+from mxtrain.model.base import Model
+from mxtrain.model.gluoncv_names import CLASSIFICATION_NAMES, sizes_of
+from mxtrain.types import Shape
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+OURS = {
+    "classes": "the number of classes comes from the dataset",
+    "num_classes": "the number of classes comes from the dataset",
+    "ctx": "devices are set by parallel.devices",
+    "root": "weights are never downloaded; give a file by model.weights=PATH",
+}
+"""Arguments of GluonCV's functions that the description gives elsewhere."""
+
+
+class GluonCV(Model):
+    """A network of GluonCV's model zoo; its parameter names are GluonCV's, so weights can be exchanged.
+
+    Weights are never downloaded: save GluonCV's pretrained ones to a file and name it in `weights`.
+    """
+
+    name: str = "resnet18_v1"
+    """GluonCV's name, e.g. resnet50_v1b, mobilenetv3_small, cifar_resnet20_v1, densenet121."""
+    options: Dict[str, Any] = {}
+    """Further arguments of GluonCV's function of that name, e.g. {thumbnail: true} for resnet18_v1."""
+
+    @pydantic.field_validator("name")
+    @classmethod
+    def _known_name(cls, name: str) -> str:
+        if name not in CLASSIFICATION_NAMES:
+            raise ValueError(
+                f"GluonCV has no classification network '{name}'.{did_you_mean(name, CLASSIFICATION_NAMES)} "
+                f"There are {len(CLASSIFICATION_NAMES)}: {', '.join(CLASSIFICATION_NAMES)}"
+            )
+        return name
+
+    @pydantic.field_validator("options")
+    @classmethod
+    def _free_options(cls, options: Dict[str, Any]) -> Dict[str, Any]:
+        for key in options:
+            if key in OURS:
+                raise ValueError(f"'{key}' is not an option here: {OURS[key]}. Remove model.options.{key}")
+            if key.startswith("pretrained") and options[key]:
+                raise ValueError(
+                    "pretrained weights are not downloaded. Where there is a network, save them once with "
+                    f"gluoncv.model_zoo.get_model(NAME, pretrained=True).save_parameters(PATH), remove "
+                    f"model.options.{key} and type model.weights=PATH"
+                )
+        return options
+
+    def input_shape(self, native: Shape) -> Shape:
+        """Three channels, and the native size where the network takes it, else the nearest or usual one that it takes."""
+        sizes = sizes_of(self.name)
+        height, width = native[-2:]
+        if sizes.only or min(height, width) < sizes.least or height == width == sizes.usual:
+            return (3, sizes.usual, sizes.usual)
+        return (3, *(-(-side // sizes.multiple) * sizes.multiple for side in (height, width)))
+
+    def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
+        """The network, uninitialised.
+
+        Raises:
+            ConfigError: GluonCV is not installed, or refuses an option.
+        """
+        from mxtrain.model import gluoncv_zoo
+
+        try:
+            return gluoncv_zoo.build(self.name, num_classes, dict(self.options))
+        except ImportError as error:
+            raise ConfigError(
+                f"model=gluoncv needs the package gluoncv, which cannot be imported ({error}). Type pip install "
+                "gluoncv 'numpy<1.24', or choose another model, e.g. model=resnet."
+            ) from error
+        except (TypeError, ValueError, KeyError, AssertionError) as error:
+            if not self.options:
+                raise
+            raise ConfigError(
+                f"model.options={dict(self.options)}: GluonCV's {self.name} refuses them: {error}. Remove or correct "
+                "the option, e.g. model.options={}."
+            ) from error

@@ -1,0 +1,74 @@
+"""Builds GluonCV's networks and evens out what differs between them. Imports MXNet and GluonCV."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from typing import Any, Dict, Iterator
+
+from mxtrain.backend import gluon
+
+with warnings.catch_warnings():
+    # GluonCV compares versions with distutils, and its optional parts warn about what they miss.
+    warnings.simplefilter("ignore")
+    import gluoncv.nn
+    from gluoncv.model_zoo import get_model
+
+# Their classes go by another argument, or they return an auxiliary output unless told not to.
+CLASSES_ARGUMENT = {"hrnet": "num_classes"}
+FIXED = {"nasnet": {"use_aux": False}, "resnext101e": {"pretrained": False}, "se_resnext101e": {"pretrained": False}}
+
+
+class GroupNorm(gluon.HybridBlock):
+    """Group normalisation with GluonCV's arguments and parameter names, (B, C, H, W) to the same.
+
+    GluonCV's own reads shapes while it runs, so it cannot be hybridized; Gluon's has one scale per group.
+
+    Source: Wu and He, "Group normalization" (2018).
+    """
+
+    def __init__(self, ngroups: int = 32, in_channels: int = 0, epsilon: float = 1e-5, **kwargs):
+        super().__init__(**kwargs)
+        self._num_groups, self._epsilon = ngroups, epsilon
+        with self.name_scope():
+            self.gamma = self.params.get("gamma", shape=(in_channels,), init="ones", allow_deferred_init=True)
+            self.beta = self.params.get("beta", shape=(in_channels,), init="zeros", allow_deferred_init=True)
+
+    def hybrid_forward(self, F, x, gamma, beta):
+        grouped = F.reshape(x, shape=(0, self._num_groups, -1))
+        centred = F.broadcast_sub(grouped, F.mean(grouped, axis=2, keepdims=True))
+        variance = F.mean(F.square(centred), axis=2, keepdims=True)
+        normal = F.reshape_like(F.broadcast_mul(centred, F.rsqrt(variance + self._epsilon)), x)
+        scale, shift = (F.reshape(parameter, shape=(1, -1, 1, 1)) for parameter in (gamma, beta))
+        return F.broadcast_add(F.broadcast_mul(normal, scale), shift)
+
+
+@contextlib.contextmanager
+def _working_group_norm() -> Iterator[None]:
+    original = gluoncv.nn.GroupNorm
+    gluoncv.nn.GroupNorm = GroupNorm
+    try:
+        yield
+    finally:
+        gluoncv.nn.GroupNorm = original
+
+
+def build(name: str, num_classes: int, options: Dict[str, Any]) -> gluon.HybridBlock:
+    """The network of that name with one output of `num_classes` scores."""
+    arguments = dict(options)
+    for beginning, fixed in FIXED.items():
+        if name.startswith(beginning):
+            arguments = {**fixed, **arguments}
+    classes = next((argument for beginning, argument in CLASSES_ARGUMENT.items() if name.startswith(beginning)), "classes")
+    with _working_group_norm():
+        network = get_model(name, **{classes: num_classes}, **arguments)
+    _fit_pruned_head(network, num_classes)
+    return network
+
+
+def _fit_pruned_head(network: gluon.HybridBlock, num_classes: int) -> None:
+    """Pruned networks take all shapes from a file, that of ImageNet's 1,000 classes too."""
+    head = getattr(network, "fc", None)
+    if isinstance(head, gluon.nn.Dense) and head.weight.shape[0] != num_classes:
+        with network.name_scope():
+            network.fc = gluon.nn.Dense(num_classes, in_units=head.weight.shape[1])

@@ -1,0 +1,277 @@
+"""From a description to a network that is ready to train: built, initialised, loaded, frozen."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+from dataclasses import dataclass
+from typing import Any, Dict, Iterable, List, Optional, Tuple
+
+from mxtrain.errors import ConfigError, nearest
+from mxtrain.model.base import Model
+from mxtrain.model.trace import NotTraceable, Trace, recorded_calls, trace
+from mxtrain.model.weights import WeightsReport, load_weights
+from mxtrain.types import Shape
+
+__all__ = ["Prepared", "WeightsReport", "load_weights", "parameter_multipliers", "prepare_network"]
+
+NORM_AND_BIAS = ("gamma", "beta", "running_mean", "running_var", "bias")
+SIZES_TO_SUGGEST = (16, 32, 64, 96, 128, 224, 299, 331)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A network that is ready to train.
+
+    Attributes:
+        network: the gluon.HybridBlock: all shapes known, all parameters on the device.
+        weights_report: what came of `model.weights`; print it.
+    """
+
+    network: Any
+    weights_report: WeightsReport
+
+
+def prepare_network(model: Model, *, num_classes: int, input_shape: Shape, seed: int, device: Any = None) -> Prepared:
+    """Builds the network of a description and gives every parameter its first value.
+
+    A parameter's value is a function of the seed and its structural name only: not of the device, nor of what was built
+    before.
+
+    Args:
+        model: the description.
+        num_classes: length of the output vector.
+        input_shape: (C, H, W) of what enters the network.
+        seed: any integer.
+        device: the MXNet context (or list of contexts) that parameters live on; None is cpu(0).
+
+    Returns:
+        The network and the report on its weights.
+
+    Raises:
+        ConfigError: the network cannot take such input, or a pattern matches nothing.
+        WeightsError: `model.weights` cannot be read or does not fit.
+    """
+    from mxtrain.backend import mx
+
+    network = model.build(num_classes, tuple(input_shape))
+    infer_shapes(network, input_shape, num_classes)
+    initialize(network, model.init, seed, device if device is not None else mx.cpu())
+    report = load_weights(network, model.weights) if model.weights else WeightsReport()
+    freeze(network, model.freeze)
+    parameter_multipliers(model, network)  # refuses patterns that match nothing, before anything runs
+    return Prepared(network, report)
+
+
+def infer_shapes(network: Any, input_shape: Shape, num_classes: Optional[int] = None) -> None:
+    """Tells every parameter its shape.
+
+    Raises:
+        ConfigError: the network cannot take a sample of this shape, or has not one output per class.
+    """
+    try:
+        traced = trace(network, input_shape)
+    except NotTraceable:
+        output_shapes = _run_once(network, input_shape)
+    else:
+        if traced.failure is not None:
+            raise ConfigError(_misfit(network, input_shape, traced))
+        for parameter in network.collect_params().values():
+            if traced.parameter_shapes.get(parameter.name) is not None:
+                parameter.shape = traced.parameter_shapes[parameter.name]
+        output_shapes = traced.output_shapes
+    for name, parameter in network._collect_params_with_prefix().items():
+        if parameter.shape is None or 0 in parameter.shape or -1 in parameter.shape:
+            raise ConfigError(
+                f"The shape of parameter '{name}' is not known because nothing uses it. Remove it from the network, or "
+                "give its layer in_units or in_channels."
+            )
+    if num_classes is not None and output_shapes != [(1, num_classes)]:
+        shown = ", ".join("x".join(map(str, shape or ("?",))) for shape in output_shapes)
+        raise ConfigError(
+            f"The network must return one tensor of (batch, {num_classes}), a score per class, but for one sample it "
+            f"returns {len(output_shapes)}: {shown}. Switch auxiliary outputs off, or end it with a layer of "
+            f"{num_classes} units."
+        )
+
+
+def _run_once(network: Any, input_shape: Shape) -> List[Shape]:
+    """Shapes of the outputs and of deferred parameters, found by computing one sample."""
+    from mxtrain.backend import autograd, mx, nd
+
+    network.initialize(mx.init.Zero(), ctx=mx.cpu(), force_reinit=True)
+    with recorded_calls(network) as recorder, autograd.predict_mode():
+        try:
+            outputs = network(nd.zeros((1, *input_shape)))
+            outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+            nd.waitall()
+        except Exception as error:  # whatever the user's code raises
+            given = [_shape_text(value.shape[1:]) for value in recorder.failed_inputs if hasattr(value, "shape")]
+            raise ConfigError(
+                f"The network failed on one sample of {_shape_text(input_shape)}, in {_layer_text(recorder.failed)}, "
+                f"which was given {', '.join(given) or 'nothing'}: {_first_line(error)}. Fit the network or the data, "
+                "e.g. dataset.image_size=[32,32]."
+            ) from error
+    return [tuple(output.shape) for output in outputs]
+
+
+def _misfit(network: Any, input_shape: Shape, traced: Trace) -> str:
+    """The sentence for a network that cannot take its input."""
+    failure = traced.failure
+    given = " and ".join(_shape_text(shape[1:] if shape else None) for shape in failure.input_shapes)
+    fitting = _fitting_size(network, input_shape)
+    if fitting is not None:
+        remedy = f"It works from {_shape_text(fitting)}: try dataset.image_size=[{fitting[1]},{fitting[2]}]."
+    else:
+        remedy = "Try samples of another size, e.g. dataset.image_size=[32,32], or another model."
+    return (
+        f"The network cannot take samples of {_shape_text(input_shape)}: {_layer_text(failure.layer)} ({failure.op}) is "
+        f"the first that fails, given {given}: {_reason(failure.reason)}. {remedy}"
+    )
+
+
+def _fitting_size(network: Any, input_shape: Shape) -> Optional[Shape]:
+    """The smallest usual size that is larger than the given one and that the network can take."""
+    if len(input_shape) != 3:
+        return None
+    for size in SIZES_TO_SUGGEST:
+        shape = (input_shape[0], size, size)
+        if size > min(input_shape[1:]) and trace(network, shape).failure is None:
+            return shape
+    return None
+
+
+def _shape_text(shape: Optional[Iterable[int]]) -> str:
+    return "x".join(map(str, shape)) if shape else "unknown shape"
+
+
+def _layer_text(layer: Optional[str]) -> str:
+    return f"layer '{layer}'" if layer else "the network itself"
+
+
+def _first_line(error: Any) -> str:
+    return str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
+
+
+def _reason(message: str) -> str:
+    """MXNet's message without the stack trace and the address of the check."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    for line in reversed(lines):
+        if "Check failed" in line:
+            return line[line.index("Check failed") :].rstrip(". :")
+    return lines[-1].rstrip(".") if lines else "no reason given"
+
+
+def _initializer(kind: str) -> Any:
+    from mxtrain.backend import mx
+
+    return {
+        "xavier": mx.init.Xavier,
+        # He et al., "Delving deep into rectifiers" (2015): variance 2 / fan-in.
+        "msra": lambda: mx.init.Xavier(rnd_type="gaussian", factor_type="in", magnitude=2),
+        "orthogonal": mx.init.Orthogonal,
+        "normal": lambda: mx.init.Normal(0.01),
+        "default": mx.init.Uniform,
+    }[kind]()
+
+
+def parameter_seed(seed: int, name: str) -> int:
+    """The seed of one parameter: the first 31 bits of SHA-256 over the run's seed and the structural name."""
+    return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:4], "little") & 0x7FFFFFFF
+
+
+def initialize(network: Any, kind: str, seed: int, device: Any) -> None:
+    """Gives every parameter a value that is a function of the seed and its structural name.
+
+    Args:
+        network: a block with known shapes.
+        kind: as in `Model.init`; a layer's own initializer goes first.
+        seed: any integer.
+        device: context, or list of contexts.
+
+    Raises:
+        ConfigError: the initializer cannot fill a parameter.
+    """
+    import numpy as np
+
+    from mxtrain.backend import mx
+
+    names: Dict[int, str] = {}
+    parameters = network._collect_params_with_prefix()
+    for name in sorted(parameters):  # a shared parameter goes by the first of its names
+        names.setdefault(id(parameters[name]), name)
+    numpy_state = np.random.get_state()
+    try:
+        for name in names.values():
+            own_seed = parameter_seed(seed, name)
+            # Initializers draw on cpu(0) whatever the device, most with MXNet's generator, Orthogonal with numpy's.
+            mx.random.seed(own_seed, ctx=mx.cpu(0))
+            np.random.seed(own_seed)
+            try:
+                parameters[name].initialize(ctx=device, default_init=_initializer(kind), force_reinit=True)
+            except ValueError as error:
+                raise ConfigError(
+                    f"model.init={kind} cannot initialise '{name}' of shape {parameters[name].shape}: "
+                    f"{_first_line(error)}. Use model.init=default, or give the parameter an initializer of its own."
+                ) from error
+    finally:
+        np.random.set_state(numpy_state)
+
+
+def freeze(network: Any, patterns: Iterable[str]) -> List[str]:
+    """Stops matched parameters from changing: no gradient, and no moving statistics for matched BatchNorms.
+
+    Returns:
+        The structural names that are frozen.
+
+    Raises:
+        ConfigError: a pattern matches nothing.
+    """
+    from mxtrain.backend import gluon
+    from mxtrain.model.trace import blocks_by_path
+
+    parameters = network._collect_params_with_prefix()
+    frozen = set()
+    for pattern in patterns:
+        frozen.update(_matching(pattern, parameters, "model.freeze"))
+    for name in frozen:
+        parameters[name].grad_req = "null"
+    for path, block in blocks_by_path(network):
+        statistics = {f"{path}.{name}".lstrip(".") for name in ("running_mean", "running_var")}
+        if isinstance(block, gluon.nn.BatchNorm) and statistics <= frozen:
+            # Else training would go on replacing them: they move without a gradient.
+            block._kwargs["use_global_stats"] = True
+    return sorted(frozen)
+
+
+def _matching(pattern: str, names: Iterable[str], key: str) -> List[str]:
+    names = list(names)
+    found = [name for name in names if fnmatch.fnmatchcase(name, pattern)]
+    if not found:
+        near = nearest(pattern.replace("*", ""), names, 3) or names[-2:]
+        raise ConfigError(
+            f"{key}: the pattern '{pattern}' matches no parameter of the network. Names are like "
+            f"{', '.join(near)}; '*' stands for any text, e.g. '{near[0].split('.')[0]}.*'."
+        )
+    return found
+
+
+def parameter_multipliers(model: Model, network: Any) -> Dict[str, Tuple[float, float]]:
+    """The (lr_mult, wd_mult) of every parameter by structural name.
+
+    Norm and bias have no weight decay if the description says so; `param_groups` follow in their order, and what a later
+    one says replaces what an earlier one said.
+
+    Raises:
+        ConfigError: a pattern matches nothing.
+    """
+    multipliers: Dict[str, Tuple[float, float]] = {}
+    parameters = network._collect_params_with_prefix()
+    for name, parameter in parameters.items():
+        exempt = model.no_decay_norm_and_bias and name.rpartition(".")[2] in NORM_AND_BIAS
+        multipliers[name] = (float(parameter.lr_mult), 0.0 if exempt else float(parameter.wd_mult))
+    for group in model.param_groups:
+        for name in _matching(group.pattern, parameters, "model.param_groups"):
+            _, wd_mult = multipliers[name]
+            multipliers[name] = (group.lr_mult, wd_mult if group.wd_mult is None else group.wd_mult)
+    return multipliers

@@ -1,0 +1,263 @@
+"""A network as a graph of operators with shapes, found by tracing it with symbols: nothing is computed.
+
+Tracing leaves the network as it was: parameters (running statistics too), hybridization and cached graphs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import warnings
+from dataclasses import dataclass, field
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+
+from mxtrain.types import Shape
+
+LAYER_ATTRIBUTE = "__layer__"
+INPUT = "data"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator or variable of the graph.
+
+    Attributes:
+        name: its name in MXNet's graph; not always unique.
+        op: the operator, or "null" for the input and parameters.
+        layer: structural name of the block that called it, "" for the network itself.
+        inputs: indices of the nodes that it reads.
+        attrs: the operator's arguments as strings.
+        shape: shape of the first output, batch size first; None where it cannot be inferred.
+    """
+
+    name: str
+    op: str
+    layer: str
+    inputs: Tuple[int, ...]
+    attrs: Mapping[str, str]
+    shape: Optional[Shape]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The graph of a network for one input shape."""
+
+    nodes: List[Node]
+    parameter_shapes: Mapping[str, Optional[Shape]]
+    """By the parameter's full name (`Parameter.name`)."""
+    output_shapes: List[Optional[Shape]]
+    layers: Mapping[str, Any]
+    """The blocks that were called, by structural name, in the order in which they began."""
+    failure: Optional[Failure] = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """The first operator that cannot take what it is given."""
+
+    layer: str
+    op: str
+    input_shapes: List[Optional[Shape]]
+    reason: str
+
+
+class NotTraceable(Exception):
+    """The network's Python code needs real arrays (it reads `x.shape`, or is no HybridBlock)."""
+
+
+@dataclass
+class Recorder:
+    """Follows which block is being called."""
+
+    called: Dict[str, Any] = field(default_factory=dict)
+    output_shapes: Dict[str, Optional[Shape]] = field(default_factory=dict)
+    failed: Optional[str] = None
+    failed_inputs: Tuple[Any, ...] = ()
+
+
+def blocks_by_path(network: Any, prefix: str = "") -> Iterator[Tuple[str, Any]]:
+    """(structural name, block) of the network itself ("") and everything in it, parents first."""
+    yield prefix, network
+    for name, child in network._children.items():
+        yield from blocks_by_path(child, f"{prefix}.{name}" if prefix else name)
+
+
+@contextlib.contextmanager
+def recorded_calls(network: Any) -> Iterator[Recorder]:
+    """Notes which block is called, and marks the symbols that it makes with its structural name."""
+    from mxtrain.backend import mx
+
+    recorder = Recorder()
+
+    def wrap(path: str, block: Any):
+        forward = block.forward
+
+        def call(*args):
+            recorder.called.setdefault(path, block)
+            with mx.AttrScope(**{LAYER_ATTRIBUTE: path}):
+                try:
+                    output = forward(*args)
+                    recorder.output_shapes[path] = getattr(output, "shape", None)  # symbols have none
+                    return output
+                except Exception:
+                    if recorder.failed is None:
+                        recorder.failed, recorder.failed_inputs = path, args
+                    raise
+
+        return call
+
+    wrapped = {}
+    for path, block in blocks_by_path(network):
+        if id(block) not in wrapped:
+            wrapped[id(block)] = block
+            object.__setattr__(block, "forward", wrap(path, block))
+    try:
+        yield recorder
+    finally:
+        for block in wrapped.values():
+            object.__delattr__(block, "forward")
+
+
+@contextlib.contextmanager
+def fresh_variables(network: Any) -> Iterator[None]:
+    """Parameters cache the symbol that stands for them; ours carry marks and must not stay behind."""
+    parameters = list(network.collect_params().values())
+    kept = [parameter._var for parameter in parameters]
+    for parameter in parameters:
+        parameter._var = None
+    try:
+        yield
+    finally:
+        for parameter, variable in zip(parameters, kept):
+            parameter._var = variable
+
+
+def trace(network: Any, input_shape: Shape, *, batch_size: int = 1, training: bool = False) -> Trace:
+    """Traces the network and infers all shapes.
+
+    Args:
+        network: a gluon.HybridBlock, initialised or not.
+        input_shape: shape of one sample, without the batch.
+        batch_size: samples in the batch that shapes are told for.
+        training: trace what runs while training.
+
+    Returns:
+        The graph. Where shapes do not fit, `failure` says where, and shapes after it are None.
+
+    Raises:
+        NotTraceable: the network is no HybridBlock, or its code fails on symbols.
+    """
+    from mxtrain.backend import autograd, gluon, mx
+
+    if not isinstance(network, gluon.HybridBlock):
+        raise NotTraceable(f"{type(network).__name__} is not a HybridBlock")
+    mode = autograd.train_mode if training else autograd.predict_mode
+    with fresh_variables(network), recorded_calls(network) as recorder, mode():
+        try:
+            outputs = network(mx.sym.var(INPUT))
+        except Exception as error:  # whatever the user's code raises on symbols
+            raise NotTraceable(f"{recorder.failed}: {error}") from error
+    flat = _flatten(outputs)
+    if not all(isinstance(output, mx.sym.Symbol) for output in flat):
+        raise NotTraceable("the output is not made of symbols")
+    return _infer(mx.sym.Group(flat), (batch_size, *input_shape), recorder)
+
+
+def _flatten(outputs: Any) -> List[Any]:
+    if isinstance(outputs, (list, tuple)):
+        return [leaf for output in outputs for leaf in _flatten(output)]
+    return [outputs]
+
+
+def _infer(graph: Any, shape: Shape, recorder: Recorder) -> Trace:
+    internals = graph.get_internals()
+    raw_nodes = json.loads(graph.tojson())["nodes"]
+    first_output = _first_outputs(internals, [node["name"] for node in raw_nodes])
+    failure = None
+    arguments = graph.list_arguments() + graph.list_auxiliary_states()
+    feed = {INPUT: shape} if INPUT in arguments else {}
+    shapes, reason = _infer_all(internals, feed)
+    if reason is not None:
+        shapes, failed = _infer_until_failure(internals, feed, raw_nodes, first_output)
+        failure = _describe(raw_nodes, failed, shapes, first_output, reason)
+    nodes = [
+        Node(
+            name=raw["name"],
+            op=raw["op"],
+            layer=raw.get("attrs", {}).get(LAYER_ATTRIBUTE, ""),
+            inputs=tuple(entry[0] for entry in raw["inputs"]),
+            attrs={key: value for key, value in raw.get("attrs", {}).items() if not key.startswith("__")},
+            shape=shapes.get(first_output[index]),
+        )
+        for index, raw in enumerate(raw_nodes)
+    ]
+    parameters = {node.name: node.shape for node in nodes if node.op == "null" and node.name != INPUT}
+    heads = [nodes[entry[0]].shape for entry in json.loads(graph.tojson())["heads"]]
+    return Trace(nodes, parameters, heads, recorder.called, failure)
+
+
+def _first_outputs(internals: Any, names: List[str]) -> List[int]:
+    """For each node the index of its first output in `internals`, which lists visible outputs in the same order."""
+    output_names = internals.list_outputs()
+    first, position = [], 0
+    for name in names:
+        first.append(position)
+        seen = {output_names[position]}
+        position += 1
+        # Several outputs of one node differ in name; a following node of the same name repeats the first.
+        while (
+            position < len(output_names)
+            and output_names[position].startswith(name + "_")
+            and output_names[position] not in seen
+            and internals[position].name == name
+        ):
+            seen.add(output_names[position])
+            position += 1
+    assert position == len(output_names), "graph nodes and outputs do not line up"
+    return first
+
+
+def _infer_all(internals: Any, feed: Mapping[str, Shape]) -> Tuple[Dict[int, Shape], Optional[str]]:
+    from mxtrain.backend import mx
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            _, shapes, _ = internals.infer_shape_partial(**feed)
+        except mx.MXNetError as error:
+            return {}, str(error)
+    known = {index: tuple(shape) for index, shape in enumerate(shapes) if shape and 0 not in shape and -1 not in shape}
+    reason = None if len(known) == len(shapes) else "its output would be empty, or its shape cannot be inferred"
+    return known, reason
+
+
+def _infer_until_failure(internals, feed, raw_nodes, first_output) -> Tuple[Dict[int, Shape], int]:
+    from mxtrain.backend import mx
+
+    def attempt(count: int) -> Tuple[Dict[int, Shape], Optional[str]]:
+        end = first_output[count] if count < len(first_output) else len(internals.list_outputs())
+        return _infer_all(mx.sym.Group([internals[index] for index in range(end)]), feed)
+
+    ops = [index for index, node in enumerate(raw_nodes) if node["op"] != "null"]
+    # Only ends of operators count: a parameter's shape is unknown until the operator that reads it is there.
+    low, high = -1, len(ops) - 1  # up to operator `low` all is well, up to `high` it is not
+    while high - low > 1:
+        middle = (low + high) // 2
+        if attempt(ops[middle] + 1)[1] is None:
+            low = middle
+        else:
+            high = middle
+    shapes = attempt(ops[low] + 1)[0] if low >= 0 else {first_output[0]: feed.get(INPUT)}
+    return shapes, ops[high]
+
+
+def _describe(raw_nodes, failed: int, shapes, first_output, reason: str) -> Failure:
+    node = raw_nodes[failed]
+    data_inputs = [entry[0] for entry in node["inputs"] if raw_nodes[entry[0]]["op"] != "null"]
+    data_inputs = data_inputs or [entry[0] for entry in node["inputs"] if raw_nodes[entry[0]]["name"] == INPUT]
+    return Failure(
+        layer=node.get("attrs", {}).get(LAYER_ATTRIBUTE, ""),
+        op=node["op"],
+        input_shapes=[shapes.get(first_output[index]) for index in data_inputs],
+        reason=reason,
+    )

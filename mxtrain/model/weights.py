@@ -1,0 +1,208 @@
+"""Loads weights from a file into a network, and says what fitted and what did not."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from os.path import commonprefix
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple, Union
+
+from mxtrain.errors import WeightsError
+from mxtrain.model.params_file import read_params
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MAX_NAMES = 4
+
+
+@dataclass(frozen=True)
+class WeightsReport:
+    """What came of loading a weights file; names are structural names, those in `unused` the file's own.
+
+    Attributes:
+        path: the file, "" where none was loaded.
+        matched: loaded from the file.
+        replaced: in the file, but for another number of classes: left as freshly initialised.
+        left: not in the file: left as freshly initialised.
+        unused: in the file, but not in the network.
+    """
+
+    path: str = ""
+    matched: List[str] = field(default_factory=list)
+    replaced: List[str] = field(default_factory=list)
+    left: List[str] = field(default_factory=list)
+    unused: List[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        if not self.path:
+            return "weights: freshly initialised"
+        lines = [f"weights: {len(self.matched)} arrays loaded from {self.path}"]
+        for names, meaning in (
+            (self.replaced, "replaced by fresh ones, for another number of classes"),
+            (self.left, "not in the file, freshly initialised"),
+            (self.unused, "in the file but not in the network, not used"),
+        ):
+            if names:
+                lines.append(f"  {len(names)} {meaning}: {_brief(names)}")
+        return "\n".join(lines)
+
+
+def load_weights(network: Any, path: Union[str, Path]) -> WeightsReport:
+    """Puts the arrays of a `.params` file into the network.
+
+    Structural names (`features.0.weight`) are matched as they are. Older files with full names (`resnetv10_conv0_weight`)
+    and those of Module and `export` (`arg:...`, `aux:...`) are matched by prefix or by layer numbers where that is
+    unambiguous. Layers for another number of classes keep their present values.
+
+    Args:
+        network: an initialised block with known shapes.
+        path: the file.
+
+    Returns:
+        What was matched, replaced, left and unused.
+
+    Raises:
+        WeightsError: the file is damaged, a shape does not fit, or nothing in it fits.
+    """
+    arrays = read_params(path)
+    parameters = network._collect_params_with_prefix()
+    file_names = _match_names(parameters, network.prefix, arrays)
+    if not file_names:
+        raise WeightsError(
+            f"Nothing in the weights file {path} fits the network: the file has {_brief(list(arrays))}; the network "
+            f"has {_brief(list(parameters))}. Check that model= and model.name= are those that the file was saved from."
+        )
+    names = list(file_names)
+    misfits = [name for name in names if tuple(arrays[file_names[name]].shape) != tuple(parameters[name].shape)]
+    replaced = _replaceable(network, parameters, file_names, arrays, misfits)
+    for name in misfits:
+        if name not in replaced:
+            raise WeightsError(
+                f"The weights file {path} does not fit the network: '{name}' has the shape "
+                f"{tuple(parameters[name].shape)}, but '{file_names[name]}' in the file has "
+                f"{tuple(arrays[file_names[name]].shape)}. Only the number of classes of the last layer may differ."
+            )
+    matched = [name for name in names if name not in replaced]
+    _check_finite(path, {file_names[name]: arrays[file_names[name]] for name in matched})
+    for name in matched:
+        _set(parameters[name], arrays[file_names[name]])
+    loaded = {id(parameters[name]) for name in names}
+    used = set(file_names.values())
+    shared_paths = set(parameters)  # a shared array is in the file under each of its names
+    return WeightsReport(
+        path=str(path),
+        matched=matched,
+        replaced=replaced,
+        left=[name for name in parameters if id(parameters[name]) not in loaded],
+        unused=[name for name in arrays if name not in used and name not in shared_paths],
+    )
+
+
+def _set(parameter: Any, array: np.ndarray) -> None:
+    from mxtrain.backend import nd
+
+    parameter.set_data(nd.array(array, dtype=parameter.dtype))
+
+
+def _check_finite(path: Union[str, Path], arrays: Mapping[str, np.ndarray]) -> None:
+    import numpy as np
+
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise WeightsError(
+                f"The weights file {path} holds values that are not finite in '{name}': the run that wrote it had "
+                "diverged, or the file is damaged. Use an earlier file."
+            )
+
+
+def _brief(names: List[str]) -> str:
+    shown = ", ".join(names[:MAX_NAMES])
+    return shown + (f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else "")
+
+
+def _match_names(parameters: Mapping[str, Any], prefix: str, arrays: Mapping[str, np.ndarray]) -> Dict[str, str]:
+    """The file's name for each structural name, as far as they match."""
+    plain = {re.sub(r"^(arg|aux):", "", name): name for name in arrays}
+    if len(plain) != len(arrays):
+        plain = {name: name for name in arrays}
+    structural = {name: plain[name] for name in parameters if name in plain}
+    # A dot can only come from structural names (Gluon's own rule); they are never guessed at.
+    if structural or any("." in name for name in plain):
+        return structural
+    legacy = {}  # full name: structural name; the first of those that share a parameter
+    for name, parameter in parameters.items():
+        legacy.setdefault(parameter.name, name)
+    by_full_name = {legacy[name]: plain[name] for name in plain if name in legacy}
+    if by_full_name:
+        return by_full_name
+    file_rest, network_rest = _without_common_prefix(plain), _without_common_prefix(legacy)
+    by_rest = {legacy[network_rest[rest]]: plain[file_rest[rest]] for rest in file_rest if rest in network_rest}
+    numbered = _match_by_number(list(file_rest), list(network_rest))
+    if numbered is not None:
+        # The same layers in the same number: only the counters in the names differ, e.g. dense4 and dense0.
+        return {legacy[network_rest[ours]]: plain[file_rest[theirs]] for ours, theirs in numbered.items()}
+    return by_rest
+
+
+def _without_common_prefix(names: Mapping[str, Any]) -> Dict[str, str]:
+    """{rest: name}: what differs between names that begin with the network's own prefix, e.g. `resnetv10_`."""
+    common = commonprefix(list(names)) if len(names) > 1 else ""
+    common = common[: common.rfind("_") + 1]
+    return {name[len(common) :]: name for name in names}
+
+
+def _match_by_number(theirs: List[str], ours: List[str]) -> Optional[Dict[str, str]]:
+    """Pairs names that agree but for their numbers, in the order of the numbers; None where the kinds don't agree."""
+
+    def by_kind(names: List[str]) -> Dict[str, List[str]]:
+        kinds = defaultdict(list)
+        for name in names:
+            kinds[re.sub(r"\d+", "#", name)].append(name)
+        return {kind: sorted(group, key=_numbers) for kind, group in kinds.items()}
+
+    their_kinds, our_kinds = by_kind(theirs), by_kind(ours)
+    if {kind: len(group) for kind, group in their_kinds.items()} != {k: len(g) for k, g in our_kinds.items()}:
+        return None
+    return {our: their for kind, group in our_kinds.items() for our, their in zip(group, their_kinds[kind])}
+
+
+def _numbers(name: str) -> Tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", name))
+
+
+def _replaceable(network, parameters, file_names, arrays, misfits: List[str]) -> List[str]:
+    """Those misfits that belong to layers with one output per class: the last one, and auxiliary ones like it."""
+    head = _last_layer(network)
+    if head is None or f"{head}.weight".lstrip(".") not in misfits:
+        return []
+    head_weight = f"{head}.weight".lstrip(".")
+    ours, theirs = parameters[head_weight].shape[0], arrays[file_names[head_weight]].shape[0]
+    layers = _layers_with_weights(network)
+
+    def differs_in_classes_only(name: str) -> bool:
+        shape, file_shape = tuple(parameters[name].shape), tuple(arrays[file_names[name]].shape)
+        layer = name.rpartition(".")[0]
+        return (
+            layer in layers
+            and (shape[0], file_shape[:1]) == (ours, (theirs,))
+            and shape[1:] == file_shape[1:]
+            and name.rpartition(".")[2] in ("weight", "bias")
+        )
+
+    return [name for name in misfits if differs_in_classes_only(name)]
+
+
+def _layers_with_weights(network: Any) -> List[str]:
+    from mxtrain.backend import gluon
+    from mxtrain.model.trace import blocks_by_path
+
+    kinds = (gluon.nn.Dense, gluon.nn.conv_layers._Conv)
+    return [path for path, block in blocks_by_path(network) if isinstance(block, kinds)]
+
+
+def _last_layer(network: Any) -> Optional[str]:
+    layers = _layers_with_weights(network)
+    return layers[-1] if layers else None

@@ -1,0 +1,39 @@
+"""What every optimizer's description has in common."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Dict, Mapping, Optional
+
+from mxtrain.types import NonNegativeFloat, PositiveFloat, Spec
+
+
+class Optimizer(Spec):
+    """One of MXNet's optimizers. Field names are ours, `mxnet_names` says where MXNet calls them otherwise."""
+
+    lr: PositiveFloat = 0.1
+    """Base learning rate, before schedule and parameter groups."""
+    wd: NonNegativeFloat = 0.0
+    """Weight decay, as the optimizer defines it."""
+    clip_gradient: Optional[PositiveFloat] = None
+    """Clip each gradient element to [-clip_gradient, clip_gradient]."""
+
+    mxnet_name: ClassVar[str] = ""
+    mxnet_names: ClassVar[Dict[str, str]] = {"lr": "learning_rate"}
+    draws_random: ClassVar[bool] = False
+    """Whether an update draws random numbers, so that the generator has to be seeded at each step."""
+
+    def arguments(self, steps_per_epoch: int) -> Dict[str, Any]:
+        """Keyword arguments for `mxnet.optimizer.create`."""
+        return {self.mxnet_names.get(name, name): value for name, value in self.model_dump().items()}
+
+    def build(self, steps_per_epoch: int) -> Any:
+        """The mxnet.optimizer.Optimizer."""
+        from mxtrain.backend import mx
+
+        return mx.optimizer.create(self.mxnet_name, **self.arguments(steps_per_epoch))
+
+    @classmethod
+    def of_target(cls, target: Any, arguments: Mapping[str, Any], common: Spec, path: str) -> Spec:
+        from mxtrain.optimizer.custom import CustomOptimizer
+
+        return CustomOptimizer(target=target, target_arguments=dict(arguments), **dict(common))

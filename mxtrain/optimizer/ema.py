@@ -1,0 +1,80 @@
+"""An exponential moving average of the parameters, kept on the device."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, Mapping, Optional
+
+from mxtrain.backend import nd
+
+# One fused call takes at most this many arrays (the operator's own limit is 60).
+ARRAYS_PER_CALL = 45
+
+
+class ExponentialMovingAverage:
+    """average = d * average + (1 - d) * value after every step, with d = min(decay, (1 + step) / (10 + step)).
+
+    Batch-norm statistics are averaged like weights, so that the averaged network is consistent.
+    Source: the warm-up of d is tf.train.ExponentialMovingAverage's `num_updates`.
+
+    Args:
+        decay: d after the warm-up.
+        values: structural name -> NDArray, the live parameters.
+    """
+
+    def __init__(self, decay: float, values: Mapping[str, nd.NDArray]):
+        self._decay = decay
+        self._values = dict(values)
+        self.arrays: Dict[str, nd.NDArray] = {name: value.copy() for name, value in values.items()}
+
+    def update(self, step: int) -> None:
+        """After step number `step` (from 1)."""
+        keep = min(self._decay, (1 + step) / (10 + step))
+        names = list(self.arrays)
+        for start in range(0, len(names), ARRAYS_PER_CALL):
+            chunk = names[start : start + ARRAYS_PER_CALL]
+            averages = [self.arrays[name] for name in chunk]
+            pairs = [array for name in chunk for array in (self.arrays[name], self._values[name])]
+            # SGD's w - lr * (r * g + wd * w) with g = value, lr = 1, r = -(1 - d), wd = 1 - d is the average, fused.
+            nd.multi_sgd_update(
+                *pairs, out=averages, num_weights=len(chunk), lrs=[1.0] * len(chunk),
+                wds=[1 - keep] * len(chunk), rescale_grad=-(1 - keep),
+            )  # fmt: skip
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Within this context the parameters hold their averages; afterwards the live values are back, bit for bit."""
+        live = {name: value.copy() for name, value in self._values.items()}
+        self._write(self.arrays)
+        try:
+            yield
+        finally:
+            self._write(live)
+
+    def restore(self, arrays: Mapping[str, Any]) -> None:
+        for name, array in self.arrays.items():
+            array[:] = arrays[name]
+
+    def _write(self, source: Mapping[str, nd.NDArray]) -> None:
+        for name, value in self._values.items():
+            source[name].copyto(value)
+
+
+class NoAverage:
+    """Stands where no average is asked for."""
+
+    arrays: Dict[str, nd.NDArray] = {}
+
+    def update(self, step: int) -> None:
+        pass
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        yield
+
+    def restore(self, arrays: Mapping[str, Any]) -> None:
+        pass
+
+
+def build_average(decay: Optional[float], values: Mapping[str, nd.NDArray]) -> Any:
+    return NoAverage() if decay is None else ExponentialMovingAverage(decay, values)

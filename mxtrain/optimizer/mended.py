@@ -1,0 +1,69 @@
+"""Optimizers that MXNet 1.9.1 has, but computes wrongly."""
+
+from __future__ import annotations
+
+from typing import List
+
+from mxtrain.backend import mx, nd
+
+
+class DelayCompensatedSGD(mx.optimizer.DCASGD):
+    """DCASGD whose momentum works: MXNet's asks `if mom:` of an array, which raises.
+
+    Source: Zheng et al., https://arxiv.org/abs/1609.08326, equation 10.
+    """
+
+    def update(self, index, weight, grad, state):
+        self._update_count(index)
+        lr, wd = self._get_lr(index), self._get_wd(index)
+        grad = scaled(self, grad)
+        momentum, previous_weight = state
+        change = -lr * (grad + wd * weight + self.lamda * grad * grad * (weight - previous_weight))
+        if momentum is not None:
+            momentum[:] = momentum * self.momentum + change
+            change = momentum
+        previous_weight[:] = weight
+        weight[:] += change
+
+
+class Nadam(mx.optimizer.Nadam):
+    """Nadam whose momentum schedule moves once a step: MXNet's moves once for every parameter, in their order.
+
+    Source: Dozat, Incorporating Nesterov Momentum into Adam, 2016, algorithm 8.
+    """
+
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        self._schedule: List[float] = [1.0]
+        del self.m_schedule  # a function of the step here, so no state
+
+    def update(self, index, weight, grad, state):
+        self._update_count(index)
+        lr, wd = self._get_lr(index), self._get_wd(index)
+        step = self._index_update_count[index]
+        grad = scaled(self, grad) + wd * weight
+        mean, variance = state
+        mean[:] = self.beta1 * mean + (1 - self.beta1) * grad
+        variance[:] = self.beta2 * variance + (1 - self.beta2) * grad * grad
+        mean_hat = mean / (1 - self._product(step + 1))
+        grad_hat = grad / (1 - self._product(step))
+        variance_hat = variance / (1 - self.beta2**step)
+        direction = (1 - self._momentum(step)) * grad_hat + self._momentum(step + 1) * mean_hat
+        weight[:] -= lr * direction / (nd.sqrt(variance_hat) + self.epsilon)
+
+    def _momentum(self, step: int) -> float:
+        return self.beta1 * (1.0 - 0.5 * 0.96 ** (step * self.schedule_decay))
+
+    def _product(self, step: int) -> float:
+        """The product of the momenta of the first `step` steps."""
+        while len(self._schedule) <= step:
+            self._schedule.append(self._schedule[-1] * self._momentum(len(self._schedule)))
+        return self._schedule[step]
+
+
+def scaled(optimizer, grad):
+    """The gradient, rescaled and clipped as the optimizer was told."""
+    grad = grad * optimizer.rescale_grad
+    if optimizer.clip_gradient is not None:
+        grad = nd.clip(grad, -optimizer.clip_gradient, optimizer.clip_gradient)
+    return grad

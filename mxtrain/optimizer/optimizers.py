@@ -1,0 +1,185 @@
+"""All optimizers that MXNet 1.9.1 registers (`ccsgd` is its deprecated alias of sgd, `test` its own test double)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Dict, Literal, Optional
+
+from mxtrain.optimizer.base import Optimizer
+from mxtrain.types import NonNegative, NonNegativeFloat, OpenFraction, Positive, PositiveFloat
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent with momentum."""
+
+    momentum: OpenFraction = 0.9
+    mxnet_name: ClassVar[str] = "sgd"
+
+
+class NAG(Optimizer):
+    """Nesterov's accelerated gradient."""
+
+    momentum: OpenFraction = 0.9
+    mxnet_name: ClassVar[str] = "nag"
+
+
+class Adam(Optimizer):
+    """Adam. Source: Kingma and Ba, https://arxiv.org/abs/1412.6980."""
+
+    lr: PositiveFloat = 0.001
+    beta1: OpenFraction = 0.9
+    beta2: OpenFraction = 0.999
+    epsilon: PositiveFloat = 1e-8
+    mxnet_name: ClassVar[str] = "adam"
+
+
+class Adamax(Optimizer):
+    """Adam with the infinity norm. Source: https://arxiv.org/abs/1412.6980, section 7."""
+
+    lr: PositiveFloat = 0.002
+    beta1: OpenFraction = 0.9
+    beta2: OpenFraction = 0.999
+    mxnet_name: ClassVar[str] = "adamax"
+
+
+class Nadam(Optimizer):
+    """Adam with Nesterov momentum. Source: Dozat 2016."""
+
+    lr: PositiveFloat = 0.001
+    beta1: OpenFraction = 0.9
+    beta2: OpenFraction = 0.999
+    epsilon: PositiveFloat = 1e-8
+    schedule_decay: NonNegativeFloat = 0.004
+    mxnet_name: ClassVar[str] = "nadam"
+
+    def build(self, steps_per_epoch: int) -> Any:
+        from mxtrain.optimizer import mended
+
+        return mended.Nadam(**self.arguments(steps_per_epoch))
+
+
+class AdaGrad(Optimizer):
+    """AdaGrad. Source: Duchi et al. 2011."""
+
+    lr: PositiveFloat = 0.01
+    epsilon: PositiveFloat = 1e-7
+    mxnet_name: ClassVar[str] = "adagrad"
+    mxnet_names: ClassVar[Dict[str, str]] = {"lr": "learning_rate", "epsilon": "eps"}
+
+
+class GroupAdaGrad(Optimizer):
+    """AdaGrad with one learning rate for each row: matrices only, without weight decay."""
+
+    lr: PositiveFloat = 0.01
+    wd: Literal[0.0] = 0.0
+    epsilon: PositiveFloat = 1e-5
+    mxnet_name: ClassVar[str] = "groupadagrad"
+    mxnet_names: ClassVar[Dict[str, str]] = {"lr": "learning_rate", "epsilon": "eps"}
+
+
+class AdaDelta(Optimizer):
+    """AdaDelta. Source: https://arxiv.org/abs/1212.5701. MXNet's update has no learning rate: lr changes nothing."""
+
+    lr: PositiveFloat = 1.0
+    rho: OpenFraction = 0.9
+    epsilon: PositiveFloat = 1e-5
+    mxnet_name: ClassVar[str] = "adadelta"
+
+
+class RMSProp(Optimizer):
+    """RMSProp; `centered` is Graves' variant, https://arxiv.org/abs/1308.0850."""
+
+    lr: PositiveFloat = 0.001
+    gamma1: OpenFraction = 0.9
+    gamma2: OpenFraction = 0.9
+    epsilon: PositiveFloat = 1e-8
+    centered: bool = False
+    clip_weights: Optional[PositiveFloat] = None
+    mxnet_name: ClassVar[str] = "rmsprop"
+
+
+class Ftrl(Optimizer):
+    """Follow the regularised leader. Source: McMahan et al. 2013."""
+
+    lr: PositiveFloat = 0.1
+    lamda1: NonNegativeFloat = 0.01
+    beta: PositiveFloat = 1.0
+    mxnet_name: ClassVar[str] = "ftrl"
+
+
+class FTML(Optimizer):
+    """Follow the moving leader. Source: Zheng and Kwok 2017."""
+
+    lr: PositiveFloat = 0.0025
+    beta1: OpenFraction = 0.6
+    beta2: OpenFraction = 0.999
+    epsilon: PositiveFloat = 1e-8
+    mxnet_name: ClassVar[str] = "ftml"
+
+
+class Signum(Optimizer):
+    """SGD by the sign of the momentum. Source: https://arxiv.org/abs/1802.04434."""
+
+    lr: PositiveFloat = 0.01
+    momentum: OpenFraction = 0.9
+    wd_lh: NonNegativeFloat = 0.0
+    mxnet_name: ClassVar[str] = "signum"
+
+
+class SGLD(Optimizer):
+    """Stochastic gradient Langevin dynamics: SGD plus Gaussian noise. Source: Welling and Teh 2011."""
+
+    lr: PositiveFloat = 0.001
+    mxnet_name: ClassVar[str] = "sgld"
+    draws_random: ClassVar[bool] = True
+
+
+class DCASGD(Optimizer):
+    """Delay-compensated asynchronous SGD. Source: https://arxiv.org/abs/1609.08326."""
+
+    lr: PositiveFloat = 0.01
+    momentum: OpenFraction = 0.0
+    lamda: NonNegativeFloat = 0.04
+    mxnet_name: ClassVar[str] = "dcasgd"
+
+    def build(self, steps_per_epoch: int) -> Any:
+        # MXNet's own update asks `if mom:` of an array and raises for every momentum but 0.
+        from mxtrain.optimizer.mended import DelayCompensatedSGD
+
+        return DelayCompensatedSGD(**self.arguments(steps_per_epoch))
+
+
+class LAMB(Optimizer):
+    """Layer-wise adaptive moments for large batches. Source: https://arxiv.org/abs/1904.00962."""
+
+    lr: PositiveFloat = 0.001
+    beta1: OpenFraction = 0.9
+    beta2: OpenFraction = 0.999
+    epsilon: PositiveFloat = 1e-6
+    lower_bound: Optional[PositiveFloat] = None
+    upper_bound: Optional[PositiveFloat] = None
+    bias_correction: bool = True
+    mxnet_name: ClassVar[str] = "lamb"
+
+
+class LARS(Optimizer):
+    """Layer-wise adaptive rate scaling. Source: https://arxiv.org/abs/1708.03888."""
+
+    momentum: OpenFraction = 0.9
+    eta: PositiveFloat = 0.001
+    epsilon: NonNegativeFloat = 0.0
+    momentum_correction: bool = True
+    mxnet_name: ClassVar[str] = "lars"
+    mxnet_names: ClassVar[Dict[str, str]] = {"lr": "learning_rate", "epsilon": "eps"}
+
+
+class LBSGD(Optimizer):
+    """Large-batch SGD with warm-up or LARS. `batch_scale` steps are summed into one update, at that times the rate."""
+
+    momentum: OpenFraction = 0.9
+    warmup_strategy: Literal["linear", "power2", "sqrt", "lars"] = "linear"
+    warmup_epochs: NonNegative = 5
+    batch_scale: Positive = 1
+    mxnet_name: ClassVar[str] = "lbsgd"
+
+    def arguments(self, steps_per_epoch: int) -> Dict[str, Any]:
+        return {**super().arguments(steps_per_epoch), "updates_per_epoch": steps_per_epoch}

@@ -1,0 +1,111 @@
+"""Applies an optimizer to parameters, and reads and restores its state in canonical form."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
+
+from mxtrain.backend import mx, nd
+from mxtrain.errors import CheckpointError, ConfigError
+
+# MXNet's default updates 4 parameters in one call; each call costs as much as a small kernel. 45 is what its operators take.
+AGGREGATED_UPDATES = 45
+
+
+def flatten(state: Any) -> List[Any]:
+    """The arrays of one parameter's optimizer state, in order; MXNet nests them in tuples with None for absent ones."""
+    if state is None:
+        return []
+    if isinstance(state, nd.NDArray):
+        return [state]
+    return [array for part in state for array in flatten(part)]
+
+
+def create_state(optimizer: Any, index: int, weight: nd.NDArray, name: str) -> Any:
+    """Raises: ConfigError: the optimizer cannot train an array of this shape."""
+    try:
+        return optimizer.create_state_multi_precision(index, weight)
+    except AssertionError:
+        raise ConfigError(
+            f"optimizer: {type(optimizer).__name__} trains only matrices, and '{name}' has shape {weight.shape}. "
+            "Freeze it by model.freeze, or choose another optimizer."
+        ) from None
+
+
+class Updater:
+    """One optimizer over a fixed, ordered set of parameters on one device.
+
+    Args:
+        optimizer: an mxnet.optimizer.Optimizer.
+        weights: structural name -> NDArray, the parameters to train.
+        multipliers: structural name -> (lr_mult, wd_mult).
+    """
+
+    def __init__(self, optimizer: Any, weights: Mapping[str, nd.NDArray], multipliers: Mapping[str, Tuple[float, float]]):
+        self.names = list(weights)
+        self._optimizer = optimizer
+        # By index, not by name: by name MXNet silently drops weight decay of all that doesn't end in "_weight".
+        optimizer.lr_mult = {i: multipliers[name][0] for i, name in enumerate(self.names)}
+        optimizer.wd_mult = {i: multipliers[name][1] for i, name in enumerate(self.names)}
+        if optimizer.aggregate_num > 0:
+            optimizer.aggregate_num = AGGREGATED_UPDATES
+        self._updater = mx.optimizer.get_updater(optimizer)
+        self._weights = [weights[name] for name in self.names]
+        for i, weight in enumerate(self._weights):
+            self._updater.states[i] = create_state(optimizer, i, weight, self.names[i])
+            self._updater.states_synced[i] = True
+            optimizer._index_update_count[i] = 0
+
+    def update(self, gradients: Sequence[nd.NDArray], lr: float) -> None:
+        """One step for all parameters. `gradients` are of the mean loss, in the order of `names`."""
+        self._optimizer.lr = lr
+        self._updater(list(range(len(self._weights))), list(gradients), self._weights)
+
+    def arrays(self) -> Dict[str, nd.NDArray]:
+        """The state as arrays named `<parameter>:<position>`."""
+        found = {
+            f"{name}:{position}": array
+            for i, name in enumerate(self.names)
+            for position, array in enumerate(flatten(self._updater.states[i]))
+        }
+        for i, gathered in getattr(self._optimizer, "cumgrads", {}).items():
+            if isinstance(gathered["cum_grad"], nd.NDArray):
+                found[f"{self.names[i]}:cum_grad"] = gathered["cum_grad"]
+        return found
+
+    def numbers(self) -> Dict[str, Any]:
+        """The state that MXNet keeps in Python attributes, for JSON: update counts, LARS's rates, LBSGD's counts."""
+        return {
+            "update_counts": {name: self._optimizer._index_update_count[i] for i, name in enumerate(self.names)},
+            "attributes": self._numbers(),
+            "cum_counts": {
+                self.names[i]: gathered["num_cums"] for i, gathered in getattr(self._optimizer, "cumgrads", {}).items()
+            },
+        }
+
+    def restore(self, arrays: Mapping[str, Any], numbers: Mapping[str, Any]) -> None:
+        """Puts back what `arrays` and `numbers` returned (arrays as NumPy).
+
+        Raises:
+            CheckpointError: the state is of another optimizer or another network.
+        """
+        own = {name: array for name, array in self.arrays().items() if not name.endswith(":cum_grad")}
+        given = {name: array for name, array in arrays.items() if not name.endswith(":cum_grad")}
+        if set(own) != set(given):
+            odd = sorted(set(own) ^ set(given))
+            raise CheckpointError(f"the checkpoint's optimizer state does not fit this optimizer: {', '.join(odd[:5])}")
+        for name, array in own.items():
+            array[:] = given[name]
+        for name, value in numbers["attributes"].items():
+            setattr(self._optimizer, name, value)
+        for i, name in enumerate(self.names):
+            self._optimizer._index_update_count[i] = numbers["update_counts"][name]
+            if name in numbers["cum_counts"]:
+                gathered = arrays.get(f"{name}:cum_grad")
+                gathered = 0 if gathered is None else nd.array(gathered, ctx=self._weights[i].context)
+                self._optimizer.cumgrads[i] = {"cum_grad": gathered, "num_cums": numbers["cum_counts"][name]}
+
+    def _numbers(self) -> Dict[str, Any]:
+        """Python-side numbers that change while training; the description sets all others."""
+        optimizer = self._optimizer
+        found = {name: getattr(optimizer, name, None) for name in ("num_update", "last_lr", "cur_lr")}
+        return {name: value for name, value in found.items() if value is not None}

@@ -1,0 +1,1 @@
+"""Placement strategies: where the arithmetic of a step happens."""

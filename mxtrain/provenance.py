@@ -1,0 +1,79 @@
+"""meta.json: what made a run, so that it can be made again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+from mxtrain import __version__
+from mxtrain.checkpoint.run_directory import write_json_atomic
+from mxtrain.description import Description
+
+PACKAGES = ("mxnet", "gluoncv", "hydra-core", "omegaconf", "numpy", "tensorboardX", "pydantic", "scikit-learn")
+
+
+def write_meta(run_dir: Path, description: Description, runtime_report: Any) -> None:
+    """Writes meta.json into the run directory."""
+    write_json_atomic(run_dir / "meta.json", collect_meta(description, runtime_report))
+
+
+def collect_meta(description: Description, runtime_report: Any) -> Dict[str, Any]:
+    """argv, configuration hash, versions, git state, host, devices and runtime, as JSON-able values."""
+    canonical = json.dumps(description.config, sort_keys=True, default=str)
+    return {
+        "argv": sys.argv,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "config_sha256": hashlib.sha256(canonical.encode()).hexdigest(),
+        "packages": {"mxtrain": __version__, **{name: package_version(name) for name in PACKAGES}},
+        "python": platform.python_version(),
+        "git": git_state(),
+        "host": {"name": platform.node(), "system": platform.platform(), "processor": processor()},
+        "devices": [str(device) for device in description.parallel.place()],
+        "runtime": {setting.variable: setting.value for setting in runtime_report.settings},
+    }
+
+
+def package_version(name: str) -> Optional[str]:
+    """Of the first distribution that is installed; MXNet's CUDA wheels have other names."""
+    for candidate in [name, *(d for d in _distributions() if name == "mxnet" and d.startswith("mxnet-cu"))]:
+        try:
+            return metadata.version(candidate)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def _distributions() -> Any:
+    return (str(d.metadata["Name"]) for d in metadata.distributions() if d.metadata["Name"])
+
+
+def git_state() -> Optional[Dict[str, Any]]:
+    """Commit and whether the tree differs from it, of the current folder; None outside of a repository."""
+
+    def ask(*words: str) -> Optional[str]:
+        try:
+            done = subprocess.run(["git", *words], capture_output=True, text=True, timeout=5, check=True)
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return done.stdout
+
+    commit = ask("rev-parse", "HEAD")
+    if commit is None:
+        return None
+    diff = ask("diff", "HEAD") or ""
+    return {"commit": commit.strip(), "dirty": bool(diff), "diff_sha256": hashlib.sha256(diff.encode()).hexdigest()}
+
+
+def processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as file:
+            return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor()

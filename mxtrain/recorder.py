@@ -1,0 +1,96 @@
+"""Turns the sums that steps leave on the device into rows, a few steps behind, without holding the device up."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional, Sequence
+
+import numpy as np
+
+from mxtrain.backend import nd
+from mxtrain.metric.meter import Meter, read_vectors
+
+# Steps in the engine's queue before the host waits: enough to hide the host's work, few enough to bound the memory.
+STEPS_AHEAD = 3
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One step under way."""
+
+    step: int
+    epoch: int
+    size: int
+    lr: float
+    sums: nd.NDArray
+
+
+class Recorder:
+    """Rows of metrics.jsonl for training steps.
+
+    Args:
+        meter: lays the sums out.
+        epoch_sums: [samples, *sums] of the epoch under way; changed in place, so that it can live in the state.
+    """
+
+    def __init__(self, meter: Meter, epoch_sums: List[float]):
+        self._meter = meter
+        self._entries: List[Entry] = []
+        self._epoch_sums = epoch_sums
+        self._read_at: Optional[float] = None
+        self.samples, self.seconds = 0, 0.0
+
+    def add(self, entry: Entry) -> None:
+        """Notes a step, and waits until no more than `STEPS_AHEAD` are under way."""
+        if self._read_at is None:
+            self._read_at = time.monotonic()
+        self._entries.append(entry)
+        if len(self._entries) > STEPS_AHEAD:
+            self._entries[-1 - STEPS_AHEAD].sums.wait_to_read()
+
+    def read(self, everything: bool) -> List[Dict[str, Any]]:
+        """Rows of the steps that are done, in order; with `everything` also of those under way, which waits for them."""
+        last = len(self._entries) if everything else len(self._entries) - STEPS_AHEAD
+        entries, self._entries = self._entries[: max(last, 0)], self._entries[max(last, 0) :]
+        if not entries:
+            return []
+        vectors = read_vectors([entry.sums for entry in entries])
+        samples_per_s = self._rate(sum(entry.size for entry in entries))
+        return [self._row(entry, sums, samples_per_s) for entry, sums in zip(entries, vectors)]
+
+    def pause(self) -> None:
+        """Training stops for a while (validation, saving): that time is not counted. Call after `read(True)`."""
+        self._read_at = None
+
+    def epoch_values(self) -> Dict[str, float]:
+        """Loss and metrics over the epoch so far."""
+        if not self._epoch_sums:
+            return {}
+        return self._meter.values(np.array(self._epoch_sums[1:]), int(self._epoch_sums[0]))
+
+    def _rate(self, samples: int) -> float:
+        now = time.monotonic()
+        seconds = max(now - (self._read_at or now), 1e-9)
+        self._read_at = now
+        self.samples += samples
+        self.seconds += seconds
+        return samples / seconds
+
+    def _row(self, entry: Entry, sums: np.ndarray, samples_per_s: float) -> Dict[str, Any]:
+        if not self._epoch_sums:
+            self._epoch_sums.extend([0.0] * (1 + len(sums)))
+        # One row after the other: a resumed epoch adds in the same order, so its totals are the same to the bit.
+        for position, value in enumerate([entry.size, *sums]):
+            self._epoch_sums[position] += float(value)
+        values = self._meter.values(sums, entry.size)
+        return {
+            "step": entry.step, "epoch": entry.epoch, "split": "train", **values,
+            "lr": entry.lr, "samples_per_s": samples_per_s,
+        }  # fmt: skip
+
+
+def first_nonfinite(rows: Sequence[Dict[str, Any]]) -> Optional[int]:
+    """The first step whose loss is infinite or not a number."""
+    return next((row["step"] for row in rows if not math.isfinite(row["loss"])), None)

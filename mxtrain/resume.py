@@ -1,0 +1,86 @@
+"""Whether a run directory may be continued by a description, and from what."""
+
+from __future__ import annotations
+
+import fnmatch
+import shutil
+from pathlib import Path
+from typing import Any, List, Mapping, Optional
+
+from mxtrain.checkpoint import Checkpoint, CheckpointStore, open_checkpoint
+from mxtrain.config import flatten, shown
+from mxtrain.errors import CheckpointError
+
+# What may change between a run and its continuation without changing what a step computes: for how long, where, how it
+# is watched and kept. Everything else makes other weights.
+FREE = (
+    "trainer.max_*", "trainer.log_interval", "trainer.val_interval*", "trainer.limit_val_batches", "trainer.test",
+    "early_stopping.*", "checkpoint.*", "callback.*", "logger.*", "runtime.*", "parallel.*", "kvstore.*",
+    "dataset.root", "dataset.num_workers", "dataset.prefetch", "dataset.eval_batch_size", "model.weights",
+)  # fmt: skip
+
+RUN_FILES = ("checkpoints", "metrics.jsonl", "metrics.csv", "status.json", "meta.json", "train.log", "events.out.tfevents.*")
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> List[str]:
+    """One line for each setting that differs and changes the result."""
+    old, new = flatten(before), flatten(after)
+    lines = []
+    for path in sorted(set(old) | set(new)):
+        if old.get(path) == new.get(path) or any(fnmatch.fnmatch(path, pattern) for pattern in FREE):
+            continue
+        was = shown(old[path]) if path in old else "(not set)"
+        now = shown(new[path]) if path in new else "(not set)"
+        lines.append(f"  {path}: was {was}, now {now}")
+    return lines
+
+
+def require_same_description(checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
+    """Refuses to continue a run with a description that would have computed something else.
+
+    Raises:
+        CheckpointError: listing the differences.
+    """
+    lines = differences(checkpoint.state["run"]["description"], config)
+    if lines:
+        raise CheckpointError(
+            f"{checkpoint.path} was made by a description that computes something else:\n" + "\n".join(lines) + "\n"
+            "Give the same settings, choose another hydra.run.dir, or start over with checkpoint.resume=never (which keeps "
+            "the earlier files under previous/)."
+        )
+
+
+def find_checkpoint(resume: str, store: CheckpointStore, config: Mapping[str, Any]) -> Optional[Checkpoint]:
+    """The checkpoint to continue from, or None for a new run.
+
+    Args:
+        resume: `checkpoint.resume`: auto, never or a path.
+        store: of the run directory; what it already holds wins over a path, which only starts a new run.
+        config: the description as plain nested dicts.
+
+    Raises:
+        CheckpointError: there is none at that path, or the description differs.
+    """
+    if resume == "never":
+        return None
+    checkpoint = store.latest()
+    if checkpoint is None and resume != "auto":
+        checkpoint = open_checkpoint(resume, which="last")
+    if checkpoint is not None:
+        require_same_description(checkpoint, config)
+    return checkpoint
+
+
+def set_aside(run_dir: Path) -> Optional[Path]:
+    """Moves an earlier run's files to previous/<n>, so that starting over loses nothing; returns where to."""
+    files = [path for pattern in RUN_FILES for path in sorted(run_dir.glob(pattern))]
+    if not any(path.name != "train.log" for path in files):
+        return None
+    number = 1
+    while (run_dir / "previous" / str(number)).exists():
+        number += 1
+    target = run_dir / "previous" / str(number)
+    target.mkdir(parents=True)
+    for path in files:
+        shutil.move(str(path), str(target / path.name))
+    return target

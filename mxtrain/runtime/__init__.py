@@ -1,0 +1,15 @@
+"""What has to be set before MXNet is imported: threads, engine resources, instruction set.
+
+    report = apply(Runtime(), num_devices=2)
+    print("\n".join(report.lines()))
+    import mxtrain.backend
+
+Nothing here imports MXNet or numpy: both read the environment once, when they are loaded.
+"""
+
+from __future__ import annotations
+
+from mxtrain.runtime.apply import RuntimeReport, Setting, apply
+from mxtrain.runtime.spec import Runtime
+
+__all__ = ["Runtime", "RuntimeReport", "Setting", "apply"]

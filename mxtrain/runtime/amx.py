@@ -1,0 +1,55 @@
+"""Permission to use AMX, the matrix instructions of newer Intel processors.
+
+Linux hands out the large tile registers only on request. A process that uses them without dies of an illegal
+instruction, so oneDNN may be told about AMX only after `request_amx` returned True (notes: Speed, AMX).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+from pathlib import Path
+from typing import FrozenSet
+
+CPUINFO = Path("/proc/cpuinfo")
+
+_SYS_ARCH_PRCTL = 158  # x86-64
+_ARCH_GET_XCOMP_PERM = 0x1022
+_ARCH_REQ_XCOMP_PERM = 0x1023
+_XFEATURE_XTILEDATA = 18
+
+
+def cpu_flags(cpuinfo: Path = CPUINFO) -> FrozenSet[str]:
+    """The instruction sets that the kernel reports for the first processor, e.g. avx2; empty where it can't be read."""
+    try:
+        with cpuinfo.open() as lines:
+            for line in lines:
+                if line.startswith("flags"):
+                    return frozenset(line.split(":", 1)[1].split())
+    except OSError:
+        pass
+    return frozenset()
+
+
+def has_amx(flags: FrozenSet[str]) -> bool:
+    """Whether the processor has what oneDNN's bfloat16 kernels use."""
+    return {"amx_tile", "amx_bf16"} <= flags and platform.machine() == "x86_64"
+
+
+def request_amx(cpuinfo: Path = CPUINFO) -> bool:
+    """Ask the kernel for the tile registers, for this process and those that it forks.
+
+    Returns:
+        True where AMX can be used from now on; False where the processor lacks it or the kernel refuses.
+
+    Source: Linux, Documentation/arch/x86/xstate.rst.
+    """
+    if not has_amx(cpu_flags(cpuinfo)):
+        return False
+    libc = ctypes.CDLL(None, use_errno=True)
+    granted = ctypes.c_uint64(0)
+    if libc.syscall(_SYS_ARCH_PRCTL, _ARCH_REQ_XCOMP_PERM, _XFEATURE_XTILEDATA) != 0:
+        return False
+    if libc.syscall(_SYS_ARCH_PRCTL, _ARCH_GET_XCOMP_PERM, ctypes.byref(granted)) != 0:
+        return False
+    return bool(granted.value >> _XFEATURE_XTILEDATA & 1)

@@ -1,0 +1,166 @@
+"""Set the environment that MXNet reads when it is imported, and say what was set and why."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import asdict, dataclass
+from typing import Any, Dict, Iterator, List, Literal, MutableMapping, Tuple
+
+from mxtrain.runtime.amx import cpu_flags, has_amx, request_amx
+from mxtrain.runtime.cores import usable_cores
+from mxtrain.runtime.spec import Runtime
+
+OWN = "MXTRAIN_RUNTIME_SET"
+"""What mxtrain itself set, as `NAME=value` words: a child process must not take that for the user's wish."""
+ISA = "DNNL_MAX_CPU_ISA"
+ISA_WITH_AMX = "AVX512_CORE_AMX"
+ISA_WITHOUT_AMX = "AVX512_CORE_BF16"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One environment variable: its value now, why, and whose choice it is."""
+
+    variable: str
+    value: str
+    why: str
+    source: Literal["set", "user", "too late"]
+    """set: by mxtrain; user: it was there already and stays; too late: MXNet is imported and uses another value."""
+
+
+@dataclass(frozen=True)
+class RuntimeReport:
+    """What `apply` did."""
+
+    settings: Tuple[Setting, ...]
+    cores: int
+    """Cores that the process may use."""
+    threads: str
+    """OpenMP threads of each CPU device, as MXNet will read them; empty where nobody set them."""
+    amx: bool
+    """Whether oneDNN may use AMX."""
+
+    def lines(self) -> List[str]:
+        """One sentence per variable, for a log."""
+        marks = {"set": "", "user": " (yours, kept)", "too late": " (too late: MXNet was imported before)"}
+        return [f"{item.variable}={item.value}{marks[item.source]}: {item.why}" for item in self.settings]
+
+    def as_dict(self) -> Dict[str, Any]:
+        """Plain values, for meta.json."""
+        return asdict(self)
+
+
+def apply(
+    runtime: Runtime,
+    *,
+    num_devices: int = 1,
+    bfloat16: bool = False,
+    environ: MutableMapping[str, str] = os.environ,
+) -> RuntimeReport:
+    """Set what `runtime` asks for. Call it before anything imports MXNet or numpy.
+
+    Args:
+        runtime: The description.
+        num_devices: CPU devices that this process computes on; 1 where it computes on GPUs.
+        bfloat16: Whether the network computes in bfloat16, which is what AMX is good for.
+        environ: The environment to change.
+
+    Returns:
+        What was set, what the user had set and what came too late.
+    """
+    cores = usable_cores()
+    wanted = dict(_wanted(runtime, num_devices=num_devices, cores=cores))
+    imported = "mxnet" in sys.modules
+    if not imported:
+        _forget_own(environ)
+    settings = [_set(name, value, why, imported, environ) for name, (value, why) in wanted.items()]
+    amx = _settle_amx(runtime, bfloat16, imported, environ, settings)
+    return RuntimeReport(tuple(settings), cores=cores, threads=environ.get("OMP_NUM_THREADS", ""), amx=amx)
+
+
+def _wanted(runtime: Runtime, *, num_devices: int, cores: int) -> Iterator[Tuple[str, Tuple[str, str]]]:
+    """(variable, (value, why)) in the order of the report; a later entry of the same variable wins."""
+    auto = runtime.mode == "auto"
+    given = "given in the configuration"
+    if runtime.threads != "auto":
+        yield "OMP_NUM_THREADS", (str(runtime.threads), given)
+    elif auto:
+        why = f"{cores} usable cores / {num_devices} CPU devices" if num_devices > 1 else f"{cores} usable cores"
+        yield "OMP_NUM_THREADS", (str(max(1, cores // num_devices)), f"{why}; MXNet alone would take half the cores")
+    if runtime.cpu_temp_copy != "auto":
+        yield "MXNET_CPU_TEMP_COPY", (str(runtime.cpu_temp_copy), given)
+    elif auto and num_devices > 1:
+        yield "MXNET_CPU_TEMP_COPY", ("64", "CPU devices share these work spaces and wait for each other at MXNet's 4")
+    if runtime.cpu_workers != "auto":
+        yield "MXNET_CPU_WORKER_NTHREADS", (str(runtime.cpu_workers), given)
+    if runtime.bulk_size != "auto":
+        yield "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", (str(runtime.bulk_size), given)
+    for name, value in runtime.env.items():
+        yield name, (str(value), f"{given} (runtime.env)")
+
+
+def _forget_own(environ: MutableMapping[str, str]) -> None:
+    """Take back what mxtrain set, here or in the parent process, where nobody changed it since."""
+    for word in environ.pop(OWN, "").split():
+        name, _, value = word.partition("=")
+        if environ.get(name) == value:
+            del environ[name]
+
+
+def _is_own(name: str, environ: MutableMapping[str, str]) -> bool:
+    return f"{name}={environ.get(name)}" in environ.get(OWN, "").split()
+
+
+def _set(name: str, value: str, why: str, imported: bool, environ: MutableMapping[str, str]) -> Setting:
+    present = environ.get(name)
+    if present == value and (imported or _is_own(name, environ)):
+        return Setting(name, value, why, "set" if _is_own(name, environ) else "user")
+    if present is not None and not _is_own(name, environ):
+        return Setting(name, present, f"mxtrain would set {value}: {why}", "user")
+    if imported:
+        return Setting(name, value, f"{why}; call mxtrain.runtime.apply before importing mxnet", "too late")
+    return _put(name, value, why, environ)
+
+
+def _put(name: str, value: str, why: str, environ: MutableMapping[str, str]) -> Setting:
+    environ[name] = value
+    environ[OWN] = f"{environ.get(OWN, '')} {name}={value}".strip()
+    return Setting(name, value, why, "set")
+
+
+def _settle_amx(
+    runtime: Runtime, bfloat16: bool, imported: bool, environ: MutableMapping[str, str], settings: List[Setting]
+) -> bool:
+    """Decide on AMX, add the decision to `settings`, and return whether oneDNN may use it."""
+    present = environ.get(ISA)
+    if present is not None:
+        return _keep_user_isa(present, environ, settings)
+    asked = runtime.amx is True or (runtime.amx == "auto" and runtime.mode == "auto" and bfloat16)
+    if not asked:
+        return False
+    if not has_amx(cpu_flags()):
+        if runtime.amx is True:
+            settings.append(Setting(ISA, "", "runtime.amx=true, but this processor has no AMX", "user"))
+        return False
+    if imported:
+        settings.append(Setting(ISA, ISA_WITH_AMX, "AMX for bfloat16", "too late"))
+        return False
+    if not request_amx():
+        settings.append(Setting(ISA, "", "the kernel refused AMX to this process, so it stays off", "user"))
+        return False
+    settings.append(_put(ISA, ISA_WITH_AMX, "AMX for bfloat16; the kernel granted its registers", environ))
+    return True
+
+
+def _keep_user_isa(present: str, environ: MutableMapping[str, str], settings: List[Setting]) -> bool:
+    """The user chose the instruction set: keep it, unless it would end the process with an illegal instruction."""
+    if "AMX" not in present.upper() and present.upper() != "ALL":
+        settings.append(Setting(ISA, present, "the instruction set is yours to choose", "user"))
+        return False
+    if request_amx() or not has_amx(cpu_flags()):
+        settings.append(Setting(ISA, present, "the instruction set is yours to choose", "user"))
+        return has_amx(cpu_flags())
+    why = f"{present} would end in an illegal instruction: the kernel refused AMX to this process"
+    settings.append(_put(ISA, ISA_WITHOUT_AMX, why, environ))
+    return False

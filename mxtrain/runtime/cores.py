@@ -1,0 +1,71 @@
+"""How many cores this process may really use: its affinity, and the CPU quota of its control groups."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Iterator, Optional
+
+ROOT = Path("/")
+
+
+def usable_cores(root: Path = ROOT) -> int:
+    """The number of cores that the process can keep busy, at least 1.
+
+    Args:
+        root: The folder that holds `proc` and `sys`.
+
+    Returns:
+        Cores of the affinity mask, or the control group's quota rounded up where that is smaller.
+    """
+    affinity = len(os.sched_getaffinity(0))
+    quota = cgroup_quota(root)
+    return affinity if quota is None else max(1, min(affinity, math.ceil(quota)))
+
+
+def cgroup_quota(root: Path = ROOT) -> Optional[float]:
+    """The smallest CPU quota over the process's control groups (versions 1 and 2) and their parents.
+
+    Args:
+        root: The folder that holds `proc` and `sys`.
+
+    Returns:
+        Cores (may be a fraction), or None where there is no limit.
+
+    Source: Linux, Documentation/admin-guide/cgroup-v2.rst (cpu.max) and scheduler/sched-bwc.rst (cpu.cfs_quota_us).
+    """
+    quotas = [quota for folder in _group_folders(root) if (quota := _quota_of(folder)) is not None]
+    return min(quotas, default=None)
+
+
+def _group_folders(root: Path) -> Iterator[Path]:
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        names = controllers.split(",")
+        if controllers == "":
+            mounts = ["sys/fs/cgroup", "sys/fs/cgroup/unified"]
+        elif "cpu" in names:
+            mounts = [f"sys/fs/cgroup/{controllers}", "sys/fs/cgroup/cpu"]
+        else:
+            continue
+        for mount in mounts:
+            # In a container the path may name folders of the host that are not there; the mount itself then counts.
+            folder = root / mount / path.lstrip("/")
+            yield from (parent for parent in (folder, *folder.parents) if (root / mount) in (parent, *parent.parents))
+
+
+def _quota_of(folder: Path) -> Optional[float]:
+    try:
+        if (folder / "cpu.max").exists():
+            quota, period = (folder / "cpu.max").read_text().split()
+        else:
+            quota = (folder / "cpu.cfs_quota_us").read_text().strip()
+            period = (folder / "cpu.cfs_period_us").read_text().strip()
+        return None if quota in ("max", "-1") else int(quota) / int(period)
+    except (OSError, ValueError, ZeroDivisionError):
+        return None

@@ -1,0 +1,115 @@
+"""Import MXNet in a process of its own and report what it can do, one JSON object a line.
+
+    python -m mxtrain.runtime.probe
+
+Each line is printed before the next thing is tried, so that whoever reads them knows what a crash happened in.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from typing import Any, Callable, Dict, List
+
+from mxtrain.runtime.apply import apply
+from mxtrain.runtime.spec import Runtime
+
+STEPS: List[Callable[[], Dict[str, Any]]] = []
+
+
+def _step(function: Callable[[], Dict[str, Any]]) -> Callable[[], Dict[str, Any]]:
+    STEPS.append(function)
+    return function
+
+
+@_step
+def environment() -> Dict[str, Any]:
+    """Set what runtime=auto sets, with AMX: the computation below then shows whether it works."""
+    report = apply(Runtime(), bfloat16=True)
+    return {"runtime": report.lines(), "amx": report.amx}
+
+
+@_step
+def mxnet() -> Dict[str, Any]:
+    """Import MXNet."""
+    from mxtrain.backend import mx
+
+    features = {feature.name: bool(feature.enabled) for feature in mx.runtime.feature_list()}
+    return {"mxnet": mx.__version__, "path": mx.__file__, "features": features}
+
+
+@_step
+def compute() -> Dict[str, Any]:
+    """Train one step of a small convolution."""
+    from mxtrain.backend import autograd, mx, nd
+
+    image_BCHW = nd.ones((2, 3, 8, 8))
+    weight = nd.ones((4, 3, 3, 3))
+    weight.attach_grad()
+    with autograd.record():
+        loss = nd.Convolution(image_BCHW, weight, num_filter=4, kernel=(3, 3), no_bias=True).mean()
+    loss.backward()
+    mx.nd.waitall()
+    return {"gradient": float(weight.grad.sum().asscalar())}
+
+
+@_step
+def bfloat16() -> Dict[str, Any]:
+    """Multiply in bfloat16, which uses AMX where the environment allows it."""
+    import numpy
+
+    from mxtrain.backend import nd
+
+    short = numpy.dtype([("bfloat16", numpy.uint16)])  # MXNet's own name for it
+    ones = nd.amp_cast(nd.ones((64, 64)), dtype=short)
+    product = nd.FullyConnected(ones, ones, num_hidden=64, no_bias=True)
+    return {"bfloat16": float(nd.amp_cast(product, dtype="float32").asnumpy()[0, 0]) == 64.0}
+
+
+@_step
+def gpus() -> Dict[str, Any]:
+    """Count the GPUs that MXNet can use."""
+    from mxtrain.backend import mx
+
+    try:
+        return {"gpus": mx.context.num_gpus()}
+    except mx.MXNetError as error:  # a CUDA build on a machine whose driver can't be reached
+        return {"gpus": 0, "gpu_error": str(error).splitlines()[-1]}
+
+
+@_step
+def gluoncv() -> Dict[str, Any]:
+    """Import GluonCV."""
+    import gluoncv
+
+    return {"gluoncv": gluoncv.__version__}
+
+
+@_step
+def horovod() -> Dict[str, Any]:
+    """Import Horovod for MXNet, where it is installed."""
+    try:
+        import horovod
+        import horovod.mxnet
+    except ImportError as error:
+        return {"horovod": "", "horovod_error": str(error)}
+    return {"horovod": horovod.__version__}
+
+
+def main() -> int:
+    """Run every step; a step that raises is reported and ends the probe."""
+    warnings.simplefilter("ignore")
+    for step in STEPS:
+        print(json.dumps({"trying": step.__name__}), flush=True)
+        try:
+            found = step()
+        except Exception as error:  # whatever it is, it is what the reader wants to know
+            print(json.dumps({"failed": step.__name__, "error": f"{type(error).__name__}: {error}"}), flush=True)
+            return 1
+        print(json.dumps(found), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

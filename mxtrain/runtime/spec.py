@@ -1,0 +1,36 @@
+"""The description of the runtime: what `conf/runtime/*.yaml` may say."""
+
+from __future__ import annotations
+
+from typing import Dict, Literal, Union
+
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.types import NonNegative, Positive, Spec
+
+Auto = Literal["auto"]
+VariableName = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]*$")]
+
+
+class Runtime(Spec):
+    """How MXNet uses this machine. None of it changes what is computed, except for the last bits of sums.
+
+    A field that says "auto" is chosen from the machine when `mode` is "auto" and left alone when it is "manual"; a
+    field with a value is set in both modes. A variable that the user already set in the environment is never replaced.
+    """
+
+    mode: Literal["auto", "manual"] = "auto"
+    """auto: choose what is not given; manual: set only what is given."""
+    threads: Union[Auto, Positive] = "auto"
+    """OpenMP threads of each CPU device (OMP_NUM_THREADS); auto: usable cores / CPU devices."""
+    cpu_temp_copy: Union[Auto, Positive] = "auto"
+    """Work spaces that all CPU devices share (MXNET_CPU_TEMP_COPY); auto: 64 for several devices, else MXNet's 4."""
+    cpu_workers: Union[Auto, Positive] = "auto"
+    """Engine threads of each CPU device (MXNET_CPU_WORKER_NTHREADS); auto: MXNet's own 1."""
+    amx: Union[Auto, bool] = "auto"
+    """Allow AMX matrix instructions; auto: for bfloat16, where the processor and the kernel grant them."""
+    bulk_size: Union[Auto, NonNegative] = "auto"
+    """Operators handed to the engine at once (MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN); 0: one by one; auto: MXNet's 15."""
+    env: Dict[VariableName, Union[str, int]] = {}
+    """Further environment variables, set before MXNet is imported."""

@@ -1,0 +1,37 @@
+"""Where a run stands: the counters that, with the arrays, are all that a checkpoint needs to continue exactly."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Dict, List, Mapping, Optional
+
+
+@dataclass
+class TrainState:
+    """The host side of a run. All counts are of finished work."""
+
+    step: int = 0
+    """Optimizer steps."""
+    epoch: int = 0
+    """Whole epochs."""
+    epoch_step: int = 0
+    """Steps of the epoch under way; 0 between epochs."""
+    epoch_sums: List[float] = field(default_factory=list)
+    """Sums of the training statistics over the epoch under way, as the meter lays them out."""
+    validated_step: int = 0
+    """The step of the last validation, so that none is made twice."""
+    elapsed_s: float = 0.0
+    """Time spent training, over all resumes."""
+    best: Optional[Dict[str, Any]] = None
+    """{"metric", "value", "step"} of the best validation."""
+    early_stopping: Dict[str, Any] = field(default_factory=dict)
+    finished: str = ""
+    """Why the description is complete ("finished", "stopped_early"), or empty while there is work left."""
+
+    def to_json(self) -> Dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> TrainState:
+        known = {item.name for item in fields(cls)}
+        return cls(**{name: value for name, value in values.items() if name in known})

@@ -1,0 +1,73 @@
+"""The training step: the page to read first. Every strategy, store and precision goes through it.
+
+    batch -> forward and backward -> reduce over replicas -> clip -> update -> average
+
+Nothing here waits for a device: each line puts work into MXNet's engine and returns.
+"""
+
+from __future__ import annotations
+
+from typing import Any, List, Optional
+
+from mxtrain.backend import mx, nd
+from mxtrain.parallel.base import Strategy
+from mxtrain.types import Batch
+
+
+class Step:
+    """One optimizer update from one global batch.
+
+    Args:
+        strategy: computes gradients of the mean loss.
+        store: adds gradients up over replicas.
+        updater: applies the optimizer to the canonical parameters.
+        average: moving average of the parameters.
+        clip_global_norm: largest L2 norm of all gradients together, or None.
+        random_seed: seed of what the network and optimizer draw, or None where nothing random is in the graph:
+            seeding costs a millisecond, which a small network's step would feel.
+    """
+
+    def __init__(
+        self, strategy: Strategy, store: Any, updater: Any, average: Any, clip_global_norm: Optional[float],
+        random_seed: Optional[int],
+    ):  # fmt: skip
+        self.strategy = strategy
+        self.store = store
+        self.updater = updater
+        self.average = average
+        self._clip_global_norm = clip_global_norm
+        self._random_seed = random_seed
+        self.grad_norm: Optional[nd.NDArray] = None
+
+    def __call__(self, batch: Batch, lr: float, step: int) -> nd.NDArray:
+        """Step number `step` (from 1): the meter's sums over the batch, before the update."""
+        self.seed_random(step)
+        sums = self.strategy.forward_backward(batch)
+        gradients_by_replica = self.strategy.gradients()
+        self.store.reduce(gradients_by_replica)
+        gradients = [replicas[0] for replicas in gradients_by_replica]
+        if self._clip_global_norm is not None:
+            self.grad_norm = clip_by_global_norm(gradients, self._clip_global_norm)
+        self.updater.update(gradients, lr)
+        self.average.update(step)
+        return sums
+
+    def seed_random(self, step: int) -> None:
+        """Makes what is drawn in `step` a function of the seed and the step alone."""
+        if self._random_seed is not None:
+            # A multiplicative hash (Knuth): neighbouring steps and seeds share no stream.
+            mx.random.seed((self._random_seed * 2654435761 + step * 40503 + 12345) % (2**31))
+
+
+def clip_by_global_norm(gradients: List[nd.NDArray], max_norm: float) -> nd.NDArray:
+    """Scales all gradients in place so that their common L2 norm is at most `max_norm`; returns the norm before, (1,).
+
+    Source: Pascanu et al., https://arxiv.org/abs/1211.5063, algorithm 1. Unlike gluon.utils.clip_global_norm this never
+    waits for the device.
+    """
+    squares = nd.multi_sum_sq(*gradients, num_arrays=len(gradients))
+    norm = nd.sqrt(nd.sum(squares)).reshape((1,))
+    scale = nd.minimum(max_norm / (norm + 1e-6), 1.0)
+    for gradient in gradients:
+        nd.broadcast_mul(gradient, scale.reshape((1,) * gradient.ndim), out=gradient)
+    return norm

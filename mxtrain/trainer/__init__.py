@@ -1,0 +1,41 @@
+"""For how long a run goes on, and how often it says so."""
+
+from __future__ import annotations
+
+from typing import Literal, Optional
+
+from mxtrain.types import NonNegative, OpenFraction, Positive, PositiveFloat, Spec
+
+
+class Trainer(Spec):
+    """Limits and intervals of a run."""
+
+    max_epochs: Optional[Positive] = 30
+    """Epochs of the whole run, over all resumes."""
+    max_steps: Optional[Positive] = None
+    """Step budget. Where max_epochs would go on, reaching it ends the process with exit code 75, resumable."""
+    max_time: Optional[PositiveFloat] = None
+    """Seconds that this process may train; then it saves and exits with code 75, resumable."""
+    seed: NonNegative = 0
+    """Of the initial weights, sample order, augmentation and dropout."""
+    log_interval: Positive = 50
+    """Steps between two looks at the device. Every step gets its row in metrics.jsonl all the same."""
+    val_interval: Positive = 1
+    """How often to validate, in `val_interval_unit`s."""
+    val_interval_unit: Literal["epochs", "steps"] = "epochs"
+    limit_train_batches: Optional[Positive] = None
+    """Steps of an epoch, for quick trials."""
+    limit_val_batches: Optional[Positive] = None
+    """Batches of a validation (and test) pass, for quick trials."""
+    overfit_batches: Optional[Positive] = None
+    """Train on the same first batches in every epoch, unaugmented and unshuffled: they must be learnt by heart."""
+    grad_accumulation: Positive = 1
+    """Parts that a global batch is computed in, one after the other, to save memory. The result is the large batch's."""
+    clip_global_norm: Optional[PositiveFloat] = None
+    """Largest L2 norm of all gradients together."""
+    ema_decay: Optional[OpenFraction] = None
+    """Validate and keep an exponential moving average of the weights with this decay."""
+    monitor: str = "val/accuracy"
+    """What "best" means: a split and a loss or metric, e.g. val/loss."""
+    test: bool = True
+    """Measure the best weights on the test split at the end, where there is one."""

@@ -1,0 +1,181 @@
+"""The words that the packages share: descriptions (`Spec` and one base per group) and the values that flow between them.
+
+No module here or above imports MXNet. A description is a frozen, validated object made from YAML; its `build...` method
+imports MXNet when it is called, never before, so that a bad description is refused without it.
+
+Shapes are suffixes: B batch, C channels, H height, W width, K classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence, Tuple
+
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.errors import ConfigError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from mxnet.ndarray import NDArray
+
+Positive = Annotated[int, pydantic.Field(gt=0)]
+NonNegative = Annotated[int, pydantic.Field(ge=0)]
+PositiveFloat = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
+NonNegativeFloat = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
+Fraction = Annotated[float, pydantic.Field(ge=0, le=1)]
+OpenFraction = Annotated[float, pydantic.Field(ge=0, lt=1)]
+
+Shape = Tuple[int, ...]
+
+
+class Spec(pydantic.BaseModel):
+    """A frozen piece of the description. Unknown keys and wrong types are errors; `build...` methods make the thing."""
+
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
+
+    @classmethod
+    def of_target(cls, target: Any, arguments: Mapping[str, Any], common: Spec, path: str) -> Spec:
+        """Wraps a user's own class or function that is no `Spec`; groups that can take one say how.
+
+        Args:
+            target: the class or function at `_target_`.
+            arguments: its arguments.
+            common: the group's own fields.
+            path: where it stands, for messages.
+
+        Raises:
+            ConfigError: this group takes only subclasses of its base.
+        """
+        raise ConfigError(
+            f"{path}._target_={target.__module__}.{target.__qualname__}: must be a subclass of "
+            f"{cls.__module__}.{cls.__name__}."
+        )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch on a device.
+
+    Attributes:
+        data: (B, C, H, W) float32, normalised.
+        label: (B,) float32 class indices, or (B, K) float32 class probabilities where samples were mixed.
+        size: B, known on the host without asking the device.
+    """
+
+    data: NDArray
+    label: NDArray
+    size: int
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands; all counts are of finished work."""
+
+    step: int
+    epoch: int
+    total_steps: Optional[int]
+    """Steps that the limits allow in all; None where only a time limit ends the run."""
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What callbacks and loggers are told when a run begins."""
+
+    run_dir: Path
+    config: Mapping[str, Any]
+    """The resolved configuration as plain nested dicts."""
+    resumed_step: int
+    """0 for a new run; else the step of the checkpoint that the run continues from."""
+    total_steps: Optional[int]
+    steps_per_epoch: int
+    class_names: Sequence[str]
+    input_shape: Shape
+    """(C, H, W) of what enters the network."""
+    network: Any
+    """The gluon.HybridBlock, initialised, with known shapes."""
+    metric_names: Sequence[str]
+    monitor: str = "val/accuracy"
+    graph_nodes: Callable[[], Sequence[Any]] = tuple
+    """Traces the network when called: (name, op, inputs, attrs, output shape) of each node; empty if unknown."""
+    model_table: Any = None
+    """The model summary as text or as something that `rich` can print."""
+    program: str = "python -m mxtrain"
+    """What starts mxtrain here, as a person would type it."""
+    overrides: Sequence[str] = ()
+    """The overrides of this run (of this job in a sweep), as Hydra was given them, without any shell quoting."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A few validation samples and what the network says of them, on the host."""
+
+    image_BHWC: np.ndarray
+    """uint8, as a person would want to see them."""
+    label_B: np.ndarray
+    probability_BK: np.ndarray
+
+
+@dataclass(frozen=True)
+class Validation:
+    """The result of one pass over the validation data."""
+
+    row: Mapping[str, Any]
+    """The row of metrics.jsonl: step, epoch, split, loss, metrics, samples_per_s."""
+    best: Optional[Mapping[str, Any]]
+    """{"metric", "value", "step"} of the best validation so far, this one included."""
+    read_samples: Callable[[], Samples]
+    read_parameters: Callable[[], Mapping[str, np.ndarray]]
+    """The parameters by structural name, copied to the host: forces a synchronisation, so ask only when needed."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended."""
+
+    state: str
+    """finished, stopped_early, interrupted or failed."""
+    exit_code: int
+    cause: str
+    step: int
+    epoch: int
+    best: Optional[Mapping[str, Any]] = None
+    """{"metric", "value", "step"} or None."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """The last or best values by tag, e.g. {"val/accuracy": 0.99, "test/accuracy": 0.98}."""
+    checkpoint: Optional[str] = None
+    weights_sha256: str = ""
+    samples_per_s: float = 0.0
+    wall_s: float = 0.0
+
+
+class Callback:
+    """Something that watches a run. Every method does nothing here; override those that matter.
+
+    Rows handed to `on_steps` are final: a row is handed over once, in order, resumes included.
+    """
+
+    def on_start(self, run: RunInfo) -> None:
+        """Before the first step, and before anything is logged."""
+
+    def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+        """After some steps, at the logging cadence: one row per step since the last call, as in metrics.jsonl."""
+
+    def on_scalars(self, scalars: Mapping[str, float], step: int) -> None:
+        """Further values by TensorBoard tag, e.g. {"train/lr": 0.1, "perf/samples_per_s": 5e3}."""
+
+    def on_validation(self, validation: Validation, progress: Progress) -> None:
+        """After a pass over the validation data."""
+
+    def on_checkpoint(self, step: int) -> None:
+        """All rows up to `step` must be on disk when this returns: a checkpoint of that step follows."""
+
+    def on_message(self, text: str) -> None:
+        """A sentence for the person who watches, e.g. that a save failed and training goes on."""
+
+    def on_end(self, result: Result) -> None:
+        """After the last step, also after a failure or an interrupt."""
+
+

@@ -1,0 +1,240 @@
+# Sourced by scripts/train and scripts/test (bash): finds or builds the project's own Python environment.
+#
+# An environment is the folder .venv-<mxnet>-py<version>-<lock>, where <lock> is a hash over requirements/*.txt. Its
+# files `mxtrain-ready-*` are written last, and name the folder that they were made for: without them the environment is
+# built again, so an interrupted set-up or a moved checkout does no harm. `.venv` is a link to what plain calls use.
+#
+# MXTRAIN_PYTHON   the Python to build with (3.9 to 3.11)
+# MXTRAIN_MXNET    cpu, cu117, cu116, ...: which MXNet, instead of what the machine's driver suggests
+# MXTRAIN_USE_UV   1: get Python through uv where the machine has none that fits
+
+mxtrain_root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
+mxtrain_variants="cpu cu117 cu116 cu115 cu114 cu113 cu112 cu110 cu102"
+
+_say() { printf 'mxtrain: %s\n' "$*" >&2; }
+_fail() { _say "$@"; exit 2; }
+
+# mxtrain_environment LAYER: set `mxtrain_python`. LAYER is base or test (base plus what the tests need).
+mxtrain_environment() {
+  local layer="$1" lock driver ready_for="" word
+  [[ "$(uname -s)/$(uname -m)" == Linux/x86_64 ]] || _fail "MXNet 1.9.1 is published as wheels for Linux on x86-64" \
+    "only, and this is $(uname -s) on $(uname -m). Use such a machine, a container or a virtual machine."
+  lock="$(cd "$mxtrain_root/requirements" && cat -- *.txt | sha256sum)"
+  lock="${lock:0:12}"
+  driver="$(_driver_mark)"
+
+  # The quick way, on every call but the first: .venv fits these locks, this driver and this folder.
+  if [[ -z "${MXTRAIN_PYTHON:-}${MXTRAIN_MXNET:-}" ]]; then
+    mxtrain_python="$mxtrain_root/.venv/bin/python"
+    _is_ready "$mxtrain_root/.venv" "$lock" "$driver" "$layer" && return
+  fi
+  local variant python version name
+  # A choice by hand is for one call: its stamp fits no driver, so that the quick way never takes it for the default.
+  [[ -z "${MXTRAIN_PYTHON:-}${MXTRAIN_MXNET:-}" ]] || driver="chosen by hand"
+  variant="$(_choose_variant)" || exit 2
+  python="$(_find_python)" || exit 2
+  version="$("$python" -c 'import sys; print("%d%d" % sys.version_info[:2])')"
+  name=".venv-$variant-py$version-$lock"
+  _build "$name" "$variant" "$python" "$layer" "$lock" "$driver"
+  mxtrain_python="$mxtrain_root/$name/bin/python"
+}
+
+# What tells machines with and without an NVIDIA driver apart, without the second that nvidia-smi takes.
+_driver_mark() {
+  local mark=none
+  if [[ -r /proc/driver/nvidia/version ]]; then IFS= read -r mark < /proc/driver/nvidia/version
+  elif [[ -e /dev/dxg ]]; then mark=wsl; fi
+  printf '%s' "$mark"
+}
+
+# The stamp of a layer: three lines, the folder, the lock and the driver that it was made for.
+_is_ready() {
+  local folder="$1" lines=()
+  [[ -x "$folder/bin/python" && -r "$folder/mxtrain-ready-$4" ]] || return 1
+  mapfile -t lines < "$folder/mxtrain-ready-$4"
+  [[ "${lines[0]:-}" == "$mxtrain_root" && "${lines[1]:-}" == "$2" ]] || return 1
+  [[ "$3" == any || "${lines[2]:-}" == "$3" ]]
+}
+
+_choose_variant() {
+  local wanted="${MXTRAIN_MXNET:-}" variant cuda=""
+  if [[ -n "$wanted" ]]; then
+    [[ " $mxtrain_variants " == *" $wanted "* ]] ||
+      _fail "MXTRAIN_MXNET=$wanted is not known. It may be: $mxtrain_variants." \
+      "(mxnet-cu118 and later have never been published; cu117 runs on newer drivers.)"
+    printf '%s' "$wanted"; return
+  fi
+  if [[ "$(_driver_mark)" != none ]] && command -v nvidia-smi >/dev/null; then
+    cuda="$(nvidia-smi 2>/dev/null | sed -nE 's/.*CUDA Version: *([0-9]+)\.([0-9]).*/\1\2/p' | head -n 1 || true)"
+  fi
+  # The newest wheel that is not newer than the CUDA that the driver supports.
+  if [[ -n "$cuda" ]]; then
+    for variant in $mxtrain_variants; do
+      [[ "$variant" != cpu ]] && (( ${variant#cu} <= cuda )) && { printf '%s' "$variant"; return; }
+    done
+  fi
+  printf cpu
+}
+
+# Print the path of a CPython 3.9 to 3.11 that can make environments.
+_find_python() {
+  local name candidate answer tried="" no_venv=""
+  if [[ -n "${MXTRAIN_PYTHON:-}" ]]; then
+    candidate="$(command -v "$MXTRAIN_PYTHON" || true)"
+    [[ -n "$candidate" ]] || _fail "MXTRAIN_PYTHON=$MXTRAIN_PYTHON is not a program."
+    answer="$(_ask_python "$candidate" || true)"
+    [[ "$answer" == fits ]] && { printf '%s' "$candidate"; return; }
+    _explain_python "$candidate" "$answer"
+    exit 2
+  fi
+  # Every match on PATH, not only the first: a version manager's shim may stand before a Python that works.
+  for name in python3.11 python3.10 python3.9 python3 python; do
+    while IFS= read -r candidate; do
+      answer="$(_ask_python "$candidate" || true)"
+      case "$answer" in
+        fits) printf '%s' "$candidate"; return ;;
+        no-venv*) no_venv="$candidate" ;;
+        version*) [[ " $tried " == *" ${answer#version } "* ]] || tried+=" ${answer#version }" ;;
+      esac
+    done < <(type -aP "$name" | awk '!seen[$0]++')
+  done
+  if [[ "${MXTRAIN_USE_UV:-}" == 1 ]] || command -v uv >/dev/null; then _python_from_uv; return; fi
+  if [[ -n "$no_venv" ]]; then _explain_python "$no_venv" no-venv; exit 2; fi
+  _say "MXNet needs Python 3.9, 3.10 or 3.11, and none of them is on PATH (found:${tried:- no Python at all})."
+  _say "uv can fetch one without touching the system's. Either let this script do it:"
+  _say "    scripts/train --with-uv"
+  _say "or by hand:"
+  _say "    python3 -m pip install uv        (or your system's package; pipx install uv)"
+  _say "    uv python install 3.11"
+  _say "    MXTRAIN_PYTHON=\"\$(uv python find 3.11)\" scripts/train"
+  exit 2
+}
+
+# fits | version X.Y | no-venv | other; nothing where it can't be run at all.
+_ask_python() {
+  "$1" -c '
+import platform, sys
+if not (3, 9) <= sys.version_info < (3, 12): print("version %d.%d" % sys.version_info[:2])
+elif platform.python_implementation() != "CPython" or sys.maxsize < 2**32: print("other")
+elif platform.libc_ver()[0] != "glibc": print("other")
+else:
+    try:
+        import ensurepip, venv
+        print("fits")
+    except ImportError: print("no-venv %d.%d" % sys.version_info[:2])
+' 2>/dev/null
+}
+
+_explain_python() {
+  case "$2" in
+    version*) _say "$1 is Python ${2#version }; MXNet needs 3.9, 3.10 or 3.11." ;;
+    no-venv*) _say "$1 has no venv and ensurepip. On Debian and Ubuntu: apt install python3-venv; then try again." ;;
+    other) _say "$1 is not a 64-bit CPython on glibc, as MXNet's wheels need (Alpine Linux has musl)." ;;
+    *) _say "$1 does not run." ;;
+  esac
+}
+
+_python_from_uv() {
+  local uv="uv" found
+  if ! command -v uv >/dev/null; then
+    uv="$mxtrain_root/.venv-uv/bin/uv"
+    if [[ ! -x "$uv" ]]; then
+      _say "no uv on PATH: installing it into .venv-uv (25 MB)"
+      rm -rf "$mxtrain_root/.venv-uv"
+      { python3 -m venv "$mxtrain_root/.venv-uv" && "$mxtrain_root/.venv-uv/bin/python" -m pip install --quiet \
+        --disable-pip-version-check --require-hashes -r "$mxtrain_root/requirements/uv.txt"; } >&2 ||
+        _fail "uv could not be installed; see the message above. By hand: https is needed to your package index."
+    fi
+  fi
+  if ! found="$("$uv" python find '>=3.9,<3.12' 2>/dev/null)"; then
+    _say "fetching Python 3.11 with uv (30 MB)"
+    "$uv" python install 3.11 >&2 || _fail "uv could not fetch Python 3.11; see its message above. Any other Python" \
+      "3.9 to 3.11 will do: MXTRAIN_PYTHON=/path/to/python3.11 scripts/train"
+    found="$("$uv" python find '>=3.9,<3.12')"
+  fi
+  printf '%s' "$found"
+}
+
+# Build the environment NAME if it is not complete. Two calls at once: the second waits and finds it done.
+_build() {
+  local name="$1" variant="$2" python="$3" layer="$4" lock="$5" driver="$6"
+  local folder="$mxtrain_root/$name" lock_file="$mxtrain_root/.venv-lock" descriptor=""
+  if command -v flock >/dev/null; then
+    exec {descriptor}>"$lock_file"
+    flock -n "$descriptor" || { _say "another set-up is at work here; waiting for it"; flock "$descriptor"; }
+  fi
+  if ! _is_ready "$folder" "$lock" any base; then _build_base "$folder" "$variant" "$python"; _stamp "$folder" base; fi
+  if [[ "$layer" == test ]] && ! _is_ready "$folder" "$lock" any test; then
+    _say "adding what the tests need to $name (once; about 30 MB, 20 s)"
+    _install "$folder" -r "$mxtrain_root/requirements/test.txt"
+    _stamp "$folder" test
+  fi
+  if [[ "$driver" != "chosen by hand" ]]; then
+    for layer in base test; do [[ -e "$folder/mxtrain-ready-$layer" ]] && _stamp "$folder" "$layer"; done
+    _link "$name"
+  elif [[ ! -e "$mxtrain_root/.venv" ]]; then
+    _link "$name"
+  fi
+  [[ -z "$descriptor" ]] || exec {descriptor}>&-
+}
+
+_build_base() {
+  local folder="$1" variant="$2" python="$3" size="0.3 GB to download, 1 GB on disk, 1 to 2 minutes"
+  [[ "$variant" == cpu ]] || size="0.8 GB to download, 2 GB on disk, 2 to 5 minutes"
+  _say "preparing ${folder##*/} with $python (once; $size)"
+  rm -rf "$folder"
+  "$python" -m venv "$folder" >&2 || _fail "$python could not make an environment in $folder; see the message above."
+  _say "1/3 build tools"
+  _install "$folder" -r "$mxtrain_root/requirements/build.txt"
+  _say "2/3 MXNet ($variant), GluonCV, Hydra, TensorBoard and what they need, each file checked by its SHA-256"
+  _install "$folder" -r "$mxtrain_root/requirements/base.txt" -r "$mxtrain_root/requirements/mxnet-$variant.txt"
+  local site; site="$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+  printf '%s\n' "$mxtrain_root" > "$site/mxtrain-checkout.pth"
+  printf '#!/bin/sh\nexec "%s" -m mxtrain "$@"\n' "$folder/bin/python" > "$folder/bin/mxtrain"
+  chmod +x "$folder/bin/mxtrain"
+  _lend_library "$site" libgomp.so.1 'scikit_learn.libs/libgomp-*.so*'
+  _lend_library "$site" libquadmath.so.0 'numpy.libs/libquadmath-*.so*'
+  _say "3/3 importing MXNet and GluonCV"
+  if ! "$folder/bin/python" -W ignore -c 'import mxnet, gluoncv' > "$folder/import.log" 2>&1; then
+    tail -n 3 "$folder/import.log" >&2
+    if [[ "$variant" == cpu ]]; then
+      _say "MXNet can't be imported here; the reason is above. For a missing libgomp.so.1: apt install libgomp1"
+      exit 1
+    fi
+    _say "mxnet-$variant can't be imported here; it needs the CUDA ${variant:2:2}.${variant:4} libraries, cuDNN 8 and" \
+      "NCCL on the library path. Training on the CPU instead: MXTRAIN_MXNET=cpu scripts/train"
+    exit 1
+  fi
+}
+
+# MXNet wants two libraries of GCC's that small systems lack. Other wheels carry copies under names of their own: lend
+# them to MXNet, which looks in its own folder first.
+_lend_library() {
+  local site="$1" library="$2" copy
+  "$site/../../../bin/python" -c "import ctypes; ctypes.CDLL('$library')" 2>/dev/null && return
+  copy="$(cd "$site" && compgen -G "$3" | head -n 1 || true)"
+  if [[ -n "$copy" ]]; then ln -s "../$copy" "$site/mxnet/$library"; fi
+}
+
+# The locks are complete, so pip resolves nothing. Packages without a wheel are built with the tools of build.txt, not
+# with whatever is newest today.
+_install() {
+  local folder="$1" log="$1/pip.log"; shift
+  if ! "$folder/bin/python" -m pip install --disable-pip-version-check --no-input --progress-bar off --require-hashes \
+    --no-deps --no-build-isolation --use-pep517 "$@" > "$log" 2>&1 < /dev/null; then
+    tail -n 15 "$log" >&2
+    _fail "installing failed; the last lines are above, all of them in $log. Run this again to retry; what was" \
+      "downloaded is kept in pip's cache."
+  fi
+}
+
+_stamp() {
+  printf '%s\n%s\n%s\n' "$mxtrain_root" "$lock" "$driver" > "$1/mxtrain-ready-$2.new"
+  mv "$1/mxtrain-ready-$2.new" "$1/mxtrain-ready-$2"
+}
+
+_link() {
+  local link="$mxtrain_root/.venv"
+  [[ -e "$link" && ! -L "$link" ]] && return  # somebody's own folder: leave it
+  ln -sfn "$1" "$link.new.$$" && mv -T "$link.new.$$" "$link"
+}

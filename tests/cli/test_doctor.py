@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from mxtrain.cli.diagnosis import judge_mxnet_packages, judge_numpy, remedy_for
+from mxtrain.cli.doctor import run_doctor
+from mxtrain.cli.probing import run_probe
+
+
+def test_this_machine_can_train(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_doctor(["--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    by_name = {finding["what"]: finding for finding in report["findings"]}
+    assert report["usable"] is True
+    assert by_name["MXNet"]["value"].startswith("1.9.1")
+    assert by_name["distributed stores"]["state"] == "ok"
+    assert by_name["computing"]["state"] == "ok"
+    assert {finding["state"] for finding in report["findings"]} <= {"ok", "missing"}
+
+
+def test_a_broken_mxnet_is_a_problem_with_a_remedy(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
+    (tmp_path / "mxnet.py").write_text("raise OSError('libgomp.so.1: cannot open shared object file')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
+    assert run_doctor([]) == 1
+    printed = capsys.readouterr().out
+    assert "problem  MXNet" in printed and "apt install libgomp1" in printed
+    assert "Training cannot work here" in printed
+
+
+def test_a_wrong_option_is_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_doctor(["--jsn"]) == 2
+    assert "--jsn" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "code, cause, stage",
+    [
+        ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", "SIGILL", "compute"),
+        ("raise SystemExit(3)", "exit code 3", "compute"),
+        ("import time; time.sleep(60)", "did not answer within 2 s", "compute"),
+    ],
+    ids=["illegal instruction", "exit", "hang"],
+)
+def test_a_probe_that_ends_badly_is_described(code: str, cause: str, stage: str) -> None:
+    script = f"print('{{\"mxnet\": \"1.9.1\"}}\\nnoise\\n{{\"trying\": \"{stage}\"}}', flush=True)\n{code}"
+    result = run_probe(2.0, (sys.executable, "-c", script))
+    assert cause in result.cause and stage in result.cause
+    assert result.found == {"mxnet": "1.9.1"} and result.stage == stage
+
+
+def test_a_probe_that_cannot_start_is_described() -> None:
+    assert "no/such/python" in run_probe(2.0, ("/no/such/python",)).cause
+
+
+@pytest.mark.parametrize(
+    "version, state", [("1.23.5", "ok"), ("1.26.4", "ok"), ("2.0.1", "problem"), ("", "problem")]
+)
+def test_numpy(version: str, state: str) -> None:
+    finding = judge_numpy(version)
+    assert finding.state == state
+    assert ("numpy==1.23.5" in finding.remedy) == (version != "1.23.5")
+
+
+def test_two_mxnets_at_once_are_a_problem() -> None:
+    finding = judge_mxnet_packages(["mxnet 1.9.1", "mxnet-cu117 1.9.1"])
+    assert finding.state == "problem"
+    assert "pip uninstall -y mxnet mxnet-cu117" in finding.remedy
+    assert judge_mxnet_packages(["mxnet 1.9.1"]).state == "ok"
+    assert judge_mxnet_packages([]).state == "missing"
+
+
+@pytest.mark.parametrize(
+    "cause, remedy",
+    [
+        ("AttributeError: module 'numpy' has no attribute 'PZERO'", "numpy==1.23.5"),
+        ("OSError: libcudnn.so.8: cannot open shared object file", "MXTRAIN_MXNET=cpu"),
+        ("OSError: libcuda.so.1: cannot open shared object file", "no NVIDIA driver"),
+        ("ImportError: libGL.so.1: cannot open shared object file", "headless"),
+        ("ModuleNotFoundError: No module named 'mxnet'", "scripts/train"),
+        ("the process was ended by SIGILL while trying: mxnet", "DNNL_MAX_CPU_ISA"),
+        ("something new", "scripts/train"),
+    ],
+)
+def test_causes_have_remedies(cause: str, remedy: str) -> None:
+    assert remedy in remedy_for(cause)

@@ -1,0 +1,31 @@
+"""Shared by all tests: MXNet with one thread, and no leftovers."""
+
+import os
+import threading
+
+# Before anything imports MXNet: it reads them once.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import pytest  # noqa: E402
+
+OWN_THREADS = ("mxtrain",)
+
+
+@pytest.fixture(autouse=True)
+def no_leaks():
+    """A test that leaves a thread of ours or a changed environment behind has found a defect."""
+    before = dict(os.environ)
+    yield
+    changed = {k for k in set(before) | set(os.environ) if before.get(k) != os.environ.get(k)} - {"PYTEST_CURRENT_TEST"}
+    for name in changed:
+        if name in before:
+            os.environ[name] = before[name]
+        else:
+            del os.environ[name]
+    left = [t.name for t in threading.enumerate() if t.name.startswith(OWN_THREADS) and t.is_alive()]
+    for thread in threading.enumerate():
+        if thread.name.startswith(OWN_THREADS):
+            thread.join(timeout=5)
+    left = [t.name for t in threading.enumerate() if t.name.startswith(OWN_THREADS) and t.is_alive()]
+    assert not left, f"threads left running: {left}"

@@ -1,0 +1,59 @@
+"""conf/dataset and the classes say the same."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+from pydantic import ValidationError
+
+from mxtrain.dataset.base import Augment, Dataset
+from mxtrain.dataset.digits import Digits
+
+CONF = sorted((Path(__file__).resolve().parents[2] / "conf" / "dataset").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", CONF, ids=lambda path: path.stem)
+def test_yaml_lists_every_field_with_the_default_and_a_comment(path, monkeypatch):
+    monkeypatch.delenv("MXTRAIN_DATA", raising=False)
+    values = OmegaConf.to_container(OmegaConf.load(path), resolve=True)
+    module, _, name = values.pop("_target_").rpartition(".")
+    kind = getattr(importlib.import_module(module), name)
+    assert issubclass(kind, Dataset)
+    assert kind.model_validate(values) == kind() and set(values) == set(kind.model_fields)
+    assert set(values["augment"]) == set(Augment.model_fields)
+    lines = [line for line in path.read_text().splitlines()[2:] if line]
+    assert len(CONF) == 8 and all(" # " in line for line in lines)
+
+
+def test_data_folder_can_be_moved(monkeypatch):
+    monkeypatch.setenv("MXTRAIN_DATA", "/elsewhere")
+    roots = {path.stem: OmegaConf.load(path).get("root") for path in CONF}
+    assert roots == {name: root and f"/elsewhere/{name}" for name, root in roots.items()}
+    assert [name for name, root in roots.items() if root is None] == ["digits", "synthetic"]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"batch_size": 0},
+        {"batch_size": "64"},
+        {"image_size": [8]},
+        {"image_size": "big"},
+        {"channels": 2},
+        {"val_fraction": 0.6, "test_fraction": 0.4},
+        {"std": [0.0]},
+        {"augment": {"crop_scale": [0.9, 0.1]}},
+        {"augment": {"rotate": 5}},
+        {"num_workers": 0},
+        {"typo": 1},
+    ],
+)
+def test_wrong_values_are_refused(wrong):
+    with pytest.raises(ValidationError):
+        Digits.model_validate(wrong)
+
+
+def test_input_shape_follows_the_description():
+    assert Digits().input_shape((1, 8, 8)) == (1, 8, 8)
+    assert Digits(channels=3, image_size=[32, 48]).input_shape((1, 8, 8)) == (3, 32, 48)

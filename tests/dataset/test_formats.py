@@ -1,0 +1,187 @@
+"""Datasets that fit into memory: what they read, and what they refuse."""
+
+import gzip
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from mxtrain.dataset.cifar import Cifar10, Cifar100
+from mxtrain.dataset.digits import Digits
+from mxtrain.dataset.mnist import FashionMnist, Mnist
+from mxtrain.dataset.splitting import channel_statistics, split_indices
+from mxtrain.dataset.synthetic import Synthetic
+from mxtrain.errors import DataError
+
+
+def read_all(source):
+    return source.fetch(np.arange(len(source)), seed=0, epoch=0, train=False)
+
+
+def test_digits_are_those_of_scikit_learn():
+    from sklearn.datasets import load_digits
+
+    splits = Digits().open()
+    parts = [read_all(source) for source in (splits.train, splits.val, splits.test)]
+    assert [len(label) for _, label in parts] == [1257, 270, 270]
+    ours = {(image.tobytes(), label) for images, labels in parts for image, label in zip(images, labels)}
+    pixels, labels = load_digits(return_X_y=True)
+    theirs = np.rint(pixels * 255 / 16).astype(np.uint8)
+    assert ours == {(image.tobytes(), label) for image, label in zip(theirs, labels)}
+    assert splits.shape == (1, 8, 8) and splits.class_names == list("0123456789")
+
+
+def test_split_is_stratified_seeded_and_disjoint():
+    label = np.repeat(np.arange(4), [10, 100, 1, 40])
+    parts = split_indices(label, 0.2, 0.1, seed=0)
+    assert sorted(np.concatenate(parts)) == list(range(151))
+    counts = [np.bincount(label[part], minlength=4).tolist() for part in parts]
+    assert counts == [[7, 70, 1, 28], [2, 20, 0, 8], [1, 10, 0, 4]]
+    assert np.array_equal(split_indices(label, 0.2, 0.1, seed=0)[1], parts[1])
+    assert not np.array_equal(split_indices(label, 0.2, 0.1, seed=1)[1], parts[1])
+
+
+def test_split_of_small_classes_has_the_right_size_and_leaves_each_something():
+    label = np.repeat(np.arange(30), 5)
+    train, val, test = split_indices(label, 0.1, 0.1, seed=0)
+    assert (len(train), len(val), len(test)) == (120, 15, 15) and len(set(label[train])) == 30
+
+
+def test_statistics_are_exact():
+    image = np.random.RandomState(0).randint(0, 256, (1500, 2, 5, 4), dtype=np.uint8)
+    mean, std = channel_statistics(image)
+    np.testing.assert_allclose(mean, (image / 255).mean((0, 2, 3)), rtol=1e-12)
+    np.testing.assert_allclose(std, (image / 255).std((0, 2, 3)), rtol=1e-9)
+
+
+def test_given_statistics_are_used():
+    splits = Digits(mean=[0.25], std=[0.75]).open()
+    assert (splits.mean, splits.std) == ([0.25], [0.75])
+
+
+def test_synthetic_is_repeatable_and_can_be_learned():
+    options = dict(shape=[2, 6, 5], num_samples=400, num_classes=4)
+    splits = Synthetic(**options).open()
+    image, label = read_all(splits.train)
+    again, _ = read_all(Synthetic(**options).open().train)
+    assert image.shape[1:] == splits.shape == (2, 6, 5) and np.array_equal(image, again)
+    assert not np.array_equal(image, read_all(Synthetic(**options, data_seed=5).open().train)[0])
+    centres = np.stack([image[label == k].mean(0) for k in range(4)])
+    test_image, test_label = read_all(splits.test)
+    distance = ((test_image[:, None] - centres[None]) ** 2).sum((2, 3, 4))
+    assert (distance.argmin(1) == test_label).mean() > 0.95
+
+
+def test_synthetic_refuses_what_does_not_fit():
+    with pytest.raises(DataError, match="num_samples=10000000 .*1402 GiB"):
+        Synthetic(shape=[3, 224, 224], num_samples=10_000_000).open()
+
+
+@pytest.mark.parametrize("kind", [Mnist, FashionMnist])
+@pytest.mark.parametrize("packed", [True, False])
+def test_idx(write_idx, kind, packed):
+    splits = kind(root=str(write_idx(packed=packed)), verify_checksum=False).open()
+    assert (len(splits.train), len(splits.val), len(splits.test)) == (90, 10, 20)
+    assert splits.shape == (1, 28, 28) and len(splits.class_names) == 10
+    expected = np.random.RandomState(0).randint(0, 256, (100, 28, 28), dtype=np.uint8)
+    found = np.concatenate([read_all(splits.train)[0], read_all(splits.val)[0]])
+    assert {row.tobytes() for row in found} == {row.tobytes() for row in expected}
+    assert read_all(splits.test)[1].tolist() == list(range(10)) * 2
+
+
+def test_idx_missing_names_folder_files_and_home(tmp_path):
+    with pytest.raises(DataError) as caught:
+        FashionMnist(root=str(tmp_path / "none")).open()
+    for part in ("fashion_mnist", "none", "train-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz", "zalandoresearch"):
+        assert part in str(caught.value)
+
+
+def test_idx_with_wrong_checksum_is_refused(write_idx):
+    with pytest.raises(DataError, match="(?s)train-images-idx3-ubyte.gz' is not the official.*verify_checksum=false"):
+        Mnist(root=str(write_idx())).open()
+
+
+@pytest.mark.parametrize("cut", [1, 2000])
+def test_idx_cut_short_is_refused(write_idx, cut):
+    root = write_idx(packed=False)
+    path = root / "t10k-images-idx3-ubyte"
+    path.write_bytes(path.read_bytes()[:-cut])
+    with pytest.raises(DataError, match="t10k-images-idx3-ubyte' is truncated"):
+        Mnist(root=str(root), verify_checksum=False).open()
+
+
+def test_idx_cut_gzip_is_refused(write_idx):
+    root = write_idx()
+    path = root / "train-labels-idx1-ubyte.gz"
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(DataError, match="train-labels-idx1-ubyte.gz' is truncated"):
+        Mnist(root=str(root), verify_checksum=False).open()
+
+
+def test_idx_with_wrong_magic_is_refused(write_idx):
+    root = write_idx()
+    (root / "train-images-idx3-ubyte.gz").write_bytes(gzip.compress(b"<html>not found</html>"))
+    with pytest.raises(DataError, match="not an IDX file of images: .*00000803"):
+        Mnist(root=str(root), verify_checksum=False).open()
+
+
+def write_cifar(root, num_labels, names, count=30):
+    root.mkdir(parents=True, exist_ok=True)
+    rng = np.random.RandomState(0)
+    rows = []
+    for name in names:
+        table = rng.randint(0, 256, (count, num_labels + 3072), dtype=np.uint8)
+        table[:, 0] = np.arange(count) % 10
+        if num_labels == 2:
+            table[:, 1] = np.arange(count) % 100
+        (root / name).write_bytes(table.tobytes())
+        rows.append(table)
+    return np.concatenate(rows)
+
+
+CIFAR10_NAMES = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
+
+
+@pytest.mark.parametrize("inside", ["", "cifar-10-batches-bin"])
+def test_cifar10(tmp_path, inside):
+    table = write_cifar(tmp_path / inside, 1, CIFAR10_NAMES)
+    splits = Cifar10(root=str(tmp_path), verify_checksum=False).open()
+    assert (len(splits.train), len(splits.val), len(splits.test)) == (135, 15, 30)
+    image, label = read_all(splits.test)
+    assert np.array_equal(image.reshape(30, -1), table[150:, 1:]) and np.array_equal(label, table[150:, 0])
+    assert splits.shape == (3, 32, 32) and splits.class_names[3] == "cat"
+
+
+@pytest.mark.parametrize("labels, classes, column", [("fine", 100, 1), ("coarse", 20, 0)])
+def test_cifar100(tmp_path, labels, classes, column):
+    table = write_cifar(tmp_path, 2, ["train.bin", "test.bin"], count=200)
+    splits = Cifar100(root=str(tmp_path), labels=labels, verify_checksum=False, val_fraction=0.5).open()
+    assert len(splits.class_names) == classes
+    assert np.array_equal(read_all(splits.test)[1], table[200:, column])
+
+
+def test_cifar_refuses_missing_truncated_and_other_files(tmp_path):
+    with pytest.raises(DataError, match="(?s)lacks data_batch_1.bin.*cs.toronto.edu"):
+        Cifar10(root=str(tmp_path)).open()
+    write_cifar(tmp_path, 1, CIFAR10_NAMES)
+    with pytest.raises(DataError, match="data_batch_1.bin' is not the official file"):
+        Cifar10(root=str(tmp_path)).open()
+    path = tmp_path / "data_batch_4.bin"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(DataError, match="data_batch_4.bin' is truncated"):
+        Cifar10(root=str(tmp_path), verify_checksum=False).open()
+    path.unlink()
+    with pytest.raises(DataError, match="lacks data_batch_4.bin"):
+        Cifar10(root=str(tmp_path)).open()
+
+
+def test_opening_imports_nothing_heavy(write_images):
+    code = (
+        "import sys\n"
+        "from mxtrain.dataset import cifar, digits, image_folder, image_record, loader, make_record, mnist, synthetic\n"
+        "digits.Digits().open(); synthetic.Synthetic().open(); image_folder.ImageFolder(root=sys.argv[1]).open()\n"
+        "print({'mxnet', 'sklearn', 'gluoncv', 'matplotlib', 'PIL'} & set(sys.modules))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(write_images())], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

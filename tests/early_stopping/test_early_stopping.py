@@ -1,0 +1,48 @@
+import json
+
+import pytest
+
+from mxtrain.early_stopping import EarlyStopping, NoEarlyStopping
+
+
+def feed(spec, values, direction="max", state=None):
+    """The state after these values, and after how many of them the run stopped (None: not at all)."""
+    state = state or {}
+    for number, value in enumerate(values, start=1):
+        state = spec.check({"val/accuracy": value}, state, lambda name: direction)
+        state = json.loads(json.dumps(state))
+        if spec.reason(state):
+            return state, number
+    return state, None
+
+
+@pytest.mark.parametrize("direction, sign", [("max", 1), ("min", -1)])
+def test_stops_after_patience_in_the_metrics_direction(direction, sign):
+    values = [sign * v for v in (0.1, 0.5, 0.4, 0.4, 0.6, 0.6, 0.59, 0.58)]
+    assert feed(EarlyStopping(patience=3), values, direction)[1] == 8
+
+
+def test_an_improvement_within_min_delta_does_not_count():
+    assert feed(EarlyStopping(patience=2, min_delta=0.1), [0.5, 0.55, 0.59])[1] == 3
+    assert feed(EarlyStopping(patience=2, min_delta=0.01), [0.5, 0.55, 0.59])[1] is None
+
+
+def test_baseline_must_be_beaten():
+    state, stopped = feed(EarlyStopping(patience=2, baseline=0.9), [0.5, 0.8])
+    assert stopped == 2 and "baseline 0.9" in EarlyStopping(patience=2, baseline=0.9).reason(state)
+    assert feed(EarlyStopping(patience=2, baseline=0.9), [0.5, 0.91, 0.8])[1] is None
+
+
+def test_a_value_that_is_not_a_number_is_no_improvement():
+    assert feed(EarlyStopping(patience=2), [float("nan"), float("nan")])[1] == 2
+
+
+def test_state_continues_where_it_was():
+    spec = EarlyStopping(patience=3)
+    state, _ = feed(spec, [0.5, 0.4, 0.4])
+    assert feed(spec, [0.4], state=state)[1] == 1
+    assert feed(EarlyStopping(patience=9), [0.4], state=state)[1] is None
+
+
+def test_off_never_stops():
+    assert NoEarlyStopping().reason(NoEarlyStopping().check({}, {}, lambda name: "max")) == ""

@@ -1,0 +1,273 @@
+from __future__ import annotations
+
+import fcntl
+import io
+import logging
+import os
+import pty
+import re
+import shlex
+import struct
+import subprocess
+import sys
+import termios
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from rich.console import Console as RichConsole
+
+from mxtrain.logger.console_logger import ConsoleLogger
+from mxtrain.logger.report import format_value, next_commands, render_config_tree, render_result
+from mxtrain.types import Progress
+
+from .conftest import CONFIG, row_of
+
+ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Terminal:
+    """A pseudo-terminal; `read` returns what was written to it."""
+
+    def __init__(self, columns: int) -> None:
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        self.stream = os.fdopen(slave, "w", encoding="utf-8")
+        self._chunks = []
+        self._thread = threading.Thread(target=self._collect)
+        self._thread.start()
+
+    def _collect(self) -> None:
+        while True:
+            try:
+                chunk = os.read(self._master, 65536)
+            except OSError:
+                return
+            if not chunk:
+                return
+            self._chunks.append(chunk)
+
+    def read(self) -> str:
+        self.stream.close()
+        self._thread.join()
+        os.close(self._master)
+        return b"".join(self._chunks).decode()
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+        monkeypatch.delenv(name, raising=False)
+    return Terminal
+
+
+def on_screen(text: str, columns: int):
+    """The lines that remain after the escape sequences that rich uses to redraw; the bar's may never wrap."""
+    lines, row = [""], 0
+    for part in re.split(r"(\x1b\[[0-9;?]*[A-Za-z]|\r|\n)", text):
+        if part == "\n":
+            row += 1
+            lines += [""] * (row + 1 - len(lines))
+        elif part.endswith("A") and part.startswith("\x1b"):
+            row -= int(part[2:-1] or 1)
+        elif part == "\x1b[2K":
+            lines[row] = ""
+        elif part and not part.startswith("\x1b") and part != "\r":
+            lines[row] += part
+            if lines[row].startswith(("epoch ", "train/")):
+                assert len(lines[row]) <= columns
+    return lines
+
+
+def test_plain_lines(fake_run, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    stream = io.StringIO()
+    fake_run.drive(ConsoleLogger(stream=stream), 1, 30)
+    text = stream.getvalue()
+    assert "\x1b" not in text and "\r" not in text
+    val_lines = [line for line in text.splitlines() if line.startswith("val ")]
+    assert len(val_lines) == 3 and not [line for line in text.splitlines() if line.startswith("train ")]
+    assert "epoch=0 step=10/30" in val_lines[0]
+    assert "val/loss=0.2000 val/accuracy=0.9000 best=0.9000 samples_per_s=1010" in val_lines[0]
+
+
+def test_without_validation_one_line_per_epoch(fake_run):
+    stream = io.StringIO()
+    logger = ConsoleLogger(stream=stream)
+    logger.on_start(fake_run.info())
+    for step in range(1, 31):
+        logger.on_steps([row_of(step)], Progress(step, step // 10, 30))
+    logger.on_end(fake_run.result(30))
+    lines = [line for line in stream.getvalue().splitlines() if line.startswith("train ")]
+    assert [re.search(r"step=(\d+)", line)[1] for line in lines] == ["10", "20", "30"]
+
+
+def test_lines_in_between_when_an_epoch_takes_long(fake_run):
+    stream = io.StringIO()
+    logger = ConsoleLogger(plain_interval_s=0, stream=stream)
+    fake_run.drive(logger, 1, 10)
+    assert [line.split()[0] for line in stream.getvalue().splitlines() if "step=" in line] == ["train", "val"]
+
+
+def test_start_shows_configuration_model_and_resume(fake_run):
+    stream = io.StringIO()
+    logger = ConsoleLogger(stream=stream)
+    logger.on_start(fake_run.info(10, model_table="THE MODEL"))
+    logger.on_end(fake_run.result(10))
+    text = stream.getvalue()
+    assert "optimizer SGD lr=0.1" in text and "THE MODEL" in text and "resumed at step 10" in text
+    stream = io.StringIO()
+    logger = ConsoleLogger(show_config=False, show_model=False, stream=stream)
+    logger.on_start(fake_run.info(model_table="THE MODEL"))
+    logger.on_end(fake_run.result(10))
+    assert "SGD" not in stream.getvalue() and "THE MODEL" not in stream.getvalue()
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_bar_fits_the_terminal(fake_run, terminal, columns, monkeypatch):
+    screen = terminal(columns)
+    monkeypatch.setenv("COLUMNS", str(columns))  # rich asks the size of the standard streams only
+    logger = ConsoleLogger(refresh_s=0, stream=screen.stream)
+    logger.on_start(fake_run.info())
+    for step in range(5, 31, 5):
+        fake_run.five_steps(logger, step)
+    logger.on_message("saving failed, training goes on")
+    logging.getLogger("mxtrain.test").warning("a record")
+    print("a print")
+    logger.on_end(fake_run.result(30))
+    text = screen.read()
+    assert "epoch 2/3" in ESCAPE.sub("", text) and "step 20/30" in ESCAPE.sub("", text)
+    lines = [line.rstrip() for line in on_screen(text, columns)]
+    assert [line for line in lines if "epoch 3/3" in line] == [], "the bar is gone at the end"
+    for expected in ("saving failed, training goes on", "a print"):
+        assert expected in lines
+    assert text.rindex("\x1b[?25h") > text.rfind("\x1b[?25l"), "the cursor is back"
+
+
+def test_the_monitored_value_shows_even_where_room_is_short(fake_run, terminal, monkeypatch):
+    screen = terminal(60)
+    monkeypatch.setenv("COLUMNS", "60")
+    logger = ConsoleLogger(refresh_s=0, stream=screen.stream)
+    fake_run.drive(logger, 1, 20)
+    assert "val/accuracy 0.95" in ESCAPE.sub("", screen.read())
+
+
+def test_no_color(fake_run, terminal, monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    screen = terminal(80)
+    fake_run.drive(ConsoleLogger(refresh_s=0, stream=screen.stream), 1, 10)
+    codes = re.findall(r"\x1b\[([0-9;]+)m", screen.read())
+    assert not [code for code in codes for part in code.split(";") if 30 <= int(part) <= 107]
+
+
+def test_a_dumb_terminal_gets_plain_lines(fake_run, terminal, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    screen = terminal(80)
+    fake_run.drive(ConsoleLogger(stream=screen.stream), 1, 10)
+    assert "\x1b" not in screen.read()
+
+
+def test_records_of_existing_handlers_appear_above_the_bar_once(fake_run, terminal, monkeypatch):
+    screen = terminal(80)
+    monkeypatch.setattr(sys, "stdout", screen.stream)
+    handler = logging.StreamHandler(screen.stream)
+    handler.setFormatter(logging.Formatter("[mine] %(message)s"))
+    root = logging.getLogger()
+    root.addHandler(handler)
+    try:
+        logger = ConsoleLogger(refresh_s=0)
+        logger.on_start(fake_run.info())
+        fake_run.five_steps(logger, 5)
+        logging.getLogger("mxtrain.test").warning("a record")
+        logger.on_end(fake_run.result(5))
+        assert handler.stream is screen.stream
+    finally:
+        root.removeHandler(handler)
+    lines = [line.rstrip() for line in on_screen(screen.read(), 80)]
+    assert lines.count("[mine] a record") == 1
+
+
+def test_commands_are_whole_lines(fake_run, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    run_dir = tmp_path / ("a directory's " + "very long name " * 10)
+    stream = io.StringIO()
+    logger = ConsoleLogger(stream=stream)
+    logger.on_start(replace(fake_run.info(), run_dir=run_dir, overrides=["model=lenet", "optimizer.lr=0.1"]))
+    logger.on_end(fake_run.result(30))
+    lines = stream.getvalue().splitlines()
+    words = [shlex.split(line, comments=True) for line in lines if line.startswith(("tensorboard", "python"))]
+    name = run_dir.name
+    assert ["tensorboard", "--logdir", name] in words
+    assert ["python", "-m", "mxtrain", "eval", name] in words
+    assert ["python", "-m", "mxtrain", "predict", name, "FILE..."] in words
+    assert words[-1][:5] == ["python", "-m", "mxtrain", "model=lenet", "optimizer.lr=0.1"]
+
+
+@pytest.mark.parametrize("name", ["plain-1.0", "a b", "it's", 'say "x"', "a,b", "x=1", "back\\", 'b\\"s', "{k}", "[1]"])
+def test_the_resume_command_survives_shell_and_hydra(name):
+    commands = dict(next_commands(Path("/runs") / name, "python -m mxtrain", ["hydra.run.dir=old", "a=[1, 2]"], False))
+    assert list(commands)[0] == "go on with this run"
+    *_, kept, override = shlex.split(commands["go on with this run"])
+    assert kept == "a=[1, 2]"
+    parsed = OverridesParser.create().parse_override(override)
+    assert parsed.value() == f"/runs/{name}"
+
+
+def test_result():
+    from .conftest import FakeRun
+
+    console = RichConsole(file=io.StringIO(), width=60)
+    console.print(render_result(FakeRun(None).result(30, "failed", 3, "the loss became NaN")))
+    text = console.file.getvalue()
+    assert "failed: the loss became NaN" in text
+    assert "steps=30 epochs=3 wall=0:01:15" in text
+    assert "best val/accuracy=0.7500 at step 10" in text
+    assert "test/accuracy=0.5000 val/accuracy=0.7500" in text
+
+
+def test_config_tree_is_compact_and_complete():
+    console = RichConsole(file=io.StringIO(), width=200)
+    config = {**CONFIG, "name": "x", "dataset": {"batch_size": 8, "augment": {"_target_": "a.Crop", "pad": None}}}
+    console.print(render_config_tree(config))
+    lines = console.file.getvalue().splitlines()
+    assert len(lines) == 8
+    for expected in ("name=x", "model LeNet channels=[16,32] weights=null", "augment Crop pad=null"):
+        assert [line for line in lines if line.rstrip().endswith(expected)]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.98765, "0.9877"), (0.0, "0.0000"), (1e-5, "1.000e-05"), (3.2e7, "3.200e+07"), (float("nan"), "nan")],
+)
+def test_numbers(value, text):
+    assert format_value(value) == text
+
+
+RUN = (
+    "import sys; sys.path.insert(0, sys.argv[1])\n"
+    "from pathlib import Path; from conftest import FakeRun; from mxtrain.logger.console_logger import ConsoleLogger\n"
+    "sys.stdin.read()\n"
+    "FakeRun(Path(sys.argv[2])).drive(ConsoleLogger(), 1, 30)\n"
+    "print('still here', file=sys.stderr)"
+)
+
+
+def test_a_reader_that_leaves_does_not_stop_the_run(tmp_path):
+    arguments = [sys.executable, "-c", RUN, os.path.dirname(__file__), str(tmp_path)]
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(arguments, **pipes)
+    process.stdout.close()
+    process.stdin.close()
+    error = process.stderr.read()
+    process.stderr.close()
+    assert (process.wait(30), error) == (0, b"still here\n")
+
+
+def test_standard_output_on_a_full_disk_does_not_stop_the_run(tmp_path):
+    arguments = [sys.executable, "-c", RUN, os.path.dirname(__file__), str(tmp_path)]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(arguments, stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (0, b"still here\n")

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from mxtrain.logger.jsonl import Jsonl, drop_rows_after, encode_row
+
+
+def read(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_exactly_the_rows_handed_over(fake_run):
+    fake_run.drive(Jsonl().build(), 1, 30)
+    assert read(fake_run.run_dir / "metrics.jsonl") == fake_run.rows(30)
+
+
+def test_rows_are_readable_at_once(fake_run):
+    logger = Jsonl().build()
+    fake_run.drive(logger, 1, 15, end=False)
+    assert read(fake_run.run_dir / "metrics.jsonl") == fake_run.rows(15)
+    logger.on_end(fake_run.result(15))
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"step": 16, "ep', b"\0\0\0\0", b'{"step": 16}', b"12\n"])
+@pytest.mark.parametrize("resumed_step", [0, 5, 10])
+def test_a_resumed_run_drops_what_it_will_write_again(fake_run, torn, resumed_step):
+    fake_run.drive(Jsonl().build(), 1, 15)
+    with open(fake_run.run_dir / "metrics.jsonl", "ab") as file:
+        file.write(torn)
+    fake_run.drive(Jsonl().build(), resumed_step + 1, 30)
+    assert read(fake_run.run_dir / "metrics.jsonl") == fake_run.rows(30)
+
+
+def test_rows_out_of_order_are_kept_by_step(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b"".join(encode_row({"step": step}) for step in (1, 9, 2)))
+    drop_rows_after(path, 2)
+    assert read(path) == [{"step": 1}, {"step": 2}]
+    assert [file.name for file in tmp_path.iterdir()] == ["metrics.jsonl"]
+
+
+def test_strict_json():
+    row = {"step": np.int64(1), "loss": float("nan"), "accuracy": np.float32("inf"), "list": [1.5, float("-inf")]}
+    text = encode_row(row).decode()
+    strict = json.loads(text, parse_constant=pytest.fail)
+    assert strict == {"step": 1, "loss": None, "accuracy": None, "list": [1.5, None]}
+    assert encode_row({"loss": 0.1 + 0.2}) == b'{"loss": 0.30000000000000004}\n'
+
+
+def test_rows_that_met_a_full_disk_follow_when_there_is_room(fake_run, file_size_limit):
+    logger = Jsonl().build()
+    path = fake_run.run_dir / "metrics.jsonl"
+    fake_run.drive(logger, 1, 5, end=False)
+    size = path.stat().st_size
+    with file_size_limit(size + 50):  # room for half a row
+        fake_run.five_steps(logger, 10)
+        assert path.stat().st_size == size, "no torn row"
+    for step in (15, 20):
+        fake_run.five_steps(logger, step)
+    logger.on_end(fake_run.result(20))
+    assert read(path) == fake_run.rows(20)
+
+
+def test_kill_at_any_moment(fake_run, tmp_path):
+    """Killed while it writes, again and again; each time the next process goes on from the last checkpoint."""
+    code = textwrap.dedent(
+        """
+        import sys; sys.path.insert(0, sys.argv[3])
+        from conftest import FakeRun; from mxtrain.logger.jsonl import Jsonl
+        from pathlib import Path
+        run, checkpoint = FakeRun(Path(sys.argv[1])), Path(sys.argv[2])
+        start = int(checkpoint.read_text())
+        logger = Jsonl().build()
+        logger.on_start(run.info(start))
+        print("started", flush=True)
+        for step in range(start + 5, 10**6, 5):
+            run.five_steps(logger, step)
+            if step % 10 == 0:
+                new = checkpoint.with_suffix(".new"); new.write_text(str(step)); new.replace(checkpoint)
+        """
+    )
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.write_text("0")
+    arguments = [sys.executable, "-c", code, str(tmp_path), str(checkpoint), os.path.dirname(__file__)]
+    for delay in (0.001, 0.011, 0.037):
+        process = subprocess.Popen(arguments, stdout=subprocess.PIPE)
+        process.stdout.readline()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(delay)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+    last = int(checkpoint.read_text())
+    assert last > 0
+    fake_run.drive(Jsonl().build(), last + 1, last + 10)
+    assert read(tmp_path / "metrics.jsonl") == fake_run.rows(last + 10)

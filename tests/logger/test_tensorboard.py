@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.plugins.hparams import plugin_data_pb2
+
+from mxtrain.logger.graph import build_graph_def
+from mxtrain.logger.hparams import select_hparams
+from mxtrain.logger.sample_picture import draw_samples
+from mxtrain.logger.tensorboard import TensorBoard
+from mxtrain.types import Samples
+
+from .conftest import CONFIG, NODES, read_samples
+
+
+def read(run_dir) -> EventAccumulator:
+    events = EventAccumulator(str(run_dir), size_guidance={"scalars": 0, "images": 0, "tensors": 0, "histograms": 0})
+    events.Reload()
+    return events
+
+
+def points(events, tag):
+    return [(event.step, pytest.approx(event.value)) for event in events.Scalars(tag)]
+
+
+def test_tags_and_cadence(fake_run):
+    fake_run.drive(TensorBoard().build(), 1, 30)
+    events = read(fake_run.run_dir)
+    assert sorted(events.Tags()["scalars"]) == [
+        "perf/samples_per_s", "test/accuracy", "train/accuracy", "train/loss", "train/lr",
+        "val/accuracy", "val/best_accuracy", "val/loss",
+    ]
+    mean = np.mean([2.0 / step for step in range(6, 11)])
+    assert [event.step for event in events.Scalars("train/loss")] == [5, 10, 15, 20, 25, 30]
+    assert events.Scalars("train/loss")[1].value == pytest.approx(mean)
+    assert points(events, "val/loss") == [(10, 0.2), (20, 0.1), (30, 2 / 30)]
+    assert points(events, "test/accuracy") == [(30, 0.5)]
+
+
+def test_no_point_stands_twice_after_a_resume(fake_run):
+    for first, last in ((1, 15), (11, 25), (21, 25), (21, 30)):
+        fake_run.drive(TensorBoard(histograms=1).build(), first, last, end=last == 30)
+    events = read(fake_run.run_dir)
+    for tag in ("train/loss", "train/lr"):
+        assert [event.step for event in events.Scalars(tag)] == [5, 10, 15, 20, 25, 30]
+    assert [event.step for event in events.Scalars("val/loss")] == [10, 20, 30]
+    assert [event.step for event in events.Images("val/samples")] == [10, 20, 30]
+    assert [event.step for event in events.Histograms("parameters/features.0.weight")] == [10, 20, 30]
+
+
+def test_a_run_that_starts_over_hides_the_first_attempt(fake_run):
+    fake_run.drive(TensorBoard().build(), 1, 15, end=False)
+    fake_run.drive(TensorBoard().build(), 1, 10)
+    assert [event.step for event in read(fake_run.run_dir).Scalars("train/loss")] == [5, 10]
+
+
+def test_configuration_graph_and_hparams(fake_run):
+    fake_run.drive(TensorBoard().build(), 1, 10)
+    events = read(fake_run.run_dir)
+    (config,) = events.Tensors("config/text_summary")
+    assert "lr: 0.1" in config.tensor_proto.string_val[0].decode()
+    assert {node.name for node in events.Graph().node} == {"data", "conv0/weight", "conv0/Convolution", "relu0"}
+    start = plugin_data_pb2.HParamsPluginData.FromString(
+        events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+    ).session_start_info
+    assert start.hparams["optimizer.lr"].number_value == 0.1
+    assert start.hparams["model"].string_value == "LeNet"
+    assert "_hparams_/session_end_info" in events.PluginTagToContent("hparams")
+
+
+def test_what_may_be_resumed_has_no_ending_yet(fake_run):
+    logger = TensorBoard().build()
+    logger.on_start(fake_run.info())
+    logger.on_end(fake_run.result(5, "interrupted", 130))
+    assert "_hparams_/session_end_info" not in read(fake_run.run_dir).PluginTagToContent("hparams")
+
+
+def test_what_is_switched_off_is_not_written_nor_asked_for(fake_run):
+    logger = TensorBoard(images=0, graph=False, hparams=False).build()
+    logger.on_start(fake_run.info(graph_nodes=lambda: pytest.fail("traced")))
+    fake_run.five_steps(logger, 10)
+    logger.on_end(fake_run.result(10))
+    events = read(fake_run.run_dir)
+    assert not events.Tags()["images"] and not events.Tags()["graph"] and not events.Tags()["histograms"]
+
+
+def test_images_and_histograms_at_every_nth_validation(fake_run):
+    fake_run.drive(TensorBoard(images=2, histograms=3).build(), 1, 30)
+    events = read(fake_run.run_dir)
+    assert [event.step for event in events.Images("val/samples")] == [10, 30]
+    assert [event.step for event in events.Histograms("parameters/features.0.bias")] == [10]
+
+
+def test_a_network_that_cannot_be_traced_is_trained_all_the_same(fake_run, caplog):
+    def trace():
+        raise RuntimeError("dynamic")
+
+    logger = TensorBoard().build()
+    logger.on_start(fake_run.info(graph_nodes=trace))
+    logger.on_end(fake_run.result(0))
+    assert "dynamic" in caplog.text
+
+
+def test_events_after_a_full_disk_are_readable(fake_run, file_size_limit):
+    logger = TensorBoard(images=0).build()
+    fake_run.drive(logger, 1, 10, end=False)
+    (path,) = fake_run.run_dir.glob("events.*")
+    with file_size_limit(path.stat().st_size + 10):
+        fake_run.five_steps(logger, 15)
+        logger.on_checkpoint(15)
+    fake_run.five_steps(logger, 20)
+    logger.on_end(fake_run.result(20))
+    assert [event.step for event in read(fake_run.run_dir).Scalars("train/loss")] == [5, 10, 15, 20]
+
+
+def test_a_picture_that_cannot_be_drawn_is_left_out(fake_run, caplog):
+    logger = TensorBoard().build()
+    logger.on_start(fake_run.info())
+    logger._add_samples(Samples(np.zeros((1, 8, 8, 1), np.uint8), np.zeros(0), np.zeros((0, 3))), 1)
+    fake_run.five_steps(logger, 10)
+    logger.on_end(fake_run.result(10))
+    assert "was left out" in caplog.text
+    assert [event.step for event in read(fake_run.run_dir).Images("val/samples")] == [10]
+
+
+def test_wrong_predictions_are_red():
+    def reds(label):
+        image = np.zeros((1, 8, 8, 3), np.uint8)
+        picture = draw_samples(Samples(image, np.array([label]), np.array([[0.9, 0.1]])), ["a", "b"], 4)
+        return np.all(np.asarray(picture) == (200, 30, 30), axis=2).sum()
+
+    assert reds(label=0) == 0
+    assert reds(label=1) > 500
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 8, 1), (3, 32, 32, 3), (3, 500, 300, 3), (1, 16, 4, 4), (0, 8, 8, 1)])
+def test_pictures_of_any_size(shape):
+    samples = Samples(np.zeros(shape, np.uint8), np.zeros(shape[0], int), np.full((shape[0], 20), 0.05))
+    picture = draw_samples(samples, ["a class with a very long name indeed"], 16)
+    assert picture.mode == "RGB" and picture.width < 700
+
+
+def test_the_picture_is_stored_as_png(fake_run):
+    fake_run.drive(TensorBoard(max_images=4).build(), 1, 10)
+    (event,) = read(fake_run.run_dir).Images("val/samples")
+    picture = Image.open(io.BytesIO(event.encoded_image_string))
+    assert picture.size == (event.width, event.height) == draw_samples(read_samples(), [], 4).size
+
+
+def test_hparams_are_what_makes_runs_differ():
+    assert select_hparams(CONFIG) == {
+        "model": "LeNet", "model.channels": "16,32", "dataset": "Digits", "dataset.batch_size": 64,
+        "optimizer": "SGD", "optimizer.lr": 0.1, "trainer.seed": 3, "trainer.max_epochs": 3,
+    }
+
+
+def test_graph_edges_and_shapes():
+    nodes = {node.name: node for node in build_graph_def(NODES).node}
+    assert list(nodes["conv0/Convolution"].input) == ["data", "conv0/weight"]
+    assert [dim.size for dim in nodes["relu0"].attr["_output_shapes"].list.shape[0].dim] == [1, 4, 6, 6]
+    assert (nodes["data"].op, nodes["conv0/weight"].op) == ("Input", "Parameter")

@@ -1,0 +1,57 @@
+import math
+
+import pytest
+
+from mxtrain.errors import ConfigError
+from mxtrain.lr_scheduler.schedules import Constant, Cosine, MultiStep, Poly, Step
+
+
+def rates(schedule, total=100, per_epoch=10, base=1.0):
+    lr = schedule.build(base, per_epoch, total)
+    return [lr(step) for step in range(total)]
+
+
+def test_constant():
+    assert rates(Constant(), base=0.3) == [0.3] * 100
+
+
+@pytest.mark.parametrize("unit, period", [("epochs", 3.0), ("steps", 30.0)])
+def test_step_falls_exactly_at_the_boundary(unit, period):
+    got = rates(Step(unit=unit, period=period, gamma=0.5))
+    assert got[29] == 1.0 and got[30] == 0.5 and got[60] == 0.25
+
+
+def test_step_boundary_with_fractional_epochs():
+    got = rates(Step(period=0.3, gamma=0.5))
+    assert got[2] == 1.0 and got[3] == 0.5
+
+
+def test_multistep():
+    got = rates(MultiStep(milestones=[2.0, 5.0], gamma=0.1))
+    assert got[19] == 1.0 and got[20] == pytest.approx(0.1) and got[50] == pytest.approx(0.01)
+
+
+def test_poly_and_cosine_end_where_they_should():
+    poly, cosine = rates(Poly(power=2.0, end_factor=0.1)), rates(Cosine())
+    assert poly[0] == 1.0 and poly[50] == pytest.approx(0.1 + 0.9 * 0.25)
+    assert cosine[0] == 1.0 and cosine[50] == pytest.approx(0.5)
+    assert cosine[99] == pytest.approx((1 + math.cos(math.pi * 0.99)) / 2)
+    assert all(a >= b for a, b in zip(cosine, cosine[1:]))
+
+
+def test_duration_ends_the_fall_before_the_run():
+    got = rates(Cosine(duration=5.0, end_factor=0.2))
+    assert got[50] == pytest.approx(0.2) and got[99] == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("schedule", [Constant, Step, MultiStep, Poly, Cosine])
+def test_warmup_rises_linearly_to_the_base_rate(schedule):
+    got = rates(schedule(warmup=2.0, warmup_from=0.5))
+    assert got[:20] == pytest.approx([0.5 + 0.5 * (i + 1) / 20 for i in range(20)])
+    assert got[20] == pytest.approx(1.0)
+
+
+def test_a_fall_without_an_end_is_refused():
+    with pytest.raises(ConfigError, match="trainer.max_epochs"):
+        Cosine().build(0.1, 10, None)
+    assert Constant().build(0.1, 10, None)(10**6) == 0.1

@@ -1,0 +1,64 @@
+import numpy as np
+import pytest
+from sklearn import metrics as reference
+
+from mxtrain.backend import mx, nd
+from mxtrain.metric import metrics
+from mxtrain.metric.meter import Meter, read_vectors
+
+RNG = np.random.RandomState(0)
+SCORES = RNG.randn(200, 5).astype("float32")
+LABELS = np.where(RNG.rand(200) < 0.5, SCORES.argmax(1), RNG.randint(0, 5, 200)).astype("float32")
+PREDICTED = SCORES.argmax(1)
+PROBABILITIES = np.exp(SCORES) / np.exp(SCORES).sum(1, keepdims=True)
+
+
+def measure(metric, batches=3):
+    """Over several batches of unequal size, as a run does."""
+    meter = Meter({"m": metric}, 5)
+    vectors = []
+    for part in np.array_split(np.arange(200), batches):
+        scores, labels = nd.array(SCORES[part]), nd.array(LABELS[part])
+        vectors.append(meter(scores, labels, nd.ones((len(part),))))
+    values = meter.values(read_vectors(vectors).sum(axis=0), 200)
+    assert values["loss"] == 1.0
+    return values["m"]
+
+
+@pytest.mark.parametrize(
+    "metric, expected",
+    [
+        (metrics.Accuracy(), reference.accuracy_score(LABELS, PREDICTED)),
+        (metrics.TopKAccuracy(top_k=2), reference.top_k_accuracy_score(LABELS, SCORES, k=2)),
+        (metrics.CrossEntropy(), reference.log_loss(LABELS, PROBABILITIES)),
+        (metrics.Perplexity(), np.exp(reference.log_loss(LABELS, PROBABILITIES))),
+        (metrics.F1(), reference.f1_score(LABELS, PREDICTED, average="macro")),
+        (metrics.F1(average="micro"), reference.f1_score(LABELS, PREDICTED, average="micro")),
+        (metrics.MCC(), reference.matthews_corrcoef(LABELS, PREDICTED)),
+        (metrics.MSE(), np.mean((PROBABILITIES - np.eye(5)[LABELS.astype(int)]) ** 2)),
+        (metrics.RMSE(), np.sqrt(np.mean((PROBABILITIES - np.eye(5)[LABELS.astype(int)]) ** 2))),
+        (metrics.MAE(), np.mean(np.abs(PROBABILITIES - np.eye(5)[LABELS.astype(int)]))),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, metrics.Metric) else "",
+)
+def test_equals_scikit_learn(metric, expected):
+    assert measure(metric) == pytest.approx(expected, rel=1e-5)
+    assert measure(metric, batches=7) == pytest.approx(measure(metric, batches=1), rel=1e-5)
+
+
+def test_accuracy_and_top_k_equal_mxnets():
+    for ours, theirs in [(metrics.Accuracy(), mx.metric.Accuracy()), (metrics.TopKAccuracy(top_k=3), mx.metric.TopKAccuracy(3))]:
+        theirs.update([nd.array(LABELS)], [nd.array(PROBABILITIES)])
+        assert measure(ours) == pytest.approx(theirs.get()[1])
+
+
+def test_mixed_labels_count_for_their_likeliest_class():
+    meter = Meter({"accuracy": metrics.Accuracy()}, 5, dense=True)
+    mixed = 0.7 * np.eye(5)[LABELS.astype(int)] + 0.3 / 5
+    sums = meter(nd.array(SCORES), nd.array(mixed), nd.zeros((200,))).asnumpy()
+    assert sums[1] / 200 == pytest.approx(np.mean(PREDICTED == LABELS))
+
+
+def test_direction_is_the_metrics_own():
+    meter = Meter({"accuracy": metrics.Accuracy(), "perplexity": metrics.Perplexity()}, 5)
+    assert [meter.direction(name) for name in ("loss", "accuracy", "perplexity")] == ["min", "max", "min"]

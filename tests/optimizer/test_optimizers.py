@@ -1,0 +1,139 @@
+"""One suite over every optimizer: it is MXNet's, it learns, and its whole state survives a checkpoint."""
+
+import inspect
+
+import numpy as np
+import pytest
+
+from mxtrain.backend import autograd, gluon, mx, nd
+from mxtrain.errors import CheckpointError, ConfigError
+from mxtrain.optimizer import optimizers
+from mxtrain.optimizer.base import Optimizer
+from mxtrain.optimizer.updater import Updater
+
+ALL = [c for _, c in inspect.getmembers(optimizers, inspect.isclass) if issubclass(c, Optimizer) and c.mxnet_name]
+SHAPES = {"dense.weight": (3, 4), "dense.bias": (3,), "output.weight": (2, 3)}
+
+
+MATRICES = {name: shape for name, shape in SHAPES.items() if len(shape) == 2}
+
+
+def weights(shapes=SHAPES):
+    rng = np.random.RandomState(0)
+    return {name: nd.array(rng.randn(*shape)) for name, shape in shapes.items()}
+
+
+def gradients(step, shapes):
+    rng = np.random.RandomState(100 + step)
+    return [nd.array(rng.randn(*shape)) for shape in shapes]
+
+
+def updater(spec, values, multipliers=None):
+    return Updater(spec.build(steps_per_epoch=4), values, multipliers or dict.fromkeys(values, (1.0, 1.0)))
+
+
+def run(one, steps, lr=0.05):
+    for step in steps:
+        mx.random.seed(step)
+        one.update(gradients(step, [weight.shape for weight in one._weights]), lr)
+
+
+def test_every_optimizer_of_mxnet_has_an_option():
+    registered = set(mx.optimizer.Optimizer.opt_registry) - {"test", "ccsgd"}
+    assert {c.mxnet_name for c in ALL} == registered
+
+
+@pytest.mark.parametrize("kind", ALL, ids=lambda c: c.mxnet_name)
+def test_state_survives_a_checkpoint_to_the_bit(kind):
+    spec = kind(wd=0.0 if kind is optimizers.GroupAdaGrad else 0.01)
+    shapes = MATRICES if kind is optimizers.GroupAdaGrad else SHAPES
+    values = weights(shapes)
+    whole = updater(spec, values)
+    run(whole, range(1, 7))
+
+    first_values = weights(shapes)
+    first = updater(spec, first_values)
+    run(first, range(1, 4))
+    arrays = {name: array.asnumpy() for name, array in first.arrays().items()}
+    numbers = first.numbers()
+    later_values = {name: nd.array(value.asnumpy()) for name, value in first_values.items()}
+    later = updater(spec, later_values)
+    later.restore(arrays, numbers)
+    run(later, range(4, 7))
+
+    for name in shapes:
+        np.testing.assert_array_equal(values[name].asnumpy(), later_values[name].asnumpy())
+    assert any((values[name].asnumpy() != weights()[name].asnumpy()).any() for name in shapes)
+
+
+THEIRS = [c for c in ALL if c.mxnet_name not in ("dcasgd", "nadam", "sgld", "groupadagrad")]
+
+
+@pytest.mark.parametrize("kind", THEIRS, ids=lambda c: c.mxnet_name)
+def test_equals_gluons_trainer(kind):
+    """The same updates as gluon.Trainer makes, with weight decay on all parameters."""
+    spec = kind(lr=0.05, wd=0.01)
+    net = gluon.nn.Dense(3, in_units=4)
+    net.initialize(mx.init.Normal(1.0))
+    start = {name: p.data().asnumpy() for name, p in net._collect_params_with_prefix().items()}
+    trainer = gluon.Trainer(net.collect_params(), spec.build(4))
+    data = nd.array(np.random.RandomState(0).randn(5, 4))
+    ours = {name: nd.array(value) for name, value in start.items()}
+    mine = updater(spec, ours)
+    for _ in range(3):
+        with autograd.record():
+            loss = (net(data) ** 2).mean()
+        loss.backward()
+        grads = [nd.array(p.grad().asnumpy()) for p in net._collect_params_with_prefix().values()]
+        trainer.step(1)
+        mine.update(grads, 0.05)
+    for name, parameter in net._collect_params_with_prefix().items():
+        np.testing.assert_allclose(parameter.data().asnumpy(), ours[name].asnumpy(), rtol=2e-6, atol=1e-7)
+
+
+def test_dcasgd_with_momentum_does_not_raise():
+    values = weights()
+    one = updater(optimizers.DCASGD(momentum=0.9), values)
+    run(one, range(1, 4))
+    assert np.isfinite(values["dense.weight"].asnumpy()).all()
+
+
+def test_multipliers_reach_lr_and_wd():
+    values = weights()
+    before = {name: value.asnumpy() for name, value in values.items()}
+    multipliers = {"dense.weight": (0.0, 1.0), "dense.bias": (1.0, 0.0), "output.weight": (2.0, 1.0)}
+    one = updater(optimizers.SGD(wd=0.5, momentum=0.0), values, multipliers)
+    one.update([nd.zeros(shape) for shape in SHAPES.values()], 0.1)
+    np.testing.assert_array_equal(values["dense.weight"].asnumpy(), before["dense.weight"])
+    np.testing.assert_array_equal(values["dense.bias"].asnumpy(), before["dense.bias"])
+    np.testing.assert_allclose(values["output.weight"].asnumpy(), before["output.weight"] * (1 - 0.2 * 0.5), rtol=1e-6)
+
+
+def test_state_of_another_optimizer_is_refused():
+    adam = updater(optimizers.Adam(), weights())
+    sgd = updater(optimizers.SGD(), weights())
+    with pytest.raises(CheckpointError, match="does not fit this optimizer"):
+        sgd.restore({name: a.asnumpy() for name, a in adam.arrays().items()}, adam.numbers())
+
+
+def test_groupadagrad_says_what_it_cannot_train():
+    with pytest.raises(ConfigError, match="dense.bias"):
+        updater(optimizers.GroupAdaGrad(), weights())
+
+
+def test_nadam_follows_its_paper_for_every_parameter():
+    values = weights()
+    expected = {name: value.asnumpy().astype(np.float64) for name, value in values.items()}
+    one = updater(optimizers.Nadam(lr=0.05), values)
+    run(one, range(1, 5))
+    momenta = [0.9 * (1 - 0.5 * 0.96 ** (0.004 * t)) for t in range(0, 7)]
+    for position, name in enumerate(SHAPES):
+        mean = variance = 0.0
+        for t in range(1, 5):
+            grad = gradients(t, SHAPES.values())[position].asnumpy().astype(np.float64)
+            mean, variance = 0.9 * mean + 0.1 * grad, 0.999 * variance + 0.001 * grad**2
+            mean_hat = mean / (1 - np.prod(momenta[1 : t + 2]))
+            grad_hat = grad / (1 - np.prod(momenta[1 : t + 1]))
+            direction = (1 - momenta[t]) * grad_hat + momenta[t + 1] * mean_hat
+            expected[name] -= 0.05 * direction / (np.sqrt(variance / (1 - 0.999**t)) + 1e-8)
+        np.testing.assert_allclose(values[name].asnumpy(), expected[name], rtol=1e-4)

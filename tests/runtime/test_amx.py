@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mxtrain.runtime.amx import cpu_flags, has_amx, request_amx
+
+
+def test_flags_of_a_processor(tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor\t: 0\nflags\t\t: fpu avx2 amx_tile amx_bf16\nprocessor\t: 1\nflags\t: fpu\n")
+    assert cpu_flags(cpuinfo) == {"fpu", "avx2", "amx_tile", "amx_bf16"}
+    assert has_amx(cpu_flags(cpuinfo))
+
+
+def test_no_cpuinfo_is_no_flags(tmp_path: Path) -> None:
+    assert cpu_flags(tmp_path / "absent") == frozenset()
+
+
+@pytest.mark.parametrize("flags", ["amx_tile", "amx_bf16", "avx512_bf16"])
+def test_amx_needs_tiles_and_bfloat16(flags: str) -> None:
+    assert not has_amx(frozenset({flags}))
+
+
+def test_nothing_is_asked_of_the_kernel_without_the_instructions(tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("flags\t: fpu avx2\n")
+    assert request_amx(cpuinfo) is False
+
+
+@pytest.mark.skipif(not has_amx(cpu_flags()), reason="this processor has no AMX")
+def test_bfloat16_with_amx_runs_and_is_right() -> None:
+    """In a process of its own: a wrong decision ends it with an illegal instruction."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mxtrain.runtime.probe"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert '"bfloat16": true' in done.stdout

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pydantic
+import pytest
+import yaml
+
+from mxtrain.runtime import Runtime, apply
+from mxtrain.runtime.amx import cpu_flags, has_amx
+
+CONF = Path(__file__).parents[2] / "conf" / "runtime"
+CORES = len(os.sched_getaffinity(0))
+ISA = "DNNL_MAX_CPU_ISA"
+
+
+def _python(code: str, **environ: str) -> str:
+    """What `code` prints in a fresh interpreter, where nothing imported MXNet."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "MXNET_", "DNNL_"))}
+    clean.pop("MXTRAIN_RUNTIME_SET", None)
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(command, env={**clean, **environ}, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture(autouse=True)
+def mxnet_is_not_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests of the same process import MXNet; what `apply` decides then has a test of its own."""
+    monkeypatch.delitem(sys.modules, "mxnet", raising=False)
+
+
+@pytest.mark.parametrize("name", ["auto", "manual"])
+def test_yaml_is_complete_and_agrees_with_the_class(name: str) -> None:
+    text = yaml.safe_load((CONF / f"{name}.yaml").read_text())
+    assert text.pop("_target_") == "mxtrain.runtime.Runtime"
+    assert list(text) == list(Runtime.model_fields)
+    assert Runtime(**text) == Runtime(mode=name)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"threads": 0}, {"threads": "2"}, {"amx": "yes"}, {"mode": "fast"}, {"env": {"lower": "1"}}, {"treads": 2}],
+)
+def test_wrong_descriptions_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(pydantic.ValidationError):
+        Runtime(**wrong)
+
+
+def test_one_device_takes_all_usable_cores() -> None:
+    environ: dict[str, str] = {}
+    report = apply(Runtime(), environ=environ)
+    assert environ["OMP_NUM_THREADS"] == str(report.cores) == report.threads
+    assert "MXNET_CPU_TEMP_COPY" not in environ
+
+
+def test_devices_share_the_cores_and_get_work_spaces() -> None:
+    environ: dict[str, str] = {}
+    apply(Runtime(), num_devices=CORES, environ=environ)
+    assert environ["OMP_NUM_THREADS"] == "1"
+    assert CORES == 1 or environ["MXNET_CPU_TEMP_COPY"] == "64"
+
+
+def test_more_devices_than_cores_still_get_a_thread_each() -> None:
+    environ: dict[str, str] = {}
+    apply(Runtime(), num_devices=10 * CORES, environ=environ)
+    assert environ["OMP_NUM_THREADS"] == "1"
+
+
+def test_manual_sets_nothing_but_what_is_given() -> None:
+    environ: dict[str, str] = {}
+    apply(Runtime(mode="manual"), num_devices=4, bfloat16=True, environ=environ)
+    assert environ == {}
+    apply(Runtime(mode="manual", threads=3, bulk_size=0, env={"DNNL_VERBOSE": 1}), environ=environ)
+    assert {name: environ[name] for name in environ if name != "MXTRAIN_RUNTIME_SET"} == {
+        "OMP_NUM_THREADS": "3",
+        "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN": "0",
+        "DNNL_VERBOSE": "1",
+    }
+
+
+def test_the_users_environment_wins_and_is_reported() -> None:
+    environ = {"OMP_NUM_THREADS": "7"}
+    report = apply(Runtime(threads=3), environ=environ)
+    assert environ["OMP_NUM_THREADS"] == "7" == report.threads
+    assert [item.source for item in report.settings] == ["user"]
+    assert "yours, kept" in report.lines()[0] and "3" in report.lines()[0]
+
+
+def test_a_child_process_does_not_take_its_parents_settings_for_the_users() -> None:
+    environ: dict[str, str] = {}
+    apply(Runtime(threads=3, cpu_temp_copy=9), environ=environ)
+    report = apply(Runtime(threads=5), environ=environ)
+    assert environ["OMP_NUM_THREADS"] == "5" and report.settings[0].source == "set"
+    assert "MXNET_CPU_TEMP_COPY" not in environ
+
+
+def test_applying_twice_is_the_same_as_once() -> None:
+    environ: dict[str, str] = {}
+    first = apply(Runtime(), num_devices=2, environ=environ)
+    before = dict(environ)
+    assert apply(Runtime(), num_devices=2, environ=environ) == first
+    assert environ == before
+
+
+def test_too_late_is_said_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mxnet", sys)
+    environ: dict[str, str] = {}
+    report = apply(Runtime(threads=3), environ=environ)
+    assert environ == {} and report.settings[0].source == "too late"
+    assert "before importing mxnet" in report.lines()[0]
+
+
+def test_what_was_set_before_the_import_is_not_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    environ: dict[str, str] = {}
+    apply(Runtime(threads=3), environ=environ)
+    monkeypatch.setitem(sys.modules, "mxnet", sys)
+    assert apply(Runtime(threads=3), environ=environ).settings[0].source == "set"
+
+
+def test_amx_is_for_bfloat16_only() -> None:
+    environ: dict[str, str] = {}
+    assert apply(Runtime(), environ=environ).amx is False and ISA not in environ
+    assert apply(Runtime(amx=False), bfloat16=True, environ=environ).amx is False and ISA not in environ
+    report = apply(Runtime(), bfloat16=True, environ=environ)
+    assert report.amx == has_amx(cpu_flags()) == (environ.get(ISA) == "AVX512_CORE_AMX")
+
+
+def test_a_chosen_instruction_set_stays() -> None:
+    environ = {ISA: "AVX2"}
+    assert apply(Runtime(amx=True), bfloat16=True, environ=environ).amx is False
+    assert environ[ISA] == "AVX2"
+
+
+def test_importing_needs_neither_mxnet_nor_numpy() -> None:
+    code = "import sys, mxtrain.runtime; print(sorted({'mxnet', 'numpy'} & set(sys.modules)))"
+    assert _python(code) == "[]"
+
+
+def test_mxnet_really_gets_the_threads() -> None:
+    """MXNet's own OpenMP pool has as many threads as were asked for, which is not its default."""
+    code = (
+        "from mxtrain.runtime import Runtime, apply; apply(Runtime(threads=3))\n"
+        "import ctypes, mxtrain.backend\n"
+        "print(ctypes.CDLL('libgomp.so.1').omp_get_max_threads())"
+    )
+    assert _python(code) == "3"
