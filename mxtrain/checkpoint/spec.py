@@ -1,31 +1,45 @@
-"""When checkpoints are written, which are kept, and what a run continues from."""
+"""The group `checkpoint`: how often a run is saved, what is kept, and whether it continues."""
 
 from __future__ import annotations
 
 from typing import Optional
+
+import pydantic
 
 from mxtrain.cadence import Cadence
 from mxtrain.types import NonNegative, Positive, PositiveFloat, Spec
 
 
 class CheckpointSpec(Spec):
-    """When checkpoints are written and which are kept."""
+    """When checkpoints are written, which are kept, and what a run starts from.
 
-    resume: str = "auto"
-    """auto: continue what the run directory holds; never: start over; or the path of a run or checkpoint."""
+    A checkpoint is written at each of the given moments: `every_steps`, `every_epochs` and `every_minutes` are
+    alternatives, null is off. Saving, by the clock too, never changes what a run computes.
+    """
+
+    resume: str = pydantic.Field("auto", min_length=1)
+    """auto: continue the run directory where it holds a checkpoint; never: begin anew; else the path of a checkpoint or
+    of a run directory to start from."""
     every_steps: Optional[Positive] = None
-    """Steps between two checkpoints."""
+    """Optimizer steps between checkpoints."""
     every_epochs: Optional[Positive] = 1
-    """Epochs between two checkpoints."""
-    every_minutes: Optional[PositiveFloat] = None
-    """Minutes between two checkpoints."""
+    """Epochs between checkpoints."""
+    every_minutes: Optional[PositiveFloat] = 10.0
+    """Minutes since the last checkpoint; bounds what a crash costs where epochs are long."""
     keep_last: Positive = 2
-    """How many of the latest to keep."""
+    """Newest checkpoints to keep. With 2 there is one to fall back on when the newest is damaged."""
     keep_top: NonNegative = 1
-    """How many of the best by trainer.monitor to keep."""
+    """Checkpoints with the best `trainer.monitor` to keep besides the newest."""
+    save_on_end: bool = True
+    """Save at the end, also of an interrupted run."""
 
     def cadence(self) -> Cadence:
-        """When to save."""
+        """The rule for saving in the middle of a run."""
         return Cadence(
             every_steps=self.every_steps, every_epochs=self.every_epochs, every_minutes=self.every_minutes
-        )
+        )  # fmt: skip
+
+    @property
+    def saves(self) -> bool:
+        """Whether a run leaves any checkpoint at all."""
+        return self.save_on_end or not (self.every_steps is self.every_epochs is self.every_minutes is None)

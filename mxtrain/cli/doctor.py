@@ -12,7 +12,7 @@ from mxtrain.cli.diagnosis import Finding, examine
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED
 
 
-def run_doctor(argv: Sequence[str]) -> int:
+def run(argv: Sequence[str]) -> int:
     """Examine the machine and print what was found.
 
     Args:

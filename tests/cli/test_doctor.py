@@ -6,12 +6,12 @@ import sys
 import pytest
 
 from mxtrain.cli.diagnosis import judge_mxnet_packages, judge_numpy, remedy_for
-from mxtrain.cli.doctor import run_doctor
+from mxtrain.cli.doctor import run
 from mxtrain.cli.probing import run_probe
 
 
 def test_this_machine_can_train(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_doctor(["--json"]) == 0
+    assert run(["--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     by_name = {finding["what"]: finding for finding in report["findings"]}
     assert report["usable"] is True
@@ -26,14 +26,14 @@ def test_a_broken_mxnet_is_a_problem_with_a_remedy(
 ) -> None:
     (tmp_path / "mxnet.py").write_text("raise OSError('libgomp.so.1: cannot open shared object file')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
-    assert run_doctor([]) == 1
+    assert run([]) == 1
     printed = capsys.readouterr().out
     assert "problem  MXNet" in printed and "apt install libgomp1" in printed
     assert "Training cannot work here" in printed
 
 
 def test_a_wrong_option_is_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_doctor(["--jsn"]) == 2
+    assert run(["--jsn"]) == 2
     assert "--jsn" in capsys.readouterr().err
 
 

@@ -1,0 +1,33 @@
+"""Checkpoints: atomic, checksummed, free of pickle and of placement; and the lock of the run directory.
+
+    with lock_run_directory("outputs/run") as lock:
+        store = CheckpointStore("outputs/run/checkpoints", keep_last=2, keep_top=1, lock=lock, report=print)
+        checkpoint = store.latest()
+        store.save(Snapshot(step=1, epoch=0, arrays={"model": arrays}, state={}))
+        outcome = store.wait()
+
+Importing this package imports neither MXNet nor numpy.
+"""
+
+from mxtrain.checkpoint.contents import Checkpoint, Snapshot
+from mxtrain.checkpoint.durable import Digest
+from mxtrain.checkpoint.ndarray_file import canonical_sha256, read_ndarrays, write_ndarrays
+from mxtrain.checkpoint.run_directory import RunDirectoryLock, lock_run_directory, write_json_atomic
+from mxtrain.checkpoint.spec import CheckpointSpec
+from mxtrain.checkpoint.store import CheckpointStore, SaveOutcome, open_checkpoint
+
+__all__ = [
+    "Checkpoint",
+    "CheckpointSpec",
+    "CheckpointStore",
+    "Digest",
+    "RunDirectoryLock",
+    "SaveOutcome",
+    "Snapshot",
+    "canonical_sha256",
+    "lock_run_directory",
+    "open_checkpoint",
+    "read_ndarrays",
+    "write_json_atomic",
+    "write_ndarrays",
+]

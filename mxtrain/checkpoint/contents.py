@@ -1,0 +1,270 @@
+"""What one checkpoint directory holds, how it is written and how it is verified.
+
+    <stem>.params    arrays by structural name, e.g. model.params, optimizer.params, ema.params (MXNet's own format)
+    state.json       counters and everything else that is not an array
+    manifest.json    size and SHA-256 of each of the files above, and nothing else
+
+Nothing here is ever unpickled or evaluated: opening a checkpoint from a stranger runs no code.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import numbers
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
+
+from mxtrain.checkpoint.durable import Digest, HashedFile, PathLike, fsync_directory, read_file, verify_file
+from mxtrain.checkpoint.ndarray_file import parse_ndarrays, write_ndarrays
+from mxtrain.errors import CheckpointError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+FORMAT = "mxtrain-checkpoint"
+VERSION = 1
+MANIFEST = "manifest.json"
+STATE = "state.json"
+DIRECTIONS = ("max", "min")
+
+_STEM = re.compile(r"[a-z][a-z0-9_]*\Z")
+_FILE = re.compile(r"[a-z][a-z0-9_]*\.(params|json)\Z")
+_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+_STATE_KEYS = {"step", "epoch", "metric", "monitor", "direction", "state"}
+_MAX_MANIFEST_BYTES = 1 << 20
+_FLOAT_TAG = "__float__"
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A moment of a run, to be saved. Nobody may change the arrays until the save has ended: hand copies over."""
+
+    step: int
+    """Finished optimizer steps."""
+    epoch: int
+    """Finished epochs."""
+    arrays: Mapping[str, Mapping[str, np.ndarray]]
+    """File stem ("model", "optimizer", "ema") -> structural name -> host copy."""
+    state: Mapping[str, Any]
+    """Whatever JSON holds: None, bool, int, float (inf and nan too), str, lists and dicts with str keys."""
+    metric: Optional[float] = None
+    """The monitored value at this step, for `best` and `keep_top`; None where it was not measured."""
+    direction: str = "max"
+    """Whether a larger ("max") or a smaller ("min") metric is better."""
+    monitor: str = ""
+    """What the metric is, e.g. val/accuracy; only checkpoints of the same one are compared."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A verified checkpoint on the disk."""
+
+    path: Path
+    step: int
+    epoch: int
+    state: Mapping[str, Any]
+    metric: Optional[float]
+    direction: str
+    monitor: str
+    files: Mapping[str, Digest]
+    """The manifest: file name -> size and SHA-256."""
+
+    @property
+    def stems(self) -> Tuple[str, ...]:
+        """The array files that there are, e.g. ("model", "optimizer")."""
+        return tuple(sorted(name[: -len(".params")] for name in self.files if name.endswith(".params")))
+
+    def arrays(self, stem: str) -> Dict[str, np.ndarray]:
+        """The arrays of one file by structural name, read-only. Checked again: what is returned is what was saved.
+
+        Raises:
+            CheckpointError: there is no such file, or it was damaged or removed meanwhile.
+        """
+        name = f"{stem}.params"
+        if name not in self.files:
+            raise CheckpointError(f"The checkpoint {self.path} holds no '{stem}'; it holds {', '.join(self.stems)}.")
+        try:
+            return parse_ndarrays(read_file(self.path / name, expected=self.files[name]), source=name)
+        except CheckpointError as error:
+            raise _damaged(self.path, error) from error
+
+
+def write_contents(snapshot: Snapshot, directory: PathLike) -> int:
+    """Write all files of a checkpoint into a new directory and bring them to the disk.
+
+    Returns:
+        Bytes written.
+
+    Raises:
+        CheckpointError: the snapshot holds something that the format does not.
+        OSError: a file could not be written completely.
+    """
+    directory = Path(directory)
+    header = _header(snapshot)
+    os.mkdir(directory)
+    files: Dict[str, Digest] = {}
+    for stem in sorted(snapshot.arrays):
+        if not _STEM.match(stem):
+            raise CheckpointError(f"the file stem {stem!r} is not of the form {_STEM.pattern[:-2]}")
+        files[f"{stem}.params"] = write_ndarrays(directory / f"{stem}.params", snapshot.arrays[stem])
+    files[STATE] = _write_json(directory / STATE, header)
+    entries = {name: {"size": digest.size, "sha256": digest.sha256} for name, digest in sorted(files.items())}
+    manifest = _write_json(directory / MANIFEST, {"format": FORMAT, "version": VERSION, "files": entries})
+    fsync_directory(directory)
+    return manifest.size + sum(digest.size for digest in files.values())
+
+
+def read_checkpoint(path: PathLike, *, verify_arrays: bool = True) -> Checkpoint:
+    """Open a checkpoint directory.
+
+    Args:
+        path: the directory that holds manifest.json.
+        verify_arrays: also read every array file and compare its SHA-256; else sizes only.
+
+    Raises:
+        CheckpointError: a file is missing, damaged or not listed, or the format is a later one.
+    """
+    path = Path(path)
+    try:
+        files = _read_manifest(path)
+        header = _read_header(path, files[STATE])
+        for name, digest in files.items():
+            if name != STATE and verify_arrays:
+                verify_file(path / name, digest)
+    except CheckpointError as error:
+        raise _damaged(path, error) from error
+    return Checkpoint(path=path, files=files, **header)
+
+
+def encode_json(value: Any, where: str = "state") -> Any:
+    """A copy that JSON holds exactly: {"__float__": "inf"} stands for the floats that JSON has no word for.
+
+    Raises:
+        CheckpointError: something in it is no JSON value; names the place.
+    """
+    if value is None or isinstance(value, (str, bool)):
+        return value
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str) or key == _FLOAT_TAG:
+                raise CheckpointError(f"{where} has the key {key!r}; keys must be strings other than {_FLOAT_TAG!r}")
+        return {key: encode_json(item, f"{where}[{key!r}]") for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [encode_json(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Real):
+        number = float(value)
+        return number if math.isfinite(number) else {_FLOAT_TAG: repr(number)}
+    if type(value).__name__ == "bool_":  # numpy's, which is no numbers.Number
+        return bool(value)
+    raise CheckpointError(f"{where} is a {type(value).__name__}, which JSON does not hold")
+
+
+def decode_json(value: Any) -> Any:
+    """The inverse of `encode_json`; tuples come back as lists."""
+    if isinstance(value, list):
+        return [decode_json(item) for item in value]
+    if isinstance(value, dict):
+        if set(value) == {_FLOAT_TAG}:
+            if value[_FLOAT_TAG] not in ("inf", "-inf", "nan"):
+                raise CheckpointError(f"{STATE} holds an unknown number {value[_FLOAT_TAG]!r}")
+            return float(value[_FLOAT_TAG])
+        return {key: decode_json(item) for key, item in value.items()}
+    return value
+
+
+def _header(snapshot: Snapshot) -> Dict[str, Any]:
+    """What state.json holds; complains before anything is written."""
+    if snapshot.direction not in DIRECTIONS:
+        raise CheckpointError(f"direction is {snapshot.direction!r}; allowed are max and min")
+    metric = None if snapshot.metric is None or not math.isfinite(snapshot.metric) else float(snapshot.metric)
+    return {
+        "step": int(snapshot.step), "epoch": int(snapshot.epoch), "metric": metric, "monitor": snapshot.monitor,
+        "direction": snapshot.direction, "state": encode_json(snapshot.state),
+    }  # fmt: skip
+
+
+def _write_json(path: Path, value: Any) -> Digest:
+    text = json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    with HashedFile(path) as file:
+        file.write(text.encode("utf-8"))
+    assert file.digest is not None
+    return file.digest
+
+
+def _load_json(data: memoryview, name: str) -> Dict[str, Any]:
+    try:
+        value = json.loads(bytes(data).decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{name} is not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise CheckpointError(f"{name} is not a JSON object")
+    return value
+
+
+def _read_manifest(path: Path) -> Dict[str, Digest]:
+    """The manifest, with every file of the directory in it and every entry of it in the directory, sizes right."""
+    try:
+        present = set(os.listdir(path))
+    except OSError as error:
+        raise CheckpointError(f"the directory cannot be read: {error.strerror}") from error
+    if MANIFEST not in present:
+        raise CheckpointError(f"{MANIFEST} is missing")
+    if (path / MANIFEST).stat().st_size > _MAX_MANIFEST_BYTES:
+        raise CheckpointError(f"{MANIFEST} is larger than {_MAX_MANIFEST_BYTES} bytes")
+    manifest = _load_json(read_file(path / MANIFEST), MANIFEST)
+    version = manifest.get("version")
+    if manifest.get("format") == FORMAT and type(version) is int and version > VERSION:
+        raise CheckpointError(f"it is of format {version}, made by a later mxtrain; this one reads up to {VERSION}")
+    if manifest.get("format") != FORMAT or version != VERSION or set(manifest) != {"format", "version", "files"}:
+        raise CheckpointError(f"{MANIFEST} is not the manifest of an mxtrain checkpoint")
+    entries = manifest["files"]
+    if not isinstance(entries, dict):
+        raise CheckpointError(f"{MANIFEST} lists no files")
+    files = {name: _read_entry(name, entry) for name, entry in entries.items()}
+    missing = sorted((set(files) | {STATE}) - present) or sorted({STATE} - set(files))
+    if missing:
+        raise CheckpointError(f"{', '.join(missing)} is missing")
+    extra = sorted(present - set(files) - {MANIFEST})
+    if extra:
+        raise CheckpointError(f"{', '.join(extra)} does not belong to it; remove what was added")
+    for name, digest in files.items():
+        size = (path / name).stat().st_size
+        if size != digest.size:
+            raise CheckpointError(f"{name} has {size} bytes, its manifest says {digest.size}")
+    return files
+
+
+def _read_entry(name: str, entry: Any) -> Digest:
+    if not _FILE.match(name) or name == MANIFEST:
+        raise CheckpointError(f"{MANIFEST} lists a file {name!r}, which no checkpoint has")
+    if not isinstance(entry, dict) or set(entry) != {"size", "sha256"}:
+        raise CheckpointError(f"{MANIFEST} has an odd entry for {name}")
+    size, sha256 = entry["size"], entry["sha256"]
+    if type(size) is not int or size < 0 or not isinstance(sha256, str) or not _SHA256.match(sha256):
+        raise CheckpointError(f"{MANIFEST} has an odd entry for {name}")
+    return Digest(size, sha256)
+
+
+def _read_header(path: Path, digest: Digest) -> Dict[str, Any]:
+    header = _load_json(read_file(path / STATE, expected=digest), STATE)
+    if set(header) != _STATE_KEYS:
+        raise CheckpointError(f"{STATE} holds {', '.join(sorted(header))}; expected {', '.join(sorted(_STATE_KEYS))}")
+    counters = [header["step"], header["epoch"]]
+    metric, state = header["metric"], header["state"]
+    if any(type(count) is not int or count < 0 for count in counters) or not isinstance(state, dict):
+        raise CheckpointError(f"{STATE} holds no counters and state")
+    if metric is not None and (type(metric) not in (int, float) or not math.isfinite(metric)):
+        raise CheckpointError(f"{STATE} holds the metric {metric!r}, which is no number")
+    if header["direction"] not in DIRECTIONS or not isinstance(header["monitor"], str):
+        raise CheckpointError(f"{STATE} holds no monitor and direction")
+    return {**header, "state": decode_json(state)}
+
+
+def _damaged(path: Path, error: CheckpointError) -> CheckpointError:
+    return CheckpointError(f"The checkpoint {path} cannot be used: {error}.")

@@ -1,0 +1,170 @@
+"""One run per directory, and small files that are replaced as a whole.
+
+The lock is flock(2) on `<run directory>/.lock`. The kernel frees it when the process ends, however it ends; the file
+stays and says who holds it. We call flock ourselves: the `filelock` releases for Python 3.9 let a forked child (a
+loader worker) keep, or even release, its parent's lock.
+"""
+
+from __future__ import annotations
+
+import datetime
+import errno
+import fcntl
+import json
+import math
+import os
+import socket
+import threading
+import weakref
+from pathlib import Path
+from typing import Any, Mapping
+
+from mxtrain.checkpoint.durable import HashedFile, PathLike, fsync_directory
+from mxtrain.errors import RunDirectoryError
+
+LOCK_FILE = ".lock"
+_MAX_HOLDER_BYTES = 4096
+
+
+class RunDirectoryLock:
+    """A held lock; a context manager that releases it at the end. Made by `lock_run_directory`."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        self.path = path
+        """The run directory."""
+        self._fd = fd
+        _HELD.add(self)
+
+    @property
+    def held(self) -> bool:
+        return self._fd >= 0
+
+    def release(self) -> None:
+        """Let the next run in. Does nothing the second time."""
+        if self.held:
+            os.ftruncate(self._fd, 0)
+            self._close()
+
+    def _close(self) -> None:
+        # In a forked child this must not unlock: the lock belongs to the open file that parent and child share, and
+        # closing one descriptor of it leaves it locked.
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __enter__(self) -> RunDirectoryLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+_HELD: weakref.WeakSet[RunDirectoryLock] = weakref.WeakSet()
+
+
+def _forget_in_child() -> None:
+    """A worker that outlives a killed parent must not keep the run directory locked."""
+    for lock in list(_HELD):
+        lock._close()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)
+
+
+def lock_run_directory(path: PathLike) -> RunDirectoryLock:
+    """Take a run directory for this process, before anything else is written into it; creates it if needed.
+
+    Never waits. Keep the returned object: the lock lives as long as it does, or the process.
+
+    Raises:
+        RunDirectoryError: another process holds it (named with its id, host and start), or it cannot be written.
+    """
+    path = Path(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        while True:
+            fd = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if _is_still_there(path / LOCK_FILE, fd):
+                    _write_holder(fd)
+                    return RunDirectoryLock(path, fd)
+            except BlockingIOError:
+                message = _in_use(path, fd)
+                os.close(fd)
+                raise RunDirectoryError(message) from None
+            except BaseException:
+                os.close(fd)
+                raise
+            os.close(fd)  # somebody removed the file between open and flock: take the new one
+    except OSError as error:
+        reason = "this file system has no locks" if error.errno in (errno.ENOSYS, errno.ENOLCK) else error.strerror
+        raise RunDirectoryError(
+            f"The run directory {path} cannot be used: {reason}. Choose another one with hydra.run.dir=..."
+        ) from error
+
+
+def write_json_atomic(path: PathLike, value: Any, *, durable: bool = True) -> None:
+    """Replace a JSON file as a whole: readers and crashes see the old one or the new one.
+
+    Args:
+        path: the file, e.g. status.json.
+        value: dicts, lists, tuples, strings, numbers, paths; numbers that JSON has no word for become null.
+        durable: also bring the rename to the disk. Without it a power cut may bring the old file back.
+
+    Raises:
+        OSError: it could not be written; the old file is unchanged.
+        TypeError: something in it is no JSON value.
+    """
+    path = Path(path)
+    text = json.dumps(_finite(value), indent=2, allow_nan=False) + "\n"
+    temporary = path.with_name(f".tmp-{path.name}-{os.getpid()}-{threading.get_ident()}")
+    with HashedFile(temporary) as file:
+        file.write(text.encode("utf-8"))
+    try:
+        os.replace(temporary, path)
+    except OSError:
+        os.unlink(temporary)
+        raise
+    if durable:
+        fsync_directory(path.parent)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
+        return _finite(value.item())
+    return value
+
+
+def _is_still_there(path: Path, fd: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(fd))
+    except FileNotFoundError:
+        return False
+
+
+def _write_holder(fd: int) -> None:
+    now = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+    holder = {"pid": os.getpid(), "host": socket.gethostname(), "started": now}
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, json.dumps(holder).encode("utf-8"), 0)
+
+
+def _in_use(path: Path, fd: int) -> str:
+    try:
+        holder = json.loads(os.pread(fd, _MAX_HOLDER_BYTES, 0))
+        who = f"process {holder['pid']} on {holder['host']}, started {holder['started']}"
+    except (ValueError, KeyError, TypeError, OSError):  # it holds the lock but has not written its name yet
+        who = "another process"
+    return (
+        f"The run directory {path} is in use by {who}. Wait for that run or stop it, "
+        "or choose another directory with hydra.run.dir=..."
+    )

@@ -1,0 +1,316 @@
+"""The checkpoints of a run: written in the background, kept by age and by metric, found by looking.
+
+A checkpoint appears under its name by one rename, after all of it is on the disk; until then it is called `.tmp-...`.
+It disappears by one rename to `.tmp-...` too. So whenever the process dies, what is there under `step-...` is complete.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable, Deque, Iterable, List, NamedTuple, Optional, Sequence, Set
+
+from mxtrain.checkpoint.contents import MANIFEST, Checkpoint, Snapshot, read_checkpoint, write_contents
+from mxtrain.checkpoint.durable import PathLike, fsync_directory
+from mxtrain.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from mxtrain.checkpoint.run_directory import RunDirectoryLock
+
+__all__ = ["Checkpoint", "CheckpointStore", "SaveOutcome", "Snapshot", "choose_kept", "open_checkpoint"]
+
+TEMPORARY = ".tmp-"
+CHECKPOINTS = "checkpoints"
+"""The folder of a run directory."""
+
+# The second number counts the copies of one step: a step that is saved again with other content gets the next one,
+# so that the old copy stays until the new one is there. A rename cannot replace a directory that holds files.
+_NAME = re.compile(r"step-(\d{8,})(?:-(\d+))?\Z")
+
+
+@dataclass(frozen=True)
+class SaveOutcome:
+    """How a save in the background ended."""
+
+    step: int
+    path: Optional[Path]
+    """Where the checkpoint is; None when it was not written."""
+    error: Optional[str]
+    """Why it failed, for the middle of a sentence; with a `path`: what failed after it was written."""
+    num_bytes: int
+    wall_s: float
+
+
+class _Place(NamedTuple):
+    """A `step-...` directory; sorts by age."""
+
+    step: int
+    copy: int
+    path: Path
+
+
+class CheckpointStore:
+    """Saves, finds and retires the checkpoints in one directory. One writer per directory: hold the run's lock.
+
+    Nothing is written before the first `save`. The methods are for one thread.
+
+    Args:
+        directory: the folder of the checkpoints, e.g. `<run directory>/checkpoints`.
+        keep_last: newest checkpoints to keep, at least 1.
+        keep_top: checkpoints with the best metric to keep besides.
+        lock: the lock of the run directory. Its holder removes what dead processes left half written.
+        report: is told of damaged checkpoints in a sentence; by default they go unmentioned.
+    """
+
+    def __init__(
+        self,
+        directory: PathLike,
+        *,
+        keep_last: int,
+        keep_top: int,
+        lock: Optional[RunDirectoryLock] = None,
+        report: Optional[Callable[[str], object]] = None,
+    ) -> None:
+        assert keep_last >= 1 and keep_top >= 0
+        self.directory = Path(directory)
+        self.keep_last = keep_last
+        self.keep_top = keep_top
+        self._report = report or (lambda sentence: None)
+        self._damaged: Set[Path] = set()
+        self._outcomes: Deque[SaveOutcome] = deque()
+        self._writer: Optional[threading.Thread] = None
+        if lock is not None:
+            assert lock.held, "the run directory must be locked before its checkpoints are opened"
+            _remove_leftovers(self.directory)
+
+    def __enter__(self) -> CheckpointStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def save(self, snapshot: Snapshot) -> None:
+        """Write a checkpoint in the background; waits only for the save before it. Failures come from `poll`."""
+        self._join()
+        # Not a daemon: an interpreter that ends normally finishes the save first.
+        self._writer = threading.Thread(target=self._write, args=(snapshot,), name="checkpoint-writer")
+        self._writer.start()
+
+    def poll(self) -> Optional[SaveOutcome]:
+        """The oldest outcome not told yet, without waiting. Successes give way to later outcomes, failures never."""
+        return self._outcomes.popleft() if self._outcomes else None
+
+    def wait(self) -> Optional[SaveOutcome]:
+        """As `poll`, after the save in flight has ended."""
+        self._join()
+        return self.poll()
+
+    def close(self) -> None:
+        """End the save in flight. Outcomes can still be polled."""
+        self._join()
+
+    def latest(self) -> Optional[Checkpoint]:
+        """The newest checkpoint whose every byte is right; damaged ones are reported and passed over."""
+        self._join()
+        return self._first_whole(place.path for place in reversed(_scan(self.directory)))
+
+    def best(self) -> Optional[Checkpoint]:
+        """The checkpoint with the best metric, the earliest of equals; None where no checkpoint has one."""
+        self._join()
+        ranked = _rank(self._summaries(), keep_top=None)
+        return self._first_whole(checkpoint.path for checkpoint in ranked)
+
+    def _join(self) -> None:
+        if self._writer is not None:
+            self._writer.join()
+            self._writer = None
+
+    def _first_whole(self, paths: Iterable[Path]) -> Optional[Checkpoint]:
+        for path in paths:
+            try:
+                return read_checkpoint(path)
+            except CheckpointError as error:
+                self._report(f"{error} The one before it is used.")
+                self._damaged.add(path)
+        return None
+
+    def _summaries(self) -> List[Checkpoint]:
+        """What the directory holds, by age, without what is known to be damaged. Reads no arrays."""
+        found = []
+        for place in _scan(self.directory):
+            if place.path not in self._damaged:
+                try:
+                    found.append(read_checkpoint(place.path, verify_arrays=False))
+                except CheckpointError:
+                    pass  # `latest` and `best` report it where it matters
+        return found
+
+    # In the background.
+
+    def _write(self, snapshot: Snapshot) -> None:
+        started = time.monotonic()
+        temporary = self.directory / f"{TEMPORARY}step-{snapshot.step:08d}-{os.getpid()}"
+        path: Optional[Path] = None
+        error: Optional[str] = None
+        num_bytes = 0
+        try:
+            self._make_directory()
+            shutil.rmtree(temporary, ignore_errors=True)  # a dead process may have had the same id
+            num_bytes = write_contents(snapshot, temporary)
+            path = self._publish(temporary, snapshot.step)
+            fsync_directory(self.directory)
+            self._retire(path)
+        except Exception as problem:  # training goes on whatever happens here; the outcome tells
+            shutil.rmtree(temporary, ignore_errors=True)
+            error = _explain(problem, self.directory)
+        outcome = SaveOutcome(snapshot.step, path, error, num_bytes, time.monotonic() - started)
+        while self._outcomes and self._outcomes[0].error is None:
+            self._outcomes.popleft()
+        self._outcomes.append(outcome)
+
+    def _make_directory(self) -> None:
+        if not self.directory.is_dir():
+            self.directory.mkdir(parents=True, exist_ok=True)
+            fsync_directory(self.directory.parent)
+
+    def _publish(self, temporary: Path, step: int) -> Path:
+        """Give a written checkpoint its name; where the same is there already and whole, that one stays."""
+        copies = [place for place in _scan(self.directory) if place.step == step]
+        if not copies:
+            target = self.directory / f"step-{step:08d}"
+        else:
+            if _same_and_whole(copies[-1].path, temporary):
+                shutil.rmtree(temporary)
+                return copies[-1].path
+            target = self.directory / f"step-{step:08d}-{copies[-1].copy + 1}"
+        os.rename(temporary, target)
+        return target
+
+    def _retire(self, saved: Path) -> None:
+        """Remove what need not be kept. What cannot be read stays, unless there is a newer copy of its step."""
+        summaries = self._summaries()
+        kept = choose_kept(summaries, keep_last=self.keep_last, keep_top=self.keep_top)
+        removable = {summary.path for summary in summaries} - kept
+        places = _scan(self.directory)
+        step = next(place.step for place in places if place.path == saved)
+        removable |= {place.path for place in places if place.step == step}
+        for place in places:
+            if place.path in removable and place.path != saved:
+                _discard(place.path)
+                self._damaged.discard(place.path)
+
+
+def choose_kept(checkpoints: Sequence[Checkpoint], *, keep_last: int, keep_top: int) -> Set[Path]:
+    """Which checkpoints stay: the newest copy of each of the last steps, and the best by metric.
+
+    Args:
+        checkpoints: by age, oldest first.
+        keep_last: newest steps to keep.
+        keep_top: best to keep besides; of equals the earlier.
+    """
+    newest_copy = {checkpoint.step: checkpoint for checkpoint in checkpoints}
+    steps = sorted(newest_copy)
+    kept = {newest_copy[step].path for step in steps[-keep_last:]}
+    return kept | {checkpoint.path for checkpoint in _rank(list(newest_copy.values()), keep_top=keep_top)}
+
+
+def open_checkpoint(
+    path: PathLike, which: str = "best", report: Optional[Callable[[str], object]] = None
+) -> Checkpoint:
+    """Open a checkpoint for reading, every byte verified. Needs no lock; nothing is changed.
+
+    Args:
+        path: a checkpoint directory; or a run directory, or its `checkpoints` folder.
+        which: of a run, "best" by metric (the last where none was measured) or "last".
+        report: is told of damaged checkpoints of a run that were passed over.
+
+    Raises:
+        CheckpointError: there is nothing to open at `path`, or it is damaged; names what there is instead.
+    """
+    assert which in ("best", "last")
+    path = Path(path)
+    if not path.is_dir():
+        hint = f" Give its folder, {path.parent}, instead." if path.is_file() else ""
+        raise CheckpointError(f"There is no checkpoint and no run directory at {path}.{hint}{_available(path.parent)}")
+    folder = path / CHECKPOINTS if (path / CHECKPOINTS).is_dir() else path
+    if (path / MANIFEST).exists() or not _scan(folder):
+        if folder != path or not ((path / MANIFEST).exists() or _NAME.match(path.name)):
+            raise CheckpointError(f"{path} holds no checkpoint.{_available(path.parent)}")
+        try:
+            return read_checkpoint(path)
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}{_available(path.parent, but=path)}") from error
+    problems: List[str] = []
+    store = CheckpointStore(folder, keep_last=1, keep_top=0, report=problems.append)
+    found = (store.best() if which == "best" else None) or store.latest()
+    if found is None:
+        raise CheckpointError("\n".join([f"No checkpoint in {folder} can be used."] + sorted(set(problems))))
+    for problem in problems if report is not None else ():
+        report(problem)
+    return found
+
+
+def _scan(directory: Path) -> List[_Place]:
+    """The `step-...` directories by age, oldest first; empty where there is no such folder."""
+    try:
+        names = os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    matches = [(_NAME.match(name), directory / name) for name in names]
+    return sorted(_Place(int(match[1]), int(match[2] or 1), path) for match, path in matches if match)
+
+
+def _rank(checkpoints: Sequence[Checkpoint], keep_top: Optional[int]) -> List[Checkpoint]:
+    """Best first. Only those that measured the same as the newest one with a metric can be compared."""
+    measured = [checkpoint for checkpoint in checkpoints if checkpoint.metric is not None]
+    if not measured:
+        return []
+    newest = max(measured, key=lambda checkpoint: checkpoint.step)
+    sign = -1.0 if newest.direction == "max" else 1.0
+    same = [c for c in measured if (c.monitor, c.direction) == (newest.monitor, newest.direction)]
+    return sorted(same, key=lambda c: (sign * (c.metric or 0.0), c.step))[:keep_top]
+
+
+def _same_and_whole(existing: Path, written: Path) -> bool:
+    try:
+        return read_checkpoint(existing).files == read_checkpoint(written, verify_arrays=False).files
+    except CheckpointError:
+        return False
+
+
+def _discard(path: Path) -> None:
+    """Remove a checkpoint so that no half of it is ever seen under its name."""
+    hidden = path.parent / f"{TEMPORARY}discarded-{path.name}-{os.getpid()}"
+    shutil.rmtree(hidden, ignore_errors=True)
+    os.rename(path, hidden)
+    shutil.rmtree(hidden)
+
+
+def _remove_leftovers(directory: Path) -> None:
+    if directory.is_dir():
+        for name in os.listdir(directory):
+            if name.startswith(TEMPORARY):
+                shutil.rmtree(directory / name, ignore_errors=True)
+
+
+def _explain(problem: Exception, directory: Path) -> str:
+    if isinstance(problem, OSError):
+        return f"{problem.strerror or problem} ({problem.filename or directory})"
+    if isinstance(problem, CheckpointError):
+        return str(problem).rstrip(".")
+    return f"{type(problem).__name__}: {problem}"
+
+
+def _available(folder: Path, but: Optional[Path] = None) -> str:
+    """` Available in x: a, b.`, or nothing."""
+    for place in (folder / CHECKPOINTS, folder):
+        names = [found.path.name for found in _scan(place) if found.path != but]
+        if names:
+            return f" Available in {place}: {', '.join(names)}."
+    return ""

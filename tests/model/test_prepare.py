@@ -1,0 +1,235 @@
+"""Initialisation, misfits, freezing and parameter groups."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mxtrain.backend import autograd, gluon, mx, nd
+from mxtrain.errors import ConfigError
+from mxtrain.model.base import Model, ParamGroup
+from mxtrain.model.gluoncv import GluonCV
+from mxtrain.model.lenet import LeNet
+from mxtrain.model.mlp import MLP
+from mxtrain.model.prepare import infer_shapes, initialize, parameter_multipliers, prepare_network
+from mxtrain.model.resnet import ResNet
+from mxtrain.model.trace import trace
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def values(network):
+    return {name: p.data().asnumpy().copy() for name, p in network._collect_params_with_prefix().items()}
+
+
+def same(ours, theirs):
+    return ours.keys() == theirs.keys() and all(np.array_equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.parametrize("init", ["xavier", "msra", "orthogonal", "normal", "default"])
+def test_values_depend_on_seed_and_name_only(init, prepare):
+    model = ResNet(depth=8, init=init)
+    first = values(prepare(model, seed=5))
+    mx.random.seed(99)
+    np.random.seed(99)
+    nd.random.normal(shape=(3,))
+    prepare(LeNet())  # another network in between, so other counters in names
+    assert same(first, values(prepare(model, seed=5)))
+    other = values(prepare(model, seed=6))
+    assert not any(np.array_equal(first[name], other[name]) for name in first if name.endswith("weight"))
+
+
+def test_values_are_the_same_for_any_order_of_construction():
+    def build(names):
+        network = gluon.nn.HybridBlock()
+        made = {name: gluon.nn.Dense(4, in_units=4) for name in names}
+        for name in sorted(made):
+            setattr(network, name, made[name])
+        initialize(network, "xavier", 3, mx.cpu())
+        return values(network)
+
+    assert same(build(["a", "b", "c"]), build(["c", "b", "a"]))
+
+
+def test_values_are_the_same_on_every_device_and_for_any_number_of_threads(prepare):
+    expected = values(prepare(LeNet(), seed=1))
+    network = prepare_network(LeNet(), num_classes=10, input_shape=(3, 32, 32), seed=1, device=mx.cpu(3)).network
+    assert {p.list_ctx()[0] for p in network.collect_params().values()} == {mx.cpu(3)}
+    assert same(expected, values(network))
+    program = (
+        "import sys; from mxtrain.model.lenet import LeNet; from mxtrain.model.prepare import prepare_network\n"
+        "net = prepare_network(LeNet(), num_classes=10, input_shape=(3, 32, 32), seed=1).network\n"
+        "net.save_parameters(sys.argv[1])"
+    )
+    path = ROOT / "tests" / "model"
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "net.params")
+        environment = {"OMP_NUM_THREADS": "2", "PATH": "/usr/bin:/bin"}
+        subprocess.run([sys.executable, "-W", "ignore", "-c", program, path], check=True, cwd=ROOT, env=environment)
+        assert same(expected, {name: value.asnumpy() for name, value in nd.load(path).items()})
+
+
+def test_numpy_random_state_is_left_alone(prepare):
+    np.random.seed(4)
+    expected = np.random.rand()
+    np.random.seed(4)
+    prepare(LeNet(init="orthogonal"))
+    assert np.random.rand() == expected
+
+
+def test_msra_has_he_variance(prepare):
+    weight = values(prepare(MLP(hidden=[512], init="msra"), input_shape=(3, 32, 32)))["features.1.weight"]
+    assert weight.std() == pytest.approx(np.sqrt(2 / 3072), rel=0.02)
+
+
+def test_shared_parameters_are_initialised_once():
+    first = gluon.nn.Dense(3, in_units=3)
+    for order in ((0, 1), (1, 0)):
+        network = gluon.nn.HybridSequential()
+        pair = [first, gluon.nn.Dense(3, in_units=3, params=first.params)]
+        network.add(*(pair[i] for i in order))
+        initialize(network, "xavier", 0, mx.cpu())
+        assert np.array_equal(values(network)["0.weight"], values(network)["1.weight"])
+
+
+def test_a_network_that_cannot_take_its_input_names_layer_shape_and_remedy(prepare):
+    with pytest.raises(ConfigError) as caught:
+        prepare(GluonCV(name="densenet121"))
+    text = str(caught.value)
+    assert "cannot take samples of 3x32x32: layer 'features.13' (Pooling) is the first that fails" in text
+    assert "given 1024x1x1" in text and "kernel size (7) exceeds input" in text and "dataset.image_size=[224,224]" in text
+    assert "/src/" not in text
+    prepare(GluonCV(name="densenet121"), 10, (3, 224, 224))  # the remedy works
+
+
+def test_a_network_that_shrinks_its_input_to_nothing(prepare):
+    with pytest.raises(ConfigError, match=r"layer 'features.\d+' \((Convolution|Pooling)\) is the first that fails"):
+        prepare(GluonCV(name="alexnet"))
+
+
+class OnArrays(Model):
+    """A network that reads shapes while it runs, so that it cannot be traced."""
+
+    units: int = 10
+    fails: bool = False
+
+    def build(self, num_classes, input_shape):
+        units, fails = self.units, self.fails
+
+        class Reads(gluon.HybridBlock):
+            def __init__(self):
+                super().__init__()
+                with self.name_scope():
+                    self.norm = gluon.nn.BatchNorm()
+                    self.inner = gluon.nn.Dense(units)
+
+            def hybrid_forward(self, F, x):
+                if fails and x.shape[0] == 1:
+                    raise RuntimeError("no such luck")
+                return self.inner(self.norm(x).reshape((x.shape[0], -1)))
+
+        return Reads()
+
+
+def test_networks_that_cannot_be_traced_are_run_instead(prepare):
+    first, second = prepare(OnArrays(), seed=1), prepare(OnArrays(), seed=1)
+    assert first.inner.weight.shape == (10, 3 * 32 * 32)
+    assert same(values(first), values(second)) and values(first)["inner.weight"].any()
+    assert not values(first)["norm.running_mean"].any()
+
+
+def test_a_failure_while_running_names_the_layer(prepare):
+    with pytest.raises(ConfigError, match="one sample of 3x32x32, in the network itself, .*3x32x32: no such luck"):
+        prepare(OnArrays(fails=True))
+
+
+def test_an_output_of_another_size_is_refused(prepare):
+    with pytest.raises(ConfigError, match=r"\(batch, 10\).*returns 1: 1x9"):
+        prepare(OnArrays(units=9))
+
+
+def test_a_parameter_that_nothing_uses_is_named():
+    network = gluon.nn.HybridSequential()
+    network.add(gluon.nn.Dense(3))
+    network.unused = gluon.nn.Dense(3)
+    network._children["unused"] = network._children.pop("unused")
+    network.hybrid_forward = lambda F, x: network[0](x)
+    with pytest.raises(ConfigError, match="'unused.weight' is not known because nothing uses it"):
+        infer_shapes(network, (4,))
+
+
+def test_preparing_leaves_no_trace(prepare):
+    network = prepare(LeNet())
+    assert "forward" not in vars(network) and all(p._var is None for p in network.collect_params().values())
+    network.hybridize()
+    network(nd.zeros((1, 3, 32, 32)))
+    before = {name: p._var for name, p in network.collect_params().items()}
+    trace(network, (3, 32, 32))
+    assert before == {name: p._var for name, p in network.collect_params().items()}
+    assert "__layer__" not in network._cached_graph[1].tojson()
+
+
+def test_frozen_parameters_and_statistics_stay(prepare):
+    network = prepare(LeNet(freeze=["features.*"], dropout=0.0))
+    before = values(network)
+    network.hybridize()
+    trainer = gluon.Trainer(network.collect_params(), "sgd", {"learning_rate": 0.1})
+    with autograd.record():
+        loss = (network(nd.random.normal(shape=(4, 3, 32, 32))) ** 2).sum()
+    loss.backward()
+    trainer.step(1)
+    after = values(network)
+    changed = {name for name in before if not np.array_equal(before[name], after[name])}
+    assert changed == {"output.weight", "output.bias"}
+
+
+def test_statistics_of_layers_that_are_not_frozen_move(prepare):
+    network = prepare(LeNet(freeze=["features.0.*"]))
+    before = values(network)
+    with autograd.record():
+        network(nd.random.normal(shape=(4, 3, 32, 32)))
+    nd.waitall()
+    assert not np.array_equal(before["features.1.running_mean"], values(network)["features.1.running_mean"])
+
+
+@pytest.mark.parametrize(
+    "model,key",
+    [
+        (LeNet(freeze=["featurs.*"]), "model.freeze"),
+        (LeNet(param_groups=[ParamGroup(pattern="head.*", lr_mult=2.0)]), "model.param_groups"),
+    ],
+)
+def test_a_pattern_that_matches_nothing_is_refused(model, key, prepare):
+    with pytest.raises(ConfigError, match=f"{key}: the pattern '(featurs|head).\\*' matches no parameter.*Names are like"):
+        prepare(model)
+
+
+def test_a_misspelt_pattern_names_the_nearest(prepare):
+    with pytest.raises(ConfigError, match=r"output\.weight"):
+        prepare(LeNet(freeze=["ouput.weight"]))
+
+
+def test_multipliers(prepare):
+    groups = [
+        ParamGroup(pattern="output.*", lr_mult=10.0, wd_mult=2.0),
+        ParamGroup(pattern="*.bias", lr_mult=3.0),
+        ParamGroup(pattern="features.0.*", lr_mult=0.0),
+    ]
+    model = LeNet(param_groups=groups)
+    found = parameter_multipliers(model, prepare(model))
+    assert found["features.0.weight"] == (0.0, 1.0)
+    assert found["features.3.weight"] == (1.0, 1.0)
+    assert found["features.1.gamma"] == found["features.1.beta"] == (1.0, 0.0)
+    assert found["features.15.bias"] == (3.0, 0.0)
+    assert found["output.weight"] == (10.0, 2.0)
+    assert found["output.bias"] == (3.0, 2.0)  # wd_mult of the first group, lr_mult of the second
+    assert set(found) == set(values(prepare(model)))
+
+
+def test_decay_of_norm_and_bias_can_be_had(prepare):
+    model = LeNet(no_decay_norm_and_bias=False)
+    assert set(parameter_multipliers(model, prepare(model)).values()) == {(1.0, 1.0)}
