@@ -137,6 +137,10 @@ def read_checkpoint(path: PathLike, *, verify_arrays: bool = True) -> Checkpoint
                 verify_file(path / name, digest)
     except CheckpointError as error:
         raise _damaged(path, error) from error
+    except OSError as error:
+        raise _damaged(path, f"{error.filename} cannot be read: {error.strerror}") from error
+    except RecursionError as error:
+        raise _damaged(path, f"{STATE} is nested too deeply") from error
     return Checkpoint(path=path, files=files, **header)
 
 
@@ -209,13 +213,10 @@ def _load_json(data: memoryview, name: str) -> Dict[str, Any]:
 
 def _read_manifest(path: Path) -> Dict[str, Digest]:
     """The manifest, with every file of the directory in it and every entry of it in the directory, sizes right."""
-    try:
-        present = set(os.listdir(path))
-    except OSError as error:
-        raise CheckpointError(f"the directory cannot be read: {error.strerror}") from error
+    present = set(os.listdir(path))
     if MANIFEST not in present:
         raise CheckpointError(f"{MANIFEST} is missing")
-    if (path / MANIFEST).stat().st_size > _MAX_MANIFEST_BYTES:
+    if os.stat(path / MANIFEST).st_size > _MAX_MANIFEST_BYTES:
         raise CheckpointError(f"{MANIFEST} is larger than {_MAX_MANIFEST_BYTES} bytes")
     manifest = _load_json(read_file(path / MANIFEST), MANIFEST)
     version = manifest.get("version")
@@ -234,7 +235,7 @@ def _read_manifest(path: Path) -> Dict[str, Digest]:
     if extra:
         raise CheckpointError(f"{', '.join(extra)} does not belong to it; remove what was added")
     for name, digest in files.items():
-        size = (path / name).stat().st_size
+        size = os.stat(path / name).st_size
         if size != digest.size:
             raise CheckpointError(f"{name} has {size} bytes, its manifest says {digest.size}")
     return files
@@ -266,5 +267,5 @@ def _read_header(path: Path, digest: Digest) -> Dict[str, Any]:
     return {**header, "state": decode_json(state)}
 
 
-def _damaged(path: Path, error: CheckpointError) -> CheckpointError:
-    return CheckpointError(f"The checkpoint {path} cannot be used: {error}.")
+def _damaged(path: Path, reason: object) -> CheckpointError:
+    return CheckpointError(f"The checkpoint {path} cannot be used: {reason}.")

@@ -48,9 +48,11 @@ class HashedFile:
         self._hash = hashlib.sha256()
         self._size = 0
         self._fd = -1
+        self._is_regular = False
 
     def __enter__(self) -> HashedFile:
         self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        self._is_regular = stat.S_ISREG(os.fstat(self._fd).st_mode)
         return self
 
     def write(self, data: Union[bytes, memoryview]) -> None:
@@ -82,7 +84,8 @@ class HashedFile:
 
     def _remove(self) -> None:
         try:
-            os.unlink(self.path)
+            if self._is_regular:  # never a device such as /dev/full
+                os.unlink(self.path)
         except OSError:
             pass  # the first error is the one to tell
 

@@ -162,7 +162,7 @@ def _read_array(reader: _Reader, what: str) -> np.ndarray:
 
     magic, storage, ndim = reader.unpack("<IiI", what)
     if magic != ARRAY_MAGIC:
-        raise reader.error(f"has {what} in another format ({magic:#x}); load and save it once with mx.nd of MXNet 1.9.1")
+        raise reader.error(f"has {what} in another format ({magic:#x}); load and save it once with MXNet 1.9.1")
     if storage != DENSE:
         raise reader.error(f"has {what} with sparse storage; only dense arrays are read")
     if not 1 <= ndim <= MAX_DIMS:

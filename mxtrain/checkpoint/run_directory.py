@@ -15,7 +15,6 @@ import math
 import os
 import socket
 import threading
-import weakref
 from pathlib import Path
 from typing import Any, Mapping
 
@@ -33,7 +32,7 @@ class RunDirectoryLock:
         self.path = path
         """The run directory."""
         self._fd = fd
-        _HELD.add(self)
+        _HELD.append(self)
 
     @property
     def held(self) -> bool:
@@ -50,6 +49,7 @@ class RunDirectoryLock:
         # closing one descriptor of it leaves it locked.
         fd, self._fd = self._fd, -1
         if fd >= 0:
+            _HELD.remove(self)
             os.close(fd)
 
     def __enter__(self) -> RunDirectoryLock:
@@ -59,7 +59,8 @@ class RunDirectoryLock:
         self.release()
 
 
-_HELD: weakref.WeakSet[RunDirectoryLock] = weakref.WeakSet()
+_HELD: list[RunDirectoryLock] = []
+_JSON_WRITER = threading.Lock()
 
 
 def _forget_in_child() -> None:
@@ -74,7 +75,7 @@ os.register_at_fork(after_in_child=_forget_in_child)
 def lock_run_directory(path: PathLike) -> RunDirectoryLock:
     """Take a run directory for this process, before anything else is written into it; creates it if needed.
 
-    Never waits. Keep the returned object: the lock lives as long as it does, or the process.
+    Never waits. It is held until it is released or the process ends.
 
     Raises:
         RunDirectoryError: another process holds it (named with its id, host and start), or it cannot be written.
@@ -112,20 +113,23 @@ def write_json_atomic(path: PathLike, value: Any, *, durable: bool = True) -> No
         value: dicts, lists, tuples, strings, numbers, paths; numbers that JSON has no word for become null.
         durable: also bring the rename to the disk. Without it a power cut may bring the old file back.
 
+    One process may write a file at a time.
+
     Raises:
         OSError: it could not be written; the old file is unchanged.
         TypeError: something in it is no JSON value.
     """
     path = Path(path)
     text = json.dumps(_finite(value), indent=2, allow_nan=False) + "\n"
-    temporary = path.with_name(f".tmp-{path.name}-{os.getpid()}-{threading.get_ident()}")
-    with HashedFile(temporary) as file:
-        file.write(text.encode("utf-8"))
-    try:
-        os.replace(temporary, path)
-    except OSError:
-        os.unlink(temporary)
-        raise
+    temporary = path.with_name(f".tmp-{path.name}")  # one name: what a killed process left is written over
+    with _JSON_WRITER:
+        with HashedFile(temporary) as file:
+            file.write(text.encode("utf-8"))
+        try:
+            os.replace(temporary, path)
+        except OSError:
+            os.unlink(temporary)
+            raise
     if durable:
         fsync_directory(path.parent)
 

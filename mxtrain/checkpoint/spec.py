@@ -35,9 +35,7 @@ class CheckpointSpec(Spec):
 
     def cadence(self) -> Cadence:
         """The rule for saving in the middle of a run."""
-        return Cadence(
-            every_steps=self.every_steps, every_epochs=self.every_epochs, every_minutes=self.every_minutes
-        )  # fmt: skip
+        return Cadence(every_steps=self.every_steps, every_epochs=self.every_epochs, every_minutes=self.every_minutes)
 
     @property
     def saves(self) -> bool:

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Deque, Iterable, List, NamedTuple, Optional, Sequence, Set
+from typing import TYPE_CHECKING, Callable, Deque, List, NamedTuple, Optional, Sequence, Set
 
 from mxtrain.checkpoint.contents import MANIFEST, Checkpoint, Snapshot, read_checkpoint, write_contents
 from mxtrain.checkpoint.durable import PathLike, fsync_directory
@@ -99,7 +99,7 @@ class CheckpointStore:
         """Write a checkpoint in the background; waits only for the save before it. Failures come from `poll`."""
         self._join()
         # Not a daemon: an interpreter that ends normally finishes the save first.
-        self._writer = threading.Thread(target=self._write, args=(snapshot,), name="checkpoint-writer")
+        self._writer = threading.Thread(target=self._write, args=(snapshot,), name="mxtrain-checkpoint")
         self._writer.start()
 
     def poll(self) -> Optional[SaveOutcome]:
@@ -118,27 +118,34 @@ class CheckpointStore:
     def latest(self) -> Optional[Checkpoint]:
         """The newest checkpoint whose every byte is right; damaged ones are reported and passed over."""
         self._join()
-        return self._first_whole(place.path for place in reversed(_scan(self.directory)))
+        return self._first_whole(
+            [place.path for place in reversed(_scan(self.directory))], "The one before it is used."
+        )
 
     def best(self) -> Optional[Checkpoint]:
         """The checkpoint with the best metric, the earliest of equals; None where no checkpoint has one."""
         self._join()
         ranked = _rank(self._summaries(), keep_top=None)
-        return self._first_whole(checkpoint.path for checkpoint in ranked)
+        return self._first_whole([checkpoint.path for checkpoint in ranked], "The next best is used.")
 
     def _join(self) -> None:
         if self._writer is not None:
             self._writer.join()
             self._writer = None
 
-    def _first_whole(self, paths: Iterable[Path]) -> Optional[Checkpoint]:
+    def _first_whole(self, paths: Sequence[Path], otherwise: str) -> Optional[Checkpoint]:
+        found: Optional[Checkpoint] = None
+        problems: List[CheckpointError] = []
         for path in paths:
             try:
-                return read_checkpoint(path)
+                found = _read_named(path)
+                break
             except CheckpointError as error:
-                self._report(f"{error} The one before it is used.")
+                problems.append(error)
                 self._damaged.add(path)
-        return None
+        for error in problems:
+            self._report(f"{error} {otherwise if found else 'No other one can be used.'}")
+        return found
 
     def _summaries(self) -> List[Checkpoint]:
         """What the directory holds, by age, without what is known to be damaged. Reads no arrays."""
@@ -146,7 +153,7 @@ class CheckpointStore:
         for place in _scan(self.directory):
             if place.path not in self._damaged:
                 try:
-                    found.append(read_checkpoint(place.path, verify_arrays=False))
+                    found.append(_read_named(place.path, verify_arrays=False))
                 except CheckpointError:
                     pass  # `latest` and `best` report it where it matters
         return found
@@ -238,14 +245,14 @@ def open_checkpoint(
     if not path.is_dir():
         hint = f" Give its folder, {path.parent}, instead." if path.is_file() else ""
         raise CheckpointError(f"There is no checkpoint and no run directory at {path}.{hint}{_available(path.parent)}")
-    folder = path / CHECKPOINTS if (path / CHECKPOINTS).is_dir() else path
-    if (path / MANIFEST).exists() or not _scan(folder):
-        if folder != path or not ((path / MANIFEST).exists() or _NAME.match(path.name)):
-            raise CheckpointError(f"{path} holds no checkpoint.{_available(path.parent)}")
+    if (path / MANIFEST).exists() or _NAME.match(path.name):
         try:
             return read_checkpoint(path)
         except CheckpointError as error:
             raise CheckpointError(f"{error}{_available(path.parent, but=path)}") from error
+    folder = path / CHECKPOINTS if (path / CHECKPOINTS).is_dir() else path
+    if not _scan(folder):
+        raise CheckpointError(f"{path} holds no checkpoint.{_available(path.parent)}")
     problems: List[str] = []
     store = CheckpointStore(folder, keep_last=1, keep_top=0, report=problems.append)
     found = (store.best() if which == "best" else None) or store.latest()
@@ -275,6 +282,15 @@ def _rank(checkpoints: Sequence[Checkpoint], keep_top: Optional[int]) -> List[Ch
     sign = -1.0 if newest.direction == "max" else 1.0
     same = [c for c in measured if (c.monitor, c.direction) == (newest.monitor, newest.direction)]
     return sorted(same, key=lambda c: (sign * (c.metric or 0.0), c.step))[:keep_top]
+
+
+def _read_named(path: Path, *, verify_arrays: bool = True) -> Checkpoint:
+    """As `read_checkpoint`, for a directory whose name says the step: it must be true."""
+    checkpoint = read_checkpoint(path, verify_arrays=verify_arrays)
+    match = _NAME.match(path.name)
+    if match is None or int(match[1]) != checkpoint.step:
+        raise CheckpointError(f"The checkpoint {path} cannot be used: it holds step {checkpoint.step}.")
+    return checkpoint
 
 
 def _same_and_whole(existing: Path, written: Path) -> bool:

@@ -20,7 +20,7 @@ class EarlyStopping(Spec):
     """
 
     monitor: str = "val/accuracy"
-    patience: Positive = 10
+    patience: Positive = 15
     """Validations without improvement before the run is stopped."""
     min_delta: NonNegativeFloat = 0.0
     """The least change that counts as an improvement."""

@@ -62,7 +62,7 @@ class CsvLogger(Callback):
 
 def columns_for(metric_names: Iterable[str]) -> list[str]:
     """The columns of the table, in order."""
-    names = ["step", "epoch", "split", "loss", *metric_names, "samples_per_s"]
+    names = ["step", "epoch", "split", "loss", *metric_names, "lr", "samples_per_s"]
     return list(dict.fromkeys(names))
 
 

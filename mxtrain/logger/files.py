@@ -18,7 +18,8 @@ class RecordFile:
     """An append-only file. A record is either in it as a whole or not at all.
 
     A write that fails (disk full, quota, file-size limit) is undone; its records wait in memory and go out with the
-    next write that succeeds. Where more than `max_pending_bytes` wait, the newest are dropped. Each trouble is said once.
+    next write that succeeds. Where more than `max_pending_bytes` wait, the newest are dropped. Each trouble is said
+    once.
     """
 
     def __init__(self, path: Path, max_pending_bytes: int = MAX_PENDING_BYTES) -> None:
@@ -38,7 +39,7 @@ class RecordFile:
             self._good_size = os.fstat(self._fd).st_size
         except OSError as error:
             raise RunDirectoryError(
-                f"Cannot write {path}: {error.strerror}. Choose another folder with hydra.run.dir=FOLDER, or mend this one."
+                f"Cannot write {path}: {error.strerror}. Mend its folder, or choose another with hydra.run.dir=FOLDER."
             ) from error
 
     def append(self, record: bytes) -> None:
@@ -63,8 +64,12 @@ class RecordFile:
                 self._sync()
         except OSError as error:
             self._failing = True
-            self._say("fail", "Cannot write %s: %s. Training goes on; the records wait in memory for room.",
-                      self.path, error.strerror)
+            self._say(
+                "fail",
+                "Cannot write %s: %s. Training goes on; the records wait in memory for room.",
+                self.path,
+                error.strerror,
+            )
             return False
         if self._failing:
             self._failing = False

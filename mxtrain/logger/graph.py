@@ -54,12 +54,13 @@ def _scoped_names(nodes: Sequence[Node]) -> Dict[str, str]:
     owned = {name: users[name][0] for name in variables[1:] if len(set(users.get(name, ()))) == 1}
     owners = set(owned.values())
     prefix = _common_prefix([name for name, op, *_ in nodes if op != "null"])
+    shown = {name: _shown(name, op, prefix) for name, op, *_ in nodes}
     paths: Dict[str, str] = {}
     taken: set[str] = set()
     for name, op, *_ in nodes:
-        path = _shown(name, prefix)
+        path = shown[name]
         if name in owned:
-            path = f"{_shown(owned[name], prefix)}/{name.replace('.', '_').rsplit('_', 1)[-1]}"
+            path = f"{shown[owned[name]]}/{name.replace('.', '_').rsplit('_', 1)[-1]}"
         elif name in owners:
             path = f"{path}/{op}"
         unique, count = path, 1
@@ -79,10 +80,14 @@ def _common_prefix(names: Sequence[str]) -> str:
     return shared[: max(shared.rfind("_"), shared.rfind(".")) + 1]
 
 
-def _shown(name: str, prefix: str) -> str:
-    """The name as a TensorBoard path; short, because TensorBoard cuts labels after some fifteen letters."""
+def _shown(name: str, op: str, prefix: str) -> str:
+    """The name as a TensorBoard path; short, because TensorBoard cuts labels after some fifteen letters.
+
+    A layer that has only a number for a name is told by its operator as well.
+    """
     short = name[len(prefix) :] if name.startswith(prefix) else name
     for ending in ("_fwd", ".fwd"):
         if short.endswith(ending):
             short = short[: -len(ending)]
-    return short.replace(".", "/") or name
+    path = short.replace(".", "/") or name
+    return f"{path}_{op}" if path.rsplit("/", 1)[-1].isdigit() and op != "null" else path

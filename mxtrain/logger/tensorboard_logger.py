@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Iterator, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterator, Mapping, Optional, Sequence
 
 import numpy as np
 from tensorboardX import summary as messages
@@ -39,7 +39,8 @@ class TensorBoardLogger(Callback):
         self._hparams = hparams
         self._class_names: Sequence[str] = ()
         self._validations = 0
-        self._validated: set[str] = set()
+        self._newest_step: Dict[str, int] = {}
+        """By tag: rows and further scalars may tell the same, e.g. the learning rate, and one point is enough."""
         self._events: Optional[EventFile] = None
 
     def on_start(self, run: RunInfo) -> None:
@@ -82,8 +83,8 @@ class TensorBoardLogger(Callback):
     def on_end(self, result: Result) -> None:
         if not self._events:
             return
-        # Values of the last validation stand already; what is new is e.g. the accuracy on the test data.
-        final = {tag: value for tag, value in result.metrics.items() if tag not in self._validated}
+        # Training and validation have their curves already; what is new is e.g. the accuracy on the test data.
+        final = {tag: value for tag, value in result.metrics.items() if not tag.startswith(("train/", "val/"))}
         if result.best:
             split, _, name = str(result.best["metric"]).rpartition("/")
             final[f"{split or 'val'}/best_{name}"] = result.best["value"]
@@ -105,7 +106,6 @@ class TensorBoardLogger(Callback):
 
     def _add_validation_row(self, row: Mapping[str, Any]) -> None:
         scalars = {f"{row.get('split', 'val')}/{name}": value for name, value in mean_of_rows([row]).items()}
-        self._validated.update(scalars)
         self._add_scalars(scalars, row["step"])
 
     def _add_samples(self, samples: Samples, step: int) -> None:
@@ -118,10 +118,16 @@ class TensorBoardLogger(Callback):
         self._events.add(draw, step)
 
     def _add_scalars(self, scalars: Mapping[str, Any], step: int) -> None:
-        values = {tag: float(value) for tag, value in scalars.items() if value is not None}
+        step = int(step)
+        values = {
+            tag: float(value)
+            for tag, value in scalars.items()
+            if value is not None and step > self._newest_step.get(tag, -1)
+        }
         if self._events and values:
+            self._newest_step.update(dict.fromkeys(values, step))
             summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
-            self._events.add(lambda: [summary], int(step))
+            self._events.add(lambda: [summary], step)
 
 
 def histograms_of(parameters: Mapping[str, np.ndarray]) -> Iterator[Summary]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Dict
 
 import pydantic
 
-from mxtrain.errors import ConfigError, did_you_mean
+from mxtrain.errors import ConfigError, nearest
 from mxtrain.model.base import Model
 from mxtrain.model.gluoncv_names import CLASSIFICATION_NAMES, sizes_of
 from mxtrain.types import Shape
@@ -38,8 +38,9 @@ class GluonCV(Model):
     @classmethod
     def _known_name(cls, name: str) -> str:
         if name not in CLASSIFICATION_NAMES:
+            near = " or ".join(f"'{found}'" for found in nearest(name, CLASSIFICATION_NAMES, 3))
             raise ValueError(
-                f"GluonCV has no classification network '{name}'.{did_you_mean(name, CLASSIFICATION_NAMES)} "
+                f"GluonCV has no classification network '{name}'.{f' Did you mean {near}?' if near else ''} "
                 f"There are {len(CLASSIFICATION_NAMES)}: {', '.join(CLASSIFICATION_NAMES)}"
             )
         return name
@@ -59,7 +60,7 @@ class GluonCV(Model):
         return options
 
     def input_shape(self, native: Shape) -> Shape:
-        """Three channels, and the native size where the network takes it, else the nearest or usual one that it takes."""
+        """Three channels, and the native size where the network takes it, else the usual or next one that it takes."""
         sizes = sizes_of(self.name)
         height, width = native[-2:]
         if sizes.only or min(height, width) < sizes.least or height == width == sizes.usual:

@@ -1,8 +1,8 @@
 """The names of GluonCV's classification networks and the image sizes that they take.
 
 Shipped as a list, so that a wrong name is refused without importing MXNet. A test compares it with GluonCV's registry.
-Source: gluoncv 0.10.5.post0, model_zoo/model_zoo.py, without detection, segmentation, pose, video, tracking, depth, and int8
-networks (which cannot be trained).
+Source: gluoncv 0.10.5.post0, model_zoo/model_zoo.py, without detection, segmentation, pose, video, tracking, depth, and
+int8 networks (which cannot be trained).
 """
 
 from __future__ import annotations

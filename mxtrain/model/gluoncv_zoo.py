@@ -59,9 +59,9 @@ def build(name: str, num_classes: int, options: Dict[str, Any]) -> gluon.HybridB
     for beginning, fixed in FIXED.items():
         if name.startswith(beginning):
             arguments = {**fixed, **arguments}
-    classes = next((argument for beginning, argument in CLASSES_ARGUMENT.items() if name.startswith(beginning)), "classes")
+    renamed = [argument for beginning, argument in CLASSES_ARGUMENT.items() if name.startswith(beginning)]
     with _working_group_norm():
-        network = get_model(name, **{classes: num_classes}, **arguments)
+        network = get_model(name, **{(renamed or ["classes"])[0]: num_classes}, **arguments)
     _fit_pruned_head(network, num_classes)
     return network
 

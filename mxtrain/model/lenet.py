@@ -46,8 +46,8 @@ class LeNet(Model):
         smallest = 2 ** len(self.channels)
         if min(height, width) < smallest:
             raise ConfigError(
-                f"model=lenet with {len(self.channels)} stages halves its input {len(self.channels)} times and needs at "
-                f"least {smallest}x{smallest}, but samples are {height}x{width}. Use fewer stages, e.g. "
+                f"model=lenet with {len(self.channels)} stages halves its input {len(self.channels)} times and needs "
+                f"at least {smallest}x{smallest}, but samples are {height}x{width}. Use fewer stages, e.g. "
                 f"model.channels=[32], or larger samples, e.g. dataset.image_size=[{smallest},{smallest}]."
             )
         return networks.build_lenet(

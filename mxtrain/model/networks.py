@@ -23,8 +23,8 @@ def build_activation(name: str) -> gluon.HybridBlock:
 class SpatialMean(gluon.HybridBlock):
     """Global average pooling, (B, C, H, W) to (B, C).
 
-    As a mean, not as pooling: the gradient of oneDNN's global pooling comes in another memory layout than the batch norm
-    before it wants, and both then fall back to reference kernels (half of ResNet-20's speed).
+    As a mean, not as pooling: the gradient of oneDNN's global pooling comes in another memory layout than the batch
+    norm before it wants, and both then fall back to reference kernels (half of ResNet-20's speed).
     """
 
     def hybrid_forward(self, F, x):

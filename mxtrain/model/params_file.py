@@ -1,7 +1,8 @@
 """Reads MXNet's `.params` files without MXNet, checking every length against the file.
 
 MXNet's own reader trusts the lengths in the file: a damaged one can ask for more memory than there is, or crash the
-process. Layout, little-endian: magic (u64), reserved (u64), number of arrays (u64), arrays, number of names (u64), names.
+process. Layout, little-endian: magic (u64), reserved (u64), number of arrays (u64), arrays, number of names (u64),
+names.
 
 Source: MXNet 1.9.1, src/ndarray/ndarray.cc, NDArray::Load, LegacyLoad and LoadVariable.
 """

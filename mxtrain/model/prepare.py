@@ -13,7 +13,14 @@ from mxtrain.model.trace import NotTraceable, Trace, recorded_calls, trace
 from mxtrain.model.weights import WeightsReport, load_weights
 from mxtrain.types import Shape
 
-__all__ = ["Prepared", "WeightsReport", "load_weights", "parameter_multipliers", "prepare_network"]
+__all__ = [
+    "Prepared",
+    "WeightsReport",
+    "distinct_parameters",
+    "load_weights",
+    "parameter_multipliers",
+    "prepare_network",
+]
 
 NORM_AND_BIAS = ("gamma", "beta", "running_mean", "running_var", "bias")
 SIZES_TO_SUGGEST = (16, 32, 64, 96, 128, 224, 299, 331)
@@ -125,8 +132,8 @@ def _misfit(network: Any, input_shape: Shape, traced: Trace) -> str:
     else:
         remedy = "Try samples of another size, e.g. dataset.image_size=[32,32], or another model."
     return (
-        f"The network cannot take samples of {_shape_text(input_shape)}: {_layer_text(failure.layer)} ({failure.op}) is "
-        f"the first that fails, given {given}: {_reason(failure.reason)}. {remedy}"
+        f"The network cannot take samples of {_shape_text(input_shape)}: {_layer_text(failure.layer)} ({failure.op}) "
+        f"is the first that fails, given {given}: {_reason(failure.reason)}. {remedy}"
     )
 
 
@@ -160,6 +167,19 @@ def _reason(message: str) -> str:
         if "Check failed" in line:
             return line[line.index("Check failed") :].rstrip(". :")
     return lines[-1].rstrip(".") if lines else "no reason given"
+
+
+def distinct_parameters(network: Any) -> Dict[str, Any]:
+    """Every parameter once, by structural name, in the network's order.
+
+    A parameter that several layers share has several names and goes by the alphabetically first (GluonCV's GoogLeNet
+    has its last layer under two). A file with these names opens with `load_parameters`.
+    """
+    parameters = network._collect_params_with_prefix()
+    names: Dict[int, str] = {}
+    for name in sorted(parameters):
+        names.setdefault(id(parameters[name]), name)
+    return {name: parameter for name, parameter in parameters.items() if names[id(parameter)] == name}
 
 
 def _initializer(kind: str) -> Any:
@@ -196,13 +216,10 @@ def initialize(network: Any, kind: str, seed: int, device: Any) -> None:
 
     from mxtrain.backend import mx
 
-    names: Dict[int, str] = {}
-    parameters = network._collect_params_with_prefix()
-    for name in sorted(parameters):  # a shared parameter goes by the first of its names
-        names.setdefault(id(parameters[name]), name)
+    parameters = distinct_parameters(network)
     numpy_state = np.random.get_state()
     try:
-        for name in names.values():
+        for name in parameters:
             own_seed = parameter_seed(seed, name)
             # Initializers draw on cpu(0) whatever the device, most with MXNet's generator, Orthogonal with numpy's.
             mx.random.seed(own_seed, ctx=mx.cpu(0))
@@ -259,8 +276,8 @@ def _matching(pattern: str, names: Iterable[str], key: str) -> List[str]:
 def parameter_multipliers(model: Model, network: Any) -> Dict[str, Tuple[float, float]]:
     """The (lr_mult, wd_mult) of every parameter by structural name.
 
-    Norm and bias have no weight decay if the description says so; `param_groups` follow in their order, and what a later
-    one says replaces what an earlier one said.
+    Norm and bias have no weight decay if the description says so; `param_groups` follow in their order, and what a
+    later one says replaces what an earlier one said.
 
     Raises:
         ConfigError: a pattern matches nothing.

@@ -38,7 +38,7 @@ class ResNet(Model):
     width: PositiveFloat = 1.0
     """All channel counts are multiplied by this (10 and depth 14 or more: a wide residual network)."""
     stem: Literal["auto", "small", "large"] = "auto"
-    """First layers: `small` is one 3x3 convolution, `large` shrinks the image to a quarter; `auto`: large from 64 px."""
+    """First layers: `small` is one 3x3 convolution, `large` shrinks it to a quarter; `auto` is large from 64 px."""
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
         """The network, uninitialised; it takes images of any size."""

@@ -39,7 +39,7 @@ class Row:
 class Summary:
     """The layers of a network and its totals.
 
-    FLOPs are those of convolutions, dense layers and matrix products for one sample, forward; a multiply-add is 2 FLOPs.
+    FLOPs are those of convolutions, dense layers and matrix products for one sample, forward; a multiply-add is 2.
     Normalisation, pooling, bias and other elementwise work is not counted: it is a few percent. Published "MACs" are
     half of these.
 
@@ -71,7 +71,8 @@ class Summary:
         for row in self.grouped(max_rows):
             shape = "x".join(map(str, row.output_shape[1:])) if row.output_shape else "?"
             flops = _short(row.flops) if row.flops else ""
-            table.add_row(row.name or "(network)", row.type, shape, f"{row.parameters:,}" if row.parameters else "", flops)
+            parameters = f"{row.parameters:,}" if row.parameters else ""
+            table.add_row(row.name or "(network)", row.type, shape, parameters, flops)
         return table
 
     def totals(self) -> str:

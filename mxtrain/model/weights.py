@@ -53,9 +53,9 @@ class WeightsReport:
 def load_weights(network: Any, path: Union[str, Path]) -> WeightsReport:
     """Puts the arrays of a `.params` file into the network.
 
-    Structural names (`features.0.weight`) are matched as they are. Older files with full names (`resnetv10_conv0_weight`)
-    and those of Module and `export` (`arg:...`, `aux:...`) are matched by prefix or by layer numbers where that is
-    unambiguous. Layers for another number of classes keep their present values.
+    Structural names (`features.0.weight`) are matched as they are. Older files with full names
+    (`resnetv10_conv0_weight`) and those of Module and `export` (`arg:...`, `aux:...`) are matched by prefix or by layer
+    numbers where that is unambiguous. Layers for another number of classes keep their present values.
 
     Args:
         network: an initialised block with known shapes.

@@ -29,7 +29,7 @@ NODES = [
 
 def row_of(step: int, split: str = "train") -> Dict[str, Any]:
     """The row of a step; a function of the step, as of a run that repeats itself bit by bit."""
-    return {
+    row = {
         "step": step,
         "epoch": (step - 1) // STEPS_PER_EPOCH,
         "split": split,
@@ -37,6 +37,7 @@ def row_of(step: int, split: str = "train") -> Dict[str, Any]:
         "accuracy": 1 - 1.0 / step,
         "samples_per_s": 1000.0 + step,
     }
+    return {**row, "lr": 0.1} if split == "train" else row
 
 
 def read_samples() -> Samples:
@@ -58,9 +59,16 @@ class FakeRun:
 
     def info(self, resumed_step: int = 0, **changes: Any) -> RunInfo:
         values = dict(
-            run_dir=self.run_dir, config=CONFIG, resumed_step=resumed_step, total_steps=self.total_steps,
-            steps_per_epoch=STEPS_PER_EPOCH, class_names=["zero", "one", "two"], input_shape=(1, 8, 8), network=None,
-            metric_names=["accuracy"], graph_nodes=lambda: NODES,
+            run_dir=self.run_dir,
+            config=CONFIG,
+            resumed_step=resumed_step,
+            total_steps=self.total_steps,
+            steps_per_epoch=STEPS_PER_EPOCH,
+            class_names=["zero", "one", "two"],
+            input_shape=(1, 8, 8),
+            network=None,
+            metric_names=["accuracy"],
+            graph_nodes=lambda: NODES,
         )
         return RunInfo(**{**values, **changes})
 
@@ -85,7 +93,7 @@ class FakeRun:
 
     def result(self, step: int, state: str = "finished", exit_code: int = 0, cause: str = "") -> Result:
         best = {"metric": "val/accuracy", "value": 0.75, "step": 10}
-        metrics = {"val/accuracy": 0.75, "test/accuracy": 0.5}
+        metrics = {"val/accuracy": 0.75, "test/accuracy": 0.5, "train/loss": 0.1}
         return Result(state, exit_code, cause, step, step // STEPS_PER_EPOCH, best=best, metrics=metrics, wall_s=75.0)
 
     def rows(self, last: int) -> List[Dict[str, Any]]:

@@ -225,7 +225,7 @@ def test_result():
     assert "failed: the loss became NaN" in text
     assert "steps=30 epochs=3 wall=0:01:15" in text
     assert "best val/accuracy=0.7500 at step 10" in text
-    assert "test/accuracy=0.5000 val/accuracy=0.7500" in text
+    assert "test/accuracy=0.5000 train/loss=0.1000" in text and "val/accuracy=0.7500" in text
 
 
 def test_config_tree_is_compact_and_complete():

@@ -13,7 +13,7 @@ def read(path):
 
 
 def as_cells(rows):
-    return [{name: str(value) for name, value in row.items()} for row in rows]
+    return [{name: str(value) for name, value in {"lr": "", **row}.items()} for row in rows]
 
 
 def test_the_rows_as_a_table(fake_run):
@@ -35,7 +35,7 @@ def test_missing_and_non_finite_values_are_empty(fake_run):
     logger.on_steps([{"step": 1, "loss": float("nan"), "unknown": 3}], Progress(1, 0, 30))
     logger.on_end(fake_run.result(1))
     (row,) = read(fake_run.run_dir / "metrics.csv")
-    assert row == {"step": "1", "epoch": "", "split": "", "loss": "", "accuracy": "", "samples_per_s": ""}
+    assert row == {"step": "1", "epoch": "", "split": "", "loss": "", "accuracy": "", "lr": "", "samples_per_s": ""}
 
 
 def test_new_metrics_after_a_resume_get_a_column(fake_run):

@@ -31,29 +31,41 @@ def test_tags_and_cadence(fake_run):
     fake_run.drive(TensorBoard().build(), 1, 30)
     events = read(fake_run.run_dir)
     assert sorted(events.Tags()["scalars"]) == [
-        "perf/samples_per_s", "test/accuracy", "train/accuracy", "train/loss", "train/lr",
-        "val/accuracy", "val/best_accuracy", "val/loss",
+        "perf/samples_per_s",
+        "test/accuracy",
+        "train/accuracy",
+        "train/loss",
+        "train/lr",
+        "val/accuracy",
+        "val/best_accuracy",
+        "val/loss",
     ]
     mean = np.mean([2.0 / step for step in range(6, 11)])
     assert [event.step for event in events.Scalars("train/loss")] == [5, 10, 15, 20, 25, 30]
     assert events.Scalars("train/loss")[1].value == pytest.approx(mean)
     assert points(events, "val/loss") == [(10, 0.2), (20, 0.1), (30, 2 / 30)]
     assert points(events, "test/accuracy") == [(30, 0.5)]
+    # The learning rate comes with the rows and once more by itself.
+    assert points(events, "train/lr") == [(step, 0.1) for step in range(5, 31, 5)]
 
 
 def test_no_point_stands_twice_after_a_resume(fake_run):
     for first, last in ((1, 15), (11, 25), (21, 25), (21, 30)):
-        fake_run.drive(TensorBoard(histograms=1).build(), first, last, end=last == 30)
+        fake_run.drive(TensorBoard(histograms=1).build(), first, last)
+        newest = max(fake_run.run_dir.glob("events.*"))
+        if last < 30:
+            newest.write_bytes(newest.read_bytes() + bytes([80, 0, 0]))  # torn, as after a power failure
     events = read(fake_run.run_dir)
     for tag in ("train/loss", "train/lr"):
         assert [event.step for event in events.Scalars(tag)] == [5, 10, 15, 20, 25, 30]
     assert [event.step for event in events.Scalars("val/loss")] == [10, 20, 30]
     assert [event.step for event in events.Images("val/samples")] == [10, 20, 30]
+    assert [event.step for event in events.Scalars("test/accuracy")] == [30]
     assert [event.step for event in events.Histograms("parameters/features.0.weight")] == [10, 20, 30]
 
 
 def test_a_run_that_starts_over_hides_the_first_attempt(fake_run):
-    fake_run.drive(TensorBoard().build(), 1, 15, end=False)
+    fake_run.drive(TensorBoard().build(), 1, 15)
     fake_run.drive(TensorBoard().build(), 1, 10)
     assert [event.step for event in read(fake_run.run_dir).Scalars("train/loss")] == [5, 10]
 
@@ -153,8 +165,14 @@ def test_the_picture_is_stored_as_png(fake_run):
 
 def test_hparams_are_what_makes_runs_differ():
     assert select_hparams(CONFIG) == {
-        "model": "LeNet", "model.channels": "16,32", "dataset": "Digits", "dataset.batch_size": 64,
-        "optimizer": "SGD", "optimizer.lr": 0.1, "trainer.seed": 3, "trainer.max_epochs": 3,
+        "model": "LeNet",
+        "model.channels": "16,32",
+        "dataset": "Digits",
+        "dataset.batch_size": 64,
+        "optimizer": "SGD",
+        "optimizer.lr": 0.1,
+        "trainer.seed": 3,
+        "trainer.max_epochs": 3,
     }
 
 

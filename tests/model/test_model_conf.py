@@ -52,8 +52,8 @@ def test_wrong_values_are_refused(make):
 
 
 def test_a_wrong_gluoncv_name_names_the_nearest():
-    with pytest.raises(pydantic.ValidationError, match="Did you mean 'resnet50_v1b'"):
-        GluonCV(name="resnet50_vb1")
+    with pytest.raises(pydantic.ValidationError, match="Did you mean .*'resnet50_v1b'.*There are 129: alexnet"):
+        GluonCV(name="resnet50v1b")
     with pytest.raises(pydantic.ValidationError, match="no classification network 'ssd_512_resnet50_v1_voc'"):
         GluonCV(name="ssd_512_resnet50_v1_voc")
 
@@ -70,7 +70,7 @@ def test_describing_imports_nothing_heavy():
         "from mxtrain.model import base, gluoncv, lenet, mlp, prepare, resnet, summary, weights\n"
         "gluoncv.GluonCV(name='densenet121').input_shape((1, 8, 8))\n"
         "heavy = {'mxnet', 'gluoncv', 'matplotlib', 'sklearn', 'rich', 'tensorboardX'} & set(sys.modules)\n"
-        "sys.exit(', '.join(heavy))\n"
+        "sys.exit(', '.join(heavy) or 0)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=CONF.parents[1])
     assert done.returncode == 0, done.stderr

@@ -42,7 +42,9 @@ def test_forward_and_backward(model, shape, hybridized, prepare, train_step):
 
 
 # Published numbers of parameters: He et al. (2015), table 6, and torchvision's for ImageNet.
-@pytest.mark.parametrize("depth,classes,millions", [(20, 10, 0.27), (56, 10, 0.85), (18, 1000, 11.69), (34, 1000, 21.80)])
+@pytest.mark.parametrize(
+    "depth,classes,millions", [(20, 10, 0.27), (56, 10, 0.85), (18, 1000, 11.69), (34, 1000, 21.80)]
+)
 def test_resnets_are_the_published_ones(depth, classes, millions, prepare):
     from mxtrain.model.summary import summarize
 

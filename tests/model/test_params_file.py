@@ -34,14 +34,16 @@ def test_every_type(dtype, tmp_path):
 
 def test_bfloat16_becomes_float32(tmp_path):
     path = tmp_path / "x.params"
-    nd.save(str(path), {"x": nd.array([1.0, -2.5, 0.0]).astype("bfloat16")})
+    nd.save(str(path), {"x": nd.array([1.0, -2.5, 0.0]).astype(np.dtype([("bfloat16", np.uint16)]))})
     array = read_params(path)["x"]
     assert array.dtype == "float32" and array.tolist() == [1.0, -2.5, 0.0]
 
 
 def test_numpy_arrays_of_mxnet(tmp_path):
     path = tmp_path / "x.params"
-    mx.npx.save(str(path), {"x": mx.np.ones((2, 3))})
+    with mx.util.np_shape(True), mx.util.np_array(True):
+        mx.npx.save(str(path), {"x": mx.np.ones((2, 3)), "scalar": mx.np.array(2.0)})
+    assert read_params(path)["scalar"] == 2.0
     assert read_params(path)["x"].shape == (2, 3)
 
 

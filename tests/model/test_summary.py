@@ -15,7 +15,7 @@ LARGE = (3, 224, 224)
 
 
 def text(summary):
-    console = rich.console.Console(width=100, file=open("/dev/null", "w"), record=True)  # noqa: SIM115
+    console = rich.console.Console(width=100, file=open("/dev/null", "w"), record=True)
     with console.file:
         console.print(summary.table())
     return console.export_text()
@@ -40,8 +40,8 @@ def test_flops_are_the_published_ones(model, gmacs, prepare):
 
 def test_rows_of_a_small_network(prepare):
     network = prepare(MLP(hidden=[5]), 3, (2, 2, 2))
-    rows = {row.name: (row.type, row.output_shape, row.parameters, row.flops) for row in summarize(network, (2, 2, 2)).rows}
-    assert rows == {
+    rows = summarize(network, (2, 2, 2)).rows
+    assert {row.name: (row.type, row.output_shape, row.parameters, row.flops) for row in rows} == {
         "features.0": ("Flatten", (1, 8), 0, 0),
         "features.1": ("Dense", (1, 5), 45, 80),
         "features.2": ("Activation", (1, 5), 0, 0),

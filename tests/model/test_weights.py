@@ -51,8 +51,11 @@ def test_what_gluon_saved_loads_and_what_we_hold_opens_in_gluon(model, prepare, 
 def test_the_head_of_every_family_is_found(name, shape, prepare, tmp_path):
     path = str(tmp_path / "net.params")
     prepare(GluonCV(name=name), 13, shape, seed=1).save_parameters(path)
-    report = load_weights(prepare(GluonCV(name=name), 5, shape, seed=2), path)
-    assert 1 <= len(report.replaced) <= 2 and not report.left and not report.unused
+    network = prepare(GluonCV(name=name), 5, shape, seed=2)
+    report = load_weights(network, path)
+    parameters = network._collect_params_with_prefix()
+    # Distinct parameters: GoogLeNet has its last layer under two names.
+    assert 1 <= len({parameters[name].name for name in report.replaced}) <= 2 and not report.left and not report.unused
 
 
 def test_a_head_for_other_classes_is_replaced(prepare, tmp_path):

@@ -1,0 +1,89 @@
+"""A training loop as an expert writes it with Gluon, to compare the runner with.
+
+python -m bench_parts.hand_loop MODEL PIXELS BATCH_SIZE WARM_UP STEPS     prints {"seconds_per_step": ...}
+
+The environment is the caller's: nothing here sets threads. From mxtrain come the network and the pixels, so that both
+sides compute the same; from there on it is Gluon alone.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import warnings
+from typing import Any, List, Tuple
+
+warnings.simplefilter("ignore")
+
+from mxtrain.backend import autograd, gluon, mx, nd  # noqa: E402
+
+NUM_CLASSES = 10
+
+
+def build_network(model: str, pixels: int) -> Any:
+    """The network that `runner.MODELS` names, by the same code."""
+    if model == "resnet20":
+        from mxtrain.model.resnet import ResNet
+
+        return ResNet(depth=20).build(NUM_CLASSES, (3, pixels, pixels))
+    from mxtrain.model.gluoncv_zoo import build
+
+    return build("resnet50_v1b", NUM_CLASSES, {})
+
+
+def make_batches(pixels: int, batch_size: int, count: int) -> List[Tuple[Any, Any]]:
+    """Normalised batches, on the device before anything is timed."""
+    from mxtrain.dataset.synthetic import Synthetic
+
+    samples = Synthetic(
+        shape=[3, pixels, pixels], num_samples=int(count * batch_size / 0.8) + 10, batch_size=batch_size
+    ).open()
+    image_NCHW, label_N = samples.train.image_NCHW, samples.train.label_N
+    batches = []
+    for number in range(count):
+        part = slice(number * batch_size, (number + 1) * batch_size)
+        data = (image_NCHW[part] / 255.0 - 0.5) / 0.25
+        batches.append((nd.array(data, dtype="float32"), nd.array(label_N[part], dtype="float32")))
+    nd.waitall()
+    return batches
+
+
+def train(network: Any, batches: List[Tuple[Any, Any]], warm_up: int, steps: int) -> float:
+    """Seconds per step of the last `steps`."""
+    network.initialize(mx.init.Xavier())
+    network.hybridize(static_alloc=True, static_shape=True)
+    loss_of = gluon.loss.SoftmaxCrossEntropyLoss()
+    loss_of.hybridize(static_alloc=True, static_shape=True)
+    trainer = gluon.Trainer(
+        network.collect_params(), "sgd", {"learning_rate": 0.1, "momentum": 0.9, "wd": 1e-4}, kvstore=None
+    )
+    losses: List[Any] = []
+    hits: List[Any] = []
+    times = []
+    for number in range(1, warm_up + steps + 1):
+        data, label = batches[number % len(batches)]
+        with autograd.record():
+            logits = network(data)
+            loss = loss_of(logits, label)
+        loss.backward()
+        trainer.step(data.shape[0])
+        losses.append(loss.mean())
+        hits.append((logits.argmax(axis=1) == label).mean())
+        if number in (warm_up, warm_up + steps):
+            # The only wait: what a person wants to see.
+            shown = nd.concat(*losses, dim=0).asnumpy().mean(), nd.concat(*hits, dim=0).asnumpy().mean()
+            print(f"step {number}: loss {shown[0]:.4f} accuracy {shown[1]:.4f}")
+            losses, hits = [], []
+            times.append(time.perf_counter())
+    return (times[1] - times[0]) / steps
+
+
+def main(arguments: List[str]) -> None:
+    model, pixels, batch_size, warm_up, steps = arguments[0], *map(int, arguments[1:6])
+    batches = make_batches(pixels, batch_size, min(warm_up + steps, 100))
+    print(json.dumps({"seconds_per_step": train(build_network(model, pixels), batches, warm_up, steps)}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,76 @@
+"""Starts the processes that are measured, each side in the environment that it is meant to have."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Dict, Mapping, Optional, Sequence
+
+ROOT = Path(__file__).resolve().parents[2]
+# Whatever tunes MXNet, oneDNN, OpenMP or BLAS.
+TUNING = ("OMP_", "KMP_", "GOMP_", "MXNET_", "DNNL_", "MKL_", "OPENBLAS_", "MXTRAIN_RUNTIME")
+TIMEOUT_S = 1800
+
+
+class ProcessFailed(Exception):
+    """A measured process ended in a way that it should not have."""
+
+
+def tuned_environment() -> Dict[str, str]:
+    """What `runtime=auto` computes in: the caller's own settings are kept and the rest is chosen, as mxtrain does."""
+    from mxtrain.runtime import Runtime
+    from mxtrain.runtime.apply import apply
+
+    environment = _with_path(os.environ)
+    apply(Runtime(), environ=environment)
+    return environment
+
+
+def default_environment() -> Dict[str, str]:
+    """What MXNet finds where nobody sets anything."""
+    return {name: value for name, value in _with_path(os.environ).items() if not name.startswith(TUNING)}
+
+
+def tuning_of(environment: Mapping[str, str]) -> Dict[str, str]:
+    """The variables of an environment that tune something."""
+    return {name: environment[name] for name in sorted(environment) if name.startswith(TUNING)}
+
+
+def run(
+    arguments: Sequence[str], environment: Mapping[str, str], folder: Path, exit_codes: Sequence[int] = (0,)
+) -> "subprocess.CompletedProcess[str]":
+    """Runs `python ARGUMENTS` in `folder` to its end.
+
+    Raises:
+        ProcessFailed: it ended with another exit code; the message holds the end of what it printed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, *arguments], env=dict(environment), cwd=folder, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=TIMEOUT_S,
+    )  # fmt: skip
+    if done.returncode not in exit_codes:
+        tail = "\n".join((done.stdout + done.stderr).splitlines()[-15:])
+        raise ProcessFailed(f"python {' '.join(arguments)}: exit code {done.returncode}\n{tail}")
+    return done
+
+
+def train(
+    overrides: Sequence[str], folder: Path, environment: Optional[Mapping[str, str]] = None,
+    exit_codes: Sequence[int] = (0,),
+) -> Path:  # fmt: skip
+    """Runs `python -m mxtrain OVERRIDES` as a user would; returns the run directory.
+
+    Without `environment` mxtrain has to tune the process itself.
+    """
+    run_dir = folder / "run"
+    environment = _with_path(os.environ) if environment is None else environment
+    run(["-m", "mxtrain", f"hydra.run.dir={run_dir}", *overrides], environment, folder, exit_codes)
+    return run_dir
+
+
+def _with_path(environment: Mapping[str, str]) -> Dict[str, str]:
+    path = [str(ROOT / "scripts"), str(ROOT), environment.get("PYTHONPATH", "")]
+    return {**environment, "PYTHONPATH": os.pathsep.join(dict.fromkeys(part for part in path if part))}

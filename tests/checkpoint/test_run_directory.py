@@ -1,0 +1,153 @@
+"""One run per directory, and JSON files that are never half written."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mxtrain
+from mxtrain.checkpoint import lock_run_directory, write_json_atomic
+from mxtrain.errors import EXIT_BAD_INPUT, RunDirectoryError
+
+HOLD = """
+import sys, time, os
+from mxtrain.checkpoint import lock_run_directory
+lock = lock_run_directory(sys.argv[1])
+if "fork" in sys.argv:
+    child = os.fork()
+    if child == 0:
+        time.sleep(60)
+        os._exit(0)
+    print(child)
+print("locked", flush=True)
+time.sleep(60)
+"""
+
+
+def hold(path: Path, *more: str) -> subprocess.Popen:
+    environment = {**os.environ, "PYTHONPATH": str(Path(mxtrain.__file__).parents[1])}
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(path), *more], stdout=subprocess.PIPE, text=True, env=environment
+    )
+    return process
+
+
+def kill(process: subprocess.Popen) -> None:
+    process.kill()
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def test_a_second_run_is_refused_and_told_who_holds_it(tmp_path):
+    process = hold(tmp_path / "deep" / "run")
+    assert process.stdout is not None and process.stdout.readline() == "locked\n"
+    with pytest.raises(RunDirectoryError) as caught:
+        lock_run_directory(tmp_path / "deep" / "run")
+    text = str(caught.value)
+    assert f"process {process.pid} on {os.uname().nodename}, started 2" in text and caught.value.exit_code == EXIT_BAD_INPUT
+    assert os.listdir(tmp_path / "deep" / "run") == [".lock"]
+    kill(process)
+    with lock_run_directory(tmp_path / "deep" / "run") as lock:
+        assert lock.held
+
+
+def test_a_killed_run_frees_the_directory_though_its_workers_live_on(tmp_path):
+    process = hold(tmp_path, "fork")
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    assert process.stdout.readline() == "locked\n"
+    with pytest.raises(RunDirectoryError):
+        lock_run_directory(tmp_path)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    os.kill(child, 0)  # the worker is still there
+    lock_run_directory(tmp_path).release()
+    os.kill(child, signal.SIGKILL)
+    process.stdout.close()
+
+
+def test_a_child_that_ends_does_not_free_its_parents_directory(tmp_path):
+    with lock_run_directory(tmp_path) as lock:
+        child = os.fork()
+        if child == 0:
+            os._exit(1 if lock.held else 0)
+        assert os.waitpid(child, 0)[1] == 0
+        with pytest.raises(RunDirectoryError, match=f"process {os.getpid()} "):
+            lock_run_directory(tmp_path)
+
+
+def test_of_many_at_once_one_wins(tmp_path):
+    processes = [hold(tmp_path) for _ in range(4)]
+    time.sleep(0.1)
+    deadline = time.monotonic() + 30
+    while sum(process.poll() is None for process in processes) > 1 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    winners = [process for process in processes if process.poll() is None]
+    assert len(winners) == 1
+    for process in processes:
+        kill(process)
+
+
+def test_release_lets_the_next_in(tmp_path):
+    for _ in range(2):
+        lock = lock_run_directory(tmp_path)
+        lock.release()
+        lock.release()
+        assert not lock.held
+    with pytest.raises(ZeroDivisionError), lock_run_directory(tmp_path):
+        raise ZeroDivisionError
+    lock_run_directory(tmp_path).release()
+
+
+def test_a_lock_file_that_was_removed_is_not_trusted(tmp_path):
+    (tmp_path / ".lock").write_text("{nonsense")
+    with lock_run_directory(tmp_path):
+        (tmp_path / ".lock").write_text("{nonsense")
+        with pytest.raises(RunDirectoryError, match="in use by another process"):
+            lock_run_directory(tmp_path)
+
+
+def test_a_path_that_cannot_be_one_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    for path, said in [(tmp_path / "file", "File exists"), (tmp_path / "file" / "run", "Not a directory")]:
+        with pytest.raises(RunDirectoryError, match=f"cannot be used: {said}.*hydra.run.dir"):
+            lock_run_directory(path)
+
+
+def test_json_is_replaced_and_has_no_infinities(tmp_path):
+    path = tmp_path / "status.json"
+    value = {"a": math.nan, "b": [math.inf, 1.5, (-math.inf,)], "c": np.float32(0.5), "d": np.float64("nan"), "e": Path("x")}
+    write_json_atomic(path, {"old": 1})
+    write_json_atomic(path, value, durable=False)
+    assert json.loads(path.read_text()) == {"a": None, "b": [None, 1.5, [None]], "c": 0.5, "d": None, "e": "x"}
+    with pytest.raises(TypeError):
+        write_json_atomic(path, {"x": object()})
+    assert json.loads(path.read_text())["c"] == 0.5 and os.listdir(tmp_path) == ["status.json"]
+
+
+def test_json_is_whole_for_every_reader(tmp_path):
+    path = tmp_path / "status.json"
+    write_json_atomic(path, {"n": 0, "text": ""})
+
+    def write(start: int) -> None:
+        for n in range(start, start + 100):
+            write_json_atomic(path, {"n": n, "text": "x" * n}, durable=False)
+
+    threads = [threading.Thread(target=write, args=(start,)) for start in (0, 1000)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        value = json.loads(path.read_text())
+        assert len(value["text"]) == value["n"]
+    assert os.listdir(tmp_path) == ["status.json"]

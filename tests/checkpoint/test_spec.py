@@ -1,0 +1,61 @@
+"""The group `checkpoint`: YAML and class agree, values are checked, and nothing heavy is imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pydantic
+import pytest
+import yaml
+
+import mxtrain
+from mxtrain.checkpoint import CheckpointSpec
+
+ROOT = Path(mxtrain.__file__).parents[1]
+OPTIONS = sorted((ROOT / "conf" / "checkpoint").glob("*.yaml"))
+
+
+def load(path: Path) -> dict:
+    fields = yaml.safe_load(path.read_text())
+    assert fields.pop("_target_") == "mxtrain.checkpoint.spec.CheckpointSpec"
+    return fields
+
+
+@pytest.mark.parametrize("path", OPTIONS, ids=lambda path: path.stem)
+def test_options_list_every_field(path):
+    fields = load(path)
+    assert list(fields) == list(CheckpointSpec.model_fields)
+    CheckpointSpec(**fields)
+    assert all("#" in line for line in path.read_text().splitlines() if ":" in line and "_target_" not in line)
+
+
+def test_default_option_is_the_class_default():
+    assert CheckpointSpec(**load(ROOT / "conf" / "checkpoint" / "default.yaml")) == CheckpointSpec()
+
+
+def test_names_say_what_is_saved():
+    spec = {path.stem: CheckpointSpec(**load(path)) for path in OPTIONS}
+    assert not spec["off"].saves and spec["end_only"].saves and spec["default"].saves
+    assert not spec["end_only"].cadence().due(1000, 1000, 1e9)
+    assert spec["default"].cadence().due(1, 1, 0.0)
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [("every_steps", 0), ("every_epochs", -1), ("every_minutes", 0.0), ("every_minutes", float("inf")), ("keep_last", 0),
+     ("keep_top", -1), ("resume", ""), ("resume", None), ("keep_last", 1.5), ("save_on_end", "yes"), ("every_step", 5)],
+)  # fmt: skip
+def test_wrong_values_are_refused(field, value):
+    with pytest.raises(pydantic.ValidationError, match=field):
+        CheckpointSpec(**{field: value})
+
+
+def test_importing_it_imports_nothing_heavy():
+    code = (
+        "import sys, mxtrain.checkpoint, mxtrain.cadence\n"
+        "print([m for m in ('mxnet', 'numpy', 'sklearn', 'gluoncv', 'matplotlib', 'tensorboardX') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
