@@ -7,7 +7,9 @@ import random
 from mxtrain.cadence import Cadence
 
 
-def moments(cadence: Cadence, steps, steps_per_epoch: int = 10, seconds_per_step: float = 1.0, start: int = 0) -> list[int]:
+def moments(
+    cadence: Cadence, steps, steps_per_epoch: int = 10, seconds_per_step: float = 1.0, start: int = 0
+) -> list[int]:
     cadence.start(start, start // steps_per_epoch, start * seconds_per_step)
     return [step for step in steps if cadence.due(step, step // steps_per_epoch, step * seconds_per_step)]
 

@@ -1,8 +1,8 @@
 """A process that forks saves and has them die at chosen moments; run by test_kill.py, without MXNet.
 
-    python kill_driver.py calls FOLDER SCENARIO   kill at every call of `os`, before it and halfway through writes;
-                                                  prints the number of kills and of those that found the new checkpoint
-    python kill_driver.py stopped FOLDER SCENARIO stop before the save, for a tracer to kill it at a system call
+python kill_driver.py calls FOLDER SCENARIO   kill at every call of `os`, before it and halfway through writes;
+                                              prints the number of kills and of those that found the new checkpoint
+python kill_driver.py stopped FOLDER SCENARIO stop before the save, for a tracer to kill it at a system call
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ CALLS = ("open", "write", "fsync", "close", "mkdir", "rename", "replace", "unlin
 OLD, NEW = 100, 120
 
 
-def snapshot(step: int, value: int, metric: float = 0.5) -> Snapshot:
+def snapshot(step: int, value: int) -> Snapshot:
     model = {f"{i}.weight": np.full((50, 7), value, "float32") for i in range(3)}
-    return Snapshot(step, 1, {"model": model, "optimizer": {"mean": model["0.weight"] + 1}}, {"value": value}, metric)
+    return Snapshot(step, 1, {"model": model, "optimizer": {"mean": model["0.weight"] + 1}}, {"value": value})
 
 
-def save(run: Path, step: int, value: int, metric: float = 0.5) -> None:
+def save(run: Path, step: int, value: int, stop_first: bool = False) -> None:
     with lock_run_directory(run) as lock:
         store = CheckpointStore(run / "checkpoints", keep_last=1, keep_top=0, lock=lock)
-        store.save(snapshot(step, value, metric))
+        if stop_first:  # a tracer counts from here, so that its first call of each kind is the writer's
+            os.kill(os.getpid(), signal.SIGSTOP)
+        store.save(snapshot(step, value))
         outcome = store.wait()
         assert outcome is not None and outcome.error is None, outcome
 
@@ -118,8 +120,7 @@ def main() -> None:
         prepare(run, scenario)
         child = os.fork()
         if child == 0:
-            os.kill(os.getpid(), signal.SIGSTOP)
-            save(run, NEW, 2)
+            save(run, NEW, 2, stop_first=True)
             os._exit(0)
         os.waitpid(child, os.WUNTRACED)
         print(child, flush=True)

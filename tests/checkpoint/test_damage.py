@@ -18,7 +18,10 @@ from mxtrain.errors import EXIT_BAD_INPUT, CheckpointError
 
 
 def snapshot(step: int, metric=None, **more) -> Snapshot:
-    arrays = {"model": {"0.weight": np.full((3, 4), step, "float32")}, "optimizer": {"0.weight/mom": np.ones(12, "float32")}}
+    arrays = {
+        "model": {"0.weight": np.full((3, 4), step, "float32")},
+        "optimizer": {"0.weight/mom": np.ones(12, "float32")},
+    }
     return Snapshot(step=step, epoch=step // 10, arrays=arrays, state={"note": "x", "n": step}, metric=metric, **more)
 
 
@@ -61,7 +64,9 @@ DAMAGE = {
     "state not listed": (lambda d: rewrite(d / "manifest.json", lambda m: m["files"].pop("state.json")), "is missing"),
     "later format": (lambda d: rewrite(d / "manifest.json", lambda m: m.update(version=2)), "later mxtrain"),
     "path in the manifest": (
-        lambda d: rewrite(d / "manifest.json", lambda m: m["files"].update({"../x.params": {"size": 1, "sha256": "0"}})),
+        lambda d: rewrite(
+            d / "manifest.json", lambda m: m["files"].update({"../x.params": {"size": 1, "sha256": "0"}})
+        ),
         "which no checkpoint has",
     ),
     "another step's": (
@@ -142,7 +147,15 @@ def test_deeply_nested_json_is_refused(tmp_path):
 
 
 def test_state_comes_back_exactly():
-    state = {"inf": math.inf, "-inf": -math.inf, "tiny": 5e-324, "third": 1 / 3, "big": 2**70, "none": None, "list": [1, [True]]}
+    state = {
+        "inf": math.inf,
+        "-inf": -math.inf,
+        "tiny": 5e-324,
+        "third": 1 / 3,
+        "big": 2**70,
+        "none": None,
+        "list": [1, [True]],
+    }
     text = json.dumps(encode_json(state), allow_nan=False)
     assert decode_json(json.loads(text)) == state
     assert math.isnan(decode_json(json.loads(json.dumps(encode_json({"x": math.nan}), allow_nan=False)))["x"])
@@ -152,7 +165,11 @@ def test_state_comes_back_exactly():
 
 @pytest.mark.parametrize(
     "state, said",
-    [({"a": [1, {2: 3}]}, r"state\['a'\]\[1\] has the key 2"), ({"a": {1, 2}}, r"state\['a'\] is a set"), ({"a": b""}, "bytes")],
+    [
+        ({"a": [1, {2: 3}]}, r"state\['a'\]\[1\] has the key 2"),
+        ({"a": {1, 2}}, r"state\['a'\] is a set"),
+        ({"a": b""}, "bytes"),
+    ],
 )
 def test_state_that_json_does_not_hold_is_named(tmp_path, state, said):
     with pytest.raises(CheckpointError, match=said):

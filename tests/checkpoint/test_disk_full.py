@@ -88,7 +88,9 @@ def test_a_small_file_survives_a_full_disk(small_disk):
     with pytest.raises(OSError) as caught:
         write_json_atomic(small_disk / "status.json", {"step": "2" * (2 << 20)})
     assert caught.value.errno == errno.ENOSPC
-    assert (small_disk / "status.json").read_text() == '{\n  "step": 1\n}\n' and os.listdir(small_disk) == ["status.json"]
+    assert (small_disk / "status.json").read_text() == '{\n  "step": 1\n}\n' and os.listdir(small_disk) == [
+        "status.json"
+    ]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")

@@ -35,7 +35,10 @@ def test_bytes_are_those_of_mxnet(tmp_path):
 
     arrays = example()
     digest = write_ndarrays(tmp_path / "ours.params", arrays)
-    nd.save(str(tmp_path / "theirs.params"), {name: nd.array(arrays[name], dtype=arrays[name].dtype) for name in sorted(arrays)})
+    nd.save(
+        str(tmp_path / "theirs.params"),
+        {name: nd.array(arrays[name], dtype=arrays[name].dtype) for name in sorted(arrays)},
+    )
     ours = (tmp_path / "ours.params").read_bytes()
     assert ours == (tmp_path / "theirs.params").read_bytes()
     assert (digest.size, digest.sha256) == (len(ours), hashlib.sha256(ours).hexdigest())

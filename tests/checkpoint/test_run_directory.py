@@ -55,7 +55,10 @@ def test_a_second_run_is_refused_and_told_who_holds_it(tmp_path):
     with pytest.raises(RunDirectoryError) as caught:
         lock_run_directory(tmp_path / "deep" / "run")
     text = str(caught.value)
-    assert f"process {process.pid} on {os.uname().nodename}, started 2" in text and caught.value.exit_code == EXIT_BAD_INPUT
+    assert (
+        f"process {process.pid} on {os.uname().nodename}, started 2" in text
+        and caught.value.exit_code == EXIT_BAD_INPUT
+    )
     assert os.listdir(tmp_path / "deep" / "run") == [".lock"]
     kill(process)
     with lock_run_directory(tmp_path / "deep" / "run") as lock:
@@ -127,7 +130,13 @@ def test_a_path_that_cannot_be_one_is_refused(tmp_path):
 
 def test_json_is_replaced_and_has_no_infinities(tmp_path):
     path = tmp_path / "status.json"
-    value = {"a": math.nan, "b": [math.inf, 1.5, (-math.inf,)], "c": np.float32(0.5), "d": np.float64("nan"), "e": Path("x")}
+    value = {
+        "a": math.nan,
+        "b": [math.inf, 1.5, (-math.inf,)],
+        "c": np.float32(0.5),
+        "d": np.float64("nan"),
+        "e": Path("x"),
+    }
     write_json_atomic(path, {"old": 1})
     write_json_atomic(path, value, durable=False)
     assert json.loads(path.read_text()) == {"a": None, "b": [None, 1.5, [None]], "c": 0.5, "d": None, "e": "x"}
