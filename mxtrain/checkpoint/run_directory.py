@@ -16,7 +16,7 @@ import os
 import socket
 import threading
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any, Mapping, Optional
 
 from mxtrain.checkpoint.durable import HashedFile, PathLike, fsync_directory
 from mxtrain.errors import RunDirectoryError
@@ -103,6 +103,11 @@ def lock_run_directory(path: PathLike) -> RunDirectoryLock:
         raise RunDirectoryError(
             f"The run directory {path} cannot be used: {reason}. Choose another one with hydra.run.dir=..."
         ) from error
+
+
+def held_lock(path: PathLike) -> Optional[RunDirectoryLock]:
+    """The lock that this process holds on a run directory, or None."""
+    return next((lock for lock in _HELD if os.path.realpath(lock.path) == os.path.realpath(path)), None)
 
 
 def write_json_atomic(path: PathLike, value: Any, *, durable: bool = True) -> None:

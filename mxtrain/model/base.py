@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List, Literal, Mapping, Optional
+from typing import TYPE_CHECKING, Any, ClassVar, List, Literal, Mapping, Optional, Tuple
 
 from mxtrain.types import NonNegativeFloat, Shape, Spec
 
@@ -27,6 +27,8 @@ class Model(Spec):
     Structural parameter names are those of `network.save_parameters`, e.g. `features.0.weight`; patterns are globs
     over them, in which `*` also matches dots.
     """
+
+    filled: ClassVar[Tuple[str, ...]] = ("num_classes", "classes", "input_shape")
 
     weights: Optional[str] = None
     """Path of a `.params` file to start from (Gluon, GluonCV, or exported by Module); None starts from `init`."""

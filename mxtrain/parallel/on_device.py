@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Dict, Iterator, List, Tuple
 
 from mxtrain.backend import autograd, nd
+from mxtrain.model.prepare import distinct_parameters
 from mxtrain.parallel.base import Objective, Strategy
 from mxtrain.types import Batch
 
@@ -35,7 +36,7 @@ class SingleDevice(Strategy):
         self._objective = objective
         self.network = objective.network
         self._num_parts = grad_accumulation
-        self.parameters = objective.network._collect_params_with_prefix()
+        self.parameters = distinct_parameters(objective.network)
         self.trainable = [name for name, parameter in self.parameters.items() if parameter.grad_req != "null"]
         if grad_accumulation > 1:
             for name in self.trainable:

@@ -16,7 +16,8 @@ class Single(Parallel):
 
         if self.num_devices() != 1:
             raise ConfigError(
-                f"parallel.devices={self.devices}: parallel=single uses one device. Type parallel.devices=cpu:1 or gpu:1."
+                f"parallel.devices={self.devices}: parallel=single uses one device. Type "
+                "parallel.devices=cpu:1 or gpu:1."
             )
         num_gpus = mx.context.num_gpus()
         if self.devices.startswith("gpu") and num_gpus == 0:

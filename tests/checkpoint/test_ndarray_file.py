@@ -106,7 +106,7 @@ def test_every_truncation_is_refused(tmp_path):
     for size in range(len(data)):
         with pytest.raises(CheckpointError):
             parse_ndarrays(data[:size], source="x.params")
-    with pytest.raises(CheckpointError, match="after its end"):
+    with pytest.raises(CheckpointError, match="1 bytes follow its end"):
         parse_ndarrays(data + b"\0", source="x.params")
 
 
@@ -129,16 +129,16 @@ def test_every_flipped_bit_is_refused_or_harmless(tmp_path):
 @pytest.mark.parametrize(
     "layout, values, said",
     [
-        ("<QQQ", (0x113, 0, 0), "does not begin like"),
-        ("<QQQ", (0x112, 0, 2**63), "ends early"),
-        ("<QQQIiI", (0x112, 0, 1, 0xF993FAC9, 0, 0), "0 dimensions"),
+        ("<QQQ", (0x113, 0, 0), "does not begin with the number 0x112"),
+        ("<QQQ", (0x112, 0, 2**63), "claims to hold"),
+        ("<QQQIiI", (0x112, 0, 1, 0xF993FAC9, 0, 0), "it ends at byte"),
         ("<QQQIiI", (0x112, 0, 1, 0xF993FAC9, 0, 2**32 - 1), "dimensions"),
-        ("<QQQIiI", (0x112, 0, 1, 0xF993FAC8, 0, 1), "another format"),
+        ("<QQQI", (0x112, 0, 1, 0xF993FAD0), "dimensions"),
         ("<QQQIiI", (0x112, 0, 1, 0xF993FAC9, 1, 1), "sparse"),
-        ("<QQQIiI3qiii", (0x112, 0, 1, 0xF993FAC9, 0, 3, 2**62, 2**62, 2**62, 1, 0, 0), "ends early"),
+        ("<QQQIiI3qiii", (0x112, 0, 1, 0xF993FAC9, 0, 3, 2**62, 2**62, 2**62, 1, 0, 0), "it ends at byte"),
         ("<QQQIiI2qiii", (0x112, 0, 1, 0xF993FAC9, 0, 2, -1, -4, 1, 0, 0), "shape"),
-        ("<QQQIiI1qiii", (0x112, 0, 1, 0xF993FAC9, 0, 1, 1, 1, 0, 12), "dtype flag 12"),
-        ("<QQQQ", (0x112, 0, 0, 1), "1 names"),
+        ("<QQQIiI1qiii", (0x112, 0, 1, 0xF993FAC9, 0, 1, 1, 1, 0, 13), "unknown type 13"),
+        ("<QQQQ", (0x112, 0, 0, 1), "it ends at byte"),
     ],
 )
 def test_lengths_are_not_believed(layout, values, said):
@@ -155,7 +155,7 @@ def test_names_are_checked():
     assert sorted(parse_ndarrays(file(b"a", b"b"), source="x")) == ["a", "b"]
     with pytest.raises(CheckpointError, match="twice"):
         parse_ndarrays(file(b"a", b"a"), source="x")
-    with pytest.raises(CheckpointError, match="UTF-8"):
+    with pytest.raises(CheckpointError, match="a name is not text"):
         parse_ndarrays(file(b"\xff"), source="x")
 
 

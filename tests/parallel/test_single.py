@@ -1,0 +1,105 @@
+"""One device: what accumulation, clipping and the seeding of a step promise."""
+
+import numpy as np
+import pytest
+
+from mxtrain.backend import autograd, gluon, mx, nd
+from mxtrain.errors import ConfigError
+from mxtrain.loss.losses import SoftmaxCrossEntropy
+from mxtrain.metric.meter import Meter
+from mxtrain.metric.metrics import Accuracy
+from mxtrain.parallel.base import Objective
+from mxtrain.parallel.on_device import split
+from mxtrain.parallel.single import Single
+from mxtrain.step import Step, clip_by_global_norm
+from mxtrain.types import Batch
+
+
+def batch(size, seed=0):
+    rng = np.random.RandomState(seed)
+    return Batch(nd.array(rng.randn(size, 6)), nd.array(rng.randint(0, 3, size)), size)
+
+
+def strategy(parts, dropout=0.0):
+    net = gluon.nn.HybridSequential()
+    net.add(gluon.nn.Dense(8, activation="tanh", in_units=6), gluon.nn.Dropout(dropout), gluon.nn.Dense(3, in_units=8))
+    mx.random.seed(3)
+    net.initialize(mx.init.Xavier())
+    net.hybridize(static_alloc=True, static_shape=True)
+    loss = SoftmaxCrossEntropy().build(3, training=True)
+    return Single().build(Objective(net, loss, Meter({"accuracy": Accuracy()}, 3)), parts)
+
+
+def gradients(made):
+    return [replicas[0].asnumpy() for replicas in made.gradients()]
+
+
+@pytest.mark.parametrize("size, parts, sizes", [(8, 3, [3, 3, 2]), (2, 5, [1, 1]), (7, 1, [7]), (6, 3, [2, 2, 2])])
+def test_split_loses_nothing(size, parts, sizes):
+    one = batch(size)
+    got = list(split(one, parts))
+    assert [part.size for part in got] == sizes
+    np.testing.assert_array_equal(np.concatenate([part.data.asnumpy() for part in got]), one.data.asnumpy())
+
+
+@pytest.mark.parametrize("size", [16, 13, 2])
+def test_accumulation_equals_the_large_batch(size):
+    whole, parted = strategy(1), strategy(3)
+    for step in range(3):  # a second step must not see the first one's gradients
+        sums = whole.forward_backward(batch(size, step)).asnumpy()
+        np.testing.assert_allclose(parted.forward_backward(batch(size, step)).asnumpy(), sums, rtol=1e-5)
+        for a, b in zip(gradients(whole), gradients(parted)):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-7)
+
+
+def test_gradients_are_of_the_mean_loss():
+    made, one = strategy(1), batch(10)
+    made.forward_backward(one)
+    with autograd.record():
+        loss = gluon.loss.SoftmaxCELoss()(made.network(one.data), one.label).mean()
+    ours = gradients(made)
+    loss.backward()
+    for mine, parameter in zip(ours, map(made.parameters.get, made.trainable)):
+        np.testing.assert_allclose(mine, parameter.grad().asnumpy(), rtol=1e-5, atol=1e-8)
+
+
+def test_frozen_parameters_get_no_gradient():
+    net = gluon.nn.Dense(3, in_units=6)
+    net.initialize()
+    net.weight.grad_req = "null"
+    made = Single().build(Objective(net, SoftmaxCrossEntropy().build(3, True), Meter({}, 3)), 1)
+    assert made.trainable == ["bias"] and set(made.parameters) == {"weight", "bias"}
+
+
+def test_clipping_by_global_norm_equals_gluons():
+    arrays = [np.random.RandomState(i).randn(*shape).astype("float32") for i, shape in enumerate([(3, 4), (5,), (2, 2, 2)])]
+    for max_norm in (0.5, 1e3):
+        mine, theirs = [nd.array(a) for a in arrays], [nd.array(a) for a in arrays]
+        norm = clip_by_global_norm(mine, max_norm)
+        expected = gluon.utils.clip_global_norm(theirs, max_norm)
+        assert float(norm.asscalar()) == pytest.approx(expected, rel=1e-5)
+        for a, b in zip(mine, theirs):
+            np.testing.assert_allclose(a.asnumpy(), b.asnumpy(), rtol=1e-4)
+
+
+def test_dropout_is_a_function_of_seed_and_step():
+    made = strategy(1, dropout=0.5)
+    step = Step(made, None, None, None, None, random_seed=7)
+
+    def gradient_of(number):
+        step.seed_random(number)
+        made.forward_backward(batch(8))
+        return gradients(made)[0]
+
+    first, second = gradient_of(1), gradient_of(2)
+    mx.random.uniform(shape=(100,))
+    np.testing.assert_array_equal(gradient_of(1), first)
+    assert (first != second).any()
+
+
+@pytest.mark.parametrize("devices", ["cpu:2", "gpu:1"])
+def test_devices_that_do_not_fit_are_refused(devices):
+    if devices.startswith("gpu") and mx.context.num_gpus():
+        pytest.skip("there is a GPU")
+    with pytest.raises(ConfigError, match="Type parallel.devices=cpu:1"):
+        Single(devices=devices).place()
