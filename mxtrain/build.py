@@ -12,8 +12,10 @@ import numpy as np
 
 from mxtrain import resume
 from mxtrain.cadence import Cadence
+from mxtrain.callback.record import RunRecord
 from mxtrain.callback.status import StatusFile
 from mxtrain.checkpoint import CheckpointStore
+from mxtrain.checkpoint.run_directory import held_lock
 from mxtrain.dataset.base import Splits
 from mxtrain.dataset.loader import Loader
 from mxtrain.dataset.sources import Subset
@@ -71,10 +73,7 @@ def fit_input(description: Description, splits: Splits) -> Input:
         channels = dataset.channels
     if dataset.image_size != "auto":
         height, width = dataset.image_size
-    shape = (channels, height, width)
-    if shape != tuple(splits.shape):
-        log.info("images of %s enter the network as %s", _text(splits.shape), _text(shape))
-    return Input(shape, list(splits.mean), list(splits.std), list(splits.class_names))
+    return Input((channels, height, width), list(splits.mean), list(splits.std), list(splits.class_names))
 
 
 def build_loader(description: Description, source: Any, given: Input, device: Any, **options: Any) -> Loader:
@@ -118,8 +117,7 @@ def build_network(description: Description, given: Input, device: Any) -> Any:
     if description.model.weights:
         for line in str(prepared.weights_report).splitlines():
             log.info("%s", line)
-    hybridize(prepared.network)
-    return prepared.network
+    return hybridize(prepared.network)
 
 
 def hybridize(block: Any) -> Any:
@@ -166,6 +164,7 @@ def build_plan(description: Description, steps_per_epoch: int, identity: Mapping
         log=Cadence(every_steps=trainer.log_interval),
         validate=Cadence(**{"every_steps" if by_steps else "every_epochs": trainer.val_interval}),
         save=checkpoint.cadence(),
+        save_on_end=checkpoint.save_on_end,
         monitor=trainer.monitor,
         direction=direction,
         identity=identity,
@@ -181,8 +180,11 @@ def build_run(
         ConfigError, DataError, WeightsError, CheckpointError: nothing was started.
     """
     splits = description.dataset.open()
+    run_dir.mkdir(parents=True, exist_ok=True)
     given = fit_input(description, splits)
     (device, *_) = description.parallel.place()
+    if given.shape != tuple(splits.shape):
+        log.info("images of %s enter the network as %s", _text(splits.shape), _text(given.shape))
     network = build_network(description, given, device)
     data = build_data(description, splits, given, device)
     meter = Meter(description.metric, given.num_classes, dense=mixes(description))
@@ -192,7 +194,7 @@ def build_run(
     plan = build_plan(description, len(data.train), identity, direction)
     store = CheckpointStore(
         run_dir / "checkpoints", keep_last=description.checkpoint.keep_last, keep_top=description.checkpoint.keep_top,
-        report=log.warning,
+        lock=held_lock(run_dir), report=log.warning,
     )  # fmt: skip
     checkpoint = resume.find_checkpoint(description.checkpoint.resume, store, description.config)
     callbacks = build_callbacks(description, run_dir)
@@ -213,8 +215,9 @@ def build_run(
 
 
 def build_callbacks(description: Description, run_dir: Path) -> List[Callback]:
-    specs = [*description.logger.values(), *description.callback.values()]
-    return [StatusFile(run_dir), *(spec.build() for spec in specs)]
+    # The status after the user's own callbacks: if one of them fails at the end, it can say so.
+    own, loggers = ([spec.build() for spec in group.values()] for group in (description.callback, description.logger))
+    return [*own, StatusFile(run_dir), RunRecord(), *loggers]
 
 
 def _text(shape: Shape) -> str:

@@ -12,13 +12,11 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Type
 
 import pydantic
 
-from mxtrain.errors import ConfigError, did_you_mean
+from mxtrain.errors import ConfigError, did_you_mean, nearest
 from mxtrain.types import Spec
 
 Where = Callable[[str], str]
-"""Group name -> the file that defines the chosen option, for messages."""
-
-
+"""Dotted path of a setting, or a group -> the file that gives it, for messages."""
 
 
 def import_target(target: str, path: str) -> Any:
@@ -40,9 +38,7 @@ def import_target(target: str, path: str) -> Any:
             "installed, or be on PYTHONPATH."
         ) from None
     except Exception as error:
-        raise ConfigError(
-            f"{path}._target_={target}: importing it failed: {type(error).__name__}: {error}"
-        ) from error
+        raise ConfigError(f"{path}._target_={target}: importing it failed: {type(error).__name__}: {error}") from error
     if not hasattr(module, name):
         names = [n for n in vars(module) if not n.startswith("_")]
         raise ConfigError(f"{path}._target_={target}: '{module_name}' has no '{name}'.{did_you_mean(name, names)}")
@@ -56,25 +52,26 @@ def build_spec(node: Any, path: str, base: Type[Spec], where: Where) -> Spec:
         node: dict with `_target_` and the fields.
         path: where it stands in the configuration, e.g. "optimizer" or "logger.console".
         base: the group's base class; a user's own class is wrapped by `base.of_target`.
-        where: names the file of a group's option.
+        where: names the file that gives a setting.
 
     Raises:
         ConfigError: all that is wrong with this node, one line each.
     """
-    group = path.split(".")[0]
     if not isinstance(node, Mapping) or "_target_" not in node:
-        raise ConfigError(f"{path}={node!r}: expected a group of settings with a _target_ ({where(group)}).")
+        raise ConfigError(f"{path}={shown(node)}: expected settings with a _target_ ({where(path)}).")
     fields = {name: value for name, value in node.items() if name != "_target_"}
     missing = [name for name, value in fields.items() if value == "???"]
     if missing:
-        raise ConfigError("\n".join(f"{path}.{name} must be given: type {path}.{name}=..." for name in missing))
+        raise ConfigError(
+            "\n".join(f"{path}.{n} must be given: type {path}.{n}=... ({where(f'{path}.{n}')})" for n in missing)
+        )
     target = import_target(str(node["_target_"]), path)
     if inspect.isclass(target) and issubclass(target, Spec):
         if not issubclass(target, base):
             raise ConfigError(f"{path}._target_={node['_target_']}: is no {base.__name__}.")
         return validate(target, fields, path, where)
     own = {name: fields.pop(name) for name in base.model_fields if name in fields}
-    check_arguments(target, fields, path)
+    check_arguments(target, fields, path, base.filled)
     return base.of_target(target, fields, validate(base, own, path, where), path)
 
 
@@ -87,45 +84,70 @@ def validate(spec: Type[Spec], fields: Mapping[str, Any], path: str, where: Wher
         raise ConfigError("\n".join(dict.fromkeys(lines))) from None
 
 
-def check_arguments(target: Callable[..., Any], arguments: Mapping[str, Any], path: str) -> None:
-    """Whether a user's class or function takes these arguments by name.
+def check_arguments(target: Callable[..., Any], arguments: Mapping[str, Any], path: str, filled: Sequence[str]) -> None:
+    """Whether a user's class or function takes these arguments by name, and needs no others.
+
+    Args:
+        filled: names that the group itself gives it.
 
     Raises:
         ConfigError: it does not.
     """
-    try:
-        parameters = inspect.signature(target).parameters
-    except (TypeError, ValueError):
+    parameters = parameters_of(target)
+    if parameters is None:
         return
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    names = [name for name, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    for name in arguments:
-        if name not in names and not takes_any:
-            raise ConfigError(
-                f"there is no '{path}.{name}'.{did_you_mean(name, names)} {target.__module__}.{target.__qualname__} "
-                f"takes: {', '.join(names) or 'no arguments'}."
-            )
+    named = {name: p for name, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    takes = f"{target.__module__}.{target.__qualname__} takes: {', '.join(named) or 'no arguments'}."
+    wrong = [
+        f"there is no '{path}.{name}'.{did_you_mean(name, named)} {takes}"
+        for name in arguments
+        if name not in named and not takes_any
+    ]
+    wrong += [
+        f"{path}.{name} must be given: type ++{path}.{name}=... {takes}"
+        for name, p in named.items()
+        if p.default is p.empty and name not in arguments and name not in filled
+    ]
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+
+
+def parameters_of(target: Callable[..., Any]) -> Optional[Mapping[str, inspect.Parameter]]:
+    """The parameters of a class or function, None where Python cannot tell."""
+    try:
+        return inspect.signature(target).parameters
+    except (TypeError, ValueError):
+        return None
+
+
+def accepted_names(target: Any, base: Type[Spec]) -> List[str]:
+    """The settings that a `_target_` takes, whether or not its YAML lists them."""
+    if inspect.isclass(target) and issubclass(target, Spec):
+        return list(target.model_fields)
+    return [*base.model_fields, *(parameters_of(target) or ())]
 
 
 def _describe(spec: Type[Spec], item: Mapping[str, Any], path: str, where: Where) -> str:
     # Locations of unions carry the name of the branch that was tried: only real field names are the user's.
     given = [str(part) for part in item["loc"] if not _is_branch(str(part))]
     field = ".".join([path, *given])
-    source = where(path.split(".")[0])
+    source = where(field)
     kind, value, context = item["type"], item["input"], item.get("ctx", {})
     if kind == "extra_forbidden":
         allowed = allowed_fields(spec, item["loc"][:-1])
-        return (
-            f"there is no '{field}'.{did_you_mean(given[-1], allowed)}"
-            f" {'.'.join([path, *given[:-1]])} takes: {', '.join(allowed)} ({source})."
-        )
+        parent = ".".join([path, *given[:-1]])
+        near = nearest(given[-1], allowed)
+        hint = f" Did you mean '{parent}.{near[0]}'?" if near else ""
+        return f"there is no '{field}'.{hint} {parent} takes: {', '.join(allowed)} ({source})."
     if kind == "missing":
         return f"{field} must be given: type {field}=... ({source})."
     if kind == "value_error":
         return f"{path}: {context.get('error', item['msg'])} ({source})."
     hint = ""
     if kind == "literal_error":
-        hint = did_you_mean(str(value), [word.strip(" '") for word in context["expected"].replace(" or ", ",").split(",")])
+        allowed = context["expected"].replace(" or ", ",").split(",")
+        hint = did_you_mean(str(value), [word.strip(" '") for word in allowed])
     if kind == "string_pattern_mismatch":
         hint = f" Allowed: {spec_help(spec, given)}"
     message = item["msg"][0].lower() + item["msg"][1:]
@@ -141,6 +163,10 @@ def shown(value: Any) -> str:
     """A value as one would type it."""
     if value is None:
         return "null"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name}: {shown(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(shown, value)) + "]"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

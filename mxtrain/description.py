@@ -43,7 +43,10 @@ GROUPS: Dict[str, Type[Spec]] = {
 """Group -> the base class of its options."""
 
 NAMED_GROUPS = ("metric", "callback", "logger")
-"""Groups that hold any number of options, by name."""
+"""Groups that hold any number of options, by name; none is a number, too."""
+
+PRESET_GROUPS = ("experiment", "debug")
+"""Groups whose options only override what other groups say."""
 
 
 @dataclass(frozen=True)
@@ -78,10 +81,14 @@ def describe(config: Mapping[str, Any], where: Where) -> Description:
     Raises:
         ConfigError: everything that is wrong, one line each.
     """
+    config = {**{name: {} for name in NAMED_GROUPS}, **config}
     unknown = [name for name in config if name not in GROUPS]
     if unknown:
         raise ConfigError(
-            "\n".join(f"there is no group '{n}'.{did_you_mean(n, GROUPS)} Groups: {', '.join(GROUPS)}." for n in unknown)
+            "\n".join(
+                f"there is no group '{name}'.{did_you_mean(name, GROUPS)} Groups: {', '.join(GROUPS)} ({where(name)})."
+                for name in unknown
+            )
         )
     missing = [name for name in GROUPS if name not in config]
     if missing:
@@ -131,8 +138,8 @@ def monitors_must_be_measured(description: Description) -> None:
     for path, monitor in monitors:
         if monitor not in allowed:
             raise ConfigError(
-                f"{path}={monitor}: nothing measures that.{did_you_mean(monitor, allowed)} Allowed: {', '.join(allowed)};"
-                " metric=[accuracy,f1] measures more."
+                f"{path}={monitor}: nothing measures that.{did_you_mean(monitor, allowed)} "
+                f"Allowed: {', '.join(allowed)}; metric=[accuracy,f1] measures more."
             )
 
 

@@ -42,16 +42,19 @@ class Recorder:
         self._read_at: Optional[float] = None
         self.samples, self.seconds = 0, 0.0
 
-    def add(self, entry: Entry) -> None:
-        """Notes a step, and waits until no more than `STEPS_AHEAD` are under way."""
+    def begin(self) -> None:
+        """A step is about to be put to work: from here on time counts, if it stood still."""
         if self._read_at is None:
             self._read_at = time.monotonic()
+
+    def add(self, entry: Entry) -> None:
+        """Notes a step, and waits until no more than `STEPS_AHEAD` are under way. Call `begin` before the step."""
         self._entries.append(entry)
         if len(self._entries) > STEPS_AHEAD:
             self._entries[-1 - STEPS_AHEAD].sums.wait_to_read()
 
     def read(self, everything: bool) -> List[Dict[str, Any]]:
-        """Rows of the steps that are done, in order; with `everything` also of those under way, which waits for them."""
+        """Rows of the steps that are done, in order; with `everything` of those under way too, which are waited for."""
         last = len(self._entries) if everything else len(self._entries) - STEPS_AHEAD
         entries, self._entries = self._entries[: max(last, 0)], self._entries[max(last, 0) :]
         if not entries:

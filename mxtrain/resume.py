@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import fnmatch
+import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any, List, Mapping, Optional
@@ -15,11 +17,14 @@ from mxtrain.errors import CheckpointError
 # is watched and kept. Everything else makes other weights.
 FREE = (
     "trainer.max_*", "trainer.log_interval", "trainer.val_interval*", "trainer.limit_val_batches", "trainer.test",
-    "early_stopping.*", "checkpoint.*", "callback.*", "logger.*", "runtime.*", "parallel.*", "kvstore.*",
+    "early_stopping.*", "checkpoint.*", "runtime.*", "parallel.*", "kvstore.*",
+    "callback", "callback.*", "logger", "logger.*",  # without the dot: the group may have been empty
     "dataset.root", "dataset.num_workers", "dataset.prefetch", "dataset.eval_batch_size", "model.weights",
 )  # fmt: skip
 
-RUN_FILES = ("checkpoints", "metrics.jsonl", "metrics.csv", "status.json", "meta.json", "train.log", "events.out.tfevents.*")
+RUN_FILES = ("checkpoints", "metrics.jsonl", "metrics.csv", "status.json", "meta.json", "events.out.tfevents.*")
+LOG_FILE = "train.log"
+STATUS_FILE = "status.json"
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> List[str]:
@@ -45,8 +50,8 @@ def require_same_description(checkpoint: Checkpoint, config: Mapping[str, Any]) 
     if lines:
         raise CheckpointError(
             f"{checkpoint.path} was made by a description that computes something else:\n" + "\n".join(lines) + "\n"
-            "Give the same settings, choose another hydra.run.dir, or start over with checkpoint.resume=never (which keeps "
-            "the earlier files under previous/)."
+            "Give the same settings, choose another hydra.run.dir, or start over with checkpoint.resume=never (which "
+            "keeps the earlier files under previous/)."
         )
 
 
@@ -71,16 +76,42 @@ def find_checkpoint(resume: str, store: CheckpointStore, config: Mapping[str, An
     return checkpoint
 
 
-def set_aside(run_dir: Path) -> Optional[Path]:
-    """Moves an earlier run's files to previous/<n>, so that starting over loses nothing; returns where to."""
+def other_monitor(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether early stopping watched something else before: what it waited for then says nothing now."""
+    monitors = [run["description"].get("early_stopping", {}).get("monitor") for run in (before, now)]
+    return monitors[0] != monitors[1]
+
+
+def read_end(run_dir: Path, state: str, step: int, weights_sha256: str) -> Optional[Mapping[str, Any]]:
+    """status.json, if it tells of this end of this very run; else None."""
+    try:
+        status = json.loads((run_dir / STATUS_FILE).read_text())
+        same = (status["state"], status["step"], status["weights_sha256"]) == (state, step, weights_sha256)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return status if same else None
+
+
+def set_aside(run_dir: Path, hydra: bool = False) -> Optional[Path]:
+    """Moves an earlier run's files to previous/<n>, so that starting over loses nothing; returns where to.
+
+    Args:
+        hydra: also keep a copy of `.hydra`; for callers before Hydra writes its own.
+    """
     files = [path for pattern in RUN_FILES for path in sorted(run_dir.glob(pattern))]
-    if not any(path.name != "train.log" for path in files):
+    if not files:
         return None
     number = 1
     while (run_dir / "previous" / str(number)).exists():
         number += 1
     target = run_dir / "previous" / str(number)
     target.mkdir(parents=True)
+    if hydra and (run_dir / ".hydra").is_dir():
+        shutil.copytree(run_dir / ".hydra", target / ".hydra")
+    if (run_dir / LOG_FILE).exists():
+        # Copied and emptied, not moved: this process may be logging into it already.
+        shutil.copy2(run_dir / LOG_FILE, target / LOG_FILE)
+        os.truncate(run_dir / LOG_FILE, 0)
     for path in files:
         shutil.move(str(path), str(target / path.name))
     return target

@@ -11,19 +11,20 @@ import math
 import time
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
-from mxtrain import snapshot
+from mxtrain import nonfinite, resume, snapshot
 from mxtrain.cadence import Cadence
 from mxtrain.checkpoint import canonical_sha256
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, MxtrainError, NonFiniteError
 from mxtrain.evaluate import Evaluator
-from mxtrain.nonfinite import first_nonfinite_layer
 from mxtrain.recorder import Entry, Recorder, first_nonfinite
+from mxtrain.saving import Saving
 from mxtrain.state import TrainState
 from mxtrain.step import Step
-from mxtrain.stopping import Budget, SignalStop, Stop
+from mxtrain.stopping import BreakableLoader, BrokenOff, Budget, SignalStop, Stop
 from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
+from mxtrain.watchers import Watchers, describe_error
 
 
 @dataclass
@@ -49,6 +50,13 @@ class Plan:
     direction: str
     identity: Mapping[str, Any]
     """What a checkpoint has to say of its run: the description, the input, the classes."""
+    save_on_end: bool = True
+    """Whether the last step is saved, whatever the cadence says."""
+
+    @property
+    def saves_midway(self) -> bool:
+        """Whether checkpoints are written before the end, which a run can be continued from after a crash."""
+        return not self.save.every_steps is self.save.every_epochs is self.save.every_minutes is None
 
 
 @dataclass
@@ -71,22 +79,23 @@ class Runner:
         data: loaders.
         evaluator: measures the validation split.
         meter: of the training sums.
-        store: where checkpoints go (`CheckpointStore`), or None.
+        store: where checkpoints go (`CheckpointStore`).
         early_stopping: its description.
         callbacks: who watches.
     """
 
     def __init__(
-        self, step: Step, plan: Plan, data: Data, evaluator: Evaluator, meter: Any, store: Optional[Any],
+        self, step: Step, plan: Plan, data: Data, evaluator: Evaluator, meter: Any, store: Any,
         early_stopping: Any, callbacks: Sequence[Callback],
     ):  # fmt: skip
         self.state = TrainState()
         self._step, self._plan, self._data, self._evaluator = step, plan, data, evaluator
-        self._meter, self._store, self._early_stopping = meter, store, early_stopping
-        self._callbacks = list(callbacks)
+        self._meter, self._early_stopping = meter, early_stopping
+        self._watchers = Watchers(callbacks)
+        self._saving = Saving(store, self._watchers)
+        self._signals = SignalStop()
         self._recorder = Recorder(meter, self.state.epoch_sums)
-        self._values: Dict[str, float] = {}
-        self._saved_step = -1
+        self._remarks: List[str] = []
 
     # Public: what a command asks for.
 
@@ -96,9 +105,17 @@ class Runner:
         Raises:
             CheckpointError: it does not fit.
         """
-        self.state = snapshot.restore(checkpoint, self._step)
-        self._recorder = Recorder(self._meter, self.state.epoch_sums)
-        self._saved_step = self.state.step
+        self._rewind(checkpoint)
+        if self._saving.holds(checkpoint):
+            self._saving.saved_step = self.state.step
+        before = checkpoint.state["run"]
+        if resume.other_monitor(before, self._plan.identity):
+            self.state.early_stopping = {}
+        if before.get("threads", snapshot.threads()) != snapshot.threads():
+            self._remarks.append(
+                f"{checkpoint.path.name} was computed with OMP_NUM_THREADS={before['threads'] or '(not set)'}, now it "
+                f"is {snapshot.threads() or '(not set)'}: the last bits may differ from those of an unbroken run"
+            )
 
     def train(self, run: RunInfo) -> Result:
         """Runs to the end, saves, and measures the test split with the best weights.
@@ -109,49 +126,63 @@ class Runner:
         Raises:
             Exception: whatever a user's own code raised, after the callbacks were told.
         """
+        ended = self._ended_before(run)
+        if ended is not None:
+            return ended
         started = time.monotonic()
-        try:
-            with SignalStop() as signals:
-                self._emit("on_start", run)
-                if self.state.step == 0:
+        error: Optional[BaseException] = None
+        with self._signals:
+            try:
+                self._watchers.tell("on_start", run)
+                for remark in self._remarks:
+                    self._say(remark)
+                if self._plan.saves_midway and self._saving.saved_step != self.state.step:
                     self._save()  # what a look back at a non-finite loss starts from
-                result = self._finish(self._loop(signals))
-        except MxtrainError as error:
-            result = self._failed(error, error.exit_code)
-        except BaseException as error:
-            self._emit("on_end", self._failed(error, EXIT_CRASHED))
-            raise
-        finally:
-            if self._store is not None:
-                self._report_saves(self._store.wait())
-        result = replace(result, wall_s=time.monotonic() - started)
-        self._emit("on_end", result)
-        return result
+                result = self._finish(self._loop())
+            except MxtrainError as problem:
+                result = self._failed(str(problem), problem.exit_code)
+            except BaseException as problem:
+                error = problem
+                result = self._failed(describe_error(problem), EXIT_CRASHED)
+            return self._watchers.end(replace(result, wall_s=time.monotonic() - started), error)
 
     # The loop.
 
-    def _loop(self, signals: SignalStop) -> Stop:
+    def _loop(self) -> Stop:
         for rule in (self._plan.log, self._plan.validate, self._plan.save):
             rule.start(self.state.step, self.state.epoch, time.monotonic())
         budget = Budget(self._plan.total_steps, self._plan.max_steps, self._plan.max_time)
-        stop = self._complete() or budget.check(self.state.step)
-        while stop is None:
-            batches = self._data.train.epoch(self.state.epoch, start=self.state.epoch_step)
-            with closing(batches):
+        stop = self._reached()
+        if self.state.validation_due or (stop is not None and stop.state == "finished"):
+            self._validate()
+        stop = self._last_word(stop)
+        if stop is not None:
+            return stop
+        with closing(self._batches()) as batches:
+            for batch in batches:
+                self._train_on(batch)
+                stop = budget.check(self.state.step) or self._signals.stop
+                self._after_step(stop)
+                stop = self._last_word(stop)
+                if stop is not None:
+                    return stop
+        raise AssertionError("batches never end")
+
+    def _batches(self) -> Iterator[Any]:
+        """The batches from where the run stands on, without end; each must be trained on before the next is taken."""
+        while True:
+            with closing(self._data.train.epoch(self.state.epoch, start=self.state.epoch_step)) as batches:
                 for batch in batches:
-                    self._train_on(batch)
-                    stop = budget.check(self.state.step) or signals.stop
-                    self._after_step(stop)
-                    stop = self._complete() or stop
-                    if stop or self.state.epoch_step == 0:
+                    yield batch
+                    if self.state.epoch_step == 0:
                         break
-        return stop
 
     def _train_on(self, batch: Any) -> None:
         state = self.state
         if state.epoch_step == 0:
             state.epoch_sums.clear()
         lr, epoch = self._plan.lr(state.step), state.epoch + 1
+        self._recorder.begin()
         sums = self._advance(batch, lr)
         self._recorder.add(Entry(state.step, epoch, batch.size, lr, sums))
 
@@ -170,7 +201,7 @@ class Runner:
         finished = stop is not None and stop.state == "finished"
         now = (step, self.state.epoch, time.monotonic())
         log, validate, save = (rule.due(*now) for rule in (self._plan.log, self._plan.validate, self._plan.save))
-        validate = (validate or finished) and self._data.val is not None
+        validate = validate or finished
         if validate or save or stop or epoch_ended:
             # The epoch's sums start anew after its last step, so all of its rows are read before.
             self._record(everything=True)
@@ -182,10 +213,16 @@ class Runner:
         if save and not stop:
             self._save()
 
-    def _complete(self) -> Optional[Stop]:
-        """Whether the description says that there is nothing more to do."""
+    def _reached(self) -> Optional[Stop]:
+        """The limit of steps that was reached before. Time begins with the first step, so that each process makes one."""
+        return Budget(self._plan.total_steps, self._plan.max_steps, None).check(self.state.step)
+
+    def _last_word(self, stop: Optional[Stop]) -> Optional[Stop]:
+        """Why the run ends here, after the validation: a broken off one comes first, then early stopping."""
+        if self.state.validation_due:
+            return self._signals.stop
         reason = self._early_stopping.reason(self.state.early_stopping)
-        return Stop("stopped_early", EXIT_FINISHED, reason) if reason else None
+        return Stop("stopped_early", EXIT_FINISHED, reason) if reason else stop
 
     # Recording, validation, saving.
 
@@ -193,77 +230,81 @@ class Runner:
         rows = self._recorder.read(everything)
         if not rows:
             return
-        self._emit("on_steps", rows, self._progress(rows[-1]["step"]))
+        self._watchers.tell("on_steps", rows, self._progress(rows[-1]["step"]))
         scalars = {"train/lr": rows[-1]["lr"], "perf/samples_per_s": rows[-1]["samples_per_s"]}
         if self._step.grad_norm is not None:
             scalars["train/grad_norm"] = float(self._step.grad_norm.asscalar())
-        self._emit("on_scalars", scalars, rows[-1]["step"])
+        self._watchers.tell("on_scalars", scalars, rows[-1]["step"])
         bad_step = first_nonfinite(rows)
         if bad_step is not None:
-            raise NonFiniteError(self._explain_nonfinite(bad_step))
+            raise NonFiniteError(self._explain_loss(bad_step))
 
     def _validate(self) -> None:
+        """Measures the validation split, unless that was done at this step. A signal breaks it off; it stays due."""
         state = self.state
-        if state.validated_step == state.step:
+        if state.validated_step == state.step or self._data.val is None:
             return
         with self._step.average.applied():
-            values = self._evaluator.measure(self._data.val)
-            self._values = {f"val/{name}": value for name, value in values.items() if name != "samples_per_s"}
-            self._values.update({f"train/{name}": value for name, value in self._recorder.epoch_values().items()})
+            try:
+                values = self._evaluator.measure(BreakableLoader(self._data.val, self._signals))
+            except BrokenOff:
+                state.validation_due = True
+                return
+            found = {f"val/{name}": value for name, value in values.items() if name != "samples_per_s"}
+            state.values = {**found, **{f"train/{n}": value for n, value in self._recorder.epoch_values().items()}}
             self._note_best()
-            state.validated_step = state.step
+            state.validated_step, state.validation_due = state.step, False
             validation = Validation(
                 row={"step": state.step, "epoch": self._epoch_number(), "split": "val", **values},
                 best=state.best,
                 read_samples=lambda: self._evaluator.samples(self._data.samples),
                 read_parameters=lambda: snapshot.copy_parameters(self._step.strategy.parameters),
             )
-            self._emit("on_validation", validation, self._progress(state.step))
+            self._watchers.tell("on_validation", validation, self._progress(state.step))
 
     def _note_best(self) -> None:
         state, plan = self.state, self._plan
-        value = self._values[plan.monitor]
+        value = state.values[plan.monitor]
         sign = 1 if plan.direction == "max" else -1
         if math.isfinite(value) and (state.best is None or sign * value > sign * state.best["value"]):
             state.best = {"metric": plan.monitor, "value": value, "step": state.step}
-        state.early_stopping = self._early_stopping.check(self._values, state.early_stopping, self._meter.direction)
+        state.early_stopping = self._early_stopping.check(state.values, state.early_stopping, self._meter.direction)
 
     def _save(self) -> None:
-        if self._store is None:
-            return
-        snapshot.require_finite(self._step, self.state.step)
-        self._report_saves(self._store.poll())
-        self._emit("on_checkpoint", self.state.step)
+        bad = snapshot.first_nonfinite_parameter(self._step)
+        if bad:
+            raise NonFiniteError(self._explain_weights(bad))
+        self._watchers.tell("on_checkpoint", self.state.step)
         validated = self.state.validated_step == self.state.step
-        metric = self._values.get(self._plan.monitor) if validated else None
-        self._store.save(snapshot.take(self._step, self.state, self._plan, metric))
-        self._saved_step = self.state.step
-
-    def _report_saves(self, outcome: Any) -> None:
-        if outcome is not None and outcome.error:
-            self._emit("on_message", f"the checkpoint of step {outcome.step} could not be written: {outcome.error}. "
-                       "Training goes on; earlier checkpoints are kept.")  # fmt: skip
+        metric = self.state.values.get(self._plan.monitor) if validated else None
+        self._saving.save(snapshot.take(self._step, self.state, self._plan, metric))
 
     # The end.
 
     def _finish(self, stop: Stop) -> Result:
-        if self._saved_step != self.state.step:
+        saving = self._saving
+        if self._plan.save_on_end and saving.saved_step != self.state.step:
             self._save()
-        if self._store is not None:
-            self._report_saves(self._store.wait())
+        saving.settle()
         parameters = self._step.strategy.parameters
         last = snapshot.copy_parameters(parameters)
-        values = dict(self._values)
-        best = self._store.best() if self._store is not None else None
+        values = dict(self.state.values)
         if stop.exit_code == EXIT_FINISHED and self._data.test is not None:
-            values.update(self._test(best, last))
-        latest = self._store.latest() if self._store is not None else None
-        recorder = self._recorder
-        return Result(
-            state=stop.state, exit_code=stop.exit_code, cause=stop.cause, step=self.state.step, epoch=self.state.epoch,
-            best=self.state.best, metrics=values, checkpoint=None if latest is None else str(latest.path),
-            weights_sha256=canonical_sha256(last), samples_per_s=recorder.samples / max(recorder.seconds, 1e-9),
-        )  # fmt: skip
+            values.update(self._test(saving.best(), last))
+        if saving.failure and saving.saved_step == self.state.step:
+            stop = self._without_last_checkpoint(stop)
+        return self._result(stop, metrics=values, weights_sha256=canonical_sha256(last))
+
+    def _without_last_checkpoint(self, stop: Stop) -> Stop:
+        """The weights of the last step are not on the disk: whoever counts on them must not read of success."""
+        done = stop.cause or "training is complete"
+        cause = (
+            f"{done}, but the checkpoint of its last step {self.state.step} could not be written: "
+            f"{self._saving.failure}. Make room and give the same command again: it goes on from the one before"
+        )
+        if stop.exit_code == EXIT_FINISHED:
+            return Stop("failed", EXIT_CRASHED, cause)
+        return replace(stop, cause=cause)
 
     def _test(self, best: Any, last: Mapping[str, Any]) -> Dict[str, float]:
         """Loss and metrics of the test split with the best weights, or the last where none were kept."""
@@ -275,41 +316,81 @@ class Runner:
         snapshot.set_parameters(parameters, last, "the last weights")
         return {f"test/{name}": value for name, value in values.items() if name != "samples_per_s"}
 
-    def _failed(self, error: BaseException, exit_code: int) -> Result:
-        cause = f"{type(error).__name__}: {error}" if exit_code == EXIT_CRASHED else str(error)
+    def _failed(self, cause: str, exit_code: int) -> Result:
+        return self._result(Stop("failed", exit_code, cause), metrics=dict(self.state.values))
+
+    def _result(self, stop: Stop, **known: Any) -> Result:
+        try:
+            latest = self._saving.latest()
+        except Exception:  # the run directory is gone: what is told of the end is the cause, not this
+            latest = None
+        recorder = self._recorder
         return Result(
-            state="failed", exit_code=exit_code, cause=cause, step=self.state.step, epoch=self.state.epoch,
-            best=self.state.best,
+            state=stop.state, exit_code=stop.exit_code, cause=stop.cause, step=self.state.step, epoch=self.state.epoch,
+            best=self.state.best, checkpoint=None if latest is None else str(latest.path),
+            samples_per_s=recorder.samples / recorder.seconds if recorder.seconds else 0.0, **known,
         )  # fmt: skip
 
-    def _explain_nonfinite(self, bad_step: int) -> str:
-        """Goes back to the last checkpoint before `bad_step` and repeats the steps up to it: they are the same steps."""
+    def _ended_before(self, run: RunInfo) -> Optional[Result]:
+        """The result of a run that has nothing left to do and said so in status.json; None where there is work."""
+        state = self.state
+        if self._saving.saved_step != state.step or state.validation_due:
+            return None
+        stop = self._last_word(self._reached())
+        if stop is None:
+            return None
+        sha256 = canonical_sha256(snapshot.copy_parameters(self._step.strategy.parameters))
+        status = resume.read_end(run.run_dir, stop.state, state.step, sha256)
+        if status is None:
+            return None
+        self._say(f"nothing is left to do in {run.run_dir}: {stop.cause or f'all {state.step} steps are trained'}")
+        return Result(
+            state=stop.state, exit_code=stop.exit_code, cause=stop.cause, step=state.step, epoch=state.epoch,
+            best=state.best, metrics=status.get("metrics") or {}, checkpoint=status.get("checkpoint"),
+            weights_sha256=sha256, samples_per_s=status.get("samples_per_s") or 0.0,
+        )  # fmt: skip
+
+    # What is wrong with non-finite numbers: the steps since the last checkpoint are repeated; they are the same steps.
+
+    def _explain_loss(self, bad_step: int) -> str:
         said = f"the loss became non-finite at step {bad_step}"
-        if self._store is not None:
-            self._store.wait()
-        start = self._store.latest() if self._store is not None else None
+        for batch in self._repeat(said, bad_step):
+            if self.state.step == bad_step - 1:
+                self._step.seed_random(bad_step)
+                return f"{said}: {nonfinite.first_nonfinite_layer(self._step.strategy.network, batch.data)}"
+            self._advance(batch, self._plan.lr(self.state.step))
+        return said + "; without a checkpoint before it the layer cannot be named"
+
+    def _explain_weights(self, name: str) -> str:
+        last = self.state.step
+        for batch in self._repeat(f"the weights are non-finite after step {last}", last):
+            self._advance(batch, self._plan.lr(self.state.step))
+            found = snapshot.first_nonfinite_parameter(self._step)
+            if found or self.state.step == last:
+                name, last = found or name, self.state.step
+                return f"the weights became non-finite in step {last}, while the loss was finite; the first is '{name}'"
+        return f"the weights became non-finite in step {last} or before; the first is '{name}'"
+
+    def _repeat(self, said: str, bad_step: int) -> Iterator[Any]:
+        """The batches from the last checkpoint before `bad_step` on; none where there is no such checkpoint."""
+        start = self._saving.latest()
         if start is None or start.step >= bad_step:
-            return said + "; without a checkpoint before it the layer cannot be named"
-        self._emit("on_message", f"{said}; repeating it from step {start.step} to find the layer")
-        self.restore(start)
-        while True:
-            batches = self._data.train.epoch(self.state.epoch, start=self.state.epoch_step)
-            with closing(batches):
-                for batch in batches:
-                    if self.state.step == bad_step - 1:
-                        self._step.seed_random(bad_step)
-                        return f"{said}: {first_nonfinite_layer(self._step.strategy.network, batch.data)}"
-                    self._advance(batch, self._plan.lr(self.state.step))
-                    if self.state.epoch_step == 0:
-                        break
+            return
+        self._say(f"{said}; repeating it from step {start.step} to find where it began")
+        self._rewind(start)
+        with closing(self._batches()) as batches:
+            yield from batches
+
+    def _rewind(self, checkpoint: Any) -> None:
+        self.state = snapshot.restore(checkpoint, self._step)
+        self._recorder = Recorder(self._meter, self.state.epoch_sums)
+
+    def _say(self, text: str) -> None:
+        self._watchers.tell("on_message", text)
 
     def _progress(self, step: int) -> Progress:
-        return Progress(step=step, epoch=self._epoch_number(), total_steps=self._plan.total_steps)
+        return Progress(step=step, epoch=self.state.epoch, total_steps=self._plan.total_steps)
 
     def _epoch_number(self) -> int:
         """The epoch that the last finished step belongs to, from 1."""
         return self.state.epoch + (self.state.epoch_step > 0)
-
-    def _emit(self, event: str, *values: Any) -> None:
-        for callback in self._callbacks:
-            getattr(callback, event)(*values)

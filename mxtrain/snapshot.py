@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Dict, Mapping, Optional
 
 import numpy as np
 
-from mxtrain.backend import nd
+from mxtrain.backend import gluon, nd
 from mxtrain.checkpoint import Checkpoint, Snapshot
-from mxtrain.errors import CheckpointError, NonFiniteError
+from mxtrain.errors import CheckpointError
 from mxtrain.state import TrainState
 from mxtrain.step import Step
 
@@ -18,17 +19,21 @@ def copy_parameters(parameters: Mapping[str, Any]) -> Dict[str, np.ndarray]:
     return {name: parameter.data().asnumpy() for name, parameter in parameters.items()}
 
 
-def require_finite(step: Step, number: int) -> None:
-    """One fused look at all trained weights, so that a broken model never becomes a checkpoint.
+def first_nonfinite_parameter(step: Step) -> str:
+    """The name of the first parameter or average that is infinite or not a number, or an empty string.
 
-    Raises:
-        NonFiniteError: a weight is infinite or not a number.
+    One fused look for all. Statistics count as parameters; constants (an attention mask of -inf) don't.
     """
-    weights = list(step.strategy.weights().values())
-    if not weights or float(nd.multi_all_finite(*weights, num_arrays=len(weights)).asscalar()) == 1.0:
-        return
-    names = [name for name, w in step.strategy.weights().items() if not np.isfinite(w.asnumpy()).all()]
-    raise NonFiniteError(f"the weights became non-finite at or before step {number}; the first is '{names[0]}'")
+    values = {
+        name: parameter.data()
+        for name, parameter in step.strategy.parameters.items()
+        if not isinstance(parameter, gluon.parameter.Constant)
+    }
+    values.update({f"{name} (moving average)": array for name, array in step.average.arrays.items()})
+    arrays = list(values.values())
+    if not arrays or float(nd.multi_all_finite(*arrays, num_arrays=len(arrays)).asscalar()) == 1.0:
+        return ""
+    return next((name for name, array in values.items() if not np.isfinite(array.asnumpy()).all()), "")
 
 
 def take(step: Step, state: TrainState, plan: Any, metric: Optional[float]) -> Snapshot:
@@ -39,10 +44,17 @@ def take(step: Step, state: TrainState, plan: Any, metric: Optional[float]) -> S
     }
     if step.average.arrays:
         arrays["ema"] = {name: array.asnumpy() for name, array in step.average.arrays.items()}
+    run = {**plan.identity, "threads": threads()}
     return Snapshot(
         step=state.step, epoch=state.epoch, arrays=arrays, metric=metric, direction=plan.direction,
-        state={"train": state.to_json(), "optimizer": step.updater.numbers(), "run": dict(plan.identity)},
+        monitor=plan.monitor,
+        state={"train": state.to_json(), "optimizer": step.updater.numbers(), "run": run},
     )  # fmt: skip
+
+
+def threads() -> str:
+    """OpenMP threads, on whose number the last bits of a result depend."""
+    return os.environ.get("OMP_NUM_THREADS", "")
 
 
 def weights_to_use(checkpoint: Checkpoint) -> Mapping[str, np.ndarray]:

@@ -20,13 +20,14 @@ class TrainState:
     """Sums of the training statistics over the epoch under way, as the meter lays them out."""
     validated_step: int = 0
     """The step of the last validation, so that none is made twice."""
-    elapsed_s: float = 0.0
-    """Time spent training, over all resumes."""
+    validation_due: bool = False
+    """A validation at this step was broken off by a signal: a resumed run begins with it."""
+    values: Dict[str, float] = field(default_factory=dict)
+    """Loss and metrics by tag, as the last validation found them."""
     best: Optional[Dict[str, Any]] = None
     """{"metric", "value", "step"} of the best validation."""
     early_stopping: Dict[str, Any] = field(default_factory=dict)
-    finished: str = ""
-    """Why the description is complete ("finished", "stopped_early"), or empty while there is work left."""
+    """What `EarlyStopping.check` returned last."""
 
     def to_json(self) -> Dict[str, Any]:
         return asdict(self)

@@ -6,13 +6,14 @@ import os
 import signal
 import threading
 import time
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Iterator, Optional
 
 from mxtrain.errors import EXIT_BUDGET, EXIT_SIGINT, EXIT_SIGTERM
 
-EXIT_CODES = {signal.SIGINT: EXIT_SIGINT, signal.SIGTERM: EXIT_SIGTERM}
+EXIT_CODES = {int(signal.SIGINT): EXIT_SIGINT, int(signal.SIGTERM): EXIT_SIGTERM}
 
 
 @dataclass(frozen=True)
@@ -24,32 +25,103 @@ class Stop:
     cause: str
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, where nothing has to be saved; unwinds the process as SIGINT's KeyboardInterrupt does."""
+
+
+class BrokenOff(Exception):
+    """A pass over the data ended early because a signal came. Never leaves the runner."""
+
+
+@contextmanager
+def startup_signals() -> Iterator[None]:
+    """Until training takes over, SIGTERM unwinds the process like SIGINT, so that locks and files are left in order."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: Optional[FrameType]) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 class SignalStop:
     """Turns the first SIGINT or SIGTERM into a `Stop`; the second one ends the process at once.
 
     Used as a context manager around training. Outside of the main thread (a notebook's worker) it does nothing.
+
+    Python runs signal handlers in the main thread only, which may wait inside MXNet as long as a step takes; by then
+    two signals would look like one. So a thread reads them from a pipe that Python's C code writes at once.
     """
 
     def __init__(self) -> None:
         self.stop: Optional[Stop] = None
         self._before: Dict[int, Any] = {}
+        self._thread: Optional[threading.Thread] = None
 
     def __enter__(self) -> SignalStop:
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._on_signal) for number in EXIT_CODES}
+            self._reader, self._writer = os.pipe()
+            os.set_blocking(self._writer, False)  # as set_wakeup_fd demands
+            self._fd_before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+            self._before = {number: signal.signal(number, lambda *_: None) for number in EXIT_CODES}
+            self._thread = threading.Thread(target=self._watch, name="mxtrain-signals", daemon=True)
+            self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._thread is None:
+            return
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(self._fd_before)
+        os.write(self._writer, b"\0")
+        self._thread.join()
+        self._thread = None
+        os.close(self._writer)
+        os.close(self._reader)
 
-    def _on_signal(self, number: int, frame: Optional[FrameType]) -> None:
+    def _watch(self) -> None:
+        while True:
+            (number,) = os.read(self._reader, 1)
+            if number == 0:
+                return
+            if number in EXIT_CODES:
+                self._receive(number)
+
+    def _receive(self, number: int) -> None:
+        if self.stop is not None:
+            os._exit(EXIT_CODES[number])
         name = signal.Signals(number).name
         self.stop = Stop("interrupted", EXIT_CODES[number], f"{name} received")
-        for other in EXIT_CODES:
-            # Not a Python handler: that would not run while the main thread waits inside MXNet.
-            signal.signal(other, signal.SIG_DFL)
-        os.write(2, f"\n{name}: finishing the step and saving; once more quits at once\n".encode())
+        try:
+            os.write(2, f"\n{name}: finishing the step and saving; once more quits at once\n".encode())
+        except OSError:
+            pass  # nobody reads it any more
+
+
+class BreakableLoader:
+    """A loader whose passes end with `BrokenOff` when a signal came: a validation may take longer than a grace period.
+
+    Args:
+        loader: of the validation split.
+        signals: of the run.
+    """
+
+    def __init__(self, loader: Any, signals: SignalStop):
+        self._loader, self._signals = loader, signals
+
+    def epoch(self, epoch: int = 0) -> Iterator[Any]:
+        with closing(self._loader.epoch(epoch)) as batches:
+            for batch in batches:
+                if self._signals.stop is not None:
+                    raise BrokenOff
+                yield batch
 
 
 class Budget:

@@ -1,4 +1,4 @@
-"""The words that the packages share: descriptions (`Spec` and one base per group) and the values that flow between them.
+"""The words that the packages share: descriptions (`Spec`), and the values that flow between them.
 
 No module here or above imports MXNet. A description is a frozen, validated object made from YAML; its `build...` method
 imports MXNet when it is called, never before, so that a bad description is refused without it.
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Mapping, Optional, Sequence, Tuple
 
 import pydantic
 from typing_extensions import Annotated
@@ -35,6 +35,9 @@ class Spec(pydantic.BaseModel):
     """A frozen piece of the description. Unknown keys and wrong types are errors; `build...` methods make the thing."""
 
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
+
+    filled: ClassVar[Tuple[str, ...]] = ()
+    """Arguments that the group itself gives to a user's own class or function."""
 
     @classmethod
     def of_target(cls, target: Any, arguments: Mapping[str, Any], common: Spec, path: str) -> Spec:

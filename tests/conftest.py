@@ -29,3 +29,28 @@ def no_leaks():
             thread.join(timeout=5)
     left = [t.name for t in threading.enumerate() if t.name.startswith(OWN_THREADS) and t.is_alive()]
     assert not left, f"threads left running: {left}"
+
+
+@pytest.fixture
+def describe_run():
+    """Overrides -> the validated description, as the command line makes it."""
+    from mxtrain.cli.compose import Composer
+    from mxtrain.cli.train import check
+
+    def make(*overrides):
+        with Composer() as composer:
+            return check(composer.compose(overrides))
+
+    return make
+
+
+@pytest.fixture
+def train_run(describe_run, tmp_path):
+    """Overrides -> (Run, Result) of a training run in this process, in a directory of its own."""
+    from mxtrain.build import build_run
+
+    def train(*overrides, run_dir=None):
+        run = build_run(describe_run("logger=jsonl", *overrides), run_dir or tmp_path / "run")
+        return run, run.runner.train(run.info)
+
+    return train

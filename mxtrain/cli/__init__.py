@@ -7,6 +7,6 @@ from typing import List, Optional
 
 def main(argv: Optional[List[str]] = None) -> int:
     """Runs mxtrain with these arguments (default: the process's) and returns the exit code."""
-    from mxtrain.cli.main import run
+    from mxtrain.cli.dispatch import run
 
     return run(argv)

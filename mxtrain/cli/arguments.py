@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from dataclasses import dataclass
-from typing import List, Sequence
+from typing import Any, List, Optional, Sequence
 
 from hydra._internal.utils import get_args_parser
 
 from mxtrain.errors import ConfigError, did_you_mean
 
-FLAGS = {
-    "--help": "help", "--hydra-help": "hydra_help", "--version": "version", "--cfg": "cfg", "--resolve": "resolve",
-    "--package": "package", "--multirun": "multirun", "--config-dir": "config_dir", "--info": "info",
-    "--shell-completion": "shell_completion", "--experimental-rerun": "experimental_rerun",
-}  # fmt: skip
+FLAGS = (
+    "--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--multirun", "--config-dir", "--info",
+    "--shell-completion",
+)  # fmt: skip
+
+REFUSED = {
+    "config_name": "--config-name: there is one configuration. Bring own groups and presets with --config-dir DIR, "
+    "and choose a preset with experiment=NAME.",
+    "config_path": "--config-path: mxtrain's own groups are always there. Add yours with --config-dir DIR.",
+    "experimental_rerun": "--experimental-rerun: to go on with a run, give the same command with hydra.run.dir=DIR.",
+}
+"""Flags of Hydra's that make no sense here, and what to do instead."""
+
+NOT_FOR_TRAINING = ("help", "hydra_help", "cfg", "info", "shell_completion")
 
 
 @dataclass(frozen=True)
@@ -24,47 +34,55 @@ class Arguments:
     Attributes:
         overrides: `key=value` and their variants, in order.
         positionals: everything else that is no flag.
-        flags: Hydra's flags as they were given, for Hydra.
-        only_shows: whether the flags ask to print something instead of running.
+        config_dirs: folders of the user's own groups and presets.
+        shows: what to print instead of running: help, hydra_help, cfg, info, shell_completion, or None.
+        known: the flags as Hydra's parser gives them.
+        parser: Hydra's parser, which its own help shows.
     """
 
     overrides: List[str]
     positionals: List[str]
-    flags: List[str]
     config_dirs: List[str]
     multirun: bool
-    only_shows: bool
+    shows: Optional[str]
+    known: argparse.Namespace
+    parser: argparse.ArgumentParser
 
 
 class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:  # type: ignore[override]
-        raise ConfigError(message)
+    def error(self, message: str) -> Any:
+        raise ConfigError(message.replace("argument ", "", 1) + ". `python -m mxtrain --help` shows all flags.")
 
 
 def parse(arguments: Sequence[str]) -> Arguments:
     """Parses what follows the command.
 
     Raises:
-        ConfigError: an unknown flag, or one without its value.
+        ConfigError: an unknown flag, one without its value, or several that exclude each other.
     """
     parser = get_args_parser()
     parser.__class__ = _Parser
     known, unknown = parser.parse_known_intermixed_args(list(arguments))
     for flag in unknown:
         raise ConfigError(f"there is no flag '{flag}'.{did_you_mean(flag, FLAGS)} Flags: {', '.join(FLAGS)}.")
-    words = list(known.overrides)
-    overrides = [word for word in words if is_override(word)]
-    positionals = [word for word in words if not is_override(word)]
-    only_shows = any(
-        (known.help, known.hydra_help, known.cfg, known.info, known.shell_completion)
-    )  # fmt: skip
+    for name, sentence in REFUSED.items():
+        if getattr(known, name) is not None:
+            raise ConfigError(sentence)
+    shows = [name for name in NOT_FOR_TRAINING if getattr(known, name)]
+    exclusive = [*shows, *(["multirun"] if known.multirun and shows != ["shell_completion"] else [])]
+    if len(exclusive) > 1:
+        given = " and ".join("--" + name.replace("_", "-") for name in exclusive)
+        raise ConfigError(f"{given} exclude each other: give one of them.")
+    if known.cfg is None and (known.resolve or known.package):
+        raise ConfigError(f"{'--resolve' if known.resolve else '--package'} goes with --cfg job|hydra|all.")
     return Arguments(
-        overrides=overrides,
-        positionals=positionals,
-        flags=[argument for argument in arguments if argument not in words],
+        overrides=[word for word in known.overrides if is_override(word)],
+        positionals=[word for word in known.overrides if not is_override(word)],
         config_dirs=[known.config_dir] if known.config_dir else [],
         multirun=bool(known.multirun),
-        only_shows=only_shows,
+        shows=shows[0] if shows else None,
+        known=known,
+        parser=parser,
     )
 
 
@@ -75,6 +93,8 @@ def is_override(word: str) -> bool:
 
 def no_positionals(given: Arguments, command: str) -> None:
     """Raises: ConfigError: the command takes only overrides, and something else was given."""
-    if given.positionals:
-        word = given.positionals[0]
-        raise ConfigError(f"'{word}' is no override: write key=value. `{command}` takes only overrides and flags.")
+    for word, following in zip(given.positionals, [*given.positionals[1:], ""]):
+        example = f"{word}={following}" if "." in word and following else "key=value"
+        raise ConfigError(
+            f"{shlex.quote(word)} is no override: write {example}. `{command}` takes only overrides and flags."
+        )

@@ -206,7 +206,9 @@ def _features(probe: ProbeResult) -> List[Finding]:
         flag("image decoding", "OPENCV", "take one of the published wheels: dataset=image_record needs it"),
         flag("distributed stores", "DIST_KVSTORE", "take one of the published wheels: kvstore=dist_* need it"),
         _bfloat16(probe),
-        Finding("float16", "ok" if gpus else "missing", "on GPUs only", "" if gpus else "amp=bfloat16 on CPUs"),
+        Finding(
+            "float16", "ok" if gpus else "missing", "on GPUs only", "" if gpus else "training on CPUs is in float32"
+        ),
         _horovod(probe),
         _package("TensorBoard", "tensorboard", "pip install tensorboard", "tensorboard --logdir outputs"),
         _package("Optuna sweeps", "hydra-optuna-sweeper", "pip install 'mxtrain[optuna]'"),

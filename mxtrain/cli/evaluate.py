@@ -29,9 +29,7 @@ def run(arguments: Sequence[str]) -> int:
     settings, overrides = split_settings(given, EvalSettings, "eval")
     if len(given.positionals) > 1:
         raise ConfigError(f"eval takes one run or checkpoint, not also '{given.positionals[1]}'.")
-    checkpoint, description = restore_description(
-        one_run(given, "eval"), settings.which, overrides, given.config_dirs
-    )
+    checkpoint, description = restore_description(one_run(given, "eval"), settings.which, overrides, given.config_dirs)
     splits = description.dataset.open()
     split = settings.split if settings.split != "auto" else ("test" if splits.test is not None else "val")
     source = getattr(splits, split)
@@ -61,5 +59,3 @@ def run(arguments: Sequence[str]) -> int:
 
 def _some(names: Sequence[str]) -> str:
     return ", ".join(list(names)[:3]) + (", ..." if len(names) > 3 else "")
-
-

@@ -2,53 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, List, Mapping, Optional, Sequence
+from typing import Any, List, Mapping, Sequence
 
-import yaml
-from hydra.core.global_hydra import GlobalHydra
-from hydra.types import RunMode
+from omegaconf import OmegaConf
 
 from mxtrain.cli import arguments as command_line
-from mxtrain.cli.compose import CONFIG_NAME, Composed, Composer, short
+from mxtrain.cli.compose import Composed, Composer
+from mxtrain.cli.mistakes import refuse_unknown
+from mxtrain.cli.origins import find_origins
 from mxtrain.config import flatten, import_target, shown, spec_help
-from mxtrain.errors import ConfigError, did_you_mean
+from mxtrain.errors import ConfigError
 from mxtrain.types import Spec
-
-
-@dataclass(frozen=True)
-class Origin:
-    """One place that gives a setting a value."""
-
-    place: str
-    value: str
 
 
 def run(arguments: Sequence[str]) -> int:
     """Prints the explanation; returns the exit code."""
     given = command_line.parse(arguments)
     if len(given.positionals) != 1:
-        raise ConfigError("explain takes one setting, e.g. `python -m mxtrain explain optimizer.lr`, and any overrides.")
+        raise ConfigError(
+            "explain takes one setting or group, e.g. `python -m mxtrain explain optimizer.lr`, and overrides."
+        )
     key = given.positionals[0]
     with Composer(given.config_dirs) as composer:
         composed = composer.compose(given.overrides)
-        values = flatten(composed.config)
+        values = settings(key, composed)
         keys = [path for path in values if path == key or path.startswith(key + ".")]
-        if not keys:
-            raise ConfigError(f"there is no '{key}'.{did_you_mean(key, [*values, *composed.config])}")
-        choice = composed.hydra.runtime.choices.get(key)
-        if choice is not None:
-            print(f"{key}={choice} ({composed.where(key)}); it can be: {', '.join(composer.options(key))}")
+        if key in composer.groups():
+            chosen = composed.chosen(key)
+            place = composer.file_of(key, composed.hydra)
+            options = ", ".join(composer.options(key))
+            print(f"{key}={shown(chosen[0] if len(chosen) == 1 else chosen or None)} ({place}); it can be: {options}")
+        elif not keys:
+            refuse_unknown(key, composed)
         for path in keys:
-            if not path.endswith("._target_"):
-                print("\n".join(describe_setting(path, values[path], composed, composer)))
+            if not path.endswith("._target_") or path == key:
+                print("\n".join(describe_setting(path, values[path], composed)))
     return 0
 
 
-def describe_setting(path: str, value: Any, composed: Composed, composer: Composer) -> List[str]:
+def settings(key: str, composed: Composed) -> Mapping[str, Any]:
+    """Every setting by its dotted path; Hydra's own as they are written, because some are known only in a run."""
+    if key.partition(".")[0] == "hydra":
+        return flatten({"hydra": OmegaConf.to_container(composed.hydra)})
+    return flatten(composed.config)
+
+
+def describe_setting(path: str, value: Any, composed: Composed) -> List[str]:
     """The lines about one setting."""
-    origins = find_origins(path, composed, composer)
+    origins = find_origins(path, composed)
     lines = [f"{path} = {shown(value)}"]
     meaning = meaning_of(path, composed.config)
     if meaning:
@@ -59,48 +60,6 @@ def describe_setting(path: str, value: Any, composed: Composed, composer: Compos
         lines.append(f"  from      {last.place}{through}")
         lines.extend(f"  overrides {origin.place}: {origin.value}" for origin in reversed(origins[:-1]))
     return lines
-
-
-def find_origins(path: str, composed: Composed, composer: Composer) -> List[Origin]:
-    """All places that give `path` a value, in the order in which they are applied."""
-    loader: Any = GlobalHydra.instance().config_loader()
-    overrides = composer.parse(composed.overrides)
-    defaults = loader.compute_defaults_list(CONFIG_NAME, list(composed.overrides), RunMode.RUN).defaults
-    origins: List[Origin] = []
-    for entry in defaults:
-        file = find_file(entry.config_path, composed.search_path)
-        package = "" if entry.package in (None, "_global_") else str(entry.package)
-        if file is None or not (not package or path.startswith(package + ".")):
-            continue
-        origin = read_origin(file, path[len(package) + 1 if package else 0 :].split("."))
-        if origin is not None and origin not in origins:
-            origins.append(origin)
-    for override in overrides:
-        if override.key_or_group == path:
-            origins.append(Origin(f"command line: {override.input_line}", shown(override.value())))
-    return origins
-
-
-def find_file(config_path: Optional[str], search_path: Sequence[Path]) -> Optional[Path]:
-    for folder in search_path:
-        file = folder / f"{config_path}.yaml"
-        if config_path and file.is_file():
-            return file
-    return None
-
-
-def read_origin(file: Path, names: Sequence[str]) -> Optional[Origin]:
-    """File, line and value of a setting, or None if the file doesn't give it."""
-    with open(file) as stream:
-        node = yaml.compose(stream, Loader=yaml.SafeLoader)
-    for name in names:
-        if not isinstance(node, yaml.MappingNode):
-            return None
-        node = next((value for key, value in node.value if key.value == name), None)
-    if node is None:
-        return None
-    value = node.value if isinstance(node, yaml.ScalarNode) else yaml.serialize(node).strip()
-    return Origin(f"{short(file)}:{node.start_mark.line + 1}", str(value))
 
 
 def meaning_of(path: str, config: Mapping[str, Any]) -> str:

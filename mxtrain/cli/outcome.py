@@ -1,48 +1,87 @@
-"""What became of the jobs of this process."""
+"""What became of a job, and how it is said."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import List, Optional, Sequence
+from typing import Any, List, Mapping, Optional, Sequence
 
-from mxtrain.errors import EXIT_FINISHED
+from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM
 from mxtrain.types import Result
+
+STOPS = (EXIT_BUDGET, EXIT_SIGINT, EXIT_SIGTERM)
+"""Exit codes of runs that were told to stop: no errors, the same command continues."""
 
 
 class JobFailed(Exception):
-    """Tells Hydra and its sweepers that a job failed. Its cause was shown when it happened."""
+    """Tells a sweeper that a job failed. Its cause was shown when it happened."""
 
 
 @dataclass(frozen=True)
 class Outcome:
+    """How one job ended; a line of a sweep's jobs.jsonl."""
+
     number: Optional[int]
     """The job's number in a sweep, None for a single run."""
     overrides: Sequence[str]
-    run_dir: Path
-    result: Result
+    run_dir: str
+    state: str
+    exit_code: int
+    cause: str
+    step: int
+    best: Optional[Mapping[str, Any]]
+    before: bool = False
+    """Whether it had finished before this sweep began, and was not run again."""
+
+    @classmethod
+    def of(
+        cls, number: Optional[int], overrides: Sequence[str], run_dir: Path, result: Result, before: bool = False
+    ) -> Outcome:
+        return cls(number, list(overrides), str(run_dir), result.state, result.exit_code, result.cause, result.step,
+                   result.best, before)  # fmt: skip
 
 
-class Outcomes:
-    """All jobs so far, in the order in which they ended."""
-
-    def __init__(self) -> None:
-        self.all: List[Outcome] = []
-
-    def clear(self) -> None:
-        self.all = []
-
-    def add(self, number: Optional[int], overrides: Sequence[str], run_dir: Path, result: Result) -> None:
-        from mxtrain.cli.main import print_error
-
-        self.all.append(Outcome(number, list(overrides), run_dir, result))
-        if result.exit_code != EXIT_FINISHED:
-            label = "" if number is None else f"job {number} ({', '.join(overrides)}): "
-            print_error(label + (result.cause or result.state))
-
-    def exit_code(self) -> int:
-        """0 if all jobs finished, else the code of the first that did not."""
-        return next((o.result.exit_code for o in self.all if o.result.exit_code != EXIT_FINISHED), EXIT_FINISHED)
+def print_outcome(outcome: Outcome) -> None:
+    """Says on standard error why a job did not finish."""
+    if outcome.exit_code == EXIT_FINISHED:
+        return
+    label = "" if outcome.number is None else f"job {outcome.number} ({', '.join(outcome.overrides)}): "
+    print_cause(label + (outcome.cause or outcome.state), outcome.exit_code)
 
 
-outcomes = Outcomes()
+def print_cause(text: str, exit_code: int) -> None:
+    """Prints a cause to standard error, as the last thing that is printed; its further lines are indented."""
+    word = "stopped" if exit_code in STOPS else "error"
+    first, *more = text.splitlines() or [""]
+    indent = " " * len(f"{word}: ")
+    sys.stdout.flush()
+    print("\n".join([f"{word}: {first}", *(indent + line for line in more)]), file=sys.stderr, flush=True)
+
+
+def append_outcome(file: Path, outcome: Outcome) -> None:
+    """Adds a line; jobs in several processes may do so at once."""
+    line = json.dumps(asdict(outcome)) + "\n"
+    number = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        os.write(number, line.encode())
+    finally:
+        os.close(number)
+
+
+def read_outcomes(file: Path, start: int) -> List[Outcome]:
+    """The outcomes from byte `start` on, by job number."""
+    if not file.is_file():
+        return []
+    with open(file, encoding="utf-8") as stream:
+        stream.seek(start)
+        outcomes = [Outcome(**json.loads(line)) for line in stream if line.strip()]
+    return sorted(outcomes, key=lambda outcome: outcome.number or 0)
+
+
+def exit_code_of(outcomes: Sequence[Outcome]) -> int:
+    """0 if all finished, else the code of the first that failed, else of the first that was told to stop."""
+    codes = [outcome.exit_code for outcome in outcomes if outcome.exit_code != EXIT_FINISHED]
+    return next((code for code in codes if code not in STOPS), codes[0] if codes else EXIT_FINISHED)

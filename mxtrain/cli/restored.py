@@ -50,8 +50,8 @@ def restore_description(path: str, which: str, overrides: Sequence[str], config_
     with Composer(config_dirs) as composer:
         config = amend(config, overrides, composer)
 
-    def where(group: str) -> str:
-        return f"the run's own {group}"
+    def where(path: str) -> str:
+        return f"the run's own {path.split('.')[0]}"
 
     set_runtime(config, where)
     return checkpoint, describe(config, where)
@@ -99,4 +99,4 @@ def one_run(given: Arguments, command: str) -> str:
         return given.positionals[0]
     recent = sorted(Path("outputs").glob("*/*/checkpoints"), key=lambda path: path.stat().st_mtime, reverse=True)[:5]
     hint = "".join(f"\n  python -m mxtrain {command} {path.parent}" for path in recent)
-    raise ConfigError(f"{command} takes a run directory or a checkpoint." + (f" The latest here:{hint}" if hint else ""))
+    raise ConfigError(f"{command} takes a run directory or a checkpoint.{' The latest here:' if hint else ''}{hint}")

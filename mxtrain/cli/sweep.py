@@ -1,37 +1,222 @@
-"""What a sweep shows: each job as it ends, and all of them at the end, best first."""
+"""Sweeps: every job is checked before the first one starts, fails alone, and stands in a table at the end.
+
+The jobs may run in other processes (`hydra/launcher=joblib`): what became of them is read from jobs.jsonl in the
+sweep's directory, to which each job adds its line.
+"""
 
 from __future__ import annotations
 
-from typing import Any, List
+import itertools
+import json
+import sys
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
-from hydra.experimental.callback import Callback
-from omegaconf import DictConfig
+from mxtrain.checkpoint import CheckpointStore
+from mxtrain.cli.compose import CONFIG_NAME, Composed, Composer
+from mxtrain.cli.outcome import STOPS, Outcome, exit_code_of, print_cause, read_outcomes
+from mxtrain.config import flatten
+from mxtrain.description import Description
+from mxtrain.errors import EXIT_FINISHED, EXIT_SIGINT, CheckpointError, ConfigError
+from mxtrain.types import Result
 
-from mxtrain.cli.outcome import Outcome, outcomes
+MAX_CHECKED_JOBS = 32
+OUTCOMES = "jobs.jsonl"
+WITHOUT_EFFECT = ("logger.", "callback.", "runtime.", "checkpoint.")
+"""Settings that do not change whether a job has anything left to do."""
+
+in_this_process = False
+"""Whether a sweep was started by this very process, and not by the parent of a launcher's worker."""
 
 
-class SweepReport(Callback):
-    """A Hydra callback. Sweeps whose launcher runs jobs in other processes report there; here only what ran here."""
+def run_sweep(
+    composer: Composer, overrides: Sequence[str], check: Callable[[Sequence[str]], Description],
+    job: Callable[[Any], Any],
+) -> int:  # fmt: skip
+    """Checks all jobs, runs them, and returns the exit code.
 
-    def on_multirun_end(self, config: DictConfig, **kwargs: Any) -> None:
-        ended = [outcome for outcome in outcomes.all if outcome.number is not None]
-        if ended:
-            print_table(ended, str(config.hydra.sweep.dir))
+    Args:
+        check: validates one job's overrides.
+        job: trains one job; Hydra calls it.
+
+    Raises:
+        ConfigError: what is wrong with any of them; nothing was started.
+    """
+    first = composer.compose(next(jobs(composer, overrides)))
+    listed = [*overrides, *sweeper_params(first, composer, overrides)]
+    descriptions, wrong = [], []
+    for job_overrides in jobs(composer, listed):
+        try:
+            descriptions.append(check(job_overrides))
+        except ConfigError as error:
+            wrong.extend(str(error).splitlines())
+    if wrong:
+        raise ConfigError("\n".join(dict.fromkeys(wrong)))
+    folder = Path(str(first.hydra.sweep.dir))
+    file = folder / OUTCOMES
+    start = file.stat().st_size if file.is_file() else 0
+    own = [f"hydra.sweep.dir={quote(str(folder))}", *sweeper_settings(first, composer, overrides, descriptions[0])]
+    try:
+        failure = _call_hydra(composer, [*_without_sweep_dir(composer, fit(first, composer, overrides)), *own], job)
+    except Exception:
+        # A sweeper that has no result to choose from complains; why each job failed was said when it happened.
+        if not _all_failed(read_outcomes(file, start)):
+            raise
+        failure = EXIT_FINISHED
+    finally:
+        outcomes = read_outcomes(file, start)
+        if outcomes:
+            print_table(outcomes, folder)
+    interrupted = failure and outcomes and outcomes[-1].exit_code in STOPS
+    return outcomes[-1].exit_code if interrupted else failure or exit_code_of(outcomes)
 
 
-def print_table(ended: List[Outcome], sweep_dir: str) -> None:
+def _all_failed(outcomes: Sequence[Outcome]) -> bool:
+    return bool(outcomes) and all(outcome.exit_code != EXIT_FINISHED for outcome in outcomes)
+
+
+def _call_hydra(composer: Composer, overrides: Sequence[str], job: Callable[[Any], Any]) -> int:
+    """Returns the exit code of what ended the sweep as a whole, 0 if nothing did."""
+    global in_this_process
+    in_this_process = True
+    try:
+        composer.hydra.multirun(
+            config_name=CONFIG_NAME, task_function=job, overrides=[*overrides, "hydra.mode=MULTIRUN"]
+        )
+    except KeyboardInterrupt:
+        print_cause("the sweep was interrupted; the same command and hydra.sweep.dir continue it", EXIT_SIGINT)
+        return EXIT_SIGINT
+    finally:
+        in_this_process = False
+    return EXIT_FINISHED
+
+
+# What the jobs are.
+
+
+def jobs(composer: Composer, overrides: Sequence[str]) -> Iterator[List[str]]:
+    """The override lists of a sweep's jobs, as far as they can be known before it starts: all combinations up to
+    `MAX_CHECKED_JOBS`, else each value once. Distributions (interval(...)) are left to the sweeper."""
+    choices: List[List[str]] = []
+    for override in composer.parse(overrides):
+        if not override.is_sweep_override():
+            choices.append([override.input_line])
+        elif override.is_discrete_sweep():
+            key = override.get_key_element()
+            choices.append([f"{key}={value}" for value in override.sweep_string_iterator()])
+    count = 1
+    for values in choices:
+        count *= len(values)
+    if count <= MAX_CHECKED_JOBS:
+        yield from (list(job) for job in itertools.product(*choices))
+        return
+    first = [values[0] for values in choices]
+    for position, values in enumerate(choices):
+        for value in values if len(values) <= MAX_CHECKED_JOBS else (values[0], values[-1]):
+            yield [*first[:position], value, *first[position + 1 :]]
+
+
+def sweeper_params(first: Composed, composer: Composer, overrides: Sequence[str]) -> List[str]:
+    """What a preset sweeps over by itself (`hydra.sweeper.params`)."""
+    given = {override.key_or_group for override in composer.parse(overrides)}
+    params = first.hydra.sweeper.get("params") or {}
+    return [f"{key}={value}" for key, value in params.items() if key not in given]
+
+
+def fit(first: Composed, composer: Composer, overrides: Sequence[str]) -> List[str]:
+    """The overrides as Hydra must be given them: with the same additions as those of the first job."""
+    parsed, ready = composer.parse(overrides), composer.parse(first.overrides)
+    given = {override.key_or_group for override in parsed}
+    added = [override.input_line for override in ready if override.key_or_group not in given]
+    open_keys = {override.key_or_group for override in ready if override.input_line.startswith("++")}
+    return [*added, *(_open(o.input_line) if o.key_or_group in open_keys else o.input_line for o in parsed)]
+
+
+def _open(text: str) -> str:
+    return text if text.startswith("+") else "++" + text
+
+
+def _without_sweep_dir(composer: Composer, overrides: Sequence[str]) -> List[str]:
+    return [o.input_line for o in composer.parse(overrides) if o.key_or_group not in ("hydra.sweep.dir", "hydra.mode")]
+
+
+def sweeper_settings(
+    first: Composed, composer: Composer, overrides: Sequence[str], description: Description
+) -> List[str]:
+    """What Optuna must be told: which way is better (it would minimise an accuracy), and to outlive a failed job."""
+    given = {override.key_or_group for override in composer.parse(overrides)}
+    sweeper = first.hydra.sweeper
+    if "optuna" in str(sweeper.get("_target_")):
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+    settings = []
+    if "direction" in sweeper and "hydra.sweeper.direction" not in given:
+        name = description.trainer.monitor.split("/", 1)[1]
+        better = "min" if name == "loss" else description.metric[name].direction
+        settings.append(f"hydra.sweeper.direction={'maximize' if better == 'max' else 'minimize'}")
+    if "max_failure_rate" in sweeper and "hydra.sweeper.max_failure_rate" not in given:
+        settings.append("hydra.sweeper.max_failure_rate=1.0")
+    return settings
+
+
+def quote(text: str) -> str:
+    """A value for Hydra's override grammar."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+# Jobs that need not run again.
+
+
+def finished_before(run_dir: Path, config: Mapping[str, Any]) -> Optional[Result]:
+    """The result of the same job in an earlier call of the same sweep, or None."""
+    try:
+        status: Dict[str, Any] = json.loads((run_dir / "status.json").read_text())
+    except (OSError, ValueError):
+        return None
+    if status.get("exit_code") != EXIT_FINISHED or config["checkpoint"]["resume"] == "never":
+        return None
+    store = CheckpointStore(run_dir / "checkpoints", keep_last=1, keep_top=1, report=lambda text: None)
+    try:
+        checkpoint = store.latest()
+    except CheckpointError:
+        return None
+    if checkpoint is None or _what_counts(checkpoint.state["run"]["description"]) != _what_counts(config):
+        return None
+    return Result(
+        state=status["state"], exit_code=EXIT_FINISHED, cause=status.get("cause") or "", step=status["step"],
+        epoch=status["epoch"], best=status["best"], metrics=status.get("metrics") or {},
+    )  # fmt: skip
+
+
+def _what_counts(config: Mapping[str, Any]) -> Dict[str, Any]:
+    return {path: value for path, value in flatten(config).items() if not path.startswith(WITHOUT_EFFECT)}
+
+
+# What is shown.
+
+
+def print_table(outcomes: Sequence[Outcome], folder: Path) -> None:
     """Number, overrides, state, best value and where it was reached."""
-    from rich.console import Console
     from rich.table import Table
 
+    from mxtrain.logger.terminal import open_console
+
     table = Table("job", "overrides", "state", "best", "step", box=None, pad_edge=False)
-    for outcome in ended:
-        best = outcome.result.best or {}
+    for outcome in outcomes:
+        best = outcome.best or {}
         value = f"{best['value']:.4f} {best['metric']}" if best else "-"
-        table.add_row(
-            str(outcome.number), " ".join(outcome.overrides), outcome.result.state, value, str(best.get("step", "-"))
-        )
-    console = Console()
+        state = outcome.state if outcome.exit_code == EXIT_FINISHED else f"{outcome.state} ({outcome.exit_code})"
+        note = ", before" if outcome.before else ""
+        row = [str(outcome.number), " ".join(outcome.overrides), state + note, value, str(best.get("step", "-"))]
+        table.add_row(*row)
+    console = open_console(sys.stdout)
     console.print()
     console.print(table)
-    console.print(f"\ncompare: tensorboard --logdir {sweep_dir}", soft_wrap=True, highlight=False)
+    console.print(f"\n# compare\ntensorboard --logdir {folder}", soft_wrap=True)
+    failed = sum(outcome.exit_code != EXIT_FINISHED for outcome in outcomes)
+    if failed:
+        console.print(f"{failed} of {len(outcomes)} jobs did not finish; the same command with "
+                      f"hydra.sweep.dir={folder} runs only those again", soft_wrap=True)  # fmt: skip
+    sys.stdout.flush()

@@ -5,57 +5,124 @@ from __future__ import annotations
 import logging
 import os
 import shlex
+import shutil
 import sys
+import traceback
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from mxtrain import runtime
 from mxtrain.cli import arguments as command_line
-from mxtrain.cli.compose import CONFIG_NAME, Composed, Composer, conf_dir, jobs
-from mxtrain.cli.outcome import JobFailed, outcomes
+from mxtrain.cli import sweep
+from mxtrain.cli.compose import CONFIG_NAME, Composed, Composer
+from mxtrain.cli.outcome import STOPS, JobFailed, Outcome, append_outcome, exit_code_of, print_outcome
 from mxtrain.config import build_spec
 from mxtrain.description import GROUPS, Description, describe
-from mxtrain.errors import EXIT_FINISHED, MxtrainError
+from mxtrain.errors import (
+    EXIT_BAD_INPUT,
+    EXIT_CRASHED,
+    EXIT_FINISHED,
+    EXIT_SIGINT,
+    EXIT_SIGTERM,
+    ConfigError,
+    MxtrainError,
+)
+from mxtrain.runtime.cores import usable_cores
 from mxtrain.types import Result
 
 log = logging.getLogger("mxtrain")
+file_log = logging.getLogger("mxtrain.record")
+"""Goes to train.log only: the person who watches sees it otherwise."""
+
+UNSTARTED = {".hydra", ".lock", "train.log"}
+"""All that a run directory holds when a run could not even start."""
+
+_outcomes: List[Outcome] = []
+"""Of the single run of this process."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Trains, or runs a sweep; returns the exit code."""
+    """Trains, or runs a sweep, or prints what a flag asks for; returns the exit code."""
     given = command_line.parse(arguments)
+    if given.shows is not None:
+        from mxtrain.cli.show import show
+
+        return show(given)
     command_line.no_positionals(given, "train")
-    if given.only_shows:
-        return call_hydra(given.flags, check_overrides_only(given), None)
     with Composer(given.config_dirs) as composer:
-        if given.multirun:
-            checked = [check(composer.compose(job)) for job in jobs(composer, given.overrides)]
-            overrides = fit_sweep(composer, given.overrides)
-            return call_hydra(given.flags, overrides, composer, num_jobs=len(checked))
-        composed = composer.compose(given.overrides)
-        check(composed)
-        run_dir = Path(str(composed.hydra.run.dir))
-        overrides = [*composed.overrides, f"hydra.run.dir={quote(str(run_dir))}"]
+        if given.multirun or asks_for_sweep(composer, given.overrides):
+            return run_sweep(composer, given.overrides)
+        composed = compose_and_check(composer, given.overrides)
+        if composed.hydra.mode is not None and composed.hydra.mode.name == "MULTIRUN":
+            return run_sweep(composer, given.overrides)
+        return run_once(composed)
+
+
+def asks_for_sweep(composer: Composer, overrides: Sequence[str]) -> bool:
+    return any(o.key_or_group == "hydra.mode" and str(o.value()) == "MULTIRUN" for o in composer.parse(overrides))
+
+
+def run_once(composed: Composed) -> int:
+    """Trains in `hydra.run.dir`."""
+    run_dir = Path(str(composed.hydra.run.dir))
+    new_folders = [folder for folder in (run_dir, *run_dir.parents) if not folder.exists()]
+    overrides = [*composed.overrides, f"hydra.run.dir={sweep.quote(str(run_dir))}", "hydra.mode=RUN"]
+    _outcomes.clear()
     with claim(run_dir, composed):
-        return call_hydra(given.flags, overrides, composer)
+        composed.composer.hydra.run(config_name=CONFIG_NAME, task_function=job, overrides=overrides)
+    code = exit_code_of(_outcomes)
+    if code == EXIT_BAD_INPUT:
+        remove_unstarted(new_folders)
+    return code
 
 
-def check_overrides_only(given: command_line.Arguments) -> List[str]:
-    """For flags that only show something: the overrides must be right, the run need not be possible."""
-    with Composer(given.config_dirs) as composer:
-        return list(composer.compose(given.overrides).overrides)
+def remove_unstarted(folders: Sequence[Path]) -> None:
+    """Takes back the folders that were made for a run that could not start: bad input leaves nothing behind."""
+    if not folders or not {path.name for path in folders[0].iterdir()} <= UNSTARTED:
+        return
+    shutil.rmtree(folders[0])
+    for folder in folders[1:]:
+        try:
+            folder.rmdir()
+        except OSError:
+            return  # another run lives there
 
 
-def fit_sweep(composer: Composer, overrides: Sequence[str]) -> List[str]:
-    """The overrides of a sweep as Hydra must be given them (see `Composer.compose`)."""
-    first = composer.compose(next(iter(jobs(composer, overrides)))).overrides
-    fixed = [line for line in first if line.lstrip("+").split("=")[0] == "model" and line not in overrides]
-    has_model = any(override.split("=")[0] == "model" for override in overrides)
-    return [*([] if has_model else fixed), *overrides]
+def run_sweep(composer: Composer, overrides: Sequence[str]) -> int:
+    def check_job(job_overrides: Sequence[str]) -> Description:
+        before = dict(os.environ)
+        try:
+            return check(compose_and_check(composer, job_overrides))
+        finally:
+            # Each job sets its own runtime; this process only looks.
+            os.environ.clear()
+            os.environ.update(before)
+
+    return sweep.run_sweep(composer, overrides, check_job, job)
+
+
+def compose_and_check(composer: Composer, overrides: Sequence[str]) -> Composed:
+    """The validated configuration.
+
+    Raises:
+        ConfigError: everything that is wrong, both in the overrides' names and in the values of the others.
+    """
+    try:
+        composed = composer.compose(overrides)
+    except ConfigError as error:
+        right = getattr(error, "right", None)
+        if not right:
+            raise
+        try:
+            check(composer.compose(right))
+        except ConfigError as more:
+            raise ConfigError(f"{error}\n{more}") from None
+        raise
+    check(composed)
+    return composed
 
 
 def check(composed: Composed) -> Description:
@@ -68,10 +135,13 @@ def check(composed: Composed) -> Description:
     return describe(composed.config, composed.where)
 
 
-def set_runtime(config: Any, where: Any) -> runtime.RuntimeReport:
-    """Sets the environment that MXNet reads when it is imported."""
-    spec = build_spec(config["runtime"], "runtime", GROUPS["runtime"], where)
-    parallel = build_spec(config["parallel"], "parallel", GROUPS["parallel"], where)
+def set_runtime(config: Any, where: Any) -> Optional[runtime.RuntimeReport]:
+    """Sets the environment that MXNet reads when it is imported; None where the description is wrong."""
+    try:
+        spec = build_spec(config["runtime"], "runtime", GROUPS["runtime"], where)
+        parallel = build_spec(config["parallel"], "parallel", GROUPS["parallel"], where)
+    except (ConfigError, KeyError):
+        return None  # describe says it together with everything else that is wrong
     return runtime.apply(spec, num_devices=parallel.num_devices())
 
 
@@ -83,96 +153,144 @@ def claim(run_dir: Path, composed: Composed) -> Any:
         CheckpointError: it holds a run of another description. Nothing was written.
     """
     from mxtrain.checkpoint import CheckpointStore, lock_run_directory
-    from mxtrain.resume import find_checkpoint
+    from mxtrain.resume import find_checkpoint, set_aside
 
     settings = composed.config["checkpoint"]
+    new_folders = [folder for folder in (run_dir, *run_dir.parents) if not folder.exists()]
     lock = lock_run_directory(run_dir)
-    with_error = True
     try:
         if (run_dir / "checkpoints").is_dir() or settings["resume"] not in ("auto", "never"):
             store = CheckpointStore(run_dir / "checkpoints", keep_last=1, keep_top=1, report=lambda text: None)
             find_checkpoint(settings["resume"], store, composed.config)
-        with_error = False
-    finally:
-        if with_error:
-            lock.release()
+        if settings["resume"] == "never":
+            moved = set_aside(run_dir, hydra=True)  # before Hydra writes there
+            if moved is not None:
+                print(f"checkpoint.resume=never: the earlier run's files are now in {moved}", flush=True)
+    except BaseException:
+        lock.release()
+        remove_unstarted(new_folders)
+        raise
     return lock
 
 
-def quote(text: str) -> str:
-    """A value for Hydra's override grammar."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
-
-
-def call_hydra(flags: Sequence[str], overrides: Sequence[str], composer: Optional[Composer], num_jobs: int = 1) -> int:
-    """Lets Hydra make directories, set up logging and call `job`, once or for each job of a sweep."""
-    outcomes.clear()
-    argv, sys.argv = sys.argv, [sys.argv[0], *flags, *overrides]
-    try:
-        hydra.main(version_base="1.3", config_path=str(conf_dir()), config_name=CONFIG_NAME)(job)()
-    except JobFailed:
-        pass  # shown when it happened
-    finally:
-        sys.argv = argv
-    return outcomes.exit_code()
+# The job, which Hydra calls: here, or in a launcher's worker.
 
 
 def job(config: DictConfig) -> Optional[float]:
-    """One training run in Hydra's run directory; returns the best value of `trainer.monitor` for sweepers."""
+    """One training run in Hydra's run directory; returns the best value of `trainer.monitor` for sweepers.
+
+    Raises:
+        JobFailed: to a sweeper that wants to know.
+        KeyboardInterrupt: the sweep must not go on to the next job.
+    """
     plain: Dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     settings = HydraConfig.get()
     run_dir = Path(settings.runtime.output_dir)
-    overrides = [line for line in settings.overrides.task]
-    in_sweep = settings.mode is not None and settings.mode.name == "MULTIRUN"
-    number = settings.job.num if in_sweep else None
+    overrides = list(settings.overrides.task)
+    if settings.mode is None or settings.mode.name != "MULTIRUN":
+        result = train_safely(plain, run_dir, [*config_dir_of(settings), *overrides])
+        outcome = Outcome.of(None, overrides, run_dir, result)
+        _outcomes.append(outcome)
+        print_outcome(outcome)
+        return None
+    outcome = sweep_job(plain, settings, run_dir, overrides)
+    if outcome.exit_code in (EXIT_SIGINT, EXIT_SIGTERM) and sweep.in_this_process:
+        raise KeyboardInterrupt
+    if outcome.exit_code != EXIT_FINISHED and outcome.exit_code not in STOPS:
+        if "BasicSweeper" in str(settings.sweeper.get("_target_")):
+            return None  # it only repeats what was said
+        raise JobFailed(outcome.cause)
+    return None if outcome.best is None else float(outcome.best["value"])
+
+
+def sweep_job(config: Dict[str, Any], settings: DictConfig, run_dir: Path, overrides: Sequence[str]) -> Outcome:
+    """One job of a sweep, under its own lock, with its line in jobs.jsonl."""
+    from mxtrain.checkpoint import lock_run_directory
+
+    number = int(settings.job.num)
+    print(f"\njob {number}: {' '.join(overrides)}", flush=True)
+    share_machine(config, settings, overrides)
+    before = None
     try:
-        result = train(plain, run_dir, overrides, in_sweep)
+        with lock_run_directory(run_dir):
+            before = sweep.finished_before(run_dir, config)
+            result = before or train_safely(config, run_dir, [*config_dir_of(settings), *overrides])
     except MxtrainError as error:
-        result = Result("failed", error.exit_code, str(error), step=0, epoch=0)
-    outcomes.add(number, overrides, run_dir, result)
-    if result.exit_code != EXIT_FINISHED and in_sweep:
-        raise JobFailed(result.cause)
-    return None if result.best is None else float(result.best["value"])
+        result = failure(error)
+    outcome = Outcome.of(number, overrides, run_dir, result, before is not None)
+    print_outcome(outcome)
+    append_outcome(Path(str(settings.sweep.dir)) / sweep.OUTCOMES, outcome)
+    return outcome
 
 
-def train(config: Dict[str, Any], run_dir: Path, overrides: Sequence[str], in_sweep: bool) -> Result:
+def share_machine(config: Dict[str, Any], settings: DictConfig, overrides: Sequence[str]) -> None:
+    """Jobs that run side by side share the cores; the tree and the table are not shown for each of many jobs."""
+    n_jobs = int(settings.launcher.get("n_jobs") or 1)
+    if n_jobs != 1 and config["runtime"]["threads"] == "auto" and config["runtime"]["mode"] == "auto":
+        cores = usable_cores()
+        config["runtime"]["threads"] = max(1, cores // n_jobs) if n_jobs > 0 else 1
+    console = (config.get("logger") or {}).get("console")
+    if console is not None and not any("logger.console.show_" in text for text in overrides):
+        console.update(show_config=False, show_model=False)
+
+
+def train_safely(config: Dict[str, Any], run_dir: Path, overrides: Sequence[str]) -> Result:
+    """Trains; an error becomes a result. What nobody foresaw is shown with its traceback."""
+    try:
+        return train(config, run_dir, overrides)
+    except MxtrainError as error:
+        file_log.error("%s", error)
+        return failure(error)
+    except Exception as error:
+        traceback.print_exc()
+        result = Result("failed", EXIT_CRASHED, f"{type(error).__name__}: {error}", step=0, epoch=0)
+        if not (run_dir / "status.json").exists():
+            from mxtrain.callback.status import StatusFile
+
+            StatusFile(run_dir).on_end(result)
+        return result
+
+
+def failure(error: MxtrainError) -> Result:
+    return Result("failed", error.exit_code, str(error), step=0, epoch=0)
+
+
+def train(config: Mapping[str, Any], run_dir: Path, overrides: Sequence[str]) -> Result:
     """Trains what the configuration describes.
 
     Raises:
         MxtrainError: nothing was started.
     """
-    from mxtrain.checkpoint import lock_run_directory
     from mxtrain.resume import set_aside
 
-    def where(group: str) -> str:
-        return f"conf/{group}/"
+    def where(path: str) -> str:
+        return f"conf/{path.split('.')[0]}/"
 
     report = set_runtime(config, where)
     description = describe(config, where)
-    if not in_sweep:
-        return _train(description, run_dir, overrides, report, set_aside)
-    with lock_run_directory(run_dir):
-        return _train(description, run_dir, overrides, report, set_aside)
-
-
-def _train(description: Description, run_dir: Path, overrides: Sequence[str], report: Any, set_aside: Any) -> Result:
     if description.checkpoint.resume == "never":
         moved = set_aside(run_dir)
         if moved is not None:
             log.info("checkpoint.resume=never: the earlier run's files are now in %s", moved)
-    for line in report.lines():
+    for line in report.lines() if report else ():
         log.info("%s", line)
     # Imports MXNet: only from here on.
     from mxtrain.build import build_run
     from mxtrain.provenance import write_meta
 
-    run = build_run(description, run_dir, overrides, program())
+    built = build_run(description, run_dir, overrides, program())
     write_meta(run_dir, description, report)
-    return run.runner.train(run.info)
+    return built.runner.train(built.info)
+
+
+def config_dir_of(settings: DictConfig) -> List[str]:
+    """The flags that bring in the user's own configuration, to show with the commands to go on."""
+    folders = [source.path for source in settings.runtime.config_sources if source.provider == "command-line"]
+    return ["--config-dir", folders[0]] if folders else []
 
 
 def program() -> str:
     """What started this process, as a person would type it."""
     name = os.path.basename(sys.argv[0])
-    return "mxtrain" if name == "mxtrain" else shlex.join([os.path.basename(sys.executable) or "python", "-m", "mxtrain"])
+    python = os.path.basename(sys.executable) or "python"
+    return "mxtrain" if name == "mxtrain" else shlex.join([python, "-m", "mxtrain"])

@@ -67,6 +67,8 @@ class ConsoleLogger(Callback):
     def on_message(self, text: str) -> None:
         if self._view:
             self._view.message(text)
+        else:  # the run has nothing to do and never starts
+            open_console(self._stream or sys.stdout).print(Text(text), soft_wrap=True)
 
     def on_end(self, result: Result) -> None:
         if not (self._view and self._logs and self._console and self._run):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Dict, Mapping, Optional
+from typing import Any, ClassVar, Dict, Mapping, Optional, Tuple
 
 from mxtrain.types import NonNegativeFloat, PositiveFloat, Spec
 
@@ -31,6 +31,8 @@ class Optimizer(Spec):
         from mxtrain.backend import mx
 
         return mx.optimizer.create(self.mxnet_name, **self.arguments(steps_per_epoch))
+
+    filled: ClassVar[Tuple[str, ...]] = ("learning_rate", "wd", "clip_gradient")
 
     @classmethod
     def of_target(cls, target: Any, arguments: Mapping[str, Any], common: Spec, path: str) -> Spec:

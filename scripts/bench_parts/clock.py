@@ -20,8 +20,8 @@ def overrides(path: Path) -> List[str]:
 class Clock(Callback):
     """Writes {"steps": [[step, seconds], ...], "validations": [[step, seconds], ...]} when the run ends.
 
-    It is the last callback, so the loggers' work for the same event lies before the noted time. Rows are handed over when
-    their numbers have been read from the device: their steps are done.
+    It is the last callback, so the loggers' work for the same event lies before the noted time. Rows are handed over
+    when their numbers have been read from the device: their steps are done.
     """
 
     def __init__(self, path: str):
@@ -41,7 +41,7 @@ class Clock(Callback):
 def seconds_per_step(path: Path, warm_up: int, steps: int) -> float:
     """Mean over the window that begins with the first look at the device at or after step `warm_up`, `steps` long.
 
-    The runner looks at most 3 steps behind, so the window may begin a little before `warm_up` - and ends as much earlier.
+    The runner looks at most 3 steps behind: the window may begin that much before `warm_up`, and end as much earlier.
     """
     events = json.loads(path.read_text())["steps"]
     behind = 3

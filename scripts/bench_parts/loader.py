@@ -22,15 +22,19 @@ BATCH = 128
 MEAN, STD = [0.491, 0.482, 0.447], [0.247, 0.243, 0.262]
 
 
-def measure() -> Dict[str, Any]:
+def measure(quick: bool = False) -> Dict[str, Any]:
     """Run everything, about a minute and a half on two cores.
+
+    Args:
+        quick: little data, to see that it works.
 
     Returns:
         Samples or images per second by name, and the ratio over the best DataLoader.
     """
     rng = np.random.RandomState(0)
-    image_NCHW = rng.randint(0, 256, (50_000, 3, 32, 32), dtype=np.uint8)
-    label_N = (np.arange(50_000) % 10).astype(np.int32)
+    count = 1_500 if quick else 50_000
+    image_NCHW = rng.randint(0, 256, (count, 3, 32, 32), dtype=np.uint8)
+    label_N = (np.arange(count) % 10).astype(np.int32)
     result: Dict[str, Any] = {"cores": len(os.sched_getaffinity(0)), "load_before": round(os.getloadavg()[0], 2)}
     result["loader"] = _measure_ours(image_NCHW, label_N)
     for workers in (0, 1, 2):
@@ -38,7 +42,7 @@ def measure() -> Dict[str, Any]:
     best = max(value for name, value in result.items() if name.startswith("gluon"))
     result["ratio_to_best_gluon"] = round(result["loader"] / best, 1)
     with tempfile.TemporaryDirectory() as folder:
-        result.update(_measure_files(Path(folder)))
+        result.update(_measure_files(Path(folder), 256 if quick else 512))
     return result
 
 
@@ -92,7 +96,7 @@ def _measure_gluon(image_NCHW: np.ndarray, label_N: np.ndarray, workers: int) ->
     return _rate(loader, lambda batch: len(batch[1]))
 
 
-def _measure_files(folder: Path) -> Dict[str, int]:
+def _measure_files(folder: Path, count: int) -> Dict[str, int]:
     """JPEGs of 500 x 375, about as large as ImageNet's, to 224 x 224 with a random crop and flip."""
     from PIL import Image
 
@@ -103,7 +107,7 @@ def _measure_files(folder: Path) -> Dict[str, int]:
     from mxtrain.dataset.make_record import make_record
 
     rng = np.random.RandomState(0)
-    for number in range(512):
+    for number in range(count):
         target = folder / "images" / f"class{number % 2}"
         target.mkdir(parents=True, exist_ok=True)
         small = Image.fromarray(rng.randint(0, 256, (24, 32, 3), dtype=np.uint8))
@@ -156,4 +160,4 @@ def _epochs(iterator: Any, count: int) -> Iterable[Any]:
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
     warnings.simplefilter("ignore")
-    print(json.dumps(measure(), indent=2))
+    print(json.dumps(measure(quick="--quick" in sys.argv), indent=2))

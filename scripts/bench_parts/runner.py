@@ -36,8 +36,8 @@ CASES = (
     Case("ResNet-50, 224 px, batch 16", "resnet50", 224, 16, warm_up=8, steps=8, repetitions=3, with_defaults=True),
 )
 QUICK_CASES = (
-    Case("ResNet-20, 16 px, batch 8", "resnet20", 16, 8, warm_up=4, steps=4, repetitions=2),
-    Case("ResNet-50, 64 px, batch 2", "resnet50", 64, 2, warm_up=4, steps=1, repetitions=1, with_defaults=True),
+    Case("ResNet-20, 16 px, batch 8", "resnet20", 16, 8, warm_up=4, steps=4, repetitions=1),
+    Case("ResNet-50, 32 px, batch 2", "resnet50", 32, 2, warm_up=4, steps=1, repetitions=1, with_defaults=True),
 )
 # The same code builds the network on both sides: see hand_loop.py.
 MODELS = {
@@ -60,11 +60,11 @@ def run_overrides(case: Case) -> List[str]:
 
 def measure(options: Options) -> Measured:
     found = Measured(notes=[
-        "The runner is `python -m mxtrain` with every default callback and logger, on `dataset=synthetic`; a callback notes "
-        "the time when rows are handed over. The loop (scripts/bench_parts/hand_loop.py) has its batches on the device "
-        "already, never waits for it and reads loss and accuracy at the same steps.",
-        "The same code builds both networks; same batch size, optimizer and environment variables; a process each, in turn. "
-        "Start-up and the first steps are left out on both sides.",
+        "The runner is `python -m mxtrain` with every default callback and logger, on `dataset=synthetic`; a callback "
+        "notes the time when rows are handed over. The loop (scripts/bench_parts/hand_loop.py) has its batches on the "
+        "device already, never waits for it and reads loss and accuracy at the same steps.",
+        "The same code builds both networks; same batch size, optimizer and environment variables; a process each, in "
+        "turn. Start-up and the first steps are left out on both sides.",
     ])  # fmt: skip
     for case in QUICK_CASES if options.quick else CASES:
         _measure_case(case, options.work / case.model, found)

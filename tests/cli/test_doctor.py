@@ -47,7 +47,7 @@ def test_a_wrong_option_is_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
     ids=["illegal instruction", "exit", "hang"],
 )
 def test_a_probe_that_ends_badly_is_described(code: str, cause: str, stage: str) -> None:
-    script = f"print('{{\"mxnet\": \"1.9.1\"}}\\nnoise\\n{{\"trying\": \"{stage}\"}}', flush=True)\n{code}"
+    script = f'print(\'{{"mxnet": "1.9.1"}}\\nnoise\\n{{"trying": "{stage}"}}\', flush=True)\n{code}'
     result = run_probe(2.0, (sys.executable, "-c", script))
     assert cause in result.cause and stage in result.cause
     assert result.found == {"mxnet": "1.9.1"} and result.stage == stage
@@ -57,9 +57,7 @@ def test_a_probe_that_cannot_start_is_described() -> None:
     assert "no/such/python" in run_probe(2.0, ("/no/such/python",)).cause
 
 
-@pytest.mark.parametrize(
-    "version, state", [("1.23.5", "ok"), ("1.26.4", "ok"), ("2.0.1", "problem"), ("", "problem")]
-)
+@pytest.mark.parametrize("version, state", [("1.23.5", "ok"), ("1.26.4", "ok"), ("2.0.1", "problem"), ("", "problem")])
 def test_numpy(version: str, state: str) -> None:
     finding = judge_numpy(version)
     assert finding.state == state

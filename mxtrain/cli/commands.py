@@ -1,0 +1,66 @@
+"""The commands: which module runs each, and how it is used."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Dict, List
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command.
+
+    Attributes:
+        module: its `run(arguments)` returns the exit code.
+        usage: what follows its name.
+        settings: the name of the `Spec` in `module` with the settings of its own, or "".
+        examples: of what can follow `python -m mxtrain`.
+        helps_itself: whether it answers --help.
+    """
+
+    module: str
+    usage: str = ""
+    settings: str = ""
+    examples: tuple = ()
+    helps_itself: bool = False
+
+
+COMMANDS: Dict[str, Command] = {
+    "train": Command("mxtrain.cli.train", helps_itself=True),
+    "eval": Command(
+        "mxtrain.cli.evaluate",
+        "RUN|CHECKPOINT [setting=value ...] [group.field=value ...]",
+        "EvalSettings",
+        ("eval outputs/2030-01-31/12-00-00-abcd", "eval RUN split=val which=last", "eval RUN dataset.root=FOLDER"),
+    ),
+    "predict": Command(
+        "mxtrain.cli.predict",
+        "RUN|CHECKPOINT FILE|FOLDER... [setting=value ...] [group.field=value ...]",
+        "PredictSettings",
+        ("predict RUN photo.jpg", "predict RUN photos/ output=predictions.csv top_k=5"),
+    ),
+    "explain": Command(
+        "mxtrain.cli.explain",
+        "KEY [group=option ...] [group.field=value ...]",
+        "",
+        ("explain optimizer.lr", "explain model model=resnet", "explain trainer experiment=NAME"),
+    ),
+    "doctor": Command("mxtrain.cli.doctor", helps_itself=True),
+}
+
+
+def help_of(name: str) -> str:
+    """How to use a command."""
+    from mxtrain.config import shown, spec_help
+
+    command = COMMANDS[name]
+    module = importlib.import_module(command.module)
+    lines: List[str] = [f"usage: python -m mxtrain {name} {command.usage}", "", (module.__doc__ or "").strip()]
+    if command.settings:
+        spec = getattr(module, command.settings)
+        lines += ["", "Settings"]
+        for field, info in spec.model_fields.items():
+            lines.append(f"  {field + '=' + shown(info.default):<18} {spec_help(spec, [field])}".rstrip())
+    lines += ["", "Examples", *(f"  python -m mxtrain {example}" for example in command.examples)]
+    return "\n".join(lines)

@@ -1,0 +1,97 @@
+"""Picks the command, and turns errors into messages and exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from typing import List, Optional
+
+from mxtrain.cli.commands import COMMANDS, help_of
+from mxtrain.errors import (
+    EXIT_CRASHED,
+    EXIT_FINISHED,
+    EXIT_SIGINT,
+    EXIT_SIGTERM,
+    ConfigError,
+    MxtrainError,
+    did_you_mean,
+)
+from mxtrain.stopping import Terminated, startup_signals
+
+FLAGS_WITH_VALUE = ("--config-dir", "-cd", "--cfg", "-c", "--package", "-p", "--info", "-i", "--config-name", "-cn",
+                    "--config-path", "-cp", "--experimental-rerun")  # fmt: skip
+
+
+def run(argv: Optional[List[str]] = None) -> int:
+    """Runs one command; see `mxtrain.cli`."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    # As `python -m` does: user classes in the current folder can be imported from the console script, too.
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        with startup_signals():
+            return answer(arguments)
+    except MxtrainError as error:
+        return fail(str(error), error.exit_code)
+    except KeyboardInterrupt as error:
+        exit_code = EXIT_SIGTERM if isinstance(error, Terminated) else EXIT_SIGINT
+        return fail("interrupted before training began; nothing was lost", exit_code)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_CRASHED
+    except Exception as error:
+        traceback.print_exc()
+        return fail(f"{type(error).__name__}: {error}", EXIT_CRASHED)
+
+
+def answer(arguments: List[str]) -> int:
+    """Runs the command that the arguments name.
+
+    Raises:
+        MxtrainError: something is wrong with them, or with what they ask for.
+    """
+    if "--version" in arguments or arguments[:1] == ["version"]:
+        from mxtrain import __version__
+
+        print(f"mxtrain {__version__}")
+        return EXIT_FINISHED
+    if arguments[:1] == ["help"]:
+        arguments = [*arguments[1:], "--help"]
+    position = find_command(arguments)
+    name = "train" if position is None else arguments.pop(position)
+    if name not in COMMANDS:
+        near = did_you_mean(name, COMMANDS)
+        raise ConfigError(f"there is no command '{name}'.{near} Commands: {', '.join(COMMANDS)}.")
+    command = COMMANDS[name]
+    if not command.helps_itself and {"--help", "-h"}.intersection(arguments):
+        print(help_of(name))
+        return EXIT_FINISHED
+    return int(importlib.import_module(command.module).run(arguments))
+
+
+def find_command(arguments: List[str]) -> Optional[int]:
+    """Where the command stands: the first word that is no override, no flag and no flag's value."""
+    is_value = False
+    for position, argument in enumerate(arguments):
+        # A misspelt command is one only where nothing else can stand: elsewhere it may belong to a misspelt flag.
+        if not is_value and (is_command(argument) if position == 0 else argument in COMMANDS):
+            return position
+        if not is_value and not argument.startswith("-"):
+            return None
+        is_value = argument in FLAGS_WITH_VALUE
+    return None
+
+
+def is_command(argument: str) -> bool:
+    """Whether an argument is a word, and not a flag, an override or a path."""
+    return not argument.startswith(("-", "+", "~")) and "=" not in argument and argument.isidentifier()
+
+
+def fail(text: str, exit_code: int) -> int:
+    """Says why, and returns the exit code."""
+    from mxtrain.cli.outcome import print_cause
+
+    print_cause(text, exit_code)
+    return exit_code

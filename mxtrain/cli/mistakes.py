@@ -1,0 +1,335 @@
+"""What is wrong with an override, and what would be right.
+
+Hydra's own answer to a misspelt key is to add it with `+`, which makes the typo part of the configuration.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+from typing import Any, Dict, Iterable, List, Mapping, NoReturn, Optional, Sequence
+
+import yaml
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf
+
+from mxtrain.cli.compose import Composed, Composer, is_change, short
+from mxtrain.config import accepted_names, flatten, import_target, shown
+from mxtrain.description import GROUPS, NAMED_GROUPS, PRESET_GROUPS
+from mxtrain.errors import ConfigError, did_you_mean
+
+OTHER_NAMES = {
+    "learning_rate": "optimizer.lr",
+    "weight_decay": "optimizer.wd",
+    "epochs": "trainer.max_epochs",
+    "num_epochs": "trainer.max_epochs",
+    "steps": "trainer.max_steps",
+    "gpus": "parallel.devices",
+    "devices": "parallel.devices",
+    "workers": "dataset.num_workers",
+    "resume": "checkpoint.resume",
+    "warmup_epochs": "lr_scheduler.warmup",
+}
+"""What other programs call our settings."""
+
+
+class WrongOverrides(ConfigError):
+    """Some overrides name nothing that exists.
+
+    Attributes:
+        right: the overrides that are left.
+    """
+
+    def __init__(self, messages: Sequence[str], right: Sequence[str]):
+        super().__init__("\n".join(dict.fromkeys(messages)))
+        self.right = list(right)
+
+
+# Overrides that are wrong in themselves.
+
+
+def malformed(text: str, error: BaseException) -> str:
+    """Why a word is no override."""
+    key = text.partition("=")[0]
+    if any(text.count(sign) % 2 for sign in "'\""):
+        reason = "a quote is not closed"
+    elif any(text.count(left) != text.count(right) for left, right in ("[]", "{}", "()")):
+        reason = "a bracket is not closed"
+    elif "=" not in text:
+        reason = "write key=value"
+    elif not re.fullmatch(r"[+~]*[\w./@:-]+", key):
+        reason = f"'{key}' is no name of a setting"
+    else:
+        value = text.partition("=")[2]
+        reason = f"""a text with commas, colons, brackets or equals signs needs quotes: "{key}='{value}'\""""
+    return f"{text} is no override: {reason}."
+
+
+def refuse_sweeps(parsed: Sequence[Override]) -> None:
+    """Raises: ConfigError: an override gives several values, and this is no sweep."""
+    for override in parsed:
+        if override.is_sweep_override():
+            text = override.input_line
+            key, _, value = text.partition("=")
+            raise ConfigError(
+                f"{text} gives several values. Add -m to train with each of them; write a list as {key}=[{value}], "
+                f"""a text with commas as "{key}='{value}'"."""
+            )
+
+
+def refuse_deletions(parsed: Sequence[Override], composer: Composer) -> None:
+    """Only what comes in any number (loggers, metrics, callbacks) and presets can be taken away.
+
+    Raises:
+        ConfigError: something else is.
+    """
+    for override in parsed:
+        key = override.key_or_group
+        group, _, rest = key.partition(".")
+        if not override.is_delete() or group in (*NAMED_GROUPS, *PRESET_GROUPS) or group == "hydra":
+            continue
+        if group not in composer.groups():
+            raise ConfigError(f"~{key}: there is no group '{group}'.{did_you_mean(group, composer.groups())}")
+        if rest:
+            raise ConfigError(f"~{key}: a setting cannot be taken away. Give it a value: {key}=...")
+        raise ConfigError(f"~{group}: this group is needed. {group} can be: {', '.join(composer.options(group))}.")
+
+
+# Overrides that name nothing.
+
+
+def fit_open_mappings(parsed: Sequence[Override], composer: Composer, error: Exception) -> List[Override]:
+    """Adds `++` to keys below mappings that take any key (`model.options: {}`), if that is all that Hydra missed.
+
+    Raises:
+        WrongOverrides: everything that is wrong.
+        ConfigError: what Hydra says, where no single override is at fault.
+    """
+    groups = composer.all_groups()
+    wrong: List[str] = []
+    structural: List[Override] = []
+    changes: List[Override] = []
+    for override in parsed:
+        message = _wrong_option(override, composer) if override.key_or_group in groups else None
+        if message:
+            wrong.append(message)
+        else:
+            (structural if override.key_or_group in groups or not is_change(override) else changes).append(override)
+    try:
+        config = composer.load(structural)
+    except Exception as structural_error:
+        if wrong:
+            raise WrongOverrides(wrong, []) from None
+        _reword(structural_error, composer, structural)
+    known = settings_of(config)
+    fitted = _fit(changes, known, parsed)
+    for override in changes:
+        if fitted[override.input_line] is None:
+            wrong.append(unknown_key(override.key_or_group, known, composer, config))
+    right = [fitted.get(o.input_line, o.input_line) for o in (*structural, *changes)]
+    if wrong:
+        raise WrongOverrides(wrong, [text for text in right if text is not None])
+    if all(fitted[override.input_line] == override.input_line for override in changes):
+        _reword(error, composer, parsed)
+    return composer.parse([fitted.get(o.input_line) or o.input_line for o in parsed])
+
+
+def settings_of(config: DictConfig) -> Dict[str, Any]:
+    """Dotted path -> value of every setting, Hydra's own included."""
+    plain = OmegaConf.to_container(OmegaConf.masked_copy(config, [name for name in config if name != "hydra"]))
+    hydra = OmegaConf.to_container(config.hydra)
+    return {**flatten(plain), **flatten({"hydra": hydra})}  # type: ignore[arg-type, dict-item]
+
+
+def _fit(changes: Sequence[Override], known: Mapping[str, Any], parsed: Sequence[Override]) -> Dict[str, Optional[str]]:
+    """Override -> what to give Hydra instead; None for what names nothing.
+
+    A setting exists where the configuration lists it, below a mapping that takes any key (`model.options`), and where
+    the `_target_` takes it although its YAML leaves it out.
+    """
+    targets = {path: value for path, value in known.items() if path.endswith("._target_")}
+    targets.update({o.key_or_group: o.value() for o in parsed if o.key_or_group.endswith("._target_")})
+    fitted: Dict[str, Optional[str]] = {}
+    for override in changes:
+        key, text = override.key_or_group, override.input_line
+        exists = key in known or any(path.startswith(key + ".") for path in known)
+        is_open = any(key.startswith(path + ".") for path, value in known.items() if value == {})
+        is_open = is_open or _accepts(key, targets)
+        fitted[text] = text if exists else "++" + text if is_open else None
+    return fitted
+
+
+def _accepts(key: str, targets: Mapping[str, Any]) -> bool:
+    """Whether the class or function of a node takes this setting."""
+    parent, _, name = key.rpartition(".")
+    base = GROUPS.get(parent.split(".")[0])
+    target = targets.get(parent + "._target_")
+    if base is None or target is None:
+        return False
+    try:
+        return name in accepted_names(import_target(str(target), parent), base)
+    except ConfigError:
+        return False  # said when the description is validated
+
+
+def _wrong_option(override: Override, composer: Composer) -> Optional[str]:
+    """What is wrong with `group=option`, or None."""
+    key = override.key_or_group
+    if override.is_delete():
+        return None
+    if override.is_add() and key in composer.groups():
+        return f"{override.input_line}: '{key}' is part of every description; write {override.input_line.lstrip('+')}."
+    options = composer.options(key)
+    value = override.value()
+    for option in value if isinstance(value, list) else [value]:
+        if option is None or str(option) in options:
+            continue
+        hint = did_you_mean(str(option), options)
+        if key == "model" and is_gluoncv_name(str(option)):
+            hint = f" It is one of GluonCV's networks: write model.name={option}."
+        folder = next((f for f in composer.search_path if (f / key).is_dir()), None)
+        place = f" ({short(folder / key)}/)" if folder else ""
+        return f"{key}={shown(option)}: there is no such option.{hint} {key} can be: {', '.join(options)}{place}."
+    return None
+
+
+def is_gluoncv_name(name: str) -> bool:
+    from mxtrain.model.gluoncv_names import CLASSIFICATION_NAMES
+
+    return name.lower() in CLASSIFICATION_NAMES
+
+
+def unknown_key(key: str, known: Mapping[str, Any], composer: Composer, config: DictConfig) -> str:
+    """That there is no such setting, which one was meant, and what its group takes."""
+    known = {path: value for path, value in known.items() if not path.endswith("._target_")}
+    group, _, field = key.partition(".")
+    groups = ("hydra", *composer.groups())
+    meant = nearest_settings(key, known)
+    if group not in groups:
+        near = did_you_mean(group, groups)
+        kind, name = ("group", group) if near or field or not meant else ("setting", key)
+        if field or not near or key in OTHER_NAMES:
+            near = did_you_mean_any(meant) or near
+        place = short(composer.search_path[0])
+        return f"there is no {kind} '{name}'.{near} Groups: {', '.join(composer.groups())} ({place}/)."
+    if group == "hydra":
+        return f"there is no '{key}'.{did_you_mean_any(meant)} `--cfg hydra` shows Hydra's settings."
+    if not field:
+        return f"'{key}' is a group: choose an option. It can be: {', '.join(composer.options(key))}."
+    parent = key.rpartition(".")[0]
+    fields = [path[len(parent) + 1 :] for path in known if path.startswith(parent + ".")]
+    if not fields:
+        parent, fields = group, [path[len(group) + 1 :] for path in known if path.startswith(group + ".")]
+    elsewhere = "" if any(path.startswith(parent + ".") for path in meant) else options_with(group, field, composer)
+    near = elsewhere or did_you_mean_any(meant)
+    return f"there is no '{key}'.{near} {parent} takes: {', '.join(fields)} ({composer.file_of(group, config.hydra)})."
+
+
+def refuse_unknown(key: str, composed: Composed) -> NoReturn:
+    """Raises: ConfigError: there is no such setting or group."""
+    composer = composed.composer
+    config = composer.load(composer.parse(composed.overrides))
+    raise ConfigError(unknown_key(key, settings_of(config), composer, config))
+
+
+def nearest_settings(key: str, known: Iterable[str]) -> List[str]:
+    """Up to three settings that may have been meant, best first."""
+    known = list(known)
+    parent, _, leaf = key.rpartition(".")
+    if OTHER_NAMES.get(leaf) in known:
+        return [OTHER_NAMES[leaf]]
+    inside = [path for path in known if parent and path.startswith(parent + ".")]
+    ours = [path for path in known if key.startswith("hydra") or not path.startswith("hydra.")]
+    for paths in (inside, ours):
+        by_leaf: Dict[str, List[str]] = {}
+        for path in paths:
+            by_leaf.setdefault(path.rpartition(".")[2].lower(), []).append(path)
+        near = difflib.get_close_matches(leaf.lower(), by_leaf, n=1, cutoff=0.6)
+        near = near or [name for name in by_leaf if _abbreviates(leaf.lower(), name)]
+        found = [path for name in near for path in by_leaf[name]]
+        if found:
+            return sorted(found, key=lambda path: -difflib.SequenceMatcher(None, key, path).ratio())[:3]
+    return []
+
+
+def _abbreviates(short_name: str, name: str) -> bool:
+    """Whether the letters of a name of two or more appear in `name` in this order, from its first on."""
+    letters = iter(name)
+    return len(short_name) > 1 and name[:1] == short_name[0] and all(letter in letters for letter in short_name)
+
+
+def did_you_mean_any(settings: Sequence[str]) -> str:
+    """` Did you mean 'a' or 'b'?`, or an empty string."""
+    return f" Did you mean {' or '.join(repr(path) for path in settings)}?" if settings else ""
+
+
+def options_with(group: str, field: str, composer: Composer) -> str:
+    """Says which other options of the group have this field."""
+    having = []
+    for option in composer.options(group):
+        file = composer.find_file(f"{group}/{option}")
+        if file and re.search(rf"^{re.escape(field.split('.')[0])}:", file.read_text(encoding="utf-8"), re.MULTILINE):
+            having.append(option)
+    return f" It belongs to {group}={'|'.join(having)}." if having else ""
+
+
+# What Hydra says of files and of everything else.
+
+
+def _reword(error: Exception, composer: Composer, overrides: Sequence[Override]) -> NoReturn:
+    """Raises: ConfigError: Hydra's message as a sentence that names the file and the remedy."""
+    if isinstance(error, yaml.YAMLError):
+        mark: Any = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        place = f"{short_name(mark.name)}:{mark.line + 1}" if mark else "a file"
+        problem = getattr(error, "problem", None) or first_line(error)
+        raise ConfigError(f"{place}: this is not YAML: {problem}.") from None
+    text = str(error)
+    missing = re.search(r"In '([^']+)': Could not find '([^']+)/([^'/]+)'", text)
+    if missing:
+        place, group, option = missing.groups()
+        options = composer.options(group)
+        allowed = f"{did_you_mean(option, options)} {group} can be: {', '.join(options)}."
+        no_group = f"{did_you_mean(group, composer.groups())} Groups: {', '.join(composer.groups())}."
+        said = f"there is no {group}={option}.{allowed}" if options else f"there is no group '{group}'.{no_group}"
+        culprit = _preset_with(group, option, composer, overrides) or place_of(place, composer)
+        raise ConfigError(f"{culprit}: {said}") from None
+    override = re.search(r"(?:In '([^']+)': )?Could not override '([^']+)'", text)
+    if override:
+        place, key = override.groups()
+        where = f"{place_of(place, composer)}: " if place else ""
+        near = did_you_mean(key, composer.all_groups())
+        raise ConfigError(f"{where}there is no group '{key}' to override.{near}") from None
+    deletion = re.search(r"Could not delete(?: from config)?\. '([^']+)'", text)
+    if deletion:
+        named = [o for group in NAMED_GROUPS for o in (f"{group}.{name}" for name in composer.options(group))]
+        near = did_you_mean(deletion[1], named)
+        raise ConfigError(f"~{deletion[1]}: there is no such thing to take away.{near}") from None
+    raise ConfigError(f"the configuration cannot be composed: {readable(error)}") from None
+
+
+def _preset_with(group: str, option: str, composer: Composer, overrides: Sequence[Override]) -> str:
+    """The file of the chosen preset that asks for an option: Hydra names the file that it overrides."""
+    presets = [o for o in overrides if o.key_or_group in PRESET_GROUPS and not o.is_delete()]
+    files = [composer.find_file(f"{o.key_or_group}/{o.value()}") for o in presets]
+    asks = re.compile(rf"/?{re.escape(group)}\s*:.*\b{re.escape(option)}\b")
+    return next((short(file) for file in files if file and asks.search(file.read_text(encoding="utf-8"))), "")
+
+
+def place_of(config_path: str, composer: Composer) -> str:
+    file = composer.find_file(config_path)
+    return short(file) if file else config_path
+
+
+def short_name(name: str) -> str:
+    return short(Path(name)) if Path(name).is_absolute() else name
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def readable(error: BaseException) -> str:
+    """Hydra's message without its advice to add keys with `+`."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and "append to your config" not in line]
+    return " ".join(lines)

@@ -1,0 +1,71 @@
+"""Which files and overrides give a setting its value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, List, Optional, Sequence
+
+import yaml
+from hydra.types import RunMode
+
+from mxtrain.cli.compose import CONFIG_NAME, Composed, short
+from mxtrain.config import shown
+
+
+@dataclass(frozen=True)
+class Origin:
+    """One place that gives a setting a value."""
+
+    place: str
+    value: str
+    in_file: bool = True
+
+
+def find_origins(path: str, composed: Composed) -> List[Origin]:
+    """All places that give `path` a value, in the order in which they are applied."""
+    composer = composed.composer
+    overrides = composer.parse(composed.overrides)
+    defaults = composer.loader.compute_defaults_list(CONFIG_NAME, list(composed.overrides), RunMode.RUN).defaults
+    origins: List[Origin] = []
+    for entry in defaults:
+        file = composer.find_file(entry.config_path)
+        package = "" if entry.package in (None, "_global_") else str(entry.package)
+        if file is None or not (not package or path.startswith(package + ".")):
+            continue
+        origin = read_origin(file, path[len(package) + 1 if package else 0 :].split("."))
+        if origin is not None and origin not in origins:
+            origins.append(origin)
+    for override in overrides:
+        key = override.key_or_group
+        if key == path or path.startswith(key + ".") and key not in composer.groups():
+            value = "(deleted)" if override.is_delete() else shown(override.value())
+            origins.append(Origin(f"command line: {override.input_line}", value, in_file=False))
+    return origins
+
+
+def read_origin(file: Path, names: Sequence[str]) -> Optional[Origin]:
+    """File, line and value of a setting, or None if the file doesn't give it."""
+    with open(file, encoding="utf-8") as stream:
+        node: Any = yaml.compose(stream, Loader=yaml.SafeLoader)
+    line = 0
+    for name in names:
+        if not isinstance(node, yaml.MappingNode):
+            return None
+        found = next(((key, value) for key, value in node.value if key.value == name), None)
+        if found is None:
+            return None
+        line, node = found[0].start_mark.line + 1, found[1]
+    return Origin(f"{short(file)}:{line}", shown_node(node))
+
+
+def shown_node(node: Any) -> str:
+    """A YAML node on one line."""
+    if isinstance(node, yaml.ScalarNode):
+        return str(node.value)
+    return yaml.serialize(_flow(node), width=10_000).strip()
+
+
+def _flow(node: Any) -> Any:
+    node.flow_style = True
+    return node

@@ -1,0 +1,119 @@
+"""What flags ask to see instead of running: help, the composed configuration, completions."""
+
+from __future__ import annotations
+
+import os
+import string
+import sys
+import textwrap
+from typing import List, Sequence
+
+from hydra.core.hydra_config import HydraConfig
+
+from mxtrain.cli import arguments as command_line
+from mxtrain.cli.arguments import Arguments
+from mxtrain.cli.commands import COMMANDS
+from mxtrain.cli.compose import CONFIG_NAME, Composed, Composer
+from mxtrain.cli.mistakes import did_you_mean_any, nearest_settings, settings_of
+from mxtrain.errors import EXIT_FINISHED, ConfigError
+
+WIDTH = 110
+SHELLS = ("bash", "zsh", "fish")
+
+
+def show(given: Arguments) -> int:
+    """Prints it and returns the exit code.
+
+    Raises:
+        ConfigError: an override is wrong. The run that they describe need not be possible.
+    """
+    if given.shows == "shell_completion":
+        return complete(given)
+    command_line.no_positionals(given, "train")
+    with Composer(given.config_dirs) as composer:
+        composed = composer.compose(given.overrides)
+        overrides = list(composed.overrides)
+        if given.shows == "help":
+            print(help_text(composed))
+        elif given.shows == "hydra_help":
+            composer.hydra.hydra_help(config_name=CONFIG_NAME, args_parser=given.parser, args=given.known)
+        elif given.shows == "info":
+            composer.hydra.show_info(given.known.info, config_name=CONFIG_NAME, overrides=overrides)
+        else:
+            show_config(given, composer, overrides)
+    return EXIT_FINISHED
+
+
+def show_config(given: Arguments, composer: Composer, overrides: List[str]) -> None:
+    """`--cfg`, with `--package` and `--resolve` as in Hydra."""
+    package = given.known.package
+    if package not in (None, "_global_"):
+        known = settings_of(composer.load(composer.parse(overrides)))
+        if package not in known and not any(path.startswith(package + ".") for path in known):
+            near = did_you_mean_any(nearest_settings(package, [*known, *composer.groups()]))
+            raise ConfigError(f"--package {package}: there is no such part of the configuration.{near}")
+    composer.hydra.show_cfg(
+        config_name=CONFIG_NAME, overrides=overrides, cfg_type=given.known.cfg, package=package,
+        resolve=given.known.resolve,
+    )  # fmt: skip
+
+
+def help_text(composed: Composed) -> str:
+    """The help, from its template in conf/hydra/help/mxtrain.yaml."""
+    HydraConfig.instance().cfg = None
+    template = string.Template(composed.hydra.help.template)
+    return template.safe_substitute(APP_CONFIG_GROUPS="\n".join(group_lines(composed)))
+
+
+def group_lines(composed: Composed) -> List[str]:
+    """One entry per group: its options, the chosen one marked."""
+    composer = composed.composer
+    groups = sorted(composer.groups(), key=lambda group: (group in ("experiment", "debug"), group))
+    indent = max(map(len, groups)) + 4
+    lines: List[str] = []
+    for group in groups:
+        chosen = composed.chosen(group)
+        options = "  ".join(f"{name}*" if name in chosen else name for name in composer.options(group))
+        lines.extend(
+            textwrap.wrap(options, WIDTH, initial_indent=f"  {group:<{indent - 2}}", subsequent_indent=" " * indent,
+                          break_on_hyphens=False)
+        )  # fmt: skip
+    return lines
+
+
+# Completion in a shell: Hydra's, which knows nothing of commands.
+
+
+def complete(given: Arguments) -> int:
+    """`install=SHELL` prints what the shell must evaluate; `query=SHELL` is what it then calls at each TAB."""
+    words = [*given.overrides, *given.positionals]
+    what, _, shell = words[0].partition("=") if len(words) == 1 else ("", "", "")
+    if what not in ("install", "uninstall", "query") or shell not in SHELLS:
+        raise ConfigError(
+            f"--shell-completion takes install=SHELL or uninstall=SHELL, and SHELL can be: {', '.join(SHELLS)}. "
+            'E.g. eval "$(mxtrain --shell-completion install=bash)" in ~/.bashrc. It completes the command `mxtrain`.'
+        )
+    # The completed command is the console script, also where this was called by `python -m mxtrain`.
+    sys.argv[0] = "mxtrain"
+    if what == "query" and not _prepare_query(os.environ.get("COMP_LINE", "")):
+        return EXIT_FINISHED
+    with Composer(given.config_dirs) as composer:
+        composer.hydra.shell_completion(config_name=CONFIG_NAME, overrides=words)
+    return EXIT_FINISHED
+
+
+def _prepare_query(line: str) -> bool:
+    """Takes the command out of the line, and completes it itself; returns whether there is more to complete."""
+    words: Sequence[str] = line.split()
+    position = 2 if words[:1] != ["python"] else 4
+    at_command = len(words) < position or (len(words) == position and not line.endswith(" "))
+    prefix = words[position - 1] if len(words) >= position else ""
+    if at_command and "=" not in prefix:
+        matching = [command for command in COMMANDS if command.startswith(prefix)]
+        if matching:
+            print(" ".join(matching))
+    if not at_command and prefix in COMMANDS:
+        rest = line.split(prefix, 1)[1].lstrip()
+        os.environ["COMP_LINE"] = f"{words[0]} {rest}"
+        return prefix != "doctor"
+    return True

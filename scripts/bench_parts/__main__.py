@@ -1,0 +1,110 @@
+"""scripts/bench: runs parts of the benchmark and writes what they found."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Tuple
+
+from bench_parts import (
+    checkpoint_cost,
+    command_line,
+    default_run,
+    gluoncv_cifar,
+    killing,
+    loading,
+    publish,
+    runner,
+)
+from bench_parts.machine import describe_machine
+from bench_parts.measured import Measured, Options, say
+from bench_parts.processes import ROOT, ProcessFailed
+
+PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
+    "default": (default_run.measure, "the default run: wall time and accuracy of five seeds (3 minutes)"),
+    "runner": (runner.measure, "the runner against a hand-written Gluon loop (12 minutes)"),
+    "gluoncv": (gluoncv_cifar.measure, "GluonCV's train_cifar10.py against us (15 minutes; needs --gluoncv-script)"),
+    "loader": (loading.measure, "samples/s of the loaders (5 minutes)"),
+    "cli": (command_line.measure, "wall time of --help, --cfg job and a mistake (1 minute)"),
+    "checkpoint": (checkpoint_cost.measure, "what checkpoints cost (10 minutes)"),
+    "kill_sweep": (
+        killing.measure,
+        "100 kills, one at each call of a save, and what becomes of the runs (minutes, also with --quick)",
+    ),
+}
+
+
+def main(arguments: List[str]) -> int:
+    """Measure the parts that were named, or all."""
+    options = _parse(arguments)
+    # Ends like ctrl-c, so that measured processes end, too.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    out = Path(options.out) if options.out else Path(tempfile.mkdtemp(prefix="mxtrain-bench-")) if options.quick \
+        else ROOT / "docs"  # fmt: skip
+    failed = []
+    for part in options.parts or list(PARTS):
+        reason = _why_not(part, options.gluoncv_script)
+        if reason:
+            say(f"{part}: left out, {reason}")
+            failed += [part] if part in options.parts else []
+            continue
+        say(f"{part}: {PARTS[part][1]}")
+        try:
+            publish.write_result(part, _measure(part, options), out)
+        except (ProcessFailed, ValueError, subprocess.TimeoutExpired) as error:
+            say(f"{part}: {error}")
+            failed.append(part)
+        publish.write_page(out, list(PARTS))
+    print(out / "benchmarks.md")
+    return 1 if failed else 0
+
+
+def _measure(part: str, options: argparse.Namespace) -> Dict[str, Any]:
+    machine, started = describe_machine(), time.monotonic()
+    if machine["load_1min"] > 0.5 and not options.quick:
+        say(f"{part}: the load is {machine['load_1min']}: something else is running, the figures will be worth less")
+    with tempfile.TemporaryDirectory(prefix="mxtrain-bench-", dir=options.work) as work:
+        found = PARTS[part][0](Options(options.quick, Path(work), options.gluoncv_script))
+    return {
+        "part": part, "taken": time.strftime("%Y-%m-%d"), "quick": options.quick,
+        "minutes": round((time.monotonic() - started) / 60, 1), "machine": machine, **found.to_json(),
+    }  # fmt: skip
+
+
+def _why_not(part: str, gluoncv_script: str) -> str:
+    if part == "gluoncv":
+        return gluoncv_cifar.missing(gluoncv_script)
+    if part == "kill_sweep" and not killing.available():
+        return "scripts/bench_parts/kill_sweep.py is not there"
+    return ""
+
+
+def _parse(arguments: List[str]) -> argparse.Namespace:
+    parts = "\n".join(f"  {name:12}{text}" for name, (_, text) in PARTS.items())
+    parser = argparse.ArgumentParser(
+        "scripts/bench", formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Measure mxtrain on this machine, with nothing else running.", epilog=f"parts:\n{parts}",
+    )  # fmt: skip
+    parser.add_argument("parts", nargs="*", metavar="PART", help="all when none is named")
+    parser.add_argument(
+        "--quick", action="store_true", help="tiny versions, written to a new folder unless --out is given"
+    )
+    parser.add_argument("--out", default="", help="folder of benchmarks.md and benchmarks/ (docs)")
+    parser.add_argument("--work", default=None, help="folder for what the runs write (the system's temporary one)")
+    parser.add_argument("--gluoncv-script", default=os.environ.get(gluoncv_cifar.SCRIPT_VARIABLE, ""),
+                        help="GluonCV's scripts/classification/cifar/train_cifar10.py")  # fmt: skip
+    options = parser.parse_args(arguments)
+    unknown = [part for part in options.parts if part not in PARTS]
+    if unknown:
+        parser.error(f"there is no part {', '.join(unknown)}; parts: {', '.join(PARTS)}")
+    return options
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,75 @@
+"""The command line in a process of its own, as a person starts it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Any import of MXNet ends the process with a code that nothing else has.
+WITHOUT_MXNET = """
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "mxnet":
+            import os; os.write(2, b"MXNet was imported"); os._exit(99)
+sys.meta_path.insert(0, Refuse())
+from mxtrain.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+class Shell:
+    """Runs mxtrain in `folder`; keeps nothing running."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def __call__(self, *arguments: str, mxnet: bool = False, **environ: str) -> subprocess.CompletedProcess:
+        start = ["-W", "error::DeprecationWarning:mxtrain", *(["-m", "mxtrain"] if mxnet else ["-c", WITHOUT_MXNET])]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environ}
+        return subprocess.run(
+            [sys.executable, *start, *arguments], cwd=self.folder, env=environment, capture_output=True, text=True,
+            timeout=120, check=False,
+        )  # fmt: skip
+
+    def refused(self, *arguments: str) -> str:
+        """What is said to a mistake: exit code 2, nothing on standard output, nothing written, no MXNet."""
+        before = sorted(self.folder.rglob("*"))
+        done = self(*arguments)
+        assert done.returncode == 2, (done.returncode, done.stdout, done.stderr)
+        assert done.stderr.startswith("error: ") and "Traceback" not in done.stderr
+        assert done.stdout == "" and sorted(self.folder.rglob("*")) == before
+        assert "append to your config" not in done.stderr
+        return done.stderr
+
+
+@pytest.fixture
+def mxtrain(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+@pytest.fixture
+def refused(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch):
+    """The same in this process, which is faster; other tests may have imported MXNet."""
+    from mxtrain.cli import main
+
+    folder = tmp_path / "cwd"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def refuse(*arguments: str) -> str:
+        before = sorted(folder.rglob("*"))
+        assert main(list(arguments)) == 2
+        said = capsys.readouterr()
+        assert said.err.startswith("error: ") and "Traceback" not in said.err and said.out == ""
+        assert "append to your config" not in said.err and sorted(folder.rglob("*")) == before
+        return said.err
+
+    return refuse

@@ -1,0 +1,154 @@
+"""Every kind of mistake: exit 2, what was given, what is allowed, the nearest spelling, the file; nothing written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+# (arguments, what the message holds)
+MISTAKES = [
+    ("trian", ["no command 'trian'", "'train'", "doctor"]),
+    ("--cfgg job", ["no flag '--cfgg'", "'--cfg'", "--multirun"]),
+    ("--cfg jobb", ["'jobb'", "'job', 'hydra', 'all'"]),
+    ("--config-dir", ["--config-dir", "expected one argument"]),
+    ("--config-dir nowhere", ["--config-dir", "nowhere", "no such folder"]),
+    ("--config-name mine", ["--config-name", "--config-dir DIR", "experiment=NAME"]),
+    ("--config-path mine", ["--config-path", "--config-dir DIR"]),
+    ("--experimental-rerun x", ["hydra.run.dir=DIR"]),
+    ("-m --cfg job", ["--cfg and --multirun exclude each other"]),
+    ("--resolve", ["--resolve goes with --cfg"]),
+    ("--cfg job --package optimiser", ["--package optimiser"]),
+    ("--shell-completion install=tcsh", ["bash, zsh, fish"]),
+    ("modle=lenet", ["no group 'modle'", "'model'", "optimizer", "conf/"]),
+    ("model=lenett", ["model=lenett", "'lenet'", "gluoncv, lenet, mlp, resnet", "conf/model/"]),
+    ("model=resnet18_v1", ["model=resnet18_v1", "model.name=resnet18_v1"]),
+    ("metric=[accuracy,f2]", ["metric=f2", "accuracy, cross_entropy"]),
+    ("hydra/launcher=jobblib", ["'joblib'", "basic"]),
+    (
+        "trainer.mx_epochs=3",
+        ["'trainer.mx_epochs'", "'trainer.max_epochs'", "log_interval", "conf/trainer/default.yaml"],
+    ),
+    ("trainr.max_epochs=3", ["no group 'trainr'", "'trainer.max_epochs'"]),
+    ("trainer.epochs=3", ["'trainer.max_epochs'"]),
+    ("epochs=3", ["'trainer.max_epochs'"]),
+    ("lr=0.1", ["'optimizer.lr'"]),
+    ("batch_size=32", ["'dataset.batch_size'"]),
+    ("optimizer.learning_rate=1", ["'optimizer.lr'", "conf/optimizer/adam.yaml"]),
+    ("optimizer.momentum=0.9", ["It belongs to optimizer=", "nag", "sgd"]),
+    ("trainer.batch_size=3", ["'dataset.batch_size'"]),
+    ("dataset.augment.flp=true", ["'dataset.augment.flip'", "crop_padding"]),
+    ("hydra.run.dirr=x", ["'hydra.run.dir'"]),
+    ("trainer.max_epochs=abc", ["trainer.max_epochs=abc", "valid integer", "conf/trainer/default.yaml:3"]),
+    ("trainer.max_epochs=-1", ["trainer.max_epochs=-1", "greater than 0", "conf/trainer/default.yaml:3"]),
+    ("optimizer.lr=", ["optimizer.lr=", "valid number"]),
+    ("trainer.val_interval_unit=epoch", ["'epochs'", "'steps'"]),
+    ("parallel.devices=tpu", ["parallel.devices=tpu", "auto"]),
+    ("model.channels=[1,a]", ["model.channels.1=a", "conf/model/lenet.yaml"]),
+    ("model.name=resnt18_v1", ["'resnt18_v1'", "'resnet18_v1'", "conf/model/gluoncv.yaml"]),
+    ("+new.key=1", ["no group 'new'", "model, dataset"]),
+    ("+trainer.max_epoch=3", ["'trainer.max_epochs'", "conf/trainer/default.yaml"]),
+    ("++trainer.max_epoch=3", ["'trainer.max_epochs'"]),
+    ("+model=lenet", ["write model=lenet"]),
+    ("+experiment=x", ["write experiment=x"]),
+    ("~model", ["~model", "needed", "gluoncv, lenet, mlp, resnet"]),
+    ("~trainer.max_epochs", ["~trainer.max_epochs", "Give it a value"]),
+    ("~modle", ["no group 'modle'", "'model'"]),
+    ("~logger.tensorbord", ["'logger.tensorboard'"]),
+    ("model", ["no command 'model'"]),
+    ("optimizer.lr 0.1", ["write optimizer.lr=0.1"]),
+    ("model=[lenet", ["a bracket is not closed"]),
+    ("optimizer.lr='0.1", ["a quote is not closed"]),
+    ("optimizer.lr=0.1,0.2", ["Add -m", "[0.1,0.2]"]),
+    ("optimizer.lr=choice(1,2)", ["Add -m"]),
+    ("model._target_=nowhere.Net", ["model._target_=nowhere.Net", "no module 'nowhere'"]),
+    ("model._target_=mxtrain.model.lenet.LeNett", ["no 'LeNett'", "'LeNet'"]),
+    ("model._target_=mxtrain.optimizer.optimizers.Adam", ["model._target_", "is no Model"]),
+    ("trainer.monitor=val/acuracy", ["trainer.monitor=val/acuracy", "'val/accuracy'", "train/loss"]),
+    ("early_stopping.monitor=val/f1", ["early_stopping.monitor=val/f1", "metric=[accuracy,f1]"]),
+    ("trainer.max_epochs=null", ["nothing limits the run", "trainer.max_steps"]),
+    ("dataset.batch_size=2 trainer.grad_accumulation=4", ["trainer.grad_accumulation=4", "dataset.batch_size=2"]),
+    ("logger=[] metric=[]", ["trainer.monitor=val/accuracy", "val/loss"]),
+    ("-m optimizer.lr=0.1,x,y", ["optimizer.lr=x", "optimizer.lr=y"]),
+    ("-m model=lenet,mlpp", ["model=mlpp", "'mlp'"]),
+    ("explain trainer.mx", ["'trainer.max_epochs'", "'trainer.max_steps'"]),
+    ("explain nope", ["no group 'nope'"]),
+    ("explain", ["explain takes one setting"]),
+    ("eval", ["eval takes a run directory or a checkpoint"]),
+    ("eval nowhere", ["nowhere"]),
+]
+
+
+@pytest.mark.parametrize("arguments, parts", MISTAKES, ids=[arguments for arguments, _ in MISTAKES])
+def test_a_mistake_is_answered_by_name(refused, arguments: str, parts: list) -> None:
+    said = refused(*arguments.split())
+    assert [part for part in parts if part not in said] == [], said
+
+
+def test_all_that_is_wrong_is_listed_once_and_indented(refused) -> None:
+    said = refused("optimizer.lr=-1", "trainr.max_epochs=3", "model=foo", "trainer.seed=x").splitlines()
+    assert len(said) == 4
+    assert said[0].startswith("error: ") and all(line.startswith("       ") for line in said[1:])
+    for part in ("trainr", "model=foo", "optimizer.lr=-1", "trainer.seed=x"):
+        assert sum(part in line for line in said) == 1
+
+
+@pytest.mark.parametrize("arguments", ["trainer.mx_epochs=3", "optimizer.lr=-1", "model=foo", "-m optimizer.lr=1,x"])
+def test_mistakes_are_answered_without_mxnet(mxtrain, arguments: str) -> None:
+    mxtrain.refused(*arguments.split())
+
+
+# The user's own files.
+
+
+def write(folder: Path, files: dict) -> str:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return str(folder)
+
+
+PRESET = "# @package _global_\n"
+
+
+@pytest.mark.parametrize(
+    "text, parts",
+    [
+        ("trainer:\n  mx_epochs: 3\n", ["'trainer.mx_epochs'", "'trainer.max_epochs'", "mine.yaml:3"]),
+        ("trainer:\n  seed: 1\n  max_epochs: x\n", ["trainer.max_epochs=x", "mine.yaml:4"]),
+        ("trianer:\n  max_epochs: 3\n", ["no group 'trianer'", "'trainer'", "mine.yaml:2"]),
+        ("defaults:\n  - override /model: lenett\n", ["mine.yaml", "model=lenett", "'lenet'"]),
+        ("defaults:\n  - override /modle: lenet\n", ["mine.yaml", "'modle'", "'model'"]),
+        ("trainer:\n  max_epochs: [3\n", ["mine.yaml:4", "not YAML"]),
+        ("trainer:\n  max_epochs: ${trainer.sed}\n", ["trainer.max_epochs", "trainer.sed"]),
+    ],
+)
+def test_a_mistake_in_a_preset_names_its_file(refused, tmp_path: Path, text: str, parts: list) -> None:
+    folder = write(tmp_path / "own", {"experiment/mine.yaml": PRESET + text})
+    said = refused("--config-dir", folder, "experiment=mine")
+    assert [part for part in parts if part not in said] == [], said
+
+
+def test_a_file_with_the_name_of_one_of_ours_is_refused(refused, tmp_path: Path) -> None:
+    folder = write(tmp_path / "own", {"model/lenet.yaml": "_target_: x.Y\n"})
+    assert "model/lenet.yaml" in refused("--config-dir", folder)
+
+
+OWN_CODE = "def network(num_classes, depth, width=8):\n    raise RuntimeError('never built')\n"
+
+
+@pytest.mark.parametrize(
+    "arguments, parts",
+    [
+        ("model=mine", ["model.depth must be given", "num_classes, depth, width"]),
+        ("model=mine model.depth=2 model.widht=3", ["'model.widht'", "'model.width'", "model/mine.yaml"]),
+        ("model=mine ++model.depth=2 ++model.widht=3", ["'model.widht'", "'width'"]),
+    ],
+)
+def test_wrong_arguments_of_a_users_function(refused, tmp_path: Path, arguments: str, parts: list) -> None:
+    module = f"own_{tmp_path.name.strip('_').replace('-', '_')}"
+    write(tmp_path / "cwd", {f"{module}.py": OWN_CODE})
+    folder = write(tmp_path / "own", {"model/mine.yaml": f"_target_: {module}.network\nwidth: 8\n"})
+    said = refused("--config-dir", folder, *arguments.split())
+    assert [part for part in parts if part not in said] == [], said

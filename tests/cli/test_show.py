@@ -1,0 +1,158 @@
+"""What flags show instead of running, `explain`, and completion in a real shell."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mxtrain import __version__
+from mxtrain.cli.commands import COMMANDS
+from mxtrain.cli.compose import Composer
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "own_code"
+
+
+def shows(mxtrain, *arguments: str, **environ: str) -> str:
+    """Standard output of a command that imports no MXNet and writes nothing."""
+    before = sorted(mxtrain.folder.rglob("*"))
+    done = mxtrain(*arguments, **environ)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(mxtrain.folder.rglob("*")) == before
+    return done.stdout
+
+
+def test_help_lists_every_command_group_and_option(mxtrain) -> None:
+    text = shows(mxtrain, "--help")
+    assert all(re.search(rf"^  {command}\b", text, re.MULTILINE) for command in COMMANDS)
+    with Composer() as composer:
+        for group in composer.groups():
+            entry = re.search(rf"^  {group}  .*(\n   {{10}}.*)*", text, re.MULTILINE)[0]
+            assert set(composer.options(group)) <= set(entry.replace("*", " ").split())
+    assert "digits*" in text and "cifar10*" not in text
+    assert max(map(len, text.splitlines())) <= 120
+
+
+@pytest.mark.parametrize("command", ["eval", "predict", "explain", "doctor"])
+def test_each_command_says_how_it_is_used(mxtrain, command: str) -> None:
+    text = shows(mxtrain, command, "--help")
+    assert text.startswith("usage: ") and command in text.splitlines()[0]
+
+
+def test_help_of_eval_lists_its_settings(mxtrain) -> None:
+    text = shows(mxtrain, "eval", "--help")
+    assert "split=auto" in text and "which=best" in text and "test where there is one" in text
+
+
+def test_version(mxtrain) -> None:
+    assert shows(mxtrain, "model=lenet", "--version") == f"mxtrain {__version__}\n"
+
+
+def test_cfg_package_and_resolve(mxtrain) -> None:
+    job = yaml.safe_load(shows(mxtrain, "--cfg", "job", "optimizer.lr=0.5", "dataset=cifar10"))
+    assert job["optimizer"]["lr"] == 0.5 and "hydra" not in job
+    assert job["dataset"]["root"].startswith("${")
+    resolved = shows(mxtrain, "dataset=cifar10", "--cfg", "job", "--resolve", "-p", "dataset", MXTRAIN_DATA="/d")
+    assert yaml.safe_load(resolved)["root"] == "/d/cifar10"
+    assert "hydra" in yaml.safe_load(shows(mxtrain, "--cfg", "all")) and "mode" in shows(mxtrain, "-c", "hydra")
+
+
+def test_settings_that_the_yaml_leaves_out_need_no_plus(mxtrain) -> None:
+    text = shows(
+        mxtrain, "model.name=resnet18_v1", "model.options.thumbnail=true", "--cfg", "job", "-p", "model.options"
+    )
+    assert yaml.safe_load(text) == {"thumbnail": True}
+
+
+@pytest.mark.parametrize("flag", ["--info", "--info=defaults", "--info=searchpath", "--hydra-help"])
+def test_hydras_own_views(mxtrain, flag: str) -> None:
+    assert len(shows(mxtrain, flag).splitlines()) > 5
+
+
+# explain
+
+
+def explained(capsys: pytest.CaptureFixture, *arguments: str) -> str:
+    from mxtrain.cli import main
+
+    assert main(["explain", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_explain_says_where_a_value_comes_from_and_what_it_overrode(capsys) -> None:
+    text = explained(capsys, "optimizer.lr", "experiment=cifar10_resnet20", "optimizer.lr=0.5")
+    assert text.startswith("optimizer.lr = 0.5\n") and "command line: optimizer.lr=0.5" in text
+    lines = text.splitlines()
+    assert re.search(r"overrides .*conf/experiment/cifar10_resnet20\.yaml:\d+: 0.1", lines[-2])
+    assert re.search(r"overrides .*conf/optimizer/nag\.yaml:\d+: 0.1", lines[-1])
+
+
+@pytest.mark.parametrize(
+    "arguments, parts",
+    [
+        ("model", ["model=lenet (", "it can be: gluoncv, lenet, mlp, resnet", "model.channels = [32, 64]"]),
+        ("model.channels", ["model.channels = [32, 64]", "conf/model/lenet.yaml:3"]),
+        ("dataset.augment", ["dataset.augment.flip = false", "dataset.augment.crop_scale = [1.0, 1.0]"]),
+        ("dataset.augment.flip dataset.augment.flip=true", ["= true", "overrides", "digits.yaml:", ": false"]),
+        ("logger", ["logger=default", "logger.console.refresh_s"]),
+        ("logger.console.show_config", ["= true", "conf/logger/console.yaml:"]),
+        ("metric metric=[f1,accuracy]", ["metric=[f1, accuracy]"]),
+        ("trainer.max_epochs debug=fast", ["= 1", "conf/debug/fast.yaml:", "conf/trainer/default.yaml:3: 30"]),
+        ("dataset.root dataset=cifar10", ["oc.env:MXTRAIN_DATA"]),
+        ("experiment", ["experiment=null", "cifar10_resnet20"]),
+        ("hydra.run.dir", ["conf/config.yaml:"]),
+        ("early_stopping.patience", ["meaning", "conf/early_stopping/on.yaml:"]),
+    ],
+)
+def test_explain(capsys, arguments: str, parts: list) -> None:
+    text = explained(capsys, *arguments.split())
+    assert [part for part in parts if part not in text] == [], text
+
+
+def test_explain_finds_the_users_own_files(mxtrain) -> None:
+    shutil.copy(EXAMPLE / "shapes.py", mxtrain.folder)
+    conf = str(EXAMPLE / "conf")
+    text = shows(
+        mxtrain, "--config-dir", conf, "explain", "dataset.size", "experiment=shapes", PYTHONDONTWRITEBYTECODE="1"
+    )
+    assert "dataset.size = 16" in text and "conf/dataset/shapes.yaml:3" in text and "Side of an image" in text
+    assert "shapes" in re.search(r"^  dataset .*", shows(mxtrain, "--config-dir", conf, "--help"), re.MULTILINE)[0]
+
+
+# Completion
+
+
+@pytest.mark.parametrize(
+    "line, wanted, unwanted",
+    [
+        ("mxtrain ", {"eval", "explain", "model=", "trainer."}, set()),
+        ("mxtrain ex", {"explain", "experiment="}, {"eval"}),
+        ("mxtrain model=le", {"model=lenet"}, {"model=mlp"}),
+        ("mxtrain trainer.max_e", {"trainer.max_epochs="}, set()),
+        ("mxtrain model=mlp model.hid", {"model.hidden."}, set()),
+        ("mxtrain explain optimizer.l", {"optimizer.lr="}, {"eval"}),
+    ],
+)
+def test_bash_completes(tmp_path: Path, line: str, wanted: set, unwanted: set) -> None:
+    script = tmp_path / "mxtrain"
+    root = Path(__file__).resolve().parents[2]
+    script.write_text(
+        f"#!{sys.executable}\nimport sys\nsys.path.insert(0, {str(root)!r})\n"
+        "from mxtrain.cli import main\nsys.exit(main())\n"
+    )
+    script.chmod(0o755)
+    bash = f"""
+        export PATH={tmp_path}:$PATH
+        eval "$(mxtrain --shell-completion install=bash)"
+        COMP_LINE={line!r} COMP_POINT={len(line)} COMP_WORDS=({line}) COMP_CWORD={len(line.split(" ")) - 1}
+        hydra_bash_completion
+        printf '%s\\n' "${{COMPREPLY[@]}}"
+    """
+    done = subprocess.run(["bash", "-c", bash], capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path)
+    found = set(done.stdout.split())
+    assert wanted <= found and not unwanted & found and done.stderr == "", (done.stdout, done.stderr)

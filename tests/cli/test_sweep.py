@@ -1,0 +1,127 @@
+"""Sweeps in processes of their own, with Hydra's sweeper, Optuna and joblib. About a minute."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FAST = ("debug=fast", "model=mlp", "logger=jsonl", "hydra.sweep.dir=s")
+
+
+def status_of(mxtrain, number: int) -> dict:
+    return json.loads((mxtrain.folder / "s" / str(number) / "status.json").read_text())
+
+
+def rows(text: str) -> list:
+    """The summary's rows: number, state and best value."""
+    return re.findall(r"^(\d+) .*?((?:finished|failed|interrupted)(?:, before| \(\d+\))?) +(\S+)", text, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_jobs_have_their_own_directories_and_one_failure_stops_no_other(mxtrain) -> None:
+    sweep = ("-m", *FAST, "optimizer.lr=1e38,0.01", "trainer.seed=1,2")
+    done = mxtrain(*sweep, mxnet=True)
+    assert done.returncode == 3
+    assert [status_of(mxtrain, n)["exit_code"] for n in range(4)] == [3, 3, 0, 0]
+    # Said when it happened, once, and not again by Hydra.
+    assert re.findall(r"^error: job (\d)", done.stderr, re.MULTILINE) == ["0", "1"]
+    assert "Traceback" not in done.stderr and "Error executing job" not in done.stderr
+    assert [(n, state) for n, state, _ in rows(done.stdout)] == [
+        ("0", "failed (3)"), ("1", "failed (3)"), ("2", "finished"), ("3", "finished"),
+    ]  # fmt: skip
+    lines = [json.loads(line) for line in (mxtrain.folder / "s/jobs.jsonl").read_text().splitlines()]
+    assert [line["best"] == status_of(mxtrain, n)["best"] for n, line in enumerate(lines)] == [True] * 4
+    assert "trainer.seed=2" in lines[3]["overrides"]
+
+    # The same command again: what is finished is not touched, what failed is tried again.
+    written = {n: (mxtrain.folder / f"s/{n}/status.json").stat().st_mtime_ns for n in range(4)}
+    again = mxtrain(*sweep, mxnet=True)
+    assert again.returncode == 3
+    changed = [n for n in range(4) if (mxtrain.folder / f"s/{n}/status.json").stat().st_mtime_ns != written[n]]
+    assert changed == [0, 1]
+    assert [state for _, state, _ in rows(again.stdout)][2:] == ["finished, before"] * 2
+
+
+def test_a_finished_job_goes_on_where_more_epochs_are_asked_for(mxtrain) -> None:
+    sweep = ("-m", *FAST, "lr_scheduler=constant", "trainer.seed=1,2")
+    assert mxtrain(*sweep, mxnet=True).returncode == 0
+    done = mxtrain(*sweep, "trainer.max_epochs=2", mxnet=True)
+    assert done.returncode == 0, done.stderr
+    assert [status_of(mxtrain, n)["epoch"] for n in (0, 1)] == [2, 2]
+
+
+def test_a_sweep_over_groups_and_open_settings(mxtrain) -> None:
+    done = mxtrain("-m", "debug=fast", "logger=jsonl", "hydra.sweep.dir=s", "model=mlp,lenet",
+                   "hydra.sweep.subdir=${hydra.job.num}-${model._target_}", mxnet=True)  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert {path.name for path in (mxtrain.folder / "s").iterdir()} == {
+        "0-mxtrain.model.mlp.MLP", "1-mxtrain.model.lenet.LeNet", "jobs.jsonl", "multirun.yaml",
+    }  # fmt: skip
+
+
+def test_a_preset_that_sweeps_needs_no_flag(mxtrain) -> None:
+    preset = mxtrain.folder / "own/experiment/tries.yaml"
+    preset.parent.mkdir(parents=True)
+    text = "# @package _global_\nhydra:\n  mode: MULTIRUN\n  sweeper:\n    params:\n      optimizer.lr: 0.1,{}\n"
+    preset.write_text(text.format("x"))
+    said = mxtrain.refused("--config-dir", "own", "experiment=tries", *FAST)
+    assert "optimizer.lr=x" in said
+    preset.write_text(text.format("0.2"))
+    done = mxtrain("--config-dir", "own", "experiment=tries", *FAST, mxnet=True)
+    assert done.returncode == 0 and len(rows(done.stdout)) == 2
+
+
+def test_optuna_maximises_what_is_monitored(mxtrain) -> None:
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
+    done = mxtrain("-m", *FAST, "hydra/sweeper=optuna", "hydra.sweeper.n_trials=3", "hydra.sweeper.n_jobs=1",
+                   "hydra.sweeper.sampler.seed=1", "optimizer.lr=tag(log,interval(1e-6,1e-1))", mxnet=True)  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    values = [status_of(mxtrain, n)["best"]["value"] for n in range(3)]
+    results = (mxtrain.folder / "s/optimization_results.yaml").read_text()
+    assert len(set(values)) > 1 and f"best_value: {max(values)}" in results
+
+
+def test_a_signal_ends_the_job_and_the_sweep(mxtrain) -> None:
+    long = ("model=mlp", "logger=jsonl", "trainer.max_epochs=2000", "early_stopping=off", "trainer.seed=1,2")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "mxtrain", "-m", *long, "hydra.sweep.dir=s"]
+    sweep = subprocess.Popen(command, cwd=mxtrain.folder, env=environment, stderr=subprocess.PIPE,
+                             stdout=subprocess.DEVNULL, text=True)  # fmt: skip
+    try:
+        deadline = time.monotonic() + 60
+        while not list(mxtrain.folder.glob("s/0/checkpoints/step-*[1-9]*")) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        sweep.terminate()
+        said = sweep.communicate(timeout=60)[1]
+    finally:
+        sweep.kill()
+    assert sweep.returncode == 143 and "error: " not in said and "the sweep was interrupted" in said
+    assert status_of(mxtrain, 0)["state"] == "interrupted" and not (mxtrain.folder / "s/1").exists()
+
+
+@pytest.mark.slow
+def test_joblib_runs_jobs_in_processes_and_their_ends_are_known(mxtrain) -> None:
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    done = mxtrain(
+        "-m", *FAST, "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "optimizer.lr=0.01,1e38", mxnet=True
+    )
+    assert done.returncode == 3, done.stderr
+    assert [status_of(mxtrain, n)["state"] for n in range(2)] == ["finished", "failed"]
+    assert [state for _, state, _ in rows(done.stdout)] == ["finished", "failed (3)"]
+    assert "error: job 1" in done.stderr
+
+
+def test_a_sweep_in_which_everything_fails_says_why_and_no_more(mxtrain) -> None:
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
+    done = mxtrain("-m", *FAST, "hydra/sweeper=optuna", "hydra.sweeper.n_trials=2", "hydra.sweeper.n_jobs=1",
+                   "optimizer.lr=interval(1e37,1e38)", mxnet=True)  # fmt: skip
+    assert done.returncode == 3 and "Traceback" not in done.stderr
+    assert [state for _, state, _ in rows(done.stdout)] == ["failed (3)"] * 2

@@ -1,0 +1,87 @@
+"""Single runs in processes of their own: directories, logs, exit codes. About 25 s."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "own_code"
+FAST = ("debug=fast", "model=mlp", "logger=[jsonl,console]")
+
+
+def test_a_run_leaves_its_record(mxtrain) -> None:
+    run_dir = "a b,c=d'e"
+    quoted = run_dir.replace("'", "\\'")
+    done = mxtrain(*FAST, f"hydra.run.dir='{quoted}'", mxnet=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    folder = mxtrain.folder / run_dir
+    assert [path.name for path in mxtrain.folder.iterdir()] == [run_dir]
+    assert json.loads((folder / "status.json").read_text())["state"] == "finished"
+    assert yaml.safe_load((folder / ".hydra/overrides.yaml").read_text()) == list(FAST)
+    assert yaml.safe_load((folder / ".hydra/config.yaml").read_text())["trainer"]["max_epochs"] == 1
+    log = (folder / "train.log").read_text()
+    assert re.search(r"INFO OMP_NUM_THREADS=", log) and re.search(r"INFO run begins: 5 steps, 5 an epoch", log)
+    assert re.search(r"INFO val epoch=1 step=5 loss=", log)
+    assert re.search(r"INFO finished \(exit code 0\); step=5 best: metric=val/accuracy", log)
+    assert done.stdout.count("OMP_NUM_THREADS=") == 1
+    # The command to go on is one that works when pasted.
+    command = next(line for line in done.stdout.splitlines() if "hydra.run.dir=" in line)
+    arguments = re.sub(r"^\S+ -m mxtrain", f"{sys.executable} -m mxtrain", command)
+    again = subprocess.run(["bash", "-c", arguments], cwd=mxtrain.folder, capture_output=True, text=True, check=False,
+                           env={"PYTHONPATH": str(EXAMPLE.parents[1]), "OMP_NUM_THREADS": "1"})  # fmt: skip
+    assert again.returncode == 0 and "nothing is left to do" in again.stdout
+
+
+def test_a_budget_that_is_used_up_is_no_error(mxtrain) -> None:
+    done = mxtrain(*FAST, "trainer.max_steps=3", "hydra.run.dir=r", mxnet=True)
+    assert done.returncode == 75
+    assert done.stderr == "stopped: trainer.max_steps=3 reached\n"
+    assert json.loads((mxtrain.folder / "r/status.json").read_text())["exit_code"] == 75
+
+
+def test_another_description_in_the_same_directory_is_refused_in_indented_lines(mxtrain) -> None:
+    assert mxtrain(*FAST, "hydra.run.dir=r", mxnet=True).returncode == 0
+    before = {path: path.stat().st_mtime_ns for path in (mxtrain.folder / "r").rglob("[!.]*")}
+    done = mxtrain(*FAST, "hydra.run.dir=r", "optimizer.lr=0.5")
+    assert done.returncode == 2 and "optimizer.lr: was 0.001, now 0.5" in done.stderr
+    assert done.stderr.count("error: ") == 1
+    assert all(line.startswith("       ") for line in done.stderr.splitlines()[1:])
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+@pytest.mark.parametrize("arguments", [["dataset=image_folder"], ["parallel.devices=gpu:1"]])
+def test_a_run_that_cannot_start_leaves_nothing(mxtrain, arguments: list) -> None:
+    done = mxtrain(*arguments, mxnet=True)
+    assert done.returncode == 2 and "error: " in done.stderr and "Traceback" not in done.stderr
+    assert list(mxtrain.folder.iterdir()) == []
+
+
+def test_a_crash_in_the_users_code_is_shown_and_recorded(mxtrain) -> None:
+    (mxtrain.folder / "broken.py").write_text("def network(num_classes):\n    raise RuntimeError('no such layer')\n")
+    own = mxtrain.folder / "own" / "model"
+    own.mkdir(parents=True)
+    (own / "broken.yaml").write_text("_target_: broken.network\n")
+    done = mxtrain("--config-dir", "own", "model=broken", "debug=fast", "hydra.run.dir=r", mxnet=True)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "error: RuntimeError: no such layer" and 'broken.py", line 2' in done.stderr
+    status = json.loads((mxtrain.folder / "r/status.json").read_text())
+    assert (status["state"], status["exit_code"], status["cause"]) == ("failed", 1, "RuntimeError: no such layer")
+
+
+def test_the_example_of_own_code_runs(mxtrain) -> None:
+    for name in ("shapes.py", "conf"):
+        source = EXAMPLE / name
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, mxtrain.folder / name)
+    done = mxtrain("--config-dir", "conf", "experiment=shapes", "trainer.max_epochs=3", "hydra.run.dir=r", mxnet=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    diary = json.loads((mxtrain.folder / "r/diary.jsonl").read_text())
+    assert diary["state"] == "finished" and diary["best"]["value"] > 0.8
+    again = next(line for line in done.stdout.splitlines() if "hydra.run.dir=r" in line)
+    assert "--config-dir" in again and "experiment=shapes" in again

@@ -1,0 +1,193 @@
+"""scripts/bench: each part works in its tiny mode, and the figures are computed and published rightly."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "scripts"))
+
+from bench_parts import clock, publish  # noqa: E402
+from bench_parts.measured import Measured, Series, Target, in_turn  # noqa: E402
+from bench_parts.processes import default_environment, tuned_environment  # noqa: E402
+
+# Loads the data as GluonCV's script does, and logs as it does.
+STAND_IN = """
+import argparse, logging, time
+from mxnet import gluon
+
+parser = argparse.ArgumentParser()
+for name in ("--model", "--mode", "--save-dir", "-j"):
+    parser.add_argument(name)
+for name in ("--batch-size", "--num-epochs"):
+    parser.add_argument(name, type=int)
+options = parser.parse_args()
+assert options.mode == "hybrid"
+logging.basicConfig(level=logging.INFO)
+train, test = (gluon.data.vision.CIFAR10(train=split) for split in (True, False))
+assert len(train) == 5 * len(test) and train[0][0].shape == (32, 32, 3)
+for epoch in range(options.num_epochs):
+    logging.info("[Epoch %d] train=%f val=%f loss=%f time: %f" % (epoch, 0.5, 0.25, 1.0, 7.0 + epoch))
+"""
+
+
+def bench(out, *arguments):
+    """Runs scripts/bench's Python part as the script does."""
+    path = os.pathsep.join([str(ROOT / "scripts"), str(ROOT)])
+    command = [sys.executable, "-m", "bench_parts", "--quick", "--out", str(out), "--work", str(out), *arguments]
+    return subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
+        timeout=240,
+    )  # fmt: skip
+
+
+def run_part(part, out, *arguments):
+    """The JSON of a part in its tiny mode."""
+    done = bench(out, part, *arguments)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((out / "benchmarks" / f"{part}.json").read_text())
+    assert result["quick"] and result["machine"]["environment"]["OMP_NUM_THREADS"] == "1"
+    assert (out / "benchmarks" / f"{part}.png").read_bytes().startswith(b"\x89PNG")
+    page = (out / "benchmarks.md").read_text()
+    assert all(target["name"] in page for target in result["targets"]) and "figures mean nothing" in page
+    assert str(out) not in json.dumps(result) + page, "a path of this machine was published"
+    left = {path.name for path in out.iterdir()} - {"benchmarks", "benchmarks.md", "script.py"}
+    assert not left, f"left behind: {left}"
+    return {series["name"]: series for series in result["series"]}, result
+
+
+@pytest.mark.slow
+def test_default(tmp_path):
+    series, result = run_part("default", tmp_path)
+    assert series["wall time, command to exit"]["median"] > 1
+    assert 0.1 < series["best validation accuracy"]["median"] <= 1
+    assert [target["limit"] for target in result["targets"]] == [60, 0.985]
+
+
+@pytest.mark.slow
+def test_runner(tmp_path):
+    series, result = run_part("runner", tmp_path)
+    share = series["ResNet-50, 32 px, batch 2: runner / loop, pair by pair"]["values"]
+    rates = [series[f"ResNet-50, 32 px, batch 2: {side}"]["median"] for side in ("runner", "hand-written loop")]
+    assert share == [pytest.approx(rates[0] / rates[1])]
+    assert [target["limit"] for target in result["targets"]] == [0.98, 0.98, 1.7]
+
+
+@pytest.mark.slow
+def test_gluoncv(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(STAND_IN)
+    series, _ = run_part("gluoncv", tmp_path, "--gluoncv-script", str(script))
+    assert [found["values"] for name, found in series.items() if "train_cifar10" in name] == [[8.0], [8.0]]
+    assert series["an epoch of cifar_resnet20_v1: mxtrain"]["median"] > 0.01
+
+
+@pytest.mark.slow
+def test_loader(tmp_path):
+    series, _ = run_part("loader", tmp_path)
+    assert len(series) == 7 and all(found["median"] > 10 for found in series.values())
+
+
+@pytest.mark.slow
+def test_cli(tmp_path):
+    series, result = run_part("cli", tmp_path)
+    assert len(series) == 3
+    assert result["details"]["imports_mxnet"] == {"--help": False, "--cfg job": False, "bad override": False}
+
+
+@pytest.mark.slow
+def test_checkpoint(tmp_path):
+    series, _ = run_part("checkpoint", tmp_path)
+    assert all(found["median"] > 0 for name, found in series.items() if "a step" in name)
+
+
+def test_an_unknown_part_and_a_missing_script_are_refused(tmp_path):
+    """Two seconds."""
+    done = bench(tmp_path, "runer")
+    assert done.returncode == 2 and "there is no part runer" in done.stderr
+    done = bench(tmp_path, "gluoncv", "--gluoncv-script", "nowhere.py")
+    assert done.returncode == 1 and "'nowhere.py' is no file" in done.stderr
+
+
+def test_a_process_that_is_measured_does_not_outlive_an_interrupt(tmp_path):
+    """Half a second; the child of the measured process ends, too."""
+    code = (
+        "import subprocess, time; print(subprocess.Popen(['sleep', '60']).pid, file=open('pid', 'w')); time.sleep(60)"
+    )
+    caller = f"from pathlib import Path; from bench_parts.processes import run; run(['-c', {code!r}], {{}}, Path('.'))"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "scripts")}
+    process = subprocess.Popen([sys.executable, "-c", caller], cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
+    pid = tmp_path / "pid"
+    while not (pid.is_file() and pid.read_text().endswith("\n")):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    process.wait(10)
+    deadline = time.monotonic() + 5
+    while is_running(int(pid.read_text())):
+        assert time.monotonic() < deadline, "it still runs"
+        time.sleep(0.01)
+
+
+def is_running(pid):
+    """Whether the process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_sides_are_measured_in_turn_each_going_first_as_often():
+    order = []
+    found = in_turn({name: lambda number, name=name: order.append(name) or number for name in "ab"}, 4)
+    assert "".join(order) == "abbaabba"
+    assert found == {"a": [0, 1, 2, 3], "b": [0, 1, 2, 3]}
+
+
+def test_medians_and_quartiles():
+    series = Series("x", "s", [1.0, 2.0, 3.0, 4.0, 100.0])
+    assert series.median == 3 and series.quartiles() == [2, 4]
+    assert Series("x", "s", [5.0]).quartiles() == [5, 5]
+
+
+def test_targets_have_a_direction():
+    assert Target("", 0.98, 0.98, at_least=True).met and not Target("", 0.97, 0.98, at_least=True).met
+    assert Target("", 60.0, 60.0, at_least=False).met and not Target("", 61.0, 60.0, at_least=False).met
+
+
+@pytest.mark.parametrize("behind", [0, 3])
+def test_the_window_of_the_clock_leaves_the_warm_up_out(tmp_path, behind):
+    """The first 50 steps take a second each, the next 50 a tenth; a row is read up to 3 steps late."""
+    events = [[50 - behind, 50.0], [100 - behind, 55.0], [150 - behind, 1000.0]]
+    path = tmp_path / "clock.json"
+    path.write_text(json.dumps({"steps": events, "validations": [[10, 3.0], [20, 7.0], [30, 9.5]]}))
+    assert clock.seconds_per_step(path, warm_up=50, steps=50) == pytest.approx(0.1)
+    assert clock.epoch_seconds(path) == [4.0, 2.5]
+
+
+def test_environments(monkeypatch):
+    """The default one is free of what tunes, the tuned one keeps what the caller set."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    monkeypatch.setenv("MXNET_CPU_TEMP_COPY", "9")
+    assert tuned_environment()["OMP_NUM_THREADS"] == "7"
+    assert not {"OMP_NUM_THREADS", "MXNET_CPU_TEMP_COPY"} & set(default_environment())
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    assert int(tuned_environment()["OMP_NUM_THREADS"]) >= 1
+    assert "OMP_NUM_THREADS" not in os.environ
+
+
+def test_a_missed_target_stands_out_on_the_page(tmp_path):
+    found = Measured([Series("a rate", "samples/s", [12_345.0, 12_347.0])], [Target("a share", 0.5, 0.98, True)])
+    machine = {"cpu": "one", "cores": 2, "instructions": [], "memory_gib": 1, "system": "Linux", "python": "3.11",
+               "packages": {"mxnet": "1.9.1"}, "commit": "abc", "environment": {"OMP_NUM_THREADS": "2"}}  # fmt: skip
+    result = {"part": "x", "taken": "2020-01-01", "quick": False, "machine": machine, **found.to_json()}
+    publish.write_result("x", result, tmp_path)
+    publish.write_page(tmp_path, ["absent", "x"])
+    page = (tmp_path / "benchmarks.md").read_text()
+    assert "| x | a share | ≥ 0.98 | 0.5 | **no** |" in page
+    assert "12,346" in page and "mean nothing" not in page

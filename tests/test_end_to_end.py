@@ -1,0 +1,164 @@
+"""Whole runs in this process: what is trained, saved, and opened again."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from mxtrain.backend import gluon, nd
+from mxtrain.errors import ConfigError
+
+FAST = ("debug=fast", "trainer.test=false")
+
+
+def rows(run_dir, split):
+    lines = (run_dir / "metrics.jsonl").read_text().splitlines()
+    return [row for row in map(json.loads, lines) if row["split"] == split]
+
+
+def test_default_run_learns_and_leaves_what_was_promised(train_run, tmp_path):
+    run, result = train_run("trainer.max_epochs=4", "early_stopping=off")
+    run_dir = tmp_path / "run"
+    assert (result.state, result.exit_code) == ("finished", 0), result.cause
+    assert result.metrics["val/accuracy"] > 0.9 and result.metrics["test/accuracy"] > 0.9
+    steps = run.info.steps_per_epoch
+    assert [row["step"] for row in rows(run_dir, "train")] == list(range(1, 4 * steps + 1))
+    assert [(row["step"], row["epoch"]) for row in rows(run_dir, "val")] == [(steps * e, e) for e in (1, 2, 3, 4)]
+    first, last = rows(run_dir, "train")[0], rows(run_dir, "train")[-1]
+    assert set(first) >= {"step", "epoch", "split", "loss", "accuracy", "samples_per_s"}
+    assert last["loss"] < first["loss"] / 3
+    status = json.loads((run_dir / "status.json").read_text())
+    assert status["state"] == "finished" and status["step"] == 4 * steps and status["epoch"] == 4
+    assert status["best"]["metric"] == "val/accuracy" and status["weights_sha256"] == result.weights_sha256
+    assert (run_dir / "checkpoints").is_dir() and status["checkpoint"]
+
+
+def test_saved_weights_open_in_plain_gluon_and_predict_the_same(train_run):
+    run, result = train_run(*FAST, "model=mlp")
+    network = run.info.network
+    data = nd.random.uniform(shape=(4, *run.info.input_shape))
+    expected = network(data).asnumpy()
+    fresh = run_network(run)
+    fresh.load_parameters(f"{result.checkpoint}/model.params")
+    np.testing.assert_array_equal(fresh(data).asnumpy(), expected)
+
+
+def run_network(run):
+    """The same network by plain Gluon: two dense layers per hidden size, as model=mlp describes it."""
+    import copy
+
+    network = copy.copy(run.info.network)
+    assert isinstance(network, gluon.HybridBlock)
+    from mxtrain.model.mlp import MLP
+
+    config = {k: v for k, v in run.info.config["model"].items() if k != "_target_"}
+    return MLP(**config).build(len(run.info.class_names), run.info.input_shape)
+
+
+def test_gluoncv_network_on_digits_is_fitted_and_says_so(train_run, tmp_path, caplog):
+    caplog.set_level("INFO", logger="mxtrain")
+    run, result = train_run(
+        "model.name=mobilenet0.25", "dataset.image_size=[32,32]", *FAST, "trainer.limit_train_batches=2",
+        "dataset.batch_size=8", "trainer.limit_val_batches=1",
+    )  # fmt: skip
+    assert result.exit_code == 0 and run.info.input_shape == (3, 32, 32)
+    assert run.info.config["model"]["name"] == "mobilenet0.25"
+    assert "1x8x8" in caplog.text and "3x32x32" in caplog.text
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(train_run, tmp_path):
+    shas = [
+        train_run(*FAST, f"trainer.seed={seed}", "dataset.augment.mixup=0.2", run_dir=tmp_path / str(i))[1].weights_sha256
+        for i, seed in enumerate((1, 1, 2))
+    ]
+    assert shas[0] == shas[1] != shas[2]
+
+
+def test_frozen_weights_do_not_move(train_run):
+    run, _ = train_run(*FAST, "model=mlp", "model.freeze=[*.weight]", "optimizer.lr=0.1")
+    checkpoints = sorted((run.info.run_dir / "checkpoints").glob("step-*"))
+    before, after = (nd.load(str(path / "model.params")) for path in (checkpoints[0], checkpoints[-1]))
+    moved = {name: bool((before[name] != after[name]).sum().asscalar()) for name in before}
+    assert moved == {name: not name.endswith(".weight") for name in before}
+
+
+def test_every_loss_and_several_metrics_train(train_run, tmp_path):
+    for loss in ("hinge", "kl_div", "sigmoid_bce"):
+        _, result = train_run(
+            *FAST, "model=mlp", f"loss={loss}", "metric=[accuracy,f1,mcc,top_k_accuracy]", run_dir=tmp_path / loss
+        )
+        assert result.exit_code == 0
+        assert set(rows(tmp_path / loss, "val")[0]) >= {"loss", "accuracy", "f1", "mcc", "top_k_accuracy"}
+
+
+def test_monitoring_what_is_not_measured_is_refused(describe_run):
+    with pytest.raises(ConfigError, match="Did you mean 'val/accuracy'"):
+        describe_run("trainer.monitor=val/acuracy")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The directory of a short run that was made by the command line."""
+    run_dir = tmp_path_factory.mktemp("trained") / "run"
+    command = [sys.executable, "-m", "mxtrain", "trainer.max_epochs=2", f"hydra.run.dir={run_dir}", "logger=jsonl"]
+    subprocess.run(command, check=True, capture_output=True)
+    return run_dir
+
+
+def mxtrain(*arguments, **options):
+    return subprocess.run([sys.executable, "-m", "mxtrain", *map(str, arguments)], capture_output=True, text=True, **options)
+
+
+def test_eval_writes_metrics_and_a_confusion_matrix(trained):
+    done = mxtrain("eval", trained, "split=val")
+    assert done.returncode == 0, done.stderr
+    folder = trained / "eval" / "val"
+    metrics = json.loads((folder / "metrics.json").read_text())
+    last = rows(trained, "val")[-1]
+    best = max(rows(trained, "val"), key=lambda row: row["accuracy"])
+    assert metrics["step"] in (last["step"], best["step"])
+    assert metrics["accuracy"] == pytest.approx(best["accuracy"])
+    confusion = np.loadtxt(folder / "confusion.csv", delimiter=",", skiprows=1, usecols=range(1, 11))
+    assert confusion.sum() == metrics["samples"]
+    assert np.trace(confusion) / confusion.sum() == pytest.approx(metrics["accuracy"])
+    assert (folder / "confusion.png").read_bytes()[:4] == b"\x89PNG"
+    assert "precision" in done.stdout
+
+
+def test_predict_names_the_class_of_image_files(trained, tmp_path):
+    from PIL import Image
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    for i in range(20):
+        pixels = (digits.images[i] * 255 / 16).astype(np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"{i:02d}-{digits.target[i]}.png")
+    done = mxtrain("predict", trained, tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["file"] for row in found] == sorted(str(path) for path in tmp_path.glob("*.png"))
+    right = [row["file"].endswith(f"-{row['class']}.png") for row in found]
+    assert sum(right) >= 16 and all(0 < row["probability"] <= 1 for row in found)
+    as_csv = tmp_path / "out" / "p.csv"
+    assert mxtrain("predict", trained, tmp_path, f"output={as_csv}").returncode == 0
+    assert as_csv.read_text().splitlines()[0] == "file,class_1,probability_1,class_2,probability_2,class_3,probability_3"
+    assert len(as_csv.read_text().splitlines()) == 21
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["eval"], "eval takes a run directory"),
+        (["eval", "no/such/run"], "no/such/run"),
+        (["eval", "{run}", "split=tset"], "Did you mean 'test'"),
+        (["eval", "{run}", "dataset.batchsize=3"], "Did you mean 'dataset.batch_size'"),
+        (["predict", "{run}"], "files or folders"),
+        (["predict", "{run}", "no-such.png"], "no-such.png"),
+        (["predict", "{run}", "{run}"], "no images"),
+    ],
+)
+def test_bad_input_to_eval_and_predict_is_refused(trained, arguments, message):
+    done = mxtrain(*[a.format(run=trained) for a in arguments])
+    assert done.returncode == 2 and message in done.stderr, done.stderr

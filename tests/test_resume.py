@@ -1,0 +1,248 @@
+"""Killed, interrupted or refused: a run that is given the same command again ends as if nothing had happened. 60 s."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import textwrap
+import time
+
+import pytest
+from running import (
+    FULL,
+    SMALL,
+    Process,
+    assert_same,
+    checkpoints,
+    has_steps,
+    picture,
+    rows,
+    status,
+    steps,
+)
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    """A run with everything on that nobody disturbed."""
+    run_dir = tmp_path_factory.mktemp("unbroken") / "run"
+    Process(run_dir, *FULL).end()
+    assert steps(run_dir) == list(range(1, 40)) and steps(run_dir, "val") == [13, 26, 39]
+    return run_dir
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A finished run of two epochs of 13 steps."""
+    run_dir = tmp_path_factory.mktemp("small") / "run"
+    Process(run_dir, *SMALL, "trainer.max_epochs=2").end()
+    return run_dir
+
+
+@pytest.fixture
+def copy(small, tmp_path):
+    return shutil.copytree(small, tmp_path / "run")
+
+
+# A process that kills itself at a moment that cannot be hit from outside.
+DYING = """
+import os, signal, sys, threading, time
+from mxtrain.types import Callback
+
+class Dying(Callback):
+    def __init__(self, moment):
+        self.moment = moment
+    def die(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+    def on_start(self, run):
+        if self.moment == "start": self.die()
+    def on_steps(self, rows, progress):
+        if self.moment == "step" and rows[-1]["step"] >= 24: self.die()
+    def on_validation(self, validation, progress):
+        if self.moment == "validation" and validation.row["step"] >= 26: self.die()
+    def on_checkpoint(self, step):
+        if self.moment == "save" and step >= 21: threading.Timer(0.002, self.die).start()
+    def on_end(self, result):
+        if self.moment == "end": self.die()
+"""
+
+
+def test_kills_at_chosen_moments_change_nothing(unbroken, tmp_path):
+    (tmp_path / "dying.py").write_text(DYING)
+    env = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{sys.path[0]}{os.pathsep}{unbroken_root()}"}
+    run_dir = tmp_path / "run"
+    for moment in ("start", "save", "step", "validation", "end"):
+        own = ("+callback.dying._target_=dying.Dying", f"+callback.dying.moment={moment}")
+        process = Process(run_dir, *FULL, *own, env=env).end(-signal.SIGKILL)
+        assert "Traceback" not in process.output
+    Process(run_dir, *FULL).end()
+    assert_same(run_dir, unbroken)
+    assert not [name for name in checkpoints(run_dir) if name.startswith(".tmp")]
+
+
+def unbroken_root():
+    from running import ROOT
+
+    return ROOT
+
+
+def test_no_point_of_tensorboard_stands_twice_after_kills(unbroken, tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run_dir = tmp_path / "run"
+    Process(run_dir, *FULL).wait_until(has_steps(run_dir, 9)).kill(signal.SIGKILL).end(-signal.SIGKILL)
+    Process(run_dir, *FULL).end()
+    Process(run_dir, *FULL).end()
+    seen = EventAccumulator(str(run_dir), size_guidance={"scalars": 0}).Reload()
+    for tag in seen.Tags()["scalars"]:
+        found = [event.step for event in seen.Scalars(tag)]
+        assert found == sorted(set(found)), tag
+    assert [event.step for event in seen.Scalars("val/loss")] == [13, 26, 39]
+    assert_same(run_dir, unbroken)
+
+
+@pytest.mark.parametrize("number, exit_code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_interrupted_runs_save_and_continue_exactly(unbroken, tmp_path, number, exit_code):
+    run_dir = tmp_path / "run"
+    process = Process(run_dir, *FULL).wait_until(has_steps(run_dir, 3)).kill(number).end(exit_code)
+    ended = status(run_dir)
+    assert (ended["state"], ended["exit_code"]) == ("interrupted", exit_code)
+    assert number.name in ended["cause"] and number.name in process.output
+    assert ended["checkpoint"].endswith(f"step-{ended['step']:08d}")
+    assert [row["step"] for row in rows(run_dir) if row["split"] == "train"] == list(range(1, ended["step"] + 1))
+    Process(run_dir, *FULL).end()
+    assert_same(run_dir, unbroken)
+
+
+def test_budgets_end_with_75_and_continue_exactly(unbroken, tmp_path):
+    run_dir = tmp_path / "run"
+    Process(run_dir, *FULL, "trainer.max_steps=16").end(75)
+    assert (status(run_dir)["step"], status(run_dir)["state"]) == (16, "interrupted")
+    before = picture(run_dir)
+    again = Process(run_dir, *FULL, "trainer.max_steps=16").end(75)
+    assert "nothing is left to do" in again.output
+    changed = {name for name, value in picture(run_dir).items() if before.get(name) != value}
+    assert changed <= {
+        "train.log",
+        "meta.json",
+        ".hydra/config.yaml",
+        ".hydra/hydra.yaml",
+        ".hydra/overrides.yaml",
+        ".lock",
+    }
+    Process(run_dir, *FULL, "trainer.max_time=0.000001").end(75)
+    assert status(run_dir)["step"] == 17 and "max_time" in status(run_dir)["cause"]
+    Process(run_dir, *FULL).end()
+    assert_same(run_dir, unbroken)
+
+
+def test_a_signal_in_a_validation_breaks_it_off_and_it_is_made_after_the_resume(unbroken, tmp_path):
+    (tmp_path / "slow.py").write_text(
+        textwrap.dedent("""
+        import os, signal
+        from mxtrain.metric.meter import Meter
+        from mxtrain.evaluate import Evaluator
+        predict = Evaluator.predict
+        def signalled(self, loader):
+            for number, item in enumerate(predict(self, loader)):
+                if type(loader).__name__ == "BreakableLoader":
+                    os.kill(os.getpid(), signal.SIGTERM)
+                yield item
+        Evaluator.predict = signalled
+        from mxtrain.types import Callback
+        class Nothing(Callback):
+            pass
+    """)
+    )
+    env = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{unbroken_root()}"}
+    run_dir = tmp_path / "run"
+    Process(run_dir, *FULL, "+callback.slow._target_=slow.Nothing", "dataset.eval_batch_size=100", env=env).end(143)
+    assert status(run_dir)["step"] == 13 and steps(run_dir, "val") == []
+    Process(run_dir, *FULL, "dataset.eval_batch_size=100").end()
+    assert [(row["split"], row["step"]) for row in rows(run_dir)] == [
+        (row["split"], row["step"]) for row in rows(unbroken)
+    ]
+    assert status(run_dir)["weights_sha256"] == status(unbroken)["weights_sha256"]
+
+
+def test_a_second_run_in_the_directory_is_refused_and_nothing_changes(tmp_path):
+    run_dir = tmp_path / "run"
+    first = Process(run_dir, *SMALL, "trainer.max_epochs=100000", "early_stopping=off", "checkpoint=end_only")
+    try:
+        first.wait_until(has_steps(run_dir, 1)).kill(signal.SIGSTOP)
+        time.sleep(0.1)
+        before = picture(run_dir)
+        second = Process(run_dir, *SMALL, "trainer.max_epochs=7").end(2)
+        assert picture(run_dir) == before
+        assert f"in use by process {first.popen.pid}" in second.output and "Traceback" not in second.output
+    finally:
+        first.kill(signal.SIGCONT).kill(signal.SIGKILL).end(-signal.SIGKILL)
+
+
+def test_another_description_is_refused_and_nothing_changes(copy):
+    before = picture(copy)
+    refused = Process(copy, *SMALL, "trainer.max_epochs=2", "optimizer.lr=0.5", "dataset.augment.flip=true").end(2)
+    assert picture(copy) == before
+    assert "optimizer.lr: was 0.001, now 0.5" in refused.output
+    assert "dataset.augment.flip: was false, now true" in refused.output
+    assert "checkpoint.resume=never" in refused.output and "Traceback" not in refused.output
+
+
+def test_starting_over_keeps_the_earlier_files(copy, small):
+    Process(copy, *SMALL, "trainer.max_epochs=1", "optimizer.lr=0.5", "checkpoint.resume=never").end()
+    assert steps(copy) == list(range(1, 14))
+    kept = picture(copy / "previous" / "1")
+    assert {name: value for name, value in picture(small).items() if name != ".lock"} == kept
+    assert "lr: 0.5" in (copy / ".hydra" / "config.yaml").read_text()
+
+
+def test_a_run_is_continued_from_another_directory(small, tmp_path):
+    run_dir = tmp_path / "new"
+    before = picture(small)
+    options = (*SMALL, "trainer.max_epochs=4", f"checkpoint.resume={small}")
+    Process(run_dir, *options, "trainer.max_steps=30").end(75)
+    assert steps(run_dir) == [27, 28, 29, 30]
+    Process(run_dir, *options).end()  # what the directory holds wins over the path
+    assert steps(run_dir) == list(range(27, 53)) and picture(small) == before
+    refused = Process(tmp_path / "none", *SMALL, f"checkpoint.resume={tmp_path / 'nowhere'}").end(2)
+    assert "nowhere" in refused.output and not (tmp_path / "none").exists()
+
+
+def test_a_finished_run_says_so_and_keeps_its_status(copy):
+    before = status(copy)
+    again = Process(copy, *SMALL, "trainer.max_epochs=2").end()
+    assert "nothing is left to do" in again.output and "26 steps" in again.output
+    assert status(copy) == before and before["metrics"]["test/accuracy"] > 0
+
+
+def test_more_epochs_and_other_threads_may_follow(copy):
+    process = Process(copy, *SMALL, "trainer.max_epochs=3", env={"OMP_NUM_THREADS": "2"}).end()
+    assert steps(copy) == list(range(1, 40)) and status(copy)["state"] == "finished"
+    assert "OMP_NUM_THREADS=1, now it is 2" in process.output
+
+
+def test_a_damaged_checkpoint_is_passed_over(copy, small):
+    newest = copy / "checkpoints" / checkpoints(copy)[-1] / "model.params"
+    newest.write_bytes(newest.read_bytes()[:-1] + b"\x00\x01")
+    (copy / "status.json").unlink()
+    Process(copy, *SMALL, "trainer.max_epochs=2").end()
+    assert_same(copy, small)
+
+
+def test_early_stopping_continues_to_count_and_patience_may_grow(tmp_path):
+    run_dir = tmp_path / "run"
+    # A rate of nothing: nothing ever gets better after the first validation.
+    still = (*SMALL, "optimizer=sgd", "optimizer.lr=1e-12", "trainer.max_epochs=9", "trainer.monitor=val/loss",
+             "early_stopping.min_delta=1")  # fmt: skip
+    Process(run_dir, *still, "early_stopping.patience=3", "trainer.max_steps=30").end(75)
+    Process(run_dir, *still, "early_stopping.patience=3").end()
+    assert (status(run_dir)["state"], status(run_dir)["step"]) == ("stopped_early", 4 * 13)
+    assert "nothing is left" in Process(run_dir, *still, "early_stopping.patience=3").end().output
+    Process(run_dir, *still, "early_stopping.patience=5").end()
+    assert (status(run_dir)["state"], status(run_dir)["step"]) == ("stopped_early", 6 * 13)
+    assert steps(run_dir, "val") == [13 * epoch for epoch in range(1, 7)]
+    state = json.loads((run_dir / "checkpoints" / checkpoints(run_dir)[-1] / "state.json").read_text())
+    assert state["state"]["train"]["early_stopping"]["waited"] == 5

@@ -1,0 +1,196 @@
+"""How runs end, and what they leave, in this process. 15 s."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+from running import checkpoints, rows, status, steps
+
+from mxtrain.backend import nd
+from mxtrain.build import build_run
+from mxtrain.checkpoint import open_checkpoint
+from mxtrain.types import Callback
+
+SMALL = ("model=mlp", "model.hidden=[16]", "dataset.batch_size=100", "trainer.log_interval=5")  # 13 steps an epoch
+
+
+@pytest.fixture
+def make(describe_run, tmp_path):
+    """Overrides -> a Run that has not begun."""
+    return lambda *overrides: build_run(describe_run("logger=jsonl", *SMALL, *overrides), tmp_path / "run")
+
+
+class Raising(Callback):
+    def __init__(self, event, step=0):
+        setattr(self, event, self.fail)
+        self.step = step
+
+    def fail(self, *values):
+        if not self.step or (isinstance(values[0], list) and values[0][-1]["step"] >= self.step):
+            raise KeyError("no such thing")
+
+
+def test_a_non_finite_loss_ends_with_3_and_names_the_step_and_the_layer(make, tmp_path):
+    run = make("optimizer=sgd", "optimizer.lr=1e20", "optimizer.clip_gradient=null", "trainer.max_epochs=3")
+    result = run.runner.train(run.info)
+    written = (tmp_path / "run" / "metrics.jsonl").read_text()
+    first_bad = next(row["step"] for row in rows(tmp_path / "run") if row["loss"] is None)
+    assert (result.exit_code, result.state) == (3, "failed")
+    assert (
+        f"non-finite at step {first_bad}:" in result.cause
+        and "the first layer with a non-finite output" in result.cause
+    )
+    assert "NaN" not in written and "Infinity" not in written
+    assert status(tmp_path / "run")["exit_code"] == 3 and status(tmp_path / "run")["cause"] == result.cause
+    for name in checkpoints(tmp_path / "run"):
+        arrays = open_checkpoint(tmp_path / "run" / "checkpoints" / name).arrays("model")
+        assert all(np.isfinite(array).all() for array in arrays.values())
+
+
+def test_non_finite_weights_are_never_saved_and_the_step_is_found(make, tmp_path, monkeypatch):
+    run = make("trainer.max_epochs=3", "checkpoint.every_steps=4")
+    updater = run.runner._step.updater
+    update = updater.update
+
+    def broken(gradients, lr):
+        update(gradients, lr)
+        if (
+            updater._optimizer.num_update == 18
+        ):  # the loss of step 18 is finite, and a save follows step 20 at the latest
+            updater._weights[-1][:] = math.inf
+
+    monkeypatch.setattr(updater, "update", broken)
+    result = run.runner.train(run.info)
+    assert result.exit_code == 3 and "at step 19" in result.cause, result.cause
+    assert checkpoints(tmp_path / "run")[-1] == "step-00000016"
+
+
+def test_weights_that_break_in_the_step_of_a_save_are_found_by_the_save(make, tmp_path, monkeypatch):
+    run = make("trainer.max_epochs=3", "checkpoint.every_steps=4")
+    updater = run.runner._step.updater
+    update = updater.update
+
+    def broken(gradients, lr):
+        update(gradients, lr)
+        if updater._optimizer.num_update == 20:
+            updater._weights[-1][:] = math.nan
+
+    monkeypatch.setattr(updater, "update", broken)
+    result = run.runner.train(run.info)
+    assert result.exit_code == 3 and "became non-finite in step 20" in result.cause
+    assert updater.names[-1] in result.cause
+    assert checkpoints(tmp_path / "run")[-1] == "step-00000016"
+    assert result.checkpoint.endswith("step-00000016")
+
+
+def test_a_validation_loss_of_nan_stops_nothing_by_itself(make, tmp_path, monkeypatch):
+    run = make("trainer.max_epochs=4", "trainer.monitor=val/loss", "early_stopping.patience=2", "trainer.test=false")
+    monkeypatch.setattr(
+        run.runner._evaluator, "measure", lambda loader: {"loss": math.nan, "accuracy": 0.5, "samples_per_s": 1.0}
+    )
+    result = run.runner.train(run.info)
+    assert (result.state, result.exit_code, result.best) == ("stopped_early", 0, None)
+    assert steps(tmp_path / "run", "val") == [13, 26]
+    assert status(tmp_path / "run")["metrics"]["val/loss"] is None
+
+
+@pytest.mark.parametrize("event, step", [("on_start", 0), ("on_steps", 12), ("on_validation", 0), ("on_checkpoint", 0)])
+def test_a_callback_that_raises_ends_the_run_with_its_error(make, tmp_path, event, step):
+    run = make("trainer.max_epochs=2")
+    run.runner._watchers._callbacks.insert(0, Raising(event, step))
+    with pytest.raises(KeyError, match="no such thing"):
+        run.runner.train(run.info)
+    ended = status(tmp_path / "run")
+    assert (ended["state"], ended["exit_code"], ended["cause"]) == ("failed", 1, "KeyError: 'no such thing'")
+
+
+def test_a_callback_that_raises_at_the_end_is_told_after_everybody_was(make, tmp_path):
+    run = make("trainer.max_epochs=1")
+    run.runner._watchers._callbacks.insert(0, Raising("on_end"))
+    with pytest.raises(KeyError):
+        run.runner.train(run.info)
+    assert status(tmp_path / "run")["state"] == "failed" and status(tmp_path / "run")["step"] == 13
+    assert checkpoints(tmp_path / "run")[-1] == "step-00000013"
+
+
+def test_a_network_that_raises_ends_the_run_with_its_error(make, tmp_path, monkeypatch):
+    run = make("trainer.max_epochs=2")
+    strategy = run.runner._step.strategy
+    forward_backward = strategy.forward_backward
+
+    def failing(batch):
+        if run.runner.state.step == 20:
+            nd.dot(nd.ones((2, 3)), nd.ones((2, 3))).wait_to_read()  # MXNet's own error
+        return forward_backward(batch)
+
+    monkeypatch.setattr(strategy, "forward_backward", failing)
+    with pytest.raises(Exception, match="dot"):
+        run.runner.train(run.info)
+    ended = status(tmp_path / "run")
+    assert ended["exit_code"] == 1 and ended["cause"].startswith("MXNetError") and ended["step"] == 20
+    assert ended["checkpoint"].endswith("step-00000013")
+
+
+@pytest.mark.parametrize(
+    "overrides, state, exit_code, last_step",
+    [
+        (("trainer.max_epochs=null", "trainer.max_steps=17"), "finished", 0, 17),
+        (("trainer.max_epochs=1", "trainer.max_steps=17"), "finished", 0, 13),
+        (("trainer.max_epochs=2", "trainer.max_steps=17"), "interrupted", 75, 17),
+        (("trainer.max_epochs=3", "trainer.limit_train_batches=4"), "finished", 0, 12),
+        (("trainer.max_epochs=null", "trainer.max_time=1e-6", "lr_scheduler=constant"), "interrupted", 75, 1),
+    ],
+)
+def test_limits(train_run, tmp_path, overrides, state, exit_code, last_step):
+    _, result = train_run(*SMALL, *overrides)
+    assert (result.state, result.exit_code, result.step) == (state, exit_code, last_step), result.cause
+    assert steps(tmp_path / "run") == list(range(1, last_step + 1))
+    # What is complete was validated at its last step, whatever the interval says.
+    assert (steps(tmp_path / "run", "val")[-1:] == [last_step]) == (state == "finished")
+
+
+def test_validation_by_steps_and_a_training_monitor(train_run, tmp_path):
+    _, result = train_run(
+        *SMALL, "trainer.max_epochs=2", "trainer.val_interval=5", "trainer.val_interval_unit=steps",
+        "trainer.monitor=train/loss",
+    )  # fmt: skip
+    assert steps(tmp_path / "run", "val") == [5, 10, 15, 20, 25, 26]
+    losses = [row["loss"] for row in rows(tmp_path / "run") if row["split"] == "train" and row["step"] > 13]
+    sizes = [100] * 12 + [1257 - 1200]
+    assert result.metrics["train/loss"] == pytest.approx(np.average(losses, weights=sizes))
+    assert result.best["metric"] == "train/loss" and result.best["value"] <= result.metrics["train/loss"]
+
+
+def test_log_interval_changes_no_row(train_run, tmp_path):
+    found = []
+    for interval in (1, 1000):
+        train_run(*SMALL, "trainer.max_epochs=2", f"trainer.log_interval={interval}", run_dir=tmp_path / str(interval))
+        found.append(rows(tmp_path / str(interval)))
+    assert found[0] == found[1]
+
+
+def test_debug_presets(train_run, tmp_path):
+    _, fast = train_run("debug=fast", run_dir=tmp_path / "fast")
+    assert (fast.exit_code, fast.step) == (0, 5) and "test/accuracy" in fast.metrics
+    _, overfit = train_run("debug=overfit", "model=mlp", "trainer.max_epochs=100", run_dir=tmp_path / "overfit")
+    assert overfit.exit_code == 0 and overfit.metrics["train/loss"] < 0.05, overfit.metrics
+
+
+@pytest.mark.parametrize("checkpoint, kept", [("off", []), ("end_only", ["step-00000026"]), ("default", None)])
+def test_only_what_is_asked_for_is_saved(train_run, tmp_path, checkpoint, kept):
+    _, result = train_run(*SMALL, "trainer.max_epochs=2", f"checkpoint={checkpoint}")
+    assert checkpoints(tmp_path / "run") == (["step-00000013", "step-00000026"] if kept is None else kept)
+    assert (result.checkpoint is None) == (kept == []) and result.exit_code == 0
+    assert "test/accuracy" in result.metrics
+
+
+def test_speeds_are_possible(train_run, tmp_path):
+    """A clock that is started after a step's work was handed over measured half a million samples a second."""
+    _, result = train_run(*SMALL, "trainer.max_epochs=3", "checkpoint.every_steps=1")
+    speeds = [
+        json.loads(line)["samples_per_s"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
+    assert max(speeds) < 50 * result.samples_per_s
