@@ -31,7 +31,7 @@ class LeNet(Model):
     """Activation after each convolution and the hidden layer."""
     batch_norm: bool = True
     """Normalise after each convolution."""
-    dropout: OpenFraction = 0.5
+    dropout: OpenFraction = 0.3
     """Probability that a hidden unit is dropped while training."""
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
