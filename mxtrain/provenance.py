@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Dict, Optional
 
 from mxtrain import __version__
-from mxtrain.checkpoint.run_directory import write_json_atomic
 from mxtrain.description import Description
+from mxtrain.durable import write_json_atomic
 
 PACKAGES = ("mxnet", "gluoncv", "hydra-core", "omegaconf", "numpy", "tensorboardX", "pydantic", "scikit-learn")
 

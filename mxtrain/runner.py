@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 import time
 from contextlib import closing, nullcontext
-from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
+from dataclasses import replace
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from mxtrain import nonfinite, resume, snapshot
-from mxtrain.cadence import Cadence
 from mxtrain.checkpoint import canonical_sha256
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, MxtrainError, NonFiniteError
 from mxtrain.evaluate import Evaluator
+from mxtrain.plan import Data, Plan
 from mxtrain.recorder import Entry, Recorder, first_nonfinite
 from mxtrain.saving import Saving
 from mxtrain.state import TrainState
@@ -25,49 +25,6 @@ from mxtrain.step import Step
 from mxtrain.stopping import BreakableLoader, BrokenOff, Budget, SignalStop, Stop
 from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 from mxtrain.watchers import Watchers, describe_error
-
-
-@dataclass
-class Plan:
-    """What a run does when: plain numbers and functions, made by `build`.
-
-    Attributes:
-        lr: learning rate by the number of finished steps.
-        total_steps: where the description is complete; None if only time limits it.
-        max_steps, max_time: budgets of `trainer`.
-        monitor: e.g. "val/accuracy"; `direction` is "max" or "min".
-    """
-
-    lr: Callable[[int], float]
-    steps_per_epoch: int
-    total_steps: Optional[int]
-    max_steps: Optional[int]
-    max_time: Optional[float]
-    log: Cadence
-    validate: Cadence
-    save: Cadence
-    monitor: str
-    direction: str
-    identity: Mapping[str, Any]
-    """What a checkpoint has to say of its run: the description, the input, the classes."""
-    save_on_end: bool = True
-    """Whether the last step is saved, whatever the cadence says."""
-
-    @property
-    def saves_midway(self) -> bool:
-        """Whether checkpoints are written before the end, which a run can be continued from after a crash."""
-        return not self.save.every_steps is self.save.every_epochs is self.save.every_minutes is None
-
-
-@dataclass
-class Data:
-    """The loaders of a run; a split that does not exist is None."""
-
-    train: Any
-    val: Optional[Any] = None
-    test: Optional[Any] = None
-    samples: Optional[Any] = None
-    """A loader of the few samples to show predictions of."""
 
 
 class Runner:
@@ -214,7 +171,7 @@ class Runner:
             self._save()
 
     def _reached(self) -> Optional[Stop]:
-        """The limit of steps that was reached before. Time begins with the first step, so that each process makes one."""
+        """The limit of steps that was reached before. Time begins with the first step: each process makes one."""
         return Budget(self._plan.total_steps, self._plan.max_steps, None).check(self.state.step)
 
     def _last_word(self, stop: Optional[Stop]) -> Optional[Stop]:

@@ -7,7 +7,7 @@ import threading
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
-import pytest  # noqa: E402
+import pytest
 
 OWN_THREADS = ("mxtrain",)
 

@@ -7,8 +7,9 @@ import sys
 import numpy as np
 import pytest
 
-from mxtrain.backend import gluon, nd
+from mxtrain.backend import nd
 from mxtrain.errors import ConfigError
+from mxtrain.model.mlp import MLP
 
 FAST = ("debug=fast", "trainer.test=false")
 
@@ -40,21 +41,10 @@ def test_saved_weights_open_in_plain_gluon_and_predict_the_same(train_run):
     network = run.info.network
     data = nd.random.uniform(shape=(4, *run.info.input_shape))
     expected = network(data).asnumpy()
-    fresh = run_network(run)
+    described = {name: value for name, value in run.info.config["model"].items() if name != "_target_"}
+    fresh = MLP(**described).build(len(run.info.class_names), run.info.input_shape)
     fresh.load_parameters(f"{result.checkpoint}/model.params")
     np.testing.assert_array_equal(fresh(data).asnumpy(), expected)
-
-
-def run_network(run):
-    """The same network by plain Gluon: two dense layers per hidden size, as model=mlp describes it."""
-    import copy
-
-    network = copy.copy(run.info.network)
-    assert isinstance(network, gluon.HybridBlock)
-    from mxtrain.model.mlp import MLP
-
-    config = {k: v for k, v in run.info.config["model"].items() if k != "_target_"}
-    return MLP(**config).build(len(run.info.class_names), run.info.input_shape)
 
 
 def test_gluoncv_network_on_digits_is_fitted_and_says_so(train_run, tmp_path, caplog):
@@ -70,7 +60,9 @@ def test_gluoncv_network_on_digits_is_fitted_and_says_so(train_run, tmp_path, ca
 
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others(train_run, tmp_path):
     shas = [
-        train_run(*FAST, f"trainer.seed={seed}", "dataset.augment.mixup=0.2", run_dir=tmp_path / str(i))[1].weights_sha256
+        train_run(*FAST, f"trainer.seed={seed}", "dataset.augment.mixup=0.2", run_dir=tmp_path / str(i))[
+            1
+        ].weights_sha256
         for i, seed in enumerate((1, 1, 2))
     ]
     assert shas[0] == shas[1] != shas[2]
@@ -108,7 +100,9 @@ def trained(tmp_path_factory):
 
 
 def mxtrain(*arguments, **options):
-    return subprocess.run([sys.executable, "-m", "mxtrain", *map(str, arguments)], capture_output=True, text=True, **options)
+    return subprocess.run(
+        [sys.executable, "-m", "mxtrain", *map(str, arguments)], capture_output=True, text=True, **options
+    )
 
 
 def test_eval_writes_metrics_and_a_confusion_matrix(trained):
@@ -143,7 +137,9 @@ def test_predict_names_the_class_of_image_files(trained, tmp_path):
     assert sum(right) >= 16 and all(0 < row["probability"] <= 1 for row in found)
     as_csv = tmp_path / "out" / "p.csv"
     assert mxtrain("predict", trained, tmp_path, f"output={as_csv}").returncode == 0
-    assert as_csv.read_text().splitlines()[0] == "file,class_1,probability_1,class_2,probability_2,class_3,probability_3"
+    assert (
+        as_csv.read_text().splitlines()[0] == "file,class_1,probability_1,class_2,probability_2,class_3,probability_3"
+    )
     assert len(as_csv.read_text().splitlines()) == 21
 
 
@@ -156,7 +152,7 @@ def test_predict_names_the_class_of_image_files(trained, tmp_path):
         (["eval", "{run}", "dataset.batchsize=3"], "Did you mean 'dataset.batch_size'"),
         (["predict", "{run}"], "files or folders"),
         (["predict", "{run}", "no-such.png"], "no-such.png"),
-        (["predict", "{run}", "{run}"], "no images"),
+        (["predict", "{run}", "{run}/checkpoints"], "no images"),
     ],
 )
 def test_bad_input_to_eval_and_predict_is_refused(trained, arguments, message):

@@ -10,9 +10,8 @@ Importing this package imports neither MXNet nor numpy.
 """
 
 from mxtrain.checkpoint.contents import Checkpoint, Snapshot
-from mxtrain.checkpoint.durable import Digest
 from mxtrain.checkpoint.ndarray_file import canonical_sha256, read_ndarrays, write_ndarrays
-from mxtrain.checkpoint.run_directory import RunDirectoryLock, lock_run_directory, write_json_atomic
+from mxtrain.checkpoint.run_directory import RunDirectoryLock, lock_run_directory
 from mxtrain.checkpoint.spec import CheckpointSpec
 from mxtrain.checkpoint.store import CheckpointStore, SaveOutcome, open_checkpoint
 
@@ -20,7 +19,6 @@ __all__ = [
     "Checkpoint",
     "CheckpointSpec",
     "CheckpointStore",
-    "Digest",
     "RunDirectoryLock",
     "SaveOutcome",
     "Snapshot",
@@ -28,6 +26,5 @@ __all__ = [
     "lock_run_directory",
     "open_checkpoint",
     "read_ndarrays",
-    "write_json_atomic",
     "write_ndarrays",
 ]

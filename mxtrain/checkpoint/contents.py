@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
-from mxtrain.checkpoint.durable import Digest, HashedFile, PathLike, fsync_directory, read_file, verify_file
 from mxtrain.checkpoint.ndarray_file import parse_ndarrays, write_ndarrays
+from mxtrain.checkpoint.verified import read_file, verify_file
+from mxtrain.durable import Digest, HashedFile, PathLike, fsync_directory
 from mxtrain.errors import CheckpointError
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Mapping, Union
 
-from mxtrain.checkpoint.durable import Digest, HashedFile, PathLike, read_file
+from mxtrain.checkpoint.verified import read_file
+from mxtrain.durable import Digest, HashedFile, PathLike
 from mxtrain.errors import CheckpointError
 from mxtrain.params_format import ARRAY_MAGIC_V2, DENSE, LIST_MAGIC, MAX_DIMS, Damaged, parse_arrays
 

@@ -1,4 +1,4 @@
-"""One run per directory, and small files that are replaced as a whole.
+"""One run per directory.
 
 The lock is flock(2) on `<run directory>/.lock`. The kernel frees it when the process ends, however it ends; the file
 stays and says who holds it. We call flock ourselves: the `filelock` releases for Python 3.9 let a forked child (a
@@ -11,14 +11,12 @@ import datetime
 import errno
 import fcntl
 import json
-import math
 import os
 import socket
-import threading
 from pathlib import Path
-from typing import Any, Mapping, Optional
+from typing import Optional
 
-from mxtrain.checkpoint.durable import HashedFile, PathLike, fsync_directory
+from mxtrain.durable import PathLike
 from mxtrain.errors import RunDirectoryError
 
 LOCK_FILE = ".lock"
@@ -60,7 +58,6 @@ class RunDirectoryLock:
 
 
 _HELD: list[RunDirectoryLock] = []
-_JSON_WRITER = threading.Lock()
 
 
 def _forget_in_child() -> None:
@@ -108,49 +105,6 @@ def lock_run_directory(path: PathLike) -> RunDirectoryLock:
 def held_lock(path: PathLike) -> Optional[RunDirectoryLock]:
     """The lock that this process holds on a run directory, or None."""
     return next((lock for lock in _HELD if os.path.realpath(lock.path) == os.path.realpath(path)), None)
-
-
-def write_json_atomic(path: PathLike, value: Any, *, durable: bool = True) -> None:
-    """Replace a JSON file as a whole: readers and crashes see the old one or the new one.
-
-    Args:
-        path: the file, e.g. status.json.
-        value: dicts, lists, tuples, strings, numbers, paths; numbers that JSON has no word for become null.
-        durable: also bring the rename to the disk. Without it a power cut may bring the old file back.
-
-    One process may write a file at a time.
-
-    Raises:
-        OSError: it could not be written; the old file is unchanged.
-        TypeError: something in it is no JSON value.
-    """
-    path = Path(path)
-    text = json.dumps(_finite(value), indent=2, allow_nan=False) + "\n"
-    temporary = path.with_name(f".tmp-{path.name}")  # one name: what a killed process left is written over
-    with _JSON_WRITER:
-        with HashedFile(temporary) as file:
-            file.write(text.encode("utf-8"))
-        try:
-            os.replace(temporary, path)
-        except OSError:
-            os.unlink(temporary)
-            raise
-    if durable:
-        fsync_directory(path.parent)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
-        return _finite(value.item())
-    return value
 
 
 def _is_still_there(path: Path, fd: int) -> bool:

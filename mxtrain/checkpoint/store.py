@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Deque, List, NamedTuple, Optional, Sequence, Set
 
 from mxtrain.checkpoint.contents import MANIFEST, Checkpoint, Snapshot, read_checkpoint, write_contents
-from mxtrain.checkpoint.durable import PathLike, fsync_directory
+from mxtrain.durable import PathLike, fsync_directory
 from mxtrain.errors import CheckpointError
 
 if TYPE_CHECKING:

@@ -6,12 +6,14 @@ import csv
 import io
 import math
 from pathlib import Path
-from typing import Any, Iterable, Mapping, Optional, Sequence
+from typing import Any, Iterable, Mapping, Sequence
 
+from mxtrain.durable import replace_file
 from mxtrain.errors import RunDirectoryError
 from mxtrain.logger.base import Logger
-from mxtrain.logger.files import RecordFile, cut_file, replace_file
-from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
+from mxtrain.logger.files import cut_file
+from mxtrain.logger.row_file import RowFileLogger
+from mxtrain.types import RunInfo
 
 
 class Csv(Logger):
@@ -24,40 +26,14 @@ class Csv(Logger):
         return CsvLogger(self.file_name)
 
 
-class CsvLogger(Callback):
-    """Appends rows to <run_dir>/<file_name>; a resumed run first drops the rows past its checkpoint."""
+class CsvLogger(RowFileLogger):
+    """Appends rows as lines of a table."""
 
-    def __init__(self, file_name: str = "metrics.csv") -> None:
-        self._file_name = file_name
-        self._columns: list[str] = []
-        self._file: Optional[RecordFile] = None
-
-    def on_start(self, run: RunInfo) -> None:
-        """Raises RunDirectoryError where the file cannot be opened or brought back to the resumed step."""
-        path = Path(run.run_dir) / self._file_name
+    def prepare(self, path: Path, run: RunInfo) -> None:
         self._columns = prepare_table(path, columns_for(run.metric_names), run.resumed_step)
-        self._file = RecordFile(path)
 
-    def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
-        self._append(rows)
-
-    def on_validation(self, validation: Validation, progress: Progress) -> None:
-        self._append((validation.row,))
-
-    def on_checkpoint(self, step: int) -> None:
-        if self._file:
-            self._file.flush(sync=True)
-
-    def on_end(self, result: Result) -> None:
-        if self._file:
-            self._file.close()
-            self._file = None
-
-    def _append(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        if self._file:
-            for row in rows:
-                self._file.append(_encode([_cell(row.get(column)) for column in self._columns]))
-            self._file.flush()
+    def encode(self, row: Mapping[str, Any]) -> bytes:
+        return _encode([_cell(row.get(column)) for column in self._columns])
 
 
 def columns_for(metric_names: Iterable[str]) -> list[str]:

@@ -120,18 +120,3 @@ def cut_file(path: Path, size: int) -> None:
     with open(path, "r+b") as file:
         file.truncate(size)
         os.fsync(file.fileno())
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Replace `path` so that, whatever happens meanwhile, it holds either the old bytes or the new."""
-    new_path = path.with_name(path.name + ".new")
-    with open(new_path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new_path, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

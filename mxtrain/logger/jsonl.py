@@ -6,12 +6,14 @@ import json
 import logging
 import math
 from pathlib import Path
-from typing import Any, Iterable, Mapping, Optional, Sequence
+from typing import Any, Mapping, Optional
 
+from mxtrain.durable import replace_file, to_strict_json
 from mxtrain.errors import RunDirectoryError
 from mxtrain.logger.base import Logger
-from mxtrain.logger.files import RecordFile, cut_file, replace_file
-from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
+from mxtrain.logger.files import cut_file
+from mxtrain.logger.row_file import RowFileLogger
+from mxtrain.types import RunInfo
 
 _LOG = logging.getLogger(__name__)
 
@@ -26,40 +28,14 @@ class Jsonl(Logger):
         return JsonlLogger(self.file_name)
 
 
-class JsonlLogger(Callback):
-    """Appends rows to <run_dir>/<file_name>; a resumed run first drops the rows past its checkpoint."""
+class JsonlLogger(RowFileLogger):
+    """Appends rows as strict JSON."""
 
-    def __init__(self, file_name: str = "metrics.jsonl") -> None:
-        self._file_name = file_name
-        self._file: Optional[RecordFile] = None
-
-    def on_start(self, run: RunInfo) -> None:
-        """Raises RunDirectoryError where the file cannot be opened or brought back to the resumed step."""
-        path = Path(run.run_dir) / self._file_name
+    def prepare(self, path: Path, run: RunInfo) -> None:
         drop_rows_after(path, run.resumed_step)
-        self._file = RecordFile(path)
 
-    def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
-        self._append(rows)
-
-    def on_validation(self, validation: Validation, progress: Progress) -> None:
-        self._append((validation.row,))
-
-    def on_checkpoint(self, step: int) -> None:
-        if self._file:
-            self._file.flush(sync=True)
-
-    def on_end(self, result: Result) -> None:
-        if self._file:
-            self._file.close()
-            self._file = None
-
-    def _append(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        if self._file:
-            for row in rows:
-                self._file.append(encode_row(row))
-            # One write for many rows: the kernel has them even if this process is killed next.
-            self._file.flush()
+    def encode(self, row: Mapping[str, Any]) -> bytes:
+        return encode_row(row)
 
 
 def encode_row(row: Mapping[str, Any]) -> bytes:
@@ -67,7 +43,7 @@ def encode_row(row: Mapping[str, Any]) -> bytes:
     try:
         text = _ENCODER.encode(row)
     except ValueError:
-        text = _ENCODER.encode(_without_non_finite(row))
+        text = _ENCODER.encode(to_strict_json(row))
     return text.encode("ascii") + b"\n"
 
 
@@ -132,14 +108,6 @@ def _plain(value: Any) -> Any:
         return str(value)
     number = item()
     return None if isinstance(number, float) and not math.isfinite(number) else number
-
-
-def _without_non_finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _without_non_finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_non_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 _ENCODER = json.JSONEncoder(allow_nan=False, default=_plain)

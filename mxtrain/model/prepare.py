@@ -252,13 +252,23 @@ def freeze(network: Any, patterns: Iterable[str]) -> List[str]:
     for pattern in patterns:
         frozen.update(_matching(pattern, parameters, "model.freeze"))
     for name in frozen:
+        parameters[name].lr_mult = 0.0
         parameters[name].grad_req = "null"
     for path, block in blocks_by_path(network):
+        if isinstance(block, gluon.nn.Dense) and block.bias is not None and block.weight.lr_mult == 0:
+            if block.bias.grad_req != "null":
+                # oneDNN computes a dense layer's bias gradient only together with its weight's, and leaves 0 otherwise.
+                block.weight.grad_req = "write"
         statistics = {f"{path}.{name}".lstrip(".") for name in ("running_mean", "running_var")}
         if isinstance(block, gluon.nn.BatchNorm) and statistics <= frozen:
             # Else training would go on replacing them: they move without a gradient.
             block._kwargs["use_global_stats"] = True
     return sorted(frozen)
+
+
+def is_trained(parameter: Any) -> bool:
+    """Whether an optimizer may change a parameter; a frozen one may have a gradient all the same (see `freeze`)."""
+    return parameter.grad_req != "null" and parameter.lr_mult != 0
 
 
 def _matching(pattern: str, names: Iterable[str], key: str) -> List[str]:

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
+from mxtrain.model.prepare import is_trained
 from mxtrain.model.trace import Node, NotTraceable, Trace, recorded_calls, trace
 from mxtrain.types import Shape
 
@@ -162,7 +163,7 @@ def summarize(network: Any, input_shape: Shape) -> Summary:
         rows=rows,
         input_shape=tuple(input_shape),
         parameters=sum(_size(parameter) for parameter in learned),
-        trainable=sum(_size(parameter) for parameter in learned if parameter.grad_req != "null"),
+        trainable=sum(_size(parameter) for parameter in learned if is_trained(parameter)),
         statistics=sum(_size(parameter) for parameter in parameters if not parameter._differentiable),
         flops=flops,
     )

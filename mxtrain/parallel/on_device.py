@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Dict, Iterator, List, Tuple
 
 from mxtrain.backend import autograd, nd
-from mxtrain.model.prepare import distinct_parameters
+from mxtrain.model.prepare import distinct_parameters, is_trained
 from mxtrain.parallel.base import Objective, Strategy
 from mxtrain.types import Batch
 
@@ -37,7 +37,7 @@ class SingleDevice(Strategy):
         self.network = objective.network
         self._num_parts = grad_accumulation
         self.parameters = distinct_parameters(objective.network)
-        self.trainable = [name for name, parameter in self.parameters.items() if parameter.grad_req != "null"]
+        self.trainable = [name for name, parameter in self.parameters.items() if is_trained(parameter)]
         if grad_accumulation > 1:
             for name in self.trainable:
                 self.parameters[name].grad_req = "add"

@@ -10,7 +10,8 @@ import subprocess
 import numpy as np
 import pytest
 
-from mxtrain.checkpoint import CheckpointStore, Snapshot, write_json_atomic
+from mxtrain.checkpoint import CheckpointStore, Snapshot
+from mxtrain.durable import write_json_atomic
 
 
 def snapshot(step: int, kilobytes: int) -> Snapshot:

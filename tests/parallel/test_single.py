@@ -71,8 +71,26 @@ def test_frozen_parameters_get_no_gradient():
     assert made.trainable == ["bias"] and set(made.parameters) == {"weight", "bias"}
 
 
+def test_bias_of_a_frozen_dense_layer_still_learns():
+    """MXNet leaves its gradient at 0 when the weight has none."""
+    from mxtrain.model.prepare import freeze
+
+    free, frozen = strategy(1), strategy(1)
+    freeze(frozen.network, ["*.weight"])
+    frozen = Single().build(frozen._objective, 1)
+    assert frozen.trainable == ["0.bias", "2.bias"]
+    free.forward_backward(batch(8))
+    frozen.forward_backward(batch(8))
+    by_name = dict(zip(free.trainable, gradients(free)))
+    for name, gradient in zip(frozen.trainable, gradients(frozen)):
+        assert gradient.any()
+        np.testing.assert_allclose(gradient, by_name[name], rtol=1e-5, atol=1e-8)
+
+
 def test_clipping_by_global_norm_equals_gluons():
-    arrays = [np.random.RandomState(i).randn(*shape).astype("float32") for i, shape in enumerate([(3, 4), (5,), (2, 2, 2)])]
+    arrays = [
+        np.random.RandomState(i).randn(*shape).astype("float32") for i, shape in enumerate([(3, 4), (5,), (2, 2, 2)])
+    ]
     for max_norm in (0.5, 1e3):
         mine, theirs = [nd.array(a) for a in arrays], [nd.array(a) for a in arrays]
         norm = clip_by_global_norm(mine, max_norm)

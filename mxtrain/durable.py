@@ -7,19 +7,22 @@ All functions go through `os`, one system call each, so that a test can stop the
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import os
 import stat
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Optional, Type, Union
-
-from mxtrain.errors import CheckpointError
+from typing import Any, Mapping, Optional, Type, Union
 
 PathLike = Union[str, "os.PathLike[str]"]
 
 CHUNK_BYTES = 1 << 20
 """Small enough that what was hashed is still in the cache when it is written."""
+
+_REPLACING = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -103,76 +106,61 @@ def fsync_directory(path: PathLike) -> None:
         os.close(fd)
 
 
-def read_file(path: PathLike, *, expected: Optional[Digest] = None) -> memoryview:
-    """The bytes of a regular file in one read, as a read-only view.
+def replace_file(path: PathLike, content: bytes, *, durable: bool = True) -> None:
+    """Replace a file as a whole: readers and crashes see the old content or the new.
 
     Args:
-        path: the file.
-        expected: what its manifest says; the bytes that are returned are the bytes that were checked.
+        path: the file; it need not exist.
+        content: all of it.
+        durable: also bring the rename to the disk. Without it a power cut may bring the old file back.
+
+    One process may write a file at a time.
 
     Raises:
-        CheckpointError: the file cannot be read, or differs from `expected`.
+        OSError: it could not be written; the old file is unchanged.
     """
     path = Path(path)
-    fd, size = _open_regular(path, expected)
-    buffer = memoryview(bytearray(size))
-    filled = 0
-    try:
-        while filled < size:
-            count = os.readv(fd, [buffer[filled:]])
-            if count == 0:
-                raise CheckpointError(f"{path.name} ended at byte {filled} of {size} while it was read")
-            filled += count
-    except OSError as error:
-        raise CheckpointError(f"{path.name} cannot be read: {error.strerror}") from error
-    finally:
-        os.close(fd)
-    if expected is not None:
-        _check_hash(path, hashlib.sha256(buffer).hexdigest(), expected)
-    return buffer.toreadonly()
+    temporary = path.with_name(f".tmp-{path.name}")  # one name: what a killed process left is written over
+    with _REPLACING:
+        with HashedFile(temporary) as file:
+            file.write(content)
+        try:
+            os.replace(temporary, path)
+        except OSError:
+            os.unlink(temporary)
+            raise
+    if durable:
+        fsync_directory(path.parent)
 
 
-def verify_file(path: PathLike, expected: Digest) -> None:
-    """Read a file and compare it with its manifest entry, in constant memory.
+def write_json_atomic(path: PathLike, value: Any, *, durable: bool = True) -> None:
+    """Replace a JSON file as a whole: readers and crashes see the old one or the new one.
+
+    Args:
+        path: the file, e.g. status.json.
+        value: dicts, lists, tuples, strings, numbers, paths; numbers that JSON has no word for become null.
+        durable: also bring the rename to the disk. Without it a power cut may bring the old file back.
+
+    One process may write a file at a time.
 
     Raises:
-        CheckpointError: the file cannot be read, or differs.
+        OSError: it could not be written; the old file is unchanged.
+        TypeError: something in it is no JSON value.
     """
-    path = Path(path)
-    fd, _ = _open_regular(path, expected)
-    buffer = memoryview(bytearray(CHUNK_BYTES))
-    hash_ = hashlib.sha256()
-    try:
-        while True:
-            count = os.readv(fd, [buffer])
-            if count == 0:
-                break
-            hash_.update(buffer[:count])
-    except OSError as error:
-        raise CheckpointError(f"{path.name} cannot be read: {error.strerror}") from error
-    finally:
-        os.close(fd)
-    _check_hash(path, hash_.hexdigest(), expected)
+    text = json.dumps(to_strict_json(value), indent=2, allow_nan=False) + "\n"
+    replace_file(path, text.encode("utf-8"), durable=durable)
 
 
-def _open_regular(path: Path, expected: Optional[Digest]) -> tuple[int, int]:
-    """An open descriptor and the size; O_NONBLOCK because opening a named pipe would wait for ever."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise CheckpointError(f"{path.name} cannot be opened: {error.strerror}") from error
-    status = os.fstat(fd)
-    problem = ""
-    if not stat.S_ISREG(status.st_mode):
-        problem = f"{path.name} is not a regular file"
-    elif expected is not None and status.st_size != expected.size:
-        problem = f"{path.name} has {status.st_size} bytes, its manifest says {expected.size}"
-    if problem:
-        os.close(fd)
-        raise CheckpointError(problem)
-    return fd, status.st_size
-
-
-def _check_hash(path: Path, sha256: str, expected: Digest) -> None:
-    if sha256 != expected.sha256:
-        raise CheckpointError(f"{path.name} has SHA-256 {sha256[:12]}..., its manifest says {expected.sha256[:12]}...")
+def to_strict_json(value: Any) -> Any:
+    """A copy of dicts, lists, paths and numbers (NumPy's too) that JSON can hold; NaN and infinity become None."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): to_strict_json(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_strict_json(item) for item in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if type(value).__module__ == "numpy" and hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
+        return to_strict_json(value.item())
+    return value

@@ -1,0 +1,87 @@
+"""Files read back: no byte counts before it was compared with what the manifest says."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from pathlib import Path
+from typing import Optional, Tuple
+
+from mxtrain.durable import CHUNK_BYTES, Digest, PathLike
+from mxtrain.errors import CheckpointError
+
+
+def read_file(path: PathLike, *, expected: Optional[Digest] = None) -> memoryview:
+    """The bytes of a regular file in one read, as a read-only view.
+
+    Args:
+        path: the file.
+        expected: what its manifest says; the bytes that are returned are the bytes that were checked.
+
+    Raises:
+        CheckpointError: the file cannot be read, or differs from `expected`.
+    """
+    path = Path(path)
+    fd, size = _open_regular(path, expected)
+    buffer = memoryview(bytearray(size))
+    filled = 0
+    try:
+        while filled < size:
+            count = os.readv(fd, [buffer[filled:]])
+            if count == 0:
+                raise CheckpointError(f"{path.name} ended at byte {filled} of {size} while it was read")
+            filled += count
+    except OSError as error:
+        raise CheckpointError(f"{path.name} cannot be read: {error.strerror}") from error
+    finally:
+        os.close(fd)
+    if expected is not None:
+        _check_hash(path, hashlib.sha256(buffer).hexdigest(), expected)
+    return buffer.toreadonly()
+
+
+def verify_file(path: PathLike, expected: Digest) -> None:
+    """Read a file and compare it with its manifest entry, in constant memory.
+
+    Raises:
+        CheckpointError: the file cannot be read, or differs.
+    """
+    path = Path(path)
+    fd, _ = _open_regular(path, expected)
+    buffer = memoryview(bytearray(CHUNK_BYTES))
+    hash_ = hashlib.sha256()
+    try:
+        while True:
+            count = os.readv(fd, [buffer])
+            if count == 0:
+                break
+            hash_.update(buffer[:count])
+    except OSError as error:
+        raise CheckpointError(f"{path.name} cannot be read: {error.strerror}") from error
+    finally:
+        os.close(fd)
+    _check_hash(path, hash_.hexdigest(), expected)
+
+
+def _open_regular(path: Path, expected: Optional[Digest]) -> Tuple[int, int]:
+    """An open descriptor and the size; O_NONBLOCK because opening a named pipe would wait for ever."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise CheckpointError(f"{path.name} cannot be opened: {error.strerror}") from error
+    status = os.fstat(fd)
+    problem = ""
+    if not stat.S_ISREG(status.st_mode):
+        problem = f"{path.name} is not a regular file"
+    elif expected is not None and status.st_size != expected.size:
+        problem = f"{path.name} has {status.st_size} bytes, its manifest says {expected.size}"
+    if problem:
+        os.close(fd)
+        raise CheckpointError(problem)
+    return fd, status.st_size
+
+
+def _check_hash(path: Path, sha256: str, expected: Digest) -> None:
+    if sha256 != expected.sha256:
+        raise CheckpointError(f"{path.name} has SHA-256 {sha256[:12]}..., its manifest says {expected.sha256[:12]}...")

@@ -1,0 +1,60 @@
+"""What loggers that append one record per row have in common."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Iterable, Mapping, Optional, Sequence
+
+from mxtrain.logger.files import RecordFile
+from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
+
+
+class RowFileLogger(Callback):
+    """Appends rows to <run_dir>/<file_name>; a resumed run first drops the rows past its checkpoint.
+
+    A subclass says how rows are dropped (`prepare`) and how one is written (`encode`).
+    """
+
+    def __init__(self, file_name: str) -> None:
+        self._file_name = file_name
+        self._file: Optional[RecordFile] = None
+
+    def prepare(self, path: Path, run: RunInfo) -> None:
+        """Bring the file back to what it was at `run.resumed_step`.
+
+        Raises:
+            RunDirectoryError: It cannot be read or written.
+        """
+        raise NotImplementedError
+
+    def encode(self, row: Mapping[str, Any]) -> bytes:
+        """One row as a record, its end included."""
+        raise NotImplementedError
+
+    def on_start(self, run: RunInfo) -> None:
+        """Raises RunDirectoryError where the file cannot be opened or brought back to the resumed step."""
+        path = Path(run.run_dir) / self._file_name
+        self.prepare(path, run)
+        self._file = RecordFile(path)
+
+    def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+        self._append(rows)
+
+    def on_validation(self, validation: Validation, progress: Progress) -> None:
+        self._append((validation.row,))
+
+    def on_checkpoint(self, step: int) -> None:
+        if self._file:
+            self._file.flush(sync=True)
+
+    def on_end(self, result: Result) -> None:
+        if self._file:
+            self._file.close()
+            self._file = None
+
+    def _append(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        if self._file:
+            for row in rows:
+                self._file.append(self.encode(row))
+            # One write for many rows: the kernel has them even if this process is killed next.
+            self._file.flush()

@@ -1,0 +1,51 @@
+"""What a run does when, and with which data: plain values, made by `build`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, Mapping, Optional
+
+from mxtrain.cadence import Cadence
+
+
+@dataclass
+class Plan:
+    """What a run does when: plain numbers and functions, made by `build`.
+
+    Attributes:
+        lr: learning rate by the number of finished steps.
+        total_steps: where the description is complete; None if only time limits it.
+        max_steps, max_time: budgets of `trainer`.
+        monitor: e.g. "val/accuracy"; `direction` is "max" or "min".
+    """
+
+    lr: Callable[[int], float]
+    steps_per_epoch: int
+    total_steps: Optional[int]
+    max_steps: Optional[int]
+    max_time: Optional[float]
+    log: Cadence
+    validate: Cadence
+    save: Cadence
+    monitor: str
+    direction: str
+    identity: Mapping[str, Any]
+    """What a checkpoint has to say of its run: the description, the input, the classes."""
+    save_on_end: bool = True
+    """Whether the last step is saved, whatever the cadence says."""
+
+    @property
+    def saves_midway(self) -> bool:
+        """Whether checkpoints are written before the end, which a run can be continued from after a crash."""
+        return not self.save.every_steps is self.save.every_epochs is self.save.every_minutes is None
+
+
+@dataclass
+class Data:
+    """The loaders of a run; a split that does not exist is None."""
+
+    train: Any
+    val: Optional[Any] = None
+    test: Optional[Any] = None
+    samples: Optional[Any] = None
+    """A loader of the few samples to show predictions of."""
