@@ -47,13 +47,16 @@ class Input:
 
     @property
     def num_classes(self) -> int:
+        """K."""
         return len(self.class_names)
 
     def to_json(self) -> Dict[str, Any]:
+        """As a checkpoint holds it."""
         return {name: list(value) for name, value in dataclasses.asdict(self).items()}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Input:
+        """The inverse of `to_json`."""
         return cls(**{**values, "shape": tuple(values["shape"])})
 
 
@@ -90,12 +93,11 @@ def build_loader(description: Description, source: Any, given: Input, device: An
 
 
 def build_data(description: Description, splits: Splits, given: Input, device: Any) -> Data:
+    """The loaders of all splits; with `trainer.overfit_batches` training sees only the first samples."""
     dataset, trainer = description.dataset, description.trainer
     training = {"batch_size": dataset.batch_size, "limit_batches": trainer.limit_train_batches}
     if trainer.overfit_batches is None:
-        train = build_loader(
-            description, splits.train, given, device, train=True, augment=dataset.augment, **training
-        )
+        train = build_loader(description, splits.train, given, device, train=True, augment=dataset.augment, **training)
     else:
         first = np.arange(min(trainer.overfit_batches * dataset.batch_size, len(splits.train)))
         train = build_loader(description, Subset(splits.train, first), given, device, **training)
@@ -127,11 +129,13 @@ def hybridize(block: Any) -> Any:
 
 
 def build_evaluator(description: Description, strategy: Any, num_classes: int) -> Evaluator:
+    """Measures with the loss unsmoothed and labels as class indices."""
     loss = hybridize(description.loss.build(num_classes, training=False))
     return Evaluator(strategy, loss, Meter(description.metric, num_classes))
 
 
 def build_step(description: Description, network: Any, given: Input, steps_per_epoch: int, meter: Meter) -> Step:
+    """Strategy, store, updater and average around an initialised network."""
     trainer = description.trainer
     loss = description.loss.build(given.num_classes, training=True)
     loss.dense = mixes(description)
@@ -152,6 +156,7 @@ def mixes(description: Description) -> bool:
 
 
 def build_plan(description: Description, steps_per_epoch: int, identity: Mapping[str, Any], direction: str) -> Plan:
+    """Lengths, cadences and the schedule, in steps."""
     trainer, checkpoint = description.trainer, description.checkpoint
     total_steps = trainer.max_epochs * steps_per_epoch if trainer.max_epochs else trainer.max_steps
     by_steps = trainer.val_interval_unit == "steps"
@@ -215,6 +220,7 @@ def build_run(
 
 
 def build_callbacks(description: Description, run_dir: Path) -> List[Callback]:
+    """Everyone who watches, in the order in which they are told."""
     # The status after the user's own callbacks: if one of them fails at the end, it can say so.
     own, loggers = ([spec.build() for spec in group.values()] for group in (description.callback, description.logger))
     return [*own, StatusFile(run_dir), RunRecord(), *loggers]
@@ -222,5 +228,3 @@ def build_callbacks(description: Description, run_dir: Path) -> List[Callback]:
 
 def _text(shape: Shape) -> str:
     return "x".join(map(str, shape))
-
-

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Tuple, Type
 
-from mxtrain.amp import FullPrecision
+from mxtrain.amp import Precision
 from mxtrain.callback import CallbackSpec
 from mxtrain.checkpoint.spec import CheckpointSpec
 from mxtrain.config import Where, build_spec, collect
 from mxtrain.dataset.base import Dataset
+from mxtrain.early_stopping import StoppingRule
 from mxtrain.errors import ConfigError, did_you_mean
-from mxtrain.kvstore import Local
+from mxtrain.kvstore import KVStore
 from mxtrain.logger.base import Logger
 from mxtrain.loss.losses import Loss
 from mxtrain.lr_scheduler.schedules import Schedule
@@ -27,13 +28,13 @@ GROUPS: Dict[str, Type[Spec]] = {
     "model": Model,
     "dataset": Dataset,
     "parallel": Parallel,
-    "kvstore": Local,
-    "amp": FullPrecision,
+    "kvstore": KVStore,
+    "amp": Precision,
     "optimizer": Optimizer,
     "lr_scheduler": Schedule,
     "loss": Loss,
     "metric": Metric,
-    "early_stopping": Spec,
+    "early_stopping": StoppingRule,
     "checkpoint": CheckpointSpec,
     "callback": CallbackSpec,
     "logger": Logger,
@@ -57,13 +58,13 @@ class Description:
     model: Model
     dataset: Dataset
     parallel: Parallel
-    kvstore: Local
-    amp: FullPrecision
+    kvstore: KVStore
+    amp: Precision
     optimizer: Optimizer
     lr_scheduler: Schedule
     loss: Loss
     metric: Mapping[str, Metric]
-    early_stopping: Any
+    early_stopping: StoppingRule
     checkpoint: CheckpointSpec
     callback: Mapping[str, CallbackSpec]
     logger: Mapping[str, Logger]
@@ -116,6 +117,7 @@ def _named_maker(group: str, name: str, node: Any, where: Where) -> Callable[[],
 
 
 def the_run_must_end(description: Description) -> None:
+    """Epochs, steps or time limit it."""
     trainer = description.trainer
     if trainer.max_epochs is None and trainer.max_steps is None and trainer.max_time is None:
         raise ConfigError(
@@ -124,12 +126,14 @@ def the_run_must_end(description: Description) -> None:
 
 
 def the_schedule_must_know_its_end(description: Description) -> None:
+    """A schedule that falls over the whole run needs its length; building it complains."""
     trainer = description.trainer
     total = trainer.max_epochs or trainer.max_steps
     description.lr_scheduler.build(description.optimizer.lr, 1, total)
 
 
 def monitors_must_be_measured(description: Description) -> None:
+    """What is monitored is the loss or a chosen metric."""
     measured = ["loss", *description.metric]
     allowed = [f"{split}/{name}" for split in ("val", "train") for name in measured]
     monitors: List[Tuple[str, str]] = [("trainer.monitor", description.trainer.monitor)]
@@ -144,6 +148,7 @@ def monitors_must_be_measured(description: Description) -> None:
 
 
 def accumulation_must_fit_the_batch(description: Description) -> None:
+    """Each part of a batch has at least one sample."""
     parts, batch_size = description.trainer.grad_accumulation, description.dataset.batch_size
     if parts > batch_size:
         raise ConfigError(
@@ -153,6 +158,7 @@ def accumulation_must_fit_the_batch(description: Description) -> None:
 
 
 def a_metric_must_not_be_called_loss(description: Description) -> None:
+    """Nor anything else that rows of metrics.jsonl hold."""
     taken = {"loss", "step", "epoch", "split", "lr", "samples_per_s"}.intersection(description.metric)
     if taken:
         raise ConfigError(f"metric.{sorted(taken)[0]}: this name is taken in metrics.jsonl; choose another.")

@@ -72,6 +72,7 @@ def git_state() -> Optional[Dict[str, Any]]:
 
 
 def processor() -> str:
+    """The processor's name as its maker gives it, which `platform.processor` does not know on Linux."""
     try:
         with open("/proc/cpuinfo") as file:
             return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))

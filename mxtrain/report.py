@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, List, Mapping, Sequence
 
 import numpy as np
+
+from mxtrain.durable import write_json_atomic
 
 MAX_SHOWN_CLASSES = 40
 # Beyond this many classes the numbers in the cells of the picture could not be read.
@@ -85,7 +86,7 @@ def write_report(report: Report, folder: Path) -> None:
     """Writes metrics.json, confusion.csv, confusion.png and per_class.csv."""
     folder.mkdir(parents=True, exist_ok=True)
     values = {"split": report.split, "step": report.step, "samples": len(report.label_N), **report.values}
-    (folder / "metrics.json").write_text(json.dumps(values, indent=2) + "\n")
+    write_json_atomic(folder / "metrics.json", values)
     with open(folder / "per_class.csv", "w", newline="") as file:
         csv.writer(file).writerows([["class", "samples", "precision", "recall", "f1"], *report.per_class()])
     confusion_KK = report.confusion_KK()

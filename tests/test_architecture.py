@@ -14,7 +14,7 @@ PACKAGE = ROOT / "mxtrain"
 
 # Each layer may import those before it, and itself only within one part.
 LAYERS = [
-    {"errors", "types", "durable", "params_format"},
+    {"errors", "types", "durable", "override_text", "params_format"},
     {"config", "state", "cadence", "stopping"},
     {"backend"},
     {"runtime"},

@@ -121,3 +121,10 @@ def test_rules_between_settings(describe_run, overrides: list, part: str) -> Non
 
 def test_every_group_module_imports() -> None:
     assert all(importlib.import_module(f"mxtrain.{group}") for group in GROUPS)
+
+
+@pytest.mark.parametrize("group", [group for group in GROUPS if group not in NAMED_GROUPS])
+def test_a_class_of_another_group_is_refused(describe_run, group: str) -> None:
+    other = "mxtrain.trainer.Trainer" if group != "trainer" else "mxtrain.amp.FullPrecision"
+    with pytest.raises(ConfigError, match=rf"{group}\._target_={other}: is no "):
+        describe_run(f"{group}._target_={other}")

@@ -34,6 +34,7 @@ class RunDirectoryLock:
 
     @property
     def held(self) -> bool:
+        """Whether it was not released yet."""
         return self._fd >= 0
 
     def release(self) -> None:

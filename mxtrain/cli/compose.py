@@ -121,6 +121,7 @@ class Composer:
         return (*self.groups(), *(f"hydra/{name}" for name in self.loader.list_groups("hydra")))
 
     def options(self, group: str) -> Tuple[str, ...]:
+        """The names of a group's options, ours and the user's."""
         return tuple(self.loader.get_group_options(group, results_filter=ObjectType.CONFIG))
 
     def find_file(self, config_path: Optional[str]) -> Optional[Path]:
@@ -164,10 +165,10 @@ class Composer:
         for text in overrides:
             try:
                 parsed.extend(parser.parse_overrides([text]))
-            except HydraException as error:
+            except HydraException:
                 from mxtrain.cli.mistakes import malformed
 
-                wrong.append(malformed(text, error))
+                wrong.append(malformed(text))
         if wrong:
             raise ConfigError("\n".join(wrong))
         return parsed

@@ -45,7 +45,8 @@ def run(arguments: Sequence[str]) -> int:
     if list(splits.class_names) != list(trained.input.class_names):
         raise DataError(
             f"the dataset's {len(splits.class_names)} classes are not those the model was trained on "
-            f"({len(trained.input.class_names)}): {_some(splits.class_names)} against {_some(trained.input.class_names)}."
+            f"({len(trained.input.class_names)}): {_some(splits.class_names)} against "
+            f"{_some(trained.input.class_names)}. Name the right data with dataset=... or dataset.root=FOLDER."
         )
     loader = build_loader(description, source, trained.input, trained.device)
     values = trained.evaluator.measure(loader)

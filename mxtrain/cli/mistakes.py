@@ -49,7 +49,7 @@ class WrongOverrides(ConfigError):
 # Overrides that are wrong in themselves.
 
 
-def malformed(text: str, error: BaseException) -> str:
+def malformed(text: str) -> str:
     """Why a word is no override."""
     key = text.partition("=")[0]
     if any(text.count(sign) % 2 for sign in "'\""):
@@ -195,6 +195,7 @@ def _wrong_option(override: Override, composer: Composer) -> Optional[str]:
 
 
 def is_gluoncv_name(name: str) -> bool:
+    """Whether GluonCV has a classification network of this name."""
     from mxtrain.model.gluoncv_names import CLASSIFICATION_NAMES
 
     return name.lower() in CLASSIFICATION_NAMES
@@ -317,15 +318,18 @@ def _preset_with(group: str, option: str, composer: Composer, overrides: Sequenc
 
 
 def place_of(config_path: str, composer: Composer) -> str:
+    """The file of a configuration such as `model/lenet`, for messages."""
     file = composer.find_file(config_path)
     return short(file) if file else config_path
 
 
 def short_name(name: str) -> str:
+    """A file name that YAML reports, which may be a description such as "<unicode string>"."""
     return short(Path(name)) if Path(name).is_absolute() else name
 
 
 def first_line(error: BaseException) -> str:
+    """The message's first line without its full stop; the class where there is no message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 

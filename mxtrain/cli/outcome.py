@@ -40,6 +40,7 @@ class Outcome:
     def of(
         cls, number: Optional[int], overrides: Sequence[str], run_dir: Path, result: Result, before: bool = False
     ) -> Outcome:
+        """What a job's result says."""
         return cls(number, list(overrides), str(run_dir), result.state, result.exit_code, result.cause, result.step,
                    result.best, before)  # fmt: skip
 

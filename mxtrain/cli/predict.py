@@ -43,7 +43,7 @@ def run(arguments: Sequence[str]) -> int:
     from mxtrain.trained import load_trained
 
     trained = load_trained(checkpoint, description)
-    source = open_files(files, shape_CHW=trained.input.shape, num_workers=description.dataset.num_workers)
+    source = open_files(files, shape_CHW=trained.input.shape)
     loader = build_loader(description, source, trained.input, trained.device, limit_batches=None)
     as_csv = settings.format == "csv" or (settings.format == "auto" and str(settings.output).endswith(".csv"))
     rows = predict_rows(trained, loader, files, settings.top_k)
@@ -89,11 +89,13 @@ def predict_rows(trained: Any, loader: Any, files: Sequence[Path], top_k: int) -
 
 
 def write_jsonl(rows: Iterator[Dict[str, Any]], stream: TextIO) -> None:
+    """One JSON object a line."""
     for row in rows:
         stream.write(json.dumps(row) + "\n")
 
 
 def write_csv(rows: Iterator[Dict[str, Any]], stream: TextIO) -> None:
+    """One line a file: its name, then pairs of class and probability, likeliest first."""
     writer = csv.writer(stream)
     for number, row in enumerate(rows):
         if number == 0:

@@ -18,6 +18,7 @@ from mxtrain.cli.outcome import STOPS, Outcome, exit_code_of, print_cause, read_
 from mxtrain.config import flatten
 from mxtrain.description import Description
 from mxtrain.errors import EXIT_FINISHED, EXIT_SIGINT, CheckpointError, ConfigError
+from mxtrain.override_text import quote
 from mxtrain.types import Result
 
 MAX_CHECKED_JOBS = 32
@@ -158,12 +159,6 @@ def sweeper_settings(
     if "max_failure_rate" in sweeper and "hydra.sweeper.max_failure_rate" not in given:
         settings.append("hydra.sweeper.max_failure_rate=1.0")
     return settings
-
-
-def quote(text: str) -> str:
-    """A value for Hydra's override grammar."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
 
 
 # Jobs that need not run again.

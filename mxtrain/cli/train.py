@@ -30,6 +30,7 @@ from mxtrain.errors import (
     ConfigError,
     MxtrainError,
 )
+from mxtrain.override_text import quote
 from mxtrain.runtime.cores import usable_cores
 from mxtrain.types import Result
 
@@ -62,6 +63,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def asks_for_sweep(composer: Composer, overrides: Sequence[str]) -> bool:
+    """Whether the overrides say what `-m` says."""
     return any(o.key_or_group == "hydra.mode" and str(o.value()) == "MULTIRUN" for o in composer.parse(overrides))
 
 
@@ -69,7 +71,7 @@ def run_once(composed: Composed) -> int:
     """Trains in `hydra.run.dir`."""
     run_dir = Path(str(composed.hydra.run.dir))
     new_folders = [folder for folder in (run_dir, *run_dir.parents) if not folder.exists()]
-    overrides = [*composed.overrides, f"hydra.run.dir={sweep.quote(str(run_dir))}", "hydra.mode=RUN"]
+    overrides = [*composed.overrides, f"hydra.run.dir={quote(str(run_dir))}", "hydra.mode=RUN"]
     _outcomes.clear()
     with claim(run_dir, composed):
         composed.composer.hydra.run(config_name=CONFIG_NAME, task_function=job, overrides=overrides)
@@ -92,6 +94,8 @@ def remove_unstarted(folders: Sequence[Path]) -> None:
 
 
 def run_sweep(composer: Composer, overrides: Sequence[str]) -> int:
+    """Checks all jobs of a sweep, runs them, and returns the exit code."""
+
     def check_job(job_overrides: Sequence[str]) -> Description:
         before = dict(os.environ)
         try:
@@ -252,6 +256,7 @@ def train_safely(config: Dict[str, Any], run_dir: Path, overrides: Sequence[str]
 
 
 def failure(error: MxtrainError) -> Result:
+    """The result of a run that could not start."""
     return Result("failed", error.exit_code, str(error), step=0, epoch=0)
 
 

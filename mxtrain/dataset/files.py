@@ -76,7 +76,6 @@ def open_files(
     paths: Sequence[Union[str, Path]],
     *,
     shape_CHW: Shape,
-    num_workers: Union[str, int] = "auto",
     central_crop: float = 0.875,
 ) -> DecodedSource:
     """A source of image files without labels, for predictions; labels are -1.
@@ -84,7 +83,6 @@ def open_files(
     Args:
         paths: Image files, and folders that are searched for them.
         shape_CHW: (C, H, W) of the result.
-        num_workers: Not used by the source: `Loader` has the threads. Taken so that a description can be passed on.
         central_crop: See `DecodedSource`.
 
     Returns:

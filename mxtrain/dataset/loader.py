@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import math
-import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Deque, Iterator, List, Optional, Sequence, Tuple, Union
 
@@ -19,6 +18,7 @@ from mxtrain.dataset.base import Augment, Source
 from mxtrain.dataset.prefetch import prefetch as run_ahead
 from mxtrain.dataset.randomness import permutation
 from mxtrain.errors import LoaderError, MxtrainError
+from mxtrain.runtime.cores import usable_cores
 from mxtrain.types import Batch, Shape
 
 _BATCHES_IN_POOL = 2
@@ -27,7 +27,7 @@ _BATCHES_IN_POOL = 2
 
 def count_workers(num_workers: Union[str, int]) -> int:
     """How many threads `auto` means: the cores this process may use."""
-    return len(os.sched_getaffinity(0)) if num_workers == "auto" else int(num_workers)
+    return usable_cores() if num_workers == "auto" else int(num_workers)
 
 
 class Loader:

@@ -13,7 +13,27 @@ from mxtrain.types import NonNegativeFloat, Positive, Spec
 Finite = Annotated[float, pydantic.Field(allow_inf_nan=False)]
 
 
-class EarlyStopping(Spec):
+class StoppingRule(Spec):
+    """Decides after each validation whether a run goes on; this one never ends it."""
+
+    def check(
+        self, values: Mapping[str, float], state: Mapping[str, Any], direction_of: Callable[[str], str]
+    ) -> Dict[str, Any]:
+        """The state after one more validation.
+
+        Args:
+            values: loss and metrics by tag, e.g. {"val/accuracy": 0.9}.
+            state: what this returned last; empty at first.
+            direction_of: "max" or "min" by a metric's name.
+        """
+        return {}
+
+    def reason(self, state: Mapping[str, Any]) -> str:
+        """The sentence that says why the run stops in this state, or an empty string."""
+        return ""
+
+
+class EarlyStopping(StoppingRule):
     """Stop after `patience` validations without an improvement of more than `min_delta`.
 
     The direction is the metric's own. The state lives in `TrainState.early_stopping`, so that it survives a resume.
@@ -30,12 +50,7 @@ class EarlyStopping(Spec):
     def check(
         self, values: Mapping[str, float], state: Mapping[str, Any], direction_of: Callable[[str], str]
     ) -> Dict[str, Any]:
-        """The state after one more validation.
-
-        Args:
-            values: loss and metrics by tag, e.g. {"val/accuracy": 0.9}.
-            direction_of: "max" or "min" by a metric's name.
-        """
+        """See `StoppingRule.check`."""
         value = values[self.monitor]
         sign = 1.0 if direction_of(self.monitor.split("/", 1)[1]) == "max" else -1.0
         best = state.get("best", self.baseline)
@@ -45,7 +60,7 @@ class EarlyStopping(Spec):
         return {**kept, "waited": int(state.get("waited", 0)) + 1, "last": value}
 
     def reason(self, state: Mapping[str, Any]) -> str:
-        """The sentence that says why the run stops in this state, or an empty string."""
+        """See `StoppingRule.reason`."""
         waited = state.get("waited", 0)
         if waited < self.patience:
             return ""
@@ -54,13 +69,5 @@ class EarlyStopping(Spec):
         return f"{self.monitor} has not improved for {waited} validations ({kind} {shown}, last {state['last']:.6g})"
 
 
-class NoEarlyStopping(Spec):
+class NoEarlyStopping(StoppingRule):
     """Never stops."""
-
-    def check(
-        self, values: Mapping[str, float], state: Mapping[str, Any], direction_of: Callable[[str], str]
-    ) -> Dict[str, Any]:
-        return {}
-
-    def reason(self, state: Mapping[str, Any]) -> str:
-        return ""

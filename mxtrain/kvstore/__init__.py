@@ -7,7 +7,15 @@ from typing import Any, List, Sequence
 from mxtrain.types import Spec
 
 
-class Local(Spec):
+class KVStore(Spec):
+    """Describes where the gradients of replicas meet. A new one is a subclass and one YAML in conf/kvstore/."""
+
+    def build(self) -> Any:
+        """The store of one run: `reduce(gradients)` sums each parameter's gradients over its replicas, in place."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how to build its store.")
+
+
+class Local(KVStore):
     """Sums on the first device of this process."""
 
     def build(self) -> LocalStore:

@@ -12,6 +12,7 @@ from rich.console import Group
 from rich.text import Text
 from rich.tree import Tree
 
+from mxtrain.override_text import quote
 from mxtrain.types import Result
 
 _STATE_STYLES = {"finished": "bold green", "stopped_early": "bold green", "interrupted": "bold yellow"}
@@ -149,8 +150,4 @@ def _short(run_dir: Path) -> str:
 
 def _hydra_value(text: str) -> str:
     """`text` as a value in Hydra's override grammar."""
-    if _PLAIN_HYDRA_VALUE.fullmatch(text):
-        return text
-    # A backslash counts only before a quote, or at the end, where it would hide the closing one.
-    escaped = re.sub(r'(\\*)("|$)', lambda match: match[1] * 2 + ('\\"' if match[2] else ""), text)
-    return f'"{escaped}"'
+    return text if _PLAIN_HYDRA_VALUE.fullmatch(text) else quote(text)

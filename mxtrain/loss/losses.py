@@ -11,7 +11,7 @@ class Loss(Spec):
     """A loss of class scores against class indices or class probabilities."""
 
     label_smoothing: OpenFraction = 0.0
-    """Share of the target that is spread evenly over all classes while training. Source: arXiv 1512.00567, section 7."""
+    """Share of the target spread evenly over all classes while training. Source: arXiv 1512.00567, section 7."""
 
     gluon_name: ClassVar[str] = ""
     """The class in mxnet.gluon.loss that does the arithmetic on dense targets."""
@@ -31,6 +31,7 @@ class Loss(Spec):
         return DenseTargetLoss(self.block(), num_classes, smoothing, self.signed_target)
 
     def block(self) -> Any:
+        """The gluon block of (scores (B, K), targets (B, K)) -> (B,)."""
         from mxtrain.backend import gluon
 
         return getattr(gluon.loss, self.gluon_name)(**self.model_dump(exclude={"label_smoothing"}))

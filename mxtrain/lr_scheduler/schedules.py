@@ -1,4 +1,7 @@
-"""Schedules as factors of the base learning rate. Source of the shapes: GluonCV's LRScheduler and MXNet's lr_scheduler."""
+"""Schedules as factors of the base learning rate.
+
+Source of the shapes: GluonCV's LRScheduler and MXNet's lr_scheduler.
+"""
 
 from __future__ import annotations
 
@@ -46,6 +49,7 @@ class Schedule(Spec):
         return lr
 
     def end_steps(self, per_unit: int, total_steps: Optional[int]) -> int:
+        """The step where the fall ends; 0 where the schedule needs none and nothing says it."""
         duration = getattr(self, "duration", None)
         if duration is not None:
             return round(duration * per_unit)
@@ -100,6 +104,7 @@ class Decay(Schedule):
         return self.end_factor + (1 - self.end_factor) * self.curve(done)
 
     def curve(self, done: float) -> float:
+        """From 1 to 0 as `done`, the share of the fall, goes from 0 to 1."""
         raise NotImplementedError
 
 

@@ -116,6 +116,7 @@ class ConfusionMetric(Metric):
         return self.of_confusion(sums.reshape(side, side))
 
     def of_confusion(self, confusion_KK: np.ndarray) -> float:
+        """The metric from the counts of all samples."""
         raise NotImplementedError
 
 

@@ -69,7 +69,7 @@ def load_weights(network: Any, path: Union[str, Path]) -> WeightsReport:
     """
     arrays = read_params(path)
     parameters = network._collect_params_with_prefix()
-    file_names = _match_names(parameters, network.prefix, arrays)
+    file_names = _match_names(parameters, arrays)
     if not file_names:
         raise WeightsError(
             f"Nothing in the weights file {path} fits the network: the file has {_brief(list(arrays))}; the network "
@@ -123,7 +123,7 @@ def _brief(names: List[str]) -> str:
     return shown + (f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else "")
 
 
-def _match_names(parameters: Mapping[str, Any], prefix: str, arrays: Mapping[str, np.ndarray]) -> Dict[str, str]:
+def _match_names(parameters: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Dict[str, str]:
     """The file's name for each structural name, as far as they match."""
     plain = {re.sub(r"^(arg|aux):", "", name): name for name in arrays}
     if len(plain) != len(arrays):

@@ -52,6 +52,7 @@ class ExponentialMovingAverage:
             self._write(live)
 
     def restore(self, arrays: Mapping[str, Any]) -> None:
+        """Puts back what `arrays` held (as NumPy)."""
         for name, array in self.arrays.items():
             array[:] = arrays[name]
 
@@ -77,4 +78,5 @@ class NoAverage:
 
 
 def build_average(decay: Optional[float], values: Mapping[str, nd.NDArray]) -> Any:
+    """The average that `trainer.ema_decay` asks for."""
     return NoAverage() if decay is None else ExponentialMovingAverage(decay, values)

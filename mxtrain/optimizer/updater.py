@@ -7,7 +7,8 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 from mxtrain.backend import mx, nd
 from mxtrain.errors import CheckpointError, ConfigError
 
-# MXNet's default updates 4 parameters in one call; each call costs as much as a small kernel. 45 is what its operators take.
+# MXNet's default updates 4 parameters in one call, and each call costs as much as a small kernel. 45 is what its
+# operators take.
 AGGREGATED_UPDATES = 45
 
 
@@ -40,7 +41,9 @@ class Updater:
         multipliers: structural name -> (lr_mult, wd_mult).
     """
 
-    def __init__(self, optimizer: Any, weights: Mapping[str, nd.NDArray], multipliers: Mapping[str, Tuple[float, float]]):
+    def __init__(
+        self, optimizer: Any, weights: Mapping[str, nd.NDArray], multipliers: Mapping[str, Tuple[float, float]]
+    ):
         self.names = list(weights)
         self._optimizer = optimizer
         # By index, not by name: by name MXNet silently drops weight decay of all that doesn't end in "_weight".

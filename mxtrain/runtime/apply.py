@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import asdict, dataclass
-from typing import Any, Dict, Iterator, List, Literal, MutableMapping, Tuple
+from dataclasses import dataclass
+from typing import Iterator, List, Literal, MutableMapping, Tuple
 
 from mxtrain.runtime.amx import cpu_flags, has_amx, request_amx
 from mxtrain.runtime.cores import usable_cores
@@ -45,10 +45,6 @@ class RuntimeReport:
         """One sentence per variable, for a log."""
         marks = {"set": "", "user": " (yours, kept)", "too late": " (too late: MXNet was imported before)"}
         return [f"{item.variable}={item.value}{marks[item.source]}: {item.why}" for item in self.settings]
-
-    def as_dict(self) -> Dict[str, Any]:
-        """Plain values, for meta.json."""
-        return asdict(self)
 
 
 def apply(

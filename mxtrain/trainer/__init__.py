@@ -30,7 +30,7 @@ class Trainer(Spec):
     overfit_batches: Optional[Positive] = None
     """Train on the same first batches in every epoch, unaugmented and unshuffled: they must be learnt by heart."""
     grad_accumulation: Positive = 1
-    """Parts that a global batch is computed in, one after the other, to save memory. The result is the large batch's."""
+    """Parts that a global batch is computed in, one by one, to save memory. The result is the large batch's."""
     clip_global_norm: Optional[PositiveFloat] = None
     """Largest L2 norm of all gradients together."""
     ema_decay: Optional[OpenFraction] = None

@@ -135,7 +135,7 @@ def test_files_to_predict_on(write_images, tmp_path):
     (root / "notes.txt").write_text("no image")
     (root / ".hidden.jpg").write_text("no image")
     assert len(list_images(root)) == 16
-    source = open_files([root / "red" / "0.jpg", root / "blue"], shape_CHW=(3, 8, 8), num_workers=1)
+    source = open_files([root / "red" / "0.jpg", root / "blue"], shape_CHW=(3, 8, 8))
     assert [path.split("/")[-2] for path in source.encoded.paths] == ["red"] + ["blue"] * 8
     assert read_all(source)[1].tolist() == [-1] * 9
     with pytest.raises(DataError, match="no image file or folder '.*gone.jpg'"):

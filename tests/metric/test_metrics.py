@@ -47,7 +47,8 @@ def test_equals_scikit_learn(metric, expected):
 
 
 def test_accuracy_and_top_k_equal_mxnets():
-    for ours, theirs in [(metrics.Accuracy(), mx.metric.Accuracy()), (metrics.TopKAccuracy(top_k=3), mx.metric.TopKAccuracy(3))]:
+    top_3 = (metrics.TopKAccuracy(top_k=3), mx.metric.TopKAccuracy(3))
+    for ours, theirs in [(metrics.Accuracy(), mx.metric.Accuracy()), top_3]:
         theirs.update([nd.array(LABELS)], [nd.array(PROBABILITIES)])
         assert measure(ours) == pytest.approx(theirs.get()[1])
 
