@@ -25,6 +25,8 @@ class Entry:
     size: int
     lr: float
     sums: nd.NDArray
+    grad_norm: Optional[nd.NDArray] = None
+    """(1,), where gradients are clipped by it."""
 
 
 class Recorder:
@@ -41,6 +43,8 @@ class Recorder:
         self._epoch_sums = epoch_sums
         self._read_at: Optional[float] = None
         self.samples, self.seconds = 0, 0.0
+        self.scalars: Dict[str, float] = {}
+        """Further values of the last step that was read, by TensorBoard tag."""
 
     def begin(self) -> None:
         """A step is about to be put to work: from here on time counts, if it stood still."""
@@ -61,6 +65,10 @@ class Recorder:
             return []
         vectors = read_vectors([entry.sums for entry in entries])
         samples_per_s = self._rate(sum(entry.size for entry in entries))
+        last_entry = entries[-1]
+        self.scalars = {"train/lr": last_entry.lr, "perf/samples_per_s": samples_per_s}
+        if last_entry.grad_norm is not None:
+            self.scalars["train/grad_norm"] = float(last_entry.grad_norm.asscalar())  # done: nothing is waited for
         return [self._row(entry, sums, samples_per_s) for entry, sums in zip(entries, vectors)]
 
     def pause(self) -> None:

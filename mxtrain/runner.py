@@ -141,7 +141,7 @@ class Runner:
         lr, epoch = self._plan.lr(state.step), state.epoch + 1
         self._recorder.begin()
         sums = self._advance(batch, lr)
-        self._recorder.add(Entry(state.step, epoch, batch.size, lr, sums))
+        self._recorder.add(Entry(state.step, epoch, batch.size, lr, sums, self._step.grad_norm))
 
     def _advance(self, batch: Any, lr: float) -> Any:
         """One step, and the counters after it."""
@@ -188,10 +188,7 @@ class Runner:
         if not rows:
             return
         self._watchers.tell("on_steps", rows, self._progress(rows[-1]["step"]))
-        scalars = {"train/lr": rows[-1]["lr"], "perf/samples_per_s": rows[-1]["samples_per_s"]}
-        if self._step.grad_norm is not None:
-            scalars["train/grad_norm"] = float(self._step.grad_norm.asscalar())
-        self._watchers.tell("on_scalars", scalars, rows[-1]["step"])
+        self._watchers.tell("on_scalars", self._recorder.scalars, rows[-1]["step"])
         bad_step = first_nonfinite(rows)
         if bad_step is not None:
             raise NonFiniteError(self._explain_loss(bad_step))

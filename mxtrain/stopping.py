@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Dict, Iterator, Optional
 
-from mxtrain.errors import EXIT_BUDGET, EXIT_SIGINT, EXIT_SIGTERM
+from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM
 
 EXIT_CODES = {int(signal.SIGINT): EXIT_SIGINT, int(signal.SIGTERM): EXIT_SIGTERM}
 
@@ -140,7 +140,7 @@ class Budget:
     def check(self, step: int) -> Optional[Stop]:
         """The reason to stop after `step`, or None."""
         if self._total_steps is not None and step >= self._total_steps:
-            return Stop("finished", 0, "")
+            return Stop("finished", EXIT_FINISHED, "")
         if self._max_steps is not None and step >= self._max_steps:
             return Stop("interrupted", EXIT_BUDGET, f"trainer.max_steps={self._max_steps} reached")
         if self._deadline is not None and time.monotonic() >= self._deadline:
