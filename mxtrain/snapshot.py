@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from mxtrain.checkpoint import Checkpoint, Snapshot
 from mxtrain.errors import CheckpointError
 from mxtrain.state import TrainState
 from mxtrain.step import Step
+
+# MXNet's kernel has room for 200 arrays and does not check: one more overwrites memory and aborts the process.
+ARRAYS_PER_CALL = 200
 
 
 def copy_parameters(parameters: Mapping[str, Any]) -> Dict[str, np.ndarray]:
@@ -30,10 +33,16 @@ def first_nonfinite_parameter(step: Step) -> str:
         if not isinstance(parameter, gluon.parameter.Constant)
     }
     values.update({f"{name} (moving average)": array for name, array in step.average.arrays.items()})
-    arrays = list(values.values())
-    if not arrays or float(nd.multi_all_finite(*arrays, num_arrays=len(arrays)).asscalar()) == 1.0:
+    if all_finite(list(values.values())):
         return ""
     return next((name for name, array in values.items() if not np.isfinite(array.asnumpy()).all()), "")
+
+
+def all_finite(arrays: Sequence[nd.NDArray]) -> bool:
+    """Whether no element is infinite or not a number. Waits for the device once for all arrays."""
+    chunks = [arrays[start : start + ARRAYS_PER_CALL] for start in range(0, len(arrays), ARRAYS_PER_CALL)]
+    found = [nd.multi_all_finite(*chunk, num_arrays=len(chunk)) for chunk in chunks]
+    return not found or float(nd.add_n(*found).asscalar()) == len(found)
 
 
 def take(step: Step, state: TrainState, plan: Any, metric: Optional[float]) -> Snapshot:

@@ -1,4 +1,4 @@
-"""Killed, interrupted or refused: a run that is given the same command again ends as if nothing had happened. 60 s."""
+"""Killed, interrupted or refused: a run that is given the same command again ends as if nothing had happened. 90 s."""
 
 from __future__ import annotations
 
@@ -197,6 +197,7 @@ def test_starting_over_keeps_the_earlier_files(copy, small):
     kept = picture(copy / "previous" / "1")
     assert {name: value for name, value in picture(small).items() if name != ".lock"} == kept
     assert "lr: 0.5" in (copy / ".hydra" / "config.yaml").read_text()
+    assert (small / "train.log").read_text() not in (copy / "train.log").read_text()
 
 
 def test_a_run_is_continued_from_another_directory(small, tmp_path):
@@ -218,10 +219,12 @@ def test_a_finished_run_says_so_and_keeps_its_status(copy):
     assert status(copy) == before and before["metrics"]["test/accuracy"] > 0
 
 
-def test_more_epochs_and_other_threads_may_follow(copy):
+def test_more_epochs_and_other_threads_may_follow_and_leftovers_go(copy):
+    (copy / "checkpoints" / ".tmp-step-00000026-1").mkdir()
     process = Process(copy, *SMALL, "trainer.max_epochs=3", env={"OMP_NUM_THREADS": "2"}).end()
     assert steps(copy) == list(range(1, 40)) and status(copy)["state"] == "finished"
     assert "OMP_NUM_THREADS=1, now it is 2" in process.output
+    assert checkpoints(copy)[-2:] == ["step-00000026", "step-00000039"] and checkpoints(copy)[0].startswith("step-")
 
 
 def test_a_damaged_checkpoint_is_passed_over(copy, small):

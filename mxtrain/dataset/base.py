@@ -6,7 +6,7 @@ Shapes are suffixes: B batch, C channels, H height, W width.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import List, Optional, Protocol, Sequence, Tuple, Union
+from typing import Any, List, Optional, Protocol, Sequence, Tuple, Union
 
 import numpy as np
 import pydantic
@@ -18,6 +18,15 @@ ChannelMean = Union[Literal["auto"], List[Fraction]]
 ChannelStd = Union[Literal["auto"], List[PositiveFloat]]
 ImageSize = Annotated[List[Positive], pydantic.Field(min_length=2, max_length=2)]
 AreaShare = Annotated[float, pydantic.Field(gt=0, le=1)]
+
+
+def _square(size: Any) -> Any:
+    """One number means a square; what is neither that nor a pair is said in one sentence."""
+    if isinstance(size, int) and not isinstance(size, bool):
+        size = [size, size]
+    if size != "auto" and not (isinstance(size, list) and len(size) == 2):
+        raise ValueError(f"image_size is auto, one number or [height, width], e.g. [32,32], but {size} was given")
+    return size
 
 
 class Augment(Spec):
@@ -112,7 +121,7 @@ class Dataset(Spec):
     """Samples per optimizer step, over all devices and workers together."""
     eval_batch_size: Positive = 256
     """Samples per batch of an evaluation."""
-    image_size: Union[Literal["auto"], ImageSize] = "auto"
+    image_size: Annotated[Union[Literal["auto"], ImageSize], pydantic.BeforeValidator(_square)] = "auto"
     """[height, width] in pixels of what enters the network; auto = the dataset's own size."""
     channels: Literal["auto", 1, 3] = "auto"
     """Channels of what enters the network: 1 grey, 3 colour; auto = the dataset's own."""

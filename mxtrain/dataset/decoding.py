@@ -96,8 +96,10 @@ class DecodedSource:
         return image_BCHW, label_B
 
     def _decode(self, content: Union[str, bytes], draws_4: Optional[Sequence[float]]) -> np.ndarray:
-        from PIL import Image
+        from PIL import Image, ImageFile
 
+        # GluonCV switches this on for the whole process when it is imported: half an image would pass as a whole one.
+        ImageFile.LOAD_TRUNCATED_IMAGES = False
         channels, height, width = self.shape
         mode = "L" if channels == 1 else "RGB"
         with Image.open(content if isinstance(content, str) else io.BytesIO(content)) as image:

@@ -50,6 +50,10 @@ class WeightsReport:
         return "\n".join(lines)
 
 
+LEAST_MATCHED = 0.5
+"""Share of a network's arrays that a file has to know: with fewer, names agree by chance and the rest is random."""
+
+
 def load_weights(network: Any, path: Union[str, Path]) -> WeightsReport:
     """Puts the arrays of a `.params` file into the network.
 
@@ -85,6 +89,11 @@ def load_weights(network: Any, path: Union[str, Path]) -> WeightsReport:
                 f"{tuple(parameters[name].shape)}, but '{file_names[name]}' in the file has "
                 f"{tuple(arrays[file_names[name]].shape)}. Only the number of classes of the last layer may differ."
             )
+    if len(names) < len(parameters) * LEAST_MATCHED:
+        raise WeightsError(
+            f"Only {len(names)} of the network's {len(parameters)} arrays are in the weights file {path}, which has "
+            f"{len(arrays)}: {_brief(names)}. Check that model= and model.name= are those that the file was saved from."
+        )
     matched = [name for name in names if name not in replaced]
     _check_finite(path, {file_names[name]: arrays[file_names[name]] for name in matched})
     for name in matched:

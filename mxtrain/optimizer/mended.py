@@ -26,6 +26,25 @@ class DelayCompensatedSGD(mx.optimizer.DCASGD):
         weight[:] += change
 
 
+class Adamax(mx.optimizer.Adamax):
+    """Adamax that survives a gradient of exactly 0: MXNet's divides 0 by 0 there, and the weight is lost.
+
+    Source: Kingma and Ba, https://arxiv.org/abs/1412.6980, algorithm 2, with an epsilon as in Adam.
+    """
+
+    epsilon = 1e-8
+
+    def update(self, index, weight, grad, state):
+        self._update_count(index)
+        step = self._index_update_count[index]
+        lr, wd = self._get_lr(index) / (1.0 - self.beta1**step), self._get_wd(index)
+        grad = scaled(self, grad) + wd * weight
+        mean, largest = state
+        mean[:] = self.beta1 * mean + (1 - self.beta1) * grad
+        largest[:] = nd.maximum(self.beta2 * largest, nd.abs(grad))
+        weight[:] -= lr * mean / (largest + self.epsilon)
+
+
 class Nadam(mx.optimizer.Nadam):
     """Nadam whose momentum schedule moves once a step: MXNet's moves once for every parameter, in their order.
 

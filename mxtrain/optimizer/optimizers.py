@@ -40,6 +40,11 @@ class Adamax(Optimizer):
     beta2: OpenFraction = 0.999
     mxnet_name: ClassVar[str] = "adamax"
 
+    def build(self, steps_per_epoch: int) -> Any:
+        from mxtrain.optimizer import mended
+
+        return mended.Adamax(**self.arguments(steps_per_epoch))
+
 
 class Nadam(Optimizer):
     """Adam with Nesterov momentum. Source: Dozat 2016."""
