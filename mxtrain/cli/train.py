@@ -192,7 +192,13 @@ def job(config: DictConfig) -> Optional[float]:
     run_dir = Path(settings.runtime.output_dir)
     overrides = list(settings.overrides.task)
     if settings.mode is None or settings.mode.name != "MULTIRUN":
-        result = train_safely(plain, run_dir, [*config_dir_of(settings), *overrides])
+        overrides = [*config_dir_of(settings), *overrides]
+        result = train_safely(plain, run_dir, overrides)
+        if "console" not in (plain.get("logger") or {}) and result.state != "failed":
+            from mxtrain.logger.report import print_end
+            from mxtrain.logger.terminal import open_console
+
+            print_end(open_console(sys.stdout), result, run_dir, program(), overrides)
         outcome = Outcome.of(None, overrides, run_dir, result)
         _outcomes.append(outcome)
         print_outcome(outcome)

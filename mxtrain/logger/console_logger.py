@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mxtrain.logger.progress import RunProgress
-from mxtrain.logger.report import next_commands, render_config_tree, render_result
+from mxtrain.logger.report import print_end, render_config_tree
 from mxtrain.logger.terminal import LogRedirection, open_console
 from mxtrain.logger.views import BarView, PlainView
 from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
@@ -75,10 +75,6 @@ class ConsoleLogger(Callback):
             return
         self._view.close()
         self._logs.close()
-        self._console.print(render_result(result))
-        run = self._run
-        for purpose, command in next_commands(run.run_dir, run.program, run.overrides, result.exit_code == 0):
-            self._console.print(Text(f"# {purpose}", style="dim"))
-            self._console.print(Text(command), soft_wrap=True)
+        print_end(self._console, result, self._run.run_dir, self._run.program, self._run.overrides)
         self._console.file.settle()
         self._view = self._logs = None

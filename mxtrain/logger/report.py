@@ -87,6 +87,14 @@ def next_commands(run_dir: Path, program: str, overrides: Sequence[str], ended_w
     return [*others, resume] if ended_well else [resume, *others]
 
 
+def print_end(console: Any, result: Result, run_dir: Path, program: str, overrides: Sequence[str]) -> None:
+    """Prints the result, and the commands to go on with, each on a line of its own that is never broken."""
+    console.print(render_result(result))
+    for purpose, command in next_commands(run_dir, program, overrides, result.exit_code == 0):
+        console.print(Text(f"# {purpose}", style="dim"))
+        console.print(Text(command), soft_wrap=True)
+
+
 def format_value(value: Any) -> str:
     """A metric as people read it: four decimals, or the power of ten where they would hide it."""
     if not isinstance(value, (int, float)):
