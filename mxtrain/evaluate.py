@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 
 from mxtrain.backend import nd
 from mxtrain.metric.meter import Meter, read_vectors
 from mxtrain.parallel.base import Strategy
-from mxtrain.types import Samples
+from mxtrain.types import Batch, Samples
 
 # Sums are read in bulk: often enough that a wide metric (a confusion matrix) doesn't fill the memory.
 VECTORS_PER_READ = 64
@@ -49,14 +49,20 @@ class Evaluator:
     def __init__(self, strategy: Strategy, loss: Any, meter: Meter):
         self._strategy, self._loss, self._meter = strategy, loss, meter
 
-    def measure(self, loader: Any) -> Dict[str, float]:
-        """Loss, metrics and samples_per_s over all samples of `loader`, each counted once."""
+    def measure(self, loader: Any, watch: Optional[Callable[[Batch, nd.NDArray], None]] = None) -> Dict[str, float]:
+        """Loss, metrics and samples_per_s over all samples of `loader`, each counted once.
+
+        Args:
+            watch: is shown every batch with its scores (B, K), so that one pass serves whoever wants both.
+        """
         started = time.monotonic()
         sums, count = np.zeros(self._meter.width), 0
         vectors: List[nd.NDArray] = []
         for batch, logits in self.predict(loader):
             vectors.append(self._meter(logits, batch.label, self._loss(logits, batch.label)))
             count += batch.size
+            if watch is not None:
+                watch(batch, logits)
             if len(vectors) == VECTORS_PER_READ:
                 sums += read_vectors(vectors).sum(axis=0)
                 vectors = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, List, Tuple
+from typing import Any, Dict, List, Tuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from mxtrain.checkpoint import Checkpoint
 from mxtrain.description import Description
 from mxtrain.evaluate import Evaluator
 from mxtrain.parallel.base import Objective
+from mxtrain.types import Batch
 
 
 @dataclass(frozen=True)
@@ -25,14 +26,19 @@ class Trained:
     input: Input
     device: Any
 
-    def probabilities(self, loader: Any) -> Tuple[np.ndarray, np.ndarray]:
-        """Class probabilities (N, K) and labels (N,) of all samples of `loader`, in order."""
-        found: List[Tuple[np.ndarray, np.ndarray]] = [
-            (nd.softmax(logits.astype("float32")).asnumpy(), batch.label.asnumpy().astype(int))
-            for batch, logits in self.evaluator.predict(loader)
-        ]
-        probability_NK, label_N = (np.concatenate(part) for part in zip(*found))
-        return probability_NK, label_N
+    def measure(self, loader: Any) -> Tuple[Dict[str, float], np.ndarray, np.ndarray]:
+        """What `Evaluator.measure` returns, class probabilities (N, K) and labels (N,), from one pass in order."""
+        probabilities: List[nd.NDArray] = []
+        labels: List[nd.NDArray] = []
+
+        def keep(batch: Batch, logits: nd.NDArray) -> None:
+            # Read after the pass: nothing in it waits for the device because of this.
+            probabilities.append(nd.softmax(logits.astype("float32")))
+            labels.append(batch.label)
+
+        values = self.evaluator.measure(loader, keep)
+        probability_NK, label_N = (np.concatenate([one.asnumpy() for one in part]) for part in (probabilities, labels))
+        return values, probability_NK, label_N.astype(int)
 
 
 def load_trained(checkpoint: Checkpoint, description: Description) -> Trained:

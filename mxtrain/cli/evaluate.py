@@ -49,8 +49,7 @@ def run(arguments: Sequence[str]) -> int:
             f"{_some(trained.input.class_names)}. Name the right data with dataset=... or dataset.root=FOLDER."
         )
     loader = build_loader(description, source, trained.input, trained.device)
-    values = trained.evaluator.measure(loader)
-    probability_NK, label_N = trained.probabilities(loader)
+    values, probability_NK, label_N = trained.measure(loader)
     folder = Path(settings.output) if settings.output else run_dir_of(checkpoint) / "eval" / split
     report = Report(split, checkpoint.step, values, probability_NK, label_N, list(splits.class_names))
     write_report(report, folder)

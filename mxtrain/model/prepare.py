@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from mxtrain.errors import ConfigError, nearest
 from mxtrain.model.base import Model
-from mxtrain.model.trace import NotTraceable, Trace, recorded_calls, trace
+from mxtrain.model.trace import NotTraceable, Trace, blocks_by_path, recorded_calls, trace
 from mxtrain.model.weights import WeightsReport, load_weights
 from mxtrain.types import Shape
 
@@ -245,7 +245,6 @@ def freeze(network: Any, patterns: Iterable[str]) -> List[str]:
         ConfigError: a pattern matches nothing.
     """
     from mxtrain.backend import gluon
-    from mxtrain.model.trace import blocks_by_path
 
     parameters = network._collect_params_with_prefix()
     frozen = set()
