@@ -142,14 +142,15 @@ def test_budgets_end_with_75_and_continue_exactly(unbroken, tmp_path):
 def test_a_signal_in_a_validation_breaks_it_off_and_it_is_made_after_the_resume(unbroken, tmp_path):
     (tmp_path / "slow.py").write_text(
         textwrap.dedent("""
-        import os, signal
-        from mxtrain.metric.meter import Meter
+        import os, signal, time
         from mxtrain.evaluate import Evaluator
         predict = Evaluator.predict
         def signalled(self, loader):
             for number, item in enumerate(predict(self, loader)):
-                if type(loader).__name__ == "BreakableLoader":
+                if type(loader).__name__ == "BreakableLoader" and number == 0:
                     os.kill(os.getpid(), signal.SIGTERM)
+                    while loader._signals.stop is None:  # a thread reads it; a second signal would quit at once
+                        time.sleep(0.001)
                 yield item
         Evaluator.predict = signalled
         from mxtrain.types import Callback
