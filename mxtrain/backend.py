@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any, Dict, List, Optional, Sequence
 
 with warnings.catch_warnings():
     # MXNet 1.9.1 uses numpy aliases that numpy deprecated (notes: Installing).
@@ -24,4 +25,16 @@ autograd = mx.autograd
 gluon = mx.gluon
 nd = mx.nd
 
-__all__ = ["autograd", "gluon", "mx", "nd"]
+__all__ = ["autograd", "gluon", "mx", "nd", "same_device_runs"]
+
+
+def same_device_runs(arrays: Sequence[Any], limit: Optional[int] = None) -> List[List[int]]:
+    """Indices of `arrays`, in lists of at most `limit` whose arrays are on one device: what one fused operator takes."""
+    by_device: Dict[Any, List[int]] = {}
+    for index, array in enumerate(arrays):
+        by_device.setdefault(array.context, []).append(index)
+    return [
+        indices[start : start + (limit or len(indices))]
+        for indices in by_device.values()
+        for start in range(0, len(indices), limit or len(indices))
+    ]

@@ -139,13 +139,14 @@ def build_step(description: Description, network: Any, given: Input, steps_per_e
     trainer = description.trainer
     loss = description.loss.build(given.num_classes, training=True)
     loss.dense = mixes(description)
-    strategy = description.parallel.build(Objective(network, hybridize(loss), meter), trainer.grad_accumulation)
+    objective = Objective(network, hybridize(loss), meter, given.shape, description.dataset.batch_size)
+    strategy = description.parallel.build(objective, trainer.grad_accumulation)
     multipliers = parameter_multipliers(description.model, network)
-    updater = Updater(description.optimizer.build(steps_per_epoch), strategy.weights(), multipliers)
-    values = {name: parameter.data() for name, parameter in strategy.parameters.items()}
+    weights = {name: strategy.values[name] for name in strategy.trainable}
+    updater = Updater(description.optimizer.build(steps_per_epoch), weights, multipliers)
     draws = description.optimizer.draws_random or has_random_layers(network, given.shape)
     return Step(
-        strategy, description.kvstore.build(), updater, build_average(trainer.ema_decay, values),
+        strategy, description.kvstore.build(), updater, build_average(trainer.ema_decay, strategy.values, strategy.publish),
         trainer.clip_global_norm, trainer.seed if draws else None,
     )  # fmt: skip
 
@@ -187,7 +188,7 @@ def build_run(
     splits = description.dataset.open()
     run_dir.mkdir(parents=True, exist_ok=True)
     given = fit_input(description, splits)
-    (device, *_) = description.parallel.place()
+    ((device, *_), *_) = description.parallel.place()
     if given.shape != tuple(splits.shape):
         log.info("images of %s enter the network as %s", _text(splits.shape), _text(given.shape))
     network = build_network(description, given, device)

@@ -34,8 +34,8 @@ def collect_meta(description: Description, runtime_report: Any) -> Dict[str, Any
         "packages": {"mxtrain": __version__, **{name: package_version(name) for name in PACKAGES}},
         "python": platform.python_version(),
         "git": git_state(),
-        "host": {"name": platform.node(), "system": platform.platform(), "processor": processor()},
-        "devices": [str(device) for device in description.parallel.place()],
+        "host": {"name": platform.node(), "system": platform.platform(), "processor": processor_name()},
+        "devices": [str(device) for stages in description.parallel.place() for device in stages],
         "runtime": {setting.variable: setting.value for setting in runtime_report.settings},
     }
 
@@ -69,12 +69,3 @@ def git_state() -> Optional[Dict[str, Any]]:
         return None
     diff = ask("diff", "HEAD") or ""
     return {"commit": commit.strip(), "dirty": bool(diff), "diff_sha256": hashlib.sha256(diff.encode()).hexdigest()}
-
-
-def processor() -> str:
-    """The processor's name as its maker gives it, which `platform.processor` does not know on Linux."""
-    try:
-        with open("/proc/cpuinfo") as file:
-            return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor()

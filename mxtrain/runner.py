@@ -212,7 +212,7 @@ class Runner:
                 row={"step": state.step, "epoch": self._epoch_number(), "split": "val", **values},
                 best=state.best,
                 read_samples=lambda: self._evaluator.samples(self._data.samples),
-                read_parameters=lambda: snapshot.copy_parameters(self._step.strategy.parameters),
+                read_parameters=lambda: snapshot.copy_parameters(self._step.strategy),
             )
             self._watchers.tell("on_validation", validation, self._progress(state.step))
 
@@ -240,8 +240,7 @@ class Runner:
         if self._plan.save_on_end and saving.saved_step != self.state.step:
             self._save()
         saving.settle()
-        parameters = self._step.strategy.parameters
-        last = snapshot.copy_parameters(parameters)
+        last = snapshot.copy_parameters(self._step.strategy)
         values = dict(self.state.values)
         if stop.exit_code == EXIT_FINISHED and self._data.test is not None:
             values.update(self._test(saving.best(), last))
@@ -262,12 +261,12 @@ class Runner:
 
     def _test(self, best: Any, last: Mapping[str, Any]) -> Dict[str, float]:
         """Loss and metrics of the test split with the best weights, or the last where none were kept."""
-        parameters = self._step.strategy.parameters
+        strategy = self._step.strategy
         if best is not None:
-            snapshot.set_parameters(parameters, snapshot.weights_to_use(best), str(best.path))
+            snapshot.set_parameters(strategy, snapshot.weights_to_use(best), str(best.path))
         with self._step.average.applied() if best is None else nullcontext():
             values = self._evaluator.measure(self._data.test)
-        snapshot.set_parameters(parameters, last, "the last weights")
+        snapshot.set_parameters(strategy, last, "the last weights")
         return {f"test/{name}": value for name, value in values.items() if name != "samples_per_s"}
 
     def _failed(self, cause: str, exit_code: int) -> Result:
@@ -293,7 +292,7 @@ class Runner:
         stop = self._last_word(self._reached())
         if stop is None:
             return None
-        sha256 = canonical_sha256(snapshot.copy_parameters(self._step.strategy.parameters))
+        sha256 = canonical_sha256(snapshot.copy_parameters(self._step.strategy))
         status = resume.read_end(run.run_dir, stop.state, state.step, sha256)
         if status is None:
             return None
@@ -311,7 +310,7 @@ class Runner:
         for batch in self._repeat(said, bad_step):
             if self.state.step == bad_step - 1:
                 self._step.seed_random(bad_step)
-                return f"{said}: {nonfinite.first_nonfinite_layer(self._step.strategy.network, batch.data)}"
+                return f"{said}: {nonfinite.first_nonfinite_layer(self._step.strategy.gather(), batch.data)}"
             self._advance(batch, self._plan.lr(self.state.step))
         return said + "; without a checkpoint before it the layer cannot be named"
 

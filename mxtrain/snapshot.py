@@ -7,9 +7,10 @@ from typing import Any, Dict, Mapping, Optional, Sequence
 
 import numpy as np
 
-from mxtrain.backend import gluon, nd
+from mxtrain.backend import nd, same_device_runs
 from mxtrain.checkpoint import Checkpoint, Snapshot
 from mxtrain.errors import CheckpointError
+from mxtrain.parallel.base import Strategy
 from mxtrain.state import TrainState
 from mxtrain.step import Step
 
@@ -17,9 +18,9 @@ from mxtrain.step import Step
 ARRAYS_PER_CALL = 200
 
 
-def copy_parameters(parameters: Mapping[str, Any]) -> Dict[str, np.ndarray]:
-    """Structural name -> host copy. Waits for the device."""
-    return {name: parameter.data().asnumpy() for name, parameter in parameters.items()}
+def copy_parameters(strategy: Strategy) -> Dict[str, np.ndarray]:
+    """Structural name -> host copy of the canonical parameters. Waits for the devices."""
+    return {name: array.asnumpy() for name, array in strategy.values.items()}
 
 
 def first_nonfinite_parameter(step: Step) -> str:
@@ -27,11 +28,7 @@ def first_nonfinite_parameter(step: Step) -> str:
 
     One fused look for all. Statistics count as parameters; constants (an attention mask of -inf) don't.
     """
-    values = {
-        name: parameter.data()
-        for name, parameter in step.strategy.parameters.items()
-        if not isinstance(parameter, gluon.parameter.Constant)
-    }
+    values = {name: array for name, array in step.strategy.values.items() if name not in step.strategy.constants}
     values.update({f"{name} (moving average)": array for name, array in step.average.arrays.items()})
     if all_finite(list(values.values())):
         return ""
@@ -39,16 +36,19 @@ def first_nonfinite_parameter(step: Step) -> str:
 
 
 def all_finite(arrays: Sequence[nd.NDArray]) -> bool:
-    """Whether no element is infinite or not a number. Waits for the device once for all arrays."""
-    chunks = [arrays[start : start + ARRAYS_PER_CALL] for start in range(0, len(arrays), ARRAYS_PER_CALL)]
-    found = [nd.multi_all_finite(*chunk, num_arrays=len(chunk)) for chunk in chunks]
-    return not found or float(nd.add_n(*found).asscalar()) == len(found)
+    """Whether no element is infinite or not a number. Waits for the devices once for all arrays."""
+    if not arrays:
+        return True
+    runs = [[arrays[index] for index in run] for run in same_device_runs(arrays, ARRAYS_PER_CALL)]
+    first = arrays[0].context
+    found = [nd.multi_all_finite(*run, num_arrays=len(run)).as_in_context(first) for run in runs]
+    return float(nd.add_n(*found).asscalar()) == len(found)
 
 
 def take(step: Step, state: TrainState, plan: Any, metric: Optional[float]) -> Snapshot:
     """Host copies of all arrays, and the JSON state: everything that continues the run exactly."""
     arrays = {
-        "model": copy_parameters(step.strategy.parameters),
+        "model": copy_parameters(step.strategy),
         "optimizer": {name: array.asnumpy() for name, array in step.updater.arrays().items()},
     }
     if step.average.arrays:
@@ -77,25 +77,24 @@ def restore(checkpoint: Checkpoint, step: Step) -> TrainState:
     Raises:
         CheckpointError: it is of another network, optimizer or setting.
     """
-    set_parameters(step.strategy.parameters, checkpoint.arrays("model"), str(checkpoint.path))
+    set_parameters(step.strategy, checkpoint.arrays("model"), str(checkpoint.path))
     step.updater.restore(checkpoint.arrays("optimizer"), checkpoint.state["optimizer"])
     if step.average.arrays:
         step.average.restore(checkpoint.arrays("ema"))
     return TrainState.from_json(checkpoint.state["train"])
 
 
-def set_parameters(parameters: Mapping[str, Any], arrays: Mapping[str, np.ndarray], source: str) -> None:
-    """Writes canonical arrays into parameters.
+def set_parameters(strategy: Strategy, arrays: Mapping[str, np.ndarray], source: str) -> None:
+    """Writes canonical arrays into the parameters, on all devices.
 
     Raises:
         CheckpointError: names or shapes differ.
     """
-    odd = sorted(set(parameters) ^ set(arrays))
+    odd = sorted(set(strategy.values) ^ set(arrays))
     if odd:
         raise CheckpointError(f"{source} is of another network: only one of the two has {', '.join(odd[:5])}")
-    for name, parameter in parameters.items():
-        if tuple(parameter.shape) != arrays[name].shape:
-            raise CheckpointError(
-                f"{source}: '{name}' has shape {arrays[name].shape}, the network wants {tuple(parameter.shape)}"
-            )
-        parameter.set_data(nd.array(arrays[name], dtype=arrays[name].dtype))
+    for name, value in strategy.values.items():
+        if value.shape != arrays[name].shape:
+            raise CheckpointError(f"{source}: '{name}' has shape {arrays[name].shape}, the network wants {value.shape}")
+        value[:] = arrays[name]
+    strategy.publish()

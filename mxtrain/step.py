@@ -1,6 +1,6 @@
 """The training step: the page to read first. Every strategy, store and precision goes through it.
 
-    batch -> forward and backward -> reduce over replicas -> clip -> update -> average
+    batch -> forward and backward -> reduce over replicas -> clip -> update -> publish -> average
 
 Nothing here waits for a device: each line puts work into MXNet's engine and returns.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, List, Optional
 
-from mxtrain.backend import mx, nd
+from mxtrain.backend import mx, nd, same_device_runs
 from mxtrain.parallel.base import Strategy
 from mxtrain.types import Batch
 
@@ -43,12 +43,13 @@ class Step:
         """Step number `step` (from 1): the meter's sums over the batch, before the update."""
         self.seed_random(step)
         sums = self.strategy.forward_backward(batch)
-        gradients_by_replica = self.strategy.gradients()
-        self.store.reduce(gradients_by_replica)
-        gradients = [replicas[0] for replicas in gradients_by_replica]
+        reductions = self.strategy.reductions
+        self.store.reduce(reductions)
+        gradients = [reduction.replicas[reduction.owner] for reduction in reductions]
         if self._clip_global_norm is not None:
             self.grad_norm = clip_by_global_norm(gradients, self._clip_global_norm)
         self.updater.update(gradients, lr)
+        self.strategy.publish()
         self.average.update(step)
         return sums
 
@@ -65,9 +66,13 @@ def clip_by_global_norm(gradients: List[nd.NDArray], max_norm: float) -> nd.NDAr
     Source: Pascanu et al., https://arxiv.org/abs/1211.5063, algorithm 1. Unlike gluon.utils.clip_global_norm this never
     waits for the device.
     """
-    squares = nd.multi_sum_sq(*gradients, num_arrays=len(gradients))
-    norm = nd.sqrt(nd.sum(squares)).reshape((1,))
+    runs = [[gradients[index] for index in run] for run in same_device_runs(gradients)]
+    first = gradients[0].context
+    sums = [nd.sum(nd.multi_sum_sq(*run, num_arrays=len(run))).reshape((1,)).as_in_context(first) for run in runs]
+    norm = nd.sqrt(nd.add_n(*sums))
     scale = nd.minimum(max_norm / (norm + 1e-6), 1.0)
-    for gradient in gradients:
-        nd.broadcast_mul(gradient, scale.reshape((1,) * gradient.ndim), out=gradient)
+    for run in runs:
+        local_scale = scale.as_in_context(run[0].context)
+        for gradient in run:
+            nd.broadcast_mul(gradient, local_scale.reshape((1,) * gradient.ndim), out=gradient)
     return norm

@@ -147,6 +147,16 @@ def trace(network: Any, input_shape: Shape, *, batch_size: int = 1, training: bo
     Raises:
         NotTraceable: the network is no HybridBlock, or its code fails on symbols.
     """
+    graph, recorder = symbol_of(network, training=training)
+    return _infer(graph, (batch_size, *input_shape), recorder)
+
+
+def symbol_of(network: Any, *, training: bool) -> Tuple[Any, Recorder]:
+    """The network as one symbol over the variable `INPUT`; each node's `LAYER_ATTRIBUTE` names the block it is of.
+
+    Raises:
+        NotTraceable: the network is no HybridBlock, or its code fails on symbols.
+    """
     from mxtrain.backend import autograd, gluon, mx
 
     if not isinstance(network, gluon.HybridBlock):
@@ -160,7 +170,7 @@ def trace(network: Any, input_shape: Shape, *, batch_size: int = 1, training: bo
     flat = _flatten(outputs)
     if not all(isinstance(output, mx.sym.Symbol) for output in flat):
         raise NotTraceable("the output is not made of symbols")
-    return _infer(mx.sym.Group(flat), (batch_size, *input_shape), recorder)
+    return mx.sym.Group(flat), recorder
 
 
 def _flatten(outputs: Any) -> List[Any]:

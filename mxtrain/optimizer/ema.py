@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, Mapping, Optional
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional
 
-from mxtrain.backend import nd
+from mxtrain.backend import nd, same_device_runs
 
 # One fused call takes at most this many arrays (the operator's own limit is 60).
 ARRAYS_PER_CALL = 45
@@ -20,19 +20,21 @@ class ExponentialMovingAverage:
     Args:
         decay: d after the warm-up.
         values: structural name -> NDArray, the live parameters.
+        publish: called after `values` were written to.
     """
 
-    def __init__(self, decay: float, values: Mapping[str, nd.NDArray]):
-        self._decay = decay
+    def __init__(self, decay: float, values: Mapping[str, nd.NDArray], publish: Callable[[], None]):
+        self._decay, self._publish = decay, publish
         self._values = dict(values)
         self.arrays: Dict[str, nd.NDArray] = {name: value.copy() for name, value in values.items()}
+        names = list(self.arrays)
+        runs = same_device_runs(list(self.arrays.values()), ARRAYS_PER_CALL)
+        self._chunks = [[names[index] for index in run] for run in runs]
 
     def update(self, step: int) -> None:
         """After step number `step` (from 1)."""
         keep = min(self._decay, (1 + step) / (10 + step))
-        names = list(self.arrays)
-        for start in range(0, len(names), ARRAYS_PER_CALL):
-            chunk = names[start : start + ARRAYS_PER_CALL]
+        for chunk in self._chunks:
             averages = [self.arrays[name] for name in chunk]
             pairs = [array for name in chunk for array in (self.arrays[name], self._values[name])]
             # SGD's w - lr * (r * g + wd * w) with g = value, lr = 1, r = -(1 - d), wd = 1 - d is the average, fused.
@@ -59,6 +61,7 @@ class ExponentialMovingAverage:
     def _write(self, source: Mapping[str, nd.NDArray]) -> None:
         for name, value in self._values.items():
             source[name].copyto(value)
+        self._publish()
 
 
 class NoAverage:
@@ -77,6 +80,6 @@ class NoAverage:
         pass
 
 
-def build_average(decay: Optional[float], values: Mapping[str, nd.NDArray]) -> Any:
+def build_average(decay: Optional[float], values: Mapping[str, nd.NDArray], publish: Callable[[], None]) -> Any:
     """The average that `trainer.ema_decay` asks for."""
-    return NoAverage() if decay is None else ExponentialMovingAverage(decay, values)
+    return NoAverage() if decay is None else ExponentialMovingAverage(decay, values, publish)

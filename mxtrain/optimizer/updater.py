@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
-from mxtrain.backend import mx, nd
+from mxtrain.backend import mx, nd, same_device_runs
 from mxtrain.errors import CheckpointError, ConfigError
 
 # MXNet's default updates 4 parameters in one call, and each call costs as much as a small kernel. 45 is what its
@@ -33,7 +33,7 @@ def create_state(optimizer: Any, index: int, weight: nd.NDArray, name: str) -> A
 
 
 class Updater:
-    """One optimizer over a fixed, ordered set of parameters on one device.
+    """One optimizer over a fixed, ordered set of parameters, each on a device.
 
     Args:
         optimizer: an mxnet.optimizer.Optimizer.
@@ -53,6 +53,7 @@ class Updater:
             optimizer.aggregate_num = AGGREGATED_UPDATES
         self._updater = mx.optimizer.get_updater(optimizer)
         self._weights = [weights[name] for name in self.names]
+        self._runs = same_device_runs(self._weights)
         for i, weight in enumerate(self._weights):
             self._updater.states[i] = create_state(optimizer, i, weight, self.names[i])
             self._updater.states_synced[i] = True
@@ -61,7 +62,8 @@ class Updater:
     def update(self, gradients: Sequence[nd.NDArray], lr: float) -> None:
         """One step for all parameters. `gradients` are of the mean loss, in the order of `names`."""
         self._optimizer.lr = lr
-        self._updater(list(range(len(self._weights))), list(gradients), self._weights)
+        for run in self._runs:
+            self._updater(run, [gradients[i] for i in run], [self._weights[i] for i in run])
 
     def arrays(self) -> Dict[str, nd.NDArray]:
         """The state as arrays named `<parameter>:<position>`."""

@@ -3,40 +3,149 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Dict, List, Tuple
+from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Literal, Sequence, Tuple, Union
 
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.types import Batch, Spec
+from mxtrain.errors import ConfigError
+from mxtrain.types import Batch, Positive, Shape, Spec
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
 Devices = Annotated[str, pydantic.Field(pattern=r"^(auto|(cpu|gpu):[1-9][0-9]*)$")]
+Auto = Literal["auto"]
+CPU_DEVICES_PER_AXIS = 2
+"""What `auto` means for an axis where there is no GPU."""
 
 
 class Parallel(Spec):
-    """Where the arithmetic happens."""
+    """Where the arithmetic happens: replicas x stages devices, each replica's share of a batch in microbatches."""
 
     devices: Devices = "auto"
     """`auto`, or a kind and a number of devices: cpu:2, gpu:4."""
+    batch_norm: Literal["per_device", "replicas", "global"] = "per_device"
+    """What batch normalisation takes its mean and variance over: `per_device`: the samples that pass a device together,
+    as MXNet does; `replicas`: those of all replicas' microbatches of the same number; `global`: the whole batch."""
+
+    def axes(self, num_gpus: int = 0) -> Tuple[int, int]:
+        """(replicas, stages), `auto` resolved.
+
+        Raises:
+            ConfigError: they don't multiply to the number of devices.
+        """
+        return fit_axes(self, num_gpus)
+
+    def num_microbatches(self) -> int:
+        """Into how many microbatches each replica's share of a batch is split."""
+        return 1
 
     def num_devices(self) -> int:
         """How many devices this description asks for, as far as can be said without MXNet."""
-        return 1 if self.devices == "auto" else int(self.devices.split(":")[1])
+        replicas, stages = self.axes()
+        return replicas * stages
 
-    def place(self) -> Tuple[Any, ...]:
-        """The devices, as mxnet Contexts.
+    def place(self) -> List[List[Any]]:
+        """The devices as mxnet Contexts, [replica][stage]; neighbouring stages have neighbouring numbers.
 
         Raises:
             ConfigError: the machine has fewer.
         """
-        raise NotImplementedError
+        from mxtrain.backend import mx
+
+        num_gpus = mx.context.num_gpus()
+        replicas, stages = self.axes(num_gpus)
+        kind = "gpu" if self.devices.startswith("gpu") or (self.devices == "auto" and num_gpus) else "cpu"
+        if kind == "gpu" and replicas * stages > num_gpus:
+            seen = f"only {num_gpus} GPU{'s' * (num_gpus > 1)}" if num_gpus else "no GPU"
+            raise ConfigError(
+                f"parallel.devices={self.devices}: MXNet sees {seen} here. Type "
+                f"parallel.devices={f'gpu:{num_gpus}' if num_gpus else f'cpu:{replicas * stages}'}, or see what "
+                "`python -m mxtrain doctor` says about CUDA."
+            )
+        return [[mx.Context(kind, replica * stages + stage) for stage in range(stages)] for replica in range(replicas)]
 
     def build(self, objective: Objective, grad_accumulation: int) -> Strategy:
-        """The strategy over an initialised network."""
-        raise NotImplementedError
+        """The strategy over an initialised network.
+
+        Raises:
+            ConfigError: the network cannot be cut into so many stages.
+        """
+        from mxtrain.parallel.grid import Grid
+
+        return Grid(objective, self.place(), self, grad_accumulation)
+
+
+class Replicated(Parallel):
+    """Several copies of the network, each with its share of every batch."""
+
+    replicas: Union[Auto, Positive] = "auto"
+    """Copies of the network; auto: as many as the devices allow, 2 on a CPU."""
+
+
+class Staged(Parallel):
+    """A network that is spread over several devices."""
+
+    stages: Union[Auto, Positive] = "auto"
+    """Devices that one copy of the network is spread over; auto: as many as there are, 2 on a CPU."""
+    cut_before: List[str] = []
+    """Layers that begin a stage, by structural name, one fewer than stages; []: balanced by measured time."""
+
+
+class Pipelined(Staged):
+    """Stages that work on different microbatches at the same time."""
+
+    microbatches: Positive = 8
+    """Parts of a replica's share of a batch, which follow each other through the stages."""
+    schedule: Literal["1f1b", "gpipe"] = "1f1b"
+    """Which of forward and backward comes first where both can run: `gpipe`: all forwards, then all backwards; `1f1b`:
+    a backward as soon as there is one, so that a stage never holds more microbatches than stages follow."""
+
+    def num_microbatches(self) -> int:
+        return self.microbatches
+
+
+def fit_axes(parallel: Parallel, num_gpus: int) -> Tuple[int, int]:
+    """(replicas, stages) of a description; see `Parallel.axes`."""
+    given = {name: getattr(parallel, name, 1) for name in ("replicas", "stages")}
+    if parallel.devices != "auto":
+        total = int(parallel.devices.split(":")[1])
+    elif "auto" in given.values() and num_gpus:
+        total = num_gpus
+    else:
+        axes = [CPU_DEVICES_PER_AXIS if value == "auto" else value for value in given.values()]
+        return axes[0], axes[1]
+    if given == {"replicas": "auto", "stages": "auto"}:
+        given["replicas"] = CPU_DEVICES_PER_AXIS if total % CPU_DEVICES_PER_AXIS == 0 and total > 2 else 1
+    known = 1
+    for value in given.values():
+        known *= 1 if value == "auto" else value
+    replicas, stages = (total // known if value == "auto" else value for value in given.values())
+    if replicas * stages != total:
+        raise ConfigError(_misfit(parallel, given, total))
+    return replicas, stages
+
+
+def _misfit(parallel: Parallel, given: Dict[str, Any], total: int) -> str:
+    shown = {name: value for name, value in given.items() if name in type(parallel).model_fields}
+    if not shown:
+        return (
+            f"parallel.devices={parallel.devices}: parallel=single uses one device. Type parallel.devices=cpu:1 or "
+            f"gpu:1, or parallel=data for {total} replicas, or parallel=pipeline for {total} stages."
+        )
+    fixed = [value for value in shown.values() if value != "auto"]
+    product = 1
+    for value in fixed:
+        product *= value
+    text = " x ".join(f"{value} {name}" for name, value in shown.items() if value != "auto")
+    kind = parallel.devices.split(":")[0]
+    said = f"{text} = {product} devices" if len(fixed) > 1 else f"{text} devices"
+    verb = "does not divide" if "auto" in shown.values() else "is not"
+    return (
+        f"parallel.devices={parallel.devices}: {said} {verb} {total}. Type parallel.devices={kind}:{product}, or change "
+        f"{' or '.join(f'parallel.{name}' for name in shown)}."
+    )
 
 
 @dataclass(frozen=True)
@@ -44,38 +153,65 @@ class Objective:
     """What is computed for a batch, wherever it happens.
 
     Attributes:
-        network: the initialised gluon block; its first replica lives on the first device.
+        network: the initialised gluon block, on one device; the strategy moves its parameters to where they work.
         loss: (scores, labels) -> loss (B,), for training.
         meter: (scores, labels, loss (B,)) -> vector of sums, for training.
+        input_shape: of one sample.
+        batch_size: of a global batch, by which the stages are balanced.
     """
 
     network: Any
     loss: Any
     meter: Any
+    input_shape: Shape
+    batch_size: int
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """The gradients of one parameter that must meet.
+
+    Attributes:
+        name: structural name.
+        replicas: one gradient per replica, each on its device.
+        owner: the replica that updates the parameter: its gradient becomes the sum of all.
+    """
+
+    name: str
+    replicas: Sequence[NDArray]
+    owner: int
 
 
 class Strategy:
     """Computes gradients of the mean loss over a global batch, and knows the canonical parameters."""
 
     network: Any
-    """The gluon block; its first replica."""
-    parameters: Dict[str, Any]
-    """Structural name -> gluon.Parameter, all of them, statistics and frozen ones included."""
+    """The gluon block. Its parameters may be spread over devices: `gather` before computing with it."""
+    values: Dict[str, NDArray]
+    """Structural name -> the canonical array, where it is updated: all parameters, statistics and frozen ones too."""
+    constants: FrozenSet[str]
+    """Structural names of gluon Constants, which may hold infinities on purpose (an attention mask)."""
     trainable: List[str]
     """Structural names of the parameters that get gradients, in a fixed order."""
+    reductions: List[Reduction]
+    """One per trainable parameter, in the same order."""
 
     def forward_backward(self, batch: Batch) -> NDArray:
-        """Leaves the gradient of the mean loss over `batch` in `gradients`; returns the meter's sums. Asynchronous."""
+        """Leaves the gradient of the mean loss over `batch`, not yet summed over replicas, in `reductions`.
+
+        Returns:
+            The meter's sums, on the first device. Asynchronous.
+        """
         raise NotImplementedError
 
-    def gradients(self) -> List[List[NDArray]]:
-        """Per trainable parameter, one gradient per replica."""
-        raise NotImplementedError
-
-    def weights(self) -> Dict[str, NDArray]:
-        """Structural name -> the trainable parameter's array, where the optimizer works on it."""
+    def publish(self) -> None:
+        """Brings what was written to `values` to all replicas. Asynchronous."""
         raise NotImplementedError
 
     def predict(self, data: NDArray) -> NDArray:
-        """Scores in inference mode. Asynchronous."""
+        """Scores in inference mode, on the first device. Asynchronous."""
+        raise NotImplementedError
+
+    def gather(self) -> Any:
+        """The network with all of its parameters on the first device. The strategy cannot train any more."""
         raise NotImplementedError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 from pathlib import Path
 from typing import Iterator, Optional
 
@@ -69,3 +70,12 @@ def _quota_of(folder: Path) -> Optional[float]:
         return None if quota in ("max", "-1") else int(quota) / int(period)
     except (OSError, ValueError, ZeroDivisionError):
         return None
+
+
+def processor_name() -> str:
+    """The processor's name as its maker gives it, which `platform.processor` does not know on Linux."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor()

@@ -1,0 +1,338 @@
+"""Where to cut a network so that its stages take the same time: measured on this machine, once, and kept.
+
+    candidates (few tensors cross) -> time of each block between them -> stages whose slowest is fastest
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from mxtrain.backend import autograd, mx, nd
+from mxtrain.durable import replace_file
+from mxtrain.errors import ConfigError
+from mxtrain.parallel.base import Objective, Parallel
+from mxtrain.parallel.cut import Graph, Piece, Tensor
+from mxtrain.parallel.schedule import Timetable, held, timetable
+from mxtrain.parallel.stage import PieceOnDevices, parameters_by_full_name
+from mxtrain.types import Shape
+
+REPETITIONS = 3
+FLOAT_BYTES = 4
+COPY_BYTES = 1 << 24
+WISHED_CANDIDATES = 8
+SLACK = 1.03
+"""Of two ways to cut whose slowest stages differ by less, the one that needs less memory is taken."""
+
+
+@dataclass(frozen=True)
+class BlockCost:
+    """One block between two neighbouring candidates, for one microbatch on one device."""
+
+    forward_s: float
+    backward_s: float
+    activation_bytes: int
+    parameter_bytes: int
+
+
+@dataclass(frozen=True)
+class StageCost:
+    """One stage.
+
+    Attributes:
+        first, last: the layers that it begins and ends with.
+        forward_s, backward_s: predicted, for one microbatch, the way of its input included.
+        held: microbatches whose activations it holds at once.
+        parameter_bytes: parameters and their gradients.
+        activation_bytes: of all held microbatches.
+    """
+
+    first: str
+    last: str
+    forward_s: float
+    backward_s: float
+    held: int
+    parameter_bytes: int
+    activation_bytes: int
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a network is cut, and what that is expected to cost.
+
+    Attributes:
+        positions: of the graph, one fewer than stages.
+        layers: the layer that begins each stage but the first; `parallel.cut_before` with these gives the same cut.
+        stages: costs.
+        predicted: how a batch would run.
+    """
+
+    positions: List[int]
+    layers: List[str]
+    stages: List[StageCost]
+    predicted: Timetable
+
+
+def choose_cut(
+    graph: Graph, parallel: Any, objective: Objective, device: Any, microbatch_size: int,
+) -> Cut:  # fmt: skip
+    """Cuts where the description says, or where stages are balanced best.
+
+    Args:
+        graph: of the network, whose parameters are all on `device`.
+        parallel: a `Staged` description with its number of stages resolved by `axes`.
+        objective: network and input shape.
+        device: to measure on.
+        microbatch_size: samples that pass a stage together.
+
+    Raises:
+        ConfigError: there are more stages than blocks, or no such layer to cut before.
+    """
+    num_stages = parallel.axes(mx.context.num_gpus())[1]
+    if parallel.cut_before:
+        candidates = given_positions(graph, parallel.cut_before, num_stages)
+    else:
+        candidates = find_candidates(graph, num_stages)
+    costs, bytes_per_s = measure(graph, candidates, objective, device, microbatch_size)
+    shapes = graph.shapes(objective.input_shape, microbatch_size)
+    ways = [sum(map(math.prod, map(shapes.get, graph.crossing(p)))) * FLOAT_BYTES / bytes_per_s for p in candidates]
+    bounds = (
+        list(range(len(candidates) + 2)) if parallel.cut_before else balance(costs, ways, num_stages)
+    )  # fmt: skip
+    return _describe(graph, parallel, candidates, costs, ways, bounds)
+
+
+def given_positions(graph: Graph, layers: Sequence[str], num_stages: int) -> List[int]:
+    """The positions that `parallel.cut_before` names.
+
+    Raises:
+        ConfigError: they don't make `num_stages` stages.
+    """
+    if len(layers) != num_stages - 1:
+        raise ConfigError(
+            f"parallel.cut_before has {len(layers)} layers, but parallel.stages={num_stages} needs {num_stages - 1}: "
+            "one for each stage but the first."
+        )
+    positions = [graph.begin_of(layer) for layer in layers]
+    if positions != sorted(set(positions)):
+        raise ConfigError(
+            f"parallel.cut_before={list(layers)}: these layers don't begin one after the other; give them in the order "
+            "in which they compute, each once."
+        )
+    return positions
+
+
+def find_candidates(graph: Graph, num_stages: int) -> List[int]:
+    """Positions where a layer begins and as few tensors cross as leaves enough of them to choose from.
+
+    Raises:
+        ConfigError: there are fewer than `num_stages` - 1.
+    """
+    crossing = {p: len(graph.crossing(p)) for p in graph.beginnings() if graph.can_cut(p)}
+    if len(crossing) < num_stages - 1:
+        raise ConfigError(
+            f"parallel.stages={num_stages}: the network can be cut before {len(crossing)} of its layers, so into "
+            f"{len(crossing) + 1} stages at most. Type parallel.stages={len(crossing) + 1} or fewer."
+        )
+    wanted = min(len(crossing), max(num_stages - 1, WISHED_CANDIDATES))
+    found: List[int] = []
+    for most in sorted(set(crossing.values())):
+        found = [position for position, count in crossing.items() if count <= most]
+        if len(found) >= wanted:
+            break
+    return found
+
+
+def balance(costs: Sequence[BlockCost], ways: Sequence[float], num_stages: int) -> List[int]:
+    """Stage boundaries as indices of blocks, 0 and `len(costs)` included: the slowest stage is as fast as can be, and
+    within `SLACK` of that the largest stage is as small as can be.
+
+    Args:
+        costs: of the blocks.
+        ways: time for what crosses between block i and i + 1.
+        num_stages: at most `len(costs)`.
+    """
+    times, sizes = _prefix([c.forward_s + c.backward_s for c in costs]), _prefix([_bytes(c) for c in costs])
+
+    def stage_time(begin: int, end: int) -> float:
+        # Forwards a tensor comes in, backwards its gradient.
+        return times[end] - times[begin] + (2 * ways[begin - 1] if begin else 0.0)
+
+    _, fastest = _partition(len(costs), num_stages, stage_time)
+    limit = fastest * SLACK
+
+    def stage_size(begin: int, end: int) -> float:
+        return sizes[end] - sizes[begin] if stage_time(begin, end) <= limit else math.inf
+
+    bounds, _ = _partition(len(costs), num_stages, stage_size)
+    return bounds
+
+
+def _partition(count: int, parts: int, cost: Callable[[int, int], float]) -> Tuple[List[int], float]:
+    """The boundaries of `parts` non-empty runs of `count` items whose largest cost is least, and that cost."""
+    best: List[List[float]] = [[math.inf] * (count + 1) for _ in range(parts + 1)]
+    cut = [[0] * (count + 1) for _ in range(parts + 1)]
+    best[0][0] = 0.0
+    for part in range(1, parts + 1):
+        for end in range(part, count - (parts - part) + 1):
+            for begin in range(part - 1, end):
+                worst = max(best[part - 1][begin], cost(begin, end))
+                if worst < best[part][end] or (begin == part - 1 and best[part][end] == math.inf):
+                    best[part][end], cut[part][end] = worst, begin
+    bounds, end = [count], count
+    for part in range(parts, 0, -1):
+        end = cut[part][end]
+        bounds.append(end)
+    return bounds[::-1], best[parts][count]
+
+
+def _prefix(values: Sequence[float]) -> List[float]:
+    sums = [0.0]
+    for value in values:
+        sums.append(sums[-1] + value)
+    return sums
+
+
+def _bytes(cost: BlockCost) -> int:
+    return cost.activation_bytes + 2 * cost.parameter_bytes
+
+
+def _describe(
+    graph: Graph, parallel: Any, candidates: Sequence[int], costs: Sequence[BlockCost], ways: Sequence[float],
+    bounds: Sequence[int],
+) -> Cut:  # fmt: skip
+    schedule, microbatches = getattr(parallel, "schedule", "gpipe"), parallel.num_microbatches()
+    positions = [0, *candidates, len(graph)]
+    num_stages, names = len(bounds) - 1, graph.beginnings()
+    stages = []
+    for number, (begin, end) in enumerate(zip(bounds, bounds[1:])):
+        blocks, way = costs[begin:end], ways[begin - 1] if begin else 0.0
+        count = held(schedule, number, num_stages, microbatches)
+        stages.append(
+            StageCost(
+                first=names.get(positions[begin], ""), last=graph.layers[positions[end] - 1],
+                forward_s=sum(c.forward_s for c in blocks) + way, backward_s=sum(c.backward_s for c in blocks) + way,
+                held=count, parameter_bytes=2 * sum(c.parameter_bytes for c in blocks),
+                activation_bytes=count * sum(c.activation_bytes for c in blocks),
+            )
+        )  # fmt: skip
+    cuts = [positions[bound] for bound in bounds[1:-1]]
+    predicted = timetable(schedule, microbatches, [s.forward_s for s in stages], [s.backward_s for s in stages])
+    return Cut(cuts, [names[position] for position in cuts], stages, predicted)
+
+
+# Measuring.
+
+
+def measure(
+    graph: Graph, candidates: Sequence[int], objective: Objective, device: Any, batch_size: int
+) -> Tuple[List[BlockCost], float]:
+    """The cost of each block between neighbouring candidates, and bytes/s between devices; from the cache if known."""
+    shapes = graph.shapes(objective.input_shape, batch_size)
+    pieces = graph.cut(candidates)
+    file = cache_folder() / f"{_key(graph, candidates, shapes[graph.input], device)}.json"
+    times = _read(file, len(pieces))
+    if times is None:
+        times = _measure(pieces, objective.network, shapes, device)
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(file, json.dumps(times).encode())
+        except OSError:
+            pass  # measured again next time
+    parameters = parameters_by_full_name(objective.network)
+    inside = _activation_bytes(graph, candidates, shapes)
+    costs = [
+        BlockCost(forward, backward, size, FLOAT_BYTES * sum(math.prod(parameters[n].shape) for n in piece.parameters))
+        for forward, backward, size, piece in zip(times["forward_s"], times["backward_s"], inside, pieces)
+    ]
+    return costs, times["bytes_per_s"]
+
+
+def _activation_bytes(graph: Graph, candidates: Sequence[int], shapes: Mapping[Tensor, Shape]) -> List[int]:
+    """Bytes of what the operators of each block make."""
+    bounds = [0, *candidates, len(graph)]
+    block_of = {
+        node: block
+        for block, (begin, end) in enumerate(zip(bounds, bounds[1:])) for node in graph.operators[begin:end]
+    }  # fmt: skip
+    sizes = [0] * (len(bounds) - 1)
+    for tensor, shape in shapes.items():
+        if tensor[0] in block_of:
+            sizes[block_of[tensor[0]]] += FLOAT_BYTES * math.prod(shape)
+    return sizes
+
+
+def _measure(
+    pieces: Sequence[Piece], network: Any, shapes: Mapping[Tensor, Shape], device: Any
+) -> Dict[str, Any]:  # fmt: skip
+    statistics = [p.data() for p in network.collect_params().values() if p.grad_req == "null"]
+    before = [array.copy() for array in statistics]
+    found: Dict[str, Any] = {"forward_s": [], "backward_s": []}
+    for piece in pieces:
+        block = PieceOnDevices(piece, network, 0, [[device]])
+        rounds = [_run_once(block, shapes, device) for _ in range(1 + REPETITIONS)][1:]
+        found["forward_s"].append(min(forward for forward, _ in rounds))
+        found["backward_s"].append(min(backward for _, backward in rounds))
+    for array, value in zip(statistics, before):
+        value.copyto(array)
+    source = nd.zeros(COPY_BYTES // FLOAT_BYTES, ctx=device)
+    target = nd.zeros_like(source)
+    found["bytes_per_s"] = COPY_BYTES / min(_timed(lambda: source.copyto(target)) for _ in range(1 + REPETITIONS))
+    return found
+
+
+def _run_once(block: PieceOnDevices, shapes: Mapping[Tensor, Shape], device: Any) -> Tuple[float, float]:
+    inputs = [nd.random.normal(shape=shapes[tensor], ctx=device) for tensor in block.inputs]
+    for array in inputs:
+        array.attach_grad()
+    outputs: List[Any] = []
+
+    def forward() -> None:
+        with autograd.record():
+            outputs.extend(block(0, inputs))
+
+    return _timed(forward), _timed(lambda: autograd.backward(outputs, [nd.ones_like(array) for array in outputs]))
+
+
+def _timed(work: Callable[[], Any]) -> float:
+    nd.waitall()
+    began = time.perf_counter()
+    work()
+    nd.waitall()
+    return max(time.perf_counter() - began, 1e-9)
+
+
+def cache_folder() -> Path:
+    """Where measured times are kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mxtrain" / "block_times"
+
+
+def _key(graph: Graph, candidates: Sequence[int], shape: Shape, device: Any) -> str:
+    """What the times depend on."""
+    from mxtrain.runtime.cores import processor_name
+
+    parts = [
+        graph.symbol.tojson(), list(candidates), list(shape), device.device_type, processor_name(),
+        os.environ.get("OMP_NUM_THREADS", ""), mx.__version__,
+    ]  # fmt: skip
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+def _read(file: Path, count: int) -> Optional[Dict[str, Any]]:
+    """What was measured before; None where there is nothing, or nothing of use."""
+    try:
+        found = json.loads(file.read_bytes())
+        lists = [[float(value) for value in found[name]] for name in ("forward_s", "backward_s")]
+        rate = float(found["bytes_per_s"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    numbers = [rate, *lists[0], *lists[1]]
+    if any(len(values) != count for values in lists) or not all(math.isfinite(n) and n > 0 for n in numbers):
+        return None
+    return {"forward_s": lists[0], "backward_s": lists[1], "bytes_per_s": rate}

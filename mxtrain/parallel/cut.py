@@ -1,0 +1,220 @@
+"""Cuts a network into pieces that can live on different devices, at the level of its graph of operators.
+
+    network -> symbol -> operators in topological order | cut | cut | ... -> pieces
+
+The network is not rewritten by its user: whatever MXNet can trace can be cut between any two operators. A tensor that
+several later pieces read (a skip connection over a cut) reaches each of them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Tuple
+
+from mxtrain.errors import ConfigError, did_you_mean
+from mxtrain.model.trace import INPUT, LAYER_ATTRIBUTE, NotTraceable, symbol_of
+from mxtrain.types import Shape
+
+Tensor = Tuple[int, int]
+"""(node, output) of the graph."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A run of neighbouring operators.
+
+    Attributes:
+        symbol: over the variables that `variable(tensor)` names, and parameters.
+        inputs: tensors of earlier pieces or the network's input.
+        outputs: tensors that later pieces or the user read, in the order of the symbol's outputs.
+        kinds: names of its operators.
+        norm: the attributes of the BatchNorm that the piece consists of, where it is one alone.
+    """
+
+    symbol: Any
+    inputs: List[Tensor]
+    outputs: List[Tensor]
+    kinds: FrozenSet[str]
+    norm: Optional[Dict[str, str]] = None
+
+    @property
+    def parameters(self) -> List[str]:
+        """Names of the parameters that it reads, statistics included."""
+        own = {variable(tensor) for tensor in self.inputs}
+        return [name for name in self.symbol.list_inputs() if name not in own]
+
+
+def variable(tensor: Tensor) -> str:
+    """What a tensor from outside is called in a piece's symbol."""
+    return f"tensor{tensor[0]}_{tensor[1]}"
+
+
+class Graph:
+    """A network as operators in topological order, which can be cut between any two.
+
+    Position p is before operator p: 0 is the beginning of the network, `len(self)` its end.
+
+    Raises:
+        NotTraceable: the network's code needs real arrays.
+    """
+
+    def __init__(self, network: Any):
+        symbol, _ = symbol_of(network, training=True)
+        raw = json.loads(symbol.tojson())
+        self.symbol = symbol
+        self._nodes = raw["nodes"]
+        self._format = raw["attrs"]
+        self.operators = [index for index, node in enumerate(self._nodes) if node["op"] != "null"]
+        self.layers = [self._nodes[index].get("attrs", {}).get(LAYER_ATTRIBUTE, "") for index in self.operators]
+        self.heads = [(entry[0], entry[1]) for entry in raw["heads"]]
+        self.input = next((i, 0) for i, node in enumerate(self._nodes) if node["name"] == INPUT)
+        self._made_at = {self.input[0]: -1, **{node: position for position, node in enumerate(self.operators)}}
+        self._last_read = self._find_last_reads()
+        self._shared = self._find_shared_parameters()
+
+    def __len__(self) -> int:
+        return len(self.operators)
+
+    def crossing(self, position: int) -> List[Tensor]:
+        """Tensors that are made before `position` and read at or after it."""
+        return [
+            tensor for tensor, last in self._last_read.items() if self._made_at[tensor[0]] < position and last >= position
+        ]
+
+    def can_cut(self, position: int) -> bool:
+        """Whether no parameter is read on both sides: it would have to live on two devices."""
+        return 0 < position < len(self) and not any(first < position <= last for first, last in self._shared)
+
+    def norms(self) -> List[int]:
+        """Positions of the BatchNorm operators that compute statistics."""
+        return [
+            position for position, node in enumerate(self.operators)
+            if self._nodes[node]["op"] == "BatchNorm"
+            and self._nodes[node]["attrs"].get("use_global_stats", "False") not in ("True", "1")
+        ]  # fmt: skip
+
+    def beginnings(self) -> Dict[int, str]:
+        """Position -> the outermost layer that begins there."""
+        found: Dict[int, str] = {}
+        seen = set()
+        for position, layer in enumerate(self.layers):
+            words = layer.split(".") if layer else []
+            for depth in range(1, len(words) + 1):
+                path = ".".join(words[:depth])
+                if path not in seen:
+                    seen.add(path)
+                    found.setdefault(position, path)
+        return found
+
+    def begin_of(self, layer: str) -> int:
+        """The position before the first operator of a layer.
+
+        Raises:
+            ConfigError: there is no such layer, or nothing of it can be cut off.
+        """
+        inside = [p for p, name in enumerate(self.layers) if name == layer or name.startswith(f"{layer}.")]
+        if not inside:
+            known = sorted({name for name in self.layers if name})
+            raise ConfigError(
+                f"parallel.cut_before: the network has no layer '{layer}' that computes.{did_you_mean(layer, known)} "
+                f"Its layers: {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}."
+            )
+        if not self.can_cut(inside[0]):
+            why = "nothing comes before it" if inside[0] == 0 else "it shares parameters with layers on the other side"
+            raise ConfigError(f"parallel.cut_before: the network cannot be cut before '{layer}': {why}.")
+        return inside[0]
+
+    def shapes(self, input_shape: Shape, batch_size: int) -> Dict[Tensor, Shape]:
+        """Shape of every tensor that some position's `crossing` may hold."""
+        tensors = [tensor for tensor in self._last_read if tensor != self.input]
+        outputs = self._piece(0, len(self), tensors).symbol
+        _, shapes, _ = outputs.infer_shape(**{variable(self.input): (batch_size, *input_shape)})
+        return {self.input: (batch_size, *input_shape), **dict(zip(tensors, map(tuple, shapes)))}
+
+    def cut(self, positions: Sequence[int]) -> List[Piece]:
+        """The pieces between the given positions, in order."""
+        bounds = [0, *sorted(set(positions) - {0, len(self)}), len(self)]
+        norms = set(self.norms())
+        pieces = []
+        for begin, end in zip(bounds, bounds[1:]):
+            made = set(self.operators[begin:end])
+            outputs = [tensor for tensor, last in self._last_read.items() if tensor[0] in made and last >= end]
+            piece = self._piece(begin, end, outputs)
+            if end == begin + 1 and begin in norms:
+                piece = replace(piece, norm=self._nodes[self.operators[begin]]["attrs"])
+            pieces.append(piece)
+        return pieces
+
+    def _find_last_reads(self) -> Dict[Tensor, int]:
+        """Tensor -> the last position that reads it; those the user reads are read at the end."""
+        last: Dict[Tensor, int] = {}
+        for position, node in enumerate(self.operators):
+            for source, output, *_ in self._nodes[node]["inputs"]:
+                if source in self._made_at:
+                    last[(source, output)] = position
+        return {**last, **{head: len(self) for head in self.heads}}
+
+    def _find_shared_parameters(self) -> List[Tuple[int, int]]:
+        """(first, last) position of each parameter that several operators read."""
+        reads: Dict[int, List[int]] = {}
+        for position, node in enumerate(self.operators):
+            for source, *_ in self._nodes[node]["inputs"]:
+                if source not in self._made_at:
+                    reads.setdefault(source, []).append(position)
+        return [(min(found), max(found)) for found in reads.values() if min(found) != max(found)]
+
+    def _piece(self, begin: int, end: int, outputs: List[Tensor]) -> Piece:
+        from mxtrain.backend import mx
+
+        operators = self.operators[begin:end]
+        inside: FrozenSet[int] = frozenset(operators)
+        nodes: List[Dict[str, Any]] = []
+        moved: Dict[Tensor, int] = {}  # of what comes from outside: tensors by output, parameters as output 0
+        inputs: List[Tensor] = []
+        new_index: Dict[int, int] = {}
+
+        def entry(source: int, output: int, *version: int) -> List[int]:
+            if source in inside:
+                return [new_index[source], output, *version]
+            tensor = (source, output)
+            if tensor not in moved:
+                is_tensor = source in self._made_at
+                node = {"op": "null", "name": variable(tensor), "inputs": []} if is_tensor else self._nodes[source]
+                if is_tensor:
+                    inputs.append(tensor)
+                moved[tensor] = len(nodes)
+                nodes.append(node)
+            return [moved[tensor], 0, *version]
+
+        for index in operators:
+            node = {**self._nodes[index], "inputs": [entry(*source) for source in self._nodes[index]["inputs"]]}
+            new_index[index] = len(nodes)
+            nodes.append(node)
+        graph = {
+            "nodes": nodes,
+            "arg_nodes": [index for index, node in enumerate(nodes) if node["op"] == "null"],
+            "heads": [[new_index[tensor[0]], tensor[1], 0] for tensor in outputs],
+            "attrs": self._format,
+        }
+        kinds = frozenset(self._nodes[index]["op"] for index in operators)
+        return Piece(mx.sym.load_json(json.dumps(graph)), inputs, outputs, kinds)
+
+
+def trace_to_cut(network: Any, why: str) -> Graph:
+    """The graph of a network.
+
+    Args:
+        network: the gluon block.
+        why: what it is cut for, as a clause.
+
+    Raises:
+        ConfigError: it cannot be traced; names the block and what to do.
+    """
+    try:
+        return Graph(network)
+    except NotTraceable as error:
+        raise ConfigError(
+            f"{why} needs the network as a graph, but {error}. Write that block as a gluon.HybridBlock whose "
+            "hybrid_forward uses only F and needs no shapes, or use parallel=single or parallel=data, which need no cut."
+        ) from error

@@ -1,0 +1,370 @@
+"""Replicas x stages of a network: the one strategy, of which all others are special cases.
+
+    batch -> parts (gradient accumulation) -> a share per replica -> microbatches -> stages, in the schedule's order
+
+Every piece of work is put into MXNet's engine, which runs it as soon as its input is there, on all devices at once; the
+host never waits. Stages record their own autograd graphs: a tensor that leaves a stage enters the next one as a variable,
+and its gradient comes back as the head gradient of the stage that made it.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+from mxtrain.backend import autograd, gluon, nd, same_device_runs
+from mxtrain.model.prepare import distinct_parameters, is_trained
+from mxtrain.parallel.balance import Cut, choose_cut
+from mxtrain.parallel.base import Objective, Parallel, Reduction, Strategy
+from mxtrain.parallel.cut import Graph, Tensor, trace_to_cut
+from mxtrain.parallel.norm import JointNorm
+from mxtrain.parallel.schedule import FORWARD, Action, timetable
+from mxtrain.parallel.stage import PieceOnDevices, WholeNetwork, bring
+from mxtrain.types import Batch
+
+Shares = List[List[Batch]]
+"""[replica][microbatch]"""
+
+
+def split(batch: Batch, num_parts: int) -> Iterator[Batch]:
+    """At most `num_parts` parts whose sizes differ by at most one, as views."""
+    num_parts = min(num_parts, batch.size)
+    if num_parts == 1:
+        yield batch
+        return
+    start = 0
+    for part in range(num_parts):
+        size = batch.size // num_parts + (part < batch.size % num_parts)
+        yield Batch(batch.data[start : start + size], batch.label[start : start + size], size)
+        start += size
+
+
+class Grid(Strategy):
+    """Replicas x stages.
+
+    Args:
+        objective: network, loss and meter, initialised and hybridized.
+        devices: [replica][stage].
+        parallel: microbatches, schedule, batch-norm semantics and cuts.
+        grad_accumulation: parts of a batch. Each part's gradient is weighted by its size, so that the sum is the
+            gradient of the mean over the batch, whatever the sizes.
+
+    Raises:
+        ConfigError: the network cannot be cut so.
+    """
+
+    def __init__(self, objective: Objective, devices: List[List[Any]], parallel: Parallel, grad_accumulation: int):
+        self.network = objective.network
+        self._devices, self._num_parts = devices, grad_accumulation
+        self._num_microbatches = parallel.num_microbatches()
+        self._schedule = getattr(parallel, "schedule", "gpipe")
+        num_shards = len(devices) * self._num_microbatches
+        joint = parallel.batch_norm if num_shards > 1 else "per_device"
+        graph = self._graph(len(devices[0]), joint)
+        self.cut = self._choose_cut(graph, objective, parallel)
+        cuts = self.cut.positions if self.cut else []
+        self._place(graph, cuts)
+        self._arrange_parameters(grad_accumulation * self._num_microbatches)
+        self._stages = self._pieces(graph, cuts)
+        joint_pieces = graph is not None and joint != "per_device" and graph.norms()
+        if joint_pieces:
+            self._executor: Any = Lockstep(
+                objective, devices, self._joint_pieces(graph, cuts), graph, over_microbatches=joint == "global"
+            )
+        else:
+            self._executor = Pipelined(objective, devices, self._stages, self._order)
+        self._moving = [] if joint_pieces or len(devices) == 1 else self._moving_statistics()
+
+    # What a step asks for.
+
+    def forward_backward(self, batch: Batch) -> nd.NDArray:
+        if self._accumulates:
+            self._zero(range(len(self._devices)))
+        sums: List[nd.NDArray] = []
+        for part in split(batch, self._num_parts):
+            shares = [list(split(share, self._num_microbatches)) for share in split(part, len(self._devices))]
+            if not self._accumulates:
+                self._zero(range(len(shares), len(self._devices)))  # nothing will write to theirs
+            sums += self._executor(shares, batch.size)
+        self._merge_statistics(min(batch.size, len(self._devices)))
+        first = self._devices[0][0]
+        return sums[0] if len(sums) == 1 else nd.add_n(*[one.as_in_context(first) for one in sums])
+
+    def publish(self) -> None:
+        if len(self._devices) == 1:
+            return
+        for name, value in self.values.items():
+            for array in self._copies[name]:
+                if array is not value:
+                    value.copyto(array)
+
+    def predict(self, data: nd.NDArray) -> nd.NDArray:
+        first = self._devices[0][0]
+        shares = split(Batch(data, data, data.shape[0]), len(self._devices))
+        scores = [self._predict_on(replica, share.data).as_in_context(first) for replica, share in enumerate(shares)]
+        return scores[0] if len(scores) == 1 else nd.concat(*scores, dim=0)
+
+    def gather(self) -> Any:
+        self.publish()
+        for parameter in self._parameters.values():
+            if parameter.list_ctx() != [self._devices[0][0]]:
+                value = parameter.list_data()[0].copy()
+                parameter.reset_ctx([self._devices[0][0]])
+                parameter.set_data(value)
+        return self.network
+
+    # Set-up.
+
+    def _graph(self, num_stages: int, joint: str) -> Optional[Graph]:
+        """The network's operators, where it has to be cut."""
+        if num_stages > 1:
+            return trace_to_cut(self.network, f"parallel.stages={num_stages}")
+        return None if joint == "per_device" else trace_to_cut(self.network, f"parallel.batch_norm={joint}")
+
+    def _choose_cut(self, graph: Optional[Graph], objective: Objective, parallel: Parallel) -> Optional[Cut]:
+        if graph is None or len(self._devices[0]) == 1:
+            return None
+        num_shards = len(self._devices) * self._num_parts * self._num_microbatches
+        return choose_cut(graph, parallel, objective, self._devices[0][0], -(-objective.batch_size // num_shards))
+
+    def _place(self, graph: Optional[Graph], cuts: Sequence[int]) -> None:
+        """Moves every parameter to the devices of its stage; what no stage reads stays with the first."""
+        stage_of: Dict[str, int] = {}
+        for stage, piece in enumerate(graph.cut(cuts) if graph is not None else []):
+            stage_of.update(dict.fromkeys(piece.parameters, stage))
+        self._parameters = distinct_parameters(self.network)
+        for parameter in self._parameters.values():
+            own = [stages[stage_of.get(parameter.name, 0)] for stages in self._devices]
+            if parameter.list_ctx() != own:
+                value = parameter.list_data()[0].copy()
+                parameter.reset_ctx(own)
+                parameter.set_data(value)  # to the bit: reset_ctx averages
+
+    def _arrange_parameters(self, num_backwards: int) -> None:
+        self.constants = frozenset(n for n, p in self._parameters.items() if isinstance(p, gluon.parameter.Constant))
+        self.trainable = [name for name, parameter in self._parameters.items() if is_trained(parameter)]
+        self._accumulates = num_backwards > 1
+        if self._accumulates:
+            for name in self.trainable:
+                self._parameters[name].grad_req = "add"
+        # Arrays, not lookups: Gluon checks contexts at every parameter.grad(), which a small network's step would feel.
+        self._copies = {name: parameter.list_data() for name, parameter in self._parameters.items()}
+        owners = balanced_owners({n: self._parameters[n].data(self._first(n)).size for n in self.trainable}, len(self._devices))
+        self.reductions = [Reduction(n, self._parameters[n].list_grad(), owners[n]) for n in self.trainable]
+        self.values = {name: arrays[owners.get(name, 0)] for name, arrays in self._copies.items()}
+
+    def _first(self, name: str) -> Any:
+        return self._parameters[name].list_ctx()[0]
+
+    def _pieces(self, graph: Optional[Graph], cuts: Sequence[int]) -> List[Any]:
+        if graph is None or len(self._devices[0]) == 1:
+            return [WholeNetwork(self.network)]
+        return [PieceOnDevices(piece, self.network, stage, self._devices) for stage, piece in enumerate(graph.cut(cuts))]
+
+    def _joint_pieces(self, graph: Graph, cuts: Sequence[int]) -> List[Any]:
+        """Pieces with every batch norm on its own."""
+        norms = graph.norms()
+        positions = sorted({*cuts, *norms, *(position + 1 for position in norms)})
+        pieces, stage, begin = [], 0, 0
+        for piece, end in zip(graph.cut(positions), [*(p for p in positions if 0 < p < len(graph)), len(graph)]):
+            stage = sum(cut <= begin for cut in cuts)
+            kind = PieceOnDevices if piece.norm is None else JointNorm
+            pieces.append(kind(piece, self.network, stage, self._devices))
+            begin = end
+        return pieces
+
+    def _order(self, num_microbatches: int) -> List[Action]:
+        num_stages = len(self._devices[0])
+        # A backward takes about twice a forward; only the order is used.
+        return timetable(self._schedule, num_microbatches, [1.0] * num_stages, [2.0] * num_stages).actions
+
+    def _moving_statistics(self) -> List[List[nd.NDArray]]:
+        """Per batch-norm statistic that moves, its copy on each replica."""
+        return [
+            self._copies[name] for name, parameter in self._parameters.items()
+            if name.rpartition(".")[2] in ("running_mean", "running_var") and parameter.lr_mult != 0
+        ]  # fmt: skip
+
+    # Parts of a step.
+
+    def _zero(self, replicas: Sequence[int]) -> None:
+        arrays = [reduction.replicas[replica] for replica in replicas for reduction in self.reductions]
+        for run in same_device_runs(arrays):
+            nd.reset_arrays(*[arrays[index] for index in run], num_arrays=len(run))
+
+    def _merge_statistics(self, num_active: int) -> None:
+        """Every replica's moving statistics become the mean over those that saw samples: so there is one canonical value
+        after each step, and it is what a checkpoint holds."""
+        for replicas in self._moving:
+            root = replicas[0]
+            total = nd.add_n(*[array.as_in_context(root.context) for array in replicas[:num_active]])
+            nd._internal._mul_scalar(total, scalar=1.0 / num_active, out=root)
+            for array in replicas[1:]:
+                root.copyto(array)
+
+    def _predict_on(self, replica: int, data: nd.NDArray) -> nd.NDArray:
+        stages = self._stages
+        known: Dict[Tensor, nd.NDArray] = {stages[0].inputs[0]: data}
+        for stage in stages:
+            device = self._devices[replica][stage.number]
+            known.update(zip(stage.outputs, stage(replica, [bring(known[tensor], device) for tensor in stage.inputs])))
+        return known[stages[-1].outputs[0]]
+
+
+def balanced_owners(sizes: Dict[str, int], num_replicas: int) -> Dict[str, int]:
+    """Which replica updates which parameter: each the next in order where the least is, so that all update at once."""
+    load = [0] * num_replicas
+    owners = {}
+    for name, size in sizes.items():
+        owners[name] = load.index(min(load))
+        load[owners[name]] += size
+    return owners
+
+
+class HeadGradients:
+    """The gradients that backward begins with: 1 / global batch for each sample, made once per size and device."""
+
+    def __init__(self) -> None:
+        self._known: Dict[Tuple[int, int, Any], nd.NDArray] = {}
+
+    def __call__(self, loss_B: nd.NDArray, size: int, global_batch_size: int) -> nd.NDArray:
+        key = (size, global_batch_size, loss_B.context)
+        if key not in self._known:
+            self._known[key] = nd.full((size,), 1.0 / global_batch_size, ctx=loss_B.context)
+        return self._known[key]
+
+
+class Pipelined:
+    """Runs each replica's microbatches through its stages in the schedule's order, all replicas in step.
+
+    Args:
+        objective: loss and meter.
+        devices: [replica][stage].
+        stages: what runs on them.
+        order: number of microbatches -> the actions of one replica.
+    """
+
+    def __init__(self, objective: Objective, devices: List[List[Any]], stages: List[Any], order: Any):
+        self.objective, self.devices, self.stages = objective, devices, stages
+        self.head_gradient = HeadGradients()
+        self._order = order
+        self._orders: Dict[int, List[Action]] = {}
+
+    def __call__(self, shares: Shares, global_batch_size: int) -> List[nd.NDArray]:
+        lanes = [Lane(self, replica, share, global_batch_size) for replica, share in enumerate(shares)]
+        for actions in zip_longest(*[self._actions(len(share)) for share in shares]):
+            for lane, action in zip(lanes, actions):
+                if action is not None:
+                    lane.do(action)
+        return [one for lane in lanes for one in lane.sums]
+
+    def _actions(self, num_microbatches: int) -> List[Action]:
+        if num_microbatches not in self._orders:
+            self._orders[num_microbatches] = self._order(num_microbatches)
+        return self._orders[num_microbatches]
+
+
+class Lane:
+    """One replica's microbatches on their way through the stages in one step."""
+
+    def __init__(self, pipeline: Pipelined, replica: int, microbatches: List[Batch], global_batch_size: int):
+        self._pipeline, self._replica, self._microbatches = pipeline, replica, microbatches
+        self._global_batch_size = global_batch_size
+        self._devices = pipeline.devices[replica]
+        self._tensors: List[Dict[Tensor, nd.NDArray]] = [{} for _ in microbatches]
+        self._entered: Dict[Tuple[int, int], List[Tuple[Tensor, nd.NDArray]]] = {}
+        self._gradients: List[Dict[Tensor, List[nd.NDArray]]] = [{} for _ in microbatches]
+        self._losses: Dict[int, nd.NDArray] = {}
+        self.sums: List[nd.NDArray] = []
+
+    def do(self, action: Action) -> None:
+        """Puts one action's work into the engine."""
+        (self._forward if action.kind == FORWARD else self._backward)(action.stage, action.microbatch)
+
+    def _forward(self, number: int, m: int) -> None:
+        stages, objective, device = self._pipeline.stages, self._pipeline.objective, self._devices[number]
+        stage, tensors, batch = stages[number], self._tensors[m], self._microbatches[m]
+        if number == 0:
+            tensors[stage.inputs[0]] = batch.data
+        network_input = stages[0].inputs[0]
+        inputs, entered = [], []
+        for tensor in stage.inputs:
+            value = bring(tensors[tensor], device)
+            if tensor != network_input:
+                value.attach_grad()
+                entered.append((tensor, value))
+            inputs.append(value)
+        self._entered[number, m] = entered
+        is_last = number == len(stages) - 1
+        with autograd.record():
+            outputs = stage(self._replica, inputs)
+            if is_last:
+                label = bring(batch.label, device)
+                loss_B = objective.loss(outputs[0], label)
+        if is_last:
+            self._losses[m] = loss_B
+            self.sums.append(objective.meter(outputs[0], label, loss_B))
+        else:
+            tensors.update(zip(stage.outputs, outputs))
+
+    def _backward(self, number: int, m: int) -> None:
+        stage, tensors, gradients = self._pipeline.stages[number], self._tensors[m], self._gradients[m]
+        if m in self._losses:
+            loss_B = self._losses.pop(m)
+            size = self._microbatches[m].size
+            loss_B.backward(self._pipeline.head_gradient(loss_B, size, self._global_batch_size))
+        else:
+            made = [tensor for tensor in stage.outputs if tensor in gradients]
+            device = self._devices[number]
+            heads = [[bring(gradient, device) for gradient in gradients.pop(tensor)] for tensor in made]
+            autograd.backward([tensors.pop(t) for t in made], [g[0] if len(g) == 1 else nd.add_n(*g) for g in heads])
+        for tensor, value in self._entered.pop((number, m)):
+            gradients.setdefault(tensor, []).append(value.grad)
+
+
+class Lockstep:
+    """Runs pieces one after the other, each for all shards, so that batch norms see them together.
+
+    Args:
+        objective: loss and meter.
+        devices: [replica][stage].
+        pieces: with every joint batch norm on its own.
+        graph: of the network.
+        over_microbatches: whether the microbatches of a replica belong together too, not only replicas.
+    """
+
+    def __init__(
+        self, objective: Objective, devices: List[List[Any]], pieces: List[Any], graph: Graph, over_microbatches: bool
+    ):
+        self._objective, self._devices, self._pieces, self._graph = objective, devices, pieces, graph
+        self._over_microbatches = over_microbatches
+        self._head_gradient = HeadGradients()
+
+    def __call__(self, shares: Shares, global_batch_size: int) -> List[nd.NDArray]:
+        if self._over_microbatches:
+            groups = [[(replica, batch) for replica, share in enumerate(shares) for batch in share]]
+        else:
+            groups = [
+                [(replica, share[m]) for replica, share in enumerate(shares) if m < len(share)]
+                for m in range(max(map(len, shares)))
+            ]
+        return [one for group in groups for one in self._run(group, global_batch_size)]
+
+    def _run(self, group: List[Tuple[int, Batch]], global_batch_size: int) -> List[nd.NDArray]:
+        known: List[Dict[Tensor, nd.NDArray]] = [{self._graph.input: batch.data} for _, batch in group]
+        replicas = [replica for replica, _ in group]
+        with autograd.record():
+            for piece in self._pieces:
+                inputs = [
+                    [bring(tensors[tensor], self._devices[replica][piece.number]) for tensor in piece.inputs]
+                    for replica, tensors in zip(replicas, known)
+                ]
+                for tensors, outputs in zip(known, piece.together(replicas, inputs)):
+                    tensors.update(zip(piece.outputs, outputs))
+            scores = [tensors[self._graph.heads[0]] for tensors in known]
+            labels = [bring(batch.label, score.context) for (_, batch), score in zip(group, scores)]
+            losses = [self._objective.loss(score, label) for score, label in zip(scores, labels)]
+        sizes = [batch.size for _, batch in group]
+        heads = [self._head_gradient(loss, size, global_batch_size) for loss, size in zip(losses, sizes)]
+        autograd.backward(losses, heads)
+        return [self._objective.meter(*three) for three in zip(scores, labels, losses)]

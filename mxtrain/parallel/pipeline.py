@@ -1,0 +1,9 @@
+"""Pipeline parallelism: one copy of the network, spread over devices that work on different microbatches."""
+
+from __future__ import annotations
+
+from mxtrain.parallel.base import Pipelined
+
+
+class Pipeline(Pipelined):
+    """The network's layers on several devices that work at the same time."""

@@ -1,0 +1,103 @@
+"""The order in which stages work on microbatches: GPipe and 1F1B. No MXNet here.
+
+The host puts all work of a step into the engine's queues in one order; each device takes what is ready, first come first
+served, so the order decides both the overlap and how many microbatches a stage holds at once.
+
+Sources: Huang et al., GPipe, https://arxiv.org/abs/1811.06965, figure 2; Narayanan et al., PipeDream-2BW,
+https://arxiv.org/abs/2006.09503, section 3.1 (1F1B with a flush at the end of each batch).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Dict, List, Sequence, Tuple
+
+FORWARD, BACKWARD = "F", "B"
+
+
+@dataclass(frozen=True)
+class Action:
+    """One stage's work on one microbatch."""
+
+    kind: str
+    stage: int
+    microbatch: int
+
+
+@dataclass(frozen=True)
+class Timetable:
+    """A schedule as it would run on devices that take no time to talk.
+
+    Attributes:
+        actions: in the order in which they begin.
+        makespan: time from the first begin to the last end, in the unit of the given times.
+        busy: time that each stage works.
+    """
+
+    actions: List[Action]
+    makespan: float
+    busy: List[float]
+
+    @property
+    def bubble(self) -> float:
+        """The share of the devices' time in which they wait."""
+        return 1 - sum(self.busy) / (len(self.busy) * self.makespan)
+
+
+def stage_order(schedule: str, stage: int, num_stages: int, num_microbatches: int) -> List[Action]:
+    """What one stage does, in its order."""
+    ahead = num_microbatches if schedule == "gpipe" else min(num_stages - stage, num_microbatches)
+    forwards = [Action(FORWARD, stage, m) for m in range(num_microbatches)]
+    backwards = [Action(BACKWARD, stage, m) for m in range(num_microbatches)]
+    order, forwards = forwards[:ahead], forwards[ahead:]
+    for backward in backwards:
+        order.append(backward)
+        if forwards:
+            order.append(forwards.pop(0))
+    return order
+
+
+def held(schedule: str, stage: int, num_stages: int, num_microbatches: int) -> int:
+    """The most microbatches whose activations a stage holds at once."""
+    count = most = 0
+    for action in stage_order(schedule, stage, num_stages, num_microbatches):
+        count += 1 if action.kind == FORWARD else -1
+        most = max(most, count)
+    return most
+
+
+def timetable(
+    schedule: str, num_microbatches: int, forward_s: Sequence[float], backward_s: Sequence[float]
+) -> Timetable:
+    """All stages' work in the order in which it begins.
+
+    Args:
+        schedule: "gpipe" or "1f1b".
+        num_microbatches: at least 1.
+        forward_s, backward_s: how long one microbatch takes, per stage; any unit.
+    """
+    num_stages = len(forward_s)
+    waiting = [stage_order(schedule, stage, num_stages, num_microbatches) for stage in range(num_stages)]
+    ends: Dict[Tuple[str, int, int], float] = {}
+    free = [0.0] * num_stages
+    begun: List[Tuple[float, int, Action]] = []
+
+    def ready(action: Action) -> float:
+        """When what it needs is there; infinity where that has not even begun."""
+        never = float("inf")
+        if action.kind == FORWARD:
+            source = (FORWARD, action.stage - 1, action.microbatch)
+            return 0.0 if action.stage == 0 else ends.get(source, never)
+        own = ends.get((FORWARD, action.stage, action.microbatch), never)
+        if action.stage == num_stages - 1:
+            return own
+        return max(own, ends.get((BACKWARD, action.stage + 1, action.microbatch), never))
+
+    while any(waiting):
+        begin, stage = min((max(free[s], ready(order[0])), s) for s, order in enumerate(waiting) if order)
+        action = waiting[stage].pop(0)
+        free[stage] = begin + (forward_s if action.kind == FORWARD else backward_s)[stage]
+        ends[(action.kind, stage, action.microbatch)] = free[stage]
+        begun.append((begin, stage, action))
+    busy = [num_microbatches * (f + b) for f, b in zip(forward_s, backward_s)]
+    return Timetable([action for *_, action in sorted(begun, key=lambda item: item[:2])], max(free), busy)

@@ -1,0 +1,102 @@
+"""What runs on a device: a whole network, or a piece of its graph."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Sequence, Union
+
+from mxtrain.backend import autograd, mx, nd
+from mxtrain.parallel.cut import Piece, Tensor, variable
+
+
+def bring(array: nd.NDArray, device: Any) -> nd.NDArray:
+    """The array on a device; a handle of its own, so that it can be a variable of another autograd graph. While
+    recording, the way is part of the graph."""
+    if array.context != device:
+        return array.as_in_context(device)
+    return array if autograd.is_recording() else array.detach()
+
+
+def parameters_by_full_name(network: Any) -> Dict[str, Any]:
+    """`Parameter.name` -> gluon.Parameter."""
+    return {parameter.name: parameter for parameter in network.collect_params().values()}
+
+
+class WholeNetwork:
+    """The network as its author wrote it: nothing is cut, so it need not be traceable."""
+
+    number = 0
+    inputs: List[Tensor] = [(0, 0)]
+    outputs: List[Tensor] = [(1, 0)]
+
+    def __init__(self, network: Any):
+        self._network = network
+
+    def __call__(self, replica: int, inputs: Sequence[nd.NDArray]) -> List[nd.NDArray]:
+        return [self._network(*inputs)]
+
+
+class PieceOnDevices:
+    """One piece, on its device of each replica.
+
+    Args:
+        piece: of the graph.
+        network: owns the parameters.
+        number: its stage.
+        devices: [replica][stage].
+    """
+
+    def __init__(self, piece: Piece, network: Any, number: int, devices: List[List[Any]]):
+        self.number, self.inputs, self.outputs = number, piece.inputs, piece.outputs
+        parameters = parameters_by_full_name(network)
+        names = piece.symbol.list_inputs()
+        tensor_of = {variable(tensor): index for index, tensor in enumerate(piece.inputs)}
+        is_data = [name in tensor_of for name in names]
+        flags = [
+            ("data_indices", [i for i, data in enumerate(is_data) if data]),
+            ("param_indices", [i for i, data in enumerate(is_data) if not data]),
+        ]
+        # The backward of additions alone fails under static memory: MXNet leaves its storage type unknown.
+        if not piece.kinds <= {"elemwise_add"}:
+            flags += [("static_alloc", True), ("static_shape", True)]
+        self._operator = mx.nd.CachedOp(piece.symbol, flags)
+        # Per replica and argument: the position of a tensor, or a parameter's array, or what makes a handle on it.
+        self._arguments = [
+            [
+                tensor_of[name] if name in tensor_of else _argument(parameters[name], stages[number]) for name in names
+            ]
+            for stages in devices
+        ]  # fmt: skip
+
+    def __call__(self, replica: int, inputs: Sequence[nd.NDArray]) -> List[nd.NDArray]:
+        """Its outputs for the tensors of `self.inputs`, on the devices of one replica."""
+        arguments = [
+            inputs[argument] if isinstance(argument, int) else argument.array() for argument in self._arguments[replica]
+        ]
+        outputs: Union[nd.NDArray, List[nd.NDArray]] = self._operator(*arguments)
+        return [outputs] if isinstance(outputs, nd.NDArray) else list(outputs)
+
+    def together(self, replicas: Sequence[int], inputs: Sequence[List[nd.NDArray]]) -> List[List[nd.NDArray]]:
+        """The outputs of several shards, each by itself."""
+        return [self(replica, tensors) for replica, tensors in zip(replicas, inputs)]
+
+
+class _Fixed:
+    """A parameter with a gradient: a variable of every graph."""
+
+    def __init__(self, array: nd.NDArray):
+        self._array = array
+
+    def array(self) -> nd.NDArray:
+        return self._array
+
+
+class _Fresh(_Fixed):
+    """A parameter without a gradient. MXNet notes in the handle which graph used it, and the first backward of several
+    graphs in flight clears that for all; so each graph gets a handle of its own on the same memory."""
+
+    def array(self) -> nd.NDArray:
+        return self._array.detach()
+
+
+def _argument(parameter: Any, device: Any) -> _Fixed:
+    return (_Fresh if parameter.grad_req == "null" else _Fixed)(parameter.data(device))

@@ -1,0 +1,167 @@
+"""Every placement computes what one device computes."""
+
+import numpy as np
+import pytest
+
+from mxtrain.backend import gluon, mx, nd
+from mxtrain.loss.losses import SoftmaxCrossEntropy
+from mxtrain.metric.meter import Meter
+from mxtrain.metric.metrics import Accuracy
+from mxtrain.model.networks import build_mlp, build_resnet
+from mxtrain.model.prepare import initialize
+from mxtrain.parallel.base import Objective
+from mxtrain.parallel.data import Data
+from mxtrain.parallel.hybrid import Hybrid
+from mxtrain.parallel.model import Model
+from mxtrain.parallel.pipeline import Pipeline
+from mxtrain.parallel.single import Single
+from mxtrain.types import Batch
+
+nn = gluon.nn
+SHAPE = (3, 8, 8)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+class Skips(gluon.HybridBlock):
+    """Tensors that jump over cuts, a tensor read by several later layers, a layer with two outputs."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.a, self.b, self.c = nn.Conv2D(4, 3, padding=1), nn.Conv2D(4, 3, padding=1), nn.Conv2D(8, 3, padding=1)
+            self.out = nn.Dense(3)
+
+    def hybrid_forward(self, F, x):
+        a = F.tanh(self.a(x))
+        b = F.tanh(self.b(a)) + a
+        left, right = F.split(self.c(F.concat(b, a, x, dim=1)), num_outputs=2)
+        return self.out(F.concat(left * b, right + a, dim=1))
+
+
+NETWORKS = {
+    "mlp": lambda: build_mlp(3, [16, 12, 8], "tanh", 0.0),
+    "skips": lambda: Skips(prefix="skips_"),
+    "resnet": lambda: build_resnet(3, [1, 1], [4, 8], False, 1, False),
+}
+PLACEMENTS = {
+    "data2": Data(devices="cpu:2"),
+    "data3": Data(devices="cpu:3"),
+    "model2": Model(stages=2),
+    "model3": Model(stages=3),
+    "pipeline2": Pipeline(stages=2, microbatches=4),
+    "gpipe3": Pipeline(stages=3, microbatches=4, schedule="gpipe"),
+    "hybrid2x2": Hybrid(microbatches=2),
+}
+
+
+def batch(size, seed=0):
+    rng = np.random.RandomState(seed)
+    return Batch(nd.array(rng.randn(size, *SHAPE)), nd.array(rng.randint(0, 3, size)), size)
+
+
+def build(kind, placement, parts=1):
+    network = NETWORKS[kind]()
+    network.initialize()
+    network(nd.zeros((1, *SHAPE)))
+    initialize(network, "xavier", 0, mx.cpu(0))
+    network.hybridize(static_alloc=True, static_shape=True)
+    loss = SoftmaxCrossEntropy().build(3, training=True)
+    return placement.build(Objective(network, loss, Meter({"accuracy": Accuracy()}, 3), SHAPE, 12), parts)
+
+
+def summed_gradients(strategy):
+    return [
+        np.sum([array.asnumpy() for array in reduction.replicas], axis=0, dtype=np.float64)
+        for reduction in strategy.reductions
+    ]
+
+
+def assert_close(found, wanted):
+    for a, b in zip(found, wanted):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("size", [12, 7, 2, 1])
+@pytest.mark.parametrize("kind", ["mlp", "skips"])
+@pytest.mark.parametrize("name", PLACEMENTS)
+def test_gradients_and_sums_are_those_of_one_device(name, kind, size):
+    one, grid = build(kind, Single()), build(kind, PLACEMENTS[name])
+    assert [r.name for r in one.reductions] == [r.name for r in grid.reductions]
+    for seed in range(2):  # a second step must not see the first one's gradients
+        sums = one.forward_backward(batch(size, seed)).asnumpy()
+        np.testing.assert_allclose(grid.forward_backward(batch(size, seed)).asnumpy(), sums, rtol=1e-5)
+        assert_close(summed_gradients(grid), summed_gradients(one))
+
+
+@pytest.mark.parametrize("name", PLACEMENTS)
+def test_scores_are_those_of_one_device(name):
+    one, grid = build("resnet", Single()), build("resnet", PLACEMENTS[name])
+    for size in (12, 5, 1):
+        data = batch(size).data
+        np.testing.assert_allclose(grid.predict(data).asnumpy(), one.predict(data).asnumpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["data2", "data3", "pipeline2", "gpipe3", "hybrid2x2"])
+def test_global_batch_norm_is_that_of_one_device(name):
+    one = build("resnet", Single())
+    grid = build("resnet", PLACEMENTS[name].model_copy(update={"batch_norm": "global"}))
+    for size in (12, 7):
+        sums = one.forward_backward(batch(size)).asnumpy()
+        np.testing.assert_allclose(grid.forward_backward(batch(size)).asnumpy(), sums, rtol=1e-4)
+        assert_close(summed_gradients(grid), summed_gradients(one))
+    for key in one.values:
+        np.testing.assert_allclose(grid.values[key].asnumpy(), one.values[key].asnumpy(), rtol=1e-4, atol=1e-6)
+        assert all((copy.asnumpy() == grid.values[key].asnumpy()).all() for copy in grid._copies[key])
+
+
+def test_batch_norm_over_replicas_is_global_with_one_microbatch_each():
+    over = build("resnet", Data(devices="cpu:2", batch_norm="replicas"))
+    whole = build("resnet", Data(devices="cpu:2", batch_norm="global"))
+    over.forward_backward(batch(7)), whole.forward_backward(batch(7))
+    for a, b in zip(summed_gradients(over), summed_gradients(whole)):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name, parts", [("data2", 2), ("pipeline2", 4), ("model2", 1)])
+def test_batch_norm_per_device_is_that_of_each_share_by_itself(name, parts):
+    one, grid = build("resnet", Single(), parts), build("resnet", PLACEMENTS[name])
+    one.forward_backward(batch(12))
+    grid.forward_backward(batch(12))
+    assert_close(summed_gradients(grid), summed_gradients(one))
+
+
+def test_statistics_of_replicas_become_their_mean_after_each_step():
+    grid = build("resnet", Data(devices="cpu:2"))
+    halves = [batch(12).data[:6], batch(12).data[6:]]
+    name = "features.1.running_mean"
+    single = [build("resnet", Single()) for _ in halves]
+    for one, half in zip(single, halves):
+        one.forward_backward(Batch(half, batch(6).label, 6))
+    grid.forward_backward(batch(12))
+    wanted = (single[0].values[name].asnumpy() + single[1].values[name].asnumpy()) / 2
+    for copy in grid._copies[name]:
+        np.testing.assert_allclose(copy.asnumpy(), wanted, rtol=1e-6)
+
+
+def test_each_parameter_lives_on_its_stage_and_each_replica_updates_its_share():
+    grid = build("mlp", Hybrid(microbatches=2))
+    devices = [{str(array.context) for array in copies} for copies in grid._copies.values()]
+    assert {frozenset(found) for found in devices} == {
+        frozenset({"cpu(0)", "cpu(2)"}), frozenset({"cpu(1)", "cpu(3)"}),
+    }  # fmt: skip
+    assert {reduction.owner for reduction in grid.reductions} == {0, 1}
+
+
+def test_publish_reaches_all_replicas_and_gather_the_first_device():
+    grid = build("mlp", Hybrid(microbatches=2))
+    data = batch(6).data
+    for value in grid.values.values():
+        value[:] = value * 2
+    grid.publish()
+    scores = grid.predict(data).asnumpy()
+    network = grid.gather()
+    np.testing.assert_allclose(network(data).asnumpy(), scores, rtol=1e-5)
