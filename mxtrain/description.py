@@ -147,14 +147,41 @@ def monitors_must_be_measured(description: Description) -> None:
             )
 
 
-def accumulation_must_fit_the_batch(description: Description) -> None:
-    """Each part of a batch has at least one sample."""
+def the_batch_must_be_divisible(description: Description) -> None:
+    """Each replica gets a sample of each part, and microbatches are equal, so that no stage waits for a larger one.
+
+    Only the last batch of an epoch may be smaller: its microbatches then differ by one sample, or are fewer.
+    """
     parts, batch_size = description.trainer.grad_accumulation, description.dataset.batch_size
-    if parts > batch_size:
+    replicas, _ = description.parallel.axes()
+    microbatches = description.parallel.num_microbatches()
+    counts = {
+        f"trainer.grad_accumulation={parts}": parts, f"{replicas} replicas": replicas,
+        f"parallel.microbatches={microbatches}": microbatches,
+    }  # fmt: skip
+    shards = parts * replicas * microbatches
+    if shards == 1:
+        return
+    divisors = " / ".join(text for text, count in counts.items() if count > 1)
+    said = f"dataset.batch_size={batch_size} samples / {divisors} = {batch_size / shards:.4g} samples"
+    if batch_size < shards:
+        raise ConfigError(f"{said}: less than one. The batch needs at least {shards} samples.")
+    if microbatches > 1 and batch_size % shards:
+        low, high = batch_size // shards * shards, -(-batch_size // shards) * shards
+        share = batch_size // (parts * replicas)
+        fitting = [m for m in range(share, 0, -1) if batch_size % (parts * replicas * m) == 0]
+        near = min(fitting, key=lambda m: abs(m - microbatches), default=None)
+        other = f", or parallel.microbatches={near}" if near else ""
         raise ConfigError(
-            f"trainer.grad_accumulation={parts}: a global batch of dataset.batch_size={batch_size} samples has no "
-            f"{parts} parts. At most {batch_size}."
+            f"{said}: microbatches must be equal. Type dataset.batch_size={low} or {high}{other}."
         )
+
+
+def the_store_must_suit_the_devices(description: Description) -> None:
+    """What works between GPUs only is refused where CPU devices are asked for."""
+    reason = description.kvstore.reason_against(description.parallel.devices)
+    if reason:
+        raise ConfigError(reason)
 
 
 def a_metric_must_not_be_called_loss(description: Description) -> None:
@@ -168,6 +195,7 @@ RULES = (
     the_run_must_end,
     the_schedule_must_know_its_end,
     monitors_must_be_measured,
-    accumulation_must_fit_the_batch,
+    the_batch_must_be_divisible,
+    the_store_must_suit_the_devices,
     a_metric_must_not_be_called_loss,
 )

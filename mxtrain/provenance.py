@@ -15,6 +15,7 @@ from typing import Any, Dict, Optional
 from mxtrain import __version__
 from mxtrain.description import Description
 from mxtrain.durable import write_json_atomic
+from mxtrain.runtime.cores import processor_name
 
 PACKAGES = ("mxnet", "gluoncv", "hydra-core", "omegaconf", "numpy", "tensorboardX", "pydantic", "scikit-learn")
 

@@ -96,5 +96,6 @@ def set_parameters(strategy: Strategy, arrays: Mapping[str, np.ndarray], source:
     for name, value in strategy.values.items():
         if value.shape != arrays[name].shape:
             raise CheckpointError(f"{source}: '{name}' has shape {arrays[name].shape}, the network wants {value.shape}")
-        value[:] = arrays[name]
+        # Not `value[:] = ...`: after inference oneDNN may hold it in a layout of its own, which host copies refuse.
+        nd.array(arrays[name], ctx=value.context, dtype=arrays[name].dtype).copyto(value)
     strategy.publish()

@@ -41,7 +41,8 @@ WITH_MXNET = {
     "mxtrain.model.networks", "mxtrain.model.layers", "mxtrain.nonfinite", "mxtrain.recorder", "mxtrain.runner",
     "mxtrain.saving", "mxtrain.snapshot", "mxtrain.step", "mxtrain.trained", "mxtrain.dataset.placing",
     "mxtrain.loss.blocks", "mxtrain.optimizer.ema", "mxtrain.optimizer.mended", "mxtrain.optimizer.updater",
-    "mxtrain.parallel.on_device", "mxtrain.parallel.single",
+    "mxtrain.kvstore.mxnet_store", "mxtrain.parallel.balance", "mxtrain.parallel.grid", "mxtrain.parallel.norm",
+    "mxtrain.parallel.stage",
 }  # fmt: skip
 
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -6,7 +6,7 @@ parameters are.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, Optional
+from typing import Any, Literal, Optional
 
 from mxtrain.types import PositiveFloat, Spec
 
@@ -14,8 +14,9 @@ from mxtrain.types import PositiveFloat, Spec
 class KVStore(Spec):
     """Describes where the gradients of replicas meet. A new one is a subclass and one YAML in conf/kvstore/."""
 
-    needs_gpus: ClassVar[bool] = False
-    """Whether it works between GPUs only."""
+    def reason_against(self, devices: str) -> str:
+        """Why it cannot work between such devices (`parallel.devices`), or "". Imports no MXNet."""
+        return ""
 
     def build(self) -> Any:
         """The store of one run: `reduce(reductions)` sums each parameter's gradients into its owner's, in place.
@@ -46,6 +47,16 @@ class Device(KVStore):
     tree: bool = False
     """Sum along the tree of GPU links that MXNet finds (MXNET_KVSTORE_USETREE); between GPUs only."""
 
+    def reason_against(self, devices: str) -> str:
+        if self.compression == "2bit" and self.threshold is None:
+            return (
+                "kvstore.compression=2bit needs kvstore.threshold: gradients travel as -threshold, 0 or +threshold. "
+                "Type about the size of the larger gradients, e.g. kvstore.threshold=0.01."
+            )
+        if self.tree and devices.startswith("cpu"):
+            return f"kvstore.tree=true with parallel.devices={devices}: the tree is made of links between GPUs."
+        return ""
+
     def build(self) -> Any:
         from mxtrain.kvstore.mxnet_store import MXNetStore
 
@@ -55,7 +66,13 @@ class Device(KVStore):
 class NCCL(KVStore):
     """NVIDIA's collective library between GPUs."""
 
-    needs_gpus: ClassVar[bool] = True
+    def reason_against(self, devices: str) -> str:
+        if devices.startswith("cpu"):
+            return (
+                f"kvstore=nccl with parallel.devices={devices}: NCCL works between NVIDIA GPUs only. Type kvstore=local "
+                "or kvstore=device."
+            )
+        return ""
 
     def build(self) -> Any:
         from mxtrain.kvstore.mxnet_store import MXNetStore, require_nccl

@@ -51,6 +51,8 @@ class Updater:
         optimizer.wd_mult = {i: multipliers[name][1] for i, name in enumerate(self.names)}
         if optimizer.aggregate_num > 0:
             optimizer.aggregate_num = AGGREGATED_UPDATES
+        # MXNet counts updates per device, for replicas that all update; here each parameter is updated on one device.
+        optimizer._set_current_context = lambda device_id: None
         self._updater = mx.optimizer.get_updater(optimizer)
         self._weights = [weights[name] for name in self.names]
         self._runs = same_device_runs(self._weights)

@@ -54,6 +54,7 @@ class Grid(Strategy):
     """
 
     def __init__(self, objective: Objective, devices: List[List[Any]], parallel: Parallel, grad_accumulation: int):
+        self.objective = objective
         self.network = objective.network
         self._devices, self._num_parts = devices, grad_accumulation
         self._num_microbatches = parallel.num_microbatches()

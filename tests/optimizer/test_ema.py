@@ -7,7 +7,7 @@ from mxtrain.optimizer.ema import ARRAYS_PER_CALL, ExponentialMovingAverage
 def test_average_follows_its_formula_for_more_arrays_than_one_call_takes():
     rng = np.random.RandomState(0)
     values = {f"w{i}": nd.array(rng.randn(2, 3)) for i in range(ARRAYS_PER_CALL + 3)}
-    ema = ExponentialMovingAverage(0.5, values)
+    ema = ExponentialMovingAverage(0.5, values, lambda: None)
     expected = {name: value.asnumpy().astype(np.float64) for name, value in values.items()}
     for step in range(1, 30):
         for name, value in values.items():
@@ -21,7 +21,7 @@ def test_average_follows_its_formula_for_more_arrays_than_one_call_takes():
 
 def test_applied_puts_the_live_values_back_bit_for_bit():
     values = {"w": nd.array([1.0, 1 / 3])}
-    ema = ExponentialMovingAverage(0.9, values)
+    ema = ExponentialMovingAverage(0.9, values, lambda: None)
     values["w"][:] = nd.array([5.0, 1 / 7])
     live = values["w"].asnumpy()
     with ema.applied():

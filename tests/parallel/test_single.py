@@ -9,7 +9,7 @@ from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
 from mxtrain.parallel.base import Objective
-from mxtrain.parallel.on_device import split
+from mxtrain.parallel.grid import split
 from mxtrain.parallel.single import Single
 from mxtrain.step import Step, clip_by_global_norm
 from mxtrain.types import Batch
@@ -27,11 +27,11 @@ def strategy(parts, dropout=0.0):
     net.initialize(mx.init.Xavier())
     net.hybridize(static_alloc=True, static_shape=True)
     loss = SoftmaxCrossEntropy().build(3, training=True)
-    return Single().build(Objective(net, loss, Meter({"accuracy": Accuracy()}, 3)), parts)
+    return Single().build(Objective(net, loss, Meter({"accuracy": Accuracy()}, 3), (6,), 16), parts)
 
 
 def gradients(made):
-    return [replicas[0].asnumpy() for replicas in made.gradients()]
+    return [reduction.replicas[0].asnumpy() for reduction in made.reductions]
 
 
 @pytest.mark.parametrize("size, parts, sizes", [(8, 3, [3, 3, 2]), (2, 5, [1, 1]), (7, 1, [7]), (6, 3, [2, 2, 2])])
@@ -59,7 +59,7 @@ def test_gradients_are_of_the_mean_loss():
         loss = gluon.loss.SoftmaxCELoss()(made.network(one.data), one.label).mean()
     ours = gradients(made)
     loss.backward()
-    for mine, parameter in zip(ours, map(made.parameters.get, made.trainable)):
+    for mine, parameter in zip(ours, [dict(made.network._collect_params_with_prefix())[n] for n in made.trainable]):
         np.testing.assert_allclose(mine, parameter.grad().asnumpy(), rtol=1e-5, atol=1e-8)
 
 
@@ -67,8 +67,8 @@ def test_frozen_parameters_get_no_gradient():
     net = gluon.nn.Dense(3, in_units=6)
     net.initialize()
     net.weight.grad_req = "null"
-    made = Single().build(Objective(net, SoftmaxCrossEntropy().build(3, True), Meter({}, 3)), 1)
-    assert made.trainable == ["bias"] and set(made.parameters) == {"weight", "bias"}
+    made = Single().build(Objective(net, SoftmaxCrossEntropy().build(3, True), Meter({}, 3), (6,), 8), 1)
+    assert made.trainable == ["bias"] and set(made.values) == {"weight", "bias"}
 
 
 def test_bias_of_a_frozen_dense_layer_still_learns():
@@ -77,7 +77,7 @@ def test_bias_of_a_frozen_dense_layer_still_learns():
 
     free, frozen = strategy(1), strategy(1)
     freeze(frozen.network, ["*.weight"])
-    frozen = Single().build(frozen._objective, 1)
+    frozen = Single().build(frozen.objective, 1)
     assert frozen.trainable == ["0.bias", "2.bias"]
     free.forward_backward(batch(8))
     frozen.forward_backward(batch(8))
