@@ -29,7 +29,7 @@ __all__ = ["autograd", "gluon", "mx", "nd", "same_device_runs"]
 
 
 def same_device_runs(arrays: Sequence[Any], limit: Optional[int] = None) -> List[List[int]]:
-    """Indices of `arrays`, in lists of at most `limit` whose arrays are on one device: what one fused operator takes."""
+    """Indices of `arrays` in lists of at most `limit`, each of one device: what one fused operator takes."""
     by_device: Dict[Any, List[int]] = {}
     for index, array in enumerate(arrays):
         by_device.setdefault(array.context, []).append(index)

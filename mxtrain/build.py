@@ -26,7 +26,7 @@ from mxtrain.model.prepare import parameter_multipliers, prepare_network
 from mxtrain.model.summary import graph_nodes, has_random_layers, summarize
 from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
-from mxtrain.parallel.base import Objective
+from mxtrain.parallel.base import Objective, Strategy
 from mxtrain.runner import Data, Plan, Runner
 from mxtrain.step import Step
 from mxtrain.types import Callback, RunInfo, Shape
@@ -123,8 +123,13 @@ def build_network(description: Description, given: Input, device: Any) -> Any:
 
 
 def hybridize(block: Any) -> Any:
-    """Static memory where the block can be traced; a plain gluon.Block only passes it on to its children."""
-    block.hybridize(static_alloc=True, static_shape=True)
+    """Static memory where the block can be traced; a plain gluon.Block only passes it on to its children.
+
+    With static_shape too, MXNet's engine doesn't know that a backward pass writes batch norms' moving statistics, and
+    who reads them next may read the old ones. So blocks with statistics do without; it would save 5% of a small step.
+    """
+    moves = any(not parameter._differentiable for parameter in block.collect_params().values())
+    block.hybridize(static_alloc=True, static_shape=not moves)
     return block
 
 
@@ -134,20 +139,25 @@ def build_evaluator(description: Description, strategy: Any, num_classes: int) -
     return Evaluator(strategy, loss, Meter(description.metric, num_classes))
 
 
-def build_step(description: Description, network: Any, given: Input, steps_per_epoch: int, meter: Meter) -> Step:
-    """Strategy, store, updater and average around an initialised network."""
-    trainer = description.trainer
+def build_objective(description: Description, network: Any, given: Input, meter: Meter) -> Objective:
+    """What a strategy computes for a batch."""
     loss = description.loss.build(given.num_classes, training=True)
     loss.dense = mixes(description)
-    objective = Objective(network, hybridize(loss), meter, given.shape, description.dataset.batch_size)
-    strategy = description.parallel.build(objective, trainer.grad_accumulation)
+    return Objective(network, hybridize(loss), meter, given.shape, description.dataset.batch_size)
+
+
+def build_step(
+    description: Description, network: Any, given: Input, steps_per_epoch: int, strategy: Strategy
+) -> Step:  # fmt: skip
+    """Store, updater and average around a placed network."""
+    trainer = description.trainer
     multipliers = parameter_multipliers(description.model, network)
     weights = {name: strategy.values[name] for name in strategy.trainable}
     updater = Updater(description.optimizer.build(steps_per_epoch), weights, multipliers)
     draws = description.optimizer.draws_random or has_random_layers(network, given.shape)
     return Step(
-        strategy, description.kvstore.build(), updater, build_average(trainer.ema_decay, strategy.values, strategy.publish),
-        trainer.clip_global_norm, trainer.seed if draws else None,
+        strategy, description.kvstore.build(), updater,
+        build_average(trainer.ema_decay, strategy.values, strategy.publish), trainer.clip_global_norm, trainer.seed if draws else None,
     )  # fmt: skip
 
 
@@ -194,7 +204,9 @@ def build_run(
     network = build_network(description, given, device)
     data = build_data(description, splits, given, device)
     meter = Meter(description.metric, given.num_classes, dense=mixes(description))
-    step = build_step(description, network, given, len(data.train), meter)
+    objective = build_objective(description, network, given, meter)
+    strategy = description.parallel.build(objective, description.trainer.grad_accumulation)
+    step = build_step(description, network, given, len(data.train), strategy)
     identity = {"description": description.config, "input": given.to_json()}
     direction = meter.direction(description.trainer.monitor.split("/", 1)[1])
     plan = build_plan(description, len(data.train), identity, direction)
@@ -215,7 +227,7 @@ def build_run(
         steps_per_epoch=plan.steps_per_epoch, class_names=given.class_names, input_shape=given.shape, network=network,
         metric_names=list(description.metric), monitor=plan.monitor,
         graph_nodes=lambda: graph_nodes(network, given.shape), model_table=summarize(network, given.shape).table(),
-        program=program, overrides=list(overrides),
+        placement_table=strategy.placement_table(), program=program, overrides=list(overrides),
     )  # fmt: skip
     return Run(runner, info)
 

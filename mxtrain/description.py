@@ -172,9 +172,7 @@ def the_batch_must_be_divisible(description: Description) -> None:
         fitting = [m for m in range(share, 0, -1) if batch_size % (parts * replicas * m) == 0]
         near = min(fitting, key=lambda m: abs(m - microbatches), default=None)
         other = f", or parallel.microbatches={near}" if near else ""
-        raise ConfigError(
-            f"{said}: microbatches must be equal. Type dataset.batch_size={low} or {high}{other}."
-        )
+        raise ConfigError(f"{said}: microbatches must be equal. Type dataset.batch_size={low} or {high}{other}.")
 
 
 def the_store_must_suit_the_devices(description: Description) -> None:

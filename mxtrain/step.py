@@ -72,7 +72,7 @@ def clip_by_global_norm(gradients: List[nd.NDArray], max_norm: float) -> nd.NDAr
     norm = nd.sqrt(nd.add_n(*sums))
     scale = nd.minimum(max_norm / (norm + 1e-6), 1.0)
     for run in runs:
-        local_scale = scale.as_in_context(run[0].context)
+        local_scale = scale.as_in_context(run[0].context).astype(run[0].dtype, copy=False)
         for gradient in run:
             nd.broadcast_mul(gradient, local_scale.reshape((1,) * gradient.ndim), out=gradient)
     return norm

@@ -55,6 +55,8 @@ def load_trained(checkpoint: Checkpoint, description: Description) -> Trained:
     description = replace(description, model=description.model.model_copy(update={"weights": None, "freeze": []}))
     ((device, *_), *_) = description.parallel.place()
     network = build_network(description, given, device)
-    strategy = description.parallel.build(Objective(network, None, None, given.shape, description.dataset.batch_size), 1)
+    strategy = description.parallel.build(
+        Objective(network, None, None, given.shape, description.dataset.batch_size), 1
+    )
     snapshot.set_parameters(strategy, snapshot.weights_to_use(checkpoint), str(checkpoint.path))
     return Trained(build_evaluator(description, strategy, given.num_classes), description, given, device)

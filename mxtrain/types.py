@@ -105,6 +105,8 @@ class RunInfo:
     """Traces the network when called: (name, op, inputs, attrs, output shape) of each node; empty if unknown."""
     model_table: Any = None
     """The model summary as text or as something that `rich` can print."""
+    placement_table: Any = None
+    """How the network is spread over devices, likewise; None where it is whole."""
     program: str = "python -m mxtrain"
     """What starts mxtrain here, as a person would type it."""
     overrides: Sequence[str] = ()
@@ -180,5 +182,3 @@ class Callback:
 
     def on_end(self, result: Result) -> None:
         """After the last step, also after a failure or an interrupt."""
-
-

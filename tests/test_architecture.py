@@ -28,7 +28,7 @@ LAYERS = [
     {"saving"},
     {"runner"},
     {"build"},
-    {"trained", "report"},
+    {"trained", "report", "verify"},
     {"cli", "__init__"},
     {"__main__"},
 ]
@@ -42,7 +42,7 @@ WITH_MXNET = {
     "mxtrain.saving", "mxtrain.snapshot", "mxtrain.step", "mxtrain.trained", "mxtrain.dataset.placing",
     "mxtrain.loss.blocks", "mxtrain.optimizer.ema", "mxtrain.optimizer.mended", "mxtrain.optimizer.updater",
     "mxtrain.kvstore.mxnet_store", "mxtrain.parallel.balance", "mxtrain.parallel.grid", "mxtrain.parallel.norm",
-    "mxtrain.parallel.stage",
+    "mxtrain.parallel.reference", "mxtrain.parallel.stage", "mxtrain.verify",
 }  # fmt: skip
 
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -40,6 +40,12 @@ COMMANDS: Dict[str, Command] = {
         "PredictSettings",
         ("predict RUN photo.jpg", "predict RUN photos/ output=predictions.csv top_k=5"),
     ),
+    "verify": Command(
+        "mxtrain.cli.verify",
+        "[setting=value ...] [group=option ...] [group.field=value ...]",
+        "VerifySettings",
+        ("verify parallel=hybrid model=resnet", "verify parallel=data parallel.devices=cpu:3 steps=5"),
+    ),
     "explain": Command(
         "mxtrain.cli.explain",
         "KEY [group=option ...] [group.field=value ...]",

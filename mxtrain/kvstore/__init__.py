@@ -69,8 +69,8 @@ class NCCL(KVStore):
     def reason_against(self, devices: str) -> str:
         if devices.startswith("cpu"):
             return (
-                f"kvstore=nccl with parallel.devices={devices}: NCCL works between NVIDIA GPUs only. Type kvstore=local "
-                "or kvstore=device."
+                f"kvstore=nccl with parallel.devices={devices}: NCCL works between NVIDIA GPUs only. Type "
+                "kvstore=local or kvstore=device."
             )
         return ""
 

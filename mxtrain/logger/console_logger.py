@@ -45,6 +45,8 @@ class ConsoleLogger(Callback):
             console.print(render_config_tree(run.config))
         if self._show_model and run.model_table is not None:
             console.print(run.model_table)
+        if self._show_model and run.placement_table is not None:
+            console.print(run.placement_table)
         resumed = f", resumed at step {run.resumed_step}" if run.resumed_step else ""
         console.print(Text(f"run directory {Path(run.run_dir)}{resumed}"), soft_wrap=True)
         progress = RunProgress(run)

@@ -28,9 +28,9 @@ class Meter(gluon.HybridBlock):
 
     def hybrid_forward(self, F, logits_BK, label, loss_B):
         label_B = F.argmax(label, axis=-1) if self._dense else label
-        logits_BK = F.cast(logits_BK, "float32")
+        logits_BK, label_B = F.cast(logits_BK, "float32"), F.cast(label_B, "float32")
         parts = [m.sums(F, logits_BK, label_B, self._num_classes) for m in self._metrics.values()]
-        return F.concat(F.sum(loss_B).reshape((1,)), *parts, dim=0)
+        return F.concat(F.sum(F.cast(loss_B, "float32")).reshape((1,)), *parts, dim=0)
 
     def direction(self, name: str) -> str:
         """Which way is better for "loss" or a metric's name: "max" or "min"."""

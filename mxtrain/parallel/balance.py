@@ -1,6 +1,6 @@
 """Where to cut a network so that its stages take the same time: measured on this machine, once, and kept.
 
-    candidates (few tensors cross) -> time of each block between them -> stages whose slowest is fastest
+candidates (few tensors cross) -> time of each block between them -> stages whose slowest is fastest
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from mxtrain.backend import autograd, mx, nd
 from mxtrain.durable import replace_file
 from mxtrain.errors import ConfigError
-from mxtrain.parallel.base import Objective, Parallel
+from mxtrain.parallel.base import Objective
 from mxtrain.parallel.cut import Graph, Piece, Tensor
 from mxtrain.parallel.schedule import Timetable, held, timetable
 from mxtrain.parallel.stage import PieceOnDevices, parameters_by_full_name
@@ -80,13 +80,14 @@ class Cut:
 
 
 def choose_cut(
-    graph: Graph, parallel: Any, objective: Objective, device: Any, microbatch_size: int,
-) -> Cut:  # fmt: skip
+    graph: Graph, parallel: Any, num_stages: int, objective: Objective, device: Any, microbatch_size: int
+) -> Cut:
     """Cuts where the description says, or where stages are balanced best.
 
     Args:
         graph: of the network, whose parameters are all on `device`.
-        parallel: a `Staged` description with its number of stages resolved by `axes`.
+        parallel: a `Staged` description.
+        num_stages: at least 2.
         objective: network and input shape.
         device: to measure on.
         microbatch_size: samples that pass a stage together.
@@ -94,7 +95,6 @@ def choose_cut(
     Raises:
         ConfigError: there are more stages than blocks, or no such layer to cut before.
     """
-    num_stages = parallel.axes(mx.context.num_gpus())[1]
     if parallel.cut_before:
         candidates = given_positions(graph, parallel.cut_before, num_stages)
     else:
@@ -239,7 +239,7 @@ def measure(
     file = cache_folder() / f"{_key(graph, candidates, shapes[graph.input], device)}.json"
     times = _read(file, len(pieces))
     if times is None:
-        times = _measure(pieces, objective.network, shapes, device)
+        times = _measure(pieces, graph, objective.network, shapes, device)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             replace_file(file, json.dumps(times).encode())
@@ -269,14 +269,16 @@ def _activation_bytes(graph: Graph, candidates: Sequence[int], shapes: Mapping[T
 
 
 def _measure(
-    pieces: Sequence[Piece], network: Any, shapes: Mapping[Tensor, Shape], device: Any
+    pieces: Sequence[Piece], graph: Graph, network: Any, shapes: Mapping[Tensor, Shape], device: Any
 ) -> Dict[str, Any]:  # fmt: skip
-    statistics = [p.data() for p in network.collect_params().values() if p.grad_req == "null"]
+    parameters = list(network.collect_params().values())
+    dtype = parameters[0].dtype if parameters else "float32"
+    statistics = [parameter.data() for parameter in parameters if parameter.grad_req == "null"]
     before = [array.copy() for array in statistics]
     found: Dict[str, Any] = {"forward_s": [], "backward_s": []}
     for piece in pieces:
         block = PieceOnDevices(piece, network, 0, [[device]])
-        rounds = [_run_once(block, shapes, device) for _ in range(1 + REPETITIONS)][1:]
+        rounds = [_run_once(block, graph, shapes, device, dtype) for _ in range(1 + REPETITIONS)][1:]
         found["forward_s"].append(min(forward for forward, _ in rounds))
         found["backward_s"].append(min(backward for _, backward in rounds))
     for array, value in zip(statistics, before):
@@ -287,17 +289,23 @@ def _measure(
     return found
 
 
-def _run_once(block: PieceOnDevices, shapes: Mapping[Tensor, Shape], device: Any) -> Tuple[float, float]:
-    inputs = [nd.random.normal(shape=shapes[tensor], ctx=device) for tensor in block.inputs]
-    for array in inputs:
-        array.attach_grad()
+def _run_once(
+    block: PieceOnDevices, graph: Graph, shapes: Mapping[Tensor, Shape], device: Any, dtype: Any
+) -> Tuple[float, float]:  # fmt: skip
+    inputs = [nd.random.normal(shape=shapes[tensor], ctx=device).astype(dtype) for tensor in block.inputs]
+    for tensor, array in zip(block.inputs, inputs):
+        if tensor not in graph.without_gradient:
+            array.attach_grad()
     outputs: List[Any] = []
 
     def forward() -> None:
         with autograd.record():
             outputs.extend(block(0, inputs))
 
-    return _timed(forward), _timed(lambda: autograd.backward(outputs, [nd.ones_like(array) for array in outputs]))
+    forward_s = _timed(forward)
+    learned = [array for tensor, array in zip(block.outputs, outputs) if tensor not in graph.without_gradient]
+    heads = [nd.ones_like(array) for array in learned]
+    return forward_s, _timed(lambda: learned and autograd.backward(learned, heads))
 
 
 def _timed(work: Callable[[], Any]) -> float:

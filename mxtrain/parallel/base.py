@@ -140,10 +140,14 @@ def _misfit(parallel: Parallel, given: Dict[str, Any], total: int) -> str:
         product *= value
     text = " x ".join(f"{value} {name}" for name, value in shown.items() if value != "auto")
     kind = parallel.devices.split(":")[0]
-    said = f"{text} = {product} devices" if len(fixed) > 1 else f"{text} devices"
-    verb = "does not divide" if "auto" in shown.values() else "is not"
+    if "auto" in shown.values():
+        said = f"{total} devices / {text} = {total / product:.4g}"
+        wish = -(-total // product) * product
+    else:
+        said = f"{text} = {product} devices, not {total}"
+        wish = product
     return (
-        f"parallel.devices={parallel.devices}: {said} {verb} {total}. Type parallel.devices={kind}:{product}, or change "
+        f"parallel.devices={parallel.devices}: {said}. Type parallel.devices={kind}:{wish}, or change "
         f"{' or '.join(f'parallel.{name}' for name in shown)}."
     )
 
@@ -211,6 +215,10 @@ class Strategy:
     def predict(self, data: NDArray) -> NDArray:
         """Scores in inference mode, on the first device. Asynchronous."""
         raise NotImplementedError
+
+    def placement_table(self) -> Any:
+        """How the network is spread over devices, for `rich` to print; None where each device has all of it."""
+        return None
 
     def gather(self) -> Any:
         """The network with all of its parameters on the first device. The strategy cannot train any more."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import Any, Dict, FrozenSet, List, Optional, Sequence, Tuple
+from typing import Any, Collection, Dict, FrozenSet, List, Optional, Sequence, Tuple
 
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.model.trace import INPUT, LAYER_ATTRIBUTE, NotTraceable, symbol_of
@@ -55,6 +55,12 @@ class Graph:
 
     Position p is before operator p: 0 is the beginning of the network, `len(self)` its end.
 
+    Attributes:
+        operators: nodes of the graph, in topological order.
+        layers: structural name of the block that called each operator.
+        heads, input: tensors that leave and enter the network.
+        without_gradient: tensors that need none: the input, and what layers without trained parameters make of it.
+
     Raises:
         NotTraceable: the network's code needs real arrays.
     """
@@ -70,6 +76,8 @@ class Graph:
         self.heads = [(entry[0], entry[1]) for entry in raw["heads"]]
         self.input = next((i, 0) for i, node in enumerate(self._nodes) if node["name"] == INPUT)
         self._made_at = {self.input[0]: -1, **{node: position for position, node in enumerate(self.operators)}}
+        variables = {p.name for p in network.collect_params().values() if p.grad_req != "null"}
+        self.without_gradient = self._find_without_gradient(variables)
         self._last_read = self._find_last_reads()
         self._shared = self._find_shared_parameters()
 
@@ -79,7 +87,9 @@ class Graph:
     def crossing(self, position: int) -> List[Tensor]:
         """Tensors that are made before `position` and read at or after it."""
         return [
-            tensor for tensor, last in self._last_read.items() if self._made_at[tensor[0]] < position and last >= position
+            tensor
+            for tensor, last in self._last_read.items()
+            if self._made_at[tensor[0]] < position and last >= position
         ]
 
     def can_cut(self, position: int) -> bool:
@@ -115,7 +125,8 @@ class Graph:
         """
         inside = [p for p, name in enumerate(self.layers) if name == layer or name.startswith(f"{layer}.")]
         if not inside:
-            known = sorted({name for name in self.layers if name})
+            words = [name.split(".") for name in self.layers if name]
+            known = list(dict.fromkeys(".".join(path[: depth + 1]) for path in words for depth in range(len(path))))
             raise ConfigError(
                 f"parallel.cut_before: the network has no layer '{layer}' that computes.{did_you_mean(layer, known)} "
                 f"Its layers: {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}."
@@ -145,6 +156,20 @@ class Graph:
                 piece = replace(piece, norm=self._nodes[self.operators[begin]]["attrs"])
             pieces.append(piece)
         return pieces
+
+    def _find_without_gradient(self, variables: Collection[str]) -> FrozenSet[Tensor]:
+        """Tensors that no parameter in `variables` has a part in: autograd knows nothing of them."""
+        with_gradient = {index for index, node in enumerate(self._nodes) if node["name"] in variables}
+        found = {self.input}
+        for node in self.operators:
+            sources = self._nodes[node]["inputs"]
+            if any(source in with_gradient for source, *_ in sources):
+                with_gradient.add(node)
+        made = set(self.operators)
+        for node in self.operators:
+            sources = self._nodes[node]["inputs"]
+            found.update((source, output) for source, output, *_ in sources if source in made - with_gradient)
+        return frozenset(found)
 
     def _find_last_reads(self) -> Dict[Tensor, int]:
         """Tensor -> the last position that reads it; those the user reads are read at the end."""
@@ -216,5 +241,5 @@ def trace_to_cut(network: Any, why: str) -> Graph:
     except NotTraceable as error:
         raise ConfigError(
             f"{why} needs the network as a graph, but {error}. Write that block as a gluon.HybridBlock whose "
-            "hybrid_forward uses only F and needs no shapes, or use parallel=single or parallel=data, which need no cut."
+            "hybrid_forward uses only F and needs no shapes, or use parallel=single or parallel=data: they need no cut."
         ) from error

@@ -3,14 +3,14 @@
     batch -> parts (gradient accumulation) -> a share per replica -> microbatches -> stages, in the schedule's order
 
 Every piece of work is put into MXNet's engine, which runs it as soon as its input is there, on all devices at once; the
-host never waits. Stages record their own autograd graphs: a tensor that leaves a stage enters the next one as a variable,
-and its gradient comes back as the head gradient of the stage that made it.
+host never waits. Stages record their own autograd graphs: a tensor that leaves a stage enters the next one as a
+variable, and its gradient comes back as the head gradient of the stage that made it.
 """
 
 from __future__ import annotations
 
 from itertools import zip_longest
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Collection, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxtrain.backend import autograd, gluon, nd, same_device_runs
 from mxtrain.model.prepare import distinct_parameters, is_trained
@@ -18,6 +18,7 @@ from mxtrain.parallel.balance import Cut, choose_cut
 from mxtrain.parallel.base import Objective, Parallel, Reduction, Strategy
 from mxtrain.parallel.cut import Graph, Tensor, trace_to_cut
 from mxtrain.parallel.norm import JointNorm
+from mxtrain.parallel.placement import placement_table
 from mxtrain.parallel.schedule import FORWARD, Action, timetable
 from mxtrain.parallel.stage import PieceOnDevices, WholeNetwork, bring
 from mxtrain.types import Batch
@@ -73,7 +74,8 @@ class Grid(Strategy):
                 objective, devices, self._joint_pieces(graph, cuts), graph, over_microbatches=joint == "global"
             )
         else:
-            self._executor = Pipelined(objective, devices, self._stages, self._order)
+            without_gradient = graph.without_gradient if graph else {self._stages[0].inputs[0]}
+            self._executor = Pipelined(objective, devices, self._stages, self._order, without_gradient)
         self._moving = [] if joint_pieces or len(devices) == 1 else self._moving_statistics()
 
     # What a step asks for.
@@ -105,6 +107,9 @@ class Grid(Strategy):
         scores = [self._predict_on(replica, share.data).as_in_context(first) for replica, share in enumerate(shares)]
         return scores[0] if len(scores) == 1 else nd.concat(*scores, dim=0)
 
+    def placement_table(self) -> Any:
+        return placement_table(self.cut, self._devices, self._num_microbatches) if self.cut else None
+
     def gather(self) -> Any:
         self.publish()
         for parameter in self._parameters.values():
@@ -126,7 +131,9 @@ class Grid(Strategy):
         if graph is None or len(self._devices[0]) == 1:
             return None
         num_shards = len(self._devices) * self._num_parts * self._num_microbatches
-        return choose_cut(graph, parallel, objective, self._devices[0][0], -(-objective.batch_size // num_shards))
+        microbatch_size = -(-objective.batch_size // num_shards)
+        first = self._devices[0]
+        return choose_cut(graph, parallel, len(first), objective, first[0], microbatch_size)
 
     def _place(self, graph: Optional[Graph], cuts: Sequence[int]) -> None:
         """Moves every parameter to the devices of its stage; what no stage reads stays with the first."""
@@ -150,7 +157,9 @@ class Grid(Strategy):
                 self._parameters[name].grad_req = "add"
         # Arrays, not lookups: Gluon checks contexts at every parameter.grad(), which a small network's step would feel.
         self._copies = {name: parameter.list_data() for name, parameter in self._parameters.items()}
-        owners = balanced_owners({n: self._parameters[n].data(self._first(n)).size for n in self.trainable}, len(self._devices))
+        owners = balanced_owners(
+            {n: self._parameters[n].data(self._first(n)).size for n in self.trainable}, len(self._devices)
+        )
         self.reductions = [Reduction(n, self._parameters[n].list_grad(), owners[n]) for n in self.trainable]
         self.values = {name: arrays[owners.get(name, 0)] for name, arrays in self._copies.items()}
 
@@ -160,7 +169,9 @@ class Grid(Strategy):
     def _pieces(self, graph: Optional[Graph], cuts: Sequence[int]) -> List[Any]:
         if graph is None or len(self._devices[0]) == 1:
             return [WholeNetwork(self.network)]
-        return [PieceOnDevices(piece, self.network, stage, self._devices) for stage, piece in enumerate(graph.cut(cuts))]
+        return [
+            PieceOnDevices(piece, self.network, stage, self._devices) for stage, piece in enumerate(graph.cut(cuts))
+        ]
 
     def _joint_pieces(self, graph: Graph, cuts: Sequence[int]) -> List[Any]:
         """Pieces with every batch norm on its own."""
@@ -194,8 +205,8 @@ class Grid(Strategy):
             nd.reset_arrays(*[arrays[index] for index in run], num_arrays=len(run))
 
     def _merge_statistics(self, num_active: int) -> None:
-        """Every replica's moving statistics become the mean over those that saw samples: so there is one canonical value
-        after each step, and it is what a checkpoint holds."""
+        """Every replica's moving statistics become the mean over those that saw samples: so there is one canonical
+        value after each step, and it is what a checkpoint holds."""
         for replicas in self._moving:
             root = replicas[0]
             total = nd.add_n(*[array.as_in_context(root.context) for array in replicas[:num_active]])
@@ -231,7 +242,7 @@ class HeadGradients:
     def __call__(self, loss_B: nd.NDArray, size: int, global_batch_size: int) -> nd.NDArray:
         key = (size, global_batch_size, loss_B.context)
         if key not in self._known:
-            self._known[key] = nd.full((size,), 1.0 / global_batch_size, ctx=loss_B.context)
+            self._known[key] = nd.full((size,), 1.0 / global_batch_size, ctx=loss_B.context, dtype=loss_B.dtype)
         return self._known[key]
 
 
@@ -243,9 +254,14 @@ class Pipelined:
         devices: [replica][stage].
         stages: what runs on them.
         order: number of microbatches -> the actions of one replica.
+        without_gradient: tensors that none is computed for.
     """
 
-    def __init__(self, objective: Objective, devices: List[List[Any]], stages: List[Any], order: Any):
+    def __init__(
+        self, objective: Objective, devices: List[List[Any]], stages: List[Any], order: Any,
+        without_gradient: Collection[Tensor],
+    ):  # fmt: skip
+        self.without_gradient = without_gradient
         self.objective, self.devices, self.stages = objective, devices, stages
         self.head_gradient = HeadGradients()
         self._order = order
@@ -287,14 +303,14 @@ class Lane:
         stage, tensors, batch = stages[number], self._tensors[m], self._microbatches[m]
         if number == 0:
             tensors[stage.inputs[0]] = batch.data
-        network_input = stages[0].inputs[0]
         inputs, entered = [], []
         for tensor in stage.inputs:
-            value = bring(tensors[tensor], device)
-            if tensor != network_input:
-                value.attach_grad()
-                entered.append((tensor, value))
-            inputs.append(value)
+            if tensor in self._pipeline.without_gradient:
+                inputs.append(bring(tensors[tensor], device))
+            else:
+                inputs.append(tensors[tensor].copyto(device))  # a copy on the same device too: a variable of this graph
+                inputs[-1].attach_grad()
+                entered.append((tensor, inputs[-1]))
         self._entered[number, m] = entered
         is_last = number == len(stages) - 1
         with autograd.record():
@@ -317,8 +333,10 @@ class Lane:
         else:
             made = [tensor for tensor in stage.outputs if tensor in gradients]
             device = self._devices[number]
-            heads = [[bring(gradient, device) for gradient in gradients.pop(tensor)] for tensor in made]
-            autograd.backward([tensors.pop(t) for t in made], [g[0] if len(g) == 1 else nd.add_n(*g) for g in heads])
+            heads = [[gradient.copyto(device) for gradient in gradients.pop(tensor)] for tensor in made]
+            if heads:
+                gradients_of = [found[0] if len(found) == 1 else nd.add_n(*found) for found in heads]
+                autograd.backward([tensors.pop(tensor) for tensor in made], gradients_of)
         for tensor, value in self._entered.pop((number, m)):
             gradients.setdefault(tensor, []).append(value.grad)
 

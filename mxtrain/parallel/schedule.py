@@ -1,7 +1,7 @@
 """The order in which stages work on microbatches: GPipe and 1F1B. No MXNet here.
 
-The host puts all work of a step into the engine's queues in one order; each device takes what is ready, first come first
-served, so the order decides both the overlap and how many microbatches a stage holds at once.
+The host puts all work of a step into the engine's queues in one order; each device takes what is ready, first come
+first served, so the order decides both the overlap and how many microbatches a stage holds at once.
 
 Sources: Huang et al., GPipe, https://arxiv.org/abs/1811.06965, figure 2; Narayanan et al., PipeDream-2BW,
 https://arxiv.org/abs/2006.09503, section 3.1 (1F1B with a flush at the end of each batch).

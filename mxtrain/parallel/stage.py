@@ -57,7 +57,9 @@ class PieceOnDevices:
         ]
         # The backward of additions alone fails under static memory: MXNet leaves its storage type unknown.
         if not piece.kinds <= {"elemwise_add"}:
-            flags += [("static_alloc", True), ("static_shape", True)]
+            flags += [("static_alloc", True)]
+            if not piece.symbol.list_auxiliary_states():  # see `build.hybridize`
+                flags += [("static_shape", True)]
         self._operator = mx.nd.CachedOp(piece.symbol, flags)
         # Per replica and argument: the position of a tensor, or a parameter's array, or what makes a handle on it.
         self._arguments = [

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from mxtrain.backend import gluon, mx, nd
+from mxtrain.build import hybridize
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
@@ -68,7 +69,7 @@ def build(kind, placement, parts=1):
     network.initialize()
     network(nd.zeros((1, *SHAPE)))
     initialize(network, "xavier", 0, mx.cpu(0))
-    network.hybridize(static_alloc=True, static_shape=True)
+    hybridize(network)
     loss = SoftmaxCrossEntropy().build(3, training=True)
     return placement.build(Objective(network, loss, Meter({"accuracy": Accuracy()}, 3), SHAPE, 12), parts)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from mxtrain.backend import autograd, gluon, mx, nd
+from mxtrain.build import hybridize
 from mxtrain.errors import ConfigError
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
@@ -121,3 +122,25 @@ def test_devices_that_do_not_fit_are_refused(devices):
         pytest.skip("there is a GPU")
     with pytest.raises(ConfigError, match="Type parallel.devices=cpu:1"):
         Single(devices=devices).place()
+
+
+def test_moving_statistics_are_ready_for_whoever_reads_them_next():
+    """With MXNet's static_shape they are not: its engine doesn't know that a backward pass writes them."""
+    net = gluon.nn.HybridSequential()
+    for _ in range(6):
+        net.add(gluon.nn.Conv2D(16, 3, padding=1), gluon.nn.BatchNorm())
+    net.add(gluon.nn.Dense(3))
+    net.initialize()
+    data = nd.random.normal(shape=(32, 3, 16, 16))
+    net(data)
+    loss = SoftmaxCrossEntropy().build(3, training=True)
+    made = Single().build(Objective(hybridize(net), loss, Meter({"accuracy": Accuracy()}, 3), (3, 16, 16), 32), 1)
+    statistic = made.values["1.running_mean"]
+    for _ in range(5):
+        statistic[:] = 0
+        nd.waitall()
+        made.forward_backward(Batch(data, nd.zeros(32), 32))
+        read_at_once = statistic.copy().asnumpy()
+        nd.waitall()
+        np.testing.assert_array_equal(read_at_once, statistic.asnumpy())
+        assert read_at_once.any()

@@ -1,0 +1,77 @@
+"""`mxtrain verify`: trains a few steps under a placement and on one device, and shows how far they differ per layer."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Optional, Sequence
+
+from mxtrain.cli import arguments as command_line
+from mxtrain.cli.compose import Composer
+from mxtrain.cli.restored import split_settings
+from mxtrain.cli.train import compose_and_check, set_runtime
+from mxtrain.description import describe
+from mxtrain.durable import write_json_atomic
+from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED
+from mxtrain.types import Positive, PositiveFloat, Spec
+
+
+class VerifySettings(Spec):
+    """What `verify` takes besides overrides."""
+
+    steps: Positive = 3
+    """Optimizer steps; the last one's batch is smaller and odd."""
+    tolerance: PositiveFloat = 1e-6
+    """Largest difference that passes in float64, over the tensor's largest value."""
+    output: Optional[str] = None
+    """File for the differences as JSON."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Compares, prints and returns 0 within the tolerance and 1 beyond it."""
+    given = command_line.parse(arguments)
+    settings, overrides = split_settings(given, VerifySettings, "verify")
+    command_line.no_positionals(given, "verify")
+    with Composer(given.config_dirs) as composer:
+        composed = compose_and_check(composer, overrides)
+        set_runtime(composed.config, composed.where)
+        description = describe(composed.config, composed.where)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    # Imports MXNet: only from here on.
+    from mxtrain.verify import verify
+
+    found = verify(description, settings.steps, settings.tolerance)
+    show(found)
+    if settings.output:
+        write_json_atomic(settings.output, found.to_json())
+    return EXIT_FINISHED if found.passed else EXIT_CRASHED
+
+
+def show(found: Any) -> None:
+    """The table and the verdict."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("layer", no_wrap=True)
+    for title in ("gradient", "relative", "parameter", "relative"):
+        table.add_column(title, justify="right")
+    for layer in found.layers:
+        numbers = (layer.gradient_abs, layer.gradient_rel, layer.parameter_abs, layer.parameter_rel)
+        style = "red" if layer.worst > found.tolerance or layer.layer in found.unequal else ""
+        table.add_row(layer.layer or "(network)", *(f"{n:.1e}" if n else "0" for n in numbers), style=style)
+    console.print("largest differences from one device in float64, absolute and over the largest value there")
+    console.print(table)
+    for remark in found.remarks:
+        console.print(remark, soft_wrap=True)
+    worst = found.worst
+    size = f"largest relative difference {worst.worst:.1e}" if worst.worst else "every bit is equal"
+    verdict = f"the same as on one device: {size}"
+    if worst.worst > found.tolerance:
+        verdict = f"NOT the same as on one device: {size}, in '{worst.layer}'"
+    console.print(f"{verdict}, after {found.steps} steps (tolerance {found.tolerance:g})", soft_wrap=True)
+    if found.unequal:
+        where = f"'{found.unequal[0]}'" + (f" and {len(found.unequal) - 1} more" if len(found.unequal) > 1 else "")
+        console.print(f"float32, sums in the same order: bits differ, in {where}", soft_wrap=True)
+    elif found.bits:
+        console.print("float32, sums in the same order: every bit is equal", soft_wrap=True)

@@ -1,0 +1,83 @@
+"""What a placement must compute, computed plainly: one device, one shard after the other."""
+
+from __future__ import annotations
+
+from typing import Any, List, Sequence
+
+from mxtrain.backend import nd
+from mxtrain.parallel.base import Objective, Parallel
+from mxtrain.parallel.grid import Grid, split
+from mxtrain.parallel.model import Model
+from mxtrain.parallel.single import Single
+from mxtrain.types import Batch
+
+
+class Reference(Grid):
+    """The gradients that `parallel` must give, from the same shards of the batch on one device.
+
+    Batch normalisation sees the samples that it sees under `parallel`. Sums are made in the order in which replicas and
+    their microbatches are counted: a placement that adds in this order must give the same bits.
+
+    Args:
+        objective: as the placement's.
+        device: where everything happens.
+        parallel: the placement.
+        num_replicas: its copies of the network.
+        grad_accumulation: as the placement's.
+        cut_before: layers that begin a stage; uncut if empty. A cut changes the memory layouts that oneDNN's kernels
+            meet, and with them the last bits.
+    """
+
+    def __init__(
+        self, objective: Objective, device: Any, parallel: Parallel, num_replicas: int, grad_accumulation: int,
+        cut_before: Sequence[str] = (),
+    ):  # fmt: skip
+        whole = parallel.batch_norm == "global"
+        self._num_copies, self._over_replicas = 1 if whole else num_replicas, parallel.batch_norm == "replicas"
+        self._num_micro = 1 if whole else parallel.num_microbatches()
+        # Gradients are added up over the shards of a copy.
+        stages = Model(cut_before=list(cut_before)) if cut_before else Single()
+        devices = [[device] * (1 + len(cut_before))]
+        super().__init__(objective, devices, stages, grad_accumulation * self._num_micro)
+        self._parts = grad_accumulation
+        self._statistics = [replicas[0] for replicas in self._moving_statistics()]
+
+    def forward_backward(self, batch: Batch) -> nd.NDArray:
+        sums: List[nd.NDArray] = []
+        before = [array.copy() for array in self._statistics]
+        gradients: List[List[nd.NDArray]] = []
+        statistics: List[List[nd.NDArray]] = []
+        for shards in self._copies_of(batch):
+            for array, value in zip(self._statistics, before):
+                value.copyto(array)
+            if self._accumulates:
+                self._zero([0])
+            for shard in shards:
+                sums += self._executor([[shard]], batch.size)
+            gradients.append([reduction.replicas[0].copy() for reduction in self.reductions])
+            statistics.append([array.copy() for array in self._statistics])
+        for reduction, parts in zip(self.reductions, zip(*gradients)):
+            nd.add_n(*parts).copyto(reduction.replicas[0])
+        for array, parts in zip(self._statistics, zip(*statistics)):
+            (nd.add_n(*parts) * (1.0 / len(parts))).copyto(array)
+        return nd.add_n(*sums)
+
+    def _copies_of(self, batch: Batch) -> List[List[Batch]]:
+        """The shards of each replica, in the order in which it works on them."""
+        copies: List[List[Batch]] = []
+        for part in split(batch, self._parts):
+            for number, share in enumerate(split(part, self._num_copies)):
+                if number == len(copies):
+                    copies.append([])
+                copies[number] += split(share, self._num_micro)
+        if self._over_replicas:  # those of the same number belong together
+            most = max(map(len, copies))
+            return [[_join([shards[m] for shards in copies if m < len(shards)]) for m in range(most)]]
+        return copies
+
+
+def _join(shards: List[Batch]) -> Batch:
+    return Batch(
+        nd.concat(*[shard.data for shard in shards], dim=0), nd.concat(*[shard.label for shard in shards], dim=0),
+        sum(shard.size for shard in shards),
+    )  # fmt: skip

@@ -1,0 +1,231 @@
+"""Proof that a placement computes what one device computes: the same weights, the same batches, compared per layer."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain import snapshot
+from mxtrain.backend import gluon
+from mxtrain.build import build_data, build_network, build_objective, build_step, fit_input, mixes
+from mxtrain.description import Description
+from mxtrain.errors import ConfigError
+from mxtrain.metric.meter import Meter
+from mxtrain.model.summary import has_random_layers
+from mxtrain.model.trace import blocks_by_path
+from mxtrain.parallel.base import Objective
+from mxtrain.parallel.reference import Reference
+from mxtrain.step import Step
+from mxtrain.types import Batch, Shape
+
+# A tensor whose largest value is smaller than this share of the largest of all is compared with that share: a bias
+# before a batch norm has a gradient of exactly 0, of which both sides compute only noise.
+FLOOR = 1e-3
+
+
+@dataclass
+class Difference:
+    """The largest differences of one layer so far, over all its parameters and all steps.
+
+    Attributes:
+        layer: structural name.
+        gradient_abs, parameter_abs: largest absolute difference.
+        gradient_rel, parameter_rel: the same, over the largest absolute value of the tensor on one device.
+    """
+
+    layer: str
+    gradient_abs: float = 0.0
+    gradient_rel: float = 0.0
+    parameter_abs: float = 0.0
+    parameter_rel: float = 0.0
+
+    @property
+    def worst(self) -> float:
+        """The larger relative one; not a number counts as infinite."""
+        return max(self.gradient_rel, self.parameter_rel)
+
+
+@dataclass
+class Verification:
+    """What `verify` found.
+
+    Attributes:
+        layers: the placement against the whole network on one device, both in float64, in the network's order.
+        tolerance: largest relative difference that passes.
+        steps: how many were compared.
+        bits: in float32, the placement against one device that makes the same sums in the same order, where there is
+            such an order: every bit must agree. Else empty.
+        remarks: what was changed for the comparison.
+    """
+
+    layers: List[Difference]
+    tolerance: float
+    steps: int
+    bits: List[Difference] = field(default_factory=list)
+    remarks: List[str] = field(default_factory=list)
+
+    @property
+    def worst(self) -> Difference:
+        """The layer that differs most."""
+        return max(self.layers, key=lambda layer: layer.worst)
+
+    @property
+    def unequal(self) -> List[str]:
+        """Layers some of whose bits differ that must not."""
+        return [layer.layer for layer in self.bits if layer.worst]
+
+    @property
+    def passed(self) -> bool:
+        """Whether all is within the tolerance, and equal where it must be."""
+        return self.worst.worst <= self.tolerance and not self.unequal
+
+    def to_json(self) -> Dict[str, Any]:
+        """As plain values."""
+        return {**asdict(self), "passed": self.passed}
+
+
+def verify(description: Description, steps: int, tolerance: float) -> Verification:
+    """Trains `steps` steps under the description's placement and on one device, and compares.
+
+    The last batch is smaller than the others, and odd. The comparison with the whole network on one device is made in
+    float64: in float32 another order of sums now and then puts a ReLU's input on the other side of 0, which changes a
+    gradient by percents, and what an adaptive optimizer makes of rounding noise is as large as any step.
+
+    Raises:
+        ConfigError: the description changes gradients or draws noise on purpose.
+    """
+    refuse_incomparable(description)
+    splits = description.dataset.open()
+    given = fit_input(description, splits)
+    devices = description.parallel.place()
+    first, parts, parallel = devices[0][0], description.trainer.grad_accumulation, description.parallel
+    data = build_data(description, splits, given, first)
+    remarks: List[str] = []
+
+    def side(dtype: str, build_strategy: Callable[[Objective], Any]) -> Step:
+        network = build_network(description, given, first)
+        network.cast(dtype)
+        remarks[:] = silence(network, given.shape)
+        meter = Meter(description.metric, given.num_classes, dense=mixes(description))
+        strategy = build_strategy(build_objective(description, network, given, meter))
+        return build_step(description, network, given, len(data.train), strategy)
+
+    def placement(objective: Objective) -> Any:
+        return parallel.build(objective, parts)
+
+    def reference(objective: Objective, cut_before: Sequence[str] = ()) -> Any:
+        return Reference(objective, first, parallel, len(devices), parts, cut_before)
+
+    def compared(dtype: str, *sides: Step) -> List[Difference]:
+        stream = (cast(batch, dtype) for batch in batches(data.train, steps))
+        return compare(sides, stream, description.optimizer.lr)
+
+    placed = side("float32", placement)
+    cut = getattr(placed.strategy, "cut", None)
+    bits: List[Difference] = []
+    if sums_in_order(description, len(devices)):
+        same_cut = side("float32", lambda objective: reference(objective, cut.layers if cut else ()))
+        bits = compared("float32", placed, same_cut)
+    if cut:  # in float64 other blocks take other times
+        parallel = parallel.model_copy(update={"cut_before": cut.layers})
+    layers = compared("float64", side("float64", placement), side("float64", reference))
+    return Verification(layers, tolerance, steps, bits, remarks)
+
+
+def refuse_incomparable(description: Description) -> None:
+    """Raises: ConfigError: one device could not give the same numbers."""
+    if description.optimizer.draws_random:
+        raise ConfigError("verify: this optimizer adds noise, which differs between devices. Choose another, e.g. sgd.")
+    if getattr(description.kvstore, "compression", "none") != "none":
+        raise ConfigError(
+            "verify: kvstore.compression changes the gradients on purpose. Type kvstore.compression=none."
+        )
+
+
+def silence(network: Any, input_shape: Shape) -> List[str]:
+    """Sets all dropout rates to 0; returns remarks on that and on what else draws random numbers."""
+    remarks, silenced = [], []
+    for path, block in blocks_by_path(network):
+        if isinstance(block, gluon.nn.Dropout) and block._rate:
+            block._rate = 0
+            silenced.append(path)
+    if silenced:
+        remarks.append(f"dropout is switched off, it would draw other masks on other devices: {', '.join(silenced)}")
+    if has_random_layers(network, input_shape):
+        remarks.append("the network draws random numbers besides dropout, which differ between devices")
+    return remarks
+
+
+def sums_in_order(description: Description, num_replicas: int) -> bool:
+    """Whether the placement can add in the order in which one device does: at most two replicas (a sum of two has no
+    order), batch norms by themselves, and no norm over the gradients of several devices."""
+    alone = description.parallel.batch_norm == "per_device"
+    return alone and num_replicas <= 2 and description.trainer.clip_global_norm is None
+
+
+def batches(loader: Any, steps: int) -> Iterator[Batch]:
+    """The first batches of training, the last one cut to an odd size."""
+    epoch = number = 0
+    while True:
+        with closing(loader.epoch(epoch)) as whole:
+            for batch in whole:
+                number += 1
+                if number == steps:
+                    size = max(1, batch.size // 2 - 1 + batch.size // 2 % 2)
+                    yield Batch(batch.data[:size], batch.label[:size], size)
+                    return
+                yield batch
+        epoch += 1
+
+
+def cast(batch: Batch, dtype: str) -> Batch:
+    """The batch in another precision."""
+    return Batch(batch.data.astype(dtype), batch.label.astype(dtype), batch.size)
+
+
+def compare(sides: Sequence[Step], stream: Iterator[Batch], lr: float) -> List[Difference]:
+    """Trains two sides on the same batches; how the first one differs from the second."""
+    layers: Dict[str, Difference] = {}
+    for number, batch in enumerate(stream, start=1):
+        for side in sides:
+            side(batch, lr, number)
+        values, gradients = zip(*map(_state, sides))
+        for name, absolute, relative in _differences(values[1], values[0]):
+            layer = _layer(layers, name)
+            layer.parameter_abs = max(layer.parameter_abs, absolute)
+            layer.parameter_rel = max(layer.parameter_rel, relative)
+        for name, absolute, relative in _differences(gradients[1], gradients[0]):
+            layer = _layer(layers, name)
+            layer.gradient_abs = max(layer.gradient_abs, absolute)
+            layer.gradient_rel = max(layer.gradient_rel, relative)
+    return list(layers.values())
+
+
+def _state(side: Step) -> Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]:
+    """Parameters and gradients by structural name."""
+    gradients = {one.name: one.replicas[one.owner].asnumpy() for one in side.strategy.reductions}
+    return snapshot.copy_parameters(side.strategy), gradients
+
+
+def _layer(layers: Dict[str, Difference], parameter: str) -> Difference:
+    name = parameter.rpartition(".")[0]
+    return layers.setdefault(name, Difference(name))
+
+
+def _differences(
+    wanted: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]
+) -> Iterator[Tuple[str, float, float]]:
+    """(name, largest absolute difference, the same over the largest value), infinite where not a number."""
+    finite = [np.abs(array[np.isfinite(array)]) for array in wanted.values()]
+    floor = FLOOR * max((float(array.max()) for array in finite if array.size), default=0.0)
+    for name, array in wanted.items():
+        same = (array == found[name]) | (np.isnan(array) & np.isnan(found[name]))
+        if same.all():
+            yield name, 0.0, 0.0
+            continue
+        absolute = float(np.max(np.abs(found[name][~same].astype(np.float64) - array[~same])))
+        absolute = absolute if np.isfinite(absolute) else float("inf")
+        yield name, absolute, absolute / max(float(np.abs(array).max()), floor, 1e-30)

@@ -1,0 +1,135 @@
+"""Where networks are cut."""
+
+import itertools
+import json
+import random
+
+import pytest
+
+from mxtrain.backend import gluon, mx, nd
+from mxtrain.errors import ConfigError
+from mxtrain.model.networks import build_resnet
+from mxtrain.parallel import balance as module
+from mxtrain.parallel.balance import BlockCost, balance, cache_folder, find_candidates, given_positions
+from mxtrain.parallel.base import Objective
+from mxtrain.parallel.cut import Graph, trace_to_cut
+from mxtrain.parallel.pipeline import Pipeline
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def resnet():
+    network = build_resnet(3, [2, 2], [4, 8], False, 1, False)
+    network.initialize()
+    network(nd.zeros((1, 3, 8, 8)))
+    return network
+
+
+def costs(*times):
+    return [BlockCost(time, 0.0, 1, 1) for time in times]
+
+
+def slowest(times, bounds):
+    return max(sum(times[a:b]) for a, b in zip(bounds, bounds[1:]))
+
+
+def test_the_slowest_stage_is_as_fast_as_can_be():
+    rng = random.Random(0)
+    for _ in range(30):
+        times = [rng.uniform(0.5, 3) for _ in range(rng.randint(4, 8))]
+        for stages in (1, 2, 3, 4):
+            bounds = balance(costs(*times), [0.0] * (len(times) - 1), stages)
+            assert bounds[0] == 0 and bounds[-1] == len(times) and len(set(bounds)) == stages + 1
+            best = min(
+                slowest(times, [0, *cuts, len(times)])
+                for cuts in itertools.combinations(range(1, len(times)), stages - 1)
+            )
+            assert slowest(times, bounds) <= best * module.SLACK + 1e-9
+
+
+def test_a_wide_tensor_is_not_sent_for_a_small_gain():
+    assert balance(costs(1, 1, 1, 1), [0, 5.0, 0], 2) != [0, 2, 4]
+
+
+def test_of_equal_ways_the_one_with_less_memory():
+    blocks = [BlockCost(1, 0, size, 0) for size in (1, 1, 8, 1, 1)]
+    blocks[2] = BlockCost(0.001, 0, 8, 0)
+    assert balance(blocks, [0.0] * 4, 2) in ([0, 2, 5], [0, 3, 5])
+
+
+def test_residual_blocks_are_not_cut_inside():
+    graph = Graph(resnet())
+    names = graph.beginnings()
+    assert {len(graph.crossing(position)) for position in find_candidates(graph, 2)} == {1}
+    assert "features.3.1" in {names[position] for position in find_candidates(graph, 2)}
+
+
+def test_what_cannot_be_cut_says_so():
+    graph = Graph(resnet())
+    with pytest.raises(ConfigError, match=r"parallel.stages=99: .* into \d+ stages at most"):
+        find_candidates(graph, 99)
+    with pytest.raises(ConfigError, match="has 1 layers, but parallel.stages=3 needs 2"):
+        given_positions(graph, ["features.3"], 3)
+    with pytest.raises(ConfigError, match="Did you mean 'features.3'"):
+        given_positions(graph, ["featurs.3"], 2)
+    with pytest.raises(ConfigError, match="in the order"):
+        given_positions(graph, ["features.4", "features.3"], 3)
+    with pytest.raises(ConfigError, match="nothing comes before it"):
+        given_positions(graph, ["features.0"], 2)
+
+
+def test_an_imperative_block_is_named():
+    class Custom(gluon.Block):
+        def forward(self, x):
+            return x
+
+    with pytest.raises(ConfigError, match="parallel.stages=2 needs the network as a graph, but Custom is not a Hybrid"):
+        trace_to_cut(Custom(), "parallel.stages=2")
+
+
+class Shared(gluon.HybridBlock):
+    """The same layer at both ends."""
+
+    def __init__(self):
+        super().__init__()
+        with self.name_scope():
+            self.layer, self.middle = gluon.nn.Dense(6, in_units=6), gluon.nn.Dense(6, in_units=6)
+
+    def hybrid_forward(self, F, x):
+        return self.layer(self.middle(self.layer(x)))
+
+
+def test_a_shared_parameter_stays_on_one_stage():
+    network = Shared()
+    network.initialize()
+    with pytest.raises(ConfigError, match="before 0 of its layers"):
+        find_candidates(Graph(network), 2)
+
+
+def test_times_are_measured_once_and_a_broken_cache_is_measured_again(monkeypatch):
+    network = resnet()
+    before = {n: p.data().asnumpy() for n, p in network.collect_params().items()}
+    objective, calls = Objective(network, None, None, (3, 8, 8), 8), []
+    measure = module._measure
+    monkeypatch.setattr(module, "_measure", lambda *args: calls.append(1) or measure(*args))
+
+    def choose():
+        return module.choose_cut(Graph(network), Pipeline(microbatches=2), 2, objective, mx.cpu(0), 4)
+
+    first = choose()
+    assert choose().positions == first.positions and len(calls) == 1
+    for name, value in before.items():
+        assert (network.collect_params()[name].data().asnumpy() == value).all()  # statistics included
+    (file,) = cache_folder().iterdir()
+    for damage in (b"", b"[]", b"{", json.dumps({"forward_s": [1], "backward_s": [1], "bytes_per_s": 1}).encode()):
+        file.write_bytes(damage)
+        choose()
+    assert len(calls) == 5
+    assert first.layers and 0 < first.predicted.bubble < 1
+    by_hand = module.choose_cut(
+        Graph(network), Pipeline(microbatches=2, cut_before=first.layers), 2, objective, mx.cpu(0), 4
+    )
+    assert by_hand.positions == first.positions

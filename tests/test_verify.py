@@ -1,0 +1,109 @@
+"""`verify` passes what is right, and names the layer where a placement computes something else."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from mxtrain.cli.dispatch import run
+from mxtrain.parallel.data import Data
+from mxtrain.verify import verify
+
+SMALL = ("model=mlp", "model.hidden=[12,8]", "dataset.batch_size=32")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+class Broken(Data):
+    """Data parallelism whose second replica counts the gradient of one layer twice."""
+
+    def build(self, objective, grad_accumulation):
+        strategy = super().build(objective, grad_accumulation)
+        right = strategy.forward_backward
+
+        def wrong(batch):
+            sums = right(batch)
+            for reduction in strategy.reductions:
+                if reduction.name == "features.3.weight":
+                    reduction.replicas[1][:] *= 2
+            return sums
+
+        strategy.forward_backward = wrong
+        return strategy
+
+
+class Rounded(Data):
+    """Data parallelism that loses the last bits of one layer."""
+
+    def build(self, objective, grad_accumulation):
+        strategy = super().build(objective, grad_accumulation)
+        right = strategy.forward_backward
+
+        def wrong(batch):
+            sums = right(batch)
+            for reduction in strategy.reductions:
+                if reduction.name == "output.bias":
+                    reduction.replicas[1][:] *= 1 + 3e-7
+            return sums
+
+        strategy.forward_backward = wrong
+        return strategy
+
+
+@pytest.mark.parametrize(
+    "placement",
+    [
+        ("parallel=data",), ("parallel=data", "kvstore=device"), ("parallel=data", "parallel.devices=cpu:3"),
+        ("parallel=model",), ("parallel=pipeline", "parallel.microbatches=4"),
+        ("parallel=pipeline", "parallel.stages=4", "parallel.microbatches=4", "parallel.schedule=gpipe"),
+        ("parallel=hybrid", "parallel.microbatches=2", "trainer.grad_accumulation=2"),
+        ("parallel=hybrid", "parallel.microbatches=2", "trainer.clip_global_norm=0.1", "trainer.ema_decay=0.9"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("model", [SMALL, ("model=lenet", "model.channels=[4,8]", "dataset.batch_size=32")])
+def test_every_placement_is_one_device(describe_run, placement, model):
+    found = verify(describe_run(*model, *placement), steps=3, tolerance=1e-6)
+    assert found.passed, found
+    ordered = "parallel.devices=cpu:3" not in placement and "trainer.clip_global_norm=0.1" not in placement
+    assert bool(found.bits) == ordered and (not ordered or found.worst.worst == 0)
+
+
+@pytest.mark.parametrize("batch_norm", ["replicas", "global"])
+def test_joint_batch_norm_is_that_of_one_device(describe_run, batch_norm):
+    placement = ("parallel=hybrid", "parallel.microbatches=2", f"parallel.batch_norm={batch_norm}")
+    found = verify(describe_run("model=resnet", "model.depth=8", "dataset.batch_size=32", *placement), 3, 1e-6)
+    assert found.passed and not found.bits, found
+
+
+def test_a_broken_placement_is_caught_and_the_layer_named(capsys):
+    overrides = [*SMALL, "parallel=data", f"parallel._target_={__name__}.Broken", "logger=[]"]
+    assert run(["verify", *overrides]) == 1
+    assert "NOT the same as on one device" in (said := capsys.readouterr().out) and "'features.3'" in said
+
+
+def test_lost_bits_are_caught_where_none_may_be_lost(describe_run):
+    found = verify(describe_run(*SMALL, "parallel=data", f"parallel._target_={__name__}.Rounded"), 2, 1e-3)
+    assert found.worst.worst < 1e-3 and found.unequal and not found.passed
+    assert found.unequal[-1] == "output"
+
+
+def test_what_is_random_or_changed_on_purpose_is_refused(capsys):
+    assert run(["verify", "optimizer=sgld"]) == 2
+    assert "adds noise" in capsys.readouterr().err
+    assert run(["verify", "parallel=data", "kvstore=device", "kvstore.compression=2bit", "kvstore.threshold=1"]) == 2
+    assert "kvstore.compression=none" in capsys.readouterr().err
+
+
+def test_the_command_says_what_it_did(tmp_path, capsys):
+    file = tmp_path / "found.json"
+    assert run(["verify", "parallel=pipeline", "parallel.microbatches=4", f"output={file}", "steps=2"]) == 0
+    said = capsys.readouterr().out
+    assert "dropout is switched off" in said and "every bit is equal" in said
+    found = json.loads(file.read_text())
+    assert found["passed"] and found["steps"] == 2 and len(found["layers"]) > 5
+    assert np.isfinite([layer["gradient_abs"] for layer in found["layers"]]).all()
