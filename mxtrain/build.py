@@ -157,7 +157,8 @@ def build_step(
     draws = description.optimizer.draws_random or has_random_layers(network, given.shape)
     return Step(
         strategy, description.kvstore.build(), updater,
-        build_average(trainer.ema_decay, strategy.values, strategy.publish), trainer.clip_global_norm, trainer.seed if draws else None,
+        build_average(trainer.ema_decay, strategy.values, strategy.publish), trainer.clip_global_norm,
+        trainer.seed if draws else None,
     )  # fmt: skip
 
 
@@ -198,23 +199,25 @@ def build_run(
     splits = description.dataset.open()
     run_dir.mkdir(parents=True, exist_ok=True)
     given = fit_input(description, splits)
-    ((device, *_), *_) = description.parallel.place()
+    devices = description.parallel.place()
+    device = devices[0][0]
     if given.shape != tuple(splits.shape):
         log.info("images of %s enter the network as %s", _text(splits.shape), _text(given.shape))
     network = build_network(description, given, device)
     data = build_data(description, splits, given, device)
     meter = Meter(description.metric, given.num_classes, dense=mixes(description))
     objective = build_objective(description, network, given, meter)
-    strategy = description.parallel.build(objective, description.trainer.grad_accumulation)
-    step = build_step(description, network, given, len(data.train), strategy)
-    identity = {"description": description.config, "input": given.to_json()}
-    direction = meter.direction(description.trainer.monitor.split("/", 1)[1])
-    plan = build_plan(description, len(data.train), identity, direction)
     store = CheckpointStore(
         run_dir / "checkpoints", keep_last=description.checkpoint.keep_last, keep_top=description.checkpoint.keep_top,
         lock=held_lock(run_dir), report=log.warning,
     )  # fmt: skip
     checkpoint = resume.find_checkpoint(description.checkpoint.resume, store, description.config)
+    parallel = resume.same_cut(description.parallel, checkpoint, len(devices[0]))
+    strategy = parallel.build(objective, description.trainer.grad_accumulation)
+    step = build_step(description, network, given, len(data.train), strategy)
+    identity = {"description": description.config, "input": given.to_json(), "cut_before": strategy.cut_before()}
+    direction = meter.direction(description.trainer.monitor.split("/", 1)[1])
+    plan = build_plan(description, len(data.train), identity, direction)
     callbacks = build_callbacks(description, run_dir)
     runner = Runner(
         step, plan, data, build_evaluator(description, step.strategy, given.num_classes), meter, store,

@@ -22,6 +22,9 @@ FREE = (
     "dataset.root", "dataset.num_workers", "dataset.prefetch", "dataset.eval_batch_size", "model.weights",
 )  # fmt: skip
 
+# Within what is free, what changes the result all the same, and what stands where it is not set.
+BOUND = {"parallel.batch_norm": "per_device", "kvstore.compression": "none", "kvstore.threshold": None}
+
 RUN_FILES = ("checkpoints", "metrics.jsonl", "metrics.csv", "status.json", "meta.json", "events.out.tfevents.*")
 LOG_FILE = "train.log"
 STATUS_FILE = "status.json"
@@ -32,7 +35,10 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> List[str
     old, new = flatten(before), flatten(after)
     lines = []
     for path in sorted(set(old) | set(new)):
-        if old.get(path) == new.get(path) or any(fnmatch.fnmatch(path, pattern) for pattern in FREE):
+        default = BOUND.get(path)
+        if old.get(path, default) == new.get(path, default):
+            continue
+        if path not in BOUND and any(fnmatch.fnmatch(path, pattern) for pattern in FREE):
             continue
         was = shown(old[path]) if path in old else "(not set)"
         now = shown(new[path]) if path in new else "(not set)"
@@ -53,6 +59,17 @@ def require_same_description(checkpoint: Checkpoint, config: Mapping[str, Any]) 
             "Give the same settings, choose another hydra.run.dir, or start over with checkpoint.resume=never (which "
             "keeps the earlier files under previous/)."
         )
+
+
+def same_cut(parallel: Any, checkpoint: Optional[Checkpoint], num_stages: int) -> Any:
+    """The placement, cut where the checkpoint's was, if it has as many stages and the user names no cut.
+
+    Times are measured anew on another machine, and another cut may change the last bits.
+    """
+    cut_before = checkpoint.state["run"].get("cut_before", []) if checkpoint is not None else []
+    if cut_before and getattr(parallel, "cut_before", None) == [] and len(cut_before) == num_stages - 1:
+        return parallel.model_copy(update={"cut_before": cut_before})
+    return parallel
 
 
 def find_checkpoint(resume: str, store: CheckpointStore, config: Mapping[str, Any]) -> Optional[Checkpoint]:

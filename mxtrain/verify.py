@@ -124,13 +124,13 @@ def verify(description: Description, steps: int, tolerance: float) -> Verificati
         return compare(sides, stream, description.optimizer.lr)
 
     placed = side("float32", placement)
-    cut = getattr(placed.strategy, "cut", None)
+    cut_before = placed.strategy.cut_before()
     bits: List[Difference] = []
     if sums_in_order(description, len(devices)):
-        same_cut = side("float32", lambda objective: reference(objective, cut.layers if cut else ()))
+        same_cut = side("float32", lambda objective: reference(objective, cut_before))
         bits = compared("float32", placed, same_cut)
-    if cut:  # in float64 other blocks take other times
-        parallel = parallel.model_copy(update={"cut_before": cut.layers})
+    if cut_before:  # in float64 other blocks take other times
+        parallel = parallel.model_copy(update={"cut_before": cut_before})
     layers = compared("float64", side("float64", placement), side("float64", reference))
     return Verification(layers, tolerance, steps, bits, remarks)
 

@@ -17,6 +17,7 @@ from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.types import Spec
 
 S = TypeVar("S", bound=Spec)
+PLACEMENT = ("parallel", "kvstore")
 
 
 def split_settings(given: Arguments, spec: Type[S], command: str) -> Tuple[S, List[str]]:
@@ -48,6 +49,8 @@ def restore_description(path: str, which: str, overrides: Sequence[str], config_
     checkpoint = open_checkpoint(path, which=which)
     config = dict(checkpoint.state["run"]["description"])
     with Composer(config_dirs) as composer:
+        # Wherever it was trained, one device measures and predicts, unless the user says where.
+        config.update({group: composer.compose([]).config[group] for group in PLACEMENT})
         config = amend(config, overrides, composer)
 
     def where(path: str) -> str:

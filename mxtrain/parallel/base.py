@@ -216,6 +216,10 @@ class Strategy:
         """Scores in inference mode, on the first device. Asynchronous."""
         raise NotImplementedError
 
+    def cut_before(self) -> List[str]:
+        """The layers that begin a stage, but the first; empty where each device has all of the network."""
+        return []
+
     def placement_table(self) -> Any:
         """How the network is spread over devices, for `rich` to print; None where each device has all of it."""
         return None

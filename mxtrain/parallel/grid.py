@@ -107,6 +107,9 @@ class Grid(Strategy):
         scores = [self._predict_on(replica, share.data).as_in_context(first) for replica, share in enumerate(shares)]
         return scores[0] if len(scores) == 1 else nd.concat(*scores, dim=0)
 
+    def cut_before(self) -> List[str]:
+        return self.cut.layers if self.cut else []
+
     def placement_table(self) -> Any:
         return placement_table(self.cut, self._devices, self._num_microbatches) if self.cut else None
 
