@@ -42,7 +42,7 @@ WITH_MXNET = {
     "mxtrain.saving", "mxtrain.snapshot", "mxtrain.step", "mxtrain.trained", "mxtrain.dataset.placing",
     "mxtrain.loss.blocks", "mxtrain.optimizer.ema", "mxtrain.optimizer.mended", "mxtrain.optimizer.updater",
     "mxtrain.kvstore.mxnet_store", "mxtrain.parallel.balance", "mxtrain.parallel.grid", "mxtrain.parallel.norm",
-    "mxtrain.parallel.reference", "mxtrain.parallel.stage", "mxtrain.verify",
+    "mxtrain.parallel.placement", "mxtrain.parallel.reference", "mxtrain.parallel.stage", "mxtrain.verify",
 }  # fmt: skip
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
