@@ -250,3 +250,52 @@ def test_early_stopping_continues_to_count_and_patience_may_grow(tmp_path):
     assert steps(run_dir, "val") == [13 * epoch for epoch in range(1, 7)]
     state = json.loads((run_dir / "checkpoints" / checkpoints(run_dir)[-1] / "state.json").read_text())
     assert state["state"]["train"]["early_stopping"]["waited"] == 5
+
+
+# Everything that is exact under any placement: no dropout, whose masks depend on the device.
+PLACED = ("model=lenet", "model.channels=[4,8]", "model.hidden=16", "model.dropout=0", "dataset.batch_size=96",
+          "dataset.augment.cutout=2", "trainer.ema_decay=0.9", "trainer.grad_accumulation=2", "trainer.max_epochs=2",
+          "trainer.clip_global_norm=1", "checkpoint.every_steps=5", "trainer.log_interval=5")  # fmt: skip
+PLACEMENTS = {
+    "data": ("parallel=data", "kvstore=device"),
+    "model": ("parallel=model",),
+    "pipeline": ("parallel=pipeline", "parallel.microbatches=4", "parallel.stages=3"),
+    "hybrid": ("parallel=hybrid", "parallel.microbatches=2"),
+    "global": ("parallel=hybrid", "parallel.microbatches=2", "parallel.batch_norm=global"),
+}
+
+
+@pytest.mark.parametrize("name", PLACEMENTS)
+def test_a_killed_run_ends_the_same_under_every_placement(name, tmp_path, monkeypatch):
+    unbroken, run_dir = tmp_path / "unbroken", tmp_path / "run"
+    Process(unbroken, *PLACED, *PLACEMENTS[name], "model.dropout=0.3").end()
+    # A cache of its own: the cut must come from the checkpoint.
+    env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    (tmp_path / "dying.py").write_text(DYING)
+    path = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{unbroken_root()}"}
+    from mxtrain.checkpoint import open_checkpoint
+
+    cut = open_checkpoint(str(unbroken), which="last").state["run"]["cut_before"]
+    by_hand = (f"parallel.cut_before={json.dumps(cut)}",) if cut else ()
+    own = ("+callback.dying._target_=dying.Dying", "+callback.dying.moment=save")
+    placed = (*PLACED, *PLACEMENTS[name], "model.dropout=0.3")
+    Process(run_dir, *placed, *by_hand, *own, env={**path, **env}).end(-signal.SIGKILL)
+    Process(run_dir, *placed, env=env).end()
+    assert_same(run_dir, unbroken)
+
+
+def test_a_checkpoint_goes_on_under_any_other_placement(tmp_path):
+    """The same samples, optimizer state and schedule: losses agree to rounding."""
+    one, run_dir = tmp_path / "one", tmp_path / "run"
+    exact = ("model.batch_norm=false", "optimizer=sgd", "optimizer.lr=0.01")
+    Process(one, *PLACED, *exact).end()
+    limits = [4, 9, 14, 20]
+    for limit, name in zip(limits, ("pipeline", "data", "hybrid", "model")):
+        Process(run_dir, *PLACED, *exact, *PLACEMENTS[name], f"trainer.max_steps={limit}").end(75)
+    Process(run_dir, *PLACED, *exact).end()
+    ours, theirs = rows(run_dir), rows(one)
+    assert [(row["step"], row["split"]) for row in ours] == [(row["step"], row["split"]) for row in theirs]
+    for a, b in zip(ours, theirs):
+        assert a["loss"] == pytest.approx(b["loss"], rel=1e-3)
+    done = Process(run_dir, *PLACED, *exact, "parallel=data", "parallel.batch_norm=global").end(2)
+    assert "parallel.batch_norm: was" in done.output and "global" in done.output
