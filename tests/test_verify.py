@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -19,8 +20,11 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
-class Broken(Data):
-    """Data parallelism whose second replica counts the gradient of one layer twice."""
+class Scaled(Data):
+    """Data parallelism whose second replica scales the gradient of one parameter."""
+
+    parameter: ClassVar[str]
+    factor: ClassVar[float]
 
     def build(self, objective, grad_accumulation):
         strategy = super().build(objective, grad_accumulation)
@@ -29,30 +33,26 @@ class Broken(Data):
         def wrong(batch):
             sums = right(batch)
             for reduction in strategy.reductions:
-                if reduction.name == "features.3.weight":
-                    reduction.replicas[1][:] *= 2
+                if reduction.name == self.parameter:
+                    reduction.replicas[1][:] *= self.factor
             return sums
 
         strategy.forward_backward = wrong
         return strategy
 
 
-class Rounded(Data):
-    """Data parallelism that loses the last bits of one layer."""
+class Broken(Scaled):
+    """Counts a gradient twice."""
 
-    def build(self, objective, grad_accumulation):
-        strategy = super().build(objective, grad_accumulation)
-        right = strategy.forward_backward
+    parameter: ClassVar[str] = "features.3.weight"
+    factor: ClassVar[float] = 2
 
-        def wrong(batch):
-            sums = right(batch)
-            for reduction in strategy.reductions:
-                if reduction.name == "output.bias":
-                    reduction.replicas[1][:] *= 1 + 3e-7
-            return sums
 
-        strategy.forward_backward = wrong
-        return strategy
+class Rounded(Scaled):
+    """Loses the last bits of a gradient."""
+
+    parameter: ClassVar[str] = "output.bias"
+    factor: ClassVar[float] = 1 + 3e-7
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from mxtrain.backend import autograd, gluon, nd, same_device_runs
 from mxtrain.model.prepare import distinct_parameters, is_trained
 from mxtrain.parallel.balance import Cut, choose_cut
 from mxtrain.parallel.base import Objective, Parallel, Reduction, Strategy
-from mxtrain.parallel.cut import Graph, Tensor, trace_to_cut
+from mxtrain.parallel.cut import Graph, Piece, Tensor, trace_to_cut
 from mxtrain.parallel.norm import JointNorm
 from mxtrain.parallel.placement import placement_table
 from mxtrain.parallel.schedule import FORWARD, Action, timetable
@@ -65,9 +65,10 @@ class Grid(Strategy):
         graph = self._graph(len(devices[0]), joint)
         self.cut = self._choose_cut(graph, objective, parallel)
         cuts = self.cut.positions if self.cut else []
-        self._place(graph, cuts)
+        pieces = graph.cut(cuts) if graph else []
+        self._place(pieces)
         self._arrange_parameters(grad_accumulation * self._num_microbatches)
-        self._stages = self._pieces(graph, cuts)
+        self._stages = self._on_devices(pieces)
         joint_pieces = graph is not None and joint != "per_device" and graph.norms()
         if joint_pieces:
             self._executor: Any = Lockstep(
@@ -116,10 +117,7 @@ class Grid(Strategy):
     def gather(self) -> Any:
         self.publish()
         for parameter in self._parameters.values():
-            if parameter.list_ctx() != [self._devices[0][0]]:
-                value = parameter.list_data()[0].copy()
-                parameter.reset_ctx([self._devices[0][0]])
-                parameter.set_data(value)
+            move(parameter, [self._devices[0][0]])
         return self.network
 
     # Set-up.
@@ -138,18 +136,14 @@ class Grid(Strategy):
         first = self._devices[0]
         return choose_cut(graph, parallel, len(first), objective, first[0], microbatch_size)
 
-    def _place(self, graph: Optional[Graph], cuts: Sequence[int]) -> None:
+    def _place(self, pieces: Sequence[Piece]) -> None:
         """Moves every parameter to the devices of its stage; what no stage reads stays with the first."""
         stage_of: Dict[str, int] = {}
-        for stage, piece in enumerate(graph.cut(cuts) if graph is not None else []):
+        for stage, piece in enumerate(pieces):
             stage_of.update(dict.fromkeys(piece.parameters, stage))
         self._parameters = distinct_parameters(self.network)
         for parameter in self._parameters.values():
-            own = [stages[stage_of.get(parameter.name, 0)] for stages in self._devices]
-            if parameter.list_ctx() != own:
-                value = parameter.list_data()[0].copy()
-                parameter.reset_ctx(own)
-                parameter.set_data(value)  # to the bit: reset_ctx averages
+            move(parameter, [stages[stage_of.get(parameter.name, 0)] for stages in self._devices])
 
     def _arrange_parameters(self, num_backwards: int) -> None:
         self.constants = frozenset(n for n, p in self._parameters.items() if isinstance(p, gluon.parameter.Constant))
@@ -160,32 +154,25 @@ class Grid(Strategy):
                 self._parameters[name].grad_req = "add"
         # Arrays, not lookups: Gluon checks contexts at every parameter.grad(), which a small network's step would feel.
         self._copies = {name: parameter.list_data() for name, parameter in self._parameters.items()}
-        owners = balanced_owners(
-            {n: self._parameters[n].data(self._first(n)).size for n in self.trainable}, len(self._devices)
-        )
+        owners = balanced_owners({name: self._copies[name][0].size for name in self.trainable}, len(self._devices))
         self.reductions = [Reduction(n, self._parameters[n].list_grad(), owners[n]) for n in self.trainable]
         self.values = {name: arrays[owners.get(name, 0)] for name, arrays in self._copies.items()}
 
-    def _first(self, name: str) -> Any:
-        return self._parameters[name].list_ctx()[0]
-
-    def _pieces(self, graph: Optional[Graph], cuts: Sequence[int]) -> List[Any]:
-        if graph is None or len(self._devices[0]) == 1:
+    def _on_devices(self, pieces: Sequence[Piece]) -> List[Any]:
+        if len(self._devices[0]) == 1:
             return [WholeNetwork(self.network)]
-        return [
-            PieceOnDevices(piece, self.network, stage, self._devices) for stage, piece in enumerate(graph.cut(cuts))
-        ]
+        return [PieceOnDevices(piece, self.network, stage, self._devices) for stage, piece in enumerate(pieces)]
 
     def _joint_pieces(self, graph: Graph, cuts: Sequence[int]) -> List[Any]:
         """Pieces with every batch norm on its own."""
         norms = graph.norms()
         positions = sorted({*cuts, *norms, *(position + 1 for position in norms)})
-        pieces, stage, begin = [], 0, 0
-        for piece, end in zip(graph.cut(positions), [*(p for p in positions if 0 < p < len(graph)), len(graph)]):
+        begins = [0, *(position for position in positions if 0 < position < len(graph))]
+        pieces = []
+        for piece, begin in zip(graph.cut(positions), begins):
             stage = sum(cut <= begin for cut in cuts)
             kind = PieceOnDevices if piece.norm is None else JointNorm
             pieces.append(kind(piece, self.network, stage, self._devices))
-            begin = end
         return pieces
 
     def _order(self, num_microbatches: int) -> List[Action]:
@@ -224,6 +211,14 @@ class Grid(Strategy):
             device = self._devices[replica][stage.number]
             known.update(zip(stage.outputs, stage(replica, [bring(known[tensor], device) for tensor in stage.inputs])))
         return known[stages[-1].outputs[0]]
+
+
+def move(parameter: Any, devices: List[Any]) -> None:
+    """Puts copies of a parameter on these devices instead of where it is, to the bit: `reset_ctx` alone averages."""
+    if parameter.list_ctx() != devices:
+        value = parameter.list_data()[0].copy()
+        parameter.reset_ctx(devices)
+        parameter.set_data(value)
 
 
 def balanced_owners(sizes: Dict[str, int], num_replicas: int) -> Dict[str, int]:
