@@ -49,7 +49,7 @@ class Step:
         if self._clip_global_norm is not None:
             self.grad_norm = clip_by_global_norm(gradients, self._clip_global_norm)
         self.updater.update(gradients, lr)
-        self.strategy.publish()
+        self.strategy.publish(self.strategy.trainable)  # nothing else has changed here
         self.average.update(step)
         return sums
 

@@ -99,8 +99,8 @@ def choose_cut(
         candidates = given_positions(graph, parallel.cut_before, num_stages)
     else:
         candidates = find_candidates(graph, num_stages)
-    costs, bytes_per_s = measure(graph, candidates, objective, device, microbatch_size)
     shapes = graph.shapes(objective.input_shape, microbatch_size)
+    costs, bytes_per_s = measure(graph, candidates, shapes, objective.network, device)
     ways = [sum(map(math.prod, map(shapes.get, graph.crossing(p)))) * FLOAT_BYTES / bytes_per_s for p in candidates]
     bounds = (
         list(range(len(candidates) + 2)) if parallel.cut_before else balance(costs, ways, num_stages)
@@ -231,21 +231,20 @@ def _describe(
 
 
 def measure(
-    graph: Graph, candidates: Sequence[int], objective: Objective, device: Any, batch_size: int
+    graph: Graph, candidates: Sequence[int], shapes: Mapping[Tensor, Shape], network: Any, device: Any
 ) -> Tuple[List[BlockCost], float]:
     """The cost of each block between neighbouring candidates, and bytes/s between devices; from the cache if known."""
-    shapes = graph.shapes(objective.input_shape, batch_size)
     pieces = graph.cut(candidates)
     file = cache_folder() / f"{_key(graph, candidates, shapes[graph.input], device)}.json"
     times = _read(file, len(pieces))
     if times is None:
-        times = _measure(pieces, graph, objective.network, shapes, device)
+        times = _measure(pieces, graph, network, shapes, device)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
             replace_file(file, json.dumps(times).encode())
         except OSError:
             pass  # measured again next time
-    parameters = parameters_by_full_name(objective.network)
+    parameters = parameters_by_full_name(network)
     inside = _activation_bytes(graph, candidates, shapes)
     costs = [
         BlockCost(forward, backward, size, FLOAT_BYTES * sum(math.prod(parameters[n].shape) for n in piece.parameters))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Literal, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Collection, Dict, FrozenSet, List, Literal, Optional, Sequence, Tuple, Union
 
 import pydantic
 from typing_extensions import Annotated
@@ -208,8 +208,8 @@ class Strategy:
         """
         raise NotImplementedError
 
-    def publish(self) -> None:
-        """Brings what was written to `values` to all replicas. Asynchronous."""
+    def publish(self, names: Optional[Collection[str]] = None) -> None:
+        """Brings what was written to `values` (all of them, or only `names`) to all replicas. Asynchronous."""
         raise NotImplementedError
 
     def predict(self, data: NDArray) -> NDArray:

@@ -94,10 +94,11 @@ class Grid(Strategy):
         first = self._devices[0][0]
         return sums[0] if len(sums) == 1 else nd.add_n(*[one.as_in_context(first) for one in sums])
 
-    def publish(self) -> None:
+    def publish(self, names: Optional[Collection[str]] = None) -> None:
         if len(self._devices) == 1:
             return
-        for name, value in self.values.items():
+        for name in self.values if names is None else names:
+            value = self.values[name]
             for array in self._copies[name]:
                 if array is not value:
                     value.copyto(array)
