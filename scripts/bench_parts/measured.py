@@ -80,6 +80,13 @@ class Measured:
     """How it was measured, a sentence each."""
     details: Dict[str, Any] = field(default_factory=dict)
 
+    def compare(self, name: str, above: Sequence[float], below: Sequence[float], limit: float) -> None:
+        """Notes how many times `below` `above` is: one ratio for each repetition, whose two measurements were taken
+        next to each other, so that drift meets both; their median has to reach `limit`."""
+        shares = Series(f"{name}, pair by pair", "ratio", ratios(above, below))
+        self.series.append(shares)
+        self.targets.append(Target(f"{name}, median of pairs", shares.median, limit, at_least=True))
+
     def to_json(self) -> Dict[str, Any]:
         return {
             "series": [series.to_json() for series in self.series],

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Sequence, Tuple
+from typing import Dict, List, Sequence
 
 from bench_parts import clock
-from bench_parts.measured import Measured, Options, Series, Target, in_turn, ratios
+from bench_parts.measured import Measured, Options, Series, in_turn
 from bench_parts.processes import default_environment, run, train, tuned_environment
 
 MIN_SHARE = 0.98
@@ -32,8 +32,8 @@ class Case:
 
 
 CASES = (
-    Case("ResNet-20, 32 px, batch 128", "resnet20", 32, 128, warm_up=50, steps=50, repetitions=5),
-    Case("ResNet-50, 224 px, batch 16", "resnet50", 224, 16, warm_up=8, steps=8, repetitions=3, with_defaults=True),
+    Case("ResNet-20, 32 px, batch 128", "resnet20", 32, 128, warm_up=30, steps=40, repetitions=9),
+    Case("ResNet-50, 224 px, batch 16", "resnet50", 224, 16, warm_up=6, steps=8, repetitions=5, with_defaults=True),
 )
 QUICK_CASES = (
     Case("ResNet-20, 16 px, batch 8", "resnet20", 16, 8, warm_up=4, steps=4, repetitions=1),
@@ -81,24 +81,10 @@ def _measure_case(case: Case, folder: Path, found: Measured) -> None:
         sides["hand-written loop, MXNet's defaults"] = lambda number: hand_loop(case, default, folder)
     rates = in_turn(sides, case.repetitions)
     found.series += [Series(f"{case.name}: {name}", "samples/s", values) for name, values in rates.items()]
-    share, gain = _compare(rates)
-    found.series.append(Series(f"{case.name}: runner / loop, pair by pair", "ratio", share))
-    found.targets.append(_target(f"{case.name}: runner / hand-written loop", rates, "runner", "hand-written loop",
-                                 MIN_SHARE))  # fmt: skip
-    if gain:
-        found.series.append(Series(f"{case.name}: loop tuned / untuned, pair by pair", "ratio", gain))
-        found.targets.append(_target(f"{case.name}: what runtime=auto is worth", rates, "hand-written loop",
-                                     "hand-written loop, MXNet's defaults", MIN_GAIN))  # fmt: skip
-
-
-def _compare(rates: Dict[str, List[float]]) -> Tuple[List[float], List[float]]:
-    runner, tuned, *default = rates.values()
-    return ratios(runner, tuned), ratios(tuned, default[0]) if default else []
-
-
-def _target(name: str, rates: Dict[str, List[float]], above: str, below: str, limit: float) -> Target:
-    value = Series("", "", rates[above]).median / Series("", "", rates[below]).median
-    return Target(name + ", medians", value, limit, at_least=True)
+    runner, tuned_loop, *default_loop = rates.values()
+    found.compare(f"{case.name}: runner / hand-written loop", runner, tuned_loop, MIN_SHARE)
+    if default_loop:
+        found.compare(f"{case.name}: what runtime=auto is worth", tuned_loop, default_loop[0], MIN_GAIN)
 
 
 def _runner(case: Case, folder: Path) -> float:
