@@ -6,7 +6,7 @@ import dataclasses
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -26,7 +26,9 @@ from mxtrain.model.prepare import parameter_multipliers, prepare_network
 from mxtrain.model.summary import graph_nodes, has_random_layers, summarize
 from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
-from mxtrain.parallel.base import Objective, Strategy
+from mxtrain.parallel.base import Layout, Objective, Strategy
+from mxtrain.parallel.placement import placement_table
+from mxtrain.profiling import TIMELINE, Profiling
 from mxtrain.runner import Data, Plan, Runner
 from mxtrain.step import Step
 from mxtrain.types import Callback, RunInfo, Shape
@@ -215,13 +217,14 @@ def build_run(
     parallel = resume.same_cut(description.parallel, checkpoint, len(devices[0]))
     strategy = parallel.build(objective, description.trainer.grad_accumulation)
     step = build_step(description, network, given, len(data.train), strategy)
-    identity = {"description": description.config, "input": given.to_json(), "cut_before": strategy.cut_before()}
+    identity = {"description": description.config, "input": given.to_json(), "cut_before": strategy.layout.cut_before}
     direction = meter.direction(description.trainer.monitor.split("/", 1)[1])
     plan = build_plan(description, len(data.train), identity, direction)
     callbacks = build_callbacks(description, run_dir)
+    profiling = build_profiling(description, strategy.layout, run_dir)
     runner = Runner(
         step, plan, data, build_evaluator(description, step.strategy, given.num_classes), meter, store,
-        description.early_stopping, callbacks,
+        description.early_stopping, callbacks, profiling,
     )  # fmt: skip
     if checkpoint is not None:
         runner.restore(checkpoint)
@@ -230,9 +233,17 @@ def build_run(
         steps_per_epoch=plan.steps_per_epoch, class_names=given.class_names, input_shape=given.shape, network=network,
         metric_names=list(description.metric), monitor=plan.monitor,
         graph_nodes=lambda: graph_nodes(network, given.shape), model_table=summarize(network, given.shape).table(),
-        placement_table=strategy.placement_table(), program=program, overrides=list(overrides),
+        placement_table=placement_table(strategy.layout), program=program, overrides=list(overrides),
     )  # fmt: skip
     return Run(runner, info)
+
+
+def build_profiling(description: Description, layout: Layout, run_dir: Path) -> Optional[Profiling]:
+    """Devices that must wait for each other are looked at now and then; a single one only where that is asked for."""
+    timeline = run_dir / TIMELINE if description.trainer.profile else None
+    if layout.num_devices == 1 and timeline is None:
+        return None
+    return Profiling(layout, timeline, log.warning)
 
 
 def build_callbacks(description: Description, run_dir: Path) -> List[Callback]:

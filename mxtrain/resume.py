@@ -17,7 +17,7 @@ from mxtrain.errors import CheckpointError
 # is watched and kept. Everything else makes other weights.
 FREE = (
     "trainer.max_*", "trainer.log_interval", "trainer.val_interval*", "trainer.limit_val_batches", "trainer.test",
-    "early_stopping.*", "checkpoint.*", "runtime.*", "parallel.*", "kvstore.*",
+    "trainer.profile", "early_stopping.*", "checkpoint.*", "runtime.*", "parallel.*", "kvstore.*",
     "callback", "callback.*", "logger", "logger.*",  # without the dot: the group may have been empty
     "dataset.root", "dataset.num_workers", "dataset.prefetch", "dataset.eval_batch_size", "model.weights",
 )  # fmt: skip
@@ -25,7 +25,15 @@ FREE = (
 # Within what is free, what changes the result all the same, and what stands where it is not set.
 BOUND = {"parallel.batch_norm": "per_device", "kvstore.compression": "none", "kvstore.threshold": None}
 
-RUN_FILES = ("checkpoints", "metrics.jsonl", "metrics.csv", "status.json", "meta.json", "events.out.tfevents.*")
+RUN_FILES = (
+    "checkpoints",
+    "metrics.jsonl",
+    "metrics.csv",
+    "status.json",
+    "meta.json",
+    "timeline.json",
+    "events.out.tfevents.*",
+)
 LOG_FILE = "train.log"
 STATUS_FILE = "status.json"
 

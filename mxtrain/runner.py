@@ -18,6 +18,7 @@ from mxtrain.checkpoint import canonical_sha256
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, MxtrainError, NonFiniteError
 from mxtrain.evaluate import Evaluator
 from mxtrain.plan import Data, Plan
+from mxtrain.profiling import Profiling
 from mxtrain.recorder import Entry, Recorder, first_nonfinite
 from mxtrain.saving import Saving
 from mxtrain.state import TrainState
@@ -39,16 +40,18 @@ class Runner:
         store: where checkpoints go (`CheckpointStore`).
         early_stopping: its description.
         callbacks: who watches.
+        profiling: looks at the engine now and then, or None.
     """
 
     def __init__(
         self, step: Step, plan: Plan, data: Data, evaluator: Evaluator, meter: Any, store: Any,
-        early_stopping: Any, callbacks: Sequence[Callback],
+        early_stopping: Any, callbacks: Sequence[Callback], profiling: Optional[Profiling] = None,
     ):  # fmt: skip
         self.state = TrainState()
         self._step, self._plan, self._data, self._evaluator = step, plan, data, evaluator
         self._meter, self._early_stopping = meter, early_stopping
         self._watchers = Watchers(callbacks)
+        self._profiling = profiling
         self._saving = Saving(store, self._watchers)
         self._signals = SignalStop()
         self._recorder = Recorder(meter, self.state.epoch_sums)
@@ -140,8 +143,17 @@ class Runner:
             state.epoch_sums.clear()
         lr, epoch = self._plan.lr(state.step), state.epoch + 1
         self._recorder.begin()
+        self._profile(batch.size)
         sums = self._advance(batch, lr)
         self._recorder.add(Entry(state.step, epoch, batch.size, lr, sums, self._step.grad_norm))
+
+    def _profile(self, size: int) -> None:
+        if self._profiling is None:
+            return
+        usage = self._profiling.step_begins(self.state.step + 1, size)
+        if usage is not None:
+            self._watchers.tell("on_usage", usage)
+            self._watchers.tell("on_scalars", usage.scalars(), self.state.step)
 
     def _advance(self, batch: Any, lr: float) -> Any:
         """One step, and the counters after it."""
@@ -159,6 +171,8 @@ class Runner:
         now = (step, self.state.epoch, time.monotonic())
         log, validate, save = (rule.due(*now) for rule in (self._plan.log, self._plan.validate, self._plan.save))
         validate = validate or finished
+        if self._profiling and (validate or save or stop):
+            self._profiling.break_off()
         if validate or save or stop or epoch_ended:
             # The epoch's sums start anew after its last step, so all of its rows are read before.
             self._record(everything=True)
@@ -237,6 +251,8 @@ class Runner:
 
     def _finish(self, stop: Stop) -> Result:
         saving = self._saving
+        if self._profiling:
+            self._profiling.end()
         if self._plan.save_on_end and saving.saved_step != self.state.step:
             self._save()
         saving.settle()

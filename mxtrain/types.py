@@ -171,6 +171,9 @@ class Callback:
     def on_scalars(self, scalars: Mapping[str, float], step: int) -> None:
         """Further values by TensorBoard tag, e.g. {"train/lr": 0.1, "perf/samples_per_s": 5e3}."""
 
+    def on_usage(self, usage: Any) -> None:
+        """Now and then, on several devices: how a few steps used them, as a `mxtrain.parallel.usage.Usage`."""
+
     def on_validation(self, validation: Validation, progress: Progress) -> None:
         """After a pass over the validation data."""
 

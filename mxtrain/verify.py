@@ -124,7 +124,7 @@ def verify(description: Description, steps: int, tolerance: float) -> Verificati
         return compare(sides, stream, description.optimizer.lr)
 
     placed = side("float32", placement)
-    cut_before = placed.strategy.cut_before()
+    cut_before = placed.strategy.layout.cut_before
     bits: List[Difference] = []
     if sums_in_order(description, len(devices)):
         same_cut = side("float32", lambda objective: reference(objective, cut_before))

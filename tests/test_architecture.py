@@ -16,12 +16,12 @@ PACKAGE = ROOT / "mxtrain"
 LAYERS = [
     {"errors", "types", "durable", "override_text", "params_format"},
     {"config", "state", "cadence", "stopping"},
-    {"backend"},
+    {"backend", "engine_trace"},
     {"runtime"},
     {"callback", "checkpoint", "logger"},
     {"model", "dataset", "optimizer", "lr_scheduler", "loss", "metric", "amp", "kvstore", "early_stopping", "trainer"},
     {"parallel"},
-    {"evaluate", "nonfinite", "plan", "recorder"},
+    {"evaluate", "nonfinite", "plan", "profiling", "recorder"},
     {"step"},
     {"description"},
     {"resume", "snapshot", "provenance", "watchers"},
@@ -33,16 +33,19 @@ LAYERS = [
     {"__main__"},
 ]
 LAYER_OF = {part: number for number, layer in enumerate(LAYERS) for part in layer}
-SINGLE_FILES_MAY_SHARE = {"errors", "types", "config", "state", "cadence", "stopping", "resume", "snapshot"}
+SINGLE_FILES_MAY_SHARE = {"errors", "types", "config", "state", "cadence", "stopping", "resume", "snapshot", "backend"}
 
 # Modules that need MXNet to be imported at all: they are imported by `build` and what it makes, when a run is built.
 WITH_MXNET = {
-    "mxtrain.backend", "mxtrain.build", "mxtrain.evaluate", "mxtrain.metric.meter", "mxtrain.model.gluoncv_zoo",
-    "mxtrain.model.networks", "mxtrain.model.layers", "mxtrain.nonfinite", "mxtrain.recorder", "mxtrain.runner",
+    "mxtrain.backend", "mxtrain.build", "mxtrain.engine_trace", "mxtrain.evaluate", "mxtrain.metric.meter",
+    "mxtrain.model.gluoncv_zoo",
+    "mxtrain.model.networks", "mxtrain.model.layers", "mxtrain.nonfinite", "mxtrain.profiling",
+    "mxtrain.recorder", "mxtrain.runner",
     "mxtrain.saving", "mxtrain.snapshot", "mxtrain.step", "mxtrain.trained", "mxtrain.dataset.placing",
     "mxtrain.loss.blocks", "mxtrain.optimizer.ema", "mxtrain.optimizer.mended", "mxtrain.optimizer.updater",
-    "mxtrain.kvstore.mxnet_store", "mxtrain.parallel.balance", "mxtrain.parallel.grid", "mxtrain.parallel.norm",
-    "mxtrain.parallel.placement", "mxtrain.parallel.reference", "mxtrain.parallel.stage", "mxtrain.verify",
+    "mxtrain.kvstore.mxnet_store", "mxtrain.parallel.balance",
+    "mxtrain.parallel.chain", "mxtrain.parallel.grid", "mxtrain.parallel.norm",
+    "mxtrain.parallel.reference", "mxtrain.parallel.stage", "mxtrain.verify",
 }  # fmt: skip
 
 MODULES = sorted(PACKAGE.rglob("*.py"))

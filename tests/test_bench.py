@@ -15,7 +15,8 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 from bench_parts import clock, publish  # noqa: E402
 from bench_parts.measured import Measured, Series, Target, in_turn  # noqa: E402
-from bench_parts.processes import default_environment, tuned_environment  # noqa: E402
+from bench_parts.processes import ProcessFailed, default_environment, tuned_environment  # noqa: E402
+from bench_parts.turns import Side, in_turns  # noqa: E402
 
 # Loads the data as GluonCV's script does, and logs as it does.
 STAND_IN = """
@@ -73,7 +74,7 @@ def test_default(tmp_path):
 @pytest.mark.slow
 def test_runner(tmp_path):
     series, result = run_part("runner", tmp_path)
-    share = series["ResNet-50, 32 px, batch 2: runner / loop, pair by pair"]["values"]
+    share = series["ResNet-50, 32 px, batch 2: runner / hand-written loop, pair by pair"]["values"]
     rates = [series[f"ResNet-50, 32 px, batch 2: {side}"]["median"] for side in ("runner", "hand-written loop")]
     assert share == [pytest.approx(rates[0] / rates[1])]
     assert [target["limit"] for target in result["targets"]] == [0.98, 0.98, 1.7]
@@ -160,14 +161,44 @@ def test_targets_have_a_direction():
     assert Target("", 60.0, 60.0, at_least=False).met and not Target("", 61.0, 60.0, at_least=False).met
 
 
-@pytest.mark.parametrize("behind", [0, 3])
-def test_the_window_of_the_clock_leaves_the_warm_up_out(tmp_path, behind):
-    """The first 50 steps take a second each, the next 50 a tenth; a row is read up to 3 steps late."""
-    events = [[50 - behind, 50.0], [100 - behind, 55.0], [150 - behind, 1000.0]]
+def test_an_epoch_lies_between_two_validations(tmp_path):
     path = tmp_path / "clock.json"
-    path.write_text(json.dumps({"steps": events, "validations": [[10, 3.0], [20, 7.0], [30, 9.5]]}))
-    assert clock.seconds_per_step(path, warm_up=50, steps=50) == pytest.approx(0.1)
+    path.write_text(json.dumps([[10, 3.0], [20, 7.0], [30, 9.5]]))
     assert clock.epoch_seconds(path) == [4.0, 2.5]
+
+
+COUNTING = """
+import sys, time
+from bench_parts.turns import Turns
+turns = Turns()
+for number in range(100):
+    print(sys.argv[1], number, "begins", file=open("../order", "a"), flush=True)
+    time.sleep(float(sys.argv[2]))
+    print(sys.argv[1], number, "ends", file=open("../order", "a"), flush=True)
+    turns.next()
+    if sys.argv[3:] and number == 2:
+        sys.exit("I give up")
+"""
+
+
+def sides(*arguments):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "scripts"), str(ROOT)])}
+    return {words[0]: Side(["-c", COUNTING, *words], environment) for words in arguments}
+
+
+def test_processes_take_turns(tmp_path):
+    """Three seconds; blocks don't overlap, and the first ones are not counted."""
+    found = in_turns(sides(("a", "0.1"), ("b", "0.2")), 2, tmp_path)
+    assert found == {"a": [pytest.approx(0.1, abs=0.05)] * 2, "b": [pytest.approx(0.2, abs=0.05)] * 2}
+    lines = [line.split() for line in (tmp_path / "order").read_text().splitlines()]
+    timed = [line for line in lines if line[1] in "123"]  # what the first turn began with is over
+    assert all(begin[:2] == end[:2] for begin, end in zip(timed[::2], timed[1::2])), timed
+
+
+def test_a_side_that_dies_is_named(tmp_path):
+    """Two seconds."""
+    with pytest.raises(ProcessFailed, match="(?s)b: exit code 1.*I give up"):
+        in_turns(sides(("a", "0.1"), ("b", "0.1", "dies")), 5, tmp_path)
 
 
 def test_environments(monkeypatch):

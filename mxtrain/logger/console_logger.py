@@ -37,6 +37,7 @@ class ConsoleLogger(Callback):
         self._console: Optional[Console] = None
         self._view: Union[BarView, PlainView, None] = None
         self._logs: Optional[LogRedirection] = None
+        self._usage_shown = False
 
     def on_start(self, run: RunInfo) -> None:
         self._run = run
@@ -61,6 +62,11 @@ class ConsoleLogger(Callback):
     def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
         if self._view:
             self._view.steps(rows, progress)
+
+    def on_usage(self, usage: Any) -> None:
+        if self._console and not self._usage_shown:
+            self._usage_shown = True  # once is enough for a person; TensorBoard gets them all
+            self._console.print(usage.table())
 
     def on_validation(self, validation: Validation, progress: Progress) -> None:
         if self._view:

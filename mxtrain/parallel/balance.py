@@ -18,9 +18,9 @@ from mxtrain.backend import autograd, mx, nd
 from mxtrain.durable import replace_file
 from mxtrain.errors import ConfigError
 from mxtrain.parallel.base import Objective
-from mxtrain.parallel.cut import Graph, Piece, Tensor
+from mxtrain.parallel.cut import MARK, Cuttable, Tensor
 from mxtrain.parallel.schedule import Timetable, held, timetable
-from mxtrain.parallel.stage import PieceOnDevices, parameters_by_full_name
+from mxtrain.parallel.stage import on_devices, parameters_by_full_name
 from mxtrain.types import Shape
 
 REPETITIONS = 3
@@ -80,7 +80,7 @@ class Cut:
 
 
 def choose_cut(
-    graph: Graph, parallel: Any, num_stages: int, objective: Objective, device: Any, microbatch_size: int
+    graph: Cuttable, parallel: Any, num_stages: int, objective: Objective, device: Any, microbatch_size: int
 ) -> Cut:
     """Cuts where the description says, or where stages are balanced best.
 
@@ -108,7 +108,7 @@ def choose_cut(
     return _describe(graph, parallel, candidates, costs, ways, bounds)
 
 
-def given_positions(graph: Graph, layers: Sequence[str], num_stages: int) -> List[int]:
+def given_positions(graph: Cuttable, layers: Sequence[str], num_stages: int) -> List[int]:
     """The positions that `parallel.cut_before` names.
 
     Raises:
@@ -128,12 +128,22 @@ def given_positions(graph: Graph, layers: Sequence[str], num_stages: int) -> Lis
     return positions
 
 
-def find_candidates(graph: Graph, num_stages: int) -> List[int]:
-    """Positions where a layer begins and as few tensors cross as leaves enough of them to choose from.
+def find_candidates(graph: Cuttable, num_stages: int) -> List[int]:
+    """Positions that the network's author marked; else those where a layer begins and as few tensors cross as leaves
+    enough of them to choose from.
 
     Raises:
         ConfigError: there are fewer than `num_stages` - 1.
     """
+    if graph.marked:
+        marked = sorted({graph.begin_of(layer, f"{MARK}=True") for layer in graph.marked})
+        if len(marked) < num_stages - 1:
+            raise ConfigError(
+                f"parallel.stages={num_stages}: the network marks {len(marked)} of its layers with {MARK}=True "
+                f"({', '.join(graph.marked)}), which makes {len(marked) + 1} stages at most. Mark more, or type "
+                f"parallel.stages={len(marked) + 1}, or name {num_stages - 1} layers in parallel.cut_before."
+            )
+        return marked
     crossing = {p: len(graph.crossing(p)) for p in graph.beginnings() if graph.can_cut(p)}
     if len(crossing) < num_stages - 1:
         raise ConfigError(
@@ -204,7 +214,7 @@ def _bytes(cost: BlockCost) -> int:
 
 
 def _describe(
-    graph: Graph, parallel: Any, candidates: Sequence[int], costs: Sequence[BlockCost], ways: Sequence[float],
+    graph: Cuttable, parallel: Any, candidates: Sequence[int], costs: Sequence[BlockCost], ways: Sequence[float],
     bounds: Sequence[int],
 ) -> Cut:  # fmt: skip
     schedule, microbatches = getattr(parallel, "schedule", "gpipe"), parallel.num_microbatches()
@@ -231,7 +241,7 @@ def _describe(
 
 
 def measure(
-    graph: Graph, candidates: Sequence[int], shapes: Mapping[Tensor, Shape], network: Any, device: Any
+    graph: Cuttable, candidates: Sequence[int], shapes: Mapping[Tensor, Shape], network: Any, device: Any
 ) -> Tuple[List[BlockCost], float]:
     """The cost of each block between neighbouring candidates, and bytes/s between devices; from the cache if known."""
     pieces = graph.cut(candidates)
@@ -253,7 +263,7 @@ def measure(
     return costs, times["bytes_per_s"]
 
 
-def _activation_bytes(graph: Graph, candidates: Sequence[int], shapes: Mapping[Tensor, Shape]) -> List[int]:
+def _activation_bytes(graph: Cuttable, candidates: Sequence[int], shapes: Mapping[Tensor, Shape]) -> List[int]:
     """Bytes of what the operators of each block make."""
     bounds = [0, *candidates, len(graph)]
     block_of = {
@@ -268,7 +278,7 @@ def _activation_bytes(graph: Graph, candidates: Sequence[int], shapes: Mapping[T
 
 
 def _measure(
-    pieces: Sequence[Piece], graph: Graph, network: Any, shapes: Mapping[Tensor, Shape], device: Any
+    pieces: Sequence[Any], graph: Cuttable, network: Any, shapes: Mapping[Tensor, Shape], device: Any
 ) -> Dict[str, Any]:  # fmt: skip
     parameters = list(network.collect_params().values())
     dtype = parameters[0].dtype if parameters else "float32"
@@ -276,7 +286,7 @@ def _measure(
     before = [array.copy() for array in statistics]
     found: Dict[str, Any] = {"forward_s": [], "backward_s": []}
     for piece in pieces:
-        block = PieceOnDevices(piece, network, 0, [[device]])
+        block = on_devices(piece, network, 0, [[device]])
         rounds = [_run_once(block, graph, shapes, device, dtype) for _ in range(1 + REPETITIONS)][1:]
         found["forward_s"].append(min(forward for forward, _ in rounds))
         found["backward_s"].append(min(backward for _, backward in rounds))
@@ -289,7 +299,7 @@ def _measure(
 
 
 def _run_once(
-    block: PieceOnDevices, graph: Graph, shapes: Mapping[Tensor, Shape], device: Any, dtype: Any
+    block: Any, graph: Cuttable, shapes: Mapping[Tensor, Shape], device: Any, dtype: Any
 ) -> Tuple[float, float]:  # fmt: skip
     inputs = [nd.random.normal(shape=shapes[tensor], ctx=device).astype(dtype) for tensor in block.inputs]
     for tensor, array in zip(block.inputs, inputs):
@@ -320,12 +330,12 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mxtrain" / "block_times"
 
 
-def _key(graph: Graph, candidates: Sequence[int], shape: Shape, device: Any) -> str:
+def _key(graph: Cuttable, candidates: Sequence[int], shape: Shape, device: Any) -> str:
     """What the times depend on."""
     from mxtrain.runtime.cores import processor_name
 
     parts = [
-        graph.symbol.tojson(), list(candidates), list(shape), device.device_type, processor_name(),
+        graph.text, list(candidates), list(shape), device.device_type, processor_name(),
         os.environ.get("OMP_NUM_THREADS", ""), mx.__version__,
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

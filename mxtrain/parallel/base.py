@@ -14,6 +14,8 @@ from mxtrain.types import Batch, Positive, Shape, Spec
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
+    from mxtrain.parallel.balance import Cut
+
 Devices = Annotated[str, pydantic.Field(pattern=r"^(auto|(cpu|gpu):[1-9][0-9]*)$")]
 Auto = Literal["auto"]
 CPU_DEVICES_PER_AXIS = 2
@@ -186,9 +188,37 @@ class Reduction:
     owner: int
 
 
+@dataclass(frozen=True)
+class Layout:
+    """Replicas x stages, as they were placed.
+
+    Attributes:
+        devices: mxnet Contexts, [replica][stage].
+        num_microbatches: of each replica's share of a batch (of a part of it, with gradient accumulation).
+        num_parts: of a batch, one after the other.
+        cut: what the stages are; None where each device has all of the network.
+    """
+
+    devices: List[List[Any]]
+    num_microbatches: int = 1
+    num_parts: int = 1
+    cut: Optional[Cut] = None
+
+    @property
+    def cut_before(self) -> List[str]:
+        """The layers that begin a stage, but the first; empty where each device has all of the network."""
+        return self.cut.layers if self.cut else []
+
+    @property
+    def num_devices(self) -> int:
+        return sum(map(len, self.devices))
+
+
 class Strategy:
     """Computes gradients of the mean loss over a global batch, and knows the canonical parameters."""
 
+    layout: Layout
+    """Where everything is."""
     network: Any
     """The gluon block. Its parameters may be spread over devices: `gather` before computing with it."""
     values: Dict[str, NDArray]
@@ -215,14 +245,6 @@ class Strategy:
     def predict(self, data: NDArray) -> NDArray:
         """Scores in inference mode, on the first device. Asynchronous."""
         raise NotImplementedError
-
-    def cut_before(self) -> List[str]:
-        """The layers that begin a stage, but the first; empty where each device has all of the network."""
-        return []
-
-    def placement_table(self) -> Any:
-        """How the network is spread over devices, for `rich` to print; None where each device has all of it."""
-        return None
 
     def gather(self) -> Any:
         """The network with all of its parameters on the first device. The strategy cannot train any more."""

@@ -9,12 +9,15 @@ several later pieces read (a skip connection over a cut) reaches each of them.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Collection, Dict, FrozenSet, List, Optional, Sequence, Tuple
 
 from mxtrain.errors import ConfigError, did_you_mean
-from mxtrain.model.trace import INPUT, LAYER_ATTRIBUTE, NotTraceable, symbol_of
+from mxtrain.model.trace import INPUT, LAYER_ATTRIBUTE, blocks_by_path, symbol_of
 from mxtrain.types import Shape
+
+MARK = "begins_stage"
+"""A block whose attribute of this name is true may begin a stage; where there are such blocks, no other does."""
 
 Tensor = Tuple[int, int]
 """(node, output) of the graph."""
@@ -50,36 +53,35 @@ def variable(tensor: Tensor) -> str:
     return f"tensor{tensor[0]}_{tensor[1]}"
 
 
-class Graph:
-    """A network as operators in topological order, which can be cut between any two.
+def marked_layers(network: Any) -> List[str]:
+    """Structural names of the blocks that carry the mark."""
+    return [path for path, block in blocks_by_path(network) if path and getattr(block, MARK, False)]
+
+
+class Cuttable:
+    """Operators one after the other, which can be cut between any two.
 
     Position p is before operator p: 0 is the beginning of the network, `len(self)` its end.
 
     Attributes:
-        operators: nodes of the graph, in topological order.
+        operators: nodes, in topological order.
         layers: structural name of the block that called each operator.
         heads, input: tensors that leave and enter the network.
+        marked: layers that their author marked to begin a stage.
         without_gradient: tensors that need none: the input, and what layers without trained parameters make of it.
-
-    Raises:
-        NotTraceable: the network's code needs real arrays.
+        text: that says all of what is computed.
     """
 
-    def __init__(self, network: Any):
-        symbol, _ = symbol_of(network, training=True)
-        raw = json.loads(symbol.tojson())
-        self.symbol = symbol
-        self._nodes = raw["nodes"]
-        self._format = raw["attrs"]
-        self.operators = [index for index, node in enumerate(self._nodes) if node["op"] != "null"]
-        self.layers = [self._nodes[index].get("attrs", {}).get(LAYER_ATTRIBUTE, "") for index in self.operators]
-        self.heads = [(entry[0], entry[1]) for entry in raw["heads"]]
-        self.input = next((i, 0) for i, node in enumerate(self._nodes) if node["name"] == INPUT)
-        self._made_at = {self.input[0]: -1, **{node: position for position, node in enumerate(self.operators)}}
-        variables = {p.name for p in network.collect_params().values() if p.grad_req != "null"}
-        self.without_gradient = self._find_without_gradient(variables)
-        self._last_read = self._find_last_reads()
-        self._shared = self._find_shared_parameters()
+    operators: List[int]
+    layers: List[str]
+    heads: List[Tensor]
+    input: Tensor
+    marked: List[str]
+    without_gradient: FrozenSet[Tensor]
+    text: str
+    _made_at: Dict[int, int]
+    _last_read: Dict[Tensor, int]
+    _shared: List[Tuple[int, int]]
 
     def __len__(self) -> int:
         return len(self.operators)
@@ -98,11 +100,15 @@ class Graph:
 
     def norms(self) -> List[int]:
         """Positions of the BatchNorm operators that compute statistics."""
-        return [
-            position for position, node in enumerate(self.operators)
-            if self._nodes[node]["op"] == "BatchNorm"
-            and self._nodes[node]["attrs"].get("use_global_stats", "False") not in ("True", "1")
-        ]  # fmt: skip
+        raise NotImplementedError
+
+    def shapes(self, input_shape: Shape, batch_size: int) -> Dict[Tensor, Shape]:
+        """Shape of every tensor that some position's `crossing` may hold."""
+        raise NotImplementedError
+
+    def _piece(self, begin: int, end: int, outputs: List[Tensor]) -> Any:
+        """The operators from `begin` up to `end`."""
+        raise NotImplementedError
 
     def beginnings(self) -> Dict[int, str]:
         """Position -> the outermost layer that begins there."""
@@ -117,8 +123,12 @@ class Graph:
                     found.setdefault(position, path)
         return found
 
-    def begin_of(self, layer: str) -> int:
+    def begin_of(self, layer: str, asked_by: str = "parallel.cut_before") -> int:
         """The position before the first operator of a layer.
+
+        Args:
+            layer: structural name.
+            asked_by: for the message.
 
         Raises:
             ConfigError: there is no such layer, or nothing of it can be cut off.
@@ -128,13 +138,57 @@ class Graph:
             words = [name.split(".") for name in self.layers if name]
             known = list(dict.fromkeys(".".join(path[: depth + 1]) for path in words for depth in range(len(path))))
             raise ConfigError(
-                f"parallel.cut_before: the network has no layer '{layer}' that computes.{did_you_mean(layer, known)} "
+                f"{asked_by}: the network has no layer '{layer}' that computes.{did_you_mean(layer, known)} "
                 f"Its layers: {', '.join(known[:12])}{', ...' if len(known) > 12 else ''}."
             )
         if not self.can_cut(inside[0]):
             why = "nothing comes before it" if inside[0] == 0 else "it shares parameters with layers on the other side"
-            raise ConfigError(f"parallel.cut_before: the network cannot be cut before '{layer}': {why}.")
+            raise ConfigError(f"{asked_by}: the network cannot be cut before '{layer}': {why}.")
         return inside[0]
+
+    def cut(self, positions: Sequence[int]) -> List[Any]:
+        """The pieces between the given positions, in order."""
+        bounds = [0, *sorted(set(positions) - {0, len(self)}), len(self)]
+        pieces = []
+        for begin, end in zip(bounds, bounds[1:]):
+            made = set(self.operators[begin:end])
+            outputs = [tensor for tensor, last in self._last_read.items() if tensor[0] in made and last >= end]
+            pieces.append(self._piece(begin, end, outputs))
+        return pieces
+
+
+class Graph(Cuttable):
+    """A network as the operators that MXNet traces.
+
+    Raises:
+        NotTraceable: the network's code needs real arrays.
+    """
+
+    def __init__(self, network: Any):
+        symbol, _ = symbol_of(network, training=True)
+        raw = json.loads(symbol.tojson())
+        self.symbol = symbol
+        self.text = symbol.tojson()
+        self.marked = marked_layers(network)
+        self._nodes = raw["nodes"]
+        self._format = raw["attrs"]
+        self.operators = [index for index, node in enumerate(self._nodes) if node["op"] != "null"]
+        self.layers = [self._nodes[index].get("attrs", {}).get(LAYER_ATTRIBUTE, "") for index in self.operators]
+        self.heads = [(entry[0], entry[1]) for entry in raw["heads"]]
+        self.input = next((i, 0) for i, node in enumerate(self._nodes) if node["name"] == INPUT)
+        self._made_at = {self.input[0]: -1, **{node: position for position, node in enumerate(self.operators)}}
+        variables = {p.name for p in network.collect_params().values() if p.grad_req != "null"}
+        self.without_gradient = self._find_without_gradient(variables)
+        self._last_read = self._find_last_reads()
+        self._shared = self._find_shared_parameters()
+
+    def norms(self) -> List[int]:
+        """Positions of the BatchNorm operators that compute statistics."""
+        return [
+            position for position, node in enumerate(self.operators)
+            if self._nodes[node]["op"] == "BatchNorm"
+            and self._nodes[node]["attrs"].get("use_global_stats", "False") not in ("True", "1")
+        ]  # fmt: skip
 
     def shapes(self, input_shape: Shape, batch_size: int) -> Dict[Tensor, Shape]:
         """Shape of every tensor that some position's `crossing` may hold."""
@@ -142,20 +196,6 @@ class Graph:
         outputs = self._piece(0, len(self), tensors).symbol
         _, shapes, _ = outputs.infer_shape(**{variable(self.input): (batch_size, *input_shape)})
         return {self.input: (batch_size, *input_shape), **dict(zip(tensors, map(tuple, shapes)))}
-
-    def cut(self, positions: Sequence[int]) -> List[Piece]:
-        """The pieces between the given positions, in order."""
-        bounds = [0, *sorted(set(positions) - {0, len(self)}), len(self)]
-        norms = set(self.norms())
-        pieces = []
-        for begin, end in zip(bounds, bounds[1:]):
-            made = set(self.operators[begin:end])
-            outputs = [tensor for tensor, last in self._last_read.items() if tensor[0] in made and last >= end]
-            piece = self._piece(begin, end, outputs)
-            if end == begin + 1 and begin in norms:
-                piece = replace(piece, norm=self._nodes[self.operators[begin]]["attrs"])
-            pieces.append(piece)
-        return pieces
 
     def _find_without_gradient(self, variables: Collection[str]) -> FrozenSet[Tensor]:
         """Tensors that no parameter in `variables` has a part in: autograd knows nothing of them."""
@@ -223,23 +263,5 @@ class Graph:
             "attrs": self._format,
         }
         kinds = frozenset(self._nodes[index]["op"] for index in operators)
-        return Piece(mx.sym.load_json(json.dumps(graph)), inputs, outputs, kinds)
-
-
-def trace_to_cut(network: Any, why: str) -> Graph:
-    """The graph of a network.
-
-    Args:
-        network: the gluon block.
-        why: what it is cut for, as a clause.
-
-    Raises:
-        ConfigError: it cannot be traced; names the block and what to do.
-    """
-    try:
-        return Graph(network)
-    except NotTraceable as error:
-        raise ConfigError(
-            f"{why} needs the network as a graph, but {error}. Write that block as a gluon.HybridBlock whose "
-            "hybrid_forward uses only F and needs no shapes, or use parallel=single or parallel=data: they need no cut."
-        ) from error
+        norm = self._nodes[operators[0]]["attrs"] if end == begin + 1 and begin in self.norms() else None
+        return Piece(mx.sym.load_json(json.dumps(graph)), inputs, outputs, kinds, norm)

@@ -15,12 +15,12 @@ from typing import Any, Collection, Dict, Iterator, List, Optional, Sequence, Tu
 from mxtrain.backend import autograd, gluon, nd, same_device_runs
 from mxtrain.model.prepare import distinct_parameters, is_trained
 from mxtrain.parallel.balance import Cut, choose_cut
-from mxtrain.parallel.base import Objective, Parallel, Reduction, Strategy
-from mxtrain.parallel.cut import Graph, Piece, Tensor, trace_to_cut
+from mxtrain.parallel.base import Layout, Objective, Parallel, Reduction, Strategy
+from mxtrain.parallel.chain import open_to_cut
+from mxtrain.parallel.cut import Cuttable, Tensor
 from mxtrain.parallel.norm import JointNorm
-from mxtrain.parallel.placement import placement_table
 from mxtrain.parallel.schedule import FORWARD, Action, timetable
-from mxtrain.parallel.stage import PieceOnDevices, WholeNetwork, bring
+from mxtrain.parallel.stage import WholeNetwork, bring, on_devices
 from mxtrain.types import Batch
 
 Shares = List[List[Batch]]
@@ -63,8 +63,9 @@ class Grid(Strategy):
         num_shards = len(devices) * self._num_microbatches
         joint = parallel.batch_norm if num_shards > 1 else "per_device"
         graph = self._graph(len(devices[0]), joint)
-        self.cut = self._choose_cut(graph, objective, parallel)
-        cuts = self.cut.positions if self.cut else []
+        cut = self._choose_cut(graph, objective, parallel)
+        self.layout = Layout(devices, self._num_microbatches, grad_accumulation, cut)
+        cuts = cut.positions if cut else []
         pieces = graph.cut(cuts) if graph else []
         self._place(pieces)
         self._arrange_parameters(grad_accumulation * self._num_microbatches)
@@ -109,12 +110,6 @@ class Grid(Strategy):
         scores = [self._predict_on(replica, share.data).as_in_context(first) for replica, share in enumerate(shares)]
         return scores[0] if len(scores) == 1 else nd.concat(*scores, dim=0)
 
-    def cut_before(self) -> List[str]:
-        return self.cut.layers if self.cut else []
-
-    def placement_table(self) -> Any:
-        return placement_table(self.cut, self._devices, self._num_microbatches) if self.cut else None
-
     def gather(self) -> Any:
         self.publish()
         for parameter in self._parameters.values():
@@ -123,13 +118,17 @@ class Grid(Strategy):
 
     # Set-up.
 
-    def _graph(self, num_stages: int, joint: str) -> Optional[Graph]:
+    def _graph(self, num_stages: int, joint: str) -> Optional[Cuttable]:
         """The network's operators, where it has to be cut."""
         if num_stages > 1:
-            return trace_to_cut(self.network, f"parallel.stages={num_stages}")
-        return None if joint == "per_device" else trace_to_cut(self.network, f"parallel.batch_norm={joint}")
+            why = f"parallel.stages={num_stages}"
+        elif joint != "per_device":
+            why = f"parallel.batch_norm={joint}"
+        else:
+            return None
+        return open_to_cut(self.network, self.objective.input_shape, why, needs_graph=joint != "per_device")
 
-    def _choose_cut(self, graph: Optional[Graph], objective: Objective, parallel: Parallel) -> Optional[Cut]:
+    def _choose_cut(self, graph: Optional[Cuttable], objective: Objective, parallel: Parallel) -> Optional[Cut]:
         if graph is None or len(self._devices[0]) == 1:
             return None
         num_shards = len(self._devices) * self._num_parts * self._num_microbatches
@@ -137,7 +136,7 @@ class Grid(Strategy):
         first = self._devices[0]
         return choose_cut(graph, parallel, len(first), objective, first[0], microbatch_size)
 
-    def _place(self, pieces: Sequence[Piece]) -> None:
+    def _place(self, pieces: Sequence[Any]) -> None:
         """Moves every parameter to the devices of its stage; what no stage reads stays with the first."""
         stage_of: Dict[str, int] = {}
         for stage, piece in enumerate(pieces):
@@ -157,14 +156,18 @@ class Grid(Strategy):
         self._copies = {name: parameter.list_data() for name, parameter in self._parameters.items()}
         owners = balanced_owners({name: self._copies[name][0].size for name in self.trainable}, len(self._devices))
         self.reductions = [Reduction(n, self._parameters[n].list_grad(), owners[n]) for n in self.trainable]
+        self._gradient_runs = []
+        for replica in range(len(self._devices)):
+            arrays = [reduction.replicas[replica] for reduction in self.reductions]
+            self._gradient_runs.append([[arrays[index] for index in run] for run in same_device_runs(arrays)])
         self.values = {name: arrays[owners.get(name, 0)] for name, arrays in self._copies.items()}
 
-    def _on_devices(self, pieces: Sequence[Piece]) -> List[Any]:
+    def _on_devices(self, pieces: Sequence[Any]) -> List[Any]:
         if len(self._devices[0]) == 1:
             return [WholeNetwork(self.network)]
-        return [PieceOnDevices(piece, self.network, stage, self._devices) for stage, piece in enumerate(pieces)]
+        return [on_devices(piece, self.network, stage, self._devices) for stage, piece in enumerate(pieces)]
 
-    def _joint_pieces(self, graph: Graph, cuts: Sequence[int]) -> List[Any]:
+    def _joint_pieces(self, graph: Cuttable, cuts: Sequence[int]) -> List[Any]:
         """Pieces with every batch norm on its own."""
         norms = graph.norms()
         positions = sorted({*cuts, *norms, *(position + 1 for position in norms)})
@@ -172,7 +175,7 @@ class Grid(Strategy):
         pieces = []
         for piece, begin in zip(graph.cut(positions), begins):
             stage = sum(cut <= begin for cut in cuts)
-            kind = PieceOnDevices if piece.norm is None else JointNorm
+            kind = on_devices if piece.norm is None else JointNorm
             pieces.append(kind(piece, self.network, stage, self._devices))
         return pieces
 
@@ -191,9 +194,9 @@ class Grid(Strategy):
     # Parts of a step.
 
     def _zero(self, replicas: Sequence[int]) -> None:
-        arrays = [reduction.replicas[replica] for replica in replicas for reduction in self.reductions]
-        for run in same_device_runs(arrays):
-            nd.reset_arrays(*[arrays[index] for index in run], num_arrays=len(run))
+        for replica in replicas:
+            for run in self._gradient_runs[replica]:
+                nd.reset_arrays(*run, num_arrays=len(run))
 
     def _merge_statistics(self, num_active: int) -> None:
         """Every replica's moving statistics become the mean over those that saw samples: so there is one canonical
@@ -352,7 +355,12 @@ class Lockstep:
     """
 
     def __init__(
-        self, objective: Objective, devices: List[List[Any]], pieces: List[Any], graph: Graph, over_microbatches: bool
+        self,
+        objective: Objective,
+        devices: List[List[Any]],
+        pieces: List[Any],
+        graph: Cuttable,
+        over_microbatches: bool,
     ):
         self._objective, self._devices, self._pieces, self._graph = objective, devices, pieces, graph
         self._over_microbatches = over_microbatches

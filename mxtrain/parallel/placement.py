@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Sequence
+from typing import TYPE_CHECKING, Any, List
 
-from mxtrain.parallel.balance import Cut, StageCost
+from mxtrain.parallel.base import Layout
+
+if TYPE_CHECKING:
+    from mxtrain.parallel.balance import StageCost
 
 
-def placement_table(cut: Cut, devices: Sequence[Sequence[Any]], microbatches: int) -> Any:
-    """A rich table: one row per stage, and the expected bubble.
-
-    Args:
-        cut: of the network.
-        devices: [replica][stage].
-        microbatches: of each replica's share of a batch.
-    """
+def placement_table(layout: Layout) -> Any:
+    """A rich table: one row per stage, and the expected bubble. None where there is nothing to tell: the network is
+    whole on each device."""
     from rich.table import Table
 
+    cut, devices, microbatches = layout.cut, layout.devices, layout.num_microbatches
+    if cut is None:
+        return None
     slowest = max(stage.forward_s + stage.backward_s for stage in cut.stages)
     caption = (
         f"{len(devices)} replica{'s' * (len(devices) > 1)} x {len(cut.stages)} stages, {microbatches} "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, Sequence, Union
 
 from mxtrain.backend import autograd, mx, nd
+from mxtrain.parallel.chain import Row
 from mxtrain.parallel.cut import Piece, Tensor, variable
 
 
@@ -80,6 +81,35 @@ class PieceOnDevices:
     def together(self, replicas: Sequence[int], inputs: Sequence[List[nd.NDArray]]) -> List[List[nd.NDArray]]:
         """The outputs of several shards, each by itself."""
         return [self(replica, tensors) for replica, tensors in zip(replicas, inputs)]
+
+
+class RowOnDevices:
+    """Blocks that follow each other, as their author wrote them; they find their parameters by the input's device.
+
+    Args:
+        piece: the blocks.
+        number: its stage.
+    """
+
+    def __init__(self, piece: Row, number: int):
+        self.number, self.inputs, self.outputs = number, piece.inputs, piece.outputs
+        self._blocks = piece.blocks
+        parameters = [parameter for block in piece.blocks for parameter in block.collect_params().values()]
+        self._without_gradient = [parameter for parameter in parameters if parameter.grad_req == "null"]
+
+    def __call__(self, replica: int, inputs: Sequence[nd.NDArray]) -> List[nd.NDArray]:
+        """What the last block returns for the first one's input."""
+        for parameter in self._without_gradient:  # see `_Fresh`
+            parameter._data = [array.detach() for array in parameter._data]
+        (array,) = inputs
+        for block in self._blocks:
+            array = block(array)
+        return [array]
+
+
+def on_devices(piece: Union[Piece, Row], network: Any, number: int, devices: List[List[Any]]) -> Any:
+    """What runs a piece, on its device of each replica."""
+    return RowOnDevices(piece, number) if isinstance(piece, Row) else PieceOnDevices(piece, network, number, devices)
 
 
 class _Fixed:

@@ -39,3 +39,5 @@ class Trainer(Spec):
     """What "best" means: a split and a loss or metric, e.g. val/loss."""
     test: bool = True
     """Measure the best weights on the test split at the end, where there is one."""
+    profile: bool = False
+    """Look at the engine on one device, too, and write what it did in three steps as timeline.json, a chrome trace."""

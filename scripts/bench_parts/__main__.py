@@ -19,8 +19,11 @@ from bench_parts import (
     gluoncv_cifar,
     killing,
     loading,
+    placement_accuracy,
+    placements,
     publish,
     runner,
+    same_numbers,
 )
 from bench_parts.machine import describe_machine
 from bench_parts.measured import Measured, Options, say
@@ -28,11 +31,14 @@ from bench_parts.processes import ROOT, ProcessFailed
 
 PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
     "default": (default_run.measure, "the default run: wall time and accuracy of five seeds (3 minutes)"),
-    "runner": (runner.measure, "the runner against a hand-written Gluon loop (12 minutes)"),
+    "runner": (runner.measure, "the runner against a hand-written Gluon loop (7 minutes)"),
     "gluoncv": (gluoncv_cifar.measure, "GluonCV's train_cifar10.py against us (15 minutes; needs --gluoncv-script)"),
     "loader": (loading.measure, "samples/s of the loaders (5 minutes)"),
     "cli": (command_line.measure, "wall time of --help, --cfg job and a mistake (1 minute)"),
-    "checkpoint": (checkpoint_cost.measure, "what checkpoints cost (10 minutes)"),
+    "checkpoint": (checkpoint_cost.measure, "what checkpoints cost (6 minutes)"),
+    "placements": (placements.measure, "replicas and stages against one device, and their memory (8 minutes)"),
+    "verify": (same_numbers.measure, "verify over placements and networks (25 minutes)"),
+    "placement_accuracy": (placement_accuracy.measure, "accuracy of placements, five seeds (15 minutes)"),
     "kill_sweep": (
         killing.measure,
         "100 kills, one at each call of a save, and what becomes of the runs (minutes, also with --quick)",

@@ -6,70 +6,63 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Sequence
 
-from bench_parts import clock
-from bench_parts.measured import Measured, Options, Series, Target, in_turn, ratios
-from bench_parts.processes import train
+from bench_parts.measured import Measured, Options, Series, Target, ratios
+from bench_parts.processes import mxtrain_arguments, untouched_environment
+from bench_parts.turns import Side, TurnsCallback, in_turns
 
 MAX_SHARE = 0.035
-EXIT_BUDGET = 75
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is trained; the first `every` steps are not counted."""
+    """What is trained, in blocks of so many steps, the first of which is preceded by a save."""
 
     name: str
-    folder: str
     overrides: Sequence[str]
     batch_size: int
     every: int
-    steps: int
-    repetitions: int
+    block_steps: int
+    blocks: int
 
 
 RESNET = ("model=resnet", "model.depth=20", "optimizer=sgd", "dataset.shape=[3,32,32]")
 LENET = ("model=lenet", "optimizer=adam", "dataset.shape=[1,8,8]")
 CASES = (
-    Case("ResNet-20, 32 px, batch 128", "resnet20", RESNET, 128, every=50, steps=150, repetitions=5),
-    Case("LeNet, 8 px, batch 64", "lenet", LENET, 64, every=50, steps=1500, repetitions=7),
+    Case("ResNet-20, 32 px, batch 128", RESNET, 128, every=50, block_steps=50, blocks=11),
+    Case("LeNet, 8 px, batch 64", LENET, 64, every=50, block_steps=500, blocks=21),
 )
-QUICK_CASES = (Case("LeNet, 8 px, batch 8", "lenet", LENET, 8, every=10, steps=40, repetitions=1),)
+QUICK_CASES = (Case("LeNet, 8 px, batch 8", LENET, 8, every=10, block_steps=20, blocks=2),)
 
 
 def measure(options: Options) -> Measured:
-    """Both ways in turn; everything else is default, logging and validation at the same steps."""
+    """Both ways in turns; everything else is default, logging at the same steps."""
     found = Measured(notes=[
-        "`python -m mxtrain` with `checkpoint.every_steps=50` and without checkpoints, `dataset=synthetic`, in turn. "
-        "The window begins at a step that saves and ends before one: each of its saves has been written in it.",
+        "`python -m mxtrain` with `checkpoint.every_steps=50` and without checkpoints, `dataset=synthetic`, both "
+        "started once and training in turns, 50 (LeNet: 500) steps each. Such a block begins with a save, and ends "
+        "when all is computed.",
     ])  # fmt: skip
     for case in QUICK_CASES if options.quick else CASES:
-        _measure_case(case, options.work / case.folder, found)
+        _measure_case(case, options.work, found)
     return found
 
 
 def _measure_case(case: Case, folder: Path, found: Measured) -> None:
-    sides = {
-        "with": lambda number: _milliseconds_per_step(case, str(case.every), folder / f"with{number}"),
-        "without": lambda number: _milliseconds_per_step(case, "null", folder / f"without{number}"),
-    }
-    times = in_turn(sides, case.repetitions)
-    for name, values in times.items():
-        found.series.append(Series(f"{case.name}: a step {name} checkpoints", "ms", values))
-    shares = [ratio - 1 for ratio in ratios(times["with"], times["without"])]
-    costs = Series(f"{case.name}: cost, pair by pair", "share", shares)
+    seconds = in_turns({"with": _side(case, str(case.every)), "without": _side(case, "null")}, case.blocks, folder)
+    for name, values in seconds.items():
+        times = [1000 * value / case.block_steps for value in values]
+        found.series.append(Series(f"{case.name}: a step {name} checkpoints", "ms", times))
+    costs = Series(f"{case.name}: cost, pair by pair", "share", [r - 1 for r in ratios(*seconds.values())])
     found.series.append(costs)
     name = f"{case.name}: cost of a checkpoint every {case.every} steps, median of pairs"
     found.targets.append(Target(name, costs.median, MAX_SHARE, at_least=False))
 
 
-def _milliseconds_per_step(case: Case, every_steps: str, folder: Path) -> float:
-    times, total = folder / "clock.json", case.every + case.steps
+def _side(case: Case, every_steps: str) -> Side:
+    samples = int(case.block_steps * (case.blocks + 5) * case.batch_size / 0.8) + 10
     overrides = [
         "dataset=synthetic", *case.overrides, f"dataset.batch_size={case.batch_size}", "lr_scheduler=constant",
-        f"dataset.num_samples={int((total + 4) * case.batch_size / 0.8) + 10}", f"trainer.max_steps={total}",
-        f"trainer.log_interval={case.every}", "trainer.limit_val_batches=1", "trainer.test=false",
+        f"dataset.num_samples={samples}", f"trainer.log_interval={case.block_steps}",
         f"checkpoint.every_steps={every_steps}", "checkpoint.every_epochs=null", "checkpoint.every_minutes=null",
-        *clock.overrides(times),
+        TurnsCallback.OVERRIDE,
     ]  # fmt: skip
-    train(overrides, folder, exit_codes=(0, EXIT_BUDGET))
-    return 1000 * clock.seconds_per_step(times, case.every, case.steps)
+    return Side(mxtrain_arguments(overrides), untouched_environment())

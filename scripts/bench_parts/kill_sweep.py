@@ -4,7 +4,7 @@ Every run must end with the weights of the run that was never killed, to the bit
 metrics.jsonl. Kills during start-up hit whole processes of the command line. The others are forked, each to run the
 same command, by a process that has MXNet imported, which is quicker than starting each anew.
 
-    python scripts/bench_parts/kill_sweep.py [KILLS]
+    python scripts/bench_parts/kill_sweep.py [KILLS] [OVERRIDE ...]
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ BEFORE_THE_SAVE = 14
 """The step from which a short run goes on to the save of step 21 that is killed."""
 
 
-def measure(kills: int = 100, seed: int = 0) -> Dict[str, Any]:
-    """Kills `kills` times at random, and once at each call of a save (for fewer than 20 kills: at each twentieth).
+def measure(kills: int = 100, placement: Sequence[str] = (), seed: int = 0) -> Dict[str, Any]:
+    """Kills `kills` times at random, and once at each call of a save (for fewer than 20 kills, and where a placement is
+    given, at each twentieth).
 
     Returns:
         Counts: random_kills by what was under way, save_kills, resumed runs, failures (a sentence each), seconds.
@@ -64,7 +65,7 @@ def measure(kills: int = 100, seed: int = 0) -> Dict[str, Any]:
     nurseries = [Nursery() for _ in range(CORES)]
     with tempfile.TemporaryDirectory(prefix="kill-sweep-") as name, ThreadPoolExecutor(CORES) as pool:
         folder = Path(name)
-        parts = zip(nurseries, ("long", "short"), (LONG, SHORT))
+        parts = zip(nurseries, ("long", "short"), ((*LONG, *placement), (*SHORT, *placement)))
         long, short = [nursery.complete(folder / name, overrides) for nursery, name, overrides in parts]
         train_s = json.loads((folder / "long" / "status.json").read_text())["wall_s"]
         runs = queue.SimpleQueue()
@@ -76,14 +77,17 @@ def measure(kills: int = 100, seed: int = 0) -> Dict[str, Any]:
             found = []
             while not runs.empty():
                 number, count = runs.get()
-                found.append(Target(nursery, folder / f"run-{number}", train_s, seed * 1000 + number).kill(count, long))
+                target = Target(nursery, folder / f"run-{number}", placement, train_s, seed * 1000 + number)
+                found.append(target.kill(count, long))
             return found
 
         found = [one for part in pool.map(kill_runs, nurseries) for one in part]
         moments: Counter = sum((moment for moment, _ in found), Counter())
         failures = [problem for _, problems in found for problem in problems]
         random_s = time.monotonic() - began
-        save_kills, problems = _kill_saves(folder, nurseries, short, pool, 1 if kills >= 20 else 20)
+        save_kills, problems = _kill_saves(
+            folder, nurseries, (*SHORT, *placement), short, pool, 20 if kills < 20 or placement else 1
+        )
     for nursery in nurseries:
         nursery.close()
     return {
@@ -104,7 +108,7 @@ def _command(run_dir: Path, overrides: Sequence[str]) -> List[str]:
 
 def _environment() -> Dict[str, str]:
     path = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH", "")) if part)
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MXNET_CPU_TEMP_COPY": "64"}
 
 
 def _start(run_dir: Path, overrides: Sequence[str]) -> subprocess.Popen:
@@ -226,7 +230,8 @@ def _differences(found: Outcome, expected: Outcome) -> str:
 class Target:
     """One run that is killed again and again, and then has to end as if nothing had happened."""
 
-    def __init__(self, nursery: Nursery, run_dir: Path, train_s: float, seed: int):
+    def __init__(self, nursery: Nursery, run_dir: Path, placement: Sequence[str], train_s: float, seed: int):
+        self._overrides = (*LONG, *placement)
         self._nursery, self._run_dir, self._train_s = nursery, run_dir, train_s
         self._random = random.Random(seed)
 
@@ -242,7 +247,9 @@ class Target:
                 problem = _differences(_read(self._run_dir), expected)  # it was over before the signal came
                 assert not problem, problem
                 shutil.rmtree(self._run_dir)
-            problem = _differences(self._nursery.complete(self._run_dir, LONG), expected) or _leftovers(self._run_dir)
+            problem = _differences(self._nursery.complete(self._run_dir, self._overrides), expected) or _leftovers(
+                self._run_dir
+            )
         except (AssertionError, OSError, ValueError) as error:
             problem = f"{type(error).__name__}: {error}"
         shutil.rmtree(self._run_dir, ignore_errors=True)
@@ -254,10 +261,10 @@ class Target:
         before = _inode(status)
         process: Any = self._nursery
         if self._random.random() < START_UP_SHARE:
-            process = _start(self._run_dir, LONG)
+            process = _start(self._run_dir, self._overrides)
             _wait(process, self._random.uniform(0.0, START_UP_S), lambda: _inode(status) != before)
         else:
-            process.start(self._run_dir, LONG)
+            process.start(self._run_dir, self._overrides)
             _wait(process, TIMEOUT_S, lambda: _inode(status) != before)
             _wait(process, self._random.uniform(0.0, 0.6 * self._train_s), lambda: False)
         process.kill()
@@ -297,11 +304,12 @@ def _wait(process: Any, seconds: float, done: Callable[[], bool]) -> None:
 
 
 def _kill_saves(
-    folder: Path, nurseries: Sequence[Nursery], expected: Outcome, pool: ThreadPoolExecutor, stride: int
-) -> Tuple[int, List[str]]:
+    folder: Path, nurseries: Sequence[Nursery], overrides: Sequence[str], expected: Outcome, pool: ThreadPoolExecutor,
+    stride: int,
+) -> Tuple[int, List[str]]:  # fmt: skip
     """Kills the save of step 21 before every `stride`-th of its calls: the number of kills, and what went wrong."""
     template = folder / "template"
-    nurseries[0].complete(template, (*SHORT, f"trainer.max_steps={BEFORE_THE_SAVE}"), exit_code=75)
+    nurseries[0].complete(template, (*overrides, f"trainer.max_steps={BEFORE_THE_SAVE}"), exit_code=75)
     numbers = itertools.count(1, stride)
     over = threading.Event()
     kills: List[int] = []
@@ -310,7 +318,7 @@ def _kill_saves(
     def try_calls(nursery: Nursery) -> None:
         while not over.is_set():
             number = next(numbers)
-            killed, problem = _kill_one_save(nursery, template, number, expected)
+            killed, problem = _kill_one_save(nursery, template, number, overrides, expected)
             if problem:
                 problems.append(f"killed at call {number} of a save: {problem}")
             if killed:
@@ -322,15 +330,17 @@ def _kill_saves(
     return len(kills), problems
 
 
-def _kill_one_save(nursery: Nursery, template: Path, number: int, expected: Outcome) -> Tuple[bool, str]:
+def _kill_one_save(
+    nursery: Nursery, template: Path, number: int, overrides: Sequence[str], expected: Outcome
+) -> Tuple[bool, str]:
     """Whether the save made that many calls, and what went wrong."""
     run_dir = template.with_name(f"call-{number}")
     shutil.copytree(template, run_dir)
     try:
-        nursery.start(run_dir, SHORT, die_at=number)
+        nursery.start(run_dir, overrides, die_at=number)
         code = nursery.wait()
         assert code in (0, -signal.SIGKILL), f"exit code {code}\n{_tail(run_dir)}"
-        return code != 0, _differences(nursery.complete(run_dir, SHORT), expected) or _leftovers(run_dir)
+        return code != 0, _differences(nursery.complete(run_dir, overrides), expected) or _leftovers(run_dir)
     except (AssertionError, OSError, ValueError) as error:
         return True, f"{type(error).__name__}: {error}"
     finally:
@@ -377,6 +387,6 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["nursery"]:
         _serve_nursery()
     else:
-        measured = measure(int(sys.argv[1]) if sys.argv[1:] else 100)
+        measured = measure(int(sys.argv[1]) if sys.argv[1:] else 100, sys.argv[2:])
         _print(measured)
         sys.exit(1 if measured["failures"] else 0)

@@ -79,6 +79,8 @@ class Measured:
     notes: List[str] = field(default_factory=list)
     """How it was measured, a sentence each."""
     details: Dict[str, Any] = field(default_factory=dict)
+    table: List[List[str]] = field(default_factory=list)
+    """What is no series, as it is to be shown: a row of titles and further rows."""
 
     def compare(self, name: str, above: Sequence[float], below: Sequence[float], limit: float) -> None:
         """Notes how many times `below` `above` is: one ratio for each repetition, whose two measurements were taken
@@ -93,6 +95,7 @@ class Measured:
             "targets": [target.to_json() for target in self.targets],
             "notes": self.notes,
             "details": self.details,
+            "table": self.table,
         }
 
 

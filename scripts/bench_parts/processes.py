@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Dict, Mapping, Optional, Sequence
+from typing import Dict, List, Mapping, Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 # Whatever tunes MXNet, oneDNN, OpenMP or BLAS.
@@ -19,13 +19,18 @@ class ProcessFailed(Exception):
     """A measured process ended in a way that it should not have."""
 
 
-def tuned_environment() -> Dict[str, str]:
+def untouched_environment() -> Dict[str, str]:
+    """The caller's own: mxtrain has to tune the process itself."""
+    return _with_path(os.environ)
+
+
+def tuned_environment(num_devices: int = 1) -> Dict[str, str]:
     """What `runtime=auto` computes in: the caller's own settings are kept and the rest is chosen, as mxtrain does."""
     from mxtrain.runtime import Runtime
     from mxtrain.runtime.apply import apply
 
-    environment = _with_path(os.environ)
-    apply(Runtime(), environ=environment)
+    environment = untouched_environment()
+    apply(Runtime(), num_devices=num_devices, environ=environment)
     return environment
 
 
@@ -66,17 +71,15 @@ def run(
     return done
 
 
-def train(
-    overrides: Sequence[str], folder: Path, environment: Optional[Mapping[str, str]] = None,
-    exit_codes: Sequence[int] = (0,),
-) -> Path:  # fmt: skip
-    """Runs `python -m mxtrain OVERRIDES` as a user would; returns the run directory.
+def mxtrain_arguments(overrides: Sequence[str], run_dir: str = "run") -> List[str]:
+    """What `python` is given to train as a user would."""
+    return ["-m", "mxtrain", f"hydra.run.dir={run_dir}", *overrides]
 
-    Without `environment` mxtrain has to tune the process itself.
-    """
+
+def train(overrides: Sequence[str], folder: Path, exit_codes: Sequence[int] = (0,)) -> Path:
+    """Runs `python -m mxtrain OVERRIDES` as a user would; returns the run directory."""
     run_dir = folder / "run"
-    environment = _with_path(os.environ) if environment is None else environment
-    run(["-m", "mxtrain", f"hydra.run.dir={run_dir}", *overrides], environment, folder, exit_codes)
+    run(mxtrain_arguments(overrides, str(run_dir)), untouched_environment(), folder, exit_codes)
     return run_dir
 
 

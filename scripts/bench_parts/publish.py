@@ -19,7 +19,8 @@ def write_result(part: str, result: Mapping[str, Any], out: Path) -> None:
     folder = out / "benchmarks"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{part}.json").write_text(json.dumps(result, indent=1) + "\n")
-    draw(result, folder / f"{part}.png")
+    if result["series"]:
+        draw(result, folder / f"{part}.png")
 
 
 def write_page(out: Path, parts: Sequence[str]) -> None:
@@ -74,6 +75,9 @@ def _series(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"## {result['part']}\n"
         for note in result["notes"]:
             yield note + "\n"
+        yield from _table(result.get("table") or [])
+        if not result["series"]:
+            continue
         yield "| what | unit | median | quartiles | range | times |"
         yield "| --- | --- | --- | --- | --- | --- |"
         for series in result["series"]:
@@ -85,6 +89,15 @@ def _series(results: Sequence[Mapping[str, Any]]) -> Iterator[str]:
                 f"{len(series['values'])} |"
             )
         yield f"\n![{result['part']}](benchmarks/{result['part']}.png)\n"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    for number_of_row, row in enumerate(rows):
+        yield f"| {' | '.join(row)} |"
+        if number_of_row == 0:
+            yield f"|{' --- |' * len(row)}"
+    if rows:
+        yield ""
 
 
 def number(value: float) -> str:

@@ -9,11 +9,14 @@ import pytest
 from mxtrain.backend import gluon, mx, nd
 from mxtrain.errors import ConfigError
 from mxtrain.model.networks import build_resnet
+from mxtrain.model.trace import NotTraceable
 from mxtrain.parallel import balance as module
 from mxtrain.parallel.balance import BlockCost, balance, cache_folder, find_candidates, given_positions
 from mxtrain.parallel.base import Objective
-from mxtrain.parallel.cut import Graph, trace_to_cut
+from mxtrain.parallel.chain import open_to_cut
+from mxtrain.parallel.cut import Graph
 from mxtrain.parallel.pipeline import Pipeline
+from mxtrain.parallel.stage import on_devices
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +70,18 @@ def test_residual_blocks_are_not_cut_inside():
     assert "features.3.1" in {names[position] for position in find_candidates(graph, 2)}
 
 
+def test_marked_layers_begin_the_stages():
+    network = resnet()
+    network.features[3][1].begins_stage = network.output.begins_stage = True
+    graph = Graph(network)
+    assert [graph.beginnings()[position] for position in find_candidates(graph, 2)] == ["features.3.1", "output"]
+    with pytest.raises(ConfigError, match=r"marks 2 .*begins_stage=True \(features.3.1, output\).* 3 stages at most"):
+        find_candidates(graph, 4)
+    network.features[0].begins_stage = True
+    with pytest.raises(ConfigError, match="begins_stage=True: the network cannot be cut before 'features.0'"):
+        find_candidates(Graph(network), 2)
+
+
 def test_what_cannot_be_cut_says_so():
     graph = Graph(resnet())
     with pytest.raises(ConfigError, match=r"parallel.stages=99: .* into \d+ stages at most"):
@@ -81,13 +96,63 @@ def test_what_cannot_be_cut_says_so():
         given_positions(graph, ["features.0"], 2)
 
 
-def test_an_imperative_block_is_named():
-    class Custom(gluon.Block):
-        def forward(self, x):
-            return x
+class Imperative(gluon.Block):
+    """Needs the shape of real arrays."""
 
-    with pytest.raises(ConfigError, match="parallel.stages=2 needs the network as a graph, but Custom is not a Hybrid"):
-        trace_to_cut(Custom(), "parallel.stages=2")
+    def forward(self, x):
+        return x.reshape((x.shape[0], -1))
+
+
+class Glue(gluon.Block):
+    """Computes between its parts."""
+
+    def __init__(self):
+        super().__init__()
+        with self.name_scope():
+            self.first, self.second = gluon.nn.Dense(4), gluon.nn.Dense(3)
+
+    def forward(self, x):
+        return self.second(self.first(x) * x.shape[0])
+
+
+def imperative_network():
+    network, features = gluon.nn.Sequential(), gluon.nn.HybridSequential()
+    features.add(gluon.nn.Conv2D(4, 3), gluon.nn.BatchNorm(), gluon.nn.Activation("relu"))
+    network.add(features, Imperative(), Glue(), gluon.nn.Dense(3))
+    network.initialize()
+    network(nd.zeros((1, 3, 8, 8)))
+    network.hybridize()
+    return network
+
+
+def test_what_cannot_be_traced_is_cut_between_its_blocks():
+    network = imperative_network()
+    with pytest.raises(NotTraceable):
+        Graph(network)
+    chain = open_to_cut(network, (3, 8, 8), "parallel.stages=2", needs_graph=False)
+    assert chain.layers == ["0.0", "0.1", "0.2", "1", "2", "3"]
+    assert network[0]._active, "still hybridized"
+    names = chain.beginnings()
+    assert [names[position] for position in find_candidates(chain, 3)] == ["0.1", "0.2", "1", "2", "3"]
+    assert chain.shapes((3, 8, 8), 5)[(2, 0)] == (5, 4, 6, 6)
+    data = nd.random.normal(shape=(2, 3, 8, 8))
+    expected = network(data).asnumpy()
+    for piece in chain.cut([2, 4]):
+        (data,) = on_devices(piece, network, 0, [[mx.cpu(0)]])(0, [data])
+    assert (data.asnumpy() == expected).all()
+
+
+def test_what_cannot_be_cut_at_all_is_named():
+    network = Glue()
+    network.initialize()
+    network(nd.zeros((1, 4)))
+    said = (
+        "parallel.stages=2 needs the network as a graph, but Glue is not a Hybrid.*Glue does more than call its parts"
+    )
+    with pytest.raises(ConfigError, match=said):
+        open_to_cut(network, (4,), "parallel.stages=2", needs_graph=False)
+    with pytest.raises(ConfigError, match="parallel.batch_norm=global needs the network as a graph"):
+        open_to_cut(imperative_network(), (3, 8, 8), "parallel.batch_norm=global", needs_graph=True)
 
 
 class Shared(gluon.HybridBlock):

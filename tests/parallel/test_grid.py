@@ -43,10 +43,27 @@ class Skips(gluon.HybridBlock):
         return self.out(F.concat(left * b, right + a, dim=1))
 
 
+class Flattens(gluon.Block):
+    """Cannot be traced: it looks at real arrays."""
+
+    def forward(self, x):
+        return x.reshape((x.shape[0], -1))
+
+
+def imperative(normalised):
+    """A network that is cut between its blocks; batch norms whose graphs are in flight together if normalised."""
+    network, features = nn.Sequential(), nn.HybridSequential()
+    features.add(nn.Conv2D(4, 3), *([nn.BatchNorm()] * normalised), nn.Activation("tanh"), nn.Conv2D(4, 3))
+    network.add(features, Flattens(), nn.Dense(8, activation="tanh"), nn.Dense(3))
+    return network
+
+
 NETWORKS = {
     "mlp": lambda: build_mlp(3, [16, 12, 8], "tanh", 0.0),
     "skips": lambda: Skips(prefix="skips_"),
     "resnet": lambda: build_resnet(3, [1, 1], [4, 8], False, 1, False),
+    "imperative": lambda: imperative(False),
+    "imperative_norm": lambda: imperative(True),
 }
 PLACEMENTS = {
     "data2": Data(devices="cpu:2"),
@@ -87,7 +104,7 @@ def assert_close(found, wanted):
 
 
 @pytest.mark.parametrize("size", [12, 7, 2, 1])
-@pytest.mark.parametrize("kind", ["mlp", "skips"])
+@pytest.mark.parametrize("kind", ["mlp", "skips", "imperative"])
 @pytest.mark.parametrize("name", PLACEMENTS)
 def test_gradients_and_sums_are_those_of_one_device(name, kind, size):
     one, grid = build(kind, Single()), build(kind, PLACEMENTS[name])
@@ -127,9 +144,10 @@ def test_batch_norm_over_replicas_is_global_with_one_microbatch_each():
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("kind", ["resnet", "imperative_norm"])
 @pytest.mark.parametrize("name, parts", [("data2", 2), ("pipeline2", 4), ("model2", 1)])
-def test_batch_norm_per_device_is_that_of_each_share_by_itself(name, parts):
-    one, grid = build("resnet", Single(), parts), build("resnet", PLACEMENTS[name])
+def test_batch_norm_per_device_is_that_of_each_share_by_itself(name, parts, kind):
+    one, grid = build(kind, Single(), parts), build(kind, PLACEMENTS[name])
     one.forward_backward(batch(12))
     grid.forward_backward(batch(12))
     assert_close(summed_gradients(grid), summed_gradients(one))

@@ -1,0 +1,176 @@
+"""Cuts a network that MXNet cannot trace, between blocks that follow each other.
+
+    network -> one forward pass, watched -> blocks that only hand one tensor on -> pieces
+
+What is watched is which array each block is given and returns. A block whose code does nothing but call its children
+one after the other is such a row itself; any other stays whole.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+from mxtrain.backend import autograd, nd
+from mxtrain.errors import ConfigError
+from mxtrain.model.trace import NotTraceable, blocks_by_path
+from mxtrain.parallel.cut import Cuttable, Graph, Tensor, marked_layers
+from mxtrain.types import Shape
+
+
+@dataclass
+class Call:
+    """One call of a block."""
+
+    layer: str
+    block: Any
+    inputs: Tuple[Any, ...]
+    output: Any = None
+    calls: List[Call] = field(default_factory=list)
+
+    def row(self) -> Optional[List[Call]]:
+        """The calls that this one consists of, where each is given only what the one before returned."""
+        array = self.inputs[0] if len(self.inputs) == 1 else None
+        for call in self.calls:
+            if len(call.inputs) != 1 or call.inputs[0] is not array:
+                return None
+            array = call.output
+        return self.calls if self.calls and array is self.output else None
+
+    def parts(self) -> List[Call]:
+        """This call as the longest row of calls."""
+        row = self.row()
+        return [self] if row is None else [part for call in row for part in call.parts()]
+
+
+@dataclass(frozen=True)
+class Row:
+    """Neighbouring blocks, each of which is given what the one before returned."""
+
+    blocks: List[Any]
+    inputs: List[Tensor]
+    outputs: List[Tensor]
+    norm: None = None
+
+    @property
+    def parameters(self) -> List[str]:
+        """Names of the parameters that it reads, statistics included."""
+        return [name for block in self.blocks for name in block.collect_params()]
+
+
+class Chain(Cuttable):
+    """A network as blocks that follow each other; a block here is what an operator is to a graph.
+
+    Args:
+        network: initialised, on one device.
+        input_shape: of one sample.
+    """
+
+    def __init__(self, network: Any, input_shape: Shape):
+        parts = watch(network, input_shape).parts()
+        self._blocks = [part.block for part in parts]
+        self.operators = list(range(len(parts)))
+        self.layers = [part.layer for part in parts]
+        self.input, self.heads = (-1, 0), [(len(parts) - 1, 0)]
+        self.marked = marked_layers(network)
+        self.text = f"{network} {[part.output.shape for part in parts]}"
+        self._sizes = [part.output.shape for part in parts]
+        self._made_at = {number: number for number in range(-1, len(parts))}
+        self._last_read = {(number, 0): number + 1 for number in range(-1, len(parts))}
+        self._shared = self._find_shared()
+        trains = [any(p.grad_req != "null" for p in block.collect_params().values()) for block in self._blocks]
+        first = trains.index(True) if any(trains) else len(trains)
+        self.without_gradient = frozenset((number, 0) for number in range(-1, first))
+
+    def norms(self) -> List[int]:
+        return []  # they are inside blocks
+
+    def shapes(self, input_shape: Shape, batch_size: int) -> Dict[Tensor, Shape]:
+        own = {(n, 0): (first * batch_size, *rest) for n, (first, *rest) in enumerate(self._sizes)}
+        return {self.input: (batch_size, *input_shape), **own}
+
+    def _piece(self, begin: int, end: int, outputs: List[Tensor]) -> Row:
+        return Row(self._blocks[begin:end], [(begin - 1, 0)], [(end - 1, 0)])
+
+    def _find_shared(self) -> List[Tuple[int, int]]:
+        reads: Dict[str, List[int]] = {}
+        for position, block in enumerate(self._blocks):
+            for name in block.collect_params():
+                reads.setdefault(name, []).append(position)
+        return [(min(found), max(found)) for found in reads.values() if min(found) != max(found)]
+
+
+def watch(network: Any, input_shape: Shape) -> Call:
+    """What is called for one sample of zeros, in inference mode."""
+    stack: List[Call] = [Call("", None, ())]
+    device = next(iter(network.collect_params().values())).list_ctx()[0]
+    with watched(network, stack), autograd.pause():
+        network(nd.zeros((1, *input_shape), ctx=device))
+    return stack[0].calls[0]
+
+
+@contextmanager
+def watched(network: Any, stack: List[Call]) -> Iterator[None]:
+    """Notes calls in `stack`; cached graphs are not used, for they call no children."""
+    seen: Dict[int, Any] = {}
+    active: Dict[int, bool] = {}
+
+    def wrap(layer: str, block: Any) -> Any:
+        forward = block.forward
+
+        def call(*inputs: Any) -> Any:
+            stack.append(Call(layer, block, inputs))
+            try:
+                stack[-1].output = forward(*inputs)
+            finally:
+                made = stack.pop()
+                stack[-1].calls.append(made)
+            return made.output
+
+        return call
+
+    for layer, block in blocks_by_path(network):
+        if id(block) not in seen:
+            seen[id(block)] = block
+            active[id(block)] = getattr(block, "_active", False)
+            if active[id(block)]:
+                block._active = False
+            object.__setattr__(block, "forward", wrap(layer, block))
+    try:
+        yield
+    finally:
+        for key, block in seen.items():
+            object.__delattr__(block, "forward")
+            if active[key]:
+                block._active = True
+
+
+def open_to_cut(network: Any, input_shape: Shape, why: str, needs_graph: bool) -> Cuttable:
+    """The network as something that can be cut: between operators where MXNet can trace it, else between blocks.
+
+    Args:
+        network: the gluon block, initialised, on one device.
+        input_shape: of one sample.
+        why: what it is cut for, as a clause.
+        needs_graph: whether only operators will do.
+
+    Raises:
+        ConfigError: neither is possible; names the block and what to do.
+    """
+    try:
+        return Graph(network)
+    except NotTraceable as error:
+        reason = error
+    chain = None if needs_graph else Chain(network, input_shape)
+    if chain is None or len(chain) == 1:
+        whole = "" if chain is None else (
+            f", and the code of {type(network).__name__} does more than call its parts one after the other"
+        )  # fmt: skip
+        raise ConfigError(
+            f"{why} needs the network as a graph, but {reason}{whole}. Write that block as a gluon.HybridBlock whose "
+            "hybrid_forward uses only F and needs no shapes, or make the network a gluon.nn.Sequential of its parts "
+            "(it is cut between them, wherever one has the attribute begins_stage=True if any has), or use "
+            "parallel=single or parallel=data: they need no cut."
+        ) from reason
+    return chain

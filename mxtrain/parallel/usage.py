@@ -1,0 +1,183 @@
+"""How well a placement uses its devices: what the engine did in a few steps, added up. No MXNet here.
+
+operations of the engine -> per device: computing, updating, exchanging, waiting -> table, TensorBoard, timeline
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import count
+from statistics import mean
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+
+from mxtrain.parallel.base import Layout
+
+COMPUTE, UPDATE, EXCHANGE = "compute", "update", "exchange"
+COLORS = {COMPUTE: "thread_state_running", UPDATE: "thread_state_iowait", EXCHANGE: "thread_state_runnable"}
+"""Kind -> a colour of the chrome trace format's fixed set."""
+
+Interval = Tuple[float, float]
+
+
+def kind_of(name: str) -> str:
+    """What an operation of the engine is for, by MXNet's name for it: exchange is copies and sums between devices."""
+    if name.startswith(("Copy", "KVStore", "_CrossDeviceCopy")):
+        return EXCHANGE
+    return UPDATE if name.endswith("_update") or "_update_" in name else COMPUTE
+
+
+@dataclass(frozen=True)
+class DeviceUse:
+    """One device's part in a number of steps; times are shares of the steps' time.
+
+    Attributes:
+        device: e.g. "cpu(1)".
+        replica, stage: its place.
+        samples_per_s: of its replica, of which each sample passes all stages.
+        compute, update, exchange, waiting: shares of the time. What overlaps counts for each kind, so that they can
+            add up to more than 1; waiting is the time in which nothing ran.
+        microbatch_s: time for one microbatch, its way in included, forward and backward.
+    """
+
+    device: str
+    replica: int
+    stage: int
+    samples_per_s: float
+    compute: float
+    update: float
+    exchange: float
+    waiting: float
+    microbatch_s: float
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How a placement used its devices.
+
+    Attributes:
+        layout: the placement.
+        first_step, num_steps: which steps were looked at.
+        devices: replica by replica, stage by stage.
+    """
+
+    layout: Layout
+    first_step: int
+    num_steps: int
+    devices: Sequence[DeviceUse]
+
+    @property
+    def bubble(self) -> float:
+        """The share of the devices' time in which nothing ran on them."""
+        return mean(device.waiting for device in self.devices)
+
+    def scalars(self) -> Dict[str, float]:
+        """By TensorBoard tag; shares of time, and samples/s."""
+        found = {"perf/bubble": self.bubble, "perf/exchange": mean(device.exchange for device in self.devices)}
+        for device in self.devices:
+            name = device.device.replace("(", "").replace(")", "")
+            found[f"perf/{name}/samples_per_s"] = device.samples_per_s
+            found[f"perf/{name}/busy"] = 1 - device.waiting
+            found[f"perf/{name}/exchange"] = device.exchange
+        return found
+
+    def table(self) -> Any:
+        """A rich table: one row per device, for stages with the predicted time beside the measured one."""
+        from rich.table import Table
+
+        cut = self.layout.cut
+        expected = f" (expected: {cut.predicted.bubble:.0%})" if cut else ""
+        last = self.first_step + self.num_steps - 1
+        caption = (
+            f"measured in steps {self.first_step} to {last}: devices wait {self.bubble:.0%} of the time{expected}"
+            + ("; times are forward and backward of one microbatch" if cut else "")
+        )
+        table = Table(caption=caption, caption_justify="left")
+        for title in ("device", "replica", "stage", "samples/s", "computes", "updates", "exchanges", "waits"):
+            table.add_column(title, justify="left" if title == "device" else "right")
+        if cut:
+            table.add_column("predicted", justify="right")
+            table.add_column("measured", justify="right")
+        for use in self.devices:
+            cells = [use.device, str(use.replica), str(use.stage), f"{use.samples_per_s:,.0f}"]
+            cells += [f"{share:.1%}" for share in (use.compute, use.update, use.exchange, use.waiting)]
+            if cut:
+                stage = cut.stages[use.stage]
+                cells += [f"{1000 * (stage.forward_s + stage.backward_s):.2f} ms", f"{1000 * use.microbatch_s:.2f} ms"]
+            table.add_row(*cells)
+        return table
+
+
+def measure_usage(layout: Layout, operations: Sequence[Any], first_step: int, sizes: Sequence[int]) -> Optional[Usage]:
+    """Adds up what ran.
+
+    Args:
+        layout: the placement.
+        operations: `mxtrain.engine_trace.Operation`s of these steps, and of nothing else.
+        first_step: number of the first one.
+        sizes: samples of each step's global batch.
+
+    Returns:
+        None where nothing ran.
+    """
+    if not operations:
+        return None
+    wall_s = max(o.end_s for o in operations) - min(o.begin_s for o in operations)
+    num_replicas = len(layout.devices)
+    devices = []
+    for replica, stages in enumerate(layout.devices):
+        samples = sum(size // num_replicas + (replica < size % num_replicas) for size in sizes)
+        for stage, device in enumerate(map(str, stages)):
+            own = [o for o in operations if o.device == device]
+            times = {kind: _covered(o for o in own if kind_of(o.name) == kind) for kind in COLORS}
+            shards = len(sizes) * layout.num_parts * layout.num_microbatches
+            stage_s = _covered(o for o in own if kind_of(o.name) != UPDATE and not o.name.startswith("KVStore"))
+            devices.append(
+                DeviceUse(
+                    device, replica, stage, samples / wall_s, *[times[kind] / wall_s for kind in COLORS],
+                    waiting=1 - _covered(own) / wall_s, microbatch_s=stage_s / shards,
+                )
+            )  # fmt: skip
+    return Usage(layout, first_step, len(sizes), devices)
+
+
+def chrome_trace(layout: Layout, operations: Sequence[Any]) -> Dict[str, Any]:
+    """A timeline to open in ui.perfetto.dev or chrome://tracing: one process per device, further lines where operations
+    overlap.
+
+    Format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU ("complete" events, times
+    in microseconds).
+    """
+    begin_s = min((operation.begin_s for operation in operations), default=0.0)
+    rows: Dict[str, int] = {}
+    events: List[Dict[str, Any]] = []
+    for replica, stages in enumerate(layout.devices):
+        for stage, device in enumerate(map(str, stages)):
+            rows[device] = len(rows)
+            name = f"{device}: replica {replica}, stage {stage}"
+            events.append({"ph": "M", "name": "process_name", "pid": rows[device], "args": {"name": name}})
+    free: Dict[Tuple[str, int], float] = {}  # (device, line) -> when its last operation ends
+    for operation in operations:
+        line = next(n for n in count() if free.get((operation.device, n), -1.0) <= operation.begin_s)
+        free[operation.device, line] = operation.end_s
+        kind = kind_of(operation.name)
+        events.append(
+            {
+                "ph": "X", "pid": rows[operation.device], "tid": line, "name": operation.name, "cat": kind,
+                "cname": COLORS[kind], "ts": round(1e6 * (operation.begin_s - begin_s), 1),
+                "dur": round(1e6 * (operation.end_s - operation.begin_s), 1),
+            }
+        )  # fmt: skip
+    return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def _covered(operations: Iterable[Any]) -> float:
+    """Seconds in which at least one of them ran."""
+    total = 0.0
+    current: Optional[Interval] = None
+    for begin, end in sorted((o.begin_s, o.end_s) for o in operations):
+        if current is None or begin > current[1]:
+            total += current[1] - current[0] if current else 0.0
+            current = (begin, end)
+        else:
+            current = (current[0], max(current[1], end))
+    return total + (current[1] - current[0] if current else 0.0)

@@ -1,0 +1,154 @@
+"""Several processes that train in turns: one block of steps each, again and again, the others standing still.
+
+A machine drifts within seconds; two processes measured one after the other meet different machines, two that take turns
+meet the same one. A block ends when all of its work is done, on all sides.
+
+    parent                      child
+    in_turns: "go"         ->   Turns.next: begins a block
+              seconds      <-   Turns.next: the block is done
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+from bench_parts.measured import say
+from bench_parts.processes import ProcessFailed
+from mxtrain.types import Callback, Progress
+
+SOCKET = "BENCH_TURNS"
+REST_S = 0.3
+"""OpenMP's threads spin for 0.2 s after their work; the next side must not meet that."""
+FIRST_BLOCK_S, BLOCK_S = 300, 300
+
+
+class Turns:
+    """The child's side; without a parent every turn is its own."""
+
+    def __init__(self) -> None:
+        self._connection = socket.socket(socket.AF_UNIX)
+        self._connection.connect(os.environ[SOCKET])
+        self._began: Optional[float] = None
+
+    def next(self) -> None:
+        """Ends a block, all of whose work must be done, and returns when the next may begin."""
+        if self._began is not None:
+            self._connection.sendall(f"{time.perf_counter() - self._began}\n".encode())
+        else:
+            self._connection.sendall(b"ready\n")
+        if not self._connection.recv(1):
+            os._exit(0)  # enough was measured
+        self._began = time.perf_counter()
+
+
+class TurnsCallback(Callback):
+    """A block is what lies between two looks of the runner at the device: `trainer.log_interval` steps."""
+
+    OVERRIDE = "+callback.turns._target_=bench_parts.turns.TurnsCallback"
+
+    def __init__(self) -> None:
+        self._turns = Turns()
+
+    def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+        from mxtrain.backend import nd
+
+        nd.waitall()
+        self._turns.next()
+
+
+@dataclass(frozen=True)
+class Side:
+    """A process that trains and calls `Turns.next` between blocks: `python ARGUMENTS`."""
+
+    arguments: Sequence[str]
+    environment: Mapping[str, str]
+
+
+def in_turns(sides: Mapping[str, Side], blocks: int, folder: Path) -> Dict[str, List[float]]:
+    """Seconds of each block of each side; two more are made first, and not counted.
+
+    Raises:
+        ProcessFailed: one ended early; the message holds the end of what it printed.
+    """
+    found: Dict[str, List[float]] = {name: [] for name in sides}
+    with ExitStack() as stack:
+        players = {name: stack.enter_context(_Player(name, side, folder)) for name, side in sides.items()}
+        for player in players.values():
+            player.wait(FIRST_BLOCK_S)
+        for number in range(-1, blocks):
+            for name in list(players) if number % 2 == 0 else reversed(list(players)):
+                time.sleep(REST_S)
+                seconds = players[name].block()
+                if number >= 0:
+                    found[name].append(seconds)
+        for name, values in found.items():
+            say(f"  {name}: {' '.join(f'{value:.3f}' for value in values)} s a block")
+    return found
+
+
+class _Player:
+    """A running side."""
+
+    def __init__(self, name: str, side: Side, folder: Path):
+        self._name, self._side = name, side
+        self._folder = Path(tempfile.mkdtemp(prefix="side-", dir=folder))
+
+    def __enter__(self) -> _Player:
+        # A socket's path must be short.
+        self._socket_folder = tempfile.TemporaryDirectory(prefix="turns-")
+        path = os.path.join(self._socket_folder.name, "s")
+        self._server = socket.socket(socket.AF_UNIX)
+        self._server.bind(path)
+        self._server.listen(1)
+        self._log = open(self._folder / "log", "w+b")
+        self._process = subprocess.Popen(
+            [sys.executable, *self._side.arguments], env={**self._side.environment, SOCKET: path}, cwd=self._folder,
+            stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        self._stream: Any = None
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        if self._stream is not None:
+            self._stream.close()
+            self._connection.close()
+        self._server.close()
+        self._log.close()
+        self._socket_folder.cleanup()
+
+    def wait(self, timeout_s: float) -> str:
+        """The child's next word."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline and self._process.poll() is None:
+            try:
+                if self._stream is None:
+                    self._server.settimeout(1.0)
+                    self._connection, _ = self._server.accept()
+                    self._connection.settimeout(timeout_s)
+                    self._stream = self._connection.makefile("r")
+                word = self._stream.readline()
+                if word:
+                    return word
+            except socket.timeout:
+                continue
+        self._log.seek(0)
+        tail = "\n".join(self._log.read().decode(errors="replace").splitlines()[-15:])
+        raise ProcessFailed(f"{self._name}: exit code {self._process.poll()}\n{tail}")
+
+    def block(self) -> float:
+        """Lets it train one block."""
+        self._connection.sendall(b"g")
+        return float(self.wait(BLOCK_S))

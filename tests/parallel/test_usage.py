@@ -1,0 +1,125 @@
+"""What the engine did is added up rightly, and a real run shows it."""
+
+import json
+
+import pytest
+
+from mxtrain.backend import mx, nd
+from mxtrain.engine_trace import EngineTrace, Operation, parse_dump
+from mxtrain.parallel.balance import Cut, StageCost
+from mxtrain.parallel.base import Layout
+from mxtrain.parallel.schedule import timetable
+from mxtrain.parallel.usage import COMPUTE, EXCHANGE, UPDATE, chrome_trace, kind_of, measure_usage
+
+
+def operation(device, name, begin_ms, end_ms):
+    return Operation(f"cpu({device})", name, begin_ms / 1000, end_ms / 1000)
+
+
+def two_stages():
+    stage = StageCost("a", "b", forward_s=0.001, backward_s=0.002, held=1, parameter_bytes=0, activation_bytes=0)
+    return Cut([1], ["b"], [stage, stage], timetable("gpipe", 2, [1.0, 1.0], [2.0, 2.0]))
+
+
+@pytest.mark.parametrize(
+    "name, kind",
+    [
+        ("ImperativeBulk", COMPUTE), ("Convolution", COMPUTE), ("adam_update", UPDATE), ("multi_sgd_update", UPDATE),
+        ("CopyCPU2CPU", EXCHANGE), ("CopyGPU2GPU", EXCHANGE), ("KVStoreReduce", EXCHANGE),
+    ],
+)  # fmt: skip
+def test_kinds(name, kind):
+    assert kind_of(name) == kind
+
+
+def test_shares_of_a_replica_and_two_stages():
+    """Two steps of 10 ms each; the second device begins late and its operations overlap."""
+    layout = Layout([[mx.cpu(0), mx.cpu(1)]], num_microbatches=2, num_parts=1, cut=two_stages())
+    ran = [
+        operation(0, "ImperativeBulk", 0, 12), operation(0, "adam_update", 12, 14), operation(0, "CopyCPU2CPU", 19, 20),
+        operation(1, "CopyCPU2CPU", 5, 7), operation(1, "ImperativeBulk", 6, 10), operation(1, "Convolution", 8, 11),
+        operation(1, "KVStoreReduce", 18, 19),
+    ]  # fmt: skip
+    usage = measure_usage(layout, ran, first_step=11, sizes=[30, 10])
+    first, second = usage.devices
+    assert (first.compute, first.update, first.exchange, first.waiting) == pytest.approx((0.6, 0.1, 0.05, 0.25))
+    assert (second.compute, second.update, second.exchange, second.waiting) == pytest.approx((0.25, 0, 0.15, 0.65))
+    assert first.microbatch_s == pytest.approx(0.013 / 4) and second.microbatch_s == pytest.approx(0.006 / 4)
+    assert first.samples_per_s == second.samples_per_s == pytest.approx(40 / 0.020)
+    assert usage.bubble == pytest.approx(0.45)
+    scalars = usage.scalars()
+    assert scalars["perf/bubble"] == pytest.approx(0.45) and scalars["perf/exchange"] == pytest.approx(0.1)
+    assert scalars["perf/cpu1/busy"] == pytest.approx(0.35)
+
+
+def test_replicas_share_the_samples():
+    layout = Layout([[mx.cpu(0)], [mx.cpu(1)], [mx.cpu(2)]])
+    usage = measure_usage(layout, [operation(0, "x", 0, 1000)], first_step=1, sizes=[8])
+    assert [use.samples_per_s for use in usage.devices] == [3, 3, 2]
+    assert [use.waiting for use in usage.devices] == [0, 1, 1]
+    assert measure_usage(layout, [], first_step=1, sizes=[8]) is None
+
+
+def test_the_timeline_has_a_process_per_device_and_no_overlap_on_a_line():
+    layout = Layout([[mx.cpu(0), mx.cpu(1)]])
+    ran = [
+        operation(0, "a", 5, 9),
+        operation(0, "b", 6, 7),
+        operation(0, "c", 9, 10),
+        operation(1, "adam_update", 5, 6),
+    ]
+    events = chrome_trace(layout, ran)["traceEvents"]
+    assert [e["args"]["name"] for e in events if e["ph"] == "M"] == [
+        "cpu(0): replica 0, stage 0", "cpu(1): replica 0, stage 1",
+    ]  # fmt: skip
+    found = {e["name"]: (e["pid"], e["tid"], e["ts"], e["dur"], e["cat"]) for e in events if e["ph"] == "X"}
+    assert found == {
+        "a": (0, 0, 0, 4000, "compute"), "b": (0, 1, 1000, 1000, "compute"), "c": (0, 0, 4000, 1000, "compute"),
+        "adam_update": (1, 0, 0, 1000, "update"),
+    }  # fmt: skip
+
+
+def test_the_engine_can_be_looked_at_again_and_again():
+    """Each look sees its own operations, and those of the devices that were asked for."""
+    for size in (4, 5):
+        data = nd.ones((size, size), ctx=mx.cpu(1))
+        trace = EngineTrace()
+        trace.start()
+        for _ in range(size):
+            nd.dot(data, data)
+        data.as_in_context(mx.cpu(0))
+        found = trace.stop([mx.cpu(1)])
+        names = [o.name for o in found]
+        assert names.count("dot") == size and {o.device for o in found} == {"cpu(1)"}
+        assert all(o.begin_s <= o.end_s for o in found)
+
+
+def test_a_dump_that_is_cut_off_is_refused():
+    with pytest.raises(ValueError, match="not readable"):
+        parse_dump('{\n    "traceEvents": [\n {"ph": "B", "na')
+    assert parse_dump(',\n\n {"ph": "B"}\n,\n {"ph": "E"}\n') == [{"ph": "B"}, {"ph": "E"}]
+
+
+def test_a_hybrid_run_measures_itself(tmp_path, capsys, monkeypatch):
+    """About ten seconds: the table on the console, the scalars in TensorBoard's file and the timeline."""
+    from mxtrain.cli import main
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    run_dir = tmp_path / "run"
+    code = main([
+        f"hydra.run.dir={run_dir}", "parallel=hybrid", "model=mlp", "trainer.max_epochs=1", "trainer.profile=true",
+        "dataset.batch_size=64", "trainer.test=false",
+    ])  # fmt: skip
+    assert code == 0
+    shown = capsys.readouterr().out
+    assert "measured in steps 11 to 13: devices wait" in shown and "(expected:" in shown
+    timeline = json.loads((run_dir / "timeline.json").read_text())
+    assert {e["pid"] for e in timeline["traceEvents"] if e["ph"] == "X"} == {0, 1, 2, 3}
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(run_dir))
+    events.Reload()
+    tags = {tag for tag in events.Tags()["scalars"] if tag.startswith("perf/")}
+    assert {"perf/bubble", "perf/exchange", "perf/cpu3/samples_per_s", "perf/cpu3/busy"} <= tags
+    assert events.Scalars("perf/bubble")[0].step == 13
+    assert 0 <= events.Scalars("perf/bubble")[0].value <= 1
