@@ -27,6 +27,7 @@ from mxtrain.model.summary import graph_nodes, has_random_layers, summarize
 from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.base import Layout, Objective, Strategy
+from mxtrain.parallel.fence import can_be_fenced
 from mxtrain.parallel.placement import placement_table
 from mxtrain.profiling import TIMELINE, Profiling
 from mxtrain.runner import Data, Plan, Runner
@@ -125,13 +126,9 @@ def build_network(description: Description, given: Input, device: Any) -> Any:
 
 
 def hybridize(block: Any) -> Any:
-    """Static memory where the block can be traced; a plain gluon.Block only passes it on to its children.
-
-    With static_shape too, MXNet's engine doesn't know that a backward pass writes batch norms' moving statistics, and
-    who reads them next may read the old ones. So blocks with statistics do without; it would save 5% of a small step.
-    """
-    moves = any(not parameter._differentiable for parameter in block.collect_params().values())
-    block.hybridize(static_alloc=True, static_shape=not moves)
+    """Static memory where the block can be traced; a plain gluon.Block only passes it on to its children. Static shapes
+    where a `Fence` can mend what they break."""
+    block.hybridize(static_alloc=True, static_shape=can_be_fenced(block))
     return block
 
 

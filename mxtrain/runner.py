@@ -259,7 +259,10 @@ class Runner:
         last = snapshot.copy_parameters(self._step.strategy)
         values = dict(self.state.values)
         if stop.exit_code == EXIT_FINISHED and self._data.test is not None:
-            values.update(self._test(saving.best(), last))
+            try:
+                values.update(self._test(saving.best(), last))
+            except BrokenOff:
+                stop = self._signals.stop or stop  # all is trained and saved; the same command measures it
         if saving.failure and saving.saved_step == self.state.step:
             stop = self._without_last_checkpoint(stop)
         return self._result(stop, metrics=values, weights_sha256=canonical_sha256(last))
@@ -280,9 +283,11 @@ class Runner:
         strategy = self._step.strategy
         if best is not None:
             snapshot.set_parameters(strategy, snapshot.weights_to_use(best), str(best.path))
-        with self._step.average.applied() if best is None else nullcontext():
-            values = self._evaluator.measure(self._data.test)
-        snapshot.set_parameters(strategy, last, "the last weights")
+        try:
+            with self._step.average.applied() if best is None else nullcontext():
+                values = self._evaluator.measure(BreakableLoader(self._data.test, self._signals))
+        finally:
+            snapshot.set_parameters(strategy, last, "the last weights")
         return {f"test/{name}": value for name, value in values.items() if name != "samples_per_s"}
 
     def _failed(self, cause: str, exit_code: int) -> Result:

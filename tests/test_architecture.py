@@ -38,13 +38,11 @@ SINGLE_FILES_MAY_SHARE = {"errors", "types", "config", "state", "cadence", "stop
 # Modules that need MXNet to be imported at all: they are imported by `build` and what it makes, when a run is built.
 WITH_MXNET = {
     "mxtrain.backend", "mxtrain.build", "mxtrain.engine_trace", "mxtrain.evaluate", "mxtrain.metric.meter",
-    "mxtrain.model.gluoncv_zoo",
-    "mxtrain.model.networks", "mxtrain.model.layers", "mxtrain.nonfinite", "mxtrain.profiling",
-    "mxtrain.recorder", "mxtrain.runner",
-    "mxtrain.saving", "mxtrain.snapshot", "mxtrain.step", "mxtrain.trained", "mxtrain.dataset.placing",
-    "mxtrain.loss.blocks", "mxtrain.optimizer.ema", "mxtrain.optimizer.mended", "mxtrain.optimizer.updater",
-    "mxtrain.kvstore.mxnet_store", "mxtrain.parallel.balance",
-    "mxtrain.parallel.chain", "mxtrain.parallel.grid", "mxtrain.parallel.norm",
+    "mxtrain.model.gluoncv_zoo", "mxtrain.model.networks", "mxtrain.model.layers", "mxtrain.nonfinite",
+    "mxtrain.profiling", "mxtrain.recorder", "mxtrain.runner", "mxtrain.saving", "mxtrain.snapshot", "mxtrain.step",
+    "mxtrain.trained", "mxtrain.dataset.placing", "mxtrain.loss.blocks", "mxtrain.optimizer.ema",
+    "mxtrain.optimizer.mended", "mxtrain.optimizer.updater", "mxtrain.kvstore.mxnet_store", "mxtrain.parallel.balance",
+    "mxtrain.parallel.chain", "mxtrain.parallel.fence", "mxtrain.parallel.grid", "mxtrain.parallel.norm",
     "mxtrain.parallel.reference", "mxtrain.parallel.stage", "mxtrain.verify",
 }  # fmt: skip
 

@@ -139,15 +139,15 @@ def test_budgets_end_with_75_and_continue_exactly(unbroken, tmp_path):
     assert_same(run_dir, unbroken)
 
 
-def test_a_signal_in_a_validation_breaks_it_off_and_it_is_made_after_the_resume(unbroken, tmp_path):
-    (tmp_path / "slow.py").write_text(
-        textwrap.dedent("""
+SIGNALLED = textwrap.dedent("""
         import os, signal, time
         from mxtrain.evaluate import Evaluator
         predict = Evaluator.predict
+        passes = [0]
         def signalled(self, loader):
+            passes[0] += type(loader).__name__ == "BreakableLoader"
             for number, item in enumerate(predict(self, loader)):
-                if type(loader).__name__ == "BreakableLoader" and number == 0:
+                if passes[0] == int(os.environ["IN_PASS"]) and number == 0:
                     os.kill(os.getpid(), signal.SIGTERM)
                     while loader._signals.stop is None:  # a thread reads it; a second signal would quit at once
                         time.sleep(0.001)
@@ -157,8 +157,25 @@ def test_a_signal_in_a_validation_breaks_it_off_and_it_is_made_after_the_resume(
         class Nothing(Callback):
             pass
     """)
-    )
-    env = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{unbroken_root()}"}
+
+
+def test_a_signal_in_the_test_split_ends_the_run_and_the_same_command_measures_it(unbroken, tmp_path):
+    (tmp_path / "slow.py").write_text(SIGNALLED)
+    in_test = str(len(steps(unbroken, "val")) + 1)
+    env = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{unbroken_root()}", "IN_PASS": in_test}
+    run_dir = tmp_path / "run"
+    Process(run_dir, *FULL, "+callback.slow._target_=slow.Nothing", "dataset.eval_batch_size=100", env=env).end(143)
+    found = status(run_dir)
+    assert found["state"] == "interrupted" and not any(name.startswith("test/") for name in found["metrics"])
+    assert found["weights_sha256"] == status(unbroken)["weights_sha256"], "the best weights stayed in place of the last"
+    Process(run_dir, *FULL).end()
+    assert_same(run_dir, unbroken)
+    assert status(run_dir)["metrics"]["test/accuracy"] == status(unbroken)["metrics"]["test/accuracy"]
+
+
+def test_a_signal_in_a_validation_breaks_it_off_and_it_is_made_after_the_resume(unbroken, tmp_path):
+    (tmp_path / "slow.py").write_text(SIGNALLED)
+    env = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{unbroken_root()}", "IN_PASS": "1"}
     run_dir = tmp_path / "run"
     Process(run_dir, *FULL, "+callback.slow._target_=slow.Nothing", "dataset.eval_batch_size=100", env=env).end(143)
     assert status(run_dir)["step"] == 13 and steps(run_dir, "val") == []

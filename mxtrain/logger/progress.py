@@ -20,7 +20,7 @@ class RunProgress:
 
     def __init__(self, run: RunInfo) -> None:
         self.epochs_done = run.resumed_step // max(1, run.steps_per_epoch)
-        self._step = self._first_step = run.resumed_step
+        self._step = run.resumed_step
         self._row_epoch: Any = self.epochs_done
         self._values: Dict[str, float] = {}
         """By tag, e.g. train/loss; the newest of each."""
@@ -28,11 +28,15 @@ class RunProgress:
         self._total_steps = run.total_steps
         self._steps_per_epoch = max(1, run.steps_per_epoch)
         self._monitor = run.monitor
-        self._began_s = time.monotonic()
+        self._began_at = self._warm_at = (time.monotonic(), run.resumed_step)
+        """When, and at which step, the run began; and when the first steps, which are slower, were over."""
 
     def update_train(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
         """Take the rows of the newest training steps: their means, and the newest speed."""
+        first = self._step == self._began_at[1]
         self._update("train", rows, progress)
+        if first:
+            self._warm_at = (time.monotonic(), self._step)
         if rows and rows[-1].get("samples_per_s"):
             self._samples_per_s = float(rows[-1]["samples_per_s"])
 
@@ -43,11 +47,13 @@ class RunProgress:
             self._values["best"] = validation.best["value"]
 
     def left_s(self) -> Optional[float]:
-        """Seconds left at the pace so far, validations and checkpoints included; None where nobody can know."""
-        done = self._step - self._first_step
+        """Seconds left at the pace so far, validations and checkpoints included and the first steps left out, which are
+        slower; None where nobody can know."""
+        began_s, first_step = self._warm_at if self._step > self._warm_at[1] else self._began_at
+        done = self._step - first_step
         if not self._total_steps or done <= 0:
             return None
-        return (time.monotonic() - self._began_s) / done * max(0, self._total_steps - self._step)
+        return (time.monotonic() - began_s) / done * max(0, self._total_steps - self._step)
 
     def plain_line(self, split: str, tags: Sequence[str] = ("train",)) -> str:
         """One line for a log, in `name=value` words that are easy to find with grep.

@@ -7,9 +7,12 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 from mxtrain.backend import mx, nd, same_device_runs
 from mxtrain.errors import CheckpointError, ConfigError
 
-# MXNet's default updates 4 parameters in one call, and each call costs as much as a small kernel. 45 is what its
-# operators take.
+# MXNet's fused updates take up to 45 arrays. They walk through all of them at once, as far as the largest goes: good for
+# small arrays of similar size, slow for others (ResNet-50, momentum: 182 ms with 45 at a time, 121 ms with MXNet's
+# default of 4, 87 ms one by one).
 AGGREGATED_UPDATES = 45
+LARGE = 1 << 13
+"""Elements from which on an array is updated by itself."""
 
 
 def flatten(state: Any) -> List[Any]:
@@ -30,6 +33,19 @@ def create_state(optimizer: Any, index: int, weight: nd.NDArray, name: str) -> A
             f"optimizer: {type(optimizer).__name__} trains only matrices, and '{name}' has shape {weight.shape}. "
             "Freeze it by model.freeze, or choose another optimizer."
         ) from None
+
+
+def similar_sizes(indices: Sequence[int], arrays: Sequence[nd.NDArray]) -> List[List[int]]:
+    """`indices` of `arrays` in groups that are best updated together: small arrays whose sizes differ by 4 at most."""
+    groups: List[List[int]] = []
+    largest = 0
+    for index in sorted(indices, key=lambda index: -arrays[index].size):
+        size = arrays[index].size
+        if not groups or largest >= LARGE or 4 * size < largest or len(groups[-1]) == AGGREGATED_UPDATES:
+            groups.append([])
+            largest = size
+        groups[-1].append(index)
+    return groups
 
 
 class Updater:
@@ -56,6 +72,8 @@ class Updater:
         self._updater = mx.optimizer.get_updater(optimizer)
         self._weights = [weights[name] for name in self.names]
         self._runs = same_device_runs(self._weights)
+        if optimizer.aggregate_num > 0:
+            self._runs = [group for run in self._runs for group in similar_sizes(run, self._weights)]
         for i, weight in enumerate(self._weights):
             self._updater.states[i] = create_state(optimizer, i, weight, self.names[i])
             self._updater.states_synced[i] = True

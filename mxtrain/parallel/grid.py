@@ -18,6 +18,7 @@ from mxtrain.parallel.balance import Cut, choose_cut
 from mxtrain.parallel.base import Layout, Objective, Parallel, Reduction, Strategy
 from mxtrain.parallel.chain import open_to_cut
 from mxtrain.parallel.cut import Cuttable, Tensor
+from mxtrain.parallel.fence import Fence, written_together
 from mxtrain.parallel.norm import JointNorm
 from mxtrain.parallel.schedule import FORWARD, Action, timetable
 from mxtrain.parallel.stage import WholeNetwork, bring, on_devices
@@ -77,7 +78,7 @@ class Grid(Strategy):
             )
         else:
             without_gradient = graph.without_gradient if graph else {self._stages[0].inputs[0]}
-            self._executor = Pipelined(objective, devices, self._stages, self._order, without_gradient)
+            self._executor = Pipelined(objective, devices, self._stages, self._order, without_gradient, self._fences())
         self._moving = [] if joint_pieces or len(devices) == 1 else self._moving_statistics()
 
     # What a step asks for.
@@ -184,6 +185,18 @@ class Grid(Strategy):
         # A backward takes about twice a forward; only the order is used.
         return timetable(self._schedule, num_microbatches, [1.0] * num_stages, [2.0] * num_stages).actions
 
+    def _fences(self) -> List[Fence]:
+        """One for each replica."""
+        names = {parameter.name: name for name, parameter in self._parameters.items()}
+        pairs = [(names[a], self._parameters[names[b]]) for a, b in written_together(self.network).items()]
+        return [
+            Fence(
+                [self._copies[name][replica] for name, _ in pairs],
+                [parameter.list_grad()[replica] for _, parameter in pairs],
+            )
+            for replica in range(len(self._devices))
+        ]
+
     def _moving_statistics(self) -> List[List[nd.NDArray]]:
         """Per batch-norm statistic that moves, its copy on each replica."""
         return [
@@ -257,16 +270,17 @@ class Pipelined:
         stages: what runs on them.
         order: number of microbatches -> the actions of one replica.
         without_gradient: tensors that none is computed for.
+        fences: one for each replica.
     """
 
     def __init__(
         self, objective: Objective, devices: List[List[Any]], stages: List[Any], order: Any,
-        without_gradient: Collection[Tensor],
+        without_gradient: Collection[Tensor], fences: Sequence[Fence],
     ):  # fmt: skip
         self.without_gradient = without_gradient
         self.objective, self.devices, self.stages = objective, devices, stages
         self.head_gradient = HeadGradients()
-        self._order = order
+        self._order, self._fences = order, fences
         self._orders: Dict[int, List[Action]] = {}
 
     def __call__(self, shares: Shares, global_batch_size: int) -> List[nd.NDArray]:
@@ -275,6 +289,8 @@ class Pipelined:
             for lane, action in zip(lanes, actions):
                 if action is not None:
                     lane.do(action)
+        for fence in self._fences[: len(lanes)]:
+            fence()
         return [one for lane in lanes for one in lane.sums]
 
     def _actions(self, num_microbatches: int) -> List[Action]:

@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Sequence, Union
 from mxtrain.backend import autograd, mx, nd
 from mxtrain.parallel.chain import Row
 from mxtrain.parallel.cut import Piece, Tensor, variable
+from mxtrain.parallel.fence import written_together
 
 
 def bring(array: nd.NDArray, device: Any) -> nd.NDArray:
@@ -59,7 +60,7 @@ class PieceOnDevices:
         # The backward of additions alone fails under static memory: MXNet leaves its storage type unknown.
         if not piece.kinds <= {"elemwise_add"}:
             flags += [("static_alloc", True)]
-            if not piece.symbol.list_auxiliary_states():  # see `build.hybridize`
+            if set(piece.symbol.list_auxiliary_states()) <= set(written_together(network)):  # a `Fence` mends it
                 flags += [("static_shape", True)]
         self._operator = mx.nd.CachedOp(piece.symbol, flags)
         # Per replica and argument: the position of a tensor, or a parameter's array, or what makes a handle on it.

@@ -125,7 +125,7 @@ def test_devices_that_do_not_fit_are_refused(devices):
 
 
 def test_moving_statistics_are_ready_for_whoever_reads_them_next():
-    """With MXNet's static_shape they are not: its engine doesn't know that a backward pass writes them."""
+    """With MXNet's static_shape alone they are not: its engine doesn't know that a backward pass writes them."""
     net = gluon.nn.HybridSequential()
     for _ in range(6):
         net.add(gluon.nn.Conv2D(16, 3, padding=1), gluon.nn.BatchNorm())

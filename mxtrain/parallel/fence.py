@@ -1,0 +1,58 @@
+"""What MXNet's engine does not know: under static_shape a backward pass writes batch norms' moving statistics.
+
+Whoever reads them next may read the old ones, or half of the new. The operator that writes them also writes the
+gradients of the norm's scale and shift, and of that the engine knows. So after a backward pass an operator is put into
+the engine that reads those gradients and pretends to write the statistics: readers after it wait for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Sequence
+
+from mxtrain.backend import gluon, nd, same_device_runs
+from mxtrain.model.trace import blocks_by_path
+
+MAX_ARRAYS = 40
+"""Of one fused update."""
+
+
+def written_together(network: Any) -> Dict[str, str]:
+    """Name of a moving statistic -> name of a parameter whose gradient is written with it (`Parameter.name`)."""
+    found = {}
+    for _, block in blocks_by_path(network):
+        if isinstance(block, gluon.nn.basic_layers._BatchNorm):
+            learned = [parameter.name for parameter in (block.gamma, block.beta) if parameter.grad_req != "null"]
+            if learned:
+                found.update({block.running_mean.name: learned[0], block.running_var.name: learned[0]})
+    return found
+
+
+def can_be_fenced(network: Any) -> bool:
+    """Whether all that a backward pass may write besides gradients can be waited for."""
+    known = written_together(network)
+    return all(
+        parameter._differentiable or isinstance(parameter, gluon.parameter.Constant) or parameter.name in known
+        for parameter in network.collect_params().values()
+    )
+
+
+class Fence:
+    """Makes readers of moving statistics wait for the backward pass.
+
+    Args:
+        statistics: arrays.
+        gradients: for each, an array of the same size that the same operator writes.
+    """
+
+    def __init__(self, statistics: Sequence[nd.NDArray], gradients: Sequence[nd.NDArray]):
+        self._runs: List[Any] = []
+        for run in same_device_runs(statistics, MAX_ARRAYS):
+            written = [statistics[index] for index in run]
+            pairs = [array for index in run for array in (statistics[index], gradients[index])]
+            self._runs.append((written, pairs))
+
+    def __call__(self) -> None:
+        """Call after backward. Asynchronous; the values stay as they are, to the bit."""
+        for written, pairs in self._runs:
+            zeros = [0.0] * len(written)  # learning rates: w - 0 * g
+            nd.multi_sgd_update(*pairs, lrs=zeros, wds=zeros, num_weights=len(written), out=written)
