@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 from mxtrain.backend import mx, nd
 from mxtrain.errors import ConfigError
@@ -39,21 +39,31 @@ class MXNetStore:
         self._store.push(**self._calls["push"])
         self._store.pull(**self._calls["pull"])
 
+    def sum_everywhere(self, replicas: Sequence[Sequence[nd.NDArray]]) -> None:
+        """Makes the copies of each array, one per replica, their sum.
+
+        Args:
+            replicas: the same ones in every step; a store that is used so is used for nothing else.
+        """
+        if self._store is None:
+            self._prepare([list(arrays) for arrays in replicas], [list(arrays) for arrays in replicas])
+        self._store.push(**self._calls["push"])
+        self._store.pull(**self._calls["pull"])
+
     def _begin(self, reductions: Sequence[Any]) -> None:
+        replicas = [list(reduction.replicas) for reduction in reductions]
+        # A list of lists, one of one array per key: a flat list of one key would mean something else.
+        self._prepare(replicas, [[reduction.replicas[reduction.owner]] for reduction in reductions])
+
+    def _prepare(self, pushed: List[List[nd.NDArray]], pulled: List[List[nd.NDArray]]) -> None:
         if self._tree:
             os.environ["MXNET_KVSTORE_USETREE"] = "1"  # read when the store is made
         store = mx.kv.create(self._kind)
         if self._threshold is not None:
             store.set_gradient_compression({"type": "2bit", "threshold": self._threshold})
-        keys = list(range(len(reductions)))
-        replicas = [list(reduction.replicas) for reduction in reductions]
-        store.init(keys, [nd.zeros_like(arrays[0]) for arrays in replicas])
-        owned = [reduction.replicas[reduction.owner] for reduction in reductions]
-        self._calls = {
-            "push": {"key": keys, "value": replicas},
-            # A list of lists, one of one array per key: a flat list of one key would mean something else.
-            "pull": {"key": keys, "out": [[array] for array in owned]},
-        }
+        keys = list(range(len(pushed)))
+        store.init(keys, [nd.zeros_like(arrays[0]) for arrays in pushed])
+        self._calls = {"push": {"key": keys, "value": pushed}, "pull": {"key": keys, "out": pulled}}
         self._store = store
 
 

@@ -7,8 +7,8 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 from mxtrain.backend import mx, nd, same_device_runs
 from mxtrain.errors import CheckpointError, ConfigError
 
-# MXNet's fused updates take up to 45 arrays. They walk through all of them at once, as far as the largest goes: good for
-# small arrays of similar size, slow for others (ResNet-50, momentum: 182 ms with 45 at a time, 121 ms with MXNet's
+# MXNet's fused updates take up to 45 arrays. They walk through all of them at once, as far as the largest goes: good
+# for small arrays of similar size, slow for others (ResNet-50, momentum: 182 ms with 45 at a time, 121 ms with MXNet's
 # default of 4, 87 ms one by one).
 AGGREGATED_UPDATES = 45
 LARGE = 1 << 13

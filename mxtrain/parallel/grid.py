@@ -13,12 +13,13 @@ from itertools import zip_longest
 from typing import Any, Collection, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxtrain.backend import autograd, gluon, nd, same_device_runs
+from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.model.prepare import distinct_parameters, is_trained
 from mxtrain.parallel.balance import Cut, choose_cut
 from mxtrain.parallel.base import Layout, Objective, Parallel, Reduction, Strategy
 from mxtrain.parallel.chain import open_to_cut
 from mxtrain.parallel.cut import Cuttable, Tensor
-from mxtrain.parallel.fence import Fence, written_together
+from mxtrain.parallel.fence import Fence, scale, written_together
 from mxtrain.parallel.norm import JointNorm
 from mxtrain.parallel.schedule import FORWARD, Action, timetable
 from mxtrain.parallel.stage import WholeNetwork, bring, on_devices
@@ -79,6 +80,7 @@ class Grid(Strategy):
         else:
             without_gradient = graph.without_gradient if graph else {self._stages[0].inputs[0]}
             self._executor = Pipelined(objective, devices, self._stages, self._order, without_gradient, self._fences())
+        self._statistics_store = MXNetStore("device" if devices[0][0].device_type == "gpu" else "local")
         self._moving = [] if joint_pieces or len(devices) == 1 else self._moving_statistics()
 
     # What a step asks for.
@@ -214,7 +216,12 @@ class Grid(Strategy):
     def _merge_statistics(self, num_active: int) -> None:
         """Every replica's moving statistics become the mean over those that saw samples: so there is one canonical
         value after each step, and it is what a checkpoint holds."""
-        for replicas in self._moving:
+        if num_active == len(self._devices) > 1 and self._moving:
+            self._statistics_store.sum_everywhere(self._moving)
+            for replica in range(num_active):
+                scale([replicas[replica] for replicas in self._moving], 1.0 / num_active)
+            return
+        for replicas in self._moving:  # some replicas saw nothing
             root = replicas[0]
             total = nd.add_n(*[array.as_in_context(root.context) for array in replicas[:num_active]])
             nd._internal._mul_scalar(total, scalar=1.0 / num_active, out=root)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Sequence
 
-from bench_parts.measured import Measured, Options, Series, Target
+from bench_parts.measured import Measured, Options, Series, Target, ratios
 from bench_parts.processes import train, tuned_environment
 from bench_parts.runner import Case, hand_loop, runner, samples_per_s
 from bench_parts.turns import Side
@@ -34,6 +34,8 @@ def measure(options: Options) -> Measured:
         "(scripts/bench_parts/turns.py).",
         "The hand-written loop is Gluon's own way: split_and_load, one forward and backward per device, gluon.Trainer "
         "with kvstore=device (scripts/bench_parts/hand_loop.py).",
+        "What two cores allow at all is shown by two processes that train at the same time and exchange nothing; the "
+        "samples/s are those of one of them.",
         "A pipeline of p stages and m microbatches keeps each device busy for m/(m+p-1) of the time at best; with more "
         "stages than cores the cores are the limit.",
         "Peak memory is VmHWM of a run of four steps.",
@@ -57,8 +59,13 @@ def _replicas(case: Case, folder: Path, found: Measured) -> None:
         "data, 2 devices": runner(case, *DATA, **ONE_THREAD),
         "hybrid, 2 x 2 devices": runner(case, *HYBRID, **ONE_THREAD),
         "hand-written loop, 2 devices": hand_loop(case, {**tuned_environment(CORES), **ONE_THREAD}, num_devices=2),
+        "2 processes at once, 1 device each": replace(runner(case, **ONE_THREAD), copies=2),
     }
-    single, data, hybrid, loop = _rates(case, sides, folder, found)
+    single, data, hybrid, loop, process_of_two = _rates(case, sides, folder, found)
+    both = [2 * rate for rate in process_of_two]
+    found.series.append(
+        Series(f"{case.name}: 2 processes at once / 1 alone, pair by pair", "ratio", ratios(both, single))
+    )
     found.compare(f"{case.name}: data on 2 devices / 1 device", data, single, 1.9)
     found.compare(f"{case.name}: hybrid 2 x 2 / data on 2", hybrid, data, 0.9)
     found.compare(f"{case.name}: data on 2 / hand-written loop on 2", data, loop, 0.98)

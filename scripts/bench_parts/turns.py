@@ -19,6 +19,7 @@ import tempfile
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
@@ -72,6 +73,8 @@ class Side:
 
     arguments: Sequence[str]
     environment: Mapping[str, str]
+    copies: int = 1
+    """Processes that do the same at the same time; a block ends when all have done theirs."""
 
 
 def in_turns(sides: Mapping[str, Side], blocks: int, folder: Path) -> Dict[str, List[float]]:
@@ -82,13 +85,18 @@ def in_turns(sides: Mapping[str, Side], blocks: int, folder: Path) -> Dict[str, 
     """
     found: Dict[str, List[float]] = {name: [] for name in sides}
     with ExitStack() as stack:
-        players = {name: stack.enter_context(_Player(name, side, folder)) for name, side in sides.items()}
-        for player in players.values():
+        players = {
+            name: [stack.enter_context(_Player(name, side, folder)) for _ in range(side.copies)]
+            for name, side in sides.items()
+        }
+        for player in chain.from_iterable(players.values()):
             player.wait(FIRST_BLOCK_S)
         for number in range(-1, blocks):
             for name in list(players) if number % 2 == 0 else reversed(list(players)):
                 time.sleep(REST_S)
-                seconds = players[name].block()
+                for player in players[name]:
+                    player.begin()
+                seconds = max(float(player.wait(BLOCK_S)) for player in players[name])
                 if number >= 0:
                     found[name].append(seconds)
         for name, values in found.items():
@@ -148,7 +156,6 @@ class _Player:
         tail = "\n".join(self._log.read().decode(errors="replace").splitlines()[-15:])
         raise ProcessFailed(f"{self._name}: exit code {self._process.poll()}\n{tail}")
 
-    def block(self) -> float:
+    def begin(self) -> None:
         """Lets it train one block."""
         self._connection.sendall(b"g")
-        return float(self.wait(BLOCK_S))

@@ -9,7 +9,7 @@ from mxtrain.backend import autograd, gluon, mx, nd
 from mxtrain.errors import CheckpointError, ConfigError
 from mxtrain.optimizer import optimizers
 from mxtrain.optimizer.base import Optimizer
-from mxtrain.optimizer.updater import Updater
+from mxtrain.optimizer.updater import Updater, similar_sizes
 
 ALL = [c for _, c in inspect.getmembers(optimizers, inspect.isclass) if issubclass(c, Optimizer) and c.mxnet_name]
 SHAPES = {"dense.weight": (3, 4), "dense.bias": (3,), "output.weight": (2, 3)}
@@ -151,3 +151,14 @@ def test_nadam_follows_its_paper_for_every_parameter():
             direction = (1 - momenta[t]) * grad_hat + momenta[t + 1] * mean_hat
             expected[name] -= 0.05 * direction / (np.sqrt(variance / (1 - 0.999**t)) + 1e-8)
         np.testing.assert_allclose(values[name].asnumpy(), expected[name], rtol=1e-4)
+
+
+def test_arrays_are_updated_together_where_that_is_faster():
+    """Small ones alike; each index once, whatever the sizes."""
+    sizes = [10, 100_000, 12, 3, 50_000, 1000, 11, 300]
+    arrays = [nd.zeros(size) for size in sizes]
+    groups = similar_sizes(range(len(sizes)), arrays)
+    assert sorted(index for group in groups for index in group) == list(range(len(sizes)))
+    found = [[sizes[index] for index in group] for group in groups]
+    assert found == [[100_000], [50_000], [1000, 300], [12, 11, 10, 3]]
+    assert [len(group) for group in similar_sizes(range(100), [nd.zeros(4)] * 100)] == [45, 45, 10]

@@ -10,7 +10,9 @@ from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
 from mxtrain.parallel.base import Objective
+from mxtrain.parallel.data import Data
 from mxtrain.parallel.grid import split
+from mxtrain.parallel.pipeline import Pipeline
 from mxtrain.parallel.single import Single
 from mxtrain.step import Step, clip_by_global_norm
 from mxtrain.types import Batch
@@ -124,8 +126,14 @@ def test_devices_that_do_not_fit_are_refused(devices):
         Single(devices=devices).place()
 
 
-def test_moving_statistics_are_ready_for_whoever_reads_them_next():
+@pytest.mark.parametrize(
+    "placement",
+    [Single(), Data(devices="cpu:2"), Pipeline(devices="cpu:2", microbatches=4)],
+    ids=["single", "data", "pipeline"],
+)
+def test_moving_statistics_are_ready_for_whoever_reads_them_next(placement, tmp_path, monkeypatch):
     """With MXNet's static_shape alone they are not: its engine doesn't know that a backward pass writes them."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     net = gluon.nn.HybridSequential()
     for _ in range(6):
         net.add(gluon.nn.Conv2D(16, 3, padding=1), gluon.nn.BatchNorm())
@@ -134,13 +142,13 @@ def test_moving_statistics_are_ready_for_whoever_reads_them_next():
     data = nd.random.normal(shape=(32, 3, 16, 16))
     net(data)
     loss = SoftmaxCrossEntropy().build(3, training=True)
-    made = Single().build(Objective(hybridize(net), loss, Meter({"accuracy": Accuracy()}, 3), (3, 16, 16), 32), 1)
+    made = placement.build(Objective(hybridize(net), loss, Meter({"accuracy": Accuracy()}, 3), (3, 16, 16), 32), 1)
     statistic = made.values["1.running_mean"]
     for _ in range(5):
         statistic[:] = 0
         nd.waitall()
         made.forward_backward(Batch(data, nd.zeros(32), 32))
-        read_at_once = statistic.copy().asnumpy()
+        read_at_once = statistic.copy().asnumpy()  # a copy is an operator: it waits for what the engine knows of
         nd.waitall()
         np.testing.assert_array_equal(read_at_once, statistic.asnumpy())
         assert read_at_once.any()
