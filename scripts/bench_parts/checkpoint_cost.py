@@ -29,7 +29,7 @@ RESNET = ("model=resnet", "model.depth=20", "optimizer=sgd", "dataset.shape=[3,3
 LENET = ("model=lenet", "optimizer=adam", "dataset.shape=[1,8,8]")
 CASES = (
     Case("ResNet-20, 32 px, batch 128", RESNET, 128, every=50, block_steps=50, blocks=11),
-    Case("LeNet, 8 px, batch 64", LENET, 64, every=50, block_steps=500, blocks=21),
+    Case("LeNet, 8 px, batch 64", LENET, 64, every=50, block_steps=250, blocks=15),
 )
 QUICK_CASES = (Case("LeNet, 8 px, batch 8", LENET, 8, every=10, block_steps=20, blocks=2),)
 
@@ -38,7 +38,7 @@ def measure(options: Options) -> Measured:
     """Both ways in turns; everything else is default, logging at the same steps."""
     found = Measured(notes=[
         "`python -m mxtrain` with `checkpoint.every_steps=50` and without checkpoints, `dataset=synthetic`, both "
-        "started once and training in turns, 50 (LeNet: 500) steps each. Such a block begins with a save, and ends "
+        "started once and training in turns, 50 (LeNet: 250) steps each. Such a block begins with a save, and ends "
         "when all is computed.",
     ])  # fmt: skip
     for case in QUICK_CASES if options.quick else CASES:
@@ -61,8 +61,8 @@ def _side(case: Case, every_steps: str) -> Side:
     samples = int(case.block_steps * (case.blocks + 5) * case.batch_size / 0.8) + 10
     overrides = [
         "dataset=synthetic", *case.overrides, f"dataset.batch_size={case.batch_size}", "lr_scheduler=constant",
-        f"dataset.num_samples={samples}", f"trainer.log_interval={case.block_steps}",
+        f"dataset.num_samples={samples}",
         f"checkpoint.every_steps={every_steps}", "checkpoint.every_epochs=null", "checkpoint.every_minutes=null",
-        TurnsCallback.OVERRIDE,
+        *TurnsCallback.overrides(case.block_steps),
     ]  # fmt: skip
     return Side(mxtrain_arguments(overrides), untouched_environment())

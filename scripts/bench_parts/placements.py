@@ -93,7 +93,7 @@ def _memory(case: Case, folder: Path, found: Measured) -> None:
     peaks = {}
     for name, overrides in ways.items():
         given = [*runner(replace(case, blocks=1), *overrides).arguments[3:], *PeakMemory.overrides(folder / "peak")]
-        without_turns = [text for text in given if "turns" not in text]
+        without_turns = [text for text in given if "callback.turns" not in text]
         train([*without_turns, "trainer.max_steps=4", "trainer.test=false", "trainer.limit_val_batches=1"],
               folder / f"memory{len(peaks)}", exit_codes=(0, EXIT_BUDGET))  # fmt: skip
         peaks[name] = json.loads((folder / "peak").read_text())

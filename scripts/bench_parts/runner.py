@@ -82,7 +82,7 @@ def runner(case: Case, *overrides: str, **environment: str) -> Side:
         *MODELS[case.model], "dataset=synthetic", f"dataset.shape=[3,{case.pixels},{case.pixels}]",
         f"dataset.num_samples={int(batches * case.batch_size / 0.8) + 10}", f"dataset.batch_size={case.batch_size}",
         "optimizer=sgd", "optimizer.lr=0.1", "optimizer.momentum=0.9", "optimizer.wd=0.0001", "lr_scheduler=constant",
-        f"trainer.log_interval={case.block_steps}", TurnsCallback.OVERRIDE, *overrides,
+        *TurnsCallback.overrides(case.block_steps), *overrides,
     ]  # fmt: skip
     return Side(mxtrain_arguments(given), {**untouched_environment(), **environment})
 

@@ -53,17 +53,28 @@ class Turns:
 
 
 class TurnsCallback(Callback):
-    """A block is what lies between two looks of the runner at the device: `trainer.log_interval` steps."""
+    """Blocks of so many steps; the runner must look at the device at their ends, more often it may."""
 
-    OVERRIDE = "+callback.turns._target_=bench_parts.turns.TurnsCallback"
+    BEHIND = 3
+    """Steps that the runner's rows are behind what it has put to work."""
 
-    def __init__(self) -> None:
+    def __init__(self, block_steps: int) -> None:
+        self._block_steps = self._end = block_steps
         self._turns = Turns()
 
+    @staticmethod
+    def overrides(block_steps: int) -> List[str]:
+        """What takes turns in a run, every so many steps."""
+        target = "+callback.turns._target_=bench_parts.turns.TurnsCallback"
+        return [target, f"+callback.turns.block_steps={block_steps}", f"trainer.log_interval={block_steps}"]
+
     def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+        if rows[-1]["step"] < self._end - self.BEHIND:
+            return
         from mxtrain.backend import nd
 
         nd.waitall()
+        self._end += self._block_steps
         self._turns.next()
 
 
