@@ -8,6 +8,7 @@ closes it.
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,7 +71,8 @@ class EngineTrace:
             self._folder.cleanup()
         events = parse_dump(text)
         if not _first_gpu:
-            _first_gpu.append(sum(_is_cpu(event) for event in events))
+            # Without the names (the first dump was somebody else's) what MXNet counts itself.
+            _first_gpu.append(sum(_is_cpu(event) for event in events) or os.cpu_count() or 1)
         return operations(events, {_number(device): str(device) for device in devices})
 
 

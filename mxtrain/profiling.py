@@ -13,6 +13,7 @@ from mxtrain.parallel.usage import Usage, chrome_trace, measure_usage
 
 FIRST_STEP = 10
 NUM_STEPS = 3
+MAX_ATTEMPTS = 5
 TIMELINE = "timeline.json"
 
 
@@ -30,7 +31,7 @@ class Profiling:
     def __init__(self, layout: Layout, timeline: Optional[Path], say: Callable[[str], None]):
         self._layout, self._timeline, self._say = layout, timeline, say
         self._steps_done = 0
-        self._next = FIRST_STEP
+        self._next, self._attempts = FIRST_STEP, 0
         self._trace: Optional[EngineTrace] = None
         self._sizes: List[int] = []
 
@@ -40,7 +41,7 @@ class Profiling:
         usage = None
         if self._trace is not None and len(self._sizes) == NUM_STEPS:
             usage = self._look(step - NUM_STEPS)
-            self._next *= 10
+            self._next, self._attempts = 10 * self._next, 0
         if self._trace is None and self._steps_done >= self._next:
             self._trace = EngineTrace()
             self._trace.start()
@@ -50,9 +51,13 @@ class Profiling:
         return usage
 
     def break_off(self) -> None:
-        """Call before anything else than training runs: steps that were looked at so far don't count."""
+        """Call before anything else than training runs: steps that were looked at so far don't count, and the next ones
+        are looked at, a few times; a run that hardly trains between two validations is left alone then."""
         if self._trace is not None:
             self._stop()
+            self._attempts += 1
+            if self._attempts == MAX_ATTEMPTS:
+                self._next, self._attempts = 10 * self._next, 0
 
     def end(self) -> None:
         """Call when training is over."""

@@ -104,6 +104,8 @@ class Runner:
             except BaseException as problem:
                 error = problem
                 result = self._failed(describe_error(problem), EXIT_CRASHED)
+            if self._profiling:
+                self._profiling.break_off()
             return self._watchers.end(replace(result, wall_s=time.monotonic() - started), error)
 
     # The loop.
@@ -350,6 +352,8 @@ class Runner:
         start = self._saving.latest()
         if start is None or start.step >= bad_step:
             return
+        if self._profiling:
+            self._profiling.break_off()
         self._say(f"{said}; repeating it from step {start.step} to find where it began")
         self._rewind(start)
         with closing(self._batches()) as batches:

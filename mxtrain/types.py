@@ -172,7 +172,8 @@ class Callback:
         """Further values by TensorBoard tag, e.g. {"train/lr": 0.1, "perf/samples_per_s": 5e3}."""
 
     def on_usage(self, usage: Any) -> None:
-        """Now and then, on several devices: how a few steps used them, as a `mxtrain.parallel.usage.Usage`."""
+        """Now and then, on several devices or with trainer.profile: how a few steps used them, as a
+        `mxtrain.parallel.usage.Usage`."""
 
     def on_validation(self, validation: Validation, progress: Progress) -> None:
         """After a pass over the validation data."""

@@ -36,7 +36,8 @@ def create_state(optimizer: Any, index: int, weight: nd.NDArray, name: str) -> A
 
 
 def similar_sizes(indices: Sequence[int], arrays: Sequence[nd.NDArray]) -> List[List[int]]:
-    """`indices` of `arrays` in groups that are best updated together: small arrays whose sizes differ by 4 at most."""
+    """`indices` of `arrays` in groups that are best updated together: small arrays whose sizes differ by a factor of
+    4 at most."""
     groups: List[List[int]] = []
     largest = 0
     for index in sorted(indices, key=lambda index: -arrays[index].size):

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
+import numpy as np
+
 from mxtrain.backend import autograd, mx, nd
 from mxtrain.durable import replace_file
 from mxtrain.errors import ConfigError
@@ -245,7 +247,8 @@ def measure(
 ) -> Tuple[List[BlockCost], float]:
     """The cost of each block between neighbouring candidates, and bytes/s between devices; from the cache if known."""
     pieces = graph.cut(candidates)
-    file = cache_folder() / f"{_key(graph, candidates, shapes[graph.input], device)}.json"
+    dtype = next((str(np.dtype(p.dtype)) for p in network.collect_params().values()), "float32")
+    file = cache_folder() / f"{_key(graph, candidates, shapes[graph.input], device, dtype)}.json"
     times = _read(file, len(pieces))
     if times is None:
         times = _measure(pieces, graph, network, shapes, device)
@@ -330,12 +333,12 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mxtrain" / "block_times"
 
 
-def _key(graph: Cuttable, candidates: Sequence[int], shape: Shape, device: Any) -> str:
+def _key(graph: Cuttable, candidates: Sequence[int], shape: Shape, device: Any, dtype: str) -> str:
     """What the times depend on."""
     from mxtrain.runtime.cores import processor_name
 
     parts = [
-        graph.text, list(candidates), list(shape), device.device_type, processor_name(),
+        graph.text, list(candidates), list(shape), dtype, device.device_type, processor_name(),
         os.environ.get("OMP_NUM_THREADS", ""), mx.__version__,
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

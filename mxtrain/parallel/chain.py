@@ -33,7 +33,7 @@ class Call:
         """The calls that this one consists of, where each is given only what the one before returned."""
         array = self.inputs[0] if len(self.inputs) == 1 else None
         for call in self.calls:
-            if len(call.inputs) != 1 or call.inputs[0] is not array:
+            if len(call.inputs) != 1 or call.inputs[0] is not array or not isinstance(call.output, nd.NDArray):
                 return None
             array = call.output
         return self.calls if self.calls and array is self.output else None
@@ -68,14 +68,17 @@ class Chain(Cuttable):
     """
 
     def __init__(self, network: Any, input_shape: Shape):
-        parts = watch(network, input_shape).parts()
+        whole = watch(network, input_shape, train=True)
+        parts = whole.parts()
+        if [part.layer for part in parts] != [part.layer for part in watch(network, input_shape, train=False).parts()]:
+            parts = [whole]  # its code does something else in training
         self._blocks = [part.block for part in parts]
         self.operators = list(range(len(parts)))
         self.layers = [part.layer for part in parts]
         self.input, self.heads = (-1, 0), [(len(parts) - 1, 0)]
         self.marked = marked_layers(network)
-        self.text = f"{network} {[part.output.shape for part in parts]}"
-        self._sizes = [part.output.shape for part in parts]
+        self._sizes = [getattr(part.output, "shape", (1,)) for part in parts]
+        self.text = str([(p.layer, type(p.block).__qualname__, size) for p, size in zip(parts, self._sizes)])
         self._made_at = {number: number for number in range(-1, len(parts))}
         self._last_read = {(number, 0): number + 1 for number in range(-1, len(parts))}
         self._shared = self._find_shared()
@@ -101,12 +104,13 @@ class Chain(Cuttable):
         return [(min(found), max(found)) for found in reads.values() if min(found) != max(found)]
 
 
-def watch(network: Any, input_shape: Shape) -> Call:
-    """What is called for one sample of zeros, in inference mode."""
+def watch(network: Any, input_shape: Shape, train: bool) -> Call:
+    """What is called for one sample of zeros, (1, *input_shape), in training or inference mode."""
     stack: List[Call] = [Call("", None, ())]
-    device = next(iter(network.collect_params().values())).list_ctx()[0]
-    with watched(network, stack), autograd.pause():
-        network(nd.zeros((1, *input_shape), ctx=device))
+    first = next(iter(network.collect_params().values()), None)
+    device, dtype = (first.list_ctx()[0], first.dtype) if first is not None else (None, "float32")
+    with watched(network, stack), autograd.pause(train_mode=train):
+        network(nd.zeros((1, *input_shape), ctx=device, dtype=dtype))
     return stack[0].calls[0]
 
 

@@ -7,13 +7,10 @@ the engine that reads those gradients and pretends to write the statistics: read
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, Sequence
 
-from mxtrain.backend import gluon, nd, same_device_runs
+from mxtrain.backend import gluon, nd
 from mxtrain.model.trace import blocks_by_path
-
-MAX_ARRAYS = 40
-"""Of one fused update."""
 
 
 def written_together(network: Any) -> Dict[str, str]:
@@ -36,21 +33,6 @@ def can_be_fenced(network: Any) -> bool:
     )
 
 
-def scale(arrays: Sequence[nd.NDArray], factor: float) -> None:
-    """Multiplies arrays by a factor from 0 to 1 in place, in few operators: w - (1 - factor) * w. Asynchronous."""
-    for run in same_device_runs(arrays, MAX_ARRAYS):
-        scaled = [arrays[index] for index in run]
-        pairs = [array for array in scaled for _ in range(2)]
-        nd.multi_sgd_update(
-            *pairs,
-            lrs=[1.0] * len(run),
-            wds=[0.0] * len(run),
-            rescale_grad=1 - factor,
-            num_weights=len(run),
-            out=scaled,
-        )
-
-
 class Fence:
     """Makes readers of moving statistics wait for the backward pass.
 
@@ -60,14 +42,9 @@ class Fence:
     """
 
     def __init__(self, statistics: Sequence[nd.NDArray], gradients: Sequence[nd.NDArray]):
-        self._runs: List[Any] = []
-        for run in same_device_runs(statistics, MAX_ARRAYS):
-            written = [statistics[index] for index in run]
-            pairs = [array for index in run for array in (statistics[index], gradients[index])]
-            self._runs.append((written, pairs))
+        self._pairs = list(zip(statistics, gradients))
 
     def __call__(self) -> None:
-        """Call after backward. Asynchronous; the values stay as they are, to the bit."""
-        for written, pairs in self._runs:
-            zeros = [0.0] * len(written)  # learning rates: w - 0 * g
-            nd.multi_sgd_update(*pairs, lrs=zeros, wds=zeros, num_weights=len(written), out=written)
+        """Call after backward. Asynchronous; nothing is computed, the values stay as they are."""
+        for statistic, gradient in self._pairs:
+            nd._internal._identity_with_attr_like_rhs(statistic, gradient, out=statistic)

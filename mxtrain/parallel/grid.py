@@ -19,7 +19,7 @@ from mxtrain.parallel.balance import Cut, choose_cut
 from mxtrain.parallel.base import Layout, Objective, Parallel, Reduction, Strategy
 from mxtrain.parallel.chain import open_to_cut
 from mxtrain.parallel.cut import Cuttable, Tensor
-from mxtrain.parallel.fence import Fence, scale, written_together
+from mxtrain.parallel.fence import Fence, written_together
 from mxtrain.parallel.norm import JointNorm
 from mxtrain.parallel.schedule import FORWARD, Action, timetable
 from mxtrain.parallel.stage import WholeNetwork, bring, on_devices
@@ -74,9 +74,8 @@ class Grid(Strategy):
         self._stages = self._on_devices(pieces)
         joint_pieces = graph is not None and joint != "per_device" and graph.norms()
         if joint_pieces:
-            self._executor: Any = Lockstep(
-                objective, devices, self._joint_pieces(graph, cuts), graph, over_microbatches=joint == "global"
-            )
+            pieces = self._joint_pieces(graph, cuts)
+            self._executor: Any = Lockstep(objective, devices, pieces, graph, joint == "global", self._fences())
         else:
             without_gradient = graph.without_gradient if graph else {self._stages[0].inputs[0]}
             self._executor = Pipelined(objective, devices, self._stages, self._order, without_gradient, self._fences())
@@ -89,12 +88,14 @@ class Grid(Strategy):
         if self._accumulates:
             self._zero(range(len(self._devices)))
         sums: List[nd.NDArray] = []
+        num_active = 0
         for part in split(batch, self._num_parts):
             shares = [list(split(share, self._num_microbatches)) for share in split(part, len(self._devices))]
             if not self._accumulates:
                 self._zero(range(len(shares), len(self._devices)))  # nothing will write to theirs
             sums += self._executor(shares, batch.size)
-        self._merge_statistics(min(batch.size, len(self._devices)))
+            num_active = max(num_active, len(shares))
+        self._merge_statistics(num_active)
         first = self._devices[0][0]
         return sums[0] if len(sums) == 1 else nd.add_n(*[one.as_in_context(first) for one in sums])
 
@@ -218,8 +219,9 @@ class Grid(Strategy):
         value after each step, and it is what a checkpoint holds."""
         if num_active == len(self._devices) > 1 and self._moving:
             self._statistics_store.sum_everywhere(self._moving)
-            for replica in range(num_active):
-                scale([replicas[replica] for replicas in self._moving], 1.0 / num_active)
+            for replicas in self._moving:
+                for array in replicas:
+                    nd._internal._mul_scalar(array, scalar=1.0 / num_active, out=array)
             return
         for replicas in self._moving:  # some replicas saw nothing
             root = replicas[0]
@@ -375,18 +377,15 @@ class Lockstep:
         pieces: with every joint batch norm on its own.
         graph: of the network.
         over_microbatches: whether the microbatches of a replica belong together too, not only replicas.
+        fences: one for each replica, for norms of other kinds.
     """
 
     def __init__(
-        self,
-        objective: Objective,
-        devices: List[List[Any]],
-        pieces: List[Any],
-        graph: Cuttable,
-        over_microbatches: bool,
-    ):
+        self, objective: Objective, devices: List[List[Any]], pieces: List[Any], graph: Cuttable,
+        over_microbatches: bool, fences: Sequence[Fence],
+    ):  # fmt: skip
         self._objective, self._devices, self._pieces, self._graph = objective, devices, pieces, graph
-        self._over_microbatches = over_microbatches
+        self._over_microbatches, self._fences = over_microbatches, fences
         self._head_gradient = HeadGradients()
 
     def __call__(self, shares: Shares, global_batch_size: int) -> List[nd.NDArray]:
@@ -397,7 +396,10 @@ class Lockstep:
                 [(replica, share[m]) for replica, share in enumerate(shares) if m < len(share)]
                 for m in range(max(map(len, shares)))
             ]
-        return [one for group in groups for one in self._run(group, global_batch_size)]
+        sums = [one for group in groups for one in self._run(group, global_batch_size)]
+        for fence in self._fences[: len(shares)]:
+            fence()
+        return sums
 
     def _run(self, group: List[Tuple[int, Batch]], global_batch_size: int) -> List[nd.NDArray]:
         known: List[Dict[Tensor, nd.NDArray]] = [{self._graph.input: batch.data} for _, batch in group]

@@ -20,7 +20,8 @@ Interval = Tuple[float, float]
 
 
 def kind_of(name: str) -> str:
-    """What an operation of the engine is for, by MXNet's name for it: exchange is copies and sums between devices."""
+    """What an operation of the engine is for, by MXNet's name for it: exchange is copies and the store's sums.
+    Optimizers that MXNet has no operator of count as compute."""
     if name.startswith(("Copy", "KVStore", "_CrossDeviceCopy")):
         return EXCHANGE
     return UPDATE if name.endswith("_update") or "_update_" in name else COMPUTE
@@ -36,7 +37,8 @@ class DeviceUse:
         samples_per_s: of its replica, of which each sample passes all stages.
         compute, update, exchange, waiting: shares of the time. What overlaps counts for each kind, so that they can
             add up to more than 1; waiting is the time in which nothing ran.
-        microbatch_s: time for one microbatch, its way in included, forward and backward.
+        microbatch_s: time for one microbatch, forward and backward. Copies count where they start (the prediction
+            counts them where they end), those to other replicas, too.
     """
 
     device: str

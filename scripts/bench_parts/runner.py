@@ -50,7 +50,7 @@ def measure(options: Options) -> Measured:
         "and accuracy at the same steps. The same code builds both networks; same batch size, optimizer and "
         "environment variables.",
         "Both are started once and train in turns, a block of steps each (scripts/bench_parts/turns.py); start-up and "
-        "the first three blocks are left out on all sides.",
+        "the first two blocks are left out on all sides.",
     ])  # fmt: skip
     for case in QUICK_CASES if options.quick else CASES:
         _measure_case(case, options.work, found)

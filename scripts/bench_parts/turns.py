@@ -34,7 +34,7 @@ FIRST_BLOCK_S, BLOCK_S = 300, 300
 
 
 class Turns:
-    """The child's side; without a parent every turn is its own."""
+    """The child's side."""
 
     def __init__(self) -> None:
         self._connection = socket.socket(socket.AF_UNIX)
@@ -53,7 +53,7 @@ class Turns:
 
 
 class TurnsCallback(Callback):
-    """Blocks of so many steps; the runner must look at the device at their ends, more often it may."""
+    """Ends a block after so many steps, whenever else the runner looks at the device."""
 
     BEHIND = 3
     """Steps that the runner's rows are behind what it has put to work."""
@@ -163,10 +163,13 @@ class _Player:
                     return word
             except socket.timeout:
                 continue
+            except OSError:
+                break
         self._log.seek(0)
         tail = "\n".join(self._log.read().decode(errors="replace").splitlines()[-15:])
         raise ProcessFailed(f"{self._name}: exit code {self._process.poll()}\n{tail}")
 
     def begin(self) -> None:
         """Lets it train one block."""
-        self._connection.sendall(b"g")
+        with suppress(OSError):  # it died: `wait` says how
+            self._connection.sendall(b"g")
