@@ -20,10 +20,13 @@ import sys, time, os
 from mxtrain.checkpoint import lock_run_directory
 lock = lock_run_directory(sys.argv[1])
 if "fork" in sys.argv:
+    running, child_runs = os.pipe()
     child = os.fork()
     if child == 0:
+        os.write(child_runs, b"x")
         time.sleep(60)
         os._exit(0)
+    os.read(running, 1)  # only a child that has begun to run has let go of the lock
     print(child)
 print("locked", flush=True)
 time.sleep(60)
