@@ -50,7 +50,8 @@ def restore_description(path: str, which: str, overrides: Sequence[str], config_
     config = dict(checkpoint.state["run"]["description"])
     with Composer(config_dirs) as composer:
         # Wherever it was trained, one device measures and predicts, unless the user says where.
-        config.update({group: composer.compose([]).config[group] for group in PLACEMENT})
+        default = composer.compose([]).config
+        config.update({group: default[group] for group in PLACEMENT})
         config = amend(config, overrides, composer)
 
     def where(path: str) -> str:

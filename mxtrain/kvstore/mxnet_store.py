@@ -35,9 +35,10 @@ class MXNetStore:
         if not reductions or len(reductions[0].replicas) == 1:
             return
         if self._store is None:
-            self._begin(reductions)
-        self._store.push(**self._calls["push"])
-        self._store.pull(**self._calls["pull"])
+            replicas = [list(reduction.replicas) for reduction in reductions]
+            # A list of lists, one of one array per key: a flat list of one key would mean something else.
+            self._prepare(replicas, [[reduction.replicas[reduction.owner]] for reduction in reductions])
+        self._push_and_pull()
 
     def sum_everywhere(self, replicas: Sequence[Sequence[nd.NDArray]]) -> None:
         """Makes the copies of each array, one per replica, their sum.
@@ -47,13 +48,11 @@ class MXNetStore:
         """
         if self._store is None:
             self._prepare([list(arrays) for arrays in replicas], [list(arrays) for arrays in replicas])
+        self._push_and_pull()
+
+    def _push_and_pull(self) -> None:
         self._store.push(**self._calls["push"])
         self._store.pull(**self._calls["pull"])
-
-    def _begin(self, reductions: Sequence[Any]) -> None:
-        replicas = [list(reduction.replicas) for reduction in reductions]
-        # A list of lists, one of one array per key: a flat list of one key would mean something else.
-        self._prepare(replicas, [[reduction.replicas[reduction.owner]] for reduction in reductions])
 
     def _prepare(self, pushed: List[List[nd.NDArray]], pulled: List[List[nd.NDArray]]) -> None:
         if self._tree:

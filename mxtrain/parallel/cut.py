@@ -166,9 +166,8 @@ class Graph(Cuttable):
 
     def __init__(self, network: Any):
         symbol, _ = symbol_of(network, training=True)
-        raw = json.loads(symbol.tojson())
-        self.symbol = symbol
         self.text = symbol.tojson()
+        raw = json.loads(self.text)
         self.marked = marked_layers(network)
         self._nodes = raw["nodes"]
         self._format = raw["attrs"]
@@ -185,10 +184,12 @@ class Graph(Cuttable):
     def norms(self) -> List[int]:
         """Positions of the BatchNorm operators that compute statistics."""
         return [
-            position for position, node in enumerate(self.operators)
-            if self._nodes[node]["op"] == "BatchNorm"
-            and self._nodes[node]["attrs"].get("use_global_stats", "False") not in ("True", "1")
+            position for position, node in enumerate(self.operators) if self._computes_statistics(self._nodes[node])
         ]  # fmt: skip
+
+    @staticmethod
+    def _computes_statistics(node: Dict[str, Any]) -> bool:
+        return node["op"] == "BatchNorm" and node["attrs"].get("use_global_stats", "False") not in ("True", "1")
 
     def shapes(self, input_shape: Shape, batch_size: int) -> Dict[Tensor, Shape]:
         """Shape of every tensor that some position's `crossing` may hold."""
@@ -263,5 +264,6 @@ class Graph(Cuttable):
             "attrs": self._format,
         }
         kinds = frozenset(self._nodes[index]["op"] for index in operators)
-        norm = self._nodes[operators[0]]["attrs"] if end == begin + 1 and begin in self.norms() else None
+        first = self._nodes[operators[0]]
+        norm = first["attrs"] if len(operators) == 1 and self._computes_statistics(first) else None
         return Piece(mx.sym.load_json(json.dumps(graph)), inputs, outputs, kinds, norm)

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, Sequence
 
 from bench_parts.measured import Measured, Options, Series, Target, ratios
 from bench_parts.processes import train, tuned_environment
-from bench_parts.runner import Case, hand_loop, runner, samples_per_s
+from bench_parts.runner import Case, description, hand_loop, runner, samples_per_s
 from bench_parts.turns import Side
 from mxtrain.types import Callback, Result
 
@@ -92,9 +92,10 @@ def _memory(case: Case, folder: Path, found: Measured) -> None:
     }
     peaks = {}
     for name, overrides in ways.items():
-        given = [*runner(replace(case, blocks=1), *overrides).arguments[3:], *PeakMemory.overrides(folder / "peak")]
-        without_turns = [text for text in given if "callback.turns" not in text]
-        train([*without_turns, "trainer.max_steps=4", "trainer.test=false", "trainer.limit_val_batches=1"],
+        given = [*description(replace(case, blocks=1), *overrides), *PeakMemory.overrides(folder / "peak")]
+        limits = ["trainer.max_steps=4", f"trainer.log_interval={case.block_steps}", "trainer.test=false",
+                  "trainer.limit_val_batches=1"]  # fmt: skip
+        train([*given, *limits],
               folder / f"memory{len(peaks)}", exit_codes=(0, EXIT_BUDGET))  # fmt: skip
         peaks[name] = json.loads((folder / "peak").read_text())
         found.series.append(Series(f"batch {case.batch_size}: peak memory, {name}", "MiB", [peaks[name]]))

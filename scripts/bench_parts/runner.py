@@ -75,15 +75,20 @@ def samples_per_s(case: Case, sides: Dict[str, Side], folder: Path) -> Dict[str,
     return {name: [case.block_steps * case.batch_size / value for value in values] for name, values in seconds.items()}
 
 
-def runner(case: Case, *overrides: str, **environment: str) -> Side:
-    """The description of a case: everything default but what is trained; one epoch that does not end."""
+def description(case: Case, *overrides: str) -> List[str]:
+    """Everything default but what is trained; one epoch that does not end."""
     batches = case.block_steps * (case.blocks + 5)
-    given = [
+    return [
         *MODELS[case.model], "dataset=synthetic", f"dataset.shape=[3,{case.pixels},{case.pixels}]",
         f"dataset.num_samples={int(batches * case.batch_size / 0.8) + 10}", f"dataset.batch_size={case.batch_size}",
         "optimizer=sgd", "optimizer.lr=0.1", "optimizer.momentum=0.9", "optimizer.wd=0.0001", "lr_scheduler=constant",
-        *TurnsCallback.overrides(case.block_steps), *overrides,
+        *overrides,
     ]  # fmt: skip
+
+
+def runner(case: Case, *overrides: str, **environment: str) -> Side:
+    """The runner on a case."""
+    given = [*description(case, *overrides), *TurnsCallback.overrides(case.block_steps)]
     return Side(mxtrain_arguments(given), {**untouched_environment(), **environment})
 
 

@@ -55,9 +55,6 @@ class Turns:
 class TurnsCallback(Callback):
     """Ends a block after so many steps, whenever else the runner looks at the device."""
 
-    BEHIND = 3
-    """Steps that the runner's rows are behind what it has put to work."""
-
     def __init__(self, block_steps: int) -> None:
         self._block_steps = self._end = block_steps
         self._turns = Turns()
@@ -69,10 +66,11 @@ class TurnsCallback(Callback):
         return [target, f"+callback.turns.block_steps={block_steps}", f"trainer.log_interval={block_steps}"]
 
     def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
-        if rows[-1]["step"] < self._end - self.BEHIND:
-            return
         from mxtrain.backend import nd
+        from mxtrain.recorder import STEPS_AHEAD
 
+        if rows[-1]["step"] < self._end - STEPS_AHEAD:  # rows are so much behind what was put to work
+            return
         nd.waitall()
         self._end += self._block_steps
         self._turns.next()
