@@ -84,6 +84,8 @@ def _wanted(runtime: Runtime, *, num_devices: int, cores: int) -> Iterator[Tuple
     elif auto:
         why = f"{cores} usable cores / {num_devices} CPU devices" if num_devices > 1 else f"{cores} usable cores"
         yield "OMP_NUM_THREADS", (str(max(1, cores // num_devices)), f"{why}; MXNet alone would take half the cores")
+    if auto:
+        yield "OMP_WAIT_POLICY", ("passive", "threads that spin while they wait slow down all else on these cores")
     if runtime.cpu_temp_copy != "auto":
         yield "MXNET_CPU_TEMP_COPY", (str(runtime.cpu_temp_copy), given)
     elif auto and num_devices > 1:

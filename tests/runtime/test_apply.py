@@ -54,6 +54,7 @@ def test_one_device_takes_all_usable_cores() -> None:
     report = apply(Runtime(), environ=environ)
     assert environ["OMP_NUM_THREADS"] == str(report.cores) == report.threads
     assert "MXNET_CPU_TEMP_COPY" not in environ
+    assert environ["OMP_WAIT_POLICY"] == "passive"
 
 
 def test_devices_share_the_cores_and_get_work_spaces() -> None:
@@ -85,7 +86,7 @@ def test_the_users_environment_wins_and_is_reported() -> None:
     environ = {"OMP_NUM_THREADS": "7"}
     report = apply(Runtime(threads=3), environ=environ)
     assert environ["OMP_NUM_THREADS"] == "7" == report.threads
-    assert [item.source for item in report.settings] == ["user"]
+    assert [item.source for item in report.settings] == ["user", "set"]
     assert "yours, kept" in report.lines()[0] and "3" in report.lines()[0]
 
 
