@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import logging
+import shutil
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -14,13 +17,16 @@ from mxtrain import resume
 from mxtrain.cadence import Cadence
 from mxtrain.callback.record import RunRecord
 from mxtrain.callback.status import StatusFile
-from mxtrain.checkpoint import CheckpointStore
+from mxtrain.checkpoint import Checkpoint, CheckpointStore
+from mxtrain.checkpoint.parcel import pack, unpack
 from mxtrain.checkpoint.run_directory import held_lock
+from mxtrain.checkpoint.store import CHECKPOINTS
 from mxtrain.dataset.base import Splits
 from mxtrain.dataset.loader import Loader
 from mxtrain.dataset.sources import Subset
 from mxtrain.description import Description
 from mxtrain.evaluate import Evaluator, SampleLoader
+from mxtrain.kvstore.store import Store
 from mxtrain.metric.meter import Meter
 from mxtrain.model.prepare import parameter_multipliers, prepare_network
 from mxtrain.model.summary import graph_nodes, has_random_layers, summarize
@@ -31,6 +37,8 @@ from mxtrain.parallel.fence import can_be_fenced
 from mxtrain.parallel.placement import placement_table
 from mxtrain.profiling import TIMELINE, Profiling
 from mxtrain.runner import Data, Plan, Runner
+from mxtrain.saving import NoStore
+from mxtrain.sharing import ALONE, World
 from mxtrain.step import Step
 from mxtrain.types import Callback, RunInfo, Shape
 
@@ -95,10 +103,13 @@ def build_loader(description: Description, source: Any, given: Input, device: An
     )  # fmt: skip
 
 
-def build_data(description: Description, splits: Splits, given: Input, device: Any) -> Data:
-    """The loaders of all splits; with `trainer.overfit_batches` training sees only the first samples."""
+def build_data(description: Description, splits: Splits, given: Input, device: Any, world: World = ALONE) -> Data:
+    """The loaders of all splits; with `trainer.overfit_batches` training sees only the first samples.
+
+    Workers share the batches of training and validation; the test split is measured by one.
+    """
     dataset, trainer = description.dataset, description.trainer
-    training = {"batch_size": dataset.batch_size, "limit_batches": trainer.limit_train_batches}
+    training = {"batch_size": dataset.batch_size, "limit_batches": trainer.limit_train_batches, "world": world}
     if trainer.overfit_batches is None:
         train = build_loader(description, splits.train, given, device, train=True, augment=dataset.augment, **training)
     else:
@@ -107,7 +118,7 @@ def build_data(description: Description, splits: Splits, given: Input, device: A
     shown = Subset(splits.val, np.linspace(0, len(splits.val) - 1, min(NUM_SHOWN_SAMPLES, len(splits.val))).astype(int))
     return Data(
         train=train,
-        val=build_loader(description, splits.val, given, device),
+        val=build_loader(description, splits.val, given, device, world=world),
         test=build_loader(description, splits.test, given, device) if splits.test and trainer.test else None,
         samples=SampleLoader(build_loader(description, shown, given, device, prefetch=0), shown),
     )
@@ -138,24 +149,27 @@ def build_evaluator(description: Description, strategy: Any, num_classes: int) -
     return Evaluator(strategy, loss, Meter(description.metric, num_classes))
 
 
-def build_objective(description: Description, network: Any, given: Input, meter: Meter) -> Objective:
+def build_objective(
+    description: Description, network: Any, given: Input, meter: Meter, world: World = ALONE
+) -> Objective:
     """What a strategy computes for a batch."""
+    begin, end = world.share(description.dataset.batch_size)
     loss = description.loss.build(given.num_classes, training=True)
     loss.dense = mixes(description)
-    return Objective(network, hybridize(loss), meter, given.shape, description.dataset.batch_size)
+    return Objective(network, hybridize(loss), meter, given.shape, max(end - begin, 1))
 
 
 def build_step(
-    description: Description, network: Any, given: Input, steps_per_epoch: int, strategy: Strategy
+    description: Description, network: Any, given: Input, steps_per_epoch: int, strategy: Strategy, store: Store
 ) -> Step:  # fmt: skip
-    """Store, updater and average around a placed network."""
+    """Updater and average around a placed network and a store."""
     trainer = description.trainer
     multipliers = parameter_multipliers(description.model, network)
     weights = {name: strategy.values[name] for name in strategy.trainable}
     updater = Updater(description.optimizer.build(steps_per_epoch), weights, multipliers)
     draws = description.optimizer.draws_random or has_random_layers(network, given.shape)
     return Step(
-        strategy, description.kvstore.build(), updater,
+        strategy, store, updater,
         build_average(trainer.ema_decay, strategy.values, strategy.publish), trainer.clip_global_norm,
         trainer.seed if draws else None,
     )  # fmt: skip
@@ -188,39 +202,40 @@ def build_plan(description: Description, steps_per_epoch: int, identity: Mapping
 
 
 def build_run(
-    description: Description, run_dir: Path, overrides: Sequence[str] = (), program: str = "python -m mxtrain"
-) -> Run:
+    description: Description, run_dir: Path, overrides: Sequence[str] = (), program: str = "python -m mxtrain",
+    world: World = ALONE,
+) -> Run:  # fmt: skip
     """Everything that is needed to train in `run_dir`, continued from what it already holds.
+
+    Args:
+        world: of this worker. Only rank 0 reads and writes the run directory; the others are told what it holds.
 
     Raises:
         ConfigError, DataError, WeightsError, CheckpointError: nothing was started.
     """
     splits = description.dataset.open()
-    run_dir.mkdir(parents=True, exist_ok=True)
     given = fit_input(description, splits)
     devices = description.parallel.place()
     device = devices[0][0]
     if given.shape != tuple(splits.shape):
         log.info("images of %s enter the network as %s", _text(splits.shape), _text(given.shape))
     network = build_network(description, given, device)
-    data = build_data(description, splits, given, device)
+    data = build_data(description, splits, given, device, world)
     meter = Meter(description.metric, given.num_classes, dense=mixes(description))
-    objective = build_objective(description, network, given, meter)
-    store = CheckpointStore(
-        run_dir / "checkpoints", keep_last=description.checkpoint.keep_last, keep_top=description.checkpoint.keep_top,
-        lock=held_lock(run_dir), report=log.warning,
-    )  # fmt: skip
-    checkpoint = resume.find_checkpoint(description.checkpoint.resume, store, description.config)
+    objective = build_objective(description, network, given, meter, world)
+    workers = description.kvstore.build(world)
+    checkpoints, checkpoint = find_checkpoint(description, run_dir, workers)
     parallel = resume.same_cut(description.parallel, checkpoint, len(devices[0]))
-    strategy = parallel.build(objective, description.trainer.grad_accumulation)
-    step = build_step(description, network, given, len(data.train), strategy)
+    strategy = parallel.build(objective, description.trainer.grad_accumulation, workers)
+    step = build_step(description, network, given, len(data.train), strategy, workers)
     identity = {"description": description.config, "input": given.to_json(), "cut_before": strategy.layout.cut_before}
     direction = meter.direction(description.trainer.monitor.split("/", 1)[1])
     plan = build_plan(description, len(data.train), identity, direction)
-    callbacks = build_callbacks(description, run_dir)
-    profiling = build_profiling(description, strategy.layout, run_dir)
+    is_first = world.rank == 0
+    callbacks = build_callbacks(description, run_dir) if is_first else []
+    profiling = build_profiling(description, strategy.layout, run_dir) if is_first else None
     runner = Runner(
-        step, plan, data, build_evaluator(description, step.strategy, given.num_classes), meter, store,
+        step, plan, data, build_evaluator(description, step.strategy, given.num_classes), meter, checkpoints,
         description.early_stopping, callbacks, profiling,
     )  # fmt: skip
     if checkpoint is not None:
@@ -233,6 +248,30 @@ def build_run(
         placement_table=placement_table(strategy.layout), program=program, overrides=list(overrides),
     )  # fmt: skip
     return Run(runner, info)
+
+
+def find_checkpoint(description: Description, run_dir: Path, workers: Store) -> Tuple[Any, Optional[Checkpoint]]:
+    """Where checkpoints go, and the one to continue from; all workers get that of rank 0.
+
+    Raises:
+        CheckpointError: there is none where one was asked for, or it is of another description.
+    """
+    if workers.world.rank == 0:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        keep = description.checkpoint
+        store = CheckpointStore(
+            run_dir / CHECKPOINTS, keep_last=keep.keep_last, keep_top=keep.keep_top, lock=held_lock(run_dir),
+            report=log.warning,
+        )  # fmt: skip
+        found = resume.find_checkpoint(keep.resume, store, description.config)
+        if workers.world.size > 1:
+            workers.broadcast(pack(found))
+            workers.broadcast(b"own" if found is not None and found.path.parent == store.directory else b"")
+        return store, found
+    folder = Path(tempfile.mkdtemp(prefix="mxtrain-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    checkpoint = unpack(workers.broadcast(None), folder)
+    return NoStore(folder if workers.broadcast(None) else None), checkpoint
 
 
 def build_profiling(description: Description, layout: Layout, run_dir: Path) -> Optional[Profiling]:

@@ -8,6 +8,7 @@ from typing import Any, Callable, Dict, List, Mapping, Tuple, Type
 from mxtrain.amp import Precision
 from mxtrain.callback import CallbackSpec
 from mxtrain.checkpoint.spec import CheckpointSpec
+from mxtrain.cluster.spec import Cluster
 from mxtrain.config import Where, build_spec, collect
 from mxtrain.dataset.base import Dataset
 from mxtrain.early_stopping import StoppingRule
@@ -39,6 +40,7 @@ GROUPS: Dict[str, Type[Spec]] = {
     "callback": CallbackSpec,
     "logger": Logger,
     "trainer": Trainer,
+    "cluster": Cluster,
     "runtime": Runtime,
 }
 """Group -> the base class of its options."""
@@ -69,6 +71,7 @@ class Description:
     callback: Mapping[str, CallbackSpec]
     logger: Mapping[str, Logger]
     trainer: Trainer
+    cluster: Cluster
     runtime: Runtime
 
 
@@ -155,11 +158,13 @@ def the_batch_must_be_divisible(description: Description) -> None:
     parts, batch_size = description.trainer.grad_accumulation, description.dataset.batch_size
     replicas, _ = description.parallel.axes()
     microbatches = description.parallel.num_microbatches()
+    workers = description.cluster.workers
     counts = {
+        f"cluster.workers={workers}": workers,
         f"trainer.grad_accumulation={parts}": parts, f"{replicas} replicas": replicas,
         f"parallel.microbatches={microbatches}": microbatches,
     }  # fmt: skip
-    shards = parts * replicas * microbatches
+    shards = workers * parts * replicas * microbatches
     if shards == 1:
         return
     divisors = " / ".join(text for text, count in counts.items() if count > 1)
@@ -168,8 +173,8 @@ def the_batch_must_be_divisible(description: Description) -> None:
         raise ConfigError(f"{said}: less than one. The batch needs at least {shards} samples.")
     if microbatches > 1 and batch_size % shards:
         low, high = batch_size // shards * shards, -(-batch_size // shards) * shards
-        share = batch_size // (parts * replicas)
-        fitting = [m for m in range(share, 0, -1) if batch_size % (parts * replicas * m) == 0]
+        share = batch_size // (workers * parts * replicas)
+        fitting = [m for m in range(share, 0, -1) if batch_size % (workers * parts * replicas * m) == 0]
         near = min(fitting, key=lambda m: abs(m - microbatches), default=None)
         other = f", or parallel.microbatches={near}" if near else ""
         raise ConfigError(f"{said}: microbatches must be equal. Type dataset.batch_size={low} or {high}{other}.")
@@ -180,6 +185,22 @@ def the_store_must_suit_the_devices(description: Description) -> None:
     reason = description.kvstore.reason_against(description.parallel.devices)
     if reason:
         raise ConfigError(reason)
+
+
+def several_workers_need_a_store_that_joins_them(description: Description) -> None:
+    """And what that store does not join is refused."""
+    cluster, store = description.cluster, description.kvstore
+    if not store.distributed:
+        if cluster.workers > 1:
+            raise ConfigError(
+                f"cluster.workers={cluster.workers}: this kvstore stays within one process. Type kvstore=dist_sync."
+            )
+        return
+    if cluster.workers > 1 and description.parallel.batch_norm != "per_device":
+        raise ConfigError(
+            f"parallel.batch_norm={description.parallel.batch_norm} with cluster.workers={cluster.workers}: only batch "
+            "norms within one worker are joined. Type parallel.batch_norm=per_device."
+        )
 
 
 def a_metric_must_not_be_called_loss(description: Description) -> None:
@@ -195,5 +216,6 @@ RULES = (
     monitors_must_be_measured,
     the_batch_must_be_divisible,
     the_store_must_suit_the_devices,
+    several_workers_need_a_store_that_joins_them,
     a_metric_must_not_be_called_loss,
 )

@@ -64,6 +64,10 @@ class NonFiniteError(MxtrainError):
     exit_code = EXIT_NON_FINITE
 
 
+class DivergenceError(MxtrainError):
+    """Workers that must have the same weights have not."""
+
+
 def nearest(word: str, allowed: Iterable[str], count: int = 1) -> list[str]:
     """The spellings in `allowed` that are closest to `word`, best first; empty where nothing is close."""
     by_lower = {str(name).lower(): str(name) for name in allowed}

@@ -8,8 +8,10 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 import numpy as np
 
 from mxtrain.backend import nd
+from mxtrain.kvstore.store import Store
 from mxtrain.metric.meter import Meter, read_vectors
 from mxtrain.parallel.base import Strategy
+from mxtrain.stopping import BrokenOff
 from mxtrain.types import Batch, Samples
 
 # Sums are read in bulk: often enough that a wide metric (a confusion matrix) doesn't fill the memory.
@@ -49,26 +51,38 @@ class Evaluator:
     def __init__(self, strategy: Strategy, loss: Any, meter: Meter):
         self._strategy, self._loss, self._meter = strategy, loss, meter
 
-    def measure(self, loader: Any, watch: Optional[Callable[[Batch, nd.NDArray], None]] = None) -> Dict[str, float]:
+    def measure(
+        self, loader: Any, watch: Optional[Callable[[Batch, nd.NDArray], None]] = None, workers: Optional[Store] = None
+    ) -> Dict[str, float]:
         """Loss, metrics and samples_per_s over all samples of `loader`, each counted once.
 
         Args:
             watch: is shown every batch with its scores (B, K), so that one pass serves whoever wants both.
+            workers: who measure the other shares of each batch.
+
+        Raises:
+            BrokenOff: a signal came, here or at another worker.
         """
         started = time.monotonic()
-        sums, count = np.zeros(self._meter.width), 0
+        sums, count, broken_off = np.zeros(self._meter.width), 0, False
         vectors: List[nd.NDArray] = []
-        for batch, logits in self.predict(loader):
-            vectors.append(self._meter(logits, batch.label, self._loss(logits, batch.label)))
-            count += batch.size
-            if watch is not None:
-                watch(batch, logits)
-            if len(vectors) == VECTORS_PER_READ:
-                sums += read_vectors(vectors).sum(axis=0)
-                vectors = []
+        try:
+            for batch, logits in self.predict(loader):
+                vectors.append(self._meter(logits, batch.label, self._loss(logits, batch.label)))
+                count += batch.size
+                if watch is not None:
+                    watch(batch, logits)
+                if len(vectors) == VECTORS_PER_READ:
+                    sums += read_vectors(vectors).sum(axis=0)
+                    vectors = []
+        except BrokenOff:
+            broken_off = True
         if vectors:
             sums += read_vectors(vectors).sum(axis=0)
-        values = self._meter.values(sums, count)
+        *sums, count, broken_off = (workers or Store()).total([*sums, count, broken_off])
+        if broken_off:
+            raise BrokenOff
+        values = self._meter.values(np.array(sums), int(count))
         values["samples_per_s"] = count / (time.monotonic() - started)
         return values
 
@@ -76,6 +90,8 @@ class Evaluator:
         """Batches with their scores, a few ahead of the device."""
         under_way: List[nd.NDArray] = []
         for batch in loader.epoch(0):
+            if not batch.size:
+                continue
             logits = self._strategy.predict(batch.data)
             under_way.append(logits)
             if len(under_way) > BATCHES_AHEAD:

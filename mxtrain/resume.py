@@ -17,7 +17,7 @@ from mxtrain.errors import CheckpointError
 # is watched and kept. Everything else makes other weights.
 FREE = (
     "trainer.max_*", "trainer.log_interval", "trainer.val_interval*", "trainer.limit_val_batches", "trainer.test",
-    "trainer.profile", "early_stopping.*", "checkpoint.*", "runtime.*", "parallel.*", "kvstore.*",
+    "trainer.profile", "early_stopping.*", "checkpoint.*", "runtime.*", "parallel.*", "kvstore.*", "cluster.*",
     "callback", "callback.*", "logger", "logger.*",  # without the dot: the group may have been empty
     "dataset.root", "dataset.num_workers", "dataset.prefetch", "dataset.eval_batch_size", "model.weights",
 )  # fmt: skip

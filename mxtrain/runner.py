@@ -19,11 +19,12 @@ from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, MxtrainError, NonFiniteE
 from mxtrain.evaluate import Evaluator
 from mxtrain.plan import Data, Plan
 from mxtrain.profiling import Profiling
-from mxtrain.recorder import Entry, Recorder, first_nonfinite
+from mxtrain.pulse import PULSE
+from mxtrain.recorder import STEPS_AHEAD, Entry, Recorder, first_nonfinite
 from mxtrain.saving import Saving
 from mxtrain.state import TrainState
 from mxtrain.step import Step
-from mxtrain.stopping import BreakableLoader, BrokenOff, Budget, SignalStop, Stop
+from mxtrain.stopping import Agreement, BreakableLoader, BrokenOff, Budget, SignalStop, Stop
 from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 from mxtrain.watchers import Watchers, describe_error
 
@@ -54,6 +55,9 @@ class Runner:
         self._profiling = profiling
         self._saving = Saving(store, self._watchers)
         self._signals = SignalStop()
+        self._workers = step.store
+        self._agreement = Agreement(step.store, STEPS_AHEAD)
+        self._broken_off: Optional[Stop] = None
         self._recorder = Recorder(meter, self.state.epoch_sums)
         self._remarks: List[str] = []
 
@@ -98,6 +102,7 @@ class Runner:
                     self._say(remark)
                 if self._plan.saves_midway and self._saving.saved_step != self.state.step:
                     self._save()  # what a look back at a non-finite loss starts from
+                snapshot.require_same_weights(self._step, self.state.step)
                 result = self._finish(self._loop())
             except MxtrainError as problem:
                 result = self._failed(str(problem), problem.exit_code)
@@ -106,6 +111,7 @@ class Runner:
                 result = self._failed(describe_error(problem), EXIT_CRASHED)
             if self._profiling:
                 self._profiling.break_off()
+            PULSE.end()
             return self._watchers.end(replace(result, wall_s=time.monotonic() - started), error)
 
     # The loop.
@@ -123,7 +129,8 @@ class Runner:
         with closing(self._batches()) as batches:
             for batch in batches:
                 self._train_on(batch)
-                stop = budget.check(self.state.step) or self._signals.stop
+                wish = self._agreement.after_step(self._signals.stop or budget.time_is_up())
+                stop = budget.steps_done(self.state.step) or wish
                 self._after_step(stop)
                 stop = self._last_word(stop)
                 if stop is not None:
@@ -147,7 +154,8 @@ class Runner:
         self._recorder.begin()
         self._profile(batch.size)
         sums = self._advance(batch, lr)
-        self._recorder.add(Entry(state.step, epoch, batch.size, lr, sums, self._step.grad_norm))
+        PULSE.step, PULSE.batches = state.step, PULSE.batches + 1
+        self._recorder.add(Entry(state.step, epoch, batch.global_size, lr, sums, self._step.grad_norm))
 
     def _profile(self, size: int) -> None:
         if self._profiling is None:
@@ -188,12 +196,12 @@ class Runner:
 
     def _reached(self) -> Optional[Stop]:
         """The limit of steps that was reached before. Time begins with the first step: each process makes one."""
-        return Budget(self._plan.total_steps, self._plan.max_steps, None).check(self.state.step)
+        return Budget(self._plan.total_steps, self._plan.max_steps, None).steps_done(self.state.step)
 
     def _last_word(self, stop: Optional[Stop]) -> Optional[Stop]:
         """Why the run ends here, after the validation: a broken off one comes first, then early stopping."""
         if self.state.validation_due:
-            return self._signals.stop
+            return self._broken_off or self._signals.stop
         reason = self._early_stopping.reason(self.state.early_stopping)
         return Stop("stopped_early", EXIT_FINISHED, reason) if reason else stop
 
@@ -214,11 +222,12 @@ class Runner:
         state = self.state
         if state.validated_step == state.step or self._data.val is None:
             return
+        snapshot.require_same_weights(self._step, state.step)
         with self._step.average.applied():
             try:
-                values = self._evaluator.measure(BreakableLoader(self._data.val, self._signals))
+                values = self._evaluator.measure(BreakableLoader(self._data.val, self._signals), workers=self._workers)
             except BrokenOff:
-                state.validation_due = True
+                state.validation_due, self._broken_off = True, self._agreement.now(self._signals.stop)
                 return
             found = {f"val/{name}": value for name, value in values.items() if name != "samples_per_s"}
             state.values = {**found, **{f"train/{n}": value for n, value in self._recorder.epoch_values().items()}}
@@ -260,7 +269,8 @@ class Runner:
         saving.settle()
         last = snapshot.copy_parameters(self._step.strategy)
         values = dict(self.state.values)
-        if stop.exit_code == EXIT_FINISHED and self._data.test is not None:
+        PULSE.waits = self._workers.world.rank > 0
+        if stop.exit_code == EXIT_FINISHED and self._data.test is not None and not PULSE.waits:
             try:
                 values.update(self._test(saving.best(), last))
             except BrokenOff:
@@ -316,8 +326,10 @@ class Runner:
         if stop is None:
             return None
         sha256 = canonical_sha256(snapshot.copy_parameters(self._step.strategy))
-        status = resume.read_end(run.run_dir, stop.state, state.step, sha256)
-        if status is None:
+        is_first = self._workers.world.rank == 0  # the others may not see the run directory
+        status = resume.read_end(run.run_dir, stop.state, state.step, sha256) if is_first else {}
+        (ended,) = self._workers.total([is_first and status is not None])
+        if not ended or status is None:
             return None
         self._say(f"nothing is left to do in {run.run_dir}: {stop.cause or f'all {state.step} steps are trained'}")
         return Result(
@@ -349,6 +361,9 @@ class Runner:
 
     def _repeat(self, said: str, bad_step: int) -> Iterator[Any]:
         """The batches from the last checkpoint before `bad_step` on; none where there is no such checkpoint."""
+        if self._workers.world.size > 1:
+            self._say(f"{said}; the same command with kvstore=local names the layer")
+            return
         start = self._saving.latest()
         if start is None or start.step >= bad_step:
             return

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Optional
 
 from mxtrain.watchers import Watchers
+
+
+class NoStore:
+    """Takes the place of the store in the workers that write nothing.
+
+    Args:
+        directory: where the checkpoint came from that the run continues, if it is the run's own.
+    """
+
+    def __init__(self, directory: Optional[Path] = None):
+        self.directory = directory
+
+    def save(self, snapshot: Any) -> None:
+        """Another worker does it."""
+
+    def poll(self) -> None:
+        """Nothing was done."""
+
+    wait = latest = best = poll
 
 
 class Saving:
     """The checkpoints of a run as the runner sees them.
 
     Args:
-        store: a `CheckpointStore`.
+        store: a `CheckpointStore`, or `NoStore`.
         watchers: are told of failures.
     """
 

@@ -8,8 +8,8 @@ from typing import Any, Dict, Mapping, Optional, Sequence
 import numpy as np
 
 from mxtrain.backend import nd, same_device_runs
-from mxtrain.checkpoint import Checkpoint, Snapshot
-from mxtrain.errors import CheckpointError
+from mxtrain.checkpoint import Checkpoint, Snapshot, canonical_sha256
+from mxtrain.errors import CheckpointError, DivergenceError
 from mxtrain.parallel.base import Strategy
 from mxtrain.state import TrainState
 from mxtrain.step import Step
@@ -43,6 +43,22 @@ def all_finite(arrays: Sequence[nd.NDArray]) -> bool:
     first = arrays[0].context
     found = [nd.multi_all_finite(*run, num_arrays=len(run)).as_in_context(first) for run in runs]
     return float(nd.add_n(*found).asscalar()) == len(found)
+
+
+def require_same_weights(step: Step, number: int) -> None:
+    """Compares all workers' weights by their hash. Waits for all of them.
+
+    Raises:
+        DivergenceError: they differ, after step `number`.
+    """
+    world = step.store.world
+    if world.size == 1:
+        return
+    own = np.frombuffer(bytes.fromhex(canonical_sha256(copy_parameters(step.strategy))), np.uint8).astype(np.float64)
+    # Sums of numbers and of their squares as if all had one's own: then all have. Float32 holds sums of bytes exactly.
+    expected = world.size * np.concatenate([own, own**2])
+    if (step.store.total(np.concatenate([own, own**2])) != expected).any():
+        raise DivergenceError(f"after step {number} the workers' weights differ, seen by worker {world.rank}")
 
 
 def take(step: Step, state: TrainState, plan: Any, metric: Optional[float]) -> Snapshot:

@@ -41,23 +41,26 @@ class Step:
 
     def __call__(self, batch: Batch, lr: float, step: int) -> nd.NDArray:
         """Step number `step` (from 1): the meter's sums over the batch, before the update."""
-        self.seed_random(step)
+        world = self.store.world
+        self.seed_random(step, world.rank)
         sums = self.strategy.forward_backward(batch)
         reductions = self.strategy.reductions
         self.store.reduce(reductions)
         gradients = [reduction.replicas[reduction.owner] for reduction in reductions]
         if self._clip_global_norm is not None:
             self.grad_norm = clip_by_global_norm(gradients, self._clip_global_norm)
+        if world.size > 1:
+            self.seed_random(step)  # what an optimizer draws must be the same on all workers
         self.updater.update(gradients, lr)
         self.strategy.publish(self.strategy.trainable)  # nothing else has changed here
         self.average.update(step)
         return sums
 
-    def seed_random(self, step: int) -> None:
-        """Makes what is drawn in `step` a function of the seed and the step alone."""
+    def seed_random(self, step: int, rank: int = 0) -> None:
+        """Makes what is drawn in `step` a function of the seed, the step and the worker alone."""
         if self._random_seed is not None:
             # A multiplicative hash (Knuth): neighbouring steps and seeds share no stream.
-            mx.random.seed((self._random_seed * 2654435761 + step * 40503 + 12345) % (2**31))
+            mx.random.seed((self._random_seed * 2654435761 + step * 40503 + rank * 69069 + 12345) % (2**31))
 
 
 def clip_by_global_norm(gradients: List[nd.NDArray], max_norm: float) -> nd.NDArray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import os
 import signal
 import threading
@@ -9,9 +10,10 @@ import time
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Deque, Dict, Iterator, List, Optional, Sequence
 
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM
+from mxtrain.pulse import PULSE
 
 EXIT_CODES = {int(signal.SIGINT): EXIT_SIGINT, int(signal.SIGTERM): EXIT_SIGTERM}
 
@@ -121,7 +123,52 @@ class BreakableLoader:
             for batch in batches:
                 if self._signals.stop is not None:
                     raise BrokenOff
+                PULSE.batches += 1
                 yield batch
+
+
+class Agreement:
+    """Stops that one worker sees and others don't (a signal, a clock): all workers stop after the same step.
+
+    What each wants travels with every step and is read some steps later, when it has arrived everywhere; so nobody
+    waits for it. A worker alone decides at once.
+
+    Args:
+        store: sums over workers.
+        lag: steps after which a wish counts.
+    """
+
+    KINDS = {EXIT_SIGTERM: "SIGTERM received", EXIT_SIGINT: "SIGINT received", EXIT_BUDGET: "trainer.max_time reached"}
+
+    def __init__(self, store: Any, lag: int):
+        self._store, self._lag = store, lag
+        self._under_way: Deque[Any] = collections.deque()
+
+    def after_step(self, wish: Optional[Stop]) -> Optional[Stop]:
+        """What all workers do after this step; every worker must ask after every step."""
+        if self._store.world.size == 1:
+            return wish
+        self._under_way.append(self._store.total_later(self._votes(wish)))
+        if len(self._under_way) <= self._lag:
+            return None
+        return self._outcome(self._under_way.popleft()(), wish)
+
+    def now(self, wish: Optional[Stop]) -> Optional[Stop]:
+        """The same at once; waits for all workers."""
+        if self._store.world.size == 1:
+            return wish
+        return self._outcome(self._store.total(self._votes(wish)), wish)
+
+    def _votes(self, wish: Optional[Stop]) -> List[float]:
+        return [float(wish is not None and wish.exit_code == code) for code in self.KINDS]
+
+    def _outcome(self, votes: Sequence[float], wish: Optional[Stop]) -> Optional[Stop]:
+        for (code, cause), count in zip(self.KINDS.items(), votes):
+            if count and wish is not None and wish.exit_code == code:
+                return wish
+            if count:
+                return Stop("interrupted", code, f"{cause} by another worker" if code != EXIT_BUDGET else cause)
+        return None
 
 
 class Budget:
@@ -137,12 +184,16 @@ class Budget:
         self._total_steps, self._max_steps, self._max_time = total_steps, max_steps, max_time
         self._deadline = None if max_time is None else time.monotonic() + max_time
 
-    def check(self, step: int) -> Optional[Stop]:
+    def steps_done(self, step: int) -> Optional[Stop]:
         """The reason to stop after `step`, or None."""
         if self._total_steps is not None and step >= self._total_steps:
             return Stop("finished", EXIT_FINISHED, "")
         if self._max_steps is not None and step >= self._max_steps:
             return Stop("interrupted", EXIT_BUDGET, f"trainer.max_steps={self._max_steps} reached")
+        return None
+
+    def time_is_up(self) -> Optional[Stop]:
+        """The reason to stop now, or None."""
         if self._deadline is not None and time.monotonic() >= self._deadline:
             return Stop("interrupted", EXIT_BUDGET, f"trainer.max_time={self._max_time:g} seconds reached")
         return None

@@ -63,14 +63,20 @@ class Batch:
     """One batch on a device.
 
     Attributes:
-        data: (B, C, H, W) float32, normalised.
-        label: (B,) float32 class indices, or (B, K) float32 class probabilities where samples were mixed.
+        data: (B, C, H, W) float32, normalised; None where B is 0.
+        label: (B,) float32 class indices, or (B, K) float32 class probabilities where samples were mixed; or None.
         size: B, known on the host without asking the device.
+        global_size: samples of the whole batch, of which this may be one worker's share; by default B.
     """
 
-    data: NDArray
-    label: NDArray
+    data: Optional[NDArray]
+    label: Optional[NDArray]
     size: int
+    global_size: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.global_size:
+            object.__setattr__(self, "global_size", self.size)
 
 
 @dataclass(frozen=True)

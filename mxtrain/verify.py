@@ -13,11 +13,15 @@ from mxtrain.backend import gluon
 from mxtrain.build import build_data, build_network, build_objective, build_step, fit_input, mixes
 from mxtrain.description import Description
 from mxtrain.errors import ConfigError
+from mxtrain.kvstore.mxnet_store import MXNetStore
+from mxtrain.kvstore.store import Store
 from mxtrain.metric.meter import Meter
 from mxtrain.model.summary import has_random_layers
 from mxtrain.model.trace import blocks_by_path
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.reference import Reference
+from mxtrain.pulse import PULSE
+from mxtrain.sharing import ALONE, World
 from mxtrain.step import Step
 from mxtrain.types import Batch, Shape
 
@@ -87,12 +91,18 @@ class Verification:
         return {**asdict(self), "passed": self.passed}
 
 
-def verify(description: Description, steps: int, tolerance: float) -> Verification:
+def verify(description: Description, steps: int, tolerance: float, world: World = ALONE) -> Verification:
     """Trains `steps` steps under the description's placement and on one device, and compares.
 
     The last batch is smaller than the others, and odd. The comparison with the whole network on one device is made in
     float64: in float32 another order of sums now and then puts a ReLU's input on the other side of 0, which changes a
     gradient by percents, and what an adaptive optimizer makes of rounding noise is as large as any step.
+
+    Args:
+        description: of the run.
+        steps: how many to train.
+        tolerance: largest relative difference that passes.
+        world: of this worker. All of them train; rank 0 compares, and the others find no difference.
 
     Raises:
         ConfigError: the description changes gradients or draws noise on purpose.
@@ -103,35 +113,39 @@ def verify(description: Description, steps: int, tolerance: float) -> Verificati
     devices = description.parallel.place()
     first, parts, parallel = devices[0][0], description.trainer.grad_accumulation, description.parallel
     data = build_data(description, splits, given, first)
+    joined = description.kvstore.build(world) if description.kvstore.distributed else None
     remarks: List[str] = []
 
-    def side(dtype: str, build_strategy: Callable[[Objective], Any]) -> Step:
+    def side(dtype: str, build_strategy: Callable[[Objective, Store], Any], store: Store) -> Step:
         network = build_network(description, given, first)
         network.cast(dtype)
         remarks[:] = silence(network, given.shape)
         meter = Meter(description.metric, given.num_classes, dense=mixes(description))
-        strategy = build_strategy(build_objective(description, network, given, meter))
-        return build_step(description, network, given, len(data.train), strategy)
+        strategy = build_strategy(build_objective(description, network, given, meter, world), store)
+        return build_step(description, network, given, len(data.train), strategy, store)
 
-    def placement(objective: Objective) -> Any:
-        return parallel.build(objective, parts)
+    def placement(dtype: str) -> Step:
+        store = joined or description.kvstore.build()
+        return side(dtype, lambda objective, store: parallel.build(objective, parts, store), store)
 
-    def reference(objective: Objective, cut_before: Sequence[str] = ()) -> Any:
-        return Reference(objective, first, parallel, len(devices), parts, cut_before)
+    def reference(dtype: str, cut_before: Sequence[str] = ()) -> Step:
+        def build(objective: Objective, store: Store) -> Any:
+            return Reference(objective, first, parallel, len(devices), parts, cut_before, world.size)
+
+        return side(dtype, build, MXNetStore("local"))
 
     def compared(dtype: str, *sides: Step) -> List[Difference]:
         stream = (cast(batch, dtype) for batch in batches(data.train, steps))
         return compare(sides, stream, description.optimizer.lr)
 
-    placed = side("float32", placement)
+    placed = placement("float32")
     cut_before = placed.strategy.layout.cut_before
     bits: List[Difference] = []
-    if sums_in_order(description, len(devices)):
-        same_cut = side("float32", lambda objective: reference(objective, cut_before))
-        bits = compared("float32", placed, same_cut)
+    if sums_in_order(description, len(devices) * world.size):
+        bits = compared("float32", placed, reference("float32", cut_before))
     if cut_before:  # in float64 other blocks take other times
         parallel = parallel.model_copy(update={"cut_before": cut_before})
-    layers = compared("float64", side("float64", placement), side("float64", reference))
+    layers = compared("float64", placement("float64"), reference("float64"))
     return Verification(layers, tolerance, steps, bits, remarks)
 
 
@@ -186,12 +200,21 @@ def cast(batch: Batch, dtype: str) -> Batch:
     return Batch(batch.data.astype(dtype), batch.label.astype(dtype), batch.size)
 
 
+def own_share(batch: Batch, world: World) -> Batch:
+    """A worker's part of a whole batch."""
+    begin, end = world.share(batch.size)
+    if begin == end:
+        return Batch(None, None, 0, batch.size)
+    return Batch(batch.data[begin:end], batch.label[begin:end], end - begin, batch.size)
+
+
 def compare(sides: Sequence[Step], stream: Iterator[Batch], lr: float) -> List[Difference]:
-    """Trains two sides on the same batches; how the first one differs from the second."""
+    """Trains two sides on the same batches; how the first one, if it is rank 0, differs from the second."""
     layers: Dict[str, Difference] = {}
     for number, batch in enumerate(stream, start=1):
         for side in sides:
-            side(batch, lr, number)
+            side(own_share(batch, side.store.world), lr, number)
+            PULSE.batches += 1
         values, gradients = zip(*map(_state, sides))
         for name, absolute, relative in _differences(values[1], values[0]):
             layer = _layer(layers, name)

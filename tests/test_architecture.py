@@ -14,12 +14,24 @@ PACKAGE = ROOT / "mxtrain"
 
 # Each layer may import those before it, and itself only within one part.
 LAYERS = [
-    {"errors", "types", "durable", "override_text", "params_format"},
+    {"errors", "types", "durable", "override_text", "params_format", "pulse", "sharing"},
     {"config", "state", "cadence", "stopping"},
     {"backend", "engine_trace"},
     {"runtime"},
     {"callback", "checkpoint", "logger"},
-    {"model", "dataset", "optimizer", "lr_scheduler", "loss", "metric", "amp", "kvstore", "early_stopping", "trainer"},
+    {
+        "model",
+        "dataset",
+        "optimizer",
+        "lr_scheduler",
+        "loss",
+        "metric",
+        "amp",
+        "kvstore",
+        "early_stopping",
+        "trainer",
+        "cluster",
+    },  # fmt: skip
     {"parallel"},
     {"evaluate", "nonfinite", "plan", "profiling", "recorder"},
     {"step"},
@@ -41,7 +53,8 @@ WITH_MXNET = {
     "mxtrain.model.gluoncv_zoo", "mxtrain.model.networks", "mxtrain.model.layers", "mxtrain.nonfinite",
     "mxtrain.profiling", "mxtrain.recorder", "mxtrain.runner", "mxtrain.saving", "mxtrain.snapshot", "mxtrain.step",
     "mxtrain.trained", "mxtrain.dataset.placing", "mxtrain.loss.blocks", "mxtrain.optimizer.ema",
-    "mxtrain.optimizer.mended", "mxtrain.optimizer.updater", "mxtrain.kvstore.mxnet_store", "mxtrain.parallel.balance",
+    "mxtrain.optimizer.mended", "mxtrain.optimizer.updater", "mxtrain.kvstore.dist_store",
+    "mxtrain.kvstore.mxnet_store", "mxtrain.parallel.balance",
     "mxtrain.parallel.chain", "mxtrain.parallel.fence", "mxtrain.parallel.grid", "mxtrain.parallel.norm",
     "mxtrain.parallel.reference", "mxtrain.parallel.stage", "mxtrain.verify",
 }  # fmt: skip

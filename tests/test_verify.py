@@ -26,7 +26,7 @@ class Scaled(Data):
     parameter: ClassVar[str]
     factor: ClassVar[float]
 
-    def build(self, objective, grad_accumulation):
+    def build(self, objective, grad_accumulation, workers=None):
         strategy = super().build(objective, grad_accumulation)
         right = strategy.forward_backward
 

@@ -10,6 +10,7 @@ from typing import List, Optional
 
 from mxtrain.cli.commands import COMMANDS, help_of
 from mxtrain.errors import (
+    EXIT_BUDGET,
     EXIT_CRASHED,
     EXIT_FINISHED,
     EXIT_SIGINT,
@@ -18,7 +19,13 @@ from mxtrain.errors import (
     MxtrainError,
     did_you_mean,
 )
+from mxtrain.pulse import PULSE
 from mxtrain.stopping import Terminated, startup_signals
+
+GROUP_COMMANDS = ("train", "verify")
+"""Commands that several processes can carry out together."""
+AGREED = (EXIT_FINISHED, EXIT_BUDGET, EXIT_SIGINT, EXIT_SIGTERM)
+"""Exit codes with which all processes of a run end together."""
 
 FLAGS_WITH_VALUE = ("--config-dir", "-cd", "--cfg", "-c", "--package", "-p", "--info", "-i", "--config-name", "-cn",
                     "--config-path", "-cp", "--experimental-rerun")  # fmt: skip
@@ -26,6 +33,17 @@ FLAGS_WITH_VALUE = ("--config-dir", "-cd", "--cfg", "-c", "--package", "-p", "--
 
 def run(argv: Optional[List[str]] = None) -> int:
     """Runs one command; see `mxtrain.cli`."""
+    code = run_safely(argv)
+    if "DMLC_ROLE" in os.environ and code not in AGREED:
+        # The interpreter's own end would wait for the other processes, which wait for this one.
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(code)
+    return code
+
+
+def run_safely(argv: Optional[List[str]]) -> int:
+    """The exit code, whatever happens."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     # As `python -m` does: user classes in the current folder can be imported from the console script, too.
     if os.getcwd() not in sys.path and "" not in sys.path:
@@ -68,7 +86,24 @@ def answer(arguments: List[str]) -> int:
     if not command.helps_itself and {"--help", "-h"}.intersection(arguments):
         print(help_of(name))
         return EXIT_FINISHED
-    return int(importlib.import_module(command.module).run(arguments))
+    served = enter_role() if name in GROUP_COMMANDS else None
+    return int(importlib.import_module(command.module).run(arguments)) if served is None else served
+
+
+def enter_role() -> Optional[int]:
+    """In a process that was started as one of many: its signs of life begin; the exit code of one that only serves."""
+    from mxtrain.cluster.member import PULSE as VARIABLE
+    from mxtrain.cluster.member import find_member
+
+    member = find_member()
+    if member is None:
+        return None
+    PULSE.begin(VARIABLE)
+    if member.role == "worker":
+        return None
+    from mxtrain.cluster.node import run_node
+
+    return run_node(member.role)
 
 
 def find_command(arguments: List[str]) -> Optional[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shlex
@@ -18,7 +19,8 @@ from mxtrain import runtime
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli import sweep
 from mxtrain.cli.compose import CONFIG_NAME, Composed, Composer
-from mxtrain.cli.outcome import STOPS, JobFailed, Outcome, append_outcome, exit_code_of, print_outcome
+from mxtrain.cli.outcome import STOPS, JobFailed, Outcome, append_outcome, exit_code_of, print_cause, print_outcome
+from mxtrain.cluster.member import HOST_WORKERS, find_member, find_world
 from mxtrain.config import build_spec
 from mxtrain.description import GROUPS, Description, describe
 from mxtrain.errors import (
@@ -59,7 +61,7 @@ def run(arguments: Sequence[str]) -> int:
         composed = compose_and_check(composer, given.overrides)
         if composed.hydra.mode is not None and composed.hydra.mode.name == "MULTIRUN":
             return run_sweep(composer, given.overrides)
-        return run_once(composed)
+        return run_once(composed, config_flags(given.config_dirs))
 
 
 def asks_for_sweep(composer: Composer, overrides: Sequence[str]) -> bool:
@@ -67,8 +69,16 @@ def asks_for_sweep(composer: Composer, overrides: Sequence[str]) -> bool:
     return any(o.key_or_group == "hydra.mode" and str(o.value()) == "MULTIRUN" for o in composer.parse(overrides))
 
 
-def run_once(composed: Composed) -> int:
-    """Trains in `hydra.run.dir`."""
+def run_once(composed: Composed, flags: Sequence[str]) -> int:
+    """Trains in `hydra.run.dir`, as one process or as the supervisor or a member of several."""
+    description = check(composed)
+    member = find_member()
+    if member is None and description.kvstore.distributed:
+        from mxtrain.cli.group import supervise
+
+        return supervise(description, Path(str(composed.hydra.run.dir)), [*flags, *composed.overrides])
+    if member is not None and member.world.rank > 0:
+        return run_follower(composed)
     run_dir = Path(str(composed.hydra.run.dir))
     new_folders = [folder for folder in (run_dir, *run_dir.parents) if not folder.exists()]
     overrides = [*composed.overrides, f"hydra.run.dir={quote(str(run_dir))}", "hydra.mode=RUN"]
@@ -79,6 +89,15 @@ def run_once(composed: Composed) -> int:
     if code == EXIT_BAD_INPUT:
         remove_unstarted(new_folders)
     return code
+
+
+def run_follower(composed: Composed) -> int:
+    """Trains as one of the workers that write no run directory."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+    result = train_safely(composed.config, Path(str(composed.hydra.run.dir)), composed.overrides)
+    if result.cause:
+        print_cause(result.cause, result.exit_code)
+    return result.exit_code
 
 
 def remove_unstarted(folders: Sequence[Path]) -> None:
@@ -146,7 +165,7 @@ def set_runtime(config: Any, where: Any) -> Optional[runtime.RuntimeReport]:
         parallel = build_spec(config["parallel"], "parallel", GROUPS["parallel"], where)
     except (ConfigError, KeyError):
         return None  # describe says it together with everything else that is wrong
-    return runtime.apply(spec, num_devices=parallel.num_devices())
+    return runtime.apply(spec, num_devices=parallel.num_devices() * int(os.environ.get(HOST_WORKERS, "1")))
 
 
 def claim(run_dir: Path, composed: Composed) -> Any:
@@ -223,14 +242,36 @@ def sweep_job(config: Dict[str, Any], settings: DictConfig, run_dir: Path, overr
     before = None
     try:
         with lock_run_directory(run_dir):
-            before = sweep.finished_before(run_dir, config)
-            result = before or train_safely(config, run_dir, [*config_dir_of(settings), *overrides])
+            result = before = sweep.finished_before(run_dir, config)
+            described = describe(config, conf_of)
+            if result is None and not described.kvstore.distributed:
+                result = train_safely(config, run_dir, [*config_dir_of(settings), *overrides])
+        if result is None:  # rank 0 takes the lock
+            result = train_as_group(described, run_dir, [*config_dir_of(settings), *overrides])
     except MxtrainError as error:
         result = failure(error)
     outcome = Outcome.of(number, overrides, run_dir, result, before is not None)
     print_outcome(outcome)
     append_outcome(Path(str(settings.sweep.dir)) / sweep.OUTCOMES, outcome)
     return outcome
+
+
+def train_as_group(description: Description, run_dir: Path, arguments: Sequence[str]) -> Result:
+    """One run of several processes; what it says of its end in status.json."""
+    from mxtrain.cli.group import supervise
+
+    code = supervise(description, run_dir, arguments)
+    try:
+        status: Dict[str, Any] = json.loads((run_dir / "status.json").read_text())
+    except (OSError, ValueError):
+        status = {"state": "failed", "cause": "see above", "step": 0, "epoch": 0}
+    known = {name: status[name] for name in ("cause", "step", "epoch", "best", "checkpoint") if name in status}
+    return Result(state=status["state"], exit_code=code, metrics=status.get("metrics") or {}, **known)
+
+
+def conf_of(path: str) -> str:
+    """Where a group's options stand, for messages."""
+    return f"conf/{path.split('.')[0]}/"
 
 
 def share_machine(config: Dict[str, Any], settings: DictConfig, overrides: Sequence[str]) -> None:
@@ -274,12 +315,10 @@ def train(config: Mapping[str, Any], run_dir: Path, overrides: Sequence[str]) ->
     """
     from mxtrain.resume import set_aside
 
-    def where(path: str) -> str:
-        return f"conf/{path.split('.')[0]}/"
-
-    report = set_runtime(config, where)
-    description = describe(config, where)
-    if description.checkpoint.resume == "never":
+    report = set_runtime(config, conf_of)
+    description = describe(config, conf_of)
+    world = find_world()
+    if description.checkpoint.resume == "never" and world.rank == 0:
         moved = set_aside(run_dir)
         if moved is not None:
             log.info("checkpoint.resume=never: the earlier run's files are now in %s", moved)
@@ -289,14 +328,21 @@ def train(config: Mapping[str, Any], run_dir: Path, overrides: Sequence[str]) ->
     from mxtrain.build import build_run
     from mxtrain.provenance import write_meta
 
-    built = build_run(description, run_dir, overrides, program())
-    write_meta(run_dir, description, report)
+    built = build_run(description, run_dir, overrides, program(), world)
+    if world.rank == 0:
+        write_meta(run_dir, description, report)
     return built.runner.train(built.info)
 
 
 def config_dir_of(settings: DictConfig) -> List[str]:
     """The flags that bring in the user's own configuration, to show with the commands to go on."""
-    folders = [source.path for source in settings.runtime.config_sources if source.provider == "command-line"]
+    return config_flags(
+        [source.path for source in settings.runtime.config_sources if source.provider == "command-line"]
+    )
+
+
+def config_flags(folders: Sequence[str]) -> List[str]:
+    """What brings in the user's own configuration."""
     return ["--config-dir", folders[0]] if folders else []
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import tempfile
+from pathlib import Path
 from typing import Any, Optional, Sequence
 
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.compose import Composer
 from mxtrain.cli.restored import split_settings
 from mxtrain.cli.train import compose_and_check, set_runtime
+from mxtrain.cluster.member import find_member, find_world
 from mxtrain.description import describe
 from mxtrain.durable import write_json_atomic
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED
@@ -36,10 +39,18 @@ def run(arguments: Sequence[str]) -> int:
         set_runtime(composed.config, composed.where)
         description = describe(composed.config, composed.where)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    if description.kvstore.distributed and find_member() is None:
+        from mxtrain.cli.group import supervise_in
+
+        with tempfile.TemporaryDirectory(prefix="mxtrain-verify-") as logs:
+            return supervise_in(Path(logs), description, ["verify", *arguments], restarts=0)
     # Imports MXNet: only from here on.
     from mxtrain.verify import verify
 
-    found = verify(description, settings.steps, settings.tolerance)
+    world = find_world()
+    found = verify(description, settings.steps, settings.tolerance, world)
+    if world.rank > 0:
+        return EXIT_FINISHED  # rank 0 compares
     show(found)
     if settings.output:
         write_json_atomic(settings.output, found.to_json())

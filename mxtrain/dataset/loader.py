@@ -19,10 +19,14 @@ from mxtrain.dataset.prefetch import prefetch as run_ahead
 from mxtrain.dataset.randomness import permutation
 from mxtrain.errors import LoaderError, MxtrainError
 from mxtrain.runtime.cores import usable_cores
+from mxtrain.sharing import ALONE, World
 from mxtrain.types import Batch, Shape
 
 _BATCHES_IN_POOL = 2
 """Batches whose samples worker threads read at a time, so that none idles at the end of a batch."""
+
+_NOTHING = (np.empty(0), np.empty(0))
+"""Of a batch in which this worker has no share."""
 
 
 def count_workers(num_workers: Union[str, int]) -> int:
@@ -49,6 +53,7 @@ class Loader:
         prefetch: int = 2,
         num_workers: Union[str, int] = "auto",
         limit_batches: Optional[int] = None,
+        world: World = ALONE,
     ) -> None:
         """Prepare; no thread runs and nothing is read before `epoch`.
 
@@ -66,6 +71,7 @@ class Loader:
             prefetch: Batches ready ahead; 0 = none, no thread.
             num_workers: Threads that decode, or `auto`.
             limit_batches: The epoch ends after this many; None = all.
+            world: Of which this worker gets its share of every batch.
         """
         from mxtrain.dataset.placing import Placer
 
@@ -79,6 +85,7 @@ class Loader:
         self.num_workers = count_workers(num_workers)
         whole = math.ceil(len(source) / batch_size)
         self.num_batches = whole if limit_batches is None else min(whole, limit_batches)
+        self._world = world
         self._place = Placer(source.shape[0], input_shape, mean, std, device)
 
     def __len__(self) -> int:
@@ -98,7 +105,7 @@ class Loader:
             start: The first batch to yield; those before it are not read.
 
         Yields:
-            Batches on the device. Their data may still be under way there.
+            Batches on the device, or this worker's shares of them, empty ones too. Their data may still be under way.
 
         Raises:
             LoaderError: A sample cannot be read; the message names the file.
@@ -106,13 +113,15 @@ class Loader:
         return run_ahead(lambda: self._make_batches(epoch, start), self.prefetch)
 
     def _make_batches(self, epoch: int, start: int) -> Iterator[Batch]:
-        for image_BCHW, label in self._read_batches(epoch, start):
-            data, label = self._place(image_BCHW, label)
-            yield Batch(data=data, label=label, size=len(image_BCHW))
-
-    def _read_batches(self, epoch: int, start: int) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
         order = permutation(self.seed, epoch, len(self.source)) if self.train else np.arange(len(self.source))
         batches = [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(start, self.num_batches)]
+        shares = [index_B[slice(*self._world.share(len(index_B)))] for index_B in batches]
+        for (image_BCHW, label), index_B in zip(self._read_batches(shares, epoch), batches):
+            size = len(image_BCHW)
+            data, label = self._place(image_BCHW, label) if size else (None, None)
+            yield Batch(data=data, label=label, size=size, global_size=len(index_B))
+
+    def _read_batches(self, batches: List[np.ndarray], epoch: int) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
         if not self.source.samples_per_task:
             yield from (self._read(index_B, epoch) for index_B in batches)
             return
@@ -137,6 +146,8 @@ class Loader:
 
     def _read(self, index_B: np.ndarray, epoch: int) -> Tuple[np.ndarray, np.ndarray]:
         """Fetched and augmented samples with their labels, (B,) or (B, K)."""
+        if not len(index_B):
+            return _NOTHING
         try:
             if not self.augment.mixes:
                 return self._fetch(index_B, epoch)
@@ -166,6 +177,6 @@ class Loader:
 
 def _join(futures: List[Future]) -> Tuple[np.ndarray, np.ndarray]:
     parts = [future.result() for future in futures]
-    if len(parts) == 1:
-        return parts[0]
+    if len(parts) < 2:
+        return parts[0] if parts else _NOTHING
     return np.concatenate([image for image, _ in parts]), np.concatenate([label for _, label in parts])

@@ -6,20 +6,29 @@ parameters are.
 
 from __future__ import annotations
 
-from typing import Any, Literal, Optional
+from typing import TYPE_CHECKING, ClassVar, Literal, Optional
 
+from mxtrain.sharing import ALONE, World
 from mxtrain.types import PositiveFloat, Spec
+
+if TYPE_CHECKING:
+    from mxtrain.kvstore.store import Store
 
 
 class KVStore(Spec):
     """Describes where the gradients of replicas meet. A new one is a subclass and one YAML in conf/kvstore/."""
 
+    distributed: ClassVar[bool] = False
+    """Whether it joins several processes."""
+    needs_servers: ClassVar[bool] = False
+    """Whether gradients meet on parameter servers."""
+
     def reason_against(self, devices: str) -> str:
         """Why it cannot work between such devices (`parallel.devices`), or "". Imports no MXNet."""
         return ""
 
-    def build(self) -> Any:
-        """The store of one run: `reduce(reductions)` sums each parameter's gradients into its owner's, in place.
+    def build(self, world: World = ALONE) -> Store:
+        """The store of one run. Waits for the other workers, where there are any.
 
         Raises:
             ConfigError: this MXNet or this machine lacks it.
@@ -30,7 +39,7 @@ class KVStore(Spec):
 class Local(KVStore):
     """MXNet's `local`: sums in host memory."""
 
-    def build(self) -> Any:
+    def build(self, world: World = ALONE) -> Store:
         from mxtrain.kvstore.mxnet_store import MXNetStore
 
         return MXNetStore("local")
@@ -57,7 +66,7 @@ class Device(KVStore):
             return f"kvstore.tree=true with parallel.devices={devices}: the tree is made of links between GPUs."
         return ""
 
-    def build(self) -> Any:
+    def build(self, world: World = ALONE) -> Store:
         from mxtrain.kvstore.mxnet_store import MXNetStore
 
         return MXNetStore("device", threshold=self.threshold if self.compression == "2bit" else None, tree=self.tree)
@@ -74,8 +83,32 @@ class NCCL(KVStore):
             )
         return ""
 
-    def build(self) -> Any:
+    def build(self, world: World = ALONE) -> Store:
         from mxtrain.kvstore.mxnet_store import MXNetStore, require_nccl
 
         require_nccl()
         return MXNetStore("nccl")
+
+
+class ParameterServer(KVStore):
+    """MXNet's parameter server (ps-lite): servers sum what all workers push, and every worker updates the same."""
+
+    distributed: ClassVar[bool] = True
+    needs_servers: ClassVar[bool] = True
+    kind: ClassVar[str] = "dist_sync"
+    """What MXNet calls it."""
+
+    def build(self, world: World = ALONE) -> Store:
+        from mxtrain.kvstore.dist_store import DistStore
+
+        return DistStore(self.kind, world)
+
+
+class DistSync(ParameterServer):
+    """`dist_sync`: a worker's replicas are summed in host memory, then on the servers."""
+
+
+class DistDeviceSync(ParameterServer):
+    """`dist_device_sync`: a worker's replicas are summed on its devices, then on the servers."""
+
+    kind: ClassVar[str] = "dist_device_sync"

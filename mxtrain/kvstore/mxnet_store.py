@@ -7,9 +7,10 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from mxtrain.backend import mx, nd
 from mxtrain.errors import ConfigError
+from mxtrain.kvstore.store import Store
 
 
-class MXNetStore:
+class MXNetStore(Store):
     """One of MXNet's stores: local, device or nccl.
 
     All keys go to MXNet in one call, so that Python costs little; the engine sums each as soon as its gradients are

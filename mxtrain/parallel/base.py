@@ -14,6 +14,7 @@ from mxtrain.types import Batch, Positive, Shape, Spec
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
+    from mxtrain.kvstore.store import Store
     from mxtrain.parallel.balance import Cut
 
 Devices = Annotated[str, pydantic.Field(pattern=r"^(auto|(cpu|gpu):[1-9][0-9]*)$")]
@@ -68,15 +69,20 @@ class Parallel(Spec):
             )
         return [[mx.Context(kind, replica * stages + stage) for stage in range(stages)] for replica in range(replicas)]
 
-    def build(self, objective: Objective, grad_accumulation: int) -> Strategy:
+    def build(self, objective: Objective, grad_accumulation: int, workers: Optional[Store] = None) -> Strategy:
         """The strategy over an initialised network.
+
+        Args:
+            objective: what is computed.
+            grad_accumulation: parts of a batch.
+            workers: the store of a run of several workers; None for one alone.
 
         Raises:
             ConfigError: the network cannot be cut into so many stages.
         """
         from mxtrain.parallel.grid import Grid
 
-        return Grid(objective, self.place(), self, grad_accumulation)
+        return Grid(objective, self.place(), self, grad_accumulation, workers)
 
 
 class Replicated(Parallel):

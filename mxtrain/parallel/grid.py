@@ -14,6 +14,7 @@ from typing import Any, Collection, Dict, Iterator, List, Optional, Sequence, Tu
 
 from mxtrain.backend import autograd, gluon, nd, same_device_runs
 from mxtrain.kvstore.mxnet_store import MXNetStore
+from mxtrain.kvstore.store import Store
 from mxtrain.model.prepare import distinct_parameters, is_trained
 from mxtrain.parallel.balance import Cut, choose_cut
 from mxtrain.parallel.base import Layout, Objective, Parallel, Reduction, Strategy
@@ -23,6 +24,7 @@ from mxtrain.parallel.fence import Fence, written_together
 from mxtrain.parallel.norm import JointNorm
 from mxtrain.parallel.schedule import FORWARD, Action, timetable
 from mxtrain.parallel.stage import WholeNetwork, bring, on_devices
+from mxtrain.sharing import bounds
 from mxtrain.types import Batch
 
 Shares = List[List[Batch]]
@@ -35,11 +37,9 @@ def split(batch: Batch, num_parts: int) -> Iterator[Batch]:
     if num_parts == 1:
         yield batch
         return
-    start = 0
     for part in range(num_parts):
-        size = batch.size // num_parts + (part < batch.size % num_parts)
-        yield Batch(batch.data[start : start + size], batch.label[start : start + size], size)
-        start += size
+        begin, end = bounds(batch.size, num_parts, part)
+        yield Batch(batch.data[begin:end], batch.label[begin:end], end - begin)
 
 
 class Grid(Strategy):
@@ -51,12 +51,17 @@ class Grid(Strategy):
         parallel: microbatches, schedule, batch-norm semantics and cuts.
         grad_accumulation: parts of a batch. Each part's gradient is weighted by its size, so that the sum is the
             gradient of the mean over the batch, whatever the sizes.
+        workers: the store, by which workers agree on sums and statistics.
 
     Raises:
         ConfigError: the network cannot be cut so.
     """
 
-    def __init__(self, objective: Objective, devices: List[List[Any]], parallel: Parallel, grad_accumulation: int):
+    def __init__(
+        self, objective: Objective, devices: List[List[Any]], parallel: Parallel, grad_accumulation: int,
+        workers: Optional[Store] = None,
+    ):  # fmt: skip
+        self._workers = workers or Store()
         self.objective = objective
         self.network = objective.network
         self._devices, self._num_parts = devices, grad_accumulation
@@ -80,24 +85,29 @@ class Grid(Strategy):
             without_gradient = graph.without_gradient if graph else {self._stages[0].inputs[0]}
             self._executor = Pipelined(objective, devices, self._stages, self._order, without_gradient, self._fences())
         self._statistics_store = MXNetStore("device" if devices[0][0].device_type == "gpu" else "local")
-        self._moving = [] if joint_pieces or len(devices) == 1 else self._moving_statistics()
+        is_alone = len(devices) == 1 and self._workers.world.size == 1
+        self._moving = [] if joint_pieces or is_alone else self._moving_statistics()
 
     # What a step asks for.
 
     def forward_backward(self, batch: Batch) -> nd.NDArray:
-        if self._accumulates:
+        if self._accumulates or not batch.size:
             self._zero(range(len(self._devices)))
-        sums: List[nd.NDArray] = []
+        first = self._devices[0][0]
+        sums = [] if batch.size else [nd.zeros((self.objective.meter.width,), ctx=first)]
         num_active = 0
-        for part in split(batch, self._num_parts):
+        for part in split(batch, self._num_parts) if batch.size else ():
             shares = [list(split(share, self._num_microbatches)) for share in split(part, len(self._devices))]
             if not self._accumulates:
                 self._zero(range(len(shares), len(self._devices)))  # nothing will write to theirs
-            sums += self._executor(shares, batch.size)
+            sums += self._executor(shares, batch.global_size)
             num_active = max(num_active, len(shares))
-        self._merge_statistics(num_active)
-        first = self._devices[0][0]
-        return sums[0] if len(sums) == 1 else nd.add_n(*[one.as_in_context(first) for one in sums])
+        total = sums[0] if len(sums) == 1 else nd.add_n(*[one.as_in_context(first) for one in sums])
+        if self._workers.world.size == 1:
+            self._merge_statistics(num_active)
+        else:
+            self._meet(total, num_active, batch.global_size)
+        return total
 
     def publish(self, names: Optional[Collection[str]] = None) -> None:
         if len(self._devices) == 1:
@@ -229,6 +239,30 @@ class Grid(Strategy):
             nd._internal._mul_scalar(total, scalar=1.0 / num_active, out=root)
             for array in replicas[1:]:
                 root.copyto(array)
+
+    def _meet(self, sums: nd.NDArray, num_active: int, global_size: int) -> None:
+        """Sums and statistics of all workers meet at once; a worker whose share was empty adds nothing."""
+        roots = [replicas[0] for replicas in self._moving]
+        for replicas in self._moving:
+            root = replicas[0]
+            if num_active == 0:
+                nd.zeros_like(root, out=root)
+            elif num_active > 1:
+                nd.add_n(*[array.as_in_context(root.context) for array in replicas[:num_active]]).copyto(root)
+        self._workers.meet([sums, *roots])
+        workers = range(self._workers.world.size)
+        share = 1.0 / sum(self._num_active(global_size, worker) for worker in workers)
+        for replicas in self._moving:
+            root = replicas[0]
+            nd._internal._mul_scalar(root, scalar=share, out=root)
+            for array in replicas[1:]:
+                root.copyto(array)
+
+    def _num_active(self, global_size: int, worker: int) -> int:
+        """Of how many replicas a worker has samples in a batch of that size: its first part is the largest."""
+        begin, end = bounds(global_size, self._workers.world.size, worker)
+        largest = -(-(end - begin) // min(self._num_parts, max(end - begin, 1)))
+        return min(largest, len(self._devices))
 
     def _predict_on(self, replica: int, data: nd.NDArray) -> nd.NDArray:
         stages = self._stages

@@ -22,7 +22,8 @@ class Reference(Grid):
         objective: as the placement's.
         device: where everything happens.
         parallel: the placement.
-        num_replicas: its copies of the network.
+        num_replicas: copies of the network at each worker.
+        num_workers: how many there are.
         grad_accumulation: as the placement's.
         cut_before: layers that begin a stage; uncut if empty. A cut changes the memory layouts that oneDNN's kernels
             meet, and with them the last bits.
@@ -30,7 +31,7 @@ class Reference(Grid):
 
     def __init__(
         self, objective: Objective, device: Any, parallel: Parallel, num_replicas: int, grad_accumulation: int,
-        cut_before: Sequence[str] = (),
+        cut_before: Sequence[str] = (), num_workers: int = 1,
     ):  # fmt: skip
         whole = parallel.batch_norm == "global"
         self._num_copies, self._over_replicas = 1 if whole else num_replicas, parallel.batch_norm == "replicas"
@@ -39,7 +40,7 @@ class Reference(Grid):
         stages = Model(cut_before=list(cut_before)) if cut_before else Single()
         devices = [[device] * (1 + len(cut_before))]
         super().__init__(objective, devices, stages, grad_accumulation * self._num_micro)
-        self._parts = grad_accumulation
+        self._parts, self._num_shares = grad_accumulation, num_workers
         self._statistics = [replicas[0] for replicas in self._moving_statistics()]
 
     def forward_backward(self, batch: Batch) -> nd.NDArray:
@@ -65,11 +66,13 @@ class Reference(Grid):
     def _copies_of(self, batch: Batch) -> List[List[Batch]]:
         """The shards of each replica, in the order in which it works on them."""
         copies: List[List[Batch]] = []
-        for part in split(batch, self._parts):
-            for number, share in enumerate(split(part, self._num_copies)):
-                if number == len(copies):
-                    copies.append([])
-                copies[number] += split(share, self._num_micro)
+        for own in split(batch, self._num_shares):
+            before = len(copies)
+            for part in split(own, self._parts):
+                for number, share in enumerate(split(part, self._num_copies), start=before):
+                    if number == len(copies):
+                        copies.append([])
+                    copies[number] += split(share, self._num_micro)
         if self._over_replicas:  # those of the same number belong together
             most = max(map(len, copies))
             return [[_join([shards[m] for shards in copies if m < len(shards)]) for m in range(most)]]

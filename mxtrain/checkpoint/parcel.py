@@ -1,0 +1,46 @@
+"""A checkpoint as one string of bytes, to hand to workers that may not see the run directory."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from pathlib import Path
+from typing import Optional
+
+from mxtrain.checkpoint.contents import MANIFEST, Checkpoint, read_checkpoint
+from mxtrain.errors import CheckpointError
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]*\Z")
+_LENGTH = struct.Struct("<Q")
+
+
+def pack(checkpoint: Optional[Checkpoint]) -> bytes:
+    """All files of a checkpoint; empty for None."""
+    if checkpoint is None:
+        return b""
+    contents = {name: (checkpoint.path / name).read_bytes() for name in [MANIFEST, *checkpoint.files]}
+    sizes = {name: len(content) for name, content in contents.items()}
+    header = json.dumps({"name": checkpoint.path.name, "sizes": sizes}).encode()
+    return b"".join([_LENGTH.pack(len(header)), header, *contents.values()])
+
+
+def unpack(parcel: bytes, folder: Path) -> Optional[Checkpoint]:
+    """Writes what was packed into `folder` and opens it, every byte verified.
+
+    Raises:
+        CheckpointError: it arrived damaged.
+    """
+    if not parcel:
+        return None
+    (length,) = _LENGTH.unpack_from(parcel)
+    begin = _LENGTH.size + length
+    header = json.loads(parcel[_LENGTH.size : begin])
+    if not all(_NAME.match(name) for name in [header["name"], *header["sizes"]]):
+        raise CheckpointError(f"a checkpoint arrived with the file names {', '.join(header['sizes'])}")
+    target = folder / header["name"]
+    target.mkdir()
+    for name, size in header["sizes"].items():
+        (target / name).write_bytes(parcel[begin : begin + size])
+        begin += size
+    return read_checkpoint(target)

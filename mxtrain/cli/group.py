@@ -1,0 +1,98 @@
+"""A run of several processes: this one starts and watches them, or is one of them."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from pathlib import Path
+from typing import Callable, List, Optional, Sequence
+
+from mxtrain.callback.status import StatusFile
+from mxtrain.checkpoint.store import CHECKPOINTS
+from mxtrain.cluster.local import local_orders
+from mxtrain.cluster.process import Order
+from mxtrain.cluster.supervisor import Failure, Supervisor, say, steps_of
+from mxtrain.description import Description
+from mxtrain.errors import EXIT_BAD_INPUT
+from mxtrain.override_text import quote
+from mxtrain.types import Result
+
+LOGS = "workers"
+"""The folder of a run directory with the output of all processes but rank 0."""
+
+
+def supervise(description: Description, run_dir: Path, arguments: Sequence[str]) -> int:
+    """Starts all processes of a run, watches them to the end, and returns the exit code.
+
+    Args:
+        description: of the run.
+        run_dir: where it is kept.
+        arguments: flags and overrides that describe it.
+    """
+    run_dir = run_dir.absolute()
+    new_folders = [folder for folder in (run_dir, *run_dir.parents) if not folder.exists()]
+    logs = run_dir / LOGS
+    logs.mkdir(parents=True, exist_ok=True)
+    place = [f"hydra.run.dir={quote(str(run_dir))}", "hydra.mode=RUN"]
+
+    def again(attempt: int) -> List[str]:
+        resume = ["checkpoint.resume=auto"] if attempt else []
+        return ["train", *arguments, *resume, *place]
+
+    started = time.time()
+    supervisor = Supervisor(
+        description.cluster, _orders(description, again, logs), lambda: steps_of(run_dir / CHECKPOINTS), say
+    )
+    _announce(description, logs)
+    code = supervisor.run()
+    if code == EXIT_BAD_INPUT:
+        remove_unstarted_group(new_folders, logs)
+    elif supervisor.failure is not None:
+        note_failure(run_dir, supervisor.failure, code, started)
+    return code
+
+
+def supervise_in(logs: Path, description: Description, arguments: Sequence[str], restarts: int) -> int:
+    """As `supervise`, for a command that keeps no run."""
+    cluster = description.cluster.model_copy(update={"restarts": restarts})
+    _announce(description, logs)
+    return Supervisor(cluster, _orders(description, lambda attempt: arguments, logs), list, say).run()
+
+
+def _orders(
+    description: Description, arguments: Callable[[int], Sequence[str]], logs: Path
+) -> Callable[[int], List[Order]]:
+    needs_servers = description.kvstore.needs_servers
+    return lambda attempt: local_orders(description.cluster, needs_servers, arguments(attempt), logs)
+
+
+def _announce(description: Description, logs: Path) -> None:
+    def count(number: int, what: str) -> str:
+        return f"{number} {what}{'s' * (number > 1)}"
+
+    parts = [count(description.cluster.workers, "worker")]
+    if description.kvstore.needs_servers:
+        parts.append(count(description.cluster.num_servers, "server"))
+    say(f"{', '.join(parts)} on this machine; logs: {shlex.quote(str(logs))}")
+
+
+def remove_unstarted_group(new_folders: List[Path], logs: Path) -> None:
+    """Takes back what was made for a run that could not start."""
+    from mxtrain.cli.train import remove_unstarted
+
+    for log in logs.iterdir():
+        log.unlink()
+    logs.rmdir()
+    remove_unstarted(new_folders)
+
+
+def note_failure(run_dir: Path, failure: Failure, exit_code: int, started: float) -> None:
+    """status.json, where no worker lived to write it."""
+    path = run_dir / "status.json"
+    if path.exists() and path.stat().st_mtime > started and '"running"' not in path.read_text():
+        return
+    checkpoints: Optional[List[str]] = steps_of(run_dir / CHECKPOINTS)
+    latest = str(run_dir / CHECKPOINTS / checkpoints[-1]) if checkpoints else None
+    StatusFile(run_dir).on_end(
+        Result("failed", exit_code, failure.cause, step=failure.step, epoch=0, checkpoint=latest)
+    )

@@ -1,0 +1,78 @@
+"""What this process is in a run of many: read from the environment, which its starter has set."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import Mapping, Optional
+
+from mxtrain.errors import ConfigError
+from mxtrain.sharing import ALONE, World
+
+ROLES = ("scheduler", "server", "worker")
+WORKER = "MXTRAIN_WORKER"
+"""A worker's rank, set by our own launchers."""
+HOST_WORKERS = "MXTRAIN_HOST_WORKERS"
+"""How many workers share this host's cores."""
+PULSE = "MXTRAIN_PULSE_FD"
+"""The open file into which a process writes its signs of life."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One process of a run."""
+
+    role: str
+    """scheduler, server or worker, in ps-lite's sense."""
+    world: World = ALONE
+    """Of a worker."""
+
+
+def find_member(environ: Mapping[str, str] = os.environ) -> Optional[Member]:
+    """What the environment says this process is: ours, dmlc's trackers' or Kubeflow's; None where nobody started it as
+    one of many.
+
+    Raises:
+        ConfigError: it says something incomplete.
+    """
+    role = environ.get("DMLC_ROLE")
+    if role is None:
+        return None
+    if role not in ROLES:
+        raise ConfigError(f"DMLC_ROLE={role}: must be one of {', '.join(ROLES)}.")
+    if role != "worker":
+        return Member(role)
+    size = _number(environ, "DMLC_NUM_WORKER")
+    rank = _rank(environ)
+    if not 0 <= rank < size:
+        raise ConfigError(f"this worker has the rank {rank}, but DMLC_NUM_WORKER={size}.")
+    return Member(role, World(rank, size))
+
+
+def find_world() -> World:
+    """This process among the workers of its run."""
+    member = find_member()
+    return ALONE if member is None else member.world
+
+
+def _rank(environ: Mapping[str, str]) -> int:
+    for name in (WORKER, "DMLC_WORKER_ID", "DMLC_TASK_ID"):
+        if name in environ:
+            return _number(environ, name)
+    try:  # Kubeflow's MXJob
+        return int(json.loads(environ["MX_CONFIG"])["task"]["index"])
+    except (KeyError, TypeError, ValueError):
+        raise ConfigError(
+            f"DMLC_ROLE=worker, but no variable says which: set {WORKER}, DMLC_WORKER_ID or DMLC_TASK_ID to a number "
+            "from 0, another one for each worker."
+        ) from None
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    try:
+        return int(environ[name])
+    except KeyError:
+        raise ConfigError(f"{name} is not set, but DMLC_ROLE={environ['DMLC_ROLE']} is.") from None
+    except ValueError:
+        raise ConfigError(f"{name}={environ[name]}: must be a whole number.") from None

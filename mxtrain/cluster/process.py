@@ -1,0 +1,150 @@
+"""One process of a run, as its supervisor sees it."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+from mxtrain.cluster.member import PULSE
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+STARVED_S = 60.0
+"""How long a process that is not stopped may be silent: on a crowded machine its thread may not get to run."""
+
+
+@dataclass
+class Order:
+    """How to start a process.
+
+    Attributes:
+        name: for people, e.g. "worker 1".
+        command: with arguments.
+        environment: all of it.
+        log: where its output goes; None: where the supervisor's goes.
+    """
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    log: Optional[Path] = None
+
+
+class Process:
+    """A started process. It dies with the supervisor, however that ends."""
+
+    def __init__(self, order: Order):
+        self.order = order
+        self.said: Dict[str, Any] = {"step": 0, "batches": 0, "waits": False}
+        """Its last sign of life."""
+        self.heard_at = self.moved_at = time.monotonic()
+        self._rest = b""
+        self._reader, writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        output = None if order.log is None else open(order.log, "ab")
+        supervisor = os.getpid()
+        try:
+            self._process = subprocess.Popen(
+                order.command, env={**order.environment, PULSE: str(writer)}, pass_fds=[writer],
+                stdin=subprocess.DEVNULL, stdout=output, stderr=None if output is None else subprocess.STDOUT,
+                start_new_session=True, preexec_fn=lambda: _die_with(supervisor),
+            )  # fmt: skip
+        finally:
+            os.close(writer)
+            if output is not None:
+                output.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> Optional[int]:
+        """None while it runs; a signal's number, negative, where that ended it."""
+        return self._process.poll()
+
+    def listen(self) -> None:
+        """Reads the signs of life that have come."""
+        with suppress(BlockingIOError):
+            while True:
+                read = os.read(self._reader, 1 << 16)
+                if not read:
+                    return
+                *lines, self._rest = (self._rest + read).split(b"\n")
+                for line in lines:
+                    self._hear(json.loads(line))
+
+    def _hear(self, said: Dict[str, Any]) -> None:
+        self.heard_at = time.monotonic()
+        if said["batches"] != self.said["batches"]:
+            self.moved_at = self.heard_at
+        self.said = said
+
+    def silent_for(self, timeout_s: float) -> Optional[str]:
+        """Why it counts as dead though it has not ended, or None."""
+        silence = time.monotonic() - self.heard_at
+        if silence < timeout_s:
+            return None
+        state = _state(self.pid)
+        if state in "Tt":
+            return f"was stopped (SIGSTOP or a debugger) {silence:.1f} s ago"
+        if silence < max(timeout_s, STARVED_S):
+            return None
+        return f"gave no sign of life for {silence:.0f} s"
+
+    def signal(self, number: int) -> None:
+        """Sends a signal, if it still runs."""
+        if self.exit_code is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Ends it and what it started, at once."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Kills it if it still runs, and waits until it is gone."""
+        self.kill()
+        self._process.wait()
+        if self._reader >= 0:
+            os.close(self._reader)
+            self._reader = -1
+
+    def end(self) -> str:
+        """How it ended, as part of a sentence."""
+        code = self.exit_code
+        if code is None:
+            return "still runs"
+        if code < 0:
+            return f"was ended by {signal.Signals(-code).name}"
+        return f"ended with exit code {code}"
+
+    def last_words(self, count: int = 12) -> List[str]:
+        """The end of its log."""
+        if self.order.log is None:
+            return []
+        return self.order.log.read_text(errors="replace").splitlines()[-count:]
+
+
+def _die_with(supervisor: int) -> None:
+    """In the child, before its program begins."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != supervisor:  # it died before that
+        os._exit(1)
+
+
+def _state(pid: int) -> str:
+    """The kernel's letter for what a process does, e.g. R, S, T; empty where there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""

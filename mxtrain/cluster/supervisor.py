@@ -1,0 +1,231 @@
+"""Watches the processes of a run: when one of them dies or hangs, ends all, says why, and goes on from the checkpoint.
+
+    start all -> watch (exit, sign of life, progress) -> all done: the workers' exit code
+                        |
+                        +-> one failed: kill all -> [backoff] -> start all, from the last checkpoint
+
+The supervisor imports no MXNet and holds nothing that could be lost: all state is in the run directory.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+
+from mxtrain.cluster.process import Order, Process
+from mxtrain.cluster.spec import Cluster
+from mxtrain.errors import EXIT_BAD_INPUT, EXIT_BUDGET, EXIT_CRASHED, EXIT_FINISHED, EXIT_NON_FINITE
+from mxtrain.stopping import EXIT_CODES
+
+TICK_S = 0.1
+FAREWELL_S = 10.0
+"""How long servers, and workers whose fellows are done, may take to end."""
+MAX_BACKOFF_S = 60.0
+FINAL = (EXIT_BAD_INPUT, EXIT_NON_FINITE)
+"""Exit codes that another start would only bring about again."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a group of processes could not go on.
+
+    Attributes:
+        cause: a sentence.
+        who: the process at fault.
+        how: its exit code, negative for a signal; None where it hung.
+        step: of training, as far as it had come.
+        last_words: the end of its log.
+    """
+
+    cause: str
+    who: str
+    how: Optional[int]
+    step: int
+    last_words: Sequence[str] = ()
+
+
+class Supervisor:
+    """Runs a group of processes to its end.
+
+    Args:
+        cluster: timeouts and restarts.
+        orders: attempt (from 0) -> the processes to start.
+        checkpoints: -> the steps of the checkpoints there are; progress that refills the budget of restarts.
+        say: shows a line.
+    """
+
+    def __init__(
+        self, cluster: Cluster, orders: Callable[[int], List[Order]], checkpoints: Callable[[], Sequence[Any]],
+        say: Callable[[str], None],
+    ):  # fmt: skip
+        self._cluster, self._orders, self._checkpoints, self._say = cluster, orders, checkpoints, say
+        self._signal: Optional[int] = None
+        self._num_signals = 0
+        self._failed_before: Optional[Failure] = None
+        self.failure: Optional[Failure] = None
+        """Why the run was given up, if it was."""
+
+    def run(self) -> int:
+        """Returns the exit code of the run."""
+        attempt = restarts = 0
+        with self._signals():
+            while True:
+                before = list(self._checkpoints())
+                failure, exit_code = self._attempt(attempt)
+                if failure is None:
+                    return exit_code
+                if list(self._checkpoints()) != before:
+                    restarts = 0
+                again, why_not = self._may_restart(failure, restarts)
+                self._failed_before = failure
+                if not again:
+                    self.failure = failure
+                    self._say(f"{failure.cause}; all processes are ended{why_not}")
+                    for line in failure.last_words:
+                        self._say(f"  {failure.who}: {line}")
+                    return EXIT_CODES.get(self._signal or 0, exit_code)
+                wait = min(self._cluster.backoff * 2**restarts, MAX_BACKOFF_S)
+                restarts, attempt = restarts + 1, attempt + 1
+                self._say(
+                    f"{failure.cause}; all processes are ended. Going on from the last checkpoint in {wait:g} s "
+                    f"(restart {restarts} of {self._cluster.restarts})"
+                )
+                self._sleep(wait)
+                if self._signal is not None:
+                    self.failure = failure
+                    return EXIT_CODES[self._signal]
+
+    def _may_restart(self, failure: Failure, restarts: int) -> Any:
+        """(whether, why not as the end of a sentence)."""
+        if self._signal is not None or failure.how in FINAL:
+            return False, ""
+        before = self._failed_before
+        if before is not None and failure.step and (before.who, before.how, before.step) == (
+            failure.who, failure.how, failure.step,
+        ):  # fmt: skip
+            return False, f". It failed in the same way before, at the same step {failure.step}: it would do so again"
+        if restarts >= self._cluster.restarts:
+            used = f"cluster.restarts={self._cluster.restarts} are used up" if restarts else "cluster.restarts=0"
+            return False, f". {used}"
+        return True, ""
+
+    # One attempt.
+
+    def _attempt(self, number: int) -> Any:
+        """(failure or None, exit code)."""
+        with ExitStack() as stack:
+            processes: List[Process] = []
+            for order in self._orders(number):
+                processes.append(Process(order))
+                stack.callback(processes[-1].close)
+            try:
+                return self._watch(processes)
+            finally:
+                for process in processes:  # all at once, then one after the other
+                    process.kill()
+
+    def _watch(self, processes: List[Process]) -> Any:
+        started = time.monotonic()
+        workers = [process for process in processes if process.order.name.startswith("worker")]
+        forwarded: Optional[float] = None
+        done_at: Optional[float] = None
+        while True:
+            if self._signal is not None and forwarded is None:
+                forwarded = time.monotonic()
+                for worker in workers:
+                    worker.signal(self._signal)
+            for process in processes:
+                process.listen()
+            codes = {process.order.name: process.exit_code for process in workers}
+            failure = self._first_failure(processes, workers, started)
+            if failure is not None:
+                how = failure.how
+                return failure, how if how is not None and how > 0 else EXIT_CRASHED
+            if all(code is not None for code in codes.values()):
+                self._part(processes)
+                return None, next((code for code in codes.values() if code), EXIT_FINISHED)
+            if any(code is not None for code in codes.values()):
+                done_at = done_at or time.monotonic()
+                late = [worker for worker in workers if worker.exit_code is None]
+                if time.monotonic() - done_at > self._cluster.step_timeout:
+                    return self._failure(late[0], "did not end though others had", None), EXIT_CRASHED
+            if self._num_signals > 1 or (forwarded and time.monotonic() - forwarded > self._cluster.grace):
+                late = [worker for worker in workers if worker.exit_code is None]
+                how = "asked twice" if self._num_signals > 1 else f"{self._cluster.grace:g} s are over"
+                return self._failure(late[0], f"had not ended after the signal ({how})", None), EXIT_CRASHED
+            time.sleep(TICK_S)
+
+    def _first_failure(self, processes: List[Process], workers: List[Process], started: float) -> Optional[Failure]:
+        agreed = {EXIT_FINISHED, EXIT_BUDGET, *EXIT_CODES.values()}
+        failed = [p for p in processes if p.exit_code is not None and p.exit_code not in agreed]
+        if failed:
+            # Whoever ended by an error of its own is the cause; others may have followed.
+            process = min(failed, key=lambda p: (p.exit_code not in FINAL, p.exit_code < 0))
+            return self._failure(process, process.end(), process.exit_code)
+        for process in processes:
+            if process.exit_code is None:
+                silent = process.silent_for(self._cluster.heartbeat_timeout)
+                if silent is not None:
+                    return self._failure(process, silent, None)
+        return self._hung(workers, started)
+
+    def _hung(self, workers: List[Process], started: float) -> Optional[Failure]:
+        busy = [worker for worker in workers if worker.exit_code is None and not worker.said["waits"]]
+        if not busy:
+            return None
+        now = time.monotonic()
+        last = min(busy, key=lambda worker: worker.said["batches"])
+        if not any(worker.said["batches"] for worker in workers):
+            if now - started > self._cluster.start_timeout:
+                text = f"had not begun to train after cluster.start_timeout={self._cluster.start_timeout:g} s"
+                return self._failure(last, text, None)
+        elif now - max(worker.moved_at for worker in busy) > self._cluster.step_timeout:
+            text = f"hangs: no worker finished a batch for cluster.step_timeout={self._cluster.step_timeout:g} s"
+            return self._failure(last, text, None)
+        return None
+
+    def _failure(self, process: Process, what: str, how: Optional[int]) -> Failure:
+        step = process.said["step"]
+        at = f" at step {step}" if step else ""
+        return Failure(f"{process.order.name} (process {process.pid}) {what}{at}", process.order.name, how, step,
+                       process.last_words() if how is None or how > 0 else ())  # fmt: skip
+
+    def _part(self, processes: List[Process]) -> None:
+        """Lets those that serve end by themselves."""
+        deadline = time.monotonic() + FAREWELL_S
+        while time.monotonic() < deadline and any(process.exit_code is None for process in processes):
+            time.sleep(TICK_S)
+
+    # Signals.
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        before: Dict[int, Any] = {number: signal.signal(number, self._receive) for number in EXIT_CODES}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _receive(self, number: int, frame: Any) -> None:
+        self._signal, self._num_signals = number, self._num_signals + 1
+
+    def _sleep(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and self._signal is None:
+            time.sleep(min(TICK_S, seconds))
+
+
+def say(line: str) -> None:
+    """On stderr, so that what rank 0 prints stays as it is."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def steps_of(checkpoints: Path) -> List[str]:
+    """The names of the checkpoints in a folder."""
+    return sorted(path.name for path in checkpoints.glob("step-*"))

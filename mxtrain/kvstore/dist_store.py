@@ -1,0 +1,89 @@
+"""MXNet's parameter server as nothing but a sum over workers.
+
+The servers keep no optimizer and no state that could be lost: a key's value is the sum of what the workers pushed last.
+Every worker initialises its keys, which ends with a barrier, before the first push of any: so no push and pull of
+different steps can meet on a server.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.backend import mx, nd
+from mxtrain.kvstore.store import Store
+from mxtrain.sharing import World
+
+
+class DistStore(Store):
+    """A worker's connection to the servers. Connecting waits until scheduler, servers and workers are all there.
+
+    Args:
+        kind: what MXNet calls it: dist_sync or dist_device_sync.
+        world: of this worker.
+    """
+
+    def __init__(self, kind: str, world: World):
+        self.world = world
+        self._store = mx.kv.create(kind)
+        self._num_keys = 0
+        self._calls: Dict[int, Tuple[Any, Dict[str, Any], Dict[str, Any]]] = {}
+        self._buffers: Dict[Tuple[Any, ...], Tuple[int, nd.NDArray]] = {}
+
+    def reduce(self, reductions: Sequence[Any]) -> None:
+        if id(reductions) not in self._calls:
+            replicas = [list(reduction.replicas) for reduction in reductions]
+            keys = self._init([arrays[0] for arrays in replicas])
+            owners = [[reduction.replicas[reduction.owner]] for reduction in reductions]
+            # The reductions, too: as long as they live, nothing else has their id.
+            self._calls[id(reductions)] = (reductions, {"key": keys, "value": replicas}, {"key": keys, "out": owners})
+        _, push, pull = self._calls[id(reductions)]
+        self._store.push(**push)
+        self._store.pull(**pull)
+
+    def meet(self, arrays: Sequence[nd.NDArray]) -> None:
+        first = arrays[0].context
+        dtype = max((array.dtype for array in arrays), key=lambda dtype: np.dtype(dtype).itemsize)
+        rows = [array.as_in_context(first).astype(dtype, copy=False).reshape((-1,)) for array in arrays]
+        flat = self._sum(nd.concat(*rows, dim=0), "meet")
+        begin = 0
+        for array in arrays:
+            part = flat[begin : begin + array.size].reshape(array.shape)
+            part.astype(array.dtype, copy=False).copyto(array)
+            begin += array.size
+
+    def total_later(self, values: Sequence[float]) -> Callable[[], np.ndarray]:
+        return self._sum(nd.array(values, ctx=mx.cpu()), "total").asnumpy
+
+    def total(self, values: Sequence[float]) -> np.ndarray:
+        exact = np.asarray(values, np.float64)
+        high = exact.astype(np.float32)
+        low = (exact - high).astype(np.float32)  # float32 alone would lose what float64 holds
+        flat = self._sum(nd.array(np.concatenate([high, low]), ctx=mx.cpu()), "total")
+        high, low = np.split(flat.asnumpy().astype(np.float64), 2)
+        return high + low
+
+    def _sum(self, flat: nd.NDArray, purpose: str) -> nd.NDArray:
+        """Over workers, as a new array.
+
+        Each key has a buffer of its own, for all of its time. MXNet orders the pushes and pulls of a key by the array
+        that is pushed: with another array each time, a worker's next push may overtake the others' last one, and the
+        server, which counts pushes and not workers, would add numbers of different steps.
+        """
+        name = (purpose, str(flat.dtype), flat.size)  # the same on all workers, wherever the numbers are here
+        if name not in self._buffers:
+            buffer = nd.zeros(flat.shape, ctx=mx.cpu(), dtype=flat.dtype)
+            self._buffers[name] = (self._init([buffer])[0], buffer)
+        key, buffer = self._buffers[name]
+        flat.copyto(buffer)
+        self._store.push(key, buffer)
+        self._store.pull(key, out=buffer)
+        return buffer.copyto(flat.context)
+
+    def _init(self, arrays: Sequence[nd.NDArray]) -> List[int]:
+        """New keys for arrays of these shapes. A barrier: returns when every worker has come here."""
+        keys = list(range(self._num_keys, self._num_keys + len(arrays)))
+        self._num_keys += len(arrays)
+        self._store.init(keys, [nd.zeros_like(array) for array in arrays])
+        return keys

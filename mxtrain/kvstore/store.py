@@ -1,0 +1,58 @@
+"""What a gradient store does, for one worker or many."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, List, Optional, Sequence
+
+import numpy as np
+
+from mxtrain.sharing import ALONE, World
+
+PIECE = 1 << 20
+"""Numbers that `broadcast` sends at once."""
+
+
+class Store:
+    """Sums over replicas and workers. What is here is a worker alone, which has nobody to sum with.
+
+    All workers must make the same calls in the same order.
+    """
+
+    world: World = ALONE
+
+    def reduce(self, reductions: Sequence[Any]) -> None:
+        """Sums each parameter's gradients over replicas and workers into its owner's, in place. Asynchronous.
+
+        Args:
+            reductions: `mxtrain.parallel.base.Reduction`s, the same ones in every step.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say how gradients meet.")
+
+    def meet(self, arrays: Sequence[Any]) -> None:
+        """Sums arrays over workers, in place. Asynchronous."""
+
+    def total(self, values: Sequence[float]) -> np.ndarray:
+        """The sums of some numbers over workers, in float64. Waits for all."""
+        return np.asarray(values, np.float64)
+
+    def total_later(self, values: Sequence[float]) -> Callable[[], np.ndarray]:
+        """As `total`, for whole numbers; waits when the result is asked for."""
+        found = self.total(values)
+        return lambda: found
+
+    def broadcast(self, blob: Optional[bytes]) -> bytes:
+        """What rank 0 gives, on all workers; the others give None. Waits for all."""
+        if self.world.size == 1:
+            assert blob is not None
+            return blob
+        (size,) = self.total([len(blob or b"")]).astype(int)
+        padded = (blob or b"") + b"\0" * (size % 2 if self.world.rank == 0 else 0)
+        # Two bytes a number: float32 holds them exactly, and what the others add is 0.
+        own = np.frombuffer(padded, "<u2") if self.world.rank == 0 else np.zeros((size + 1) // 2)
+        pieces: List[bytes] = []
+        for begin in range(0, len(own), PIECE):
+            piece = np.zeros(PIECE)
+            part = own[begin : begin + PIECE]
+            piece[: len(part)] = part
+            pieces.append(self.total_later(piece)()[: len(part)].astype("<u2").tobytes())
+        return b"".join(pieces)[:size]

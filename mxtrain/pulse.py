@@ -1,0 +1,60 @@
+"""Signs of life: what a process tells the one that watches it, a few times a second.
+
+A thread writes a line each half second, so that the watcher can tell a process that was stopped from one that computes
+for a long time; the line says how many batches are done, so that it can tell that from one that waits for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from contextlib import suppress
+from typing import Optional
+
+INTERVAL_S = 0.5
+
+
+class Pulse:
+    """What a process says of itself. Without a file nobody listens."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        """Finished or begun optimizer steps."""
+        self.batches = 0
+        """Batches of any kind that were begun: when it stands still, nothing is done."""
+        self.waits = False
+        """Whether it has done its part and waits for the others to do theirs."""
+        self._thread: Optional[threading.Thread] = None
+        self._file = -1
+
+    def begin(self, variable: str) -> None:
+        """Writes signs of life from now on into the open file whose number stands in an environment variable."""
+        number = os.environ.pop(variable, "")
+        if number and self._thread is None:
+            self._file = int(number)
+            os.set_inheritable(self._file, False)
+            self._thread = threading.Thread(target=self._beat, name="mxtrain-pulse", daemon=True)
+            self._thread.start()
+
+    def tell(self) -> None:
+        """Writes one sign of life now, if somebody listens."""
+        line = {"step": self.step, "batches": self.batches, "waits": self.waits}
+        with suppress(OSError):  # the watcher has gone
+            if self._file >= 0:
+                os.write(self._file, json.dumps(line).encode() + b"\n")
+
+    def end(self) -> None:
+        """Nothing is left to do but to wait for the others."""
+        self.waits = True
+        self.tell()
+
+    def _beat(self) -> None:
+        while True:
+            self.tell()
+            time.sleep(INTERVAL_S)
+
+
+PULSE = Pulse()
+"""Of this process."""

@@ -1,0 +1,32 @@
+"""Who of several gets which samples. Every split of a batch (workers, replicas, microbatches) follows the same rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Tuple
+
+
+def bounds(count: int, num_shares: int, number: int) -> Tuple[int, int]:
+    """(begin, end) of share `number` of `count` things: shares follow each other, and their sizes differ by at most
+    one, the larger first. With fewer things than shares the last ones are empty."""
+    size, larger = divmod(count, num_shares)
+    begin = number * size + min(number, larger)
+    return begin, begin + size + (number < larger)
+
+
+@dataclass(frozen=True)
+class World:
+    """The workers of a run, as one of them sees them."""
+
+    rank: int = 0
+    """This worker's number; rank 0 writes the run directory."""
+    size: int = 1
+    """How many workers there are."""
+
+    def share(self, count: int) -> Tuple[int, int]:
+        """(begin, end) of this worker's part of `count` things."""
+        return bounds(count, self.size, self.rank)
+
+
+ALONE = World()
+"""A run of one worker."""

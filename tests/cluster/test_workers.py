@@ -1,0 +1,192 @@
+"""Real workers, servers and schedulers on this machine: the same numbers, and what happens when one of them dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Dict, List
+
+import pytest
+from running import SMALL, Process, assert_same, checkpoints, has_steps, rows, status, steps
+
+TWO = ("kvstore=dist_sync", "cluster.workers=2", "cluster.backoff=0.1")
+LENET = (
+    "model=lenet", "model.channels=[4,8]", "model.hidden=32", "model.dropout=0", "dataset.batch_size=100",
+    "trainer.ema_decay=0.9", "trainer.max_epochs=2",
+    "trainer.log_interval=5",
+)  # fmt: skip
+SLOW = (*SMALL, "model.hidden=[512,512]", "trainer.max_epochs=20", "checkpoint.every_steps=20",
+        "early_stopping=off")  # fmt: skip
+
+
+def processes(run_dir: Path) -> Dict[str, List[int]]:
+    """The processes of a group by role, as the kernel knows them."""
+    found: Dict[str, List[int]] = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (path / "cmdline").read_bytes().decode()
+            environment = dict(
+                part.split("=", 1) for part in (path / "environ").read_bytes().decode().split("\0") if "=" in part
+            )
+        except (OSError, UnicodeDecodeError):
+            continue
+        if str(run_dir) in command and "DMLC_ROLE" in environment:
+            role = environment["DMLC_ROLE"] + environment.get("MXTRAIN_WORKER", "")
+            found.setdefault(role, []).append(int(path.name))
+    return found
+
+
+def nobody_is_left(run_dir: Path) -> None:
+    deadline = time.monotonic() + 10
+    while processes(run_dir) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert processes(run_dir) == {}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run_dir = tmp_path_factory.mktemp("undisturbed") / "run"
+    Process(run_dir, *TWO, *SLOW).end()
+    return run_dir
+
+
+def test_two_workers_compute_what_two_replicas_compute(tmp_path: Path) -> None:
+    Process(tmp_path / "replicas", "parallel=data", "parallel.devices=cpu:2", *LENET).end()
+    done = Process(tmp_path / "workers", *TWO, *LENET).end()
+    assert [row for row in rows(tmp_path / "workers") if row["split"] == "train"] == [
+        row for row in rows(tmp_path / "replicas") if row["split"] == "train"
+    ]
+    workers, replicas = status(tmp_path / "workers"), status(tmp_path / "replicas")
+    assert workers["weights_sha256"] == replicas["weights_sha256"]
+    assert workers["metrics"] == pytest.approx(replicas["metrics"], rel=1e-6)
+    assert "2 workers, 1 server on this machine" in done.output
+    assert sorted(path.name for path in (tmp_path / "workers" / "workers").iterdir()) == [
+        "scheduler.log", "server-0.log", "worker-1.log",
+    ]  # fmt: skip
+    nobody_is_left(tmp_path)
+
+
+def test_workers_with_replicas_and_stages_of_their_own_and_empty_shares(tmp_path: Path) -> None:
+    """Three workers of two stages; the last batch of an epoch has two samples, so that one worker has none."""
+    common = (*SMALL, "dataset.batch_size=24", "dataset.num_samples=100", "dataset=synthetic", "dataset.shape=[1,8,8]",
+              "trainer.clip_global_norm=1", "dataset.val_fraction=0.25", "dataset.test_fraction=0.25",
+              "trainer.max_epochs=3")  # fmt: skip
+    Process(tmp_path / "one", *common).end()
+    Process(
+        tmp_path / "three", "kvstore=dist_sync", "cluster.workers=3", "cluster.servers=2", "parallel=pipeline",
+        "parallel.microbatches=2", "trainer.grad_accumulation=2", *common,
+    ).end()  # fmt: skip
+    one, three = status(tmp_path / "one"), status(tmp_path / "three")
+    assert steps(tmp_path / "three") == steps(tmp_path / "one")
+    assert three["metrics"] == pytest.approx(one["metrics"], rel=1e-4)
+
+
+@pytest.mark.parametrize("victim", ["worker0", "worker1", "server", "scheduler"])
+def test_after_a_kill_the_run_ends_with_the_same_weights(tmp_path: Path, undisturbed: Path, victim: str) -> None:
+    run = Process(tmp_path / "run", *TWO, *SLOW).wait_until(has_steps(tmp_path / "run", 45))
+    (pid,) = processes(tmp_path / "run")[victim]
+    os.kill(pid, signal.SIGKILL)
+    run.end()
+    assert_same(tmp_path / "run", undisturbed)
+    name = re.sub(r"(\d)", r" \1", victim)
+    assert re.search(rf"{name}[ \d]* ?\(process {pid}\) was ended by SIGKILL.*restart 1 of 3", run.output), run.output
+    nobody_is_left(tmp_path)
+
+
+@pytest.mark.parametrize("victim", ["worker0", "worker1", "server"])
+def test_a_stopped_process_is_noticed(tmp_path: Path, undisturbed: Path, victim: str) -> None:
+    run = Process(tmp_path / "run", *TWO, *SLOW, "cluster.heartbeat_timeout=2").wait_until(
+        has_steps(tmp_path / "run", 45)
+    )
+    (pid,) = processes(tmp_path / "run")[victim]
+    os.kill(pid, signal.SIGSTOP)
+    run.end()
+    assert_same(tmp_path / "run", undisturbed)
+    assert re.search(rf"\(process {pid}\) was stopped \(SIGSTOP or a debugger\) 2\.\d s ago", run.output), run.output
+
+
+@pytest.mark.parametrize("receiver", ["supervisor", "worker1"])
+def test_sigterm_saves_and_another_number_of_workers_goes_on(tmp_path: Path, undisturbed: Path, receiver: str) -> None:
+    run_dir = tmp_path / "run"
+    run = Process(run_dir, *TWO, *SLOW, "checkpoint.every_steps=1000").wait_until(has_steps(run_dir, 30))
+    pid = run.popen.pid if receiver == "supervisor" else processes(run_dir)[receiver][0]
+    os.kill(pid, signal.SIGTERM)
+    run.end(143)
+    assert status(run_dir)["state"] == "interrupted" and status(run_dir)["exit_code"] == 143
+    assert checkpoints(run_dir)[-1] == f"step-{status(run_dir)['step']:08d}"
+    nobody_is_left(tmp_path)
+    Process(run_dir, *SLOW).end()  # one process
+    assert steps(run_dir) == steps(undisturbed)
+    assert status(run_dir)["metrics"] == pytest.approx(status(undisturbed)["metrics"], abs=0.02)
+
+
+def test_if_the_supervisor_dies_all_die(tmp_path: Path) -> None:
+    run = Process(tmp_path / "run", *TWO, *SLOW).wait_until(has_steps(tmp_path / "run", 10))
+    assert len(processes(tmp_path / "run")) == 4
+    run.kill(signal.SIGKILL).end(-signal.SIGKILL)
+    nobody_is_left(tmp_path)
+
+
+def test_a_budget_of_time_ends_all_workers_at_the_same_step(tmp_path: Path) -> None:
+    Process(tmp_path / "run", *TWO, *SLOW, "trainer.max_epochs=1000", "trainer.max_time=1").end(75)
+    assert status(tmp_path / "run")["state"] == "interrupted"
+    nobody_is_left(tmp_path)
+
+
+CRASH = """
+from mxtrain.types import Callback
+
+class Crash(Callback):
+    def on_steps(self, rows, progress):
+        if progress.step >= 10:
+            raise RuntimeError("by design")
+"""
+
+
+def test_a_crash_that_comes_again_does_not_loop(tmp_path: Path) -> None:
+    (tmp_path / "crash.py").write_text(CRASH)
+    run = Process(
+        tmp_path / "run", *TWO, *SLOW, "+callback.crash._target_=crash.Crash",
+        env={"PYTHONPATH": f"{Path(__file__).parents[2]}:{tmp_path}"},
+    ).end(1)  # fmt: skip
+    assert run.output.count("restart 1 of 3") == 1 and "restart 2" not in run.output
+    assert "failed in the same way before" in run.output
+    assert status(tmp_path / "run")["cause"] == "RuntimeError: by design"
+    nobody_is_left(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["cluster.workers=2"], ["cluster.workers=2", "kvstore=dist_sync"]),
+        (["kvstore=dist_sync", "cluster.workers=0"], ["cluster.workers"]),
+        (["kvstore=dist_sync", "cluster.wrokers=2"], ["cluster.workers"]),
+        (["kvstore=dist_sink"], ["dist_sync"]),
+        (["kvstore=dist_sync", "cluster.workers=200"], ["cluster.workers=200", "less than one"]),
+        ([*TWO, "parallel=data", "parallel.batch_norm=global"], ["batch_norm"]),
+        ([*TWO, "dataset=mnist", "dataset.root=/nowhere"], ["train-images"]),
+    ],
+)
+def test_what_cannot_work_is_refused_and_leaves_nothing(tmp_path: Path, overrides: List[str], words: List[str]) -> None:
+    run = Process(tmp_path / "new" / "run", *overrides).end(2)
+    assert all(word in run.output for word in words), run.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sweep_of_groups(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "mxtrain", "-m", f"hydra.sweep.dir={tmp_path}", *TWO, *SMALL, "trainer.max_epochs=1",
+         "optimizer.lr=0.1,0.01"],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    jobs = [json.loads(line) for line in (tmp_path / "jobs.jsonl").read_text().splitlines()]
+    assert [job["exit_code"] for job in jobs] == [0, 0]
+    assert status(tmp_path / "1")["state"] == "finished"
