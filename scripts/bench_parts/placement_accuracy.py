@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from statistics import mean, stdev
 from typing import Dict, List
 
@@ -22,27 +21,24 @@ WAYS: Dict[str, List[str]] = {
 
 def measure(options: Options) -> Measured:
     seeds, overrides = (range(1), ["trainer.max_epochs=1"]) if options.quick else (range(5), [])
-    found: Dict[str, Dict[str, List[float]]] = {way: {"val": [], "test": [], "wall": []} for way in WAYS}
+    found: Dict[str, Dict[str, List[float]]] = {way: {"val": [], "test": []} for way in WAYS}
     for seed in seeds:
         for number, (way, given) in enumerate(WAYS.items()):
-            started = time.perf_counter()
             run_dir = train(
                 ["model=resnet", *given, f"trainer.seed={seed}", *overrides], options.work / f"{number}-{seed}"
             )
             values = found[way]
-            values["wall"].append(time.perf_counter() - started)
             status = json.loads((run_dir / "status.json").read_text())
             values["val"].append(status["best"]["value"])
             values["test"].append(status["metrics"]["test/accuracy"])
-            say(f"  seed {seed}, {way}: val {values['val'][-1]:.4f}, {values['wall'][-1]:.1f} s")
+            say(f"  seed {seed}, {way}: val {values['val'][-1]:.4f}")
     single, hybrid = found["parallel=single"], found["parallel=hybrid"]
     noise = stdev(single["val"]) if len(single["val"]) > 1 else 0.0
     away = abs(mean(hybrid["val"]) - mean(single["val"]))
-    units = {"val": "fraction", "test": "fraction", "wall": "s"}
-    titles = {"val": "best validation accuracy", "test": "test accuracy", "wall": "wall time, command to exit"}
+    titles = {"val": "best validation accuracy", "test": "test accuracy"}
     return Measured(
         series=[
-            Series(f"{titles[what]}, {way}", units[what], values[what]) for what in titles
+            Series(f"{titles[what]}, {way}", "fraction", values[what]) for what in titles
             for way, values in found.items()
         ],
         targets=[
