@@ -16,6 +16,8 @@ EXIT_NON_FINITE = 3
 EXIT_BUDGET = 75
 EXIT_SIGINT = 130
 EXIT_SIGTERM = 143
+AGREED = (EXIT_FINISHED, EXIT_BUDGET, EXIT_SIGINT, EXIT_SIGTERM)
+"""Exit codes with which all processes of a run end together."""
 
 
 class MxtrainError(Exception):

@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from mxtrain import nonfinite, resume, snapshot
 from mxtrain.checkpoint import canonical_sha256
-from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, MxtrainError, NonFiniteError
+from mxtrain.errors import AGREED, EXIT_CRASHED, EXIT_FINISHED, MxtrainError, NonFiniteError
 from mxtrain.evaluate import Evaluator
 from mxtrain.plan import Data, Plan
 from mxtrain.profiling import Profiling
@@ -112,7 +112,10 @@ class Runner:
             if self._profiling:
                 self._profiling.break_off()
             PULSE.end()
-            return self._watchers.end(replace(result, wall_s=time.monotonic() - started), error)
+            result = self._watchers.end(replace(result, wall_s=time.monotonic() - started), error)
+        if result.exit_code in AGREED:
+            self._workers.close()
+        return result
 
     # The loop.
 

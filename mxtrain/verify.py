@@ -146,6 +146,8 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
     if cut_before:  # in float64 other blocks take other times
         parallel = parallel.model_copy(update={"cut_before": cut_before})
     layers = compared("float64", placement("float64"), reference("float64"))
+    if joined is not None:
+        joined.close()
     return Verification(layers, tolerance, steps, bits, remarks)
 
 

@@ -10,7 +10,7 @@ from typing import List, Optional
 
 from mxtrain.cli.commands import COMMANDS, help_of
 from mxtrain.errors import (
-    EXIT_BUDGET,
+    AGREED,
     EXIT_CRASHED,
     EXIT_FINISHED,
     EXIT_SIGINT,
@@ -24,8 +24,6 @@ from mxtrain.stopping import Terminated, startup_signals
 
 GROUP_COMMANDS = ("train", "verify")
 """Commands that several processes can carry out together."""
-AGREED = (EXIT_FINISHED, EXIT_BUDGET, EXIT_SIGINT, EXIT_SIGTERM)
-"""Exit codes with which all processes of a run end together."""
 
 FLAGS_WITH_VALUE = ("--config-dir", "-cd", "--cfg", "-c", "--package", "-p", "--info", "-i", "--config-name", "-cn",
                     "--config-path", "-cp", "--experimental-rerun")  # fmt: skip

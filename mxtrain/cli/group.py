@@ -62,8 +62,8 @@ def supervise_in(logs: Path, description: Description, arguments: Sequence[str],
 def _orders(
     description: Description, arguments: Callable[[int], Sequence[str]], logs: Path
 ) -> Callable[[int], List[Order]]:
-    needs_servers = description.kvstore.needs_servers
-    return lambda attempt: local_orders(description.cluster, needs_servers, arguments(attempt), logs)
+    van = getattr(description.kvstore, "van", None)
+    return lambda attempt: local_orders(description.cluster, van, arguments(attempt), logs)
 
 
 def _announce(description: Description, logs: Path) -> None:

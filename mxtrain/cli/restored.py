@@ -17,7 +17,7 @@ from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.types import Spec
 
 S = TypeVar("S", bound=Spec)
-PLACEMENT = ("parallel", "kvstore")
+PLACEMENT = ("parallel", "kvstore", "cluster")
 
 
 def split_settings(given: Arguments, spec: Type[S], command: str) -> Tuple[S, List[str]]:
@@ -31,10 +31,18 @@ def split_settings(given: Arguments, spec: Type[S], command: str) -> Tuple[S, Li
     for word in given.overrides:
         key, _, value = word.partition("=")
         if key in spec.model_fields:
-            own[key] = int(value) if value.isdigit() else value
+            own[key] = _read(value, spec.model_fields[key].default)
         else:
             rest.append(word)
     return validate(spec, own, command, lambda group: f"`{command}` takes {', '.join(spec.model_fields)}"), rest
+
+
+def _read(text: str, default: Any) -> Any:
+    """A number where the setting is one; else the text, which is judged later."""
+    try:
+        return int(text) if text.isdigit() else float(text) if isinstance(default, float) else text
+    except ValueError:
+        return text
 
 
 def restore_description(path: str, which: str, overrides: Sequence[str], config_dirs: Sequence[str]) -> Tuple[

@@ -3,43 +3,47 @@
 from __future__ import annotations
 
 import os
-import socket
+import secrets
 import sys
 from pathlib import Path
-from typing import Dict, List, Sequence
+from typing import Dict, List, Optional, Sequence
 
 from mxtrain.cluster.member import HOST_WORKERS, WORKER
 from mxtrain.cluster.process import Order
 from mxtrain.cluster.spec import Cluster
 
 LOOPBACK = "127.0.0.1"
+SOCKETS = Path("/tmp")  # ps-lite asks nobody
 
 
-def local_orders(cluster: Cluster, needs_servers: bool, arguments: Sequence[str], logs: Path) -> List[Order]:
-    """Scheduler, servers and workers, worker 0 with the supervisor's own output; everything listens on loopback only.
+def local_orders(cluster: Cluster, van: Optional[str], arguments: Sequence[str], logs: Path) -> List[Order]:
+    """Scheduler, servers and workers, worker 0 with the supervisor's own output; who talk through sockets of this user.
 
     Args:
         cluster: the description.
-        needs_servers: whether gradients meet on servers.
+        van: ps-lite's transport, where gradients meet on servers; None where they don't.
         arguments: of the workers' command line.
         logs: folder for the output of the others.
     """
+    names = socket_names(1 + cluster.num_servers + cluster.workers)
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("DMLC_", "PS_"))}
     common = {
-        **os.environ, "DMLC_PS_ROOT_URI": LOOPBACK, "DMLC_PS_ROOT_PORT": str(free_port()), "DMLC_NODE_HOST": LOOPBACK,
-        "DMLC_NUM_WORKER": str(cluster.workers), "DMLC_NUM_SERVER": str(cluster.num_servers),
-        HOST_WORKERS: str(cluster.workers), "PYTHONUNBUFFERED": "1",
+        **inherited, "DMLC_LOCAL": "1", "DMLC_PS_ROOT_URI": LOOPBACK, "DMLC_NODE_HOST": LOOPBACK,
+        "DMLC_PS_ROOT_PORT": names[0].name, "DMLC_NUM_WORKER": str(cluster.workers),
+        "DMLC_NUM_SERVER": str(cluster.num_servers), HOST_WORKERS: str(cluster.workers), "PYTHONUNBUFFERED": "1",
     }  # fmt: skip
     command = [sys.executable, "-m", "mxtrain"]
     orders = []
 
     def order(role: str, number: int, log: bool = True, **more: str) -> None:
         name = role if role == "scheduler" else f"{role} {number}"
-        environment: Dict[str, str] = {**common, "DMLC_ROLE": role, **more}
-        orders.append(
-            Order(name, [*command, *arguments], environment, logs / f"{name.replace(' ', '-')}.log" if log else None)
-        )
+        socket = names[len(orders)]
+        environment: Dict[str, str] = {**common, "DMLC_ROLE": role, "PORT": socket.name, **more}
+        file = logs / f"{name.replace(' ', '-')}.log" if log else None
+        orders.append(Order(name, [*command, *arguments], environment, file, socket))
 
-    if needs_servers:
+    if van is not None:
+        common["DMLC_PS_VAN_TYPE"] = van
         order("scheduler", 0)
         for number in range(cluster.num_servers):
             order("server", number)
@@ -48,8 +52,7 @@ def local_orders(cluster: Cluster, needs_servers: bool, arguments: Sequence[str]
     return orders
 
 
-def free_port() -> int:
-    """A port on which nobody listens now."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
+def socket_names(count: int) -> List[Path]:
+    """Where ps-lite puts its sockets on one machine, instead of ports that every user of it could connect to."""
+    first = 1_000_000_000 + secrets.randbelow(1_000_000_000)
+    return [SOCKETS / str(first + number) for number in range(count)]

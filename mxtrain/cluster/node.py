@@ -19,6 +19,7 @@ def run_node(role: str) -> int:
     from mxtrain.backend import mx
 
     os.environ["DMLC_ROLE"] = role
+    os.umask(0o077)  # sockets in the file system are for this user only
     store = mx.kv.create("dist_sync")
     controller = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(_refuse)
     mx.base.check_call(mx.base._LIB.MXKVStoreRunServer(store.handle, controller, None))

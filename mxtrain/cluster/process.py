@@ -30,12 +30,14 @@ class Order:
         command: with arguments.
         environment: all of it.
         log: where its output goes; None: where the supervisor's goes.
+        socket: what it may leave behind in the file system.
     """
 
     name: str
     command: Sequence[str]
     environment: Mapping[str, str]
     log: Optional[Path] = None
+    socket: Optional[Path] = None
 
 
 class Process:
@@ -115,6 +117,8 @@ class Process:
         """Kills it if it still runs, and waits until it is gone."""
         self.kill()
         self._process.wait()
+        if self.order.socket is not None:
+            self.order.socket.unlink(missing_ok=True)
         if self._reader >= 0:
             os.close(self._reader)
             self._reader = -1

@@ -15,11 +15,11 @@ import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxtrain.cluster.process import Order, Process
 from mxtrain.cluster.spec import Cluster
-from mxtrain.errors import EXIT_BAD_INPUT, EXIT_BUDGET, EXIT_CRASHED, EXIT_FINISHED, EXIT_NON_FINITE
+from mxtrain.errors import AGREED, EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, EXIT_NON_FINITE
 from mxtrain.stopping import EXIT_CODES
 
 TICK_S = 0.1
@@ -47,6 +47,10 @@ class Failure:
     how: Optional[int]
     step: int
     last_words: Sequence[str] = ()
+
+
+Outcome = Tuple[Optional[Failure], int]
+"""Of one attempt: why it failed, or None; the exit code."""
 
 
 class Supervisor:
@@ -100,7 +104,7 @@ class Supervisor:
                     self.failure = failure
                     return EXIT_CODES[self._signal]
 
-    def _may_restart(self, failure: Failure, restarts: int) -> Any:
+    def _may_restart(self, failure: Failure, restarts: int) -> Tuple[bool, str]:
         """(whether, why not as the end of a sentence)."""
         if self._signal is not None or failure.how in FINAL:
             return False, ""
@@ -116,8 +120,7 @@ class Supervisor:
 
     # One attempt.
 
-    def _attempt(self, number: int) -> Any:
-        """(failure or None, exit code)."""
+    def _attempt(self, number: int) -> Outcome:
         with ExitStack() as stack:
             processes: List[Process] = []
             for order in self._orders(number):
@@ -129,7 +132,7 @@ class Supervisor:
                 for process in processes:  # all at once, then one after the other
                     process.kill()
 
-    def _watch(self, processes: List[Process]) -> Any:
+    def _watch(self, processes: List[Process]) -> Outcome:
         started = time.monotonic()
         workers = [process for process in processes if process.order.name.startswith("worker")]
         forwarded: Optional[float] = None
@@ -154,6 +157,8 @@ class Supervisor:
                 late = [worker for worker in workers if worker.exit_code is None]
                 if time.monotonic() - done_at > self._cluster.step_timeout:
                     return self._failure(late[0], "did not end though others had", None), EXIT_CRASHED
+            if forwarded and not any(worker.said["batches"] for worker in workers):
+                return Failure("interrupted before training began", "", None, 0), EXIT_CRASHED  # nothing to save
             if self._num_signals > 1 or (forwarded and time.monotonic() - forwarded > self._cluster.grace):
                 late = [worker for worker in workers if worker.exit_code is None]
                 how = "asked twice" if self._num_signals > 1 else f"{self._cluster.grace:g} s are over"
@@ -161,8 +166,7 @@ class Supervisor:
             time.sleep(TICK_S)
 
     def _first_failure(self, processes: List[Process], workers: List[Process], started: float) -> Optional[Failure]:
-        agreed = {EXIT_FINISHED, EXIT_BUDGET, *EXIT_CODES.values()}
-        failed = [p for p in processes if p.exit_code is not None and p.exit_code not in agreed]
+        failed = [p for p in processes if p.exit_code is not None and p.exit_code not in AGREED]
         if failed:
             # Whoever ended by an error of its own is the cause; others may have followed.
             process = min(failed, key=lambda p: (p.exit_code not in FINAL, p.exit_code < 0))

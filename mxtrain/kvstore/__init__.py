@@ -97,11 +97,13 @@ class ParameterServer(KVStore):
     needs_servers: ClassVar[bool] = True
     kind: ClassVar[str] = "dist_sync"
     """What MXNet calls it."""
+    van: ClassVar[str] = "zmq"
+    """What ps-lite calls the transport, which all processes must share."""
 
     def build(self, world: World = ALONE) -> Store:
         from mxtrain.kvstore.dist_store import DistStore
 
-        return DistStore(self.kind, world)
+        return DistStore(self.kind, world, by_priority=self.van == "p3")
 
 
 class DistSync(ParameterServer):
@@ -112,3 +114,13 @@ class DistDeviceSync(ParameterServer):
     """`dist_device_sync`: a worker's replicas are summed on its devices, then on the servers."""
 
     kind: ClassVar[str] = "dist_device_sync"
+
+
+class P3(ParameterServer):
+    """`dist_sync` over ps-lite's P3: gradients travel in slices, those of the first layers before all others, because
+    the next step needs them first.
+
+    Source: Jayarajan et al., Priority-based Parameter Propagation, https://arxiv.org/abs/1905.03960.
+    """
+
+    van: ClassVar[str] = "p3"

@@ -1,12 +1,14 @@
 """MXNet's parameter server as nothing but a sum over workers.
 
 The servers keep no optimizer and no state that could be lost: a key's value is the sum of what the workers pushed last.
-Every worker initialises its keys, which ends with a barrier, before the first push of any: so no push and pull of
-different steps can meet on a server.
+ps-lite hands waiting messages on in any order (its queue is last in, first out), and a server counts pushes, not
+workers. So what may not overtake another is made to wait for it: keys are initialised behind a barrier, before any is
+pushed, and each key has one array for good, by which MXNet's engine orders its rounds.
 """
 
 from __future__ import annotations
 
+import os
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import numpy as np
@@ -22,13 +24,14 @@ class DistStore(Store):
     Args:
         kind: what MXNet calls it: dist_sync or dist_device_sync.
         world: of this worker.
+        by_priority: for ps-lite's P3: keys one by one, the earlier ones more urgent, pushed and pulled in one call.
     """
 
-    def __init__(self, kind: str, world: World):
-        self.world = world
-        self._store = mx.kv.create(kind)
+    def __init__(self, kind: str, world: World, by_priority: bool = False):
+        self.world, self._by_priority = world, by_priority
+        self._store = create(kind)
         self._num_keys = 0
-        self._calls: Dict[int, Tuple[Any, Dict[str, Any], Dict[str, Any]]] = {}
+        self._calls: Dict[int, Tuple[Any, List[int], List[Any], List[Any]]] = {}
         self._buffers: Dict[Tuple[Any, ...], Tuple[int, nd.NDArray]] = {}
 
     def reduce(self, reductions: Sequence[Any]) -> None:
@@ -40,10 +43,16 @@ class DistStore(Store):
             keys = self._init([arrays[0] for arrays in replicas])
             owners = [[reduction.replicas[reduction.owner]] for reduction in reductions]
             # The reductions, too: as long as they live, nothing else has their id.
-            self._calls[id(reductions)] = (reductions, {"key": keys, "value": replicas}, {"key": keys, "out": owners})
-        _, push, pull = self._calls[id(reductions)]
-        self._store.push(**push)
-        self._store.pull(**pull)
+            self._calls[id(reductions)] = (reductions, keys, replicas, owners)
+        self._push_and_pull(*self._calls[id(reductions)][1:])
+
+    def _push_and_pull(self, keys: List[int], values: List[Any], outs: List[Any]) -> None:
+        """Both in one message, which is answered with exactly this round's sum."""
+        if not self._by_priority:
+            self._store.pushpull(keys, values, out=outs)
+            return
+        for number, (key, value, out) in enumerate(zip(keys, values, outs)):
+            self._store.pushpull(key, value, out=out, priority=-number)
 
     def _reduce_exactly(self, reductions: Sequence[Any]) -> None:
         owners = [reduction.replicas[reduction.owner] for reduction in reductions]
@@ -98,9 +107,12 @@ class DistStore(Store):
             self._buffers[name] = (self._init([buffer])[0], buffer)
         key, buffer = self._buffers[name]
         flat.copyto(buffer)
-        self._store.push(key, buffer)
-        self._store.pull(key, out=buffer)
+        self._push_and_pull([key], [[buffer]], [[buffer]])
         return buffer.copyto(flat.context)
+
+    def close(self) -> None:
+        nd.waitall()
+        del self._store  # a barrier; then rank 0 stops the servers
 
     def _init(self, arrays: Sequence[nd.NDArray]) -> List[int]:
         """New keys for arrays of these shapes. A barrier: returns when every worker has come here."""
@@ -108,3 +120,13 @@ class DistStore(Store):
         self._num_keys += len(arrays)
         self._store.init(keys, [nd.zeros_like(array) for array in arrays])
         return keys
+
+
+def create(kind: str) -> Any:
+    """MXNet's store, connected. Sockets in the file system are for this user only."""
+    before = os.umask(0o077) if os.environ.get("DMLC_LOCAL") == "1" else None
+    try:
+        return mx.kv.create(kind)
+    finally:
+        if before is not None:
+            os.umask(before)

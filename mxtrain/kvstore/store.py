@@ -40,6 +40,9 @@ class Store:
         found = self.total(values)
         return lambda: found
 
+    def close(self) -> None:
+        """Leaves the others, after all of them have come to this. Only at the end of a run that ended well."""
+
     def broadcast(self, blob: Optional[bytes]) -> bytes:
         """What rank 0 gives, on all workers; the others give None. Waits for all."""
         if self.world.size == 1:

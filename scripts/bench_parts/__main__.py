@@ -24,6 +24,7 @@ from bench_parts import (
     publish,
     runner,
     same_numbers,
+    workers,
 )
 from bench_parts.machine import describe_machine
 from bench_parts.measured import Measured, Options, say
@@ -39,6 +40,7 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
     "placements": (placements.measure, "replicas and stages against one device, and their memory (8 minutes)"),
     "verify": (same_numbers.measure, "verify over placements and networks (25 minutes)"),
     "placement_accuracy": (placement_accuracy.measure, "accuracy of placements, five seeds (15 minutes)"),
+    "workers": (workers.measure, "several processes: starts, a soak of 200 of them, throughput (30 minutes)"),
     "kill_sweep": (
         killing.measure,
         "100 kills, one at each call of a save, and what becomes of the runs (minutes, also with --quick)",

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Dict, List, Mapping, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence
 
 ROOT = Path(__file__).resolve().parents[2]
 # Whatever tunes MXNet, oneDNN, OpenMP or BLAS.
@@ -76,10 +76,20 @@ def mxtrain_arguments(overrides: Sequence[str], run_dir: str = "run") -> List[st
     return ["-m", "mxtrain", f"hydra.run.dir={run_dir}", *overrides]
 
 
-def train(overrides: Sequence[str], folder: Path, exit_codes: Sequence[int] = (0,)) -> Path:
-    """Runs `python -m mxtrain OVERRIDES` as a user would; returns the run directory."""
+def train(
+    overrides: Sequence[str],
+    folder: Path,
+    exit_codes: Sequence[int] = (0,),
+    environment: Optional[Mapping[str, str]] = None,
+) -> Path:
+    """Runs `python -m mxtrain OVERRIDES` as a user would, with more variables; returns the run directory."""
     run_dir = folder / "run"
-    run(mxtrain_arguments(overrides, str(run_dir)), untouched_environment(), folder, exit_codes)
+    run(
+        mxtrain_arguments(overrides, str(run_dir)),
+        {**untouched_environment(), **(environment or {})},
+        folder,
+        exit_codes,
+    )
     return run_dir
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -42,11 +43,18 @@ def processes(run_dir: Path) -> Dict[str, List[int]]:
     return found
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def nobody_is_left(run_dir: Path) -> None:
     deadline = time.monotonic() + 10
     while processes(run_dir) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert processes(run_dir) == {}
+    assert not [path for path in Path("/tmp").iterdir() if re.fullmatch(r"1\d{9}", path.name)]
 
 
 @pytest.fixture(scope="module")
@@ -90,13 +98,21 @@ def test_workers_with_replicas_and_stages_of_their_own_and_empty_shares(tmp_path
 @pytest.mark.parametrize(
     "placement",
     [
-        ["cluster.workers=2", "model=lenet"],
-        ["cluster.workers=3", "cluster.servers=2", "parallel=data", "parallel.devices=cpu:2", "model=resnet"],
+        ["kvstore=dist_sync", "cluster.workers=2", "model=lenet"],
+        ["kvstore=p3", "cluster.workers=2", "cluster.servers=2", "model=lenet"],
+        [
+            "kvstore=dist_device_sync",
+            "cluster.workers=3",
+            "cluster.servers=2",
+            "parallel=data",
+            "parallel.devices=cpu:2",
+            "model=resnet",
+        ],
     ],
 )
 def test_verify_finds_the_numbers_of_one_device(placement: List[str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "mxtrain", "verify", "kvstore=dist_sync", "tolerance=1e-10", *placement],
+        [sys.executable, "-m", "mxtrain", "verify", "tolerance=1e-10", *placement],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
@@ -195,6 +211,23 @@ def test_what_cannot_work_is_refused_and_leaves_nothing(tmp_path: Path, override
     run = Process(tmp_path / "new" / "run", *overrides).end(2)
     assert all(word in run.output for word in words), run.output
     assert list(tmp_path.iterdir()) == []
+
+
+def test_processes_that_something_else_starts(tmp_path: Path) -> None:
+    """With the variables of dmlc's trackers; a worker without a rank is refused."""
+    tracker = {
+        "DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": str(free_port()), "DMLC_NODE_HOST": "127.0.0.1",
+        "DMLC_NUM_WORKER": "2", "DMLC_NUM_SERVER": "1",
+    }  # fmt: skip
+    given = ("kvstore=dist_sync", "cluster.workers=2", *SMALL, "trainer.max_epochs=1")
+    lost = Process(tmp_path / "run", *given, env={**tracker, "DMLC_ROLE": "worker"}).end(2)
+    assert "DMLC_WORKER_ID" in lost.output and not (tmp_path / "run").exists()
+    roles = [{"DMLC_ROLE": "scheduler"}, {"DMLC_ROLE": "server"}]
+    roles += [{"DMLC_ROLE": "worker", "DMLC_WORKER_ID": str(rank)} for rank in range(2)]
+    for process in [Process(tmp_path / "run", *given, env={**tracker, **role}) for role in roles]:
+        process.end()
+    Process(tmp_path / "replicas", *SMALL, "trainer.max_epochs=1", "parallel=data", "parallel.devices=cpu:2").end()
+    assert status(tmp_path / "run")["weights_sha256"] == status(tmp_path / "replicas")["weights_sha256"]
 
 
 def test_a_sweep_of_groups(tmp_path: Path) -> None:

@@ -1,0 +1,94 @@
+"""Several workers: how long a start takes, whether two hundred starts all compute the same, and what stores cost."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, List, Mapping, Sequence
+
+from bench_parts.measured import Measured, Options, Series, Target, say
+from bench_parts.placements import ONE_THREAD, QUICK, SPLIT
+from bench_parts.processes import train
+from bench_parts.runner import Case, runner, samples_per_s
+from mxtrain.types import Callback
+
+WORKERS = (1, 2, 4, 8)
+STARTS_EACH, SOAK = 5, 200
+TINY = ["model=mlp", "model.hidden=[8]", "trainer.test=false", "trainer.limit_val_batches=1", "early_stopping=off"]
+STORES = ("dist_sync", "p3")
+
+
+def measure(options: Options) -> Measured:
+    found = Measured(notes=[
+        "All processes on this machine, over loopback. Start-up: from the command to the end of the first step, on the "
+        "default data with an MLP, one server.",
+        "Each of the starts of the soak trains three steps with two workers and two servers; its weights must be those "
+        "of two replicas in one process, to the bit.",
+        "Throughput: two workers with one thread each against one process with one thread.",
+    ])  # fmt: skip
+    workers, each, soak = ((2,), 1, 2) if options.quick else (WORKERS, STARTS_EACH, SOAK)
+    for number in workers:
+        seconds = [first_step_s(number, options.work / f"start-{number}-{repetition}") for repetition in range(each)]
+        found.series.append(Series(f"start-up, {number} workers", "s", seconds))
+    _soak(soak, options.work, found)
+    _throughput(QUICK if options.quick else SPLIT, options.work, found)
+    return found
+
+
+def first_step_s(workers: int, folder: Path) -> float:
+    """Seconds from the command to the end of the first step."""
+    folder.mkdir()
+    file = folder / "first-step"
+    began = time.time()
+    train([*TINY, *group(workers), "trainer.max_steps=1", "checkpoint=off", *FirstStep.overrides(file)],
+          folder, exit_codes=(0, 75))  # fmt: skip
+    return float(json.loads(file.read_text())) - began
+
+
+def group(workers: int, servers: int = 1, store: str = "dist_sync") -> List[str]:
+    return [f"kvstore={store}", f"cluster.workers={workers}", f"cluster.servers={servers}"]
+
+
+def _soak(starts: int, folder: Path, found: Measured) -> None:
+    def weights(name: str, *overrides: str) -> Any:
+        given = [*TINY, "trainer.max_steps=3", *overrides]
+        run_dir = train(given, folder / name, exit_codes=(75,), environment=ONE_THREAD)
+        return json.loads((run_dir / "status.json").read_text())["weights_sha256"]
+
+    expected = weights("replicas", "parallel=data", "parallel.devices=cpu:2")
+    wrong = 0
+    for number in range(starts):
+        wrong += weights(f"soak-{number}", *group(2, servers=2)) != expected
+        if number % 20 == 19:
+            say(f"  {number + 1} starts, {wrong} wrong")
+    found.targets.append(Target(f"{starts} starts of two workers: wrong weights", wrong, 0, at_least=False))
+
+
+def _throughput(case: Case, folder: Path, found: Measured) -> None:
+    sides = {"1 process": runner(case, **ONE_THREAD),
+             "2 processes at once": replace(runner(case, **ONE_THREAD), copies=2)}  # fmt: skip
+    for store in STORES:
+        sides[f"2 workers, {store}"] = runner(case, *group(2, store=store), **ONE_THREAD)
+    rates = samples_per_s(case, sides, folder)
+    found.series += [Series(f"{case.name}: {name}", "samples/s", values) for name, values in rates.items()]
+    single, _, *joined = rates.values()
+    for store, values in zip(STORES, joined):
+        found.compare(f"{case.name}: 2 workers with {store} / 1 process", values, single, 1.5)
+
+
+class FirstStep(Callback):
+    """Writes when the first step was read."""
+
+    def __init__(self, path: str):
+        self._path = Path(path)
+
+    @staticmethod
+    def overrides(path: Path) -> List[str]:
+        return ["+callback.first._target_=bench_parts.workers.FirstStep", f"+callback.first.path={path}",
+                "trainer.log_interval=1"]  # fmt: skip
+
+    def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Any) -> None:
+        if rows[0]["step"] == 1:
+            self._path.write_text(json.dumps(time.time()))
