@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
+import socket
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence
 
@@ -14,6 +18,9 @@ from mxtrain.cluster.spec import Cluster
 
 LOOPBACK = "127.0.0.1"
 SOCKETS = Path("/tmp")  # ps-lite asks nobody
+_NAME = re.compile(r"[12]\d{9}\Z")
+STALE_S = 60.0
+"""Younger sockets may belong to a process that is about to listen."""
 
 
 def local_orders(cluster: Cluster, van: Optional[str], arguments: Sequence[str], logs: Path) -> List[Order]:
@@ -25,6 +32,7 @@ def local_orders(cluster: Cluster, van: Optional[str], arguments: Sequence[str],
         arguments: of the workers' command line.
         logs: folder for the output of the others.
     """
+    remove_stale_sockets()
     names = socket_names(1 + cluster.num_servers + cluster.workers)
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("DMLC_", "PS_"))}
     common = {
@@ -37,10 +45,10 @@ def local_orders(cluster: Cluster, van: Optional[str], arguments: Sequence[str],
 
     def order(role: str, number: int, log: bool = True, **more: str) -> None:
         name = role if role == "scheduler" else f"{role} {number}"
-        socket = names[len(orders)]
-        environment: Dict[str, str] = {**common, "DMLC_ROLE": role, "PORT": socket.name, **more}
+        own = names[len(orders)]
+        environment: Dict[str, str] = {**common, "DMLC_ROLE": role, "PORT": own.name, **more}
         file = logs / f"{name.replace(' ', '-')}.log" if log else None
-        orders.append(Order(name, [*command, *arguments], environment, file, socket))
+        orders.append(Order(name, [*command, *arguments], environment, file, own))
 
     if van is not None:
         common["DMLC_PS_VAN_TYPE"] = van
@@ -56,3 +64,22 @@ def socket_names(count: int) -> List[Path]:
     """Where ps-lite puts its sockets on one machine, instead of ports that every user of it could connect to."""
     first = 1_000_000_000 + secrets.randbelow(1_000_000_000)
     return [SOCKETS / str(first + number) for number in range(count)]
+
+
+def remove_stale_sockets() -> None:
+    """What groups left behind whose supervisor was killed: this user's old sockets on which nobody listens."""
+    for path in SOCKETS.iterdir():
+        with suppress(OSError):
+            if not _NAME.match(path.name) or not path.is_socket() or path.stat().st_uid != os.getuid():
+                continue
+            if time.time() - path.stat().st_mtime > STALE_S and not _is_listened_to(path):
+                path.unlink()
+
+
+def _is_listened_to(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            return False
+    return True

@@ -16,6 +16,8 @@ from typing import Dict, List
 import pytest
 from running import SMALL, Process, assert_same, checkpoints, has_steps, rows, status, steps
 
+from mxtrain.cluster import local
+
 TWO = ("kvstore=dist_sync", "cluster.workers=2", "cluster.backoff=0.1")
 LENET = (
     "model=lenet", "model.channels=[4,8]", "model.hidden=32", "model.dropout=0", "dataset.batch_size=100",
@@ -54,7 +56,6 @@ def nobody_is_left(run_dir: Path) -> None:
     while processes(run_dir) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert processes(run_dir) == {}
-    assert not [path for path in Path("/tmp").iterdir() if re.fullmatch(r"1\d{9}", path.name)]
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +159,41 @@ def test_sigterm_saves_and_another_number_of_workers_goes_on(tmp_path: Path, und
     Process(run_dir, *SLOW).end()  # one process
     assert steps(run_dir) == steps(undisturbed)
     assert status(run_dir)["metrics"] == pytest.approx(status(undisturbed)["metrics"], abs=0.02)
+
+
+def sockets_of(run_dir: Path) -> List[Path]:
+    """The files under which the processes of a group listen."""
+    found = []
+    for pids in processes(run_dir).values():
+        for pid in pids:
+            environment = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+            found += [Path("/tmp") / part[5:] for part in environment if part.startswith("PORT=")]
+    return found
+
+
+def test_only_this_user_can_connect_and_no_socket_is_left(tmp_path: Path) -> None:
+    run = Process(tmp_path / "run", *TWO, *SLOW).wait_until(has_steps(tmp_path / "run", 10))
+    sockets = sockets_of(tmp_path / "run")
+    assert len(sockets) == 4 and all(path.is_socket() and path.stat().st_mode & 0o077 == 0 for path in sockets)
+    os.kill(processes(tmp_path / "run")["server"][0], signal.SIGKILL)
+    run.end()
+    assert not any(path.exists() for path in sockets)
+
+
+def test_what_a_killed_supervisor_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    old, living, young = local.socket_names(3)
+    servers = [socket.socket(socket.AF_UNIX) for _ in range(3)]
+    for server, path in zip(servers, (old, living, young)):
+        server.bind(str(path))
+        server.listen(1)
+        os.utime(path, (0, 0) if path != young else None)
+    servers[0].close()
+    servers[2].close()
+    local.remove_stale_sockets()
+    assert [path.exists() for path in (old, living, young)] == [False, True, True]
+    servers[1].close()
+    living.unlink()
+    young.unlink()
 
 
 def test_if_the_supervisor_dies_all_die(tmp_path: Path) -> None:
