@@ -89,7 +89,7 @@ def test_weights_that_break_in_the_step_of_a_save_are_found_by_the_save(make, tm
 def test_a_validation_loss_of_nan_stops_nothing_by_itself(make, tmp_path, monkeypatch):
     run = make("trainer.max_epochs=4", "trainer.monitor=val/loss", "early_stopping.patience=2", "trainer.test=false")
     monkeypatch.setattr(
-        run.runner._evaluator, "measure", lambda loader: {"loss": math.nan, "accuracy": 0.5, "samples_per_s": 1.0}
+        run.runner._evaluator, "measure", lambda loader, **_: {"loss": math.nan, "accuracy": 0.5, "samples_per_s": 1.0}
     )
     result = run.runner.train(run.info)
     assert (result.state, result.exit_code, result.best) == ("stopped_early", 0, None)
