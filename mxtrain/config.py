@@ -139,7 +139,7 @@ def _describe(spec: Type[Spec], item: Mapping[str, Any], path: str, where: Where
         parent = ".".join([path, *given[:-1]])
         near = nearest(given[-1], allowed)
         hint = f" Did you mean '{parent}.{near[0]}'?" if near else ""
-        return f"there is no '{field}'.{hint} {parent} takes: {', '.join(allowed)} ({source})."
+        return f"there is no '{field}'.{hint} {parent} takes {', '.join(allowed) or 'no settings'} ({source})."
     if kind == "missing":
         return f"{field} must be given: type {field}=... ({source})."
     if kind == "value_error":
@@ -187,7 +187,8 @@ def spec_help(spec: Type[Spec], names: Sequence[str]) -> str:
         lines = inspect.getsource(owner).splitlines() if issubclass(owner, Spec) and owner is not Spec else []
         for number, line in enumerate(lines[:-1]):
             if line.strip().startswith(f"{names[0]}:") and lines[number + 1].strip().startswith('"""'):
-                return lines[number + 1].strip().strip('"')
+                text = "\n".join(lines[number + 1 :]).split('"""')[1]
+                return " ".join(text.split())
     return ""
 
 

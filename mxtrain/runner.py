@@ -345,6 +345,8 @@ class Runner:
 
     def _explain_loss(self, bad_step: int) -> str:
         said = f"the loss became non-finite at step {bad_step}"
+        if self._workers.world.size > 1:
+            return f"{said}; the same command with kvstore=local cluster.workers=1 names the layer"
         for batch in self._repeat(said, bad_step):
             if self.state.step == bad_step - 1:
                 self._step.seed_random(bad_step)
@@ -354,6 +356,9 @@ class Runner:
 
     def _explain_weights(self, name: str) -> str:
         last = self.state.step
+        if self._workers.world.size > 1:
+            how = "the same command with kvstore=local cluster.workers=1 names the step"
+            return f"the weights became non-finite in step {last} or before; the first is '{name}'; {how}"
         for batch in self._repeat(f"the weights are non-finite after step {last}", last):
             self._advance(batch, self._plan.lr(self.state.step))
             found = snapshot.first_nonfinite_parameter(self._step)
@@ -364,9 +369,6 @@ class Runner:
 
     def _repeat(self, said: str, bad_step: int) -> Iterator[Any]:
         """The batches from the last checkpoint before `bad_step` on; none where there is no such checkpoint."""
-        if self._workers.world.size > 1:
-            self._say(f"{said}; the same command with kvstore=local names the layer")
-            return
         start = self._saving.latest()
         if start is None or start.step >= bad_step:
             return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import time
 from pathlib import Path
 from typing import Callable, List, Optional, Sequence
@@ -29,15 +30,23 @@ def supervise(description: Description, run_dir: Path, arguments: Sequence[str])
         run_dir: where it is kept.
         arguments: flags and overrides that describe it.
     """
+    from mxtrain.checkpoint import lock_run_directory
+
     run_dir = run_dir.absolute()
-    new_folders = [folder for folder in (run_dir, *run_dir.parents) if not folder.exists()]
     logs = run_dir / LOGS
-    logs.mkdir(parents=True, exist_ok=True)
+    new_folders = [folder for folder in (logs, run_dir, *run_dir.parents) if not folder.exists()]
+    with lock_run_directory(logs):  # rank 0 locks the run directory itself
+        return _supervise(description, run_dir, arguments, logs, new_folders)
+
+
+def _supervise(
+    description: Description, run_dir: Path, arguments: Sequence[str], logs: Path, new_folders: List[Path]
+) -> int:
     place = [f"hydra.run.dir={quote(str(run_dir))}", "hydra.mode=RUN"]
 
     def again(attempt: int) -> List[str]:
-        resume = ["checkpoint.resume=auto"] if attempt else []
-        return ["train", *arguments, *resume, *place]
+        given = [word for word in arguments if not (attempt and word == "checkpoint.resume=never")]
+        return ["train", *given, *place]
 
     started = time.time()
     supervisor = Supervisor(
@@ -46,7 +55,7 @@ def supervise(description: Description, run_dir: Path, arguments: Sequence[str])
     _announce(description, logs)
     code = supervisor.run()
     if code == EXIT_BAD_INPUT:
-        remove_unstarted_group(new_folders, logs)
+        remove_unstarted_group(new_folders)
     elif supervisor.failure is not None:
         note_failure(run_dir, supervisor.failure, code, started)
     return code
@@ -76,14 +85,13 @@ def _announce(description: Description, logs: Path) -> None:
     say(f"{', '.join(parts)} on this machine; logs: {shlex.quote(str(logs))}")
 
 
-def remove_unstarted_group(new_folders: List[Path], logs: Path) -> None:
-    """Takes back what was made for a run that could not start."""
+def remove_unstarted_group(new_folders: List[Path]) -> None:
+    """Takes back the folders that were made for a run that could not start."""
     from mxtrain.cli.train import remove_unstarted
 
-    for log in logs.iterdir():
-        log.unlink()
-    logs.rmdir()
-    remove_unstarted(new_folders)
+    if new_folders:
+        shutil.rmtree(new_folders[0])  # the logs, which were shown
+        remove_unstarted(new_folders[1:])
 
 
 def note_failure(run_dir: Path, failure: Failure, exit_code: int, started: float) -> None:

@@ -81,6 +81,7 @@ def run_once(composed: Composed, flags: Sequence[str]) -> int:
         return run_follower(composed)
     run_dir = Path(str(composed.hydra.run.dir))
     new_folders = [folder for folder in (run_dir, *run_dir.parents) if not folder.exists()]
+    earlier = {path: path.read_bytes() for path in (run_dir / ".hydra").glob("*.yaml")}
     overrides = [*composed.overrides, f"hydra.run.dir={quote(str(run_dir))}", "hydra.mode=RUN"]
     _outcomes.clear()
     with claim(run_dir, composed):
@@ -88,6 +89,8 @@ def run_once(composed: Composed, flags: Sequence[str]) -> int:
     code = exit_code_of(_outcomes)
     if code == EXIT_BAD_INPUT:
         remove_unstarted(new_folders)
+        for path, content in earlier.items():  # they say how the run was made that is there
+            path.write_bytes(content)
     return code
 
 

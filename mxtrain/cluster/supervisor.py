@@ -195,7 +195,7 @@ class Supervisor:
 
     def _failure(self, process: Process, what: str, how: Optional[int]) -> Failure:
         step = process.said["step"]
-        at = f" at step {step}" if step else ""
+        at = f" at about step {step}" if step else ""
         return Failure(f"{process.order.name} (process {process.pid}) {what}{at}", process.order.name, how, step,
                        process.last_words() if how is None or how > 0 else ())  # fmt: skip
 

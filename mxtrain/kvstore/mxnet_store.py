@@ -72,7 +72,7 @@ def require_nccl() -> None:
     if not mx.runtime.Features().is_enabled("NCCL"):
         raise ConfigError(
             "kvstore=nccl: this MXNet was built without NCCL (the CPU wheel has none). Use kvstore=device, or install "
-            "a CUDA wheel: see the README, Set-up."
+            "a CUDA wheel: see the README, GPUs."
         )
     if mx.context.num_gpus() == 0:
         raise ConfigError("kvstore=nccl: MXNet sees no GPU here. Use kvstore=device.")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Dict, List
 
 import pytest
-from running import SMALL, Process, assert_same, checkpoints, has_steps, rows, status, steps
+from running import SMALL, Process, assert_same, checkpoints, has_steps, picture, rows, status, steps
 
 from mxtrain.cluster import local
 
@@ -76,7 +76,7 @@ def test_two_workers_compute_what_two_replicas_compute(tmp_path: Path) -> None:
     assert workers["metrics"] == pytest.approx(replicas["metrics"], rel=1e-6)
     assert "2 workers, 1 server on this machine" in done.output
     assert sorted(path.name for path in (tmp_path / "workers" / "workers").iterdir()) == [
-        "scheduler.log", "server-0.log", "worker-1.log",
+        ".lock", "scheduler.log", "server-0.log", "worker-1.log",
     ]  # fmt: skip
     nobody_is_left(tmp_path)
 
@@ -159,6 +159,25 @@ def test_sigterm_saves_and_another_number_of_workers_goes_on(tmp_path: Path, und
     Process(run_dir, *SLOW).end()  # one process
     assert steps(run_dir) == steps(undisturbed)
     assert status(run_dir)["metrics"] == pytest.approx(status(undisturbed)["metrics"], abs=0.02)
+
+
+def test_a_refused_start_leaves_a_running_group_and_a_finished_run_alone(tmp_path: Path, undisturbed: Path) -> None:
+    run_dir = tmp_path / "run"
+    run = Process(run_dir, *TWO, *SLOW).wait_until(has_steps(run_dir, 10))
+    refused = Process(run_dir, *TWO, *SLOW).end(2)
+    assert "in use by process" in refused.output
+    os.kill(processes(run_dir)["worker1"][0], signal.SIGKILL)
+    run.end()
+    assert_same(run_dir, undisturbed)
+    before = picture(run_dir)
+    Process(run_dir, *TWO, *SLOW, "parallel=pipeline", "parallel.stages=40", "dataset.batch_size=1600").end(2)
+    Process(run_dir, *TWO, *SLOW, "parallel=model", "parallel.stages=40", "trainer.max_epochs=9").end(2)
+    logs = [name for name in before if name.startswith("workers/") or name == "train.log"]
+    after = picture(run_dir)
+    assert {name: seen[0] for name, seen in after.items() if name not in logs} == {
+        name: seen[0] for name, seen in before.items() if name not in logs
+    }
+    assert set(logs) <= set(after)
 
 
 def sockets_of(run_dir: Path) -> List[Path]:
