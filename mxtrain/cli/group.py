@@ -71,8 +71,7 @@ def supervise_in(logs: Path, description: Description, arguments: Sequence[str],
 def _orders(
     description: Description, arguments: Callable[[int], Sequence[str]], logs: Path
 ) -> Callable[[int], List[Order]]:
-    van = getattr(description.kvstore, "van", None)
-    return lambda attempt: local_orders(description.cluster, van, arguments(attempt), logs)
+    return lambda attempt: local_orders(description.cluster, description.kvstore.van, arguments(attempt), logs)
 
 
 def _announce(description: Description, logs: Path) -> None:
@@ -80,7 +79,7 @@ def _announce(description: Description, logs: Path) -> None:
         return f"{number} {what}{'s' * (number > 1)}"
 
     parts = [count(description.cluster.workers, "worker")]
-    if description.kvstore.needs_servers:
+    if description.kvstore.van is not None:
         parts.append(count(description.cluster.num_servers, "server"))
     say(f"{', '.join(parts)} on this machine; logs: {shlex.quote(str(logs))}")
 

@@ -15,7 +15,7 @@ from mxtrain.errors import EXIT_FINISHED
 def run_node(role: str) -> int:
     """Serves until all workers are done; returns the exit code."""
     os.environ.pop("DMLC_ROLE", None)
-    os.environ["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     from mxtrain.backend import mx
 
     os.environ["DMLC_ROLE"] = role

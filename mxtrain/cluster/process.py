@@ -119,9 +119,7 @@ class Process:
         self._process.wait()
         if self.order.socket is not None:
             self.order.socket.unlink(missing_ok=True)
-        if self._reader >= 0:
-            os.close(self._reader)
-            self._reader = -1
+        os.close(self._reader)
 
     def end(self) -> str:
         """How it ended, as part of a sentence."""

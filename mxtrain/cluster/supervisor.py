@@ -144,23 +144,21 @@ class Supervisor:
                     worker.signal(self._signal)
             for process in processes:
                 process.listen()
-            codes = {process.order.name: process.exit_code for process in workers}
+            late = [worker for worker in workers if worker.exit_code is None]
             failure = self._first_failure(processes, workers, started)
             if failure is not None:
                 how = failure.how
                 return failure, how if how is not None and how > 0 else EXIT_CRASHED
-            if all(code is not None for code in codes.values()):
+            if not late:
                 self._part(processes)
-                return None, next((code for code in codes.values() if code), EXIT_FINISHED)
-            if any(code is not None for code in codes.values()):
+                return None, next((worker.exit_code for worker in workers if worker.exit_code), EXIT_FINISHED)
+            if len(late) < len(workers):
                 done_at = done_at or time.monotonic()
-                late = [worker for worker in workers if worker.exit_code is None]
                 if time.monotonic() - done_at > self._cluster.step_timeout:
                     return self._failure(late[0], "did not end though others had", None), EXIT_CRASHED
             if forwarded and not any(worker.said["batches"] for worker in workers):
                 return Failure("interrupted before training began", "", None, 0), EXIT_CRASHED  # nothing to save
             if self._num_signals > 1 or (forwarded and time.monotonic() - forwarded > self._cluster.grace):
-                late = [worker for worker in workers if worker.exit_code is None]
                 how = "asked twice" if self._num_signals > 1 else f"{self._cluster.grace:g} s are over"
                 return self._failure(late[0], f"had not ended after the signal ({how})", None), EXIT_CRASHED
             time.sleep(TICK_S)

@@ -20,8 +20,8 @@ class KVStore(Spec):
 
     distributed: ClassVar[bool] = False
     """Whether it joins several processes."""
-    needs_servers: ClassVar[bool] = False
-    """Whether gradients meet on parameter servers."""
+    van: ClassVar[Optional[str]] = None
+    """What ps-lite calls the transport, which all processes must share; None where there are no parameter servers."""
 
     def reason_against(self, devices: str) -> str:
         """Why it cannot work between such devices (`parallel.devices`), or "". Imports no MXNet."""
@@ -94,11 +94,9 @@ class ParameterServer(KVStore):
     """MXNet's parameter server (ps-lite): servers sum what all workers push, and every worker updates the same."""
 
     distributed: ClassVar[bool] = True
-    needs_servers: ClassVar[bool] = True
     kind: ClassVar[str] = "dist_sync"
     """What MXNet calls it."""
-    van: ClassVar[str] = "zmq"
-    """What ps-lite calls the transport, which all processes must share."""
+    van: ClassVar[Optional[str]] = "zmq"
 
     def build(self, world: World = ALONE) -> Store:
         from mxtrain.kvstore.dist_store import DistStore
@@ -123,4 +121,4 @@ class P3(ParameterServer):
     Source: Jayarajan et al., Priority-based Parameter Propagation, https://arxiv.org/abs/1905.03960.
     """
 
-    van: ClassVar[str] = "p3"
+    van: ClassVar[Optional[str]] = "p3"

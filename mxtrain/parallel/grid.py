@@ -95,18 +95,13 @@ class Grid(Strategy):
             self._zero(range(len(self._devices)))
         first = self._devices[0][0]
         sums = [] if batch.size else [nd.zeros((self.objective.meter.width,), ctx=first)]
-        num_active = 0
         for part in split(batch, self._num_parts) if batch.size else ():
             shares = [list(split(share, self._num_microbatches)) for share in split(part, len(self._devices))]
             if not self._accumulates:
                 self._zero(range(len(shares), len(self._devices)))  # nothing will write to theirs
             sums += self._executor(shares, batch.global_size)
-            num_active = max(num_active, len(shares))
         total = sums[0] if len(sums) == 1 else nd.add_n(*[one.as_in_context(first) for one in sums])
-        if self._workers.world.size == 1:
-            self._merge_statistics(num_active)
-        else:
-            self._meet(total, num_active, batch.global_size)
+        self._meet(total, batch.global_size)
         return total
 
     def publish(self, names: Optional[Collection[str]] = None) -> None:
@@ -224,38 +219,28 @@ class Grid(Strategy):
             for run in self._gradient_runs[replica]:
                 nd.reset_arrays(*run, num_arrays=len(run))
 
-    def _merge_statistics(self, num_active: int) -> None:
-        """Every replica's moving statistics become the mean over those that saw samples: so there is one canonical
-        value after each step, and it is what a checkpoint holds."""
-        if num_active == len(self._devices) > 1 and self._moving:
+    def _meet(self, sums: nd.NDArray, global_size: int) -> None:
+        """The sums become those of all workers, and the moving statistics of every replica the mean over those that saw
+        samples: so there is one canonical value after each step, and it is what a checkpoint holds."""
+        world = self._workers.world
+        num_active = self._num_active(global_size, world.rank)
+        share = 1.0 / sum(self._num_active(global_size, worker) for worker in range(world.size))
+        if world.size == 1 and num_active == len(self._devices) > 1 and self._moving:  # all at once
             self._statistics_store.sum_everywhere(self._moving)
             for replicas in self._moving:
                 for array in replicas:
-                    nd._internal._mul_scalar(array, scalar=1.0 / num_active, out=array)
+                    nd._internal._mul_scalar(array, scalar=share, out=array)
             return
-        for replicas in self._moving:  # some replicas saw nothing
-            root = replicas[0]
-            total = nd.add_n(*[array.as_in_context(root.context) for array in replicas[:num_active]])
-            nd._internal._mul_scalar(total, scalar=1.0 / num_active, out=root)
-            for array in replicas[1:]:
-                root.copyto(array)
-
-    def _meet(self, sums: nd.NDArray, num_active: int, global_size: int) -> None:
-        """Sums and statistics of all workers meet at once; a worker whose share was empty adds nothing."""
-        roots = [replicas[0] for replicas in self._moving]
-        for replicas in self._moving:
-            root = replicas[0]
+        for root, *others in self._moving:
             if num_active == 0:
                 nd.zeros_like(root, out=root)
             elif num_active > 1:
-                nd.add_n(*[array.as_in_context(root.context) for array in replicas[:num_active]]).copyto(root)
-        self._workers.meet([sums, *roots])
-        workers = range(self._workers.world.size)
-        share = 1.0 / sum(self._num_active(global_size, worker) for worker in workers)
-        for replicas in self._moving:
-            root = replicas[0]
+                seen = [array.as_in_context(root.context) for array in (root, *others)[:num_active]]
+                nd.add_n(*seen).copyto(root)
+        self._workers.meet([sums, *(replicas[0] for replicas in self._moving)])
+        for root, *others in self._moving:
             nd._internal._mul_scalar(root, scalar=share, out=root)
-            for array in replicas[1:]:
+            for array in others:
                 root.copyto(array)
 
     def _num_active(self, global_size: int, worker: int) -> int:

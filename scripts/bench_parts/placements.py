@@ -11,11 +11,11 @@ from bench_parts.measured import Measured, Options, Series, Target, ratios
 from bench_parts.processes import train, tuned_environment
 from bench_parts.runner import Case, description, hand_loop, runner, samples_per_s
 from bench_parts.turns import Side
+from mxtrain.errors import EXIT_BUDGET
 from mxtrain.types import Callback, Result
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 CORES = 2
-EXIT_BUDGET = 75
 
 SPLIT = Case("ResNet-20, 32 px, batch 128", "resnet20", 32, 128, block_steps=8, blocks=21)
 PIPELINED = Case("ResNet-20, 32 px, batch 256", "resnet20", 32, 256, block_steps=4, blocks=21)

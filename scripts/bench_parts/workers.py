@@ -12,6 +12,7 @@ from bench_parts.measured import Measured, Options, Series, Target, say
 from bench_parts.placements import ONE_THREAD, QUICK, SPLIT
 from bench_parts.processes import train
 from bench_parts.runner import Case, runner, samples_per_s
+from mxtrain.errors import EXIT_BUDGET
 from mxtrain.types import Callback
 
 WORKERS = (1, 2, 4, 8)
@@ -43,7 +44,7 @@ def first_step_s(workers: int, folder: Path) -> float:
     file = folder / "first-step"
     began = time.time()
     train([*TINY, *group(workers), "trainer.max_steps=1", "checkpoint=off", *FirstStep.overrides(file)],
-          folder, exit_codes=(0, 75))  # fmt: skip
+          folder, exit_codes=(0, EXIT_BUDGET))  # fmt: skip
     return float(json.loads(file.read_text())) - began
 
 
@@ -54,7 +55,7 @@ def group(workers: int, servers: int = 1, store: str = "dist_sync") -> List[str]
 def _soak(starts: int, folder: Path, found: Measured) -> None:
     def weights(name: str, *overrides: str) -> Any:
         given = [*TINY, "trainer.max_steps=3", *overrides]
-        run_dir = train(given, folder / name, exit_codes=(75,), environment=ONE_THREAD)
+        run_dir = train(given, folder / name, exit_codes=(EXIT_BUDGET,), environment=ONE_THREAD)
         return json.loads((run_dir / "status.json").read_text())["weights_sha256"]
 
     expected = weights("replicas", "parallel=data", "parallel.devices=cpu:2")
