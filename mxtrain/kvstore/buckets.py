@@ -1,0 +1,69 @@
+"""Gradients of many parameters as few flat arrays: a message costs the same for one number as for thousands."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.backend import nd
+
+BUCKET_BYTES = 4 << 20
+"""Of a full bucket: messages are few, and the first leaves while backward still runs."""
+
+
+class Bucket:
+    """The gradients of some parameters that are updated on the same device, flat.
+
+    Args:
+        members: `mxtrain.parallel.base.Reduction`s with the same owner, device and dtype.
+
+    Attributes:
+        flat: (N,), on the owner's device: always the same array.
+    """
+
+    def __init__(self, members: Sequence[Any]):
+        self._owner = members[0].owner
+        # Views, made once: they share their memory, and the engine's order, with the gradients.
+        self._rows = [
+            [member.replicas[replica].reshape((-1,)) for member in members]
+            for replica in range(len(members[0].replicas))
+        ]
+        own = self._rows[self._owner]
+        sizes = [row.size for row in own]
+        self._begins = tuple(int(begin) for begin in np.cumsum([0, *sizes[:-1]]))
+        self.flat = nd.zeros((sum(sizes),), ctx=own[0].context, dtype=own[0].dtype)
+
+    def collect(self) -> None:
+        """Writes the sums over this worker's replicas into `flat`. Asynchronous."""
+        if len(self._rows) == 1:
+            nd.concat(*self._rows[0], dim=0, out=self.flat)
+            return
+        flats = [nd.concat(*rows, dim=0).as_in_context(self.flat.context) for rows in self._rows]
+        nd.add_n(*flats, out=self.flat)
+
+    def hand_out(self) -> None:
+        """Writes `flat` into the owner's gradients. Asynchronous."""
+        own = self._rows[self._owner]
+        nd._internal._split_v2(self.flat, indices=self._begins, axis=0, squeeze_axis=False, out=own)
+
+
+def make_buckets(reductions: Sequence[Any], max_bytes: int = BUCKET_BYTES) -> List[Bucket]:
+    """All gradients in buckets, the last parameters' first: backward computes them first.
+
+    Workers with the same description make the same ones.
+    """
+    groups: Dict[Tuple[Any, ...], List[List[Any]]] = {}
+    filled: Dict[Tuple[Any, ...], int] = {}
+    ordered: List[List[Any]] = []
+    for reduction in reversed(reductions):
+        gradient = reduction.replicas[reduction.owner]
+        kind = (reduction.owner, str(gradient.context), str(gradient.dtype))
+        num_bytes = gradient.size * np.dtype(gradient.dtype).itemsize
+        if kind not in groups or filled[kind] + num_bytes > max_bytes:
+            groups.setdefault(kind, []).append([])
+            ordered.append(groups[kind][-1])
+            filled[kind] = 0
+        groups[kind][-1].append(reduction)
+        filled[kind] += num_bytes
+    return [Bucket(members) for members in ordered]

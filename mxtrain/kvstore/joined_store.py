@@ -1,0 +1,79 @@
+"""What every store that joins workers does with the one thing that its engine does: sum flat arrays over workers."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.backend import mx, nd
+from mxtrain.kvstore.buckets import Bucket, make_buckets
+from mxtrain.kvstore.store import Store
+from mxtrain.sharing import World
+
+
+class JoinedStore(Store):
+    """A worker's connection to the others. A subclass says how flat arrays are summed."""
+
+    def __init__(self, world: World):
+        self.world = world
+        self._buckets: Dict[int, Tuple[Sequence[Any], List[Bucket]]] = {}
+
+    def sum_in_place(self, arrays: Sequence[nd.NDArray]) -> None:
+        """Sums flat arrays over workers. Asynchronous.
+
+        Args:
+            arrays: (N,) each, float32, the same objects in every call in which the first of them is the same; the
+                later ones are more urgent.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say how to sum.")
+
+    def sum_copy(self, flat: nd.NDArray, purpose: str) -> nd.NDArray:
+        """The sum of a flat float32 array over workers as a new array. Asynchronous.
+
+        Args:
+            flat: (N,), on any device.
+            purpose: what is summed; the same on all workers.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say how to sum.")
+
+    def exact_sum(self, flat: nd.NDArray) -> nd.NDArray:
+        """The sum of a flat float64 array over workers, in float64, as a new array. Asynchronous."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how to sum.")
+
+    def reduce(self, reductions: Sequence[Any]) -> None:
+        buckets = self.buckets_of(reductions)
+        for bucket in buckets:
+            bucket.collect()
+        if buckets[0].flat.dtype == np.float64:  # `verify`
+            for bucket in buckets:
+                self.exact_sum(bucket.flat).copyto(bucket.flat)
+        else:
+            self.sum_in_place([bucket.flat for bucket in buckets])
+        for bucket in buckets:
+            bucket.hand_out()
+
+    def buckets_of(self, reductions: Sequence[Any]) -> List[Bucket]:
+        """The buckets of these gradients, made when they are first seen."""
+        if id(reductions) not in self._buckets:
+            # The reductions are kept, too: as long as they live, nothing else has their id.
+            self._buckets[id(reductions)] = (reductions, make_buckets(reductions))
+        return self._buckets[id(reductions)][1]
+
+    def meet(self, arrays: Sequence[nd.NDArray]) -> None:
+        first = arrays[0].context
+        dtype = max((array.dtype for array in arrays), key=lambda dtype: np.dtype(dtype).itemsize)
+        rows = [array.as_in_context(first).astype(dtype, copy=False).reshape((-1,)) for array in arrays]
+        flat = nd.concat(*rows, dim=0)
+        flat = self.exact_sum(flat) if dtype == np.float64 else self.sum_copy(flat, "meet")
+        begin = 0
+        for array in arrays:
+            part = flat[begin : begin + array.size].reshape(array.shape)
+            part.astype(array.dtype, copy=False).copyto(array)
+            begin += array.size
+
+    def total_later(self, values: Sequence[float]) -> Callable[[], np.ndarray]:
+        return self.sum_copy(nd.array(values, ctx=mx.cpu()), "total").asnumpy
+
+    def total(self, values: Sequence[float]) -> np.ndarray:
+        return self.exact_sum(nd.array(values, ctx=mx.cpu(), dtype="float64")).asnumpy()
