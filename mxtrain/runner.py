@@ -75,6 +75,12 @@ class Runner:
         before = checkpoint.state["run"]
         if resume.other_monitor(before, self._plan.identity):
             self.state.early_stopping = {}
+        workers = self._workers.world.size
+        if "residual" in checkpoint.stems and before["workers"] != workers:
+            self._remarks.append(
+                f"what compression had left over of the gradients of {before['workers']} workers is split evenly over "
+                f"{workers}: nothing of it is lost, but the numbers differ from those of an unbroken run"
+            )
         if before.get("threads", snapshot.threads()) != snapshot.threads():
             self._remarks.append(
                 f"{checkpoint.path.name} was computed with OMP_NUM_THREADS={before['threads'] or '(not set)'}, now it "
@@ -121,7 +127,7 @@ class Runner:
 
     def _loop(self) -> Stop:
         for rule in (self._plan.log, self._plan.validate, self._plan.save):
-            rule.start(self.state.step, self.state.epoch, time.monotonic())
+            rule.start(self.state.step, self.state.epoch, self._agreement.clock())
         budget = Budget(self._plan.total_steps, self._plan.max_steps, self._plan.max_time)
         stop = self._reached()
         if self.state.validation_due or (stop is not None and stop.state == "finished"):
@@ -181,7 +187,7 @@ class Runner:
     def _after_step(self, stop: Optional[Stop]) -> None:
         step, epoch_ended = self.state.step, self.state.epoch_step == 0
         finished = stop is not None and stop.state == "finished"
-        now = (step, self.state.epoch, time.monotonic())
+        now = (step, self.state.epoch, self._agreement.clock())
         log, validate, save = (rule.due(*now) for rule in (self._plan.log, self._plan.validate, self._plan.save))
         validate = validate or finished
         if self._profiling and (validate or save or stop):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 
@@ -39,6 +39,22 @@ class Store:
         """As `total`, for whole numbers; waits when the result is asked for."""
         found = self.total(values)
         return lambda: found
+
+    def residuals(self, reductions: Sequence[Any]) -> Dict[str, np.ndarray]:
+        """What compression has left over so far, of all workers, on rank 0. Waits for all of them.
+
+        Returns:
+            `<parameter>:<rank>` -> host copy, in the parameter's shape; and `<parameter>:<name>` of further state. Empty
+            without compression; of no use on other workers than rank 0.
+        """
+        return {}
+
+    def restore_residuals(self, reductions: Sequence[Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """Puts back what `residuals` gave, here perhaps for another number of workers; nothing of an empty one.
+
+        Raises:
+            CheckpointError: it is of other parameters.
+        """
 
     def close(self) -> None:
         """Leaves the others, after all of them have come to this. Only at the end of a run that ended well."""
