@@ -111,8 +111,8 @@ class Joined(KVStore):
             return NO_THRESHOLD
         if self.compression == "topk" and 2 * num_workers * self.ratio >= 1:
             return (
-                f"kvstore.ratio={self.ratio:g} with cluster.workers={num_workers}: every element travels with its place, "
-                f"and back come those of all workers: {2 * num_workers * self.ratio:g} times the bytes of "
+                f"kvstore.ratio={self.ratio:g} with cluster.workers={num_workers}: an element travels with its place, "
+                f"and with those of all workers: {2 * num_workers * self.ratio:.3g} times the bytes of "
                 f"kvstore.compression=none. Type a kvstore.ratio well below {1 / (2 * num_workers):.3g}, e.g. 0.01."
             )
         return ""

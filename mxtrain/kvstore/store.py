@@ -44,8 +44,8 @@ class Store:
         """What compression has left over so far, of all workers, on rank 0. Waits for all of them.
 
         Returns:
-            `<parameter>:<rank>` -> host copy, in the parameter's shape; and `<parameter>:<name>` of further state. Empty
-            without compression; of no use on other workers than rank 0.
+            `<parameter>:<rank>` -> host copy, in the parameter's shape; `<parameter>:<name>` of further state. Empty
+            without compression, and incomplete on other workers than rank 0.
         """
         return {}
 
