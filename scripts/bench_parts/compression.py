@@ -21,7 +21,7 @@ WAYS: Dict[str, List[str]] = {
     "topk, ratio 0.01": ["kvstore.compression=topk", "kvstore.ratio=0.01"],
 }
 NETWORKS = {
-    "MLP, 2.4 M parameters": ["model=mlp", "model.hidden=[1024,1024,512]"],
+    "MLP, 4.7 M parameters": ["model=mlp", "model.hidden=[1024,1024,512]"],
     "ResNet-20": MODELS["resnet20"],
 }
 QUICK_NETWORKS = {"MLP": ["model=mlp", "model.hidden=[64]"]}
