@@ -131,7 +131,7 @@ class Agreement:
     """What one worker sees and others don't (a signal, a clock, a newcomer): all workers stop after the same step.
 
     What each wants travels with every step and is read some steps later, when it has arrived everywhere; so nobody
-    waits for it. A worker alone decides at once.
+    waits for it. A worker alone decides at once. Rank 0's clock travels along: by it all save after the same step.
 
     Args:
         store: sums over workers.
@@ -143,6 +143,12 @@ class Agreement:
     def __init__(self, store: Any, lag: int):
         self._store, self._lag = store, lag
         self._under_way: Deque[Any] = collections.deque()
+        self._began = time.monotonic()
+        self._heard = 0.0
+
+    def clock(self) -> float:
+        """Seconds, the same on all workers after the same step."""
+        return time.monotonic() - self._began if self._store.world.size == 1 else self._heard
 
     def after_step(self, wish: Optional[Stop]) -> Optional[Stop]:
         """What all workers do after this step; every worker must ask after every step."""
@@ -162,14 +168,16 @@ class Agreement:
 
     def _votes(self, wish: Optional[Stop]) -> List[float]:
         wishes = [wish is not None and wish.exit_code == code for code in self.KINDS]
-        return [float(vote) for vote in (*wishes, self._store.wants_regroup())]
+        seconds = time.monotonic() - self._began if self._store.world.rank == 0 else 0.0
+        return [*(float(vote) for vote in (*wishes, self._store.wants_regroup())), seconds]
 
     def _regroup(self, wanted: bool) -> None:
         if wanted:
             raise PeersLost("another worker wants to join")
 
     def _outcome(self, votes: Sequence[float], wish: Optional[Stop]) -> Optional[Stop]:
-        for (code, cause), count in zip(self.KINDS.items(), votes):
+        *counts, self._heard = votes
+        for (code, cause), count in zip(self.KINDS.items(), counts):
             if count and wish is not None and wish.exit_code == code:
                 return wish
             if count:

@@ -54,7 +54,7 @@ WITH_MXNET = {
     "mxtrain.model.gluoncv_zoo", "mxtrain.model.networks", "mxtrain.model.layers", "mxtrain.nonfinite",
     "mxtrain.profiling", "mxtrain.recorder", "mxtrain.runner", "mxtrain.saving", "mxtrain.snapshot", "mxtrain.step",
     "mxtrain.trained", "mxtrain.dataset.placing", "mxtrain.loss.blocks", "mxtrain.optimizer.ema",
-    "mxtrain.optimizer.mended", "mxtrain.optimizer.updater", "mxtrain.kvstore.buckets",
+    "mxtrain.optimizer.mended", "mxtrain.optimizer.updater", "mxtrain.kvstore.buckets", "mxtrain.kvstore.compression",
     "mxtrain.kvstore.dist_store", "mxtrain.kvstore.horovod_store", "mxtrain.kvstore.joined_store",
     "mxtrain.kvstore.mxnet_store", "mxtrain.parallel.balance",
     "mxtrain.parallel.chain", "mxtrain.parallel.fence", "mxtrain.parallel.grid", "mxtrain.parallel.norm",
