@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 import shutil
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Callable, List, Optional, Sequence
 
 from mxtrain.callback.status import StatusFile
 from mxtrain.checkpoint.store import CHECKPOINTS
-from mxtrain.cluster.local import local_orders
-from mxtrain.cluster.process import Order
+from mxtrain.cluster.launchers import Launcher, build_launcher
+from mxtrain.cluster.process import Process
 from mxtrain.cluster.supervisor import Failure, Supervisor, say, steps_of
 from mxtrain.description import Description
 from mxtrain.errors import EXIT_BAD_INPUT
@@ -29,19 +30,24 @@ def supervise(description: Description, run_dir: Path, arguments: Sequence[str])
         description: of the run.
         run_dir: where it is kept.
         arguments: flags and overrides that describe it.
+
+    Raises:
+        ConfigError: the launcher cannot work, or a host cannot be reached; nothing was written.
     """
     from mxtrain.checkpoint import lock_run_directory
 
+    launcher = build_launcher(description.cluster, description.kvstore.van)
     run_dir = run_dir.absolute()
     logs = run_dir / LOGS
     new_folders = [folder for folder in (logs, run_dir, *run_dir.parents) if not folder.exists()]
     with lock_run_directory(logs):  # rank 0 locks the run directory itself
-        return _supervise(description, run_dir, arguments, logs, new_folders)
+        return _supervise(description, launcher, run_dir, arguments, logs, new_folders)
 
 
 def _supervise(
-    description: Description, run_dir: Path, arguments: Sequence[str], logs: Path, new_folders: List[Path]
-) -> int:
+    description: Description, launcher: Launcher, run_dir: Path, arguments: Sequence[str], logs: Path,
+    new_folders: List[Path],
+) -> int:  # fmt: skip
     place = [f"hydra.run.dir={quote(str(run_dir))}", "hydra.mode=RUN"]
 
     def again(attempt: int) -> List[str]:
@@ -50,9 +56,10 @@ def _supervise(
 
     started = time.time()
     supervisor = Supervisor(
-        description.cluster, _orders(description, again, logs), lambda: steps_of(run_dir / CHECKPOINTS), say
-    )
-    _announce(description, logs)
+        description.cluster, _starter(launcher, again, logs), lambda: steps_of(run_dir / CHECKPOINTS), say,
+        launcher.obstacle,
+    )  # fmt: skip
+    _announce(description, launcher, logs)
     code = supervisor.run()
     if code == EXIT_BAD_INPUT:
         remove_unstarted_group(new_folders)
@@ -64,24 +71,25 @@ def _supervise(
 def supervise_in(logs: Path, description: Description, arguments: Sequence[str], restarts: int) -> int:
     """As `supervise`, for a command that keeps no run."""
     cluster = description.cluster.model_copy(update={"restarts": restarts})
-    _announce(description, logs)
-    return Supervisor(cluster, _orders(description, lambda attempt: arguments, logs), list, say).run()
+    launcher = build_launcher(cluster, description.kvstore.van)
+    _announce(description, launcher, logs)
+    return Supervisor(cluster, _starter(launcher, lambda attempt: arguments, logs), list, say, launcher.obstacle).run()
 
 
-def _orders(
-    description: Description, arguments: Callable[[int], Sequence[str]], logs: Path
-) -> Callable[[int], List[Order]]:
-    return lambda attempt: local_orders(description.cluster, description.kvstore.van, arguments(attempt), logs)
+def _starter(
+    launcher: Launcher, arguments: Callable[[int], Sequence[str]], logs: Path
+) -> Callable[[int, ExitStack], List[Process]]:
+    return lambda attempt, stack: launcher.start(arguments(attempt), logs, attempt, stack)
 
 
-def _announce(description: Description, logs: Path) -> None:
+def _announce(description: Description, launcher: Launcher, logs: Path) -> None:
     def count(number: int, what: str) -> str:
         return f"{number} {what}{'s' * (number > 1)}"
 
     parts = [count(description.cluster.workers, "worker")]
     if description.kvstore.van is not None:
         parts.append(count(description.cluster.num_servers, "server"))
-    say(f"{', '.join(parts)} on this machine; logs: {shlex.quote(str(logs))}")
+    say(f"{', '.join(parts)} {launcher.place}; logs: {shlex.quote(str(logs))}")
 
 
 def remove_unstarted_group(new_folders: List[Path]) -> None:

@@ -13,11 +13,11 @@ import signal
 import sys
 import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from mxtrain.cluster.process import Order, Process
+from mxtrain.cluster.process import Process
 from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import AGREED, EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, EXIT_NON_FINITE
 from mxtrain.stopping import EXIT_CODES
@@ -58,16 +58,19 @@ class Supervisor:
 
     Args:
         cluster: timeouts and restarts.
-        orders: attempt (from 0) -> the processes to start.
+        start: attempt (from 0) -> the processes, each started or about to be; those that it has started are closed by
+            the given stack, whatever happens.
         checkpoints: -> the steps of the checkpoints there are; progress that refills the budget of restarts.
         say: shows a line.
+        obstacle: -> why no attempt can be made now (a host that cannot be reached), or ""; asked before a restart.
     """
 
     def __init__(
-        self, cluster: Cluster, orders: Callable[[int], List[Order]], checkpoints: Callable[[], Sequence[Any]],
-        say: Callable[[str], None],
+        self, cluster: Cluster, start: Callable[[int, ExitStack], List[Process]],
+        checkpoints: Callable[[], Sequence[Any]], say: Callable[[str], None], obstacle: Callable[[], str] = str,
     ):  # fmt: skip
-        self._cluster, self._orders, self._checkpoints, self._say = cluster, orders, checkpoints, say
+        self._cluster, self._start, self._checkpoints, self._say = cluster, start, checkpoints, say
+        self._obstacle = obstacle
         self._signal: Optional[int] = None
         self._num_signals = 0
         self._failed_before: Optional[Failure] = None
@@ -100,9 +103,28 @@ class Supervisor:
                     f"(restart {restarts} of {self._cluster.restarts})"
                 )
                 self._sleep(wait)
+                obstacle = self._wait_for_hosts()
+                if obstacle:
+                    self.failure = replace(failure, cause=f"{failure.cause}; then {obstacle}")
+                    self._say(f"{obstacle}: given up after cluster.start_timeout={self._cluster.start_timeout:g} s")
+                    return EXIT_CODES.get(self._signal or 0, EXIT_CRASHED)
                 if self._signal is not None:
                     self.failure = failure
                     return EXIT_CODES[self._signal]
+
+    def _wait_for_hosts(self) -> str:
+        """What still stands in the way of a restart after `start_timeout`, or ""."""
+        deadline = time.monotonic() + self._cluster.start_timeout
+        said = ""
+        while self._signal is None:
+            obstacle = self._obstacle()
+            if not obstacle or time.monotonic() > deadline:
+                return obstacle
+            if obstacle != said:
+                self._say(f"{obstacle}; waiting for at most {self._cluster.start_timeout:g} s")
+                said = obstacle
+            self._sleep(1.0)
+        return ""
 
     def _may_restart(self, failure: Failure, restarts: int) -> Tuple[bool, str]:
         """(whether, why not as the end of a sentence)."""
@@ -122,10 +144,7 @@ class Supervisor:
 
     def _attempt(self, number: int) -> Outcome:
         with ExitStack() as stack:
-            processes: List[Process] = []
-            for order in self._orders(number):
-                processes.append(Process(order))
-                stack.callback(processes[-1].close)
+            processes = self._start(number, stack)
             try:
                 return self._watch(processes)
             finally:
@@ -133,7 +152,6 @@ class Supervisor:
                     process.kill()
 
     def _watch(self, processes: List[Process]) -> Outcome:
-        started = time.monotonic()
         workers = [process for process in processes if process.order.name.startswith("worker")]
         forwarded: Optional[float] = None
         done_at: Optional[float] = None
@@ -145,7 +163,7 @@ class Supervisor:
             for process in processes:
                 process.listen()
             late = [worker for worker in workers if worker.exit_code is None]
-            failure = self._first_failure(processes, workers, started)
+            failure = self._first_failure(processes, workers)
             if failure is not None:
                 how = failure.how
                 return failure, how if how is not None and how > 0 else EXIT_CRASHED
@@ -163,7 +181,7 @@ class Supervisor:
                 return self._failure(late[0], f"had not ended after the signal ({how})", None), EXIT_CRASHED
             time.sleep(TICK_S)
 
-    def _first_failure(self, processes: List[Process], workers: List[Process], started: float) -> Optional[Failure]:
+    def _first_failure(self, processes: List[Process], workers: List[Process]) -> Optional[Failure]:
         failed = [p for p in processes if p.exit_code is not None and p.exit_code not in AGREED]
         if failed:
             # Whoever ended by an error of its own is the cause; others may have followed.
@@ -174,16 +192,18 @@ class Supervisor:
                 silent = process.silent_for(self._cluster.heartbeat_timeout)
                 if silent is not None:
                     return self._failure(process, silent, None)
-        return self._hung(workers, started)
+        return self._hung(workers)
 
-    def _hung(self, workers: List[Process], started: float) -> Optional[Failure]:
+    def _hung(self, workers: List[Process]) -> Optional[Failure]:
         busy = [worker for worker in workers if worker.exit_code is None and not worker.said["waits"]]
         if not busy:
             return None
         now = time.monotonic()
         last = min(busy, key=lambda worker: worker.said["batches"])
         if not any(worker.said["batches"] for worker in workers):
-            if now - started > self._cluster.start_timeout:
+            started = [worker.started_at for worker in workers]
+            begun = now if None in started else max(at for at in started if at is not None)
+            if now - begun > self._cluster.start_timeout:
                 text = f"had not begun to train after cluster.start_timeout={self._cluster.start_timeout:g} s"
                 return self._failure(last, text, None)
         elif now - max(worker.moved_at for worker in busy) > self._cluster.step_timeout:
@@ -194,7 +214,7 @@ class Supervisor:
     def _failure(self, process: Process, what: str, how: Optional[int]) -> Failure:
         step = process.said["step"]
         at = f" at about step {step}" if step else ""
-        return Failure(f"{process.order.name} (process {process.pid}) {what}{at}", process.order.name, how, step,
+        return Failure(f"{process.order.name} ({process.where}) {what}{at}", process.order.name, how, step,
                        process.last_words() if how is None or how > 0 else ())  # fmt: skip
 
     def _part(self, processes: List[Process]) -> None:
@@ -202,6 +222,8 @@ class Supervisor:
         deadline = time.monotonic() + FAREWELL_S
         while time.monotonic() < deadline and any(process.exit_code is None for process in processes):
             time.sleep(TICK_S)
+            for process in processes:
+                process.listen()
 
     # Signals.
 
