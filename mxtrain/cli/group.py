@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import time
@@ -11,7 +12,9 @@ from typing import Callable, List, Optional, Sequence
 
 from mxtrain.callback.status import StatusFile
 from mxtrain.checkpoint.store import CHECKPOINTS
+from mxtrain.cluster.launched import launched_environment
 from mxtrain.cluster.launchers import Launcher, build_launcher
+from mxtrain.cluster.member import Member, find_member
 from mxtrain.cluster.process import Process
 from mxtrain.cluster.supervisor import Failure, Supervisor, say, steps_of
 from mxtrain.description import Description
@@ -21,6 +24,23 @@ from mxtrain.types import Result
 
 LOGS = "workers"
 """The folder of a run directory with the output of all processes but rank 0."""
+
+
+def find_part(description: Description) -> Optional[Member]:
+    """This process's part in a run of several, from what its starter has put into the environment; None where it stands
+    alone, or is the one that is to start the others.
+
+    Raises:
+        ConfigError: what mpirun or srun started does not fit the description.
+    """
+    member = find_member()
+    if member is not None or not description.kvstore.distributed:
+        return member
+    told = launched_environment(description.cluster, description.kvstore.van)
+    if told is None:
+        return None
+    os.environ.update(told)
+    return find_member()
 
 
 def supervise(description: Description, run_dir: Path, arguments: Sequence[str]) -> int:

@@ -33,7 +33,7 @@ from mxtrain.cluster.hosts import (
 from mxtrain.cluster.local import remove_stale_sockets
 from mxtrain.cluster.orders import Root, group_orders, inherited, local_root, passed, roles
 from mxtrain.cluster.process import LocalProcess, Order, Process
-from mxtrain.cluster.relayed import Channel, RelayedProcess
+from mxtrain.cluster.relayed import MIN_SILENCE_S, Channel, RelayedProcess
 from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import ConfigError
 
@@ -395,7 +395,7 @@ def orders_message(
         ],
         "environment": dict(environment),
         "interface": cluster.interface,
-        "silence_s": cluster.heartbeat_timeout if silent_end else None,
+        "silence_s": max(cluster.heartbeat_timeout, MIN_SILENCE_S) if silent_end else None,
         "version": mxtrain.__version__,
     }  # fmt: skip
 

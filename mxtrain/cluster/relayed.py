@@ -16,6 +16,8 @@ from mxtrain.cluster.process import Order, Process, kill_group, start_child
 from mxtrain.errors import EXIT_BAD_INPUT
 
 BEAT_S = 0.5
+MIN_SILENCE_S = 2.0
+"""A way is never given up sooner: words come each half second."""
 FAREWELL_S = 3.0
 """How long the command may take to end by itself when its processes must."""
 LAST_WORDS = 3
@@ -41,7 +43,6 @@ class Channel:
         self.processes: Dict[int, RelayedProcess] = {}
         self.words: Deque[str] = deque(maxlen=LAST_WORDS)
         """What the command itself says."""
-        self.is_quiet_about = 0
         self.heard_at: Dict[Optional[int], float] = {}
         """Rank of a relay (None where there is only one) -> when it said something last."""
         self.hosts: Dict[Optional[int], str] = {}
@@ -51,6 +52,7 @@ class Channel:
         self._out, self._rest = b"" if orders is None else encode(orders), b""
         self._signalled: List[int] = []
         self._at_end = False
+        self._killed_at: Optional[float] = None
         self._popen = start_child(
             command, env=environment, stdin=subprocess.PIPE if self._by_stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -88,15 +90,18 @@ class Channel:
             self._signalled.append(number)
             self._popen.send_signal(signal.SIGUSR2 if number == signal.SIGINT else signal.SIGUSR1)
 
-    def silence(self, rank: Optional[int]) -> Optional[str]:
-        """Why the relay of this rank counts as lost, or None; `RelayedProcess` adds for how long."""
-        if rank in self.heard_at or self._start_timeout_s is None:
+    def missing(self) -> Optional[str]:
+        """Why a relay that has not said a word yet counts as lost, or None."""
+        if self._start_timeout_s is None:
             return None
         waited = time.monotonic() - self._started_at
         return f"was not started within {waited:.0f} s by {self.name}" if waited > self._start_timeout_s else None
 
     def kill(self) -> None:
         """All its processes shall end at once. Does not wait."""
+        if self._killed_at is not None:
+            return
+        self._killed_at = time.monotonic()
         if self._popen.stdin is not None:
             with suppress(OSError):
                 self._popen.stdin.close()  # relays take it for the supervisor's end
@@ -108,7 +113,8 @@ class Channel:
     def close(self) -> None:
         """The same, and waits until the command is gone."""
         self.kill()
-        deadline = time.monotonic() + FAREWELL_S
+        assert self._killed_at is not None
+        deadline = self._killed_at + FAREWELL_S
         while self._popen.poll() is None and time.monotonic() < deadline:
             self._receive()  # a full pipe would hold it up
             time.sleep(0.02)
@@ -243,9 +249,9 @@ class RelayedProcess(Process):
             return f"was lost: {self._channel.end}"
         heard_at = self._channel.heard_at.get(self.rank)
         if heard_at is None:
-            return self._channel.silence(self.rank)
+            return self._channel.missing()
         silence = time.monotonic() - heard_at
-        if silence > timeout_s:
+        if silence > max(timeout_s, MIN_SILENCE_S):
             return f"cannot be reached: nothing was heard from its host for {silence:.1f} s"
         return super().silent_for(timeout_s) if self._started_at is not None else None
 
