@@ -33,7 +33,7 @@ from mxtrain.cluster.hosts import (
 from mxtrain.cluster.local import remove_stale_sockets
 from mxtrain.cluster.orders import Root, group_orders, inherited, local_root, passed, roles
 from mxtrain.cluster.process import LocalProcess, Order, Process
-from mxtrain.cluster.relayed import MIN_SILENCE_S, Channel, RelayedProcess
+from mxtrain.cluster.relayed import MIN_SILENCE_S, Beacon, Channel, RelayedProcess
 from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import ConfigError
 
@@ -145,7 +145,7 @@ class SSHLauncher(Launcher):
             if host.is_here:
                 processes += [started_here(order, stack) for order in mine if order is not None]
                 continue
-            message = orders_message(self.cluster, mine, there, python_of(self.cluster), silent_end=True)
+            message = orders_message(self.cluster, mine, there, python_of(self.cluster))
             channel = Channel(
                 self._ssh(host, []), os.environ, message, 3 * self._patience_s + CHECK_S, f"ssh to {host.name}"
             )
@@ -257,11 +257,15 @@ class RankedLauncher(Launcher):
         """Whether all processes surely run on this machine."""
         return False
 
-    def _command(self, count: int) -> List[str]:
-        """What starts so many relays."""
-        raise NotImplementedError
+    def _channel(self, message: Message, count: int, address: str, stack: ExitStack) -> Channel:
+        """The command, started.
 
-    def _channel(self, message: Message, count: int) -> Channel:
+        Args:
+            message: orders for its relays.
+            count: how many they are.
+            address: of this machine, as they reach it.
+            stack: of what must be closed.
+        """
         raise NotImplementedError
 
     def _own_address(self) -> str:
@@ -291,21 +295,17 @@ class RankedLauncher(Launcher):
         proof = logs / ".here"
         proof.write_text(secrets.token_hex(16))
         stack.callback(proof.unlink)
-        message = orders_message(self.cluster, orders, told, python_of(self.cluster), self._is_heard, proof)
-        channel = self._channel(message, len(orders))
+        message = orders_message(self.cluster, orders, told, python_of(self.cluster), proof)
+        channel = self._channel(message, len(orders), root.address, stack)
         return [*processes, *relayed(channel, orders, ranked=True, attempt=attempt, stack=stack)]
-
-    _is_heard = True
-    """Whether the relays hear the supervisor."""
 
 
 class MPILauncher(RankedLauncher):
     """Open MPI's mpirun. It reaches the stdin of one rank only: orders go through the environment, signals through
-    mpirun, and a lost connection is noticed by its own daemons."""
+    mpirun. Its daemons don't notice within minutes that a link is down, so relays listen to a beacon."""
 
     program = "mpirun"
     what = "Install Open MPI (Debian: openmpi-bin)."
-    _is_heard = False
 
     def __init__(self, cluster: Cluster, van: Optional[str]):
         self._hosts = read_hosts(cluster.hostfile) if cluster.hostfile is not None else []
@@ -332,10 +332,12 @@ class MPILauncher(RankedLauncher):
         return super()._own_address()
 
     def _command(self, count: int) -> List[str]:
-        third = max(1, math.ceil(self.cluster.heartbeat_timeout) // 3)
-        settings = {"oob_tcp_keepalive_time": third, "oob_tcp_keepalive_intvl": third, "oob_tcp_keepalive_probes": 2}
+        settings = {}
         if self.cluster.interface is not None and not self.is_local:
-            settings["oob_tcp_if_include"] = self.cluster.interface  # type: ignore[assignment]
+            settings["oob_tcp_if_include"] = self.cluster.interface
+        if not any("plm_rsh" in option for option in self.cluster.launcher_options):
+            alive = max(1, math.ceil(self.cluster.heartbeat_timeout))
+            settings["plm_rsh_args"] = f"-oBatchMode=yes -oConnectTimeout={alive} -oServerAliveInterval={alive}"
         command = [self.program, "-np", str(count), "--bind-to", "none", "-x", ORDERS, "--wdir",
                    directory_of(self.cluster)]  # fmt: skip
         if self.cluster.hostfile is not None:
@@ -343,14 +345,17 @@ class MPILauncher(RankedLauncher):
         if "PYTHONPATH" in os.environ:
             command += ["-x", "PYTHONPATH"]
         for name, value in settings.items():
-            command += ["--mca", name, str(value)]
+            command += ["--mca", name, value]
         return [*command, *self.cluster.launcher_options]
 
-    def _channel(self, message: Message, count: int) -> Channel:
+    def _channel(self, message: Message, count: int, address: str, stack: ExitStack) -> Channel:
         relay = [python_of(self.cluster), "-m", "mxtrain.cluster.remote", "--ranked", "--from", ORDERS]
+        beacon = Beacon(address, limit=4 * count)
+        stack.callback(beacon.close)
+        orders = encode({**message, "beacon": [beacon.address, beacon.port]}).decode()
         return Channel(
-            [*self._command(count), *relay], {**os.environ, ORDERS: encode(message).decode()}, None,
-            self.cluster.start_timeout, "mpirun",
+            [*self._command(count), *relay], {**os.environ, ORDERS: orders}, None, self.cluster.start_timeout, "mpirun",
+            beacon,
         )  # fmt: skip
 
 
@@ -360,7 +365,7 @@ class SlurmLauncher(RankedLauncher):
     program = "srun"
     what = "Start the command where Slurm's clients are."
 
-    def _channel(self, message: Message, count: int) -> Channel:
+    def _channel(self, message: Message, count: int, address: str, stack: ExitStack) -> Channel:
         command = [
             self.program, f"--ntasks={count}", "--kill-on-bad-exit=1", "--cpu-bind=none", "--chdir",
             directory_of(self.cluster), *self.cluster.launcher_options, python_of(self.cluster), "-m",
@@ -371,7 +376,7 @@ class SlurmLauncher(RankedLauncher):
 
 def orders_message(
     cluster: Cluster, orders: Sequence[Optional[Order]], environment: Mapping[str, str], python: str,
-    silent_end: bool, proof: Optional[Path] = None,
+    proof: Optional[Path] = None,
 ) -> Message:  # fmt: skip
     """What relays are sent: each starts the orders that are meant for it.
 
@@ -380,7 +385,6 @@ def orders_message(
         orders: by number; None: of no concern to the receiver.
         environment: what all of them are told; not repeated in each.
         python: on the hosts.
-        silent_end: whether processes shall end when nothing was heard from here for `heartbeat_timeout`.
         proof: a file that lies beside the run directory, which worker 0 must see.
     """
     return {
@@ -395,7 +399,7 @@ def orders_message(
         ],
         "environment": dict(environment),
         "interface": cluster.interface,
-        "silence_s": max(cluster.heartbeat_timeout, MIN_SILENCE_S) if silent_end else None,
+        "silence_s": max(cluster.heartbeat_timeout, MIN_SILENCE_S),
         "version": mxtrain.__version__,
     }  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -24,6 +25,48 @@ LAST_WORDS = 3
 """Lines of ssh, mpirun or srun that go into a message."""
 
 
+class Beacon:
+    """Tells relays that no stdin reaches that the supervisor lives: whoever connects gets a byte each half second.
+    Nothing is ever read from anyone.
+
+    Args:
+        address: to listen at.
+        limit: how many may listen.
+    """
+
+    def __init__(self, address: str, limit: int):
+        self._limit = limit
+        self._listeners: List[socket.socket] = []
+        self._socket = socket.create_server((address, 0), backlog=limit)
+        self._socket.setblocking(False)
+        self.address, self.port = self._socket.getsockname()[:2]
+
+    def beat(self) -> None:
+        """One byte for everyone."""
+        with suppress(BlockingIOError):
+            while True:
+                listener = self._socket.accept()[0]
+                listener.setblocking(False)
+                if len(self._listeners) < self._limit:
+                    self._listeners.append(listener)
+                else:
+                    listener.close()
+        for listener in list(self._listeners):
+            try:
+                listener.send(b".")
+            except BlockingIOError:
+                pass  # it does not hear
+            except OSError:
+                listener.close()
+                self._listeners.remove(listener)
+
+    def close(self) -> None:
+        """Relays take it for the supervisor's end."""
+        for one in [*self._listeners, self._socket]:
+            one.close()
+        self._listeners.clear()
+
+
 class Channel:
     """A command (ssh, mpirun, srun) that runs relays, and the way to the processes of these.
 
@@ -33,13 +76,14 @@ class Channel:
         orders: the message for the relays, sent on stdin; None: they have it already.
         start_timeout_s: how long relays may take to say a word; None: for ever, as in a queue.
         name: for people.
+        beacon: what the relays hear, where they have no stdin; None: they have.
     """
 
     def __init__(
         self, command: Sequence[str], environment: Mapping[str, str], orders: Optional[Message],
-        start_timeout_s: Optional[float], name: str,
+        start_timeout_s: Optional[float], name: str, beacon: Optional[Beacon] = None,
     ):  # fmt: skip
-        self.name = name
+        self.name, self._beacon = name, beacon
         self.processes: Dict[int, RelayedProcess] = {}
         self.words: Deque[str] = deque(maxlen=LAST_WORDS)
         """What the command itself says."""
@@ -76,9 +120,12 @@ class Channel:
         """Reads what has come, says that the supervisor lives."""
         self._at_end = self._receive() or self._popen.poll() is not None
         now = time.monotonic()
-        if self._by_stdin and not self._out and now - self._beat_at > BEAT_S:
+        if now - self._beat_at > BEAT_S and not self._out and self._killed_at is None:
             self._beat_at = now
-            self._out = encode({"beat": 1})
+            if self._beacon is not None:
+                self._beacon.beat()
+            else:
+                self._out = encode({"beat": 1})
         self._send()
 
     def signal(self, of: int, number: int) -> None:
@@ -102,11 +149,12 @@ class Channel:
         if self._killed_at is not None:
             return
         self._killed_at = time.monotonic()
+        self._out = b""
+        if self._beacon is not None:
+            self._beacon.close()
         if self._popen.stdin is not None:
             with suppress(OSError):
                 self._popen.stdin.close()  # relays take it for the supervisor's end
-            self._out = b""
-            self._by_stdin = False
         elif self._popen.poll() is None:
             self._popen.terminate()  # mpirun ends its processes
 

@@ -81,7 +81,6 @@ class Relay:
 
     def __init__(self, orders: Optional[Message], rank: Optional[int]):
         self._rank, self._orders = rank, orders
-        self._listens = orders is None
         self._out = _quiet_output()
         self._waiting: Deque[bytes] = deque()
         self._children: Dict[int, Child] = {}
@@ -100,12 +99,12 @@ class Relay:
         """Until all processes have ended, or must; returns the exit code."""
         self._tell({"hello": socket.gethostname(), "rank": self._rank})
         self._watch(self._signals, self._take_signals)
-        if self._orders is not None:
-            self._start(self._orders)
-        else:
-            os.set_blocking(0, False)
-            self._watch(0, self._take_messages)
         try:
+            if self._orders is not None:
+                self._start(self._orders)
+            else:
+                os.set_blocking(0, False)
+                self._watch(0, self._take_messages)
             while self._orders is None or self._children or self._waiting:
                 for key, _ in self._selector.select(timeout=0.1):
                     key.data()
@@ -160,6 +159,27 @@ class Relay:
                 elif "signal" in message:
                     self._signal(message["signal"], message["of"])
 
+    def _listen(self, beacon: Sequence[Any]) -> None:
+        """Hears there that the supervisor lives."""
+        try:
+            heard = socket.create_connection((beacon[0], beacon[1]), timeout=self._silence_s)
+        except OSError:
+            raise _Gone from None
+        heard.setblocking(False)
+        self._beacon = heard
+
+        def take() -> None:
+            try:
+                if not heard.recv(1 << 12):
+                    raise _Gone
+            except BlockingIOError:
+                return
+            except OSError:
+                raise _Gone from None
+            self._heard_at = time.monotonic()
+
+        self._watch(heard.fileno(), take)
+
     def _take_signals(self) -> None:
         for number in os.read(self._signals, 64):
             if number == signal.SIGHUP:
@@ -177,7 +197,9 @@ class Relay:
 
     def _start(self, message: Message) -> None:
         self._orders = message
-        self._silence_s = message["silence_s"]
+        self._silence_s, self._heard_at = message["silence_s"], time.monotonic()
+        if "beacon" in message:
+            self._listen(message["beacon"])
         for of, order in enumerate(message["orders"]):
             if order is None or self._rank not in (None, of):
                 continue
