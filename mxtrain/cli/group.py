@@ -13,7 +13,8 @@ from typing import Callable, List, Optional, Sequence
 from mxtrain.callback.status import StatusFile
 from mxtrain.checkpoint.store import CHECKPOINTS
 from mxtrain.cluster.launched import launched_environment
-from mxtrain.cluster.launchers import Launcher, build_launcher
+from mxtrain.cluster.launcher import Launcher
+from mxtrain.cluster.launchers import build_launcher
 from mxtrain.cluster.member import Member, find_member
 from mxtrain.cluster.process import Process
 from mxtrain.cluster.supervisor import Failure, Supervisor, say, steps_of

@@ -36,9 +36,6 @@ class Host:
     is_here: bool = False
 
 
-HERE = Host("this machine", is_here=True)
-
-
 def read_hosts(file: str) -> List[Host]:
     """The hosts of a file, this machine first.
 

@@ -97,9 +97,9 @@ class Relay:
 
     def run(self) -> int:
         """Until all processes have ended, or must; returns the exit code."""
-        self._tell({"hello": socket.gethostname(), "rank": self._rank})
         self._watch(self._signals, self._take_signals)
         try:
+            self._tell({"hello": socket.gethostname(), "rank": self._rank})
             if self._orders is not None:
                 self._start(self._orders)
             else:
