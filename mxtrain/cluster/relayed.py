@@ -118,7 +118,8 @@ class Channel:
 
     def talk(self) -> None:
         """Reads what has come, says that the supervisor lives."""
-        self._at_end = self._receive() or self._popen.poll() is not None
+        has_ended = self._popen.poll() is not None  # asked before: all that it said is then there to be read
+        self._at_end = self._receive() or has_ended
         now = time.monotonic()
         if now - self._beat_at > BEAT_S and not self._out and self._killed_at is None:
             self._beat_at = now
