@@ -190,6 +190,9 @@ def the_store_must_suit_the_devices(description: Description) -> None:
 def several_workers_need_a_store_that_joins_them(description: Description) -> None:
     """And what that store does not join is refused."""
     cluster, store = description.cluster, description.kvstore
+    reason = cluster.reason_against()
+    if reason:
+        raise ConfigError(reason)
     if not store.distributed:
         if cluster.workers > 1:
             raise ConfigError(

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import time
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Callable, Iterator, List, Optional, Sequence
 
 from mxtrain.callback.status import StatusFile
 from mxtrain.checkpoint.store import CHECKPOINTS
-from mxtrain.cluster.local import local_orders
-from mxtrain.cluster.process import Order
+from mxtrain.cluster.launched import launched_environment
+from mxtrain.cluster.launcher import Launcher
+from mxtrain.cluster.launchers import build_launcher
+from mxtrain.cluster.member import RING, Member, find_member
+from mxtrain.cluster.process import Process
 from mxtrain.cluster.ring import Ring
 from mxtrain.cluster.supervisor import Failure, Supervisor, say, steps_of
 from mxtrain.description import Description
@@ -24,6 +28,23 @@ LOGS = "workers"
 """The folder of a run directory with the output of all processes but rank 0."""
 
 
+def find_part(description: Description) -> Optional[Member]:
+    """This process's part in a run of several, from what its starter has put into the environment; None where it stands
+    alone, or is the one that is to start the others.
+
+    Raises:
+        ConfigError: what mpirun or srun started does not fit the description.
+    """
+    member = find_member()
+    if member is not None or not description.kvstore.distributed:
+        return member
+    told = launched_environment(description.cluster, description.kvstore.van)
+    if told is None:
+        return None
+    os.environ.update(told)
+    return find_member()
+
+
 def supervise(description: Description, run_dir: Path, arguments: Sequence[str]) -> int:
     """Starts all processes of a run, watches them to the end, and returns the exit code.
 
@@ -31,19 +52,24 @@ def supervise(description: Description, run_dir: Path, arguments: Sequence[str])
         description: of the run.
         run_dir: where it is kept.
         arguments: flags and overrides that describe it.
+
+    Raises:
+        ConfigError: the launcher cannot work, or a host cannot be reached; nothing was written.
     """
     from mxtrain.checkpoint import lock_run_directory
 
+    launcher = build_launcher(description.cluster, description.kvstore.van)
     run_dir = run_dir.absolute()
     logs = run_dir / LOGS
     new_folders = [folder for folder in (logs, run_dir, *run_dir.parents) if not folder.exists()]
     with lock_run_directory(logs):  # rank 0 locks the run directory itself
-        return _supervise(description, run_dir, arguments, logs, new_folders)
+        return _supervise(description, launcher, run_dir, arguments, logs, new_folders)
 
 
 def _supervise(
-    description: Description, run_dir: Path, arguments: Sequence[str], logs: Path, new_folders: List[Path]
-) -> int:
+    description: Description, launcher: Launcher, run_dir: Path, arguments: Sequence[str], logs: Path,
+    new_folders: List[Path],
+) -> int:  # fmt: skip
     place = [f"hydra.run.dir={quote(str(run_dir))}", "hydra.mode=RUN"]
 
     def again(attempt: int) -> List[str]:
@@ -51,11 +77,11 @@ def _supervise(
         return ["train", *given, *place]
 
     started = time.time()
-    _announce(description, logs)
-    with ring_of(description) as ring:
+    _announce(description, launcher, logs)
+    with ring_of(description, launcher) as ring:
         supervisor = Supervisor(
-            description.cluster, _orders(description, again, logs, ring), lambda: steps_of(run_dir / CHECKPOINTS), say,
-            ring,
+            description.cluster, _starter(launcher, again, logs), lambda: steps_of(run_dir / CHECKPOINTS), say,
+            launcher.obstacle, ring,
         )  # fmt: skip
         code = supervisor.run()
     if code == EXIT_BAD_INPUT:
@@ -68,36 +94,41 @@ def _supervise(
 def supervise_in(logs: Path, description: Description, arguments: Sequence[str], restarts: int) -> int:
     """As `supervise`, for a command that keeps no run."""
     cluster = description.cluster.model_copy(update={"restarts": restarts})
-    _announce(description, logs)
-    with ring_of(description) as ring:
-        return Supervisor(cluster, _orders(description, lambda attempt: arguments, logs, ring), list, say, ring).run()
+    launcher = build_launcher(cluster, description.kvstore.van)
+    _announce(description, launcher, logs)
+    with ring_of(description, launcher) as ring:
+        start = _starter(launcher, lambda attempt: arguments, logs)
+        return Supervisor(cluster, start, list, say, launcher.obstacle, ring).run()
 
 
 @contextmanager
-def ring_of(description: Description) -> Iterator[Optional[Ring]]:
-    """Where the workers find each other, for a store that needs it."""
+def ring_of(description: Description, launcher: Launcher) -> Iterator[Optional[Ring]]:
+    """Where the workers find each other, for a store that needs it; they are told by an environment variable."""
     if not description.kvstore.ring:
         yield None
         return
-    with closing(Ring()) as ring:
-        yield ring
+    with closing(Ring(launcher.address, description.cluster.interface)) as ring:
+        os.environ[RING] = ring.address
+        try:
+            yield ring
+        finally:
+            del os.environ[RING]
 
 
-def _orders(
-    description: Description, arguments: Callable[[int], Sequence[str]], logs: Path, ring: Optional[Ring]
-) -> Callable[[int], List[Order]]:
-    address = None if ring is None else ring.address
-    return lambda attempt: local_orders(description.cluster, description.kvstore.van, arguments(attempt), logs, address)
+def _starter(
+    launcher: Launcher, arguments: Callable[[int], Sequence[str]], logs: Path
+) -> Callable[[int, ExitStack], List[Process]]:
+    return lambda attempt, stack: launcher.start(arguments(attempt), logs, attempt, stack)
 
 
-def _announce(description: Description, logs: Path) -> None:
+def _announce(description: Description, launcher: Launcher, logs: Path) -> None:
     def count(number: int, what: str) -> str:
         return f"{number} {what}{'s' * (number > 1)}"
 
     parts = [count(description.cluster.workers, "worker")]
     if description.kvstore.van is not None:
         parts.append(count(description.cluster.num_servers, "server"))
-    say(f"{', '.join(parts)} on this machine; logs: {shlex.quote(str(logs))}")
+    say(f"{', '.join(parts)} {launcher.place}; logs: {shlex.quote(str(logs))}")
 
 
 def remove_unstarted_group(new_folders: List[Path]) -> None:

@@ -11,7 +11,8 @@ from mxtrain.cli import arguments as command_line
 from mxtrain.cli.compose import Composer
 from mxtrain.cli.restored import split_settings
 from mxtrain.cli.train import compose_and_check, set_runtime
-from mxtrain.cluster.member import find_member, find_world
+from mxtrain.cluster.member import find_world
+from mxtrain.cluster.node import run_node
 from mxtrain.description import describe
 from mxtrain.durable import write_json_atomic
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED
@@ -39,11 +40,15 @@ def run(arguments: Sequence[str]) -> int:
         set_runtime(composed.config, composed.where)
         description = describe(composed.config, composed.where)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    if description.kvstore.distributed and find_member() is None:
-        from mxtrain.cli.group import supervise_in
+    from mxtrain.cli.group import find_part, supervise_in
 
+    member = find_part(description)
+    if member is not None and member.role != "worker":
+        return run_node(member.role)
+    if member is None and description.kvstore.distributed:
         with tempfile.TemporaryDirectory(prefix="mxtrain-verify-") as logs:
             return supervise_in(Path(logs), description, ["verify", *arguments], restarts=0)
+    set_runtime(composed.config, composed.where)  # the host may be shared with other workers
     # Imports MXNet: only from here on.
     from mxtrain.verify import verify
 

@@ -32,7 +32,6 @@ class Order:
         log: where its output goes; None: where the supervisor's goes.
         socket: what it may leave behind in the file system.
         number: of a worker or server among its like.
-        host: where it runs.
     """
 
     name: str
@@ -41,54 +40,66 @@ class Order:
     log: Optional[Path] = None
     socket: Optional[Path] = None
     number: int = 0
-    host: str = "localhost"
 
 
 class Process:
-    """A started process. It dies with the supervisor, however that ends."""
+    """A process of a run. A subclass starts it and hears it; it dies with the supervisor, however that ends."""
 
     def __init__(self, order: Order):
         self.order = order
         self.said: Dict[str, Any] = {"step": 0, "batches": 0, "waits": False, "generation": 0}
         """Its last sign of life."""
         self.heard_at = self.moved_at = time.monotonic()
-        self._rest = b""
-        self._reader, writer = os.pipe()
-        os.set_blocking(self._reader, False)
-        output = None if order.log is None else open(order.log, "ab")
-        supervisor = os.getpid()
-        try:
-            self._process = subprocess.Popen(
-                order.command, env={**order.environment, PULSE: str(writer)}, pass_fds=[writer],
-                stdin=subprocess.DEVNULL, stdout=output, stderr=None if output is None else subprocess.STDOUT,
-                start_new_session=True, preexec_fn=lambda: _die_with(supervisor),
-            )  # fmt: skip
-        finally:
-            os.close(writer)
-            if output is not None:
-                output.close()
 
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+    pid: int
+    """On its own host."""
 
     @property
     def exit_code(self) -> Optional[int]:
         """None while it runs; a signal's number, negative, where that ended it."""
-        return self._process.poll()
+        raise NotImplementedError
+
+    can_be_replaced = False
+    """Whether another can be started in its place while the rest of its group goes on."""
+
+    @property
+    def host(self) -> str:
+        """The name of where it runs, the same for all that run there."""
+        raise NotImplementedError
+
+    @property
+    def started_at(self) -> Optional[float]:
+        """On this machine's monotonic clock; None where it waits for its launcher."""
+        raise NotImplementedError
+
+    @property
+    def state(self) -> str:
+        """The kernel's letter for what it does, e.g. R, S, T."""
+        raise NotImplementedError
+
+    @property
+    def where(self) -> str:
+        """For people."""
+        return f"process {self.pid}"
 
     def listen(self) -> None:
         """Reads the signs of life that have come."""
-        with suppress(BlockingIOError):
-            while True:
-                read = os.read(self._reader, 1 << 16)
-                if not read:
-                    return
-                *lines, self._rest = (self._rest + read).split(b"\n")
-                for line in lines:
-                    self._hear(json.loads(line))
+        raise NotImplementedError
 
-    def _hear(self, said: Dict[str, Any]) -> None:
+    def signal(self, number: int) -> None:
+        """Sends a signal, if it still runs."""
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        """Ends it and what it started, at once."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Kills it if it still runs, and waits until it is gone."""
+        raise NotImplementedError
+
+    def hear(self, said: Dict[str, Any]) -> None:
+        """Takes a sign of life."""
         self.heard_at = time.monotonic()
         if said["batches"] != self.said["batches"]:
             self.moved_at = self.heard_at
@@ -99,33 +110,11 @@ class Process:
         silence = time.monotonic() - self.heard_at
         if silence < timeout_s:
             return None
-        state = _state(self.pid)
-        if state in "Tt":
+        if self.state in ("T", "t"):
             return f"was stopped (SIGSTOP or a debugger) {silence:.1f} s ago"
         if silence < max(timeout_s, STARVED_S):
             return None
         return f"gave no sign of life for {silence:.0f} s"
-
-    def signal(self, number: int) -> None:
-        """Sends a signal, if it still runs."""
-        if self.exit_code is None:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        """Ends it and what it started, at once."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
-
-    def close(self) -> None:
-        """Kills it if it still runs, and waits until it is gone."""
-        self.kill()
-        self._process.wait()
-        if self.order.socket is not None:
-            self.order.socket.unlink(missing_ok=True)
-        if self._reader >= 0:
-            os.close(self._reader)
-            self._reader = -1
 
     def end(self) -> str:
         """How it ended, as part of a sentence."""
@@ -143,14 +132,95 @@ class Process:
         return self.order.log.read_text(errors="replace").splitlines()[-count:]
 
 
-def _die_with(supervisor: int) -> None:
+class LocalProcess(Process):
+    """A process on this machine, a child of this one."""
+
+    can_be_replaced = True
+    host = "localhost"
+
+    def __init__(self, order: Order):
+        super().__init__(order)
+        self._rest = b""
+        self._reader, writer = os.pipe()
+        os.set_blocking(self._reader, False)
+        output = None if order.log is None else open(order.log, "ab")
+        try:
+            self._process = start_child(
+                order.command, env={**order.environment, PULSE: str(writer)}, pass_fds=[writer],
+                stdin=subprocess.DEVNULL, stdout=output, stderr=None if output is None else subprocess.STDOUT,
+            )  # fmt: skip
+        finally:
+            os.close(writer)
+            if output is not None:
+                output.close()
+        self._started_at = time.monotonic()
+        self.pid = self._process.pid
+
+    @property
+    def exit_code(self) -> Optional[int]:
+        return self._process.poll()
+
+    @property
+    def started_at(self) -> Optional[float]:
+        return self._started_at
+
+    @property
+    def state(self) -> str:
+        return state_of(self.pid)
+
+    def listen(self) -> None:
+        with suppress(BlockingIOError):
+            while True:
+                read = os.read(self._reader, 1 << 16)
+                if not read:
+                    return
+                *lines, self._rest = (self._rest + read).split(b"\n")
+                for line in lines:
+                    self.hear(json.loads(line))
+
+    def signal(self, number: int) -> None:
+        if self.exit_code is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        kill_group(self.pid)
+
+    def close(self) -> None:
+        self.kill()
+        self._process.wait()
+        if self.order.socket is not None:
+            self.order.socket.unlink(missing_ok=True)
+        if self._reader >= 0:
+            os.close(self._reader)
+            self._reader = -1
+
+
+def start_child(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+    """A process in a group of its own, that the kernel kills when this one ends."""
+    parent = os.getpid()
+    return subprocess.Popen(command, start_new_session=True, preexec_fn=lambda: _die_with(parent), **options)
+
+
+def kill_group(pid: int) -> None:
+    """Ends a child and what it started, at once."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _die_with(parent: int) -> None:
     """In the child, before its program begins."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != supervisor:  # it died before that
+    signal_parents_death(signal.SIGKILL)
+    if os.getppid() != parent:  # it died before that
         os._exit(1)
 
 
-def _state(pid: int) -> str:
+def signal_parents_death(number: int) -> None:
+    """From now on the kernel sends this signal to this process when the one that started it ends."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, number)
+
+
+def state_of(pid: int) -> str:
     """The kernel's letter for what a process does, e.g. R, S, T; empty where there is none."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]

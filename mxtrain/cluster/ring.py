@@ -16,11 +16,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
+from mxtrain.cluster.local import LOOPBACK
 from mxtrain.cluster.process import Process
 
 MAX_BYTES = 1 << 16
 """Of one value; Gloo's addresses have some hundreds."""
-LOOPBACK = "127.0.0.1"
 
 
 class Ring:
@@ -28,10 +28,10 @@ class Ring:
 
     Args:
         host: the address on which the servers listen.
-        interface: the network interface over which the workers sum.
+        interface: the network interface over which workers sum; None: the one that leads to `host`.
     """
 
-    def __init__(self, host: str = LOOPBACK, interface: str = "lo"):
+    def __init__(self, host: str = LOOPBACK, interface: Optional[str] = None):
         self._host, self._interface = host, interface
         self._control = KeyValueServer(host, writable=False)
         self._meeting: Optional[KeyValueServer] = None
@@ -81,7 +81,7 @@ class Ring:
         self.generation += 1
         self._members = list(workers)
         workers = sorted(workers, key=lambda worker: int(worker.order.number))
-        hosts = [worker.order.host for worker in workers]
+        hosts = [worker.host for worker in workers]
         names = list(dict.fromkeys(hosts))
         on_host: Counter[str] = Counter()
         places: Dict[str, Dict[str, str]] = {}
@@ -95,10 +95,12 @@ class Ring:
                 "HOROVOD_CROSS_RANK": str(beside.index(host)), "HOROVOD_CROSS_SIZE": str(len(beside)),
             }  # fmt: skip
         variables = {
-            "HOROVOD_GLOO_RENDEZVOUS_PORT": str(self._meeting.port), "HOROVOD_GLOO_IFACE": self._interface,
+            "HOROVOD_GLOO_RENDEZVOUS_PORT": str(self._meeting.port),
             "HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo",
             "HOROVOD_FUSION_THRESHOLD": "0",  # our buckets as they are: the order of sums must not depend on time
         }  # fmt: skip
+        if self._interface is not None:
+            variables["HOROVOD_GLOO_IFACE"] = self._interface
         word = {"generation": self.generation, "places": places, "variables": variables}
         self._control.values["/mxtrain/next"] = json.dumps(word).encode()
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, Union
+from typing import List, Literal, Optional, Union
+
+import pydantic
+from typing_extensions import Annotated
 
 from mxtrain.types import NonNegative, NonNegativeFloat, Positive, PositiveFloat, Spec
+
+VariableName = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
 
 class Cluster(Spec):
@@ -15,14 +20,29 @@ class Cluster(Spec):
     """Processes that train, each on its share of every batch."""
     servers: Union[Literal["auto"], Positive] = "auto"
     """Processes in which gradients meet, for stores that need them; auto: 1."""
-    launcher: Literal["local"] = "local"
-    """What starts the processes; local: all of them on this machine."""
+    launcher: Literal["local", "ssh", "mpi", "slurm"] = "local"
+    """What starts the processes; local: all of them on this machine; ssh: on the hosts of `hostfile`; mpi: one mpirun
+    (Open MPI); slurm: one srun."""
+    hostfile: Optional[str] = None
+    """For ssh and mpi: a file with a line `HOST [slots=N]` for each host; one of them is this machine."""
+    interface: Optional[str] = None
+    """The network interface, of this name on every host, to which processes on several hosts bind; None: the one by
+    which the hosts reach each other."""
+    python: str = "auto"
+    """Python on the other hosts; auto: the same path as here."""
+    directory: str = "auto"
+    """Working directory on the other hosts; auto: the same path as here."""
+    launcher_options: List[str] = []
+    """Further arguments of ssh, mpirun or srun, e.g. [-F,my_ssh_config]."""
+    environment: List[VariableName] = []
+    """Further environment variables that go along to other hosts; what MXNet, OpenMP and Python read always does."""
     balance: Literal["equal", "speed"] = "equal"
     """How a batch is shared: equally, or so that a slower worker gets fewer samples, measured anew for each epoch."""
     heartbeat_timeout: PositiveFloat = 5.0
     """Seconds without a sign of life after which a process counts as dead."""
     start_timeout: PositiveFloat = 300.0
-    """Seconds from the start to the first batch, in which data is read and all processes find each other."""
+    """Seconds from the start to the first batch, in which data is read and all processes find each other; also how long
+    a restart waits for a host that cannot be reached."""
     step_timeout: PositiveFloat = 300.0
     """Seconds without any finished batch, in training or validation, after which the run counts as hung."""
     restarts: NonNegative = 3
@@ -36,3 +56,23 @@ class Cluster(Spec):
     def num_servers(self) -> int:
         """`servers` as a number."""
         return 1 if self.servers == "auto" else self.servers
+
+    def reason_against(self) -> str:
+        """Why its launcher cannot work with what is given, or ""."""
+        if self.launcher == "ssh" and self.hostfile is None:
+            return (
+                "cluster.launcher=ssh needs cluster.hostfile=FILE with a line 'HOST [slots=N]' for each host, this "
+                "machine among them."
+            )
+        if self.hostfile is not None and self.launcher not in ("ssh", "mpi"):
+            return (
+                f"cluster.hostfile={self.hostfile} with cluster.launcher={self.launcher}: only ssh and mpi start "
+                "processes on the hosts of a file. Type cluster.launcher=ssh or cluster.launcher=mpi."
+            )
+        for name in ("interface", "launcher_options"):
+            if getattr(self, name) and self.launcher == "local":
+                return (
+                    f"cluster.{name}={getattr(self, name)} with cluster.launcher=local: processes on one machine talk "
+                    "through sockets in its file system. Type cluster.launcher=ssh, mpi or slurm for several."
+                )
+        return ""

@@ -10,17 +10,16 @@ The supervisor imports no MXNet and holds nothing that could be lost: all state 
 
 from __future__ import annotations
 
-import dataclasses
 import signal
 import sys
 import time
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxtrain.cluster.member import JOINS
-from mxtrain.cluster.process import Order, Process
+from mxtrain.cluster.process import LocalProcess, Order, Process
 from mxtrain.cluster.ring import Ring
 from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import AGREED, EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, EXIT_NON_FINITE
@@ -62,18 +61,21 @@ class Supervisor:
 
     Args:
         cluster: timeouts and restarts.
-        orders: attempt (from 0) -> the processes to start.
+        start: attempt (from 0) -> the processes, each started or about to be; those that it has started are closed by
+            the given stack, whatever happens.
         checkpoints: -> the steps of the checkpoints there are; progress that refills the budget of restarts.
         say: shows a line.
+        obstacle: -> why no attempt can be made now (a host that cannot be reached), or ""; asked before a restart.
         ring: the workers that may come and go, if they may.
     """
 
     def __init__(
-        self, cluster: Cluster, orders: Callable[[int], List[Order]], checkpoints: Callable[[], Sequence[Any]],
-        say: Callable[[str], None], ring: Optional[Ring] = None,
+        self, cluster: Cluster, start: Callable[[int, ExitStack], List[Process]],
+        checkpoints: Callable[[], Sequence[Any]], say: Callable[[str], None], obstacle: Callable[[], str] = str,
+        ring: Optional[Ring] = None,
     ):  # fmt: skip
-        self._cluster, self._orders, self._checkpoints, self._say = cluster, orders, checkpoints, say
-        self._ring = ring
+        self._cluster, self._start, self._checkpoints, self._say = cluster, start, checkpoints, say
+        self._obstacle, self._ring = obstacle, ring
         self._restarts = 0
         self._progress: List[Any] = []
         self._to_start: List[Tuple[float, Order]] = []
@@ -105,9 +107,28 @@ class Supervisor:
                     f"({self._restarts_used()})"
                 )
                 self._sleep(wait)
+                obstacle = self._wait_for_hosts()
+                if obstacle:
+                    self.failure = replace(failure, cause=f"{failure.cause}; then {obstacle}")
+                    self._say(f"{obstacle}: given up after cluster.start_timeout={self._cluster.start_timeout:g} s")
+                    return EXIT_CODES.get(self._signal or 0, EXIT_CRASHED)
                 if self._signal is not None:
                     self.failure = failure
                     return EXIT_CODES[self._signal]
+
+    def _wait_for_hosts(self) -> str:
+        """What still stands in the way of a restart after `start_timeout`, or ""."""
+        deadline = time.monotonic() + self._cluster.start_timeout
+        said = ""
+        while self._signal is None:
+            obstacle = self._obstacle()
+            if not obstacle or time.monotonic() > deadline:
+                return obstacle
+            if obstacle != said:
+                self._say(f"{obstacle}; waiting for at most {self._cluster.start_timeout:g} s")
+                said = obstacle
+            self._sleep(1.0)
+        return ""
 
     def _may_restart(self, failure: Failure) -> Tuple[bool, str]:
         """(whether, why not as the end of a sentence)."""
@@ -137,26 +158,22 @@ class Supervisor:
     # One attempt.
 
     def _attempt(self, number: int) -> Outcome:
-        processes: List[Process] = []
         self._to_start = []
         if self._ring is not None:
             self._ring.begin()
-        try:
-            for order in self._orders(number):
-                processes.append(Process(order))
-            return self._watch(processes)
-        finally:
-            for process in processes:  # all at once, then one after the other
-                process.kill()
-            for process in processes:
-                process.close()
+        with ExitStack() as stack:
+            processes = self._start(number, stack)
+            try:
+                return self._watch(processes, stack)
+            finally:
+                for process in processes:  # all at once, then one after the other
+                    process.kill()
 
-    def _watch(self, processes: List[Process]) -> Outcome:
-        started = time.monotonic()
+    def _watch(self, processes: List[Process], stack: ExitStack) -> Outcome:
         forwarded: Optional[float] = None
         done_at: Optional[float] = None
         while True:
-            self._start_replacements(processes)
+            self._start_replacements(processes, stack)
             workers = [process for process in processes if process.order.name.startswith("worker")]
             if self._signal is not None and forwarded is None:
                 forwarded = time.monotonic()
@@ -169,7 +186,7 @@ class Supervisor:
             # Whoever waits to join a ring is not waited for.
             members = [w for w in workers if self._ring is None or not self._ring.is_newcomer(w)]
             late = [worker for worker in members if worker.exit_code is None]
-            failure = self._first_failure(processes, workers, started)
+            failure = self._first_failure(processes, workers)
             if failure is not None and self._go_on_without(failure, processes):
                 continue
             if failure is not None:
@@ -194,7 +211,7 @@ class Supervisor:
         lost = next(process for process in processes if process.order.name == failure.who)
         others = [p for p in processes if p is not lost and p.exit_code is None]
         # Worker 0 keeps the run directory: without it all begin again from its last checkpoint.
-        is_needed = lost.order.number == 0 or not others
+        is_needed = lost.order.number == 0 or not others or not lost.can_be_replaced
         if self._ring is None or not self._ring.generation or is_needed or self._signal or failure.how in FINAL:
             return False
         processes.remove(lost)
@@ -210,14 +227,15 @@ class Supervisor:
             self._say(f"  {failure.who}: {line}")
         return True
 
-    def _start_replacements(self, processes: List[Process]) -> None:
+    def _start_replacements(self, processes: List[Process], stack: ExitStack) -> None:
         for due, order in list(self._to_start):
             if time.monotonic() >= due and self._signal is None:
                 self._to_start.remove((due, order))
                 environment = {**order.environment, JOINS: str(self._ring.generation if self._ring else 0)}
-                processes.append(Process(dataclasses.replace(order, environment=environment)))
+                processes.append(LocalProcess(replace(order, environment=environment)))
+                stack.callback(processes[-1].close)
 
-    def _first_failure(self, processes: List[Process], workers: List[Process], started: float) -> Optional[Failure]:
+    def _first_failure(self, processes: List[Process], workers: List[Process]) -> Optional[Failure]:
         failed = [p for p in processes if p.exit_code is not None and p.exit_code not in AGREED]
         if failed:
             # Whoever ended by an error of its own is the cause; others may have followed.
@@ -228,16 +246,18 @@ class Supervisor:
                 silent = process.silent_for(self._cluster.heartbeat_timeout)
                 if silent is not None:
                     return self._failure(process, silent, None)
-        return self._hung(workers, started)
+        return self._hung(workers)
 
-    def _hung(self, workers: List[Process], started: float) -> Optional[Failure]:
+    def _hung(self, workers: List[Process]) -> Optional[Failure]:
         busy = [worker for worker in workers if worker.exit_code is None and not worker.said["waits"]]
         if not busy:
             return None
         now = time.monotonic()
         last = min(busy, key=lambda worker: worker.said["batches"])
         if not any(worker.said["batches"] for worker in workers):
-            if now - started > self._cluster.start_timeout:
+            started = [worker.started_at for worker in workers]
+            begun = now if None in started else max(at for at in started if at is not None)
+            if now - begun > self._cluster.start_timeout:
                 text = f"had not begun to train after cluster.start_timeout={self._cluster.start_timeout:g} s"
                 return self._failure(last, text, None)
         elif now - max(worker.moved_at for worker in busy) > self._cluster.step_timeout:
@@ -248,7 +268,7 @@ class Supervisor:
     def _failure(self, process: Process, what: str, how: Optional[int]) -> Failure:
         step = process.said["step"]
         at = f" at about step {step}" if step else ""
-        return Failure(f"{process.order.name} (process {process.pid}) {what}{at}", process.order.name, how, step,
+        return Failure(f"{process.order.name} ({process.where}) {what}{at}", process.order.name, how, step,
                        process.last_words() if how is None or how > 0 else ())  # fmt: skip
 
     def _part(self, processes: List[Process]) -> None:
@@ -256,6 +276,8 @@ class Supervisor:
         deadline = time.monotonic() + FAREWELL_S
         while time.monotonic() < deadline and any(process.exit_code is None for process in processes):
             time.sleep(TICK_S)
+            for process in processes:
+                process.listen()
 
     # Signals.
 

@@ -12,10 +12,12 @@ are.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 import socket
+import struct
 import threading
 import time
 import urllib.error
@@ -27,7 +29,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.backend import mx, nd
-from mxtrain.errors import PeersLost
+from mxtrain.errors import ConfigError, PeersLost
 from mxtrain.kvstore.compression import Build, Compressor
 from mxtrain.kvstore.joined_store import JoinedStore
 from mxtrain.pulse import PULSE
@@ -37,6 +39,8 @@ RING, WORKER, JOINS = "MXTRAIN_RING", "MXTRAIN_WORKER", "MXTRAIN_JOINS"
 """Set by the supervisor; another launcher (horovodrun, mpirun) forms the ring once and for all."""
 LOST = re.compile(r"horovod|gloo|connection|peer|timed? ?out|read error|write error|broken pipe|shut ?down", re.I)
 """What MXNet says where Horovod or Gloo has failed: it passes on their text, and no type."""
+SIOCGIFADDR = 0x8915
+"""Linux: the address of an interface."""
 POLL_S = 0.05
 WATCH_S = 0.5
 """How often rank 0 asks whether somebody wants to join."""
@@ -127,7 +131,12 @@ class HorovodStore(JoinedStore):
         before = open_sockets()
         self._horovod.init()
         self._sockets = {fd: name for fd, name in open_sockets().items() if before.get(fd) != name}
-        self.world = World(self._horovod.rank(), self._horovod.size())
+        started, self.world = self.world, World(self._horovod.rank(), self._horovod.size())
+        if self._ring is None and self.world != started:
+            raise ConfigError(
+                f"worker {started.rank} of {started.size} was started, but Horovod sees {self.world.rank} of "
+                f"{self.world.size}. Built without MPI it needs horovodrun, or cluster.launcher=mpi or slurm."
+            )
         self._names.clear()
         self.times = None
         if self._ring is not None and self.world.rank == 0 and self._wanted == 0:
@@ -160,8 +169,9 @@ class HorovodStore(JoinedStore):
             if word["generation"] < self._generation:
                 word["places"] = {}
         self._generation = word["generation"]
-        host = str(self._ring).rpartition(":")[0]
-        os.environ.update({"HOROVOD_GLOO_RENDEZVOUS_ADDR": host, **word["variables"], **word["places"][number]})
+        host, _, port = str(self._ring).rpartition(":")
+        told = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": host, "HOROVOD_GLOO_IFACE": interface_towards(host, int(port))}
+        os.environ.update({**told, **word["variables"], **word["places"][number]})
 
     def _watch(self) -> None:
         while True:
@@ -190,6 +200,19 @@ def open_sockets() -> Dict[int, str]:
             if name.startswith("socket:"):
                 found[int(path.name)] = name
     return found
+
+
+def interface_towards(host: str, port: int) -> str:
+    """The name of the network interface by which a host is reached."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, port))
+        own = probe.getsockname()[0]
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):  # without an IPv4 address
+                found = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()))
+                if socket.inet_ntoa(found[20:24]) == own:
+                    return name
+    raise ConfigError(f"no network interface has the address {own}, by which {host} is reached.")
 
 
 @contextmanager

@@ -1,0 +1,54 @@
+"""Messages between a supervisor and its relays on other hosts: lines of text, in between whatever else ssh, mpirun or
+srun print.
+
+A message is JSON behind a mark and a checksum: mpirun and srun mix the lines of many processes, and what they damage
+must not be taken for something else. A line is at most LONGEST bytes where it goes to the supervisor: that much srun
+and mpirun keep in one piece.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from typing import Any, Dict, Iterator, Optional, Tuple
+
+MARK = b"@mxtrain "
+LONGEST = 1000
+PIECE = 600
+"""Bytes of a process's output that fit into a message."""
+
+Message = Dict[str, Any]
+
+
+def encode(message: Message) -> bytes:
+    """The line of a message."""
+    body = json.dumps(message, separators=(",", ":")).encode()
+    return b"%s%08x %s\n" % (MARK, zlib.crc32(body), body)
+
+
+def decode(line: bytes) -> Optional[Message]:
+    """The message of a line; None where it is none, or damaged."""
+    before, mark, rest = line.rpartition(MARK)
+    checksum, _, body = rest.rstrip(b"\r\n").partition(b" ")
+    if not mark or checksum != b"%08x" % zlib.crc32(body):
+        return None
+    message = json.loads(body)
+    return message if isinstance(message, dict) else None
+
+
+def split(data: bytes) -> Tuple[Iterator[bytes], bytes]:
+    """(complete lines, the rest) of what was read."""
+    *lines, rest = data.split(b"\n")
+    return iter(lines), rest
+
+
+def pieces(output: bytes) -> Iterator[str]:
+    """Output as texts for messages."""
+    for begin in range(0, len(output), PIECE):
+        yield base64.b64encode(output[begin : begin + PIECE]).decode()
+
+
+def joined(piece: str) -> bytes:
+    """The inverse of `pieces`, of one."""
+    return base64.b64decode(piece)

@@ -1,0 +1,162 @@
+"""The hosts of a run: read from a file, told apart, and who runs where."""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import socket
+import struct
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, List, Optional, Sequence
+
+from mxtrain.errors import ConfigError
+
+_NAME = re.compile(r"(?:[A-Za-z0-9_.-]+@)?[A-Za-z0-9_.:-]+\Z")
+_SIOCGIFADDR = 0x8915
+NOWHERE = "192.0.2.1"
+"""An address of no host (RFC 5737): what the default route leads to. Nothing is sent there."""
+
+
+@dataclass(frozen=True)
+class Host:
+    """A line of a host file.
+
+    Attributes:
+        name: as ssh takes it.
+        slots: how many workers it may run; None: any number.
+        line: where it stands, for messages, e.g. "hosts, line 2".
+        is_here: whether it is this machine.
+    """
+
+    name: str
+    slots: Optional[int] = None
+    line: str = ""
+    is_here: bool = False
+
+
+def read_hosts(file: str) -> List[Host]:
+    """The hosts of a file, this machine first.
+
+    Raises:
+        ConfigError: it cannot be read, holds something else, or this machine is not among them.
+    """
+    try:
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"cluster.hostfile={file}: cannot be read ({getattr(error, 'strerror', None) or error}). It must be a text "
+            "file with a line 'HOST [slots=N]' for each host."
+        ) from None
+    hosts: Dict[str, Host] = {}
+    for number, text in enumerate(lines, 1):
+        words = text.split("#")[0].split()
+        if not words:
+            continue
+        host = _read_line(words, f"{file}, line {number}")
+        if host.name in hosts:
+            raise ConfigError(f"{host.line}: '{host.name}' stands already in {hosts[host.name].line}. Type slots=N.")
+        hosts[host.name] = host
+    if not hosts:
+        raise ConfigError(f"cluster.hostfile={file}: holds no host. Write a line 'HOST [slots=N]' for each.")
+    here = [host for host in hosts.values() if host.is_here]
+    if not here:
+        raise ConfigError(
+            f"cluster.hostfile={file}: none of {', '.join(hosts)} is this machine ({socket.gethostname()}). Worker 0 "
+            "runs where this command does, beside the run directory: add a line with this machine's name, or start the "
+            "command on one of the hosts."
+        )
+    if len(here) > 1:
+        raise ConfigError(f"{here[1].line}: '{here[1].name}' is this machine, as '{here[0].name}' is ({here[0].line}).")
+    return [*here, *(host for host in hosts.values() if not host.is_here)]
+
+
+def _read_line(words: Sequence[str], line: str) -> Host:
+    name, slots = words[0], None
+    if not _NAME.match(name) or name.startswith("-"):
+        raise ConfigError(f"{line}: '{name}' is no host. Write 'HOST [slots=N]'.")
+    for word in words[1:]:
+        key, _, value = word.partition("=")
+        if key != "slots" or not value.isdecimal() or int(value) < 1:
+            raise ConfigError(f"{line}: '{word}': only slots=N is known, with N from 1, e.g. '{name} slots=2'.")
+        slots = int(value)
+    return Host(name, slots, line, is_this_machine(name.rpartition("@")[2]))
+
+
+def is_this_machine(name: str) -> bool:
+    """Whether a name or an address leads here. A name that only ssh's configuration knows does not."""
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_DGRAM)
+    except OSError:
+        return name in (socket.gethostname(), socket.gethostname().partition(".")[0])
+    return any(is_own_address(str(address[0])) for _, _, _, _, address in found)
+
+
+def is_own_address(address: str) -> bool:
+    """Whether a socket of this machine can have this address."""
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
+def interface_address(name: str) -> str:
+    """The IPv4 address of a network interface of this machine.
+
+    Raises:
+        ConfigError: there is no such interface, or it has none.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            found = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+        except OSError:
+            names = ", ".join(name for _, name in socket.if_nameindex())
+            raise ConfigError(
+                f"cluster.interface={name}: {socket.gethostname()} has no such interface with an IPv4 address. It has: "
+                f"{names}."
+            ) from None
+    return socket.inet_ntoa(found[20:24])
+
+
+def address_towards(address: str) -> Optional[str]:
+    """This machine's IPv4 address on the way to another, or None where there is no way. Sends nothing."""
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((address, 9))
+        return str(probe.getsockname()[0])
+    return None
+
+
+def free_port(address: str) -> int:
+    """A port at which nothing listens now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind((address, 0))
+        return int(probe.getsockname()[1])
+
+
+def spread(num_workers: int, num_servers: int, hosts: Sequence[Host]) -> Dict[str, Host]:
+    """Who runs where: "worker 0", "server 0", ... -> host.
+
+    Hosts get workers in turn, as long as they have slots; ranks follow each other on a host, from this machine on.
+    Servers go round.
+
+    Raises:
+        ConfigError: there are too few slots.
+    """
+    counts = [0] * len(hosts)
+    while sum(counts) < num_workers:
+        free = [at for at, host in enumerate(hosts) if host.slots is None or counts[at] < host.slots]
+        if not free:
+            slots = sum(host.slots or 0 for host in hosts)
+            raise ConfigError(
+                f"cluster.workers={num_workers}: the hosts have {slots} slots. Type cluster.workers={slots}, or more "
+                f"slots in {hosts[0].line.rpartition(',')[0]}."
+            )
+        for at in free[: num_workers - sum(counts)]:
+            counts[at] += 1
+    places = [host for host, count in zip(hosts, counts) for _ in range(count)]
+    found = {f"worker {rank}": host for rank, host in enumerate(places)}
+    found.update({f"server {number}": hosts[number % len(hosts)] for number in range(num_servers)})
+    return found

@@ -1,0 +1,149 @@
+"""What mpirun and srun say to the processes that they start."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import zlib
+from typing import Dict, List, Mapping, Optional
+
+from mxtrain.cluster.hosts import NOWHERE, address_towards, interface_address
+from mxtrain.cluster.member import HOST_WORKERS, WORKER
+from mxtrain.cluster.orders import Root, common_environment, roles
+from mxtrain.cluster.spec import Cluster
+from mxtrain.errors import ConfigError
+
+ROOT = "MXTRAIN_ROOT"
+"""HOST:PORT at which the scheduler of processes that mpirun or srun started shall listen."""
+_PORTS = (20000, 10000)
+"""First and number of the ports below those that kernels give out; a job's number picks one."""
+_MAX_STEP = 0xFFFFFFF0
+"""Slurm's steps above are no tasks of srun: a batch script, an interactive shell."""
+
+
+def rank_of(environ: Mapping[str, str]) -> Optional[int]:
+    """This process's number among those that mpirun or srun started; None where neither did."""
+    if "OMPI_COMM_WORLD_RANK" in environ:
+        return int(environ["OMPI_COMM_WORLD_RANK"])
+    if "SLURM_PROCID" in environ and "SLURM_STEP_NUM_TASKS" in environ:
+        step = environ.get("SLURM_STEP_ID", "")
+        return int(environ["SLURM_PROCID"]) if step.isdecimal() and int(step) < _MAX_STEP else None
+    return None
+
+
+def local_size(environ: Mapping[str, str]) -> Optional[int]:
+    """How many of these processes share this host."""
+    if "OMPI_COMM_WORLD_LOCAL_SIZE" in environ:
+        return int(environ["OMPI_COMM_WORLD_LOCAL_SIZE"])
+    counts: List[int] = []  # "2(x3),1" is 2, 2, 2, 1
+    for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", environ.get("SLURM_STEP_TASKS_PER_NODE", "")):
+        counts += [int(count)] * int(times or 1)
+    node = int(environ.get("SLURM_NODEID", "0"))
+    return counts[node] if node < len(counts) else None
+
+
+def launched_environment(
+    cluster: Cluster, van: Optional[str], environ: Mapping[str, str] = os.environ
+) -> Optional[Dict[str, str]]:
+    """The variables that make this process the scheduler, a server or a worker, by its rank: in this order.
+
+    Args:
+        cluster: the description.
+        van: ps-lite's transport, where gradients meet on servers; None where they don't.
+        environ: what mpirun or srun has said.
+
+    Returns:
+        None where neither started this process together with others.
+
+    Raises:
+        ConfigError: there are more or fewer processes than described, or nobody says where the scheduler listens.
+    """
+    rank = rank_of(environ)
+    size = int(environ.get("OMPI_COMM_WORLD_SIZE") or environ.get("SLURM_STEP_NUM_TASKS") or 1)
+    if rank is None or size == 1:
+        return None
+    who = roles(cluster, van)
+    starter = "mpirun" if "OMPI_COMM_WORLD_RANK" in environ else "srun"
+    if size != len(who):
+        servers = 0 if van is None else cluster.num_servers
+        needed = f"{cluster.workers} workers" + (f", {servers} servers and a scheduler" if van is not None else "")
+        raise ConfigError(
+            f"{starter} started {size} processes, but the description needs {len(who)}: {needed} (cluster.workers="
+            f"{cluster.workers} cluster.servers={cluster.servers}). Type {starter} -n {len(who)}."
+        )
+    role, number = who[rank]
+    root = find_root(environ, local_size(environ) == size, starter)
+    told = {**common_environment(cluster, van, root), "DMLC_ROLE": role}
+    told[HOST_WORKERS] = str(min(cluster.workers, local_size(environ) or cluster.workers))
+    if role == "worker":
+        told[WORKER] = str(number)
+    if root.in_files:
+        told["PORT"] = str(root.port + rank)
+    else:
+        told["DMLC_NODE_HOST"] = own_address(cluster.interface, NOWHERE if rank == 0 else root.address)
+        if rank == 0:
+            told["DMLC_PS_ROOT_URI"] = told["DMLC_NODE_HOST"]  # its own name may mean loopback to it
+    return told
+
+
+def own_address(interface: Optional[str], root: str) -> str:
+    """The address to which processes of this host bind.
+
+    Args:
+        interface: the network interface; None: the one that leads to `root`.
+        root: where the scheduler listens.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if interface is not None:
+        return interface_address(interface)
+    address = address_towards(root)
+    if address is None:
+        raise ConfigError(f"there is no way to {root}: set cluster.interface to the network interface of the hosts.")
+    return address
+
+
+def find_root(environ: Mapping[str, str], is_one_host: bool, starter: str) -> Root:
+    """Where the scheduler, rank 0, listens: all processes must come to the same answer by themselves.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    given = environ.get(ROOT, "")
+    if given:
+        host, _, port = given.rpartition(":")
+        if not host or not port.isdecimal():
+            raise ConfigError(f"{ROOT}={given}: must be HOST:PORT, of the host of rank 0.")
+        return Root(_resolved(host, given), int(port))
+    job = environ.get("PMIX_NAMESPACE") or f"{environ.get('SLURM_JOB_ID')}.{environ.get('SLURM_STEP_ID')}"
+    number = zlib.crc32(f"{starter} {job} {os.getuid()}".encode())
+    if is_one_host:
+        return Root("127.0.0.1", 1_000_000_000 + number % 1_000_000_000, in_files=True)
+    nodes = environ.get("SLURM_STEP_NODELIST", "")
+    if not nodes:
+        raise ConfigError(
+            f"mpirun started processes on several hosts, and nothing says where the scheduler listens. Type "
+            f"mpirun -x {ROOT}=HOST:PORT ... with the host of rank 0 and a port that is free there."
+        )
+    first = first_node(nodes)
+    return Root(_resolved(first, first), _PORTS[0] + number % _PORTS[1])
+
+
+def _resolved(host: str, given: str) -> str:
+    """ps-lite binds to numbers only."""
+    try:
+        return str(socket.getaddrinfo(host, None, socket.AF_INET)[0][4][0])
+    except OSError as error:
+        raise ConfigError(
+            f"the scheduler's host {given} has no IPv4 address ({error}). Set {ROOT}=ADDRESS:PORT."
+        ) from None
+
+
+def first_node(nodes: str) -> str:
+    """The first host of a list as Slurm writes it: "n[03-05,9],m1" -> "n03"."""
+    found = re.match(r"([^,\[]+)(?:\[(\d+)[^\]]*\])?([^,\[]*)", nodes)
+    if found is None:
+        raise ConfigError(f"SLURM_STEP_NODELIST={nodes}: names no host. Set {ROOT}=HOST:PORT.")
+    return "".join(part or "" for part in found.groups())

@@ -1,0 +1,121 @@
+"""What starts the processes of a run: this process alone, and what all launchers share.
+
+Scheduler, worker 0 and the supervisor share a host where the launcher leaves a choice: the scheduler's address is known
+before anything starts, and only worker 0 needs the run directory.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import List, Mapping, Optional, Sequence
+
+import mxtrain
+from mxtrain.cluster.frames import Message
+from mxtrain.cluster.local import LOOPBACK, remove_stale_sockets
+from mxtrain.cluster.orders import group_orders, inherited, local_root, roles
+from mxtrain.cluster.process import LocalProcess, Order, Process
+from mxtrain.cluster.relayed import MIN_SILENCE_S, Channel, RelayedProcess
+from mxtrain.cluster.spec import Cluster
+
+
+class Launcher:
+    """Starts all processes on this machine.
+
+    Args:
+        cluster: the description.
+        van: ps-lite's transport, where gradients meet on servers; None where they don't.
+    """
+
+    def __init__(self, cluster: Cluster, van: Optional[str]):
+        self.cluster, self.van = cluster, van
+
+    @property
+    def address(self) -> str:
+        """Of this machine, as the processes reach it."""
+        return LOOPBACK
+
+    @property
+    def place(self) -> str:
+        """For people."""
+        return "on this machine"
+
+    def obstacle(self) -> str:
+        """Why nothing can be started now, though it may be later, or ""."""
+        return ""
+
+    def start(self, arguments: Sequence[str], logs: Path, attempt: int, stack: ExitStack) -> List[Process]:
+        """Starts all processes; the stack closes them.
+
+        Args:
+            arguments: of the workers' command line.
+            logs: folder for the output of all but worker 0.
+            attempt: from 0.
+            stack: of what must be closed.
+        """
+        remove_stale_sockets()
+        root = local_root(len(roles(self.cluster, self.van)))
+        orders = group_orders(self.cluster, self.van, arguments, logs, root, inherited())
+        return [started_here(order, stack) for order in orders]
+
+
+def started_here(order: Order, stack: ExitStack) -> Process:
+    """A process on this machine, which the stack closes."""
+    process = LocalProcess(order)
+    stack.callback(process.close)
+    return process
+
+
+def relayed(
+    channel: Channel, orders: Sequence[Optional[Order]], ranked: bool, attempt: int, stack: ExitStack
+) -> List[Process]:
+    """The processes of a channel, which the stack closes; None stands for a process elsewhere."""
+    stack.callback(channel.close)
+    processes: List[Process] = []
+    for of, order in enumerate(orders):
+        if order is not None:
+            processes.append(RelayedProcess(order, channel, of, ranked, attempt == 0))
+            stack.callback(processes[-1].close)
+    return processes
+
+
+def orders_message(
+    cluster: Cluster, orders: Sequence[Optional[Order]], environment: Mapping[str, str], python: str,
+    proof: Optional[Path] = None,
+) -> Message:  # fmt: skip
+    """What relays are sent: each starts the orders that are meant for it.
+
+    Args:
+        cluster: the description.
+        orders: by number; None: of no concern to the receiver.
+        environment: what all of them are told; not repeated in each.
+        python: on the hosts.
+        proof: a file that lies beside the run directory, which worker 0 must see.
+    """
+    return {
+        "orders": [
+            order and {
+                "command": [python, *order.command[1:]],
+                "environment": {k: v for k, v in order.environment.items() if environment.get(k) != v},
+                "is_worker": order.name.startswith("worker"),
+                "proof": [str(proof), proof.read_text()] if proof is not None and order.name == "worker 0" else None,
+            }
+            for order in orders
+        ],
+        "environment": dict(environment),
+        "interface": cluster.interface,
+        "silence_s": max(cluster.heartbeat_timeout, MIN_SILENCE_S),
+        "version": mxtrain.__version__,
+    }  # fmt: skip
+
+
+def python_of(cluster: Cluster) -> str:
+    """Python on the other hosts."""
+    return sys.executable if cluster.python == "auto" else cluster.python
+
+
+def directory_of(cluster: Cluster) -> str:
+    """The working directory on the other hosts."""
+    return os.getcwd() if cluster.directory == "auto" else cluster.directory

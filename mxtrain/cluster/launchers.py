@@ -1,0 +1,22 @@
+"""Which launcher a description means."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional
+
+from mxtrain.cluster.launcher import Launcher
+from mxtrain.cluster.ranked import MPILauncher, SlurmLauncher
+from mxtrain.cluster.spec import Cluster
+from mxtrain.cluster.ssh import SSHLauncher
+
+LAUNCHERS: Dict[str, Any] = {"local": Launcher, "ssh": SSHLauncher, "mpi": MPILauncher, "slurm": SlurmLauncher}
+
+
+def build_launcher(cluster: Cluster, van: Optional[str]) -> Launcher:
+    """What `cluster.launcher` says.
+
+    Raises:
+        ConfigError: it cannot work here; nothing was started.
+    """
+    launcher: Launcher = LAUNCHERS[cluster.launcher](cluster, van)
+    return launcher

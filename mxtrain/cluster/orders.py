@@ -1,0 +1,110 @@
+"""What each process of a run is told: its role, whom to talk to, and what to do."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
+
+from mxtrain.cluster.local import LOOPBACK, SOCKETS, socket_names
+from mxtrain.cluster.member import HOST_WORKERS, WORKER
+from mxtrain.cluster.process import Order
+from mxtrain.cluster.spec import Cluster
+
+PASSED = ("MXNET_", "OMP_", "KMP_", "GOMP_", "MKL_", "DNNL_", "ONEDNN_", "OPENBLAS_", "PYTHON", "MXTRAIN_", "CUDA_",
+          "NCCL_", "LD_LIBRARY_PATH", "TZ")  # fmt: skip
+"""Beginnings of the environment variables that go along to other hosts: those that numbers depend on."""
+_FOREIGN = ("DMLC_", "PS_")
+
+
+@dataclass(frozen=True)
+class Root:
+    """Where the scheduler listens.
+
+    Attributes:
+        address: IPv4, of this machine.
+        port: a TCP port, or on one machine the number that names its socket; the others' follow it.
+        in_files: whether all processes are on this machine and talk through sockets in its file system.
+    """
+
+    address: str
+    port: int
+    in_files: bool = False
+
+
+def local_root(count: int) -> Root:
+    """Of processes that are all on this machine."""
+    return Root(LOOPBACK, int(socket_names(count)[0].name), in_files=True)
+
+
+def common_environment(cluster: Cluster, van: Optional[str], root: Root) -> Dict[str, str]:
+    """What all processes of a run are told alike, whatever starts them.
+
+    Args:
+        cluster: the description.
+        van: ps-lite's transport, where gradients meet on servers; None where they don't.
+        root: where they meet.
+    """
+    common = {
+        "DMLC_PS_ROOT_URI": root.address, "DMLC_PS_ROOT_PORT": str(root.port), "DMLC_NUM_WORKER": str(cluster.workers),
+        "DMLC_NUM_SERVER": str(cluster.num_servers), "PYTHONUNBUFFERED": "1",
+    }  # fmt: skip
+    if van is not None:
+        common["DMLC_PS_VAN_TYPE"] = van
+    if root.in_files:
+        common.update(DMLC_LOCAL="1", DMLC_NODE_HOST=root.address)
+    return common
+
+
+def roles(cluster: Cluster, van: Optional[str]) -> List[Tuple[str, int]]:
+    """(role, number) of all processes: scheduler and servers, where there are any, then the workers by rank."""
+    serving = [] if van is None else [("scheduler", 0), *(("server", number) for number in range(cluster.num_servers))]
+    return [*serving, *(("worker", rank) for rank in range(cluster.workers))]
+
+
+def name_of(role: str, number: int) -> str:
+    """For people, e.g. "worker 1"."""
+    return role if role == "scheduler" else f"{role} {number}"
+
+
+def group_orders(
+    cluster: Cluster, van: Optional[str], arguments: Sequence[str], logs: Path, root: Root,
+    environment: Mapping[str, str], host_workers: Optional[int] = None,
+) -> List[Order]:  # fmt: skip
+    """The orders of all processes as they run on this machine; worker 0 has the supervisor's own output.
+
+    Args:
+        cluster: the description.
+        van: see `common_environment`.
+        arguments: of the workers' command line.
+        logs: folder for the output of the others.
+        root: where they meet.
+        environment: what they are told besides.
+        host_workers: how many workers share a host; None: all of them.
+    """
+    told = {**environment, **common_environment(cluster, van, root)}
+    told[HOST_WORKERS] = str(host_workers or cluster.workers)
+    orders = []
+    for at, (role, number) in enumerate(roles(cluster, van)):
+        name = name_of(role, number)
+        own = {**told, "DMLC_ROLE": role}
+        if role == "worker":
+            own[WORKER] = str(number)
+        socket = SOCKETS / str(root.port + at) if root.in_files else None
+        if socket is not None:
+            own["PORT"] = socket.name
+        log = None if name == "worker 0" else logs / f"{name.replace(' ', '-')}.log"
+        orders.append(Order(name, [sys.executable, "-m", "mxtrain", *arguments], own, log, socket, number))
+    return orders
+
+
+def inherited(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
+    """What processes on this machine inherit: all but what an earlier run of several processes was told."""
+    return {name: value for name, value in environ.items() if not name.startswith(_FOREIGN) and name != "PORT"}
+
+
+def passed(names: Sequence[str], environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
+    """What goes along to other hosts: what numbers depend on, and `names`."""
+    return {name: value for name, value in inherited(environ).items() if name.startswith(PASSED) or name in names}

@@ -1,0 +1,168 @@
+"""Processes that one mpirun or one srun starts, each of which knows its number."""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+import shutil
+import subprocess
+from contextlib import ExitStack
+from pathlib import Path
+from typing import List, Optional, Sequence
+
+from mxtrain.cluster.frames import Message, encode
+from mxtrain.cluster.hosts import NOWHERE, address_towards, free_port, interface_address, read_hosts
+from mxtrain.cluster.launcher import Launcher, directory_of, orders_message, python_of, relayed, started_here
+from mxtrain.cluster.local import remove_stale_sockets
+from mxtrain.cluster.orders import Root, group_orders, inherited, local_root, passed, roles
+from mxtrain.cluster.process import Order, Process
+from mxtrain.cluster.relayed import Beacon, Channel
+from mxtrain.cluster.spec import Cluster
+from mxtrain.errors import ConfigError
+
+ORDERS = "MXTRAIN_ORDERS"
+"""Where mpirun's relays find their orders."""
+
+
+class RankedLauncher(Launcher):
+    """One command that starts as many relays as there are workers and servers, the workers first. The scheduler runs
+    here."""
+
+    program = ""
+    what = ""
+
+    def __init__(self, cluster: Cluster, van: Optional[str]):
+        super().__init__(cluster, van)
+        if shutil.which(self.program) is None:
+            raise ConfigError(f"cluster.launcher={cluster.launcher}: {self.program} is not on PATH. {self.what}")
+        self.is_local = self._stays_here()
+        self._address = "" if self.is_local else self._own_address()
+
+    @property
+    def address(self) -> str:
+        return self._address or super().address
+
+    @property
+    def place(self) -> str:
+        return f"through {self.program}"
+
+    def _stays_here(self) -> bool:
+        """Whether all processes surely run on this machine."""
+        return False
+
+    def _channel(self, message: Message, count: int, address: str, stack: ExitStack) -> Channel:
+        """The command, started.
+
+        Args:
+            message: orders for its relays.
+            count: how many they are.
+            address: of this machine, as they reach it.
+            stack: of what must be closed.
+        """
+        raise NotImplementedError
+
+    def _own_address(self) -> str:
+        if self.cluster.interface is not None:
+            return interface_address(self.cluster.interface)
+        address = address_towards(NOWHERE)
+        if address is None:
+            raise ConfigError("this machine has no default route: set cluster.interface to the network of the hosts.")
+        return address
+
+    def start(self, arguments: Sequence[str], logs: Path, attempt: int, stack: ExitStack) -> List[Process]:
+        if self.is_local:
+            remove_stale_sockets()
+            root = local_root(len(roles(self.cluster, self.van)))
+        else:
+            root = Root(self._address, free_port(self._address))
+        told = passed(self.cluster.environment)
+        orders = group_orders(self.cluster, self.van, arguments, logs, root, told)
+        processes = []
+        if orders[0].name == "scheduler":
+            own = {**inherited(), **orders[0].environment, "DMLC_NODE_HOST": root.address}
+            scheduler = orders.pop(0)
+            processes.append(
+                started_here(Order(scheduler.name, scheduler.command, own, scheduler.log, scheduler.socket), stack)
+            )
+        orders.sort(key=lambda order: not order.name.startswith("worker"))  # ranks keep their order
+        proof = logs / ".here"
+        proof.write_text(secrets.token_hex(16))
+        stack.callback(proof.unlink)
+        message = orders_message(self.cluster, orders, told, python_of(self.cluster), proof)
+        channel = self._channel(message, len(orders), root.address, stack)
+        return [*processes, *relayed(channel, orders, ranked=True, attempt=attempt, stack=stack)]
+
+
+class MPILauncher(RankedLauncher):
+    """Open MPI's mpirun. It reaches the stdin of one rank only: orders go through the environment, signals through
+    mpirun. Its daemons don't notice within minutes that a link is down, so relays listen to a beacon."""
+
+    program = "mpirun"
+    what = "Install Open MPI (Debian: openmpi-bin)."
+
+    def __init__(self, cluster: Cluster, van: Optional[str]):
+        self._hosts = read_hosts(cluster.hostfile) if cluster.hostfile is not None else []
+        super().__init__(cluster, van)
+        version = subprocess.run([self.program, "--version"], capture_output=True, text=True, check=False).stdout
+        if "Open MPI" not in version:
+            first = version.splitlines()[0] if version else "no version"
+            raise ConfigError(f"cluster.launcher=mpi: mpirun is not Open MPI's ({first}). {self.what}")
+
+    def _stays_here(self) -> bool:
+        managed = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_HOSTS", "PE_HOSTFILE")  # mpirun asks them for hosts
+        chosen = any(option in ("-H", "-host", "--host", "-hostfile", "--hostfile", "-machinefile", "--machinefile")
+                     for option in self.cluster.launcher_options)  # fmt: skip
+        if self._hosts:
+            return len(self._hosts) == 1
+        return not chosen and not any(name in os.environ for name in managed)
+
+    def _own_address(self) -> str:
+        if self.cluster.interface is None and self._hosts:
+            others = [host.name.rpartition("@")[2] for host in self._hosts if not host.is_here]
+            address = address_towards(others[0])
+            if address is not None:
+                return address
+        return super()._own_address()
+
+    def _command(self, count: int) -> List[str]:
+        settings = {}
+        if self.cluster.interface is not None and not self.is_local:
+            settings["oob_tcp_if_include"] = self.cluster.interface
+        if not any("plm_rsh" in option for option in self.cluster.launcher_options):
+            alive = max(1, math.ceil(self.cluster.heartbeat_timeout))
+            settings["plm_rsh_args"] = f"-oBatchMode=yes -oConnectTimeout={alive} -oServerAliveInterval={alive}"
+        command = [self.program, "-np", str(count), "--bind-to", "none", "-x", ORDERS, "--wdir",
+                   directory_of(self.cluster)]  # fmt: skip
+        if self.cluster.hostfile is not None:
+            command += ["--hostfile", self.cluster.hostfile]
+        if "PYTHONPATH" in os.environ:
+            command += ["-x", "PYTHONPATH"]
+        for name, value in settings.items():
+            command += ["--mca", name, value]
+        return [*command, *self.cluster.launcher_options]
+
+    def _channel(self, message: Message, count: int, address: str, stack: ExitStack) -> Channel:
+        relay = [python_of(self.cluster), "-m", "mxtrain.cluster.remote", "--ranked", "--from", ORDERS]
+        beacon = Beacon(address, limit=4 * count)
+        stack.callback(beacon.close)
+        orders = encode({**message, "beacon": [beacon.address, beacon.port]}).decode()
+        return Channel(
+            [*self._command(count), *relay], {**os.environ, ORDERS: orders}, None, self.cluster.start_timeout, "mpirun",
+            beacon,
+        )  # fmt: skip
+
+
+class SlurmLauncher(RankedLauncher):
+    """Slurm's srun, in the allocation that there is, or in one that it asks for; it hands on stdin to all tasks."""
+
+    program = "srun"
+    what = "Start the command where Slurm's clients are."
+
+    def _channel(self, message: Message, count: int, address: str, stack: ExitStack) -> Channel:
+        command = [
+            self.program, f"--ntasks={count}", "--kill-on-bad-exit=1", "--cpu-bind=none", "--chdir",
+            directory_of(self.cluster), *self.cluster.launcher_options, python_of(self.cluster), "-m",
+            "mxtrain.cluster.remote", "--ranked",
+        ]  # fmt: skip
+        return Channel(command, os.environ, message, None, "srun")

@@ -1,0 +1,316 @@
+"""Processes on other hosts, started and heard through a relay there (`mxtrain.cluster.remote`)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from contextlib import suppress
+from typing import Deque, Dict, List, Mapping, Optional, Sequence
+
+from mxtrain.cluster.frames import Message, decode, encode, joined, split
+from mxtrain.cluster.process import Order, Process, kill_group, start_child
+from mxtrain.errors import EXIT_BAD_INPUT
+
+BEAT_S = 0.5
+MIN_SILENCE_S = 2.0
+"""A way is never given up sooner: words come each half second."""
+FAREWELL_S = 3.0
+"""How long the command may take to end by itself when its processes must."""
+LAST_WORDS = 3
+"""Lines of ssh, mpirun or srun that go into a message."""
+
+
+class Beacon:
+    """Tells relays that no stdin reaches that the supervisor lives: whoever connects gets a byte each half second.
+    Nothing is ever read from anyone.
+
+    Args:
+        address: to listen at.
+        limit: how many may listen.
+    """
+
+    def __init__(self, address: str, limit: int):
+        self._limit = limit
+        self._listeners: List[socket.socket] = []
+        self._socket = socket.create_server((address, 0), backlog=limit)
+        self._socket.setblocking(False)
+        self.address, self.port = self._socket.getsockname()[:2]
+
+    def beat(self) -> None:
+        """One byte for everyone."""
+        with suppress(BlockingIOError):
+            while True:
+                listener = self._socket.accept()[0]
+                listener.setblocking(False)
+                if len(self._listeners) < self._limit:
+                    self._listeners.append(listener)
+                else:
+                    listener.close()
+        for listener in list(self._listeners):
+            try:
+                listener.send(b".")
+            except BlockingIOError:
+                pass  # it does not hear
+            except OSError:
+                listener.close()
+                self._listeners.remove(listener)
+
+    def close(self) -> None:
+        """Relays take it for the supervisor's end."""
+        for one in [*self._listeners, self._socket]:
+            one.close()
+        self._listeners.clear()
+
+
+class Channel:
+    """A command (ssh, mpirun, srun) that runs relays, and the way to the processes of these.
+
+    Args:
+        command: with arguments.
+        environment: of the command.
+        orders: the message for the relays, sent on stdin; None: they have it already.
+        start_timeout_s: how long relays may take to say a word; None: for ever, as in a queue.
+        name: for people.
+        beacon: what the relays hear, where they have no stdin; None: they have.
+    """
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], orders: Optional[Message],
+        start_timeout_s: Optional[float], name: str, beacon: Optional[Beacon] = None,
+    ):  # fmt: skip
+        self.name, self._beacon = name, beacon
+        self.processes: Dict[int, RelayedProcess] = {}
+        self.words: Deque[str] = deque(maxlen=LAST_WORDS)
+        """What the command itself says."""
+        self.heard_at: Dict[Optional[int], float] = {}
+        """Rank of a relay (None where there is only one) -> when it said something last."""
+        self.hosts: Dict[Optional[int], str] = {}
+        self._by_stdin = orders is not None
+        self._start_timeout_s, self._started_at = start_timeout_s, time.monotonic()
+        self._beat_at = self._started_at
+        self._out, self._rest = b"" if orders is None else encode(orders), b""
+        self._signalled: List[int] = []
+        self._at_end = False
+        self._killed_at: Optional[float] = None
+        self._popen = start_child(
+            command, env=environment, stdin=subprocess.PIPE if self._by_stdin else subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        assert self._popen.stdout is not None
+        self._reader = self._popen.stdout.fileno()
+        os.set_blocking(self._reader, False)
+        if self._popen.stdin is not None:
+            os.set_blocking(self._popen.stdin.fileno(), False)
+
+    @property
+    def end(self) -> Optional[str]:
+        """How the command ended, as part of a sentence, once all that it said is read; None while it runs."""
+        code = self._popen.poll()
+        if code is None or not self._at_end:
+            return None
+        words = "; ".join(self.words)
+        return f"{self.name} ended with exit code {code}" + (f": {words}" if words else "")
+
+    def talk(self) -> None:
+        """Reads what has come, says that the supervisor lives."""
+        has_ended = self._popen.poll() is not None  # asked before: all that it said is then there to be read
+        self._at_end = self._receive() or has_ended
+        now = time.monotonic()
+        if now - self._beat_at > BEAT_S and not self._out and self._killed_at is None:
+            self._beat_at = now
+            if self._beacon is not None:
+                self._beacon.beat()
+            else:
+                self._out = encode({"beat": 1})
+        self._send()
+
+    def signal(self, of: int, number: int) -> None:
+        """Sends a signal to a process."""
+        if self._by_stdin:
+            self._out += encode({"of": of, "signal": number})
+            self._send()
+        elif number not in self._signalled:  # reaches all workers
+            self._signalled.append(number)
+            self._popen.send_signal(signal.SIGUSR2 if number == signal.SIGINT else signal.SIGUSR1)
+
+    def missing(self) -> Optional[str]:
+        """Why a relay that has not said a word yet counts as lost, or None."""
+        if self._start_timeout_s is None:
+            return None
+        waited = time.monotonic() - self._started_at
+        return f"was not started within {waited:.0f} s by {self.name}" if waited > self._start_timeout_s else None
+
+    def kill(self) -> None:
+        """All its processes shall end at once. Does not wait."""
+        if self._killed_at is not None:
+            return
+        self._killed_at = time.monotonic()
+        self._out = b""
+        if self._beacon is not None:
+            self._beacon.close()
+        if self._popen.stdin is not None:
+            with suppress(OSError):
+                self._popen.stdin.close()  # relays take it for the supervisor's end
+        elif self._popen.poll() is None:
+            self._popen.terminate()  # mpirun ends its processes
+
+    def close(self) -> None:
+        """The same, and waits until the command is gone."""
+        self.kill()
+        assert self._killed_at is not None
+        deadline = self._killed_at + FAREWELL_S
+        while self._popen.poll() is None and time.monotonic() < deadline:
+            self._receive()  # a full pipe would hold it up
+            time.sleep(0.02)
+        kill_group(self._popen.pid)
+        self._popen.wait()
+        assert self._popen.stdout is not None
+        self._popen.stdout.close()
+
+    def _receive(self) -> bool:
+        """Whether the end has come."""
+        with suppress(BlockingIOError):
+            while True:
+                read = os.read(self._reader, 1 << 16)
+                if not read:
+                    return True
+                lines, self._rest = split(self._rest + read)
+                for line in lines:
+                    message = decode(line)
+                    if message is not None:
+                        self._take(message)
+                    elif line.strip():
+                        self.words.append(line.decode(errors="replace").strip())
+        return False
+
+    def _take(self, message: Message) -> None:
+        if "hello" in message:
+            self.hosts[message["rank"]] = message["hello"]
+        of = message.get("of")
+        ranks = [int(name) for name in message.get("states", {})] if of is None else [of]
+        for number in ranks:
+            process = self.processes.get(number)
+            if process is not None:
+                self.heard_at[process.rank] = time.monotonic()
+                process.take(message)
+        if "rank" in message:
+            self.heard_at[message["rank"]] = time.monotonic()
+
+    def _send(self) -> None:
+        if not self._out or self._popen.stdin is None or self._popen.stdin.closed:
+            return
+        with suppress(BlockingIOError, BrokenPipeError):
+            self._out = self._out[os.write(self._popen.stdin.fileno(), self._out) :]
+
+
+class RelayedProcess(Process):
+    """A process on another host.
+
+    Args:
+        order: with the environment that it is told besides its host's own.
+        channel: through which it was ordered.
+        of: its number in the orders.
+        ranked: whether its relay is one of several with the same orders.
+        is_first: whether this is the first attempt of the run.
+    """
+
+    def __init__(self, order: Order, channel: Channel, of: int, ranked: bool, is_first: bool):
+        super().__init__(order)
+        self.pid = 0
+        self.rank = of if ranked else None
+        self._channel, self._of, self._is_first = channel, of, is_first
+        self._exit_code: Optional[int] = None
+        self._refusal = ""
+        self._state = ""
+        self._started_at: Optional[float] = None
+        self._log = None if order.log is None else open(order.log, "ab", buffering=0)
+        channel.processes[of] = self
+
+    def take(self, message: Message) -> None:
+        """A message of the relay about this process."""
+        if "pid" in message:
+            self.pid = message["pid"]
+            self._started_at = self.heard_at = time.monotonic()
+        elif "pulse" in message:
+            self.hear(message["pulse"])
+        elif "output" in message:
+            self._write(joined(message["output"]))
+        elif "states" in message:
+            self._state = message["states"][str(self._of)]
+        elif "exit" in message:
+            self._exit_code = message["exit"]
+        elif "refused" in message:
+            self._exit_code, self._refusal = EXIT_BAD_INPUT, message["refused"]
+
+    def _write(self, output: bytes) -> None:
+        if self._log is not None:
+            self._log.write(output)
+            return
+        sys.stdout.buffer.write(output)
+        sys.stdout.buffer.flush()
+
+    @property
+    def exit_code(self) -> Optional[int]:
+        if self._exit_code is None and self._is_first and self._never_started():
+            return EXIT_BAD_INPUT
+        return self._exit_code
+
+    def _never_started(self) -> bool:
+        return not self._channel.heard_at and self._channel.end is not None
+
+    @property
+    def started_at(self) -> Optional[float]:
+        return self._started_at
+
+    @property
+    def state(self) -> str:
+        return self._state
+
+    @property
+    def host(self) -> str:
+        return self._channel.hosts.get(self.rank, self._channel.name).replace(" ", "-")
+
+    @property
+    def where(self) -> str:
+        host = self._channel.hosts.get(self.rank, self._channel.name)
+        return f"process {self.pid} on {host}" if self.pid else f"on {host}"
+
+    def listen(self) -> None:
+        self._channel.talk()
+
+    def signal(self, number: int) -> None:
+        if self.exit_code is None:
+            self._channel.signal(self._of, number)
+
+    def kill(self) -> None:
+        self._channel.kill()
+
+    def close(self) -> None:
+        self._channel.close()
+        if self._log is not None:
+            self._log.close()
+        if self.order.socket is not None:
+            self.order.socket.unlink(missing_ok=True)
+
+    def silent_for(self, timeout_s: float) -> Optional[str]:
+        if self._channel.end is not None:
+            return f"was lost: {self._channel.end}"
+        heard_at = self._channel.heard_at.get(self.rank)
+        if heard_at is None:
+            return self._channel.missing()
+        silence = time.monotonic() - heard_at
+        if silence > max(timeout_s, MIN_SILENCE_S):
+            return f"cannot be reached: nothing was heard from its host for {silence:.1f} s"
+        return super().silent_for(timeout_s) if self._started_at is not None else None
+
+    def end(self) -> str:
+        if self._refusal:
+            return f"could not be started: {self._refusal}"
+        if self._exit_code is None and self._never_started():
+            return f"could not be started: {self._channel.end}"
+        return super().end()

@@ -1,0 +1,359 @@
+"""The supervisor's relay on another host: starts processes there, tells what they say and do, and ends them when the
+supervisor or the way to it is gone.
+
+    python -m mxtrain.cluster.remote                    orders come on stdin (ssh, srun), then signs of life and signals
+    python -m mxtrain.cluster.remote --from VARIABLE    orders stand in the environment (mpirun reaches one stdin only)
+    python -m mxtrain.cluster.remote --check            says what this host has, and ends
+
+Orders are not on the command line, where others on the host could read them. Of several relays, each starts what is
+meant for its rank. It imports no MXNet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import fcntl
+import json
+import os
+import selectors
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections import deque
+from contextlib import suppress
+from typing import Any, Callable, Deque, Dict, Mapping, Optional, Sequence
+
+import mxtrain
+from mxtrain.cluster.frames import Message, decode, encode, pieces, split
+from mxtrain.cluster.hosts import interface_address
+from mxtrain.cluster.launched import local_size, own_address, rank_of
+from mxtrain.cluster.member import HOST_WORKERS, PULSE
+from mxtrain.cluster.process import kill_group, signal_parents_death, start_child, state_of
+from mxtrain.errors import EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, ConfigError
+
+BEAT_S = 0.5
+MAX_WAITING = 1 << 16
+"""Bytes for the supervisor that may wait before the processes' output must."""
+REFUSAL = 600
+"""Characters of a refusal that fit into a message."""
+_F_SETPIPE_SZ = 1031
+_FORWARDED = {signal.SIGTERM: signal.SIGTERM, signal.SIGUSR1: signal.SIGTERM, signal.SIGUSR2: signal.SIGINT}
+"""What comes from mpirun or srun -> what the workers get: mpirun keeps SIGTERM and SIGINT for itself."""
+
+
+class Child:
+    """A process that this relay started.
+
+    Args:
+        of: its number in the run.
+        order: its command, environment and role.
+        environment: all of it.
+    """
+
+    def __init__(self, of: int, order: Mapping[str, Any], environment: Mapping[str, str]):
+        self.of, self.is_worker = of, order["is_worker"]
+        self.pulse_rest = b""
+        self.pulse, pulse_writer = os.pipe()
+        self.output, output_writer = os.pipe()
+        for reader in (self.pulse, self.output):
+            os.set_blocking(reader, False)
+        try:
+            self.popen = start_child(
+                order["command"], env={**environment, PULSE: str(pulse_writer)}, pass_fds=[pulse_writer],
+                stdin=subprocess.DEVNULL, stdout=output_writer, stderr=subprocess.STDOUT,
+            )  # fmt: skip
+        finally:
+            os.close(pulse_writer)
+            os.close(output_writer)
+
+
+class Relay:
+    """One host's, or one rank's, part of a run.
+
+    Args:
+        orders: the message with them; None: it comes on stdin.
+        rank: of this relay, where several get the same message; None: all orders are meant for this one.
+    """
+
+    def __init__(self, orders: Optional[Message], rank: Optional[int]):
+        self._rank, self._orders = rank, orders
+        self._out = _quiet_output()
+        self._waiting: Deque[bytes] = deque()
+        self._children: Dict[int, Child] = {}
+        self._read = b""
+        self._heard_at = self._beat_at = time.monotonic()
+        self._silence_s: Optional[float] = None
+        self._selector = selectors.DefaultSelector()
+        self._signals, writer = os.pipe()
+        for end in (self._signals, writer):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        for number in (*_FORWARDED, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)
+
+    def run(self) -> int:
+        """Until all processes have ended, or must; returns the exit code."""
+        self._watch(self._signals, self._take_signals)
+        try:
+            self._tell({"hello": socket.gethostname(), "rank": self._rank})
+            if self._orders is not None:
+                self._start(self._orders)
+            else:
+                os.set_blocking(0, False)
+                self._watch(0, self._take_messages)
+            while self._orders is None or self._children or self._waiting:
+                for key, _ in self._selector.select(timeout=0.1):
+                    key.data()
+                self._reap()
+                self._flush()
+                now = time.monotonic()
+                if self._silence_s is not None and now - self._heard_at > self._silence_s:
+                    raise _Gone
+                if now - self._beat_at > BEAT_S and not self._waiting:
+                    self._beat_at = now
+                    self._tell({"states": {str(of): state_of(c.popen.pid) for of, c in self._children.items()}})
+        except _Gone:
+            return EXIT_CRASHED
+        finally:
+            for child in self._children.values():
+                kill_group(child.popen.pid)
+        return EXIT_FINISHED
+
+    # To the supervisor.
+
+    def _tell(self, message: Message) -> None:
+        self._waiting.append(encode(message))
+        self._flush()
+
+    def _flush(self) -> None:
+        """Never waits: behind a link that is down it would miss that it must end."""
+        while self._waiting:
+            try:
+                count = os.write(self._out, self._waiting[0])
+            except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno in (errno.EPIPE, errno.EIO, errno.ECONNRESET):
+                    raise _Gone from None
+                raise
+            rest = self._waiting.popleft()[count:]
+            if rest:
+                self._waiting.appendleft(rest)
+
+    # From the supervisor.
+
+    def _take_messages(self) -> None:
+        with suppress(BlockingIOError):
+            read = os.read(0, 1 << 16)
+            if not read:
+                raise _Gone
+            self._heard_at = time.monotonic()
+            lines, self._read = split(self._read + read)
+            for message in filter(None, map(decode, lines)):
+                if "orders" in message:
+                    self._start(message)
+                elif "signal" in message:
+                    self._signal(message["signal"], message["of"])
+
+    def _listen(self, beacon: Sequence[Any]) -> None:
+        """Hears there that the supervisor lives."""
+        try:
+            heard = socket.create_connection((beacon[0], beacon[1]), timeout=self._silence_s)
+        except OSError:
+            raise _Gone from None
+        heard.setblocking(False)
+        self._beacon = heard
+
+        def take() -> None:
+            try:
+                if not heard.recv(1 << 12):
+                    raise _Gone
+            except BlockingIOError:
+                return
+            except OSError:
+                raise _Gone from None
+            self._heard_at = time.monotonic()
+
+        self._watch(heard.fileno(), take)
+
+    def _take_signals(self) -> None:
+        for number in os.read(self._signals, 64):
+            if number == signal.SIGHUP:
+                raise _Gone
+            if number in _FORWARDED:
+                self._signal(_FORWARDED[signal.Signals(number)])
+
+    def _signal(self, number: int, of: Optional[int] = None) -> None:
+        for child in self._children.values():
+            if child.is_worker if of is None else child.of == of:
+                with suppress(ProcessLookupError):
+                    os.kill(child.popen.pid, number)
+
+    # Processes.
+
+    def _start(self, message: Message) -> None:
+        self._orders = message
+        self._silence_s, self._heard_at = message["silence_s"], time.monotonic()
+        if "beacon" in message:
+            self._listen(message["beacon"])
+        for of, order in enumerate(message["orders"]):
+            if order is None or self._rank not in (None, of):
+                continue
+            try:
+                environment = self._environment(message, order)
+                _require_run_directory(order)
+                child = Child(of, order, environment)
+            except (ConfigError, OSError) as error:
+                self._tell({"of": of, "refused": f"{socket.gethostname()}: {error}"[:REFUSAL]})
+                continue
+            self._children[of] = child
+            self._tell({"of": of, "pid": child.popen.pid})
+            self._watch(child.pulse, lambda child=child: self._take_pulse(child))
+            self._watch(child.output, lambda child=child: self._take_output(child))
+
+    def _environment(self, message: Message, order: Mapping[str, Any]) -> Dict[str, str]:
+        """What a process is told here.
+
+        Raises:
+            ConfigError: this host cannot take part.
+        """
+        if message["version"] != mxtrain.__version__:
+            raise ConfigError(f"has mxtrain {mxtrain.__version__}, not {message['version']} as the supervisor.")
+        environment = {**os.environ, **message["environment"], **order["environment"]}
+        if "DMLC_LOCAL" not in environment:
+            environment["DMLC_NODE_HOST"] = own_address(message["interface"], environment["DMLC_PS_ROOT_URI"])
+        if self._rank is not None:  # who else is here only mpirun and srun know
+            workers = int(environment["DMLC_NUM_WORKER"])
+            environment[HOST_WORKERS] = str(min(workers, local_size(os.environ) or workers))
+        return environment
+
+    def _take_pulse(self, child: Child) -> bool:
+        read = _read(child.pulse)
+        if not read:
+            if read is not None:
+                self._selector.unregister(child.pulse)
+            return False
+        lines, child.pulse_rest = split(child.pulse_rest + read)
+        last = deque(lines, maxlen=1)
+        if last:
+            self._tell({"of": child.of, "pulse": json.loads(last[0])})
+        return True
+
+    def _take_output(self, child: Child) -> bool:
+        if sum(map(len, self._waiting)) > MAX_WAITING:
+            time.sleep(0.01)
+            return False
+        read = _read(child.output)
+        if not read:
+            if read is not None:
+                self._selector.unregister(child.output)
+            return False
+        for piece in pieces(read):
+            self._tell({"of": child.of, "output": piece})
+        return True
+
+    def _reap(self) -> None:
+        for child in list(self._children.values()):
+            code = child.popen.poll()
+            if code is None or sum(map(len, self._waiting)) > MAX_WAITING:
+                continue
+            kill_group(child.popen.pid)  # what it has started
+            for fd, take in ((child.pulse, self._take_pulse), (child.output, self._take_output)):
+                while fd in self._selector.get_map() and take(child):
+                    self._flush()
+                if fd in self._selector.get_map():
+                    self._selector.unregister(fd)
+                os.close(fd)
+            self._tell({"of": child.of, "exit": code})
+            del self._children[child.of]
+
+    def _watch(self, fd: int, take: Callable[[], Any]) -> None:
+        self._selector.register(fd, selectors.EVENT_READ, take)
+
+
+class _Gone(Exception):
+    """The supervisor, or the way to it."""
+
+
+def _require_run_directory(order: Mapping[str, Any]) -> None:
+    """Worker 0 writes it, and the supervisor reads it."""
+    if not order["proof"]:
+        return
+    path, text = order["proof"]
+    try:
+        with open(path, encoding="utf-8") as file:
+            seen = file.read() == text
+    except OSError:
+        seen = False
+    if not seen:
+        raise ConfigError(
+            f"worker 0 was started here, but the supervisor's run directory is not here ({path}). Let hydra.run.dir "
+            "lie in a file system that both see, or start the command on the first host."
+        )
+
+
+def _read(fd: int) -> Optional[bytes]:
+    """b"" at the end, None where nothing has come."""
+    try:
+        return os.read(fd, 1 << 14)
+    except BlockingIOError:
+        return None
+
+
+def _quiet_output() -> int:
+    """The stream for messages, which nothing else of this process may write to.
+
+    mpirun reads 4096 bytes at once and mixes what it read of all ranks. Of a pipe that holds no more than that, and
+    into which a line is written whole or not at all, it always reads whole lines. Its stdout is a terminal, which cuts.
+    """
+    number = 2 if os.isatty(1) else 1
+    kept = os.dup(number)
+    if stat.S_ISFIFO(os.fstat(kept).st_mode):
+        with suppress(OSError):
+            fcntl.fcntl(kept, _F_SETPIPE_SZ, 4096)
+    os.set_blocking(kept, False)
+    os.set_inheritable(kept, False)
+    return kept
+
+
+def describe_host(interface: Optional[str]) -> Message:
+    """What a supervisor wants to know before it starts anything."""
+    server = os.environ.get("SSH_CONNECTION", "").split()
+    found: Message = {"version": mxtrain.__version__, "name": socket.gethostname(), "supervisor": server[:1]}
+    if interface is not None:
+        try:
+            found["address"] = interface_address(interface)
+        except ConfigError as error:
+            found["refused"] = str(error)[:REFUSAL]
+    return found
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """Returns the exit code."""
+    parser = argparse.ArgumentParser("python -m mxtrain.cluster.remote")
+    parser.add_argument("--from", dest="variable")
+    parser.add_argument("--ranked", action="store_true")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--interface")
+    given = parser.parse_args(arguments)
+    if given.check:
+        sys.stdout.buffer.write(encode({"check": describe_host(given.interface)}))
+        return EXIT_FINISHED
+    parent = os.getppid()
+    orders = None if given.variable is None else decode(os.environ.pop(given.variable, "").encode())
+    if given.variable is not None and orders is None:
+        print(f"{given.variable} holds no orders", file=sys.stderr)
+        return EXIT_BAD_INPUT
+    relay = Relay(orders, rank_of(os.environ) if given.ranked else None)
+    signal_parents_death(signal.SIGHUP)
+    if os.getppid() != parent:
+        return EXIT_CRASHED
+    return relay.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""Processes on other hosts, over ssh."""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+import subprocess
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, List, Optional, Sequence, Tuple
+
+import mxtrain
+from mxtrain.cluster.frames import Message, decode
+from mxtrain.cluster.hosts import Host, free_port, interface_address, is_own_address, read_hosts, spread
+from mxtrain.cluster.launcher import Launcher, directory_of, orders_message, python_of, relayed, started_here
+from mxtrain.cluster.orders import Root, group_orders, inherited, passed
+from mxtrain.cluster.process import Process, start_child
+from mxtrain.cluster.relayed import Channel
+from mxtrain.cluster.spec import Cluster
+from mxtrain.errors import ConfigError
+
+CHECK_S = 30.0
+"""How long a host that was reached may take to say what it has."""
+
+
+class SSHLauncher(Launcher):
+    """One connection to each other host of a file; what runs here is started directly.
+
+    Raises:
+        ConfigError: a host cannot be reached, or cannot take part.
+    """
+
+    def __init__(self, cluster: Cluster, van: Optional[str]):
+        super().__init__(cluster, van)
+        assert cluster.hostfile is not None
+        self.hosts = read_hosts(cluster.hostfile)
+        self._where = {"scheduler": self.hosts[0], **spread(cluster.workers, cluster.num_servers, self.hosts)}
+        self._others = [host for host in self.hosts if not host.is_here and host in self._where.values()]
+        if self._others and cluster.interface is not None:
+            interface_address(cluster.interface)
+        found, problems = check_hosts(self._others, self._ssh, cluster.interface, self._patience_s)
+        if problems:
+            raise ConfigError("\n".join(problems))
+        self._address = self._own_address([str(message["supervisor"][0]) for message in found if message["supervisor"]])
+
+    @property
+    def _patience_s(self) -> int:
+        return max(1, math.ceil(self.cluster.heartbeat_timeout))
+
+    @property
+    def address(self) -> str:
+        return self._address or super().address
+
+    @property
+    def place(self) -> str:
+        if not self._others:
+            return super().place
+        return f"on {1 + len(self._others)} hosts ({', '.join(h.name for h in [self.hosts[0], *self._others])})"
+
+    def obstacle(self) -> str:
+        return "; ".join(check_hosts(self._others, self._ssh, self.cluster.interface, self._patience_s)[1])
+
+    def start(self, arguments: Sequence[str], logs: Path, attempt: int, stack: ExitStack) -> List[Process]:
+        if not self._others:
+            return super().start(arguments, logs, attempt, stack)
+        root = Root(self._address, free_port(self._address))
+        here, there = inherited(), passed(self.cluster.environment)
+        processes = []
+        for host in [self.hosts[0], *self._others]:
+            count = sum(who.startswith("worker") and place == host for who, place in self._where.items())
+            told = {**here, "DMLC_NODE_HOST": root.address} if host.is_here else there
+            orders = group_orders(self.cluster, self.van, arguments, logs, root, told, max(count, 1))
+            mine = [order if self._where[order.name] == host else None for order in orders]
+            if host.is_here:
+                processes += [started_here(order, stack) for order in mine if order is not None]
+                continue
+            message = orders_message(self.cluster, mine, there, python_of(self.cluster))
+            channel = Channel(
+                self._ssh(host, []), os.environ, message, 3 * self._patience_s + CHECK_S, f"ssh to {host.name}"
+            )
+            processes += relayed(channel, mine, ranked=False, attempt=attempt, stack=stack)
+        names = [order.name for order in orders]
+        return sorted(processes, key=lambda process: names.index(process.order.name))
+
+    def _ssh(self, host: Host, arguments: Sequence[str]) -> List[str]:
+        """The command that runs a relay on a host."""
+        alive = max(1, self._patience_s // 3)
+        options = {
+            "BatchMode": "yes", "ConnectTimeout": self._patience_s, "ServerAliveInterval": alive,
+            "ServerAliveCountMax": max(1, self._patience_s // alive), "ControlPath": "none", "RequestTTY": "no",
+        }  # fmt: skip
+        python_path = os.environ.get("PYTHONPATH")
+        relay = [python_of(self.cluster), "-m", "mxtrain.cluster.remote", *arguments]
+        told = ["env", f"PYTHONPATH={python_path}"] if python_path else []
+        command = f"cd {shlex.quote(directory_of(self.cluster))} && exec {shlex.join([*told, *relay])}"
+        return [
+            "ssh", *self.cluster.launcher_options, *(f"-o{name}={value}" for name, value in options.items()), "--",
+            host.name, command,
+        ]  # fmt: skip
+
+    def _own_address(self, seen: Sequence[str]) -> str:
+        """By which the other hosts reach this one; `seen` is where they see it."""
+        if self.cluster.interface is not None:
+            return interface_address(self.cluster.interface)
+        fitting = [address for address in seen if ":" not in address and is_own_address(address)]
+        if fitting or not self._others:
+            return fitting[0] if fitting else ""
+        raise ConfigError(
+            f"{self._others[0].name} sees this machine as {', '.join(seen) or 'nobody'}, which is no IPv4 address of "
+            "it: set cluster.interface to the network interface by which the hosts reach each other."
+        )
+
+
+def check_hosts(
+    hosts: Sequence[Host], ssh: Any, interface: Optional[str], patience_s: float
+) -> Tuple[List[Message], List[str]]:
+    """(what the hosts say of themselves, one line for each that cannot take part); asks all at once.
+
+    Args:
+        hosts: other machines.
+        ssh: (host, arguments of the relay) -> command.
+        interface: that each must have, or None.
+        patience_s: for reaching one.
+    """
+    arguments = ["--check", *(["--interface", interface] if interface is not None else [])]
+    deadline = time.monotonic() + patience_s + CHECK_S
+    found, problems = [], []
+    with ExitStack() as stack:
+        asked = []
+        for host in hosts:
+            popen = start_child(
+                ssh(host, arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
+            stack.callback(popen.kill)
+            asked.append((host, popen))
+        for host, popen in asked:
+            try:
+                output, errors = popen.communicate(timeout=max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                problems.append(f"{host.line}: {host.name} did not answer in {patience_s + CHECK_S:.0f} s")
+                continue
+            answers = [message for message in map(decode, output.splitlines()) if message and "check" in message]
+            words = errors.decode(errors="replace").strip().splitlines()[-2:]
+            answer = answers[0]["check"] if answers else None
+            problem = _problem(host, popen.returncode, answer, "; ".join(words))
+            if problem:
+                problems.append(problem)
+            elif answer is not None:
+                found.append(answer)
+    return found, problems
+
+
+def _problem(host: Host, code: int, answer: Optional[Message], words: str) -> str:
+    if answer is None and code == 255:
+        return f"{host.line}: {host.name} cannot be reached: {words or 'ssh gave no reason'}"
+    if answer is None:
+        return (
+            f"{host.line}: mxtrain does not start on {host.name} ({words or f'exit code {code}'}). Python, mxtrain and "
+            "the working directory must lie there as here, or set cluster.python and cluster.directory."
+        )
+    if answer["version"] != mxtrain.__version__:
+        return f"{host.line}: {host.name} has mxtrain {answer['version']}, this machine {mxtrain.__version__}"
+    return f"{host.line}: {answer['refused']}" if "refused" in answer else ""

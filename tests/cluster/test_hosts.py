@@ -1,0 +1,138 @@
+"""Host files, who runs where, messages between hosts, and what mpirun and srun say: without any process."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Dict, List
+
+import pytest
+
+from mxtrain.cluster.frames import LONGEST, decode, encode, joined, pieces
+from mxtrain.cluster.hosts import Host, interface_address, read_hosts, spread
+from mxtrain.cluster.launched import find_root, first_node, launched_environment, local_size
+from mxtrain.cluster.spec import Cluster
+from mxtrain.errors import ConfigError
+
+
+def test_a_host_file_begins_with_this_machine(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("# a comment\nme@192.0.2.7 slots=2   # another\n\nlocalhost\n")
+    assert [(host.name, host.slots, host.is_here) for host in read_hosts(str(file))] == [
+        ("localhost", None, True),
+        ("me@192.0.2.7", 2, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, ["cannot be read", "No such file"]),
+        ("# nothing\n", ["holds no host"]),
+        ("localhost\n192.0.2.7 slots=x\n", ["line 2", "'slots=x'", "slots=2"]),
+        ("localhost\n192.0.2.7 solts=2\n", ["line 2", "'solts=2'"]),
+        ("localhost slots=0\n", ["line 1", "'slots=0'"]),
+        ("localhost\n-oProxyCommand=evil\n", ["line 2", "is no host"]),
+        ("localhost\n192.0.2.7\n192.0.2.7\n", ["line 3", "line 2"]),
+        ("192.0.2.7\n192.0.2.8\n", ["none of 192.0.2.7, 192.0.2.8 is this machine", socket.gethostname()]),
+        ("localhost\n127.0.0.1\n", ["line 2", "is this machine", "line 1"]),
+    ],
+)
+def test_a_wrong_host_file_is_refused_by_line(tmp_path: Path, text: str, words: List[str]) -> None:
+    file = tmp_path / "hosts"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        read_hosts(str(file))
+    assert all(word in str(refused.value) for word in [str(file), *words]), refused.value
+
+
+def test_workers_are_spread_in_turn_and_ranks_follow_each_other_on_a_host() -> None:
+    a, b, c = Host("a", line="hosts, line 1"), Host("b", slots=1), Host("c")
+    found = spread(5, 2, [a, b, c])
+    assert [found[f"worker {rank}"].name for rank in range(5)] == ["a", "a", "b", "c", "c"]
+    assert [found[f"server {number}"].name for number in range(2)] == ["a", "b"]
+    with pytest.raises(ConfigError, match="cluster.workers=3: the hosts have 2 slots"):
+        spread(3, 1, [Host("a", 1, "hosts, line 1"), b])
+
+
+def test_an_interface_has_an_address_or_is_refused_with_those_that_there_are() -> None:
+    assert interface_address("lo") == "127.0.0.1"
+    with pytest.raises(ConfigError, match=r"cluster.interface=eth99.*It has:.*\blo\b"):
+        interface_address("eth99")
+
+
+def test_a_damaged_message_is_none() -> None:
+    line = encode({"of": 3, "output": next(pieces(bytes(range(256)) * 4))})
+    assert len(line) <= LONGEST
+    message = decode(b"srun: a word before " + line)
+    assert message is not None and joined(message["output"]) == (bytes(range(256)) * 4)[:600]
+    assert decode(line.replace(b'"of":3', b'"of":4')) is None
+    assert decode(line[:-9] + line[:40]) is None
+    assert decode(b"@mxtrain \n") is None
+
+
+OMPI = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "4", "PMIX_NAMESPACE": "77"}
+SLURM = {
+    "SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_ID": "0", "SLURM_JOB_ID": "5", "SLURM_STEP_TASKS_PER_NODE": "2(x2)",
+    "SLURM_STEP_NODELIST": "192.0.2.7,n2", "SLURM_NODEID": "1",
+}  # fmt: skip
+
+
+def test_ranks_are_scheduler_servers_workers() -> None:
+    cluster = Cluster(workers=2, servers=1)
+    told = [launched_environment(cluster, "zmq", {**OMPI, "OMPI_COMM_WORLD_RANK": str(rank)}) for rank in range(4)]
+    assert [each and each["DMLC_ROLE"] for each in told] == ["scheduler", "server", "worker", "worker"]
+    assert [each and each.get("MXTRAIN_WORKER") for each in told] == [None, None, "0", "1"]
+    assert len({each["DMLC_PS_ROOT_PORT"] for each in told if each}) == 1
+    assert len({each["PORT"] for each in told if each}) == 4 and told[0] and told[0]["DMLC_LOCAL"] == "1"
+    without_servers = launched_environment(Cluster(workers=4), None, {**OMPI, "OMPI_COMM_WORLD_RANK": "0"})
+    assert without_servers and without_servers["DMLC_ROLE"] == "worker"
+    assert launched_environment(cluster, "zmq", {}) is None
+    with pytest.raises(ConfigError, match="mpirun started 4 processes, but .* needs 5.*Type mpirun -n 5"):
+        launched_environment(Cluster(workers=3), "zmq", {**OMPI, "OMPI_COMM_WORLD_RANK": "0"})
+
+
+def test_a_batch_script_is_no_task_of_srun() -> None:
+    script = {**SLURM, "SLURM_PROCID": "0", "SLURM_STEP_ID": str(0xFFFFFFFB)}
+    assert launched_environment(Cluster(workers=2), "zmq", script) is None
+    assert local_size(SLURM) == 2
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({**SLURM}, "192.0.2.7"),
+        ({**SLURM, "MXTRAIN_ROOT": "192.0.2.9:1234"}, "192.0.2.9"),
+        ({**OMPI}, "mpirun -x MXTRAIN_ROOT=HOST:PORT"),
+        ({**OMPI, "MXTRAIN_ROOT": "here"}, "must be HOST:PORT"),
+    ],
+)
+def test_where_the_scheduler_listens_on_several_hosts(environ: Dict[str, str], expected: str) -> None:
+    if expected[0].isdigit():
+        root = find_root(environ, False, "srun")
+        assert root.address == expected and not root.in_files and (root.port == 1234 or 20000 <= root.port < 30000)
+        return
+    with pytest.raises(ConfigError, match=expected):
+        find_root(environ, False, "mpirun")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"), [("n1", "n1"), ("n[03-05,9],m1", "n03"), ("a,b", "a"), ("r1n[7]-ib,x", "r1n7-ib")]
+)
+def test_the_first_node_of_a_list(nodes: str, first: str) -> None:
+    assert first_node(nodes) == first
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"launcher": "ssh"}, "cluster.hostfile=FILE"),
+        ({"launcher": "slurm", "hostfile": "hosts"}, "cluster.hostfile=hosts with cluster.launcher=slurm"),
+        ({"hostfile": "hosts"}, "cluster.launcher=local"),
+        ({"interface": "eth0"}, "cluster.interface=eth0 with cluster.launcher=local"),
+    ],
+)
+def test_what_does_not_fit_the_launcher_is_refused(given: Dict[str, str], words: str) -> None:
+    assert words in Cluster(**given).reason_against()
+    assert Cluster(launcher="mpi", hostfile="hosts", interface="eth0").reason_against() == ""

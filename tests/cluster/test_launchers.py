@@ -1,0 +1,346 @@
+"""Runs over ssh, mpirun and srun with real processes: several hosts are network namespaces with an sshd in each."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Dict, Iterator, List, Optional, Sequence
+
+import pytest
+from network import SEARCH, Network, hostfile
+from network import reason_against as reason_against_hosts
+from running import SMALL, Process, assert_same, checkpoints, has_steps, rows, status
+
+DIST = ("kvstore=dist_sync", "cluster.workers=2", "cluster.backoff=0.1")
+SLOW = (*SMALL, "model.hidden=[512,512]", "trainer.max_epochs=6", "checkpoint.every_steps=20",
+        "early_stopping=off")  # fmt: skip
+ENDED_S = 15.0
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run by the launcher of one machine."""
+    run_dir = tmp_path_factory.mktemp("undisturbed") / "run"
+    Process(run_dir, *DIST, *SLOW).end()
+    return run_dir
+
+
+def pids(run_dir: Path, role: str = "") -> List[int]:
+    """The processes of a run, relays and all, or only those of a role: "scheduler", "server", "worker1"."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (path / "cmdline").read_bytes().decode()
+            environment = dict(
+                part.split("=", 1) for part in (path / "environ").read_bytes().decode().split("\0") if "=" in part
+            )
+        except (OSError, UnicodeDecodeError):
+            continue
+        own = environment.get("DMLC_ROLE", "") + environment.get("MXTRAIN_WORKER", "")
+        if environment.get("MXTRAIN_TEST") == str(run_dir) and (own == role if role else "mxtrain" in command):
+            found.append(int(path.name))
+    return found
+
+
+def started(
+    run_dir: Path, *overrides: str, command: Sequence[str] = (), env: Optional[Dict[str, str]] = None
+) -> Process:
+    """A run whose processes, wherever they are, carry its mark in their environment."""
+    program = [*command, sys.executable, "-m", "mxtrain"]
+    return Process(
+        run_dir, *DIST, *SLOW, *overrides, command=program, env={"MXTRAIN_TEST": str(run_dir), **(env or {})}
+    )
+
+
+def nobody_is_left(run_dir: Path) -> None:
+    deadline = time.monotonic() + ENDED_S
+    while pids(run_dir) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert pids(run_dir) == []
+
+
+# ssh.
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    reason = reason_against_hosts()
+    if reason:
+        pytest.skip(reason)
+    with ExitStack() as stack:
+        yield Network(tmp_path_factory.mktemp("network"), stack, count=3)
+
+
+def over_ssh(network: Network, tmp_path: Path, *overrides: str, hosts: int = 2) -> Process:
+    """A run that the first host supervises."""
+    file = hostfile(tmp_path / "hosts", network.addresses[:hosts])
+    return started(
+        tmp_path / "run", "cluster.launcher=ssh", f"cluster.hostfile={file}",
+        f"cluster.launcher_options=[-F,{network.ssh_config}]", *overrides, command=network.on(1),
+    )  # fmt: skip
+
+
+def test_ssh_after_a_kill_on_another_host_the_run_ends_with_the_same_weights(
+    network: Network, tmp_path: Path, undisturbed: Path
+) -> None:
+    run_dir = tmp_path / "run"
+    run = over_ssh(network, tmp_path, "cluster.servers=3", hosts=3).wait_until(has_steps(run_dir, 45))
+    listening = [
+        line.split()[3]
+        for number in (1, 2, 3)
+        for line in subprocess.run(
+            [*network.on(number), "ss", "-Hltn"], capture_output=True, text=True
+        ).stdout.splitlines()
+    ]
+    own = [f"{address}:" for address in network.addresses]
+    assert len(listening) >= 3 + 6 and all(address.startswith(tuple(own)) for address in listening), listening
+    (victim,) = pids(run_dir, "worker1")
+    where = os.readlink(f"/proc/{victim}/ns/net")
+    assert where != os.readlink(f"/proc/{pids(run_dir, 'worker0')[0]}/ns/net")
+    os.kill(victim, signal.SIGKILL)
+    run.end()
+    assert_same(run_dir, undisturbed)
+    assert f"2 workers, 3 servers on 3 hosts ({', '.join(network.addresses)})" in run.output
+    assert re.search(rf"worker 1 \(process {victim} on \S+\) was ended by SIGKILL.*restart 1 of 3", run.output), (
+        run.output
+    )
+    assert sorted(path.name for path in (run_dir / "workers").iterdir()) == [
+        ".lock", "scheduler.log", "server-0.log", "server-1.log", "server-2.log", "worker-1.log",
+    ]  # fmt: skip
+    assert "OMP_NUM_THREADS=1" in (run_dir / "workers" / "worker-1.log").read_text()
+    nobody_is_left(run_dir)
+
+
+def test_ssh_a_partition_is_noticed_and_the_run_goes_on_when_it_is_over(
+    network: Network, tmp_path: Path, undisturbed: Path
+) -> None:
+    run_dir = tmp_path / "run"
+    run = over_ssh(network, tmp_path, "cluster.heartbeat_timeout=3").wait_until(has_steps(run_dir, 45))
+    remote = pids(run_dir, "worker1") + pids(run_dir, "server")
+    network.set_link(2, "down")
+    try:
+        cut_at = time.monotonic()
+        while set(remote) & set(pids(run_dir)):  # the other side ends by itself
+            assert time.monotonic() - cut_at < 10
+            time.sleep(0.05)
+        time.sleep(max(0.0, cut_at + 6 - time.monotonic()))
+    finally:
+        network.set_link(2, "up")
+    run.end()
+    assert_same(run_dir, undisturbed)
+    silence = re.search(r"cannot be reached: nothing was heard from its host for (\d\.\d) s", run.output)
+    assert silence and float(silence[1]) < 4, run.output
+    assert f"{network.addresses[1]} cannot be reached" in run.output and "waiting for at most" in run.output
+    nobody_is_left(run_dir)
+
+
+def test_ssh_if_the_supervisor_dies_all_hosts_are_left_clean(network: Network, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    run = over_ssh(network, tmp_path).wait_until(has_steps(run_dir, 10))
+    assert len(pids(run_dir)) >= 6  # the supervisor, its ssh, the relay and four more
+    run.kill(signal.SIGKILL).end(-signal.SIGKILL)
+    nobody_is_left(run_dir)
+
+
+def test_ssh_sigterm_saves_on_all_hosts(network: Network, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    run = over_ssh(network, tmp_path, "checkpoint.every_steps=1000").wait_until(has_steps(run_dir, 30))
+    run.kill(signal.SIGTERM).end(143)
+    assert status(run_dir)["state"] == "interrupted"
+    assert checkpoints(run_dir)[-1] == f"step-{status(run_dir)['step']:08d}"
+    nobody_is_left(run_dir)
+
+
+@pytest.mark.parametrize(
+    ("lines", "overrides", "words"),
+    [
+        (["{1}", "no.such.host.invalid"], [], ["line 2", "no.such.host.invalid cannot be reached", "resolve"]),
+        (["{1}", "10.213.77.99"], ["cluster.heartbeat_timeout=1"], ["line 2", "10.213.77.99 cannot be reached"]),
+        (
+            ["{1}", "{2}"],
+            ["cluster.python=/no/python"],
+            ["line 2", "does not start on", "/no/python", "cluster.python"],
+        ),
+        (["{1}", "{2}"], ["cluster.directory=/no/folder"], ["line 2", "/no/folder", "cluster.directory"]),
+        (["{1}", "{2}"], ["cluster.interface=eth7"], ["cluster.interface=eth7", "net0"]),
+        (["{2}", "{3}"], [], ["none of", "is this machine"]),
+        (["{1} slots=1", "{2} slots=1"], ["cluster.workers=4"], ["cluster.workers=4", "2 slots"]),
+    ],
+)
+def test_ssh_what_cannot_work_is_refused_and_leaves_nothing(
+    network: Network, tmp_path: Path, lines: List[str], overrides: List[str], words: List[str]
+) -> None:
+    file = hostfile(tmp_path / "hosts", [line.format("", *network.addresses) for line in lines])
+    begun = time.monotonic()
+    run = started(
+        tmp_path / "new" / "run", "cluster.launcher=ssh", f"cluster.hostfile={file}",
+        f"cluster.launcher_options=[-F,{network.ssh_config}]", *overrides, command=network.on(1),
+    ).end(2)  # fmt: skip
+    assert all(word in run.output for word in words), run.output
+    assert time.monotonic() - begun < 30 and [path.name for path in tmp_path.iterdir()] == ["hosts"]
+
+
+# mpirun.
+
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+needs_mpi = pytest.mark.skipif(
+    shutil.which("mpirun") is None, reason="mpirun not installed (apt-get install openmpi-bin)"
+)
+MPI = ("cluster.launcher=mpi", "cluster.launcher_options=[--oversubscribe]")
+
+
+@needs_mpi
+def test_mpi_after_a_kill_the_run_ends_with_the_same_weights(tmp_path: Path, undisturbed: Path) -> None:
+    run_dir = tmp_path / "run"
+    run = started(run_dir, *MPI, env=AS_ROOT).wait_until(has_steps(run_dir, 45))
+    (victim,) = pids(run_dir, "worker1")
+    os.kill(victim, signal.SIGKILL)
+    run.end()
+    assert_same(run_dir, undisturbed)
+    assert re.search(rf"worker 1 \(process {victim} on \S+\) was ended by SIGKILL.*restart 1 of 3", run.output), (
+        run.output
+    )
+    nobody_is_left(run_dir)
+
+
+@needs_mpi
+def test_mpi_signals_save_and_a_dead_supervisor_leaves_nobody(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    run = started(run_dir, *MPI, "checkpoint.every_steps=1000", env=AS_ROOT).wait_until(has_steps(run_dir, 30))
+    run.kill(signal.SIGTERM).end(143)
+    assert status(run_dir)["state"] == "interrupted"
+    assert checkpoints(run_dir)[-1] == f"step-{status(run_dir)['step']:08d}"
+    lines = len(rows(run_dir))
+    run = started(run_dir, *MPI, env=AS_ROOT).wait_until(has_steps(run_dir, lines + 5))
+    run.kill(signal.SIGKILL).end(-signal.SIGKILL)
+    nobody_is_left(run_dir)
+
+
+@needs_mpi
+def test_mpi_on_several_hosts(network: Network, tmp_path: Path, undisturbed: Path) -> None:
+    run_dir = tmp_path / "run"
+    file = hostfile(tmp_path / "hosts", [f"{address} slots=2" for address in network.addresses[:2]])
+    options = f"[--map-by,node,--mca,plm_rsh_agent,'ssh -F {network.ssh_config}']"
+    run = started(
+        run_dir, "cluster.launcher=mpi", f"cluster.hostfile={file}", f"cluster.launcher_options={options}",
+        "cluster.interface=net0", "cluster.heartbeat_timeout=3", "cluster.restarts=0",
+        command=network.on(1), env=AS_ROOT,
+    ).wait_until(has_steps(run_dir, 45))  # fmt: skip
+    spaces = {os.readlink(f"/proc/{pid}/ns/net") for pid in pids(run_dir, "worker0") + pids(run_dir, "worker1")}
+    assert len(spaces) == 2
+    run.end()
+    assert_same(run_dir, undisturbed)
+    nobody_is_left(run_dir)
+
+
+@needs_mpi
+def test_processes_that_mpirun_started_find_their_parts(tmp_path: Path, undisturbed: Path) -> None:
+    run_dir = tmp_path / "run"
+    few = started(run_dir, command=["mpirun", "-np", "2", "--oversubscribe"], env=AS_ROOT).end(2)
+    assert "Type mpirun -n 4" in few.output and not run_dir.exists()
+    started(run_dir, command=["mpirun", "-np", "4", "--oversubscribe", "--bind-to", "none"], env=AS_ROOT).end()
+    assert_same(run_dir, undisturbed)
+    nobody_is_left(run_dir)
+
+
+@pytest.mark.parametrize(("launcher", "program"), [("mpi", "mpirun"), ("slurm", "srun")])
+def test_a_launcher_that_is_missing_is_named(tmp_path: Path, launcher: str, program: str) -> None:
+    run = started(tmp_path / "run", f"cluster.launcher={launcher}", env={"PATH": "/nowhere"}).end(2)
+    assert f"{program} is not on PATH" in run.output and not (tmp_path / "run").exists()
+
+
+# srun.
+
+
+def slurm_reason() -> str:
+    if os.getuid() != 0:
+        return "an own Slurm needs root"
+    missing = [name for name in ("munged", "slurmctld", "slurmd", "srun") if shutil.which(name, path=SEARCH) is None]
+    return f"{', '.join(missing)} not installed (apt-get install slurm-wlm munge)" if missing else ""
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Dict[str, str]]:
+    """The environment in which srun finds a Slurm with two nodes, both on this machine."""
+    reason = slurm_reason()
+    if reason:
+        pytest.skip(reason)
+    from slurm import Slurm
+
+    with ExitStack() as stack:
+        yield Slurm(stack).environment
+
+
+SRUN = ("cluster.launcher=slurm", "cluster.interface=lo", "cluster.launcher_options=[-N2]")
+
+
+def test_slurm_after_a_stop_the_run_ends_with_the_same_weights(
+    slurm: Dict[str, str], tmp_path: Path, undisturbed: Path
+) -> None:
+    run_dir = tmp_path / "run"
+    run = started(run_dir, *SRUN, "cluster.heartbeat_timeout=2", env=slurm).wait_until(has_steps(run_dir, 45))
+    (victim,) = pids(run_dir, "worker1")
+    os.kill(victim, signal.SIGSTOP)
+    run.end()
+    assert_same(run_dir, undisturbed)
+    assert re.search(rf"worker 1 \(process {victim} on \S+\) was stopped .* 2\.\d s ago.*restart 1 of 3", run.output), (
+        run.output
+    )
+    nobody_is_left(run_dir)
+
+
+def test_slurm_signals_save_and_a_dead_supervisor_leaves_nobody(slurm: Dict[str, str], tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    run = started(run_dir, *SRUN, "checkpoint.every_steps=1000", env=slurm).wait_until(has_steps(run_dir, 30))
+    run.kill(signal.SIGTERM).end(143)
+    assert status(run_dir)["state"] == "interrupted"
+    assert checkpoints(run_dir)[-1] == f"step-{status(run_dir)['step']:08d}"
+    lines = len(rows(run_dir))
+    run = started(run_dir, *SRUN, env=slurm).wait_until(has_steps(run_dir, lines + 5))
+    run.kill(signal.SIGKILL).end(-signal.SIGKILL)
+    nobody_is_left(run_dir)
+
+
+def test_processes_that_srun_started_find_their_parts(slurm: Dict[str, str], tmp_path: Path, undisturbed: Path) -> None:
+    run_dir = tmp_path / "run"
+    started(
+        run_dir, "cluster.launcher=slurm", "cluster.interface=lo",
+        command=["srun", "-n4", "-N2", "--kill-on-bad-exit=1"], env={**slurm, "MXTRAIN_ROOT": "127.0.0.1:23456"},
+    ).end()  # fmt: skip
+    assert_same(run_dir, undisturbed)
+    nobody_is_left(run_dir)
+
+
+def test_an_option_that_srun_refuses_ends_the_start(slurm: Dict[str, str], tmp_path: Path) -> None:
+    options = "cluster.launcher_options=[-pnone]"
+    run = started(tmp_path / "run", "cluster.launcher=slurm", "cluster.interface=lo", options, env=slurm).end(2)
+    assert "could not be started: srun ended" in run.output and "nvalid partition" in run.output, run.output
+    assert not (tmp_path / "run").exists()
+
+
+# Kubeflow.
+
+
+def test_processes_of_kubeflows_mxjob(tmp_path: Path, undisturbed: Path) -> None:
+    """Its variables, on one machine: a worker's rank stands in MX_CONFIG only."""
+    common = {
+        "DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": "23457", "DMLC_NODE_HOST": "127.0.0.1",
+        "DMLC_NUM_WORKER": "2", "DMLC_NUM_SERVER": "1", "DMLC_USE_KUBERNETES": "1",
+    }  # fmt: skip
+    parts = [("scheduler", 0), ("server", 0), ("worker", 0), ("worker", 1)]
+    members = []
+    for role, index in parts:
+        config = {"cluster": {}, "labels": {}, "task": {"type": role, "index": index}}
+        env = {**common, "DMLC_ROLE": role, "MX_CONFIG": json.dumps(config)}
+        members.append(started(tmp_path / "run", env=env))
+    for member in members:
+        member.end()
+    assert_same(tmp_path / "run", undisturbed)

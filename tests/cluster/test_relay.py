@@ -1,0 +1,127 @@
+"""A relay as the supervisor's channel starts it, on this host: it ends what it started when nothing is heard."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Iterator, List, Optional
+
+import pytest
+
+from mxtrain import __version__
+from mxtrain.cluster.frames import encode
+from mxtrain.cluster.process import Order
+from mxtrain.cluster.relayed import Beacon, Channel, RelayedProcess
+
+SILENCE_S = 1.5
+SLEEP = "import sys, time; print('begun', flush=True); time.sleep(60)"
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def relayed(stack: ExitStack, tmp_path: Path, program: str, beacon: Optional[Beacon] = None, **more: object):
+    """A process behind a relay; with a beacon, as mpirun's; without, as ssh's."""
+    order = {"command": [sys.executable, "-c", program], "environment": {}, "is_worker": True, "proof": None}
+    message = {
+        "orders": [order], "environment": {"DMLC_LOCAL": "1"}, "interface": None, "silence_s": SILENCE_S,
+        "version": __version__, **more,
+    }  # fmt: skip
+    command = [sys.executable, "-m", "mxtrain.cluster.remote"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    if beacon is not None:
+        command += ["--from", "ORDERS"]
+        environment["ORDERS"] = encode({**message, "beacon": [beacon.address, beacon.port]}).decode()
+    channel = Channel(command, environment, None if beacon else message, 30.0, "relay", beacon)
+    stack.callback(channel.close)
+    process = RelayedProcess(
+        Order("worker 0", [], {}, tmp_path / "log"), channel, 0, ranked=False, is_first=False
+    )  # fmt: skip
+    stack.callback(process.close)
+    return process
+
+
+def wait(process: RelayedProcess, done, seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < deadline, process.end()
+        process.listen()
+        time.sleep(0.05)
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def begun(process: RelayedProcess, log: Path):
+    return lambda: process.pid > 0 and log.exists() and "begun" in log.read_text()
+
+
+def test_output_exit_codes_and_signals_come_through(stack: ExitStack, tmp_path: Path) -> None:
+    text = "".join(f"line {number}: \u00e4\u20ac\n" for number in range(2000))
+    process = relayed(stack, tmp_path, f"print({text!r}, end='', flush=True); import time; time.sleep(60)")
+    wait(process, lambda: (tmp_path / "log").read_bytes() == text.encode())
+    process.signal(signal.SIGTERM)
+    wait(process, lambda: process.exit_code is not None)
+    assert process.exit_code == -signal.SIGTERM and "SIGTERM" in process.end()
+
+
+def test_a_stopped_process_is_told_from_a_silent_one(stack: ExitStack, tmp_path: Path) -> None:
+    process = relayed(stack, tmp_path, SLEEP)
+    wait(process, begun(process, tmp_path / "log"))
+    assert process.silent_for(0.01) is None  # it may be busy: the relay lives
+    process.signal(signal.SIGSTOP)
+    wait(process, lambda: "stopped" in (process.silent_for(0.01) or ""))
+
+
+@pytest.mark.parametrize("with_beacon", [False, True])
+@pytest.mark.parametrize("how", ["silent", "closed"])
+def test_processes_end_when_the_supervisor_is_not_heard(
+    stack: ExitStack, tmp_path: Path, with_beacon: bool, how: str
+) -> None:
+    beacon = Beacon("127.0.0.1", 4) if with_beacon else None
+    if beacon is not None:
+        stack.callback(beacon.close)
+    process = relayed(stack, tmp_path, SLEEP, beacon)
+    wait(process, begun(process, tmp_path / "log"))
+    heard_until = time.monotonic() + 2 * SILENCE_S
+    wait(process, lambda: time.monotonic() > heard_until)
+    assert lives(process.pid)
+    if how == "closed":
+        process.kill()
+    quiet_at = time.monotonic()
+    while lives(process.pid):
+        assert time.monotonic() - quiet_at < SILENCE_S + 1.5
+        time.sleep(0.02)
+    if how == "closed":
+        assert time.monotonic() - quiet_at < SILENCE_S
+    wait(process, lambda: process.silent_for(5.0) is not None)
+    assert "relay ended" in (process.silent_for(5.0) or "")
+
+
+def test_what_does_not_fit_is_refused(stack: ExitStack, tmp_path: Path) -> None:
+    process = relayed(stack, tmp_path, SLEEP, version="0.0.1")
+    wait(process, lambda: process.exit_code is not None)
+    assert process.exit_code == 2 and "not 0.0.1" in process.end() and __version__ in process.end()
+
+
+def test_a_beacon_serves_so_many_and_reads_nothing(stack: ExitStack) -> None:
+    beacon = Beacon("127.0.0.1", 2)
+    stack.callback(beacon.close)
+    listeners: List[socket.socket] = []
+    for _ in range(3):
+        listeners.append(stack.enter_context(socket.create_connection((beacon.address, beacon.port), timeout=5)))
+    listeners[0].sendall(b"x" * 1000)
+    beacon.beat()
+    assert [listener.recv(10) for listener in listeners] == [b".", b".", b""]
