@@ -19,6 +19,8 @@ from network import SEARCH, Network, hostfile
 from network import reason_against as reason_against_hosts
 from running import SMALL, Process, assert_same, checkpoints, has_steps, rows, status
 
+from mxtrain.kvstore import has_horovod
+
 DIST = ("kvstore=dist_sync", "cluster.workers=2", "cluster.backoff=0.1")
 SLOW = (*SMALL, "model.hidden=[512,512]", "trainer.max_epochs=6", "checkpoint.every_steps=20",
         "early_stopping=off")  # fmt: skip
@@ -117,6 +119,19 @@ def test_ssh_after_a_kill_on_another_host_the_run_ends_with_the_same_weights(
     ]  # fmt: skip
     assert "OMP_NUM_THREADS=1" in (run_dir / "workers" / "worker-1.log").read_text()
     nobody_is_left(run_dir)
+
+
+@pytest.mark.skipif(not has_horovod(), reason="Horovod is not built here: scripts/horovod")
+def test_ssh_a_ring_over_hosts_gives_the_same_weights_and_begins_again_after_a_loss(
+    network: Network, tmp_path: Path, undisturbed: Path
+) -> None:
+    run = over_ssh(network, tmp_path, "kvstore=horovod").wait_until(has_steps(tmp_path / "run", 45))
+    (pid,) = pids(tmp_path / "run", "worker1")
+    os.kill(pid, signal.SIGKILL)
+    run.end()
+    assert_same(tmp_path / "run", undisturbed)
+    assert f"worker 1 (process {pid} on" in run.output and "restart 1 of 3" in run.output
+    nobody_is_left(tmp_path / "run")
 
 
 def test_ssh_a_partition_is_noticed_and_the_run_goes_on_when_it_is_over(
