@@ -139,7 +139,9 @@ class Runner:
         while True:
             try:
                 snapshot.require_same_weights(self._step, self.state.step)
-                return self._loop(budget)
+                stop = self._loop(budget)
+                self._save_at_end()
+                return stop
             except PeersLost as lost:
                 if not self._workers.elastic:
                     raise
@@ -344,8 +346,6 @@ class Runner:
         saving = self._saving
         if self._profiling:
             self._profiling.end()
-        if self._plan.save_on_end and saving.saved_step != self.state.step:
-            self._save()
         saving.settle()
         last = snapshot.copy_parameters(self._step.strategy)
         values = dict(self.state.values)
@@ -358,6 +358,11 @@ class Runner:
         if saving.failure and saving.saved_step == self.state.step:
             stop = self._without_last_checkpoint(stop)
         return self._result(stop, metrics=values, weights_sha256=canonical_sha256(last))
+
+    def _save_at_end(self) -> None:
+        """All workers gather what compression has left over: where one of them is lost, the others can still go on."""
+        if self._plan.save_on_end and self._saving.saved_step != self.state.step:
+            self._save()
 
     def _without_last_checkpoint(self, stop: Stop) -> Stop:
         """The weights of the last step are not on the disk: whoever counts on them must not read of success."""

@@ -38,7 +38,7 @@ class JoinedStore(Store):
 
         Args:
             arrays: (N,) each, float32 or (with compression) float16, the same objects in every call in which the first
-                of them is the same; the later ones are more urgent. Float16 is to be added up in float32.
+                of them is the same; the later ones are more urgent. Float16 may be rounded at each addition.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how to sum.")
 
@@ -145,8 +145,9 @@ class JoinedStore(Store):
             nothing = nd.zeros_like(compressor.residual)
             for rank in range(self.world.size):  # one after the other: little memory
                 one = self.sum_copy(compressor.residual if rank == self.world.rank else nothing, "residual")
+                whole = self.read(one)  # on all: whoever does not read does not see that another is gone
                 if self.world.rank == 0:
-                    parts = bucket.split(one.asnumpy())
+                    parts = bucket.split(whole)
                     found.update({f"{name}:{rank}": part for name, part in parts.items()})
             for key, value in compressor.shared.items():
                 found.update({f"{name}:{key}": value.asnumpy() for name in bucket.names})
