@@ -72,6 +72,10 @@ class Runner:
         self._rewind(checkpoint)
         if self._saving.holds(checkpoint):
             self._saving.saved_step = self.state.step
+        if self._workers.updates:
+            self._remarks.append(
+                f"weights and optimizer state are those of step {self.state.step}: updates after it are lost"
+            )
         before = checkpoint.state["run"]
         if resume.other_monitor(before, self._plan.identity):
             self.state.early_stopping = {}
@@ -215,7 +219,8 @@ class Runner:
         if not rows:
             return
         self._watchers.tell("on_steps", rows, self._progress(rows[-1]["step"]))
-        self._watchers.tell("on_scalars", self._recorder.scalars, rows[-1]["step"])
+        scalars = {**self._recorder.scalars, **self._workers.scalars()}
+        self._watchers.tell("on_scalars", scalars, rows[-1]["step"])
         bad_step = first_nonfinite(rows)
         if bad_step is not None:
             raise NonFiniteError(self._explain_loss(bad_step))
@@ -225,6 +230,7 @@ class Runner:
         state = self.state
         if state.validated_step == state.step or self._data.val is None:
             return
+        self._step.settle()
         snapshot.require_same_weights(self._step, state.step)
         with self._step.average.applied():
             try:
@@ -233,7 +239,8 @@ class Runner:
                 state.validation_due, self._broken_off = True, self._agreement.now(self._signals.stop)
                 return
             found = {f"val/{name}": value for name, value in values.items() if name != "samples_per_s"}
-            state.values = {**found, **{f"train/{n}": value for n, value in self._recorder.epoch_values().items()}}
+            trained = {f"train/{name}": value for name, value in self._recorder.epoch_values().items()}
+            state.values = self._workers.agree({**found, **trained})
             self._note_best()
             state.validated_step, state.validation_due = state.step, False
             validation = Validation(
@@ -253,6 +260,7 @@ class Runner:
         state.early_stopping = self._early_stopping.check(state.values, state.early_stopping, self._meter.direction)
 
     def _save(self) -> None:
+        self._step.settle()
         bad = snapshot.first_nonfinite_parameter(self._step)
         if bad:
             raise NonFiniteError(self._explain_weights(bad))
@@ -270,8 +278,9 @@ class Runner:
         if self._plan.save_on_end and saving.saved_step != self.state.step:
             self._save()
         saving.settle()
+        self._step.settle()
         last = snapshot.copy_parameters(self._step.strategy)
-        values = dict(self.state.values)
+        values = {**self.state.values, **self._workers.summary()}
         PULSE.waits = self._workers.world.rank > 0
         if stop.exit_code == EXIT_FINISHED and self._data.test is not None and not PULSE.waits:
             try:

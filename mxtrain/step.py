@@ -13,6 +13,9 @@ from mxtrain.backend import mx, nd, same_device_runs
 from mxtrain.parallel.base import Strategy
 from mxtrain.types import Batch
 
+STATISTICS = ("running_mean", "running_var")
+"""Of batch norms: parameters without a gradient that change in every step."""
+
 
 class Step:
     """One optimizer update from one global batch.
@@ -51,10 +54,21 @@ class Step:
             self.grad_norm = clip_by_global_norm(gradients, self._clip_global_norm)
         if world.size > 1:
             self.seed_random(step)  # what an optimizer draws must be the same on all workers
-        self.updater.update(gradients, lr)
+        self.updater.update(gradients, lr, is_empty=not batch.size)
         self.strategy.publish(self.strategy.trainable)  # nothing else has changed here
         self.average.update(step)
         return sums
+
+    def settle(self) -> None:
+        """Brings all workers to the same parameters, statistics and averages. Collective, after the same step.
+
+        There is something to do only where servers update, and workers go on without each other.
+        """
+        if self.updater.settle():
+            strategy = self.strategy
+            statistics = [v for n, v in strategy.values.items() if n.rpartition(".")[2] in STATISTICS]
+            self.store.average([*statistics, *self.average.arrays.values()])
+            strategy.publish()
 
     def seed_random(self, step: int, rank: int = 0) -> None:
         """Makes what is drawn in `step` a function of the seed, the step and the worker alone."""

@@ -148,7 +148,7 @@ class Agreement:
         """What all workers do after this step; every worker must ask after every step."""
         if self._store.world.size == 1:
             return wish
-        self._under_way.append(self._store.total_later(self._votes(wish)))
+        self._under_way.append(self._store.votes_later(self._votes(wish), self._lag))
         if len(self._under_way) <= self._lag:
             return None
         return self._outcome(self._under_way.popleft()(), wish)

@@ -22,6 +22,8 @@ class KVStore(Spec):
     """Whether it joins several processes."""
     van: ClassVar[Optional[str]] = None
     """What ps-lite calls the transport, which all processes must share; None where there are no parameter servers."""
+    updates: ClassVar[bool] = False
+    """Whether servers apply the optimizer, to each worker's gradient by itself."""
 
     def reason_against(self, devices: str) -> str:
         """Why it cannot work between such devices (`parallel.devices`), or "". Imports no MXNet."""
@@ -112,6 +114,19 @@ class DistDeviceSync(ParameterServer):
     """`dist_device_sync`: a worker's replicas are summed on its devices, then on the servers."""
 
     kind: ClassVar[str] = "dist_device_sync"
+
+
+class DistAsync(ParameterServer):
+    """`dist_async`: servers apply every worker's gradient at once, to the weights as they then are. No worker waits for
+    another. A step of N workers makes N updates, each by the mean gradient over that worker's share of the batch."""
+
+    kind: ClassVar[str] = "dist_async"
+    updates: ClassVar[bool] = True
+
+    def build(self, world: World = ALONE) -> Store:
+        from mxtrain.kvstore.async_store import AsyncStore
+
+        return AsyncStore(world)
 
 
 class P3(ParameterServer):

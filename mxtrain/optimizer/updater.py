@@ -80,11 +80,16 @@ class Updater:
             self._updater.states_synced[i] = True
             optimizer._index_update_count[i] = 0
 
-    def update(self, gradients: Sequence[nd.NDArray], lr: float) -> None:
-        """One step for all parameters. `gradients` are of the mean loss, in the order of `names`."""
+    def update(self, gradients: Sequence[nd.NDArray], lr: float, is_empty: bool = False) -> None:
+        """One step for all parameters. `gradients` are of the mean loss, in the order of `names`; they count even where
+        this worker had no samples (`is_empty`), because others had."""
         self._optimizer.lr = lr
         for run in self._runs:
             self._updater(run, [gradients[i] for i in run], [self._weights[i] for i in run])
+
+    def settle(self) -> bool:
+        """Whether parameters changed because other workers had been ahead: never, where all update the same."""
+        return False
 
     def arrays(self) -> Dict[str, nd.NDArray]:
         """The state as arrays named `<parameter>:<position>`."""
