@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from mxtrain import nonfinite, resume, snapshot
+from mxtrain.cadence import Cadence
 from mxtrain.checkpoint import canonical_sha256
 from mxtrain.errors import AGREED, EXIT_CRASHED, EXIT_FINISHED, MxtrainError, NonFiniteError
 from mxtrain.evaluate import Evaluator
@@ -58,6 +59,9 @@ class Runner:
         self._workers = step.store
         self._agreement = Agreement(step.store, STEPS_AHEAD)
         self._broken_off: Optional[Stop] = None
+        # Where servers update, a checkpoint brings all workers together: one of them looks at the clock, for all.
+        self._save_is_agreed = step.store.updates and step.store.world.size > 1
+        self._clock = Cadence(every_minutes=plan.save.every_minutes if step.store.world.rank == 0 else None)
         self._recorder = Recorder(meter, self.state.epoch_sums)
         self._remarks: List[str] = []
 
@@ -124,7 +128,7 @@ class Runner:
     # The loop.
 
     def _loop(self) -> Stop:
-        for rule in (self._plan.log, self._plan.validate, self._plan.save):
+        for rule in (self._plan.log, self._plan.validate, self._plan.save, self._clock):
             rule.start(self.state.step, self.state.epoch, time.monotonic())
         budget = Budget(self._plan.total_steps, self._plan.max_steps, self._plan.max_time)
         stop = self._reached()
@@ -136,7 +140,7 @@ class Runner:
         with closing(self._batches()) as batches:
             for batch in batches:
                 self._train_on(batch)
-                wish = self._agreement.after_step(self._signals.stop or budget.time_is_up())
+                wish = self._agreement.after_step(self._signals.stop or budget.time_is_up(), self._wants_save())
                 stop = budget.steps_done(self.state.step) or wish
                 self._after_step(stop)
                 stop = self._last_word(stop)
@@ -186,7 +190,9 @@ class Runner:
         step, epoch_ended = self.state.step, self.state.epoch_step == 0
         finished = stop is not None and stop.state == "finished"
         now = (step, self.state.epoch, time.monotonic())
-        log, validate, save = (rule.due(*now) for rule in (self._plan.log, self._plan.validate, self._plan.save))
+        log, validate = (rule.due(*now) for rule in (self._plan.log, self._plan.validate))
+        save = self._plan.save.due(step, self.state.epoch, 0.0) if self._save_is_agreed else self._plan.save.due(*now)
+        save = save or self._agreement.saves
         validate = validate or finished
         if self._profiling and (validate or save or stop):
             self._profiling.break_off()
@@ -200,6 +206,10 @@ class Runner:
             self._validate()
         if save and not stop:
             self._save()
+
+    def _wants_save(self) -> bool:
+        """Whether this worker's clock asks for a checkpoint that all must make together."""
+        return self._save_is_agreed and self._clock.due(self.state.step, self.state.epoch, time.monotonic())
 
     def _reached(self) -> Optional[Stop]:
         """The limit of steps that was reached before. Time begins with the first step: each process makes one."""

@@ -54,7 +54,10 @@ class Step:
             self.grad_norm = clip_by_global_norm(gradients, self._clip_global_norm)
         if world.size > 1:
             self.seed_random(step)  # what an optimizer draws must be the same on all workers
-        self.updater.update(gradients, lr, is_empty=not batch.size)
+        if batch.size or not self.store.updates:
+            self.updater.update(gradients, lr)
+        else:
+            self.updater.skip()  # no samples, no update: elsewhere the sum of the others' gradients is one
         self.strategy.publish(self.strategy.trainable)  # nothing else has changed here
         self.average.update(step)
         return sums

@@ -143,15 +143,25 @@ class Agreement:
     def __init__(self, store: Any, lag: int):
         self._store, self._lag = store, lag
         self._under_way: Deque[Any] = collections.deque()
+        self.saves = False
+        """Whether all save after this step, because one worker wanted that."""
 
-    def after_step(self, wish: Optional[Stop]) -> Optional[Stop]:
-        """What all workers do after this step; every worker must ask after every step."""
+    def after_step(self, wish: Optional[Stop], save: bool = False) -> Optional[Stop]:
+        """What all workers do after this step; every worker must ask after every step.
+
+        Args:
+            wish: the stop that this worker wants.
+            save: whether it wants a checkpoint.
+        """
+        self.saves = False
         if self._store.world.size == 1:
             return wish
-        self._under_way.append(self._store.votes_later(self._votes(wish), self._lag))
+        self._under_way.append(self._store.votes_later([*self._votes(wish), float(save)], self._lag))
         if len(self._under_way) <= self._lag:
             return None
-        return self._outcome(self._under_way.popleft()(), wish)
+        *votes, saves = self._under_way.popleft()()
+        self.saves = bool(saves)
+        return self._outcome(votes, wish)
 
     def now(self, wish: Optional[Stop]) -> Optional[Stop]:
         """The same at once; waits for all workers."""

@@ -7,7 +7,7 @@ over the wire is numbers, and one JSON document that says which parameters there
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
@@ -50,11 +50,13 @@ class UpdateServer:
         for group in told.groups:
             if self._told.get(group.key, group) != group:
                 raise ConfigError(f"the key {group.key} was set up twice, with different parameters.")
+        updates_per_epoch = told.steps_per_epoch * told.workers
         for number, group in enumerate(told.groups):
             if group.key not in self._told:
+                leads = told.workers if number == 0 else 0
                 seed = (self._description.trainer.seed, group.key) if optimizer.draws_random else None
                 self._told[group.key] = group
-                self._groups[group.key] = GroupServer(group, optimizer.build(told.updates_per_epoch), seed, number == 0)
+                self._groups[group.key] = GroupServer(group, optimizer.build(updates_per_epoch), seed, leads)
 
     def update(self, key: int, received: nd.NDArray, stored: nd.NDArray) -> None:
         """MXNet's updater: `stored`, which is sent back, becomes the answer to `received`."""
@@ -72,10 +74,10 @@ class GroupServer:
         group: the parameters.
         optimizer: an mxnet.optimizer.Optimizer, of this group alone.
         seed: of what the optimizer draws, or None.
-        leads: whether what workers want to do together is agreed on here.
+        leads: of how many workers what they want to do together is agreed on here; 0: elsewhere.
     """
 
-    def __init__(self, group: Group, optimizer: Any, seed: Optional[Any], leads: bool):
+    def __init__(self, group: Group, optimizer: Any, seed: Optional[Tuple[int, int]], leads: int):
         shapes = [parameter.shape for parameter in group.parameters]
         names = [parameter.name for parameter in group.parameters]
         self._message = Message(shapes, group.dtype, mx.cpu())
@@ -84,7 +86,7 @@ class GroupServer:
         multipliers = {p.name: (p.lr_mult, p.wd_mult) for p in group.parameters}
         self._updater = Updater(optimizer, self._weights, multipliers)
         self._seed, self._key = seed, group.key
-        self._poll: Optional[Poll] = Poll() if leads else None
+        self._poll: Optional[Poll] = Poll(leads) if leads else None
         self._reply = Reply()
         self._seen: Dict[int, int] = defaultdict(int)
         """By worker: the updates that are in the weights that it has."""
@@ -161,17 +163,20 @@ class Poll:
 
     A worker that has sent m updates reads the answer to one of them `lag` updates later. So what is decided when the
     furthest worker has sent m is known to all before they have sent m + 1 + lag.
+
+    Args:
+        workers: how many there are.
     """
 
-    def __init__(self) -> None:
-        self._counts: Dict[int, int] = {}
+    def __init__(self, workers: int) -> None:
+        self._counts = dict.fromkeys(range(workers), 0)
         self._outcome, self._at = 0, 0
 
-    def hear(self, request: Request) -> Any:
+    def hear(self, request: Request) -> Tuple[int, int]:
         """(what is decided, after which update); 0 for nothing."""
         if request.count:
             self._counts[request.rank] = request.count
-        if self._outcome and min(self._counts.values()) >= self._at:
+        if self._outcome and min(self._counts.values()) > self._at:
             self._outcome, self._at = 0, 0
         if request.vote and not self._outcome:
             self._outcome, self._at = request.vote, max(self._counts.values()) + 1 + request.lag

@@ -17,6 +17,7 @@ from mxtrain.kvstore.wire import LOOK, READ, UPDATE, WRITE, Group, Parameter, Re
 if TYPE_CHECKING:
     from mxtrain.kvstore.async_store import AsyncStore
 
+NOTHING = np.zeros(0, np.float32)
 REPLIES_KEPT = 4
 """Headers of the last answers: the first of them has come, so that whoever reads it waits for little."""
 
@@ -44,7 +45,7 @@ class RemoteUpdater:
         if store.world.rank == 0:
             groups = [part.group(key, multipliers) for key, part in zip(self._keys, self._parts)]
             told = SetUp(
-                optimizer=dict(optimizer), updates_per_epoch=steps_per_epoch * store.world.size, groups=groups
+                optimizer=dict(optimizer), workers=store.world.size, steps_per_epoch=steps_per_epoch, groups=groups
             )
             store.command(wire.write_order(set_up=told))
         self._count = 0
@@ -57,23 +58,33 @@ class RemoteUpdater:
 
     # A step.
 
-    def update(self, gradients: Sequence[nd.NDArray], lr: float, is_empty: bool = False) -> None:
+    def update(self, gradients: Sequence[nd.NDArray], lr: float) -> None:
         """One update by this worker's gradients; the weights become those of the servers. Asynchronous.
 
         Args:
             gradients: of the mean loss over this worker's share, in the order of `names`; always the same arrays.
             lr: learning rate.
-            is_empty: whether the share had no samples: then nothing is applied.
         """
-        self._count += 1
         given = dict(zip(self.names, gradients))
-        request = Request(
-            LOOK if is_empty else UPDATE, self._store.world.rank, self._count, self._vote, self._lag, lr
-        )
-        self._vote = 0
-        header = wire.encode(request)
+        header = wire.encode(self._next_request(UPDATE, lr))
         for part in self._parts:
             part.send(given, header)
+        self._exchange()
+
+    def skip(self) -> None:
+        """A step without an update; the weights become those of the servers. Asynchronous."""
+        request = self._next_request(LOOK)
+        for part in self._parts:
+            part.say(NOTHING, request)
+        self._exchange()
+
+    def _next_request(self, kind: int, lr: float = 0.0) -> Request:
+        self._count += 1
+        request = Request(kind, self._store.world.rank, self._count, self._vote, self._lag, lr)
+        self._vote = 0
+        return request
+
+    def _exchange(self) -> None:
         self._store.ask(self._keys, self._messages)
         for part in self._parts:
             part.receive()
@@ -89,7 +100,7 @@ class RemoteUpdater:
         self._wait()
         self._store.barrier()
         for part in self._parts:
-            part.say(np.zeros(0, np.float32), Request(LOOK, self._store.world.rank))
+            part.say(NOTHING, Request(LOOK, self._store.world.rank))
         self._ask(range(len(self._parts)))
         for part in self._parts:
             part.receive()
@@ -198,7 +209,7 @@ class RemoteUpdater:
                 return [bytes(blob[:size]) for blob, size in zip(found, sizes)]
             for i in open_parts:
                 request = Request(READ, self._store.world.rank, offset=len(found[i]))
-                self._parts[i].say(np.zeros(0, np.float32), request)
+                self._parts[i].say(NOTHING, request)
             self._ask(open_parts)
             for i in open_parts:
                 words = self._messages[i].asnumpy()

@@ -127,7 +127,9 @@ class SetUp(Spec):
 
     optimizer: Dict[str, Any]
     """The optimizer's description, which must be the server's own."""
-    updates_per_epoch: Positive
+    workers: Positive
+    steps_per_epoch: Positive
+    """Of each worker."""
     groups: List[Group]
 
 

@@ -80,9 +80,8 @@ class Updater:
             self._updater.states_synced[i] = True
             optimizer._index_update_count[i] = 0
 
-    def update(self, gradients: Sequence[nd.NDArray], lr: float, is_empty: bool = False) -> None:
-        """One step for all parameters. `gradients` are of the mean loss, in the order of `names`; they count even where
-        this worker had no samples (`is_empty`), because others had."""
+    def update(self, gradients: Sequence[nd.NDArray], lr: float) -> None:
+        """One step for all parameters. `gradients` are of the mean loss, in the order of `names`."""
         self._optimizer.lr = lr
         for run in self._runs:
             self._updater(run, [gradients[i] for i in run], [self._weights[i] for i in run])
