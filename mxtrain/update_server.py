@@ -7,7 +7,7 @@ over the wire is numbers, and one JSON document that says which parameters there
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -80,12 +80,12 @@ class GroupServer:
     def __init__(self, group: Group, optimizer: Any, seed: Optional[Tuple[int, int]], leads: int):
         shapes = [parameter.shape for parameter in group.parameters]
         names = [parameter.name for parameter in group.parameters]
-        self._message = Message(shapes, group.dtype, mx.cpu())
-        self._weights = {n: nd.zeros(shape, dtype=group.dtype) for n, shape in zip(names, shapes)}
-        self._rows = [weight.reshape((-1,)) for weight in self._weights.values()]
+        self._inbox, self._outbox = (Message(shapes, group.dtype, mx.cpu()) for _ in range(2))
+        self._weights = dict(zip(names, self._outbox.arrays))
         multipliers = {p.name: (p.lr_mult, p.wd_mult) for p in group.parameters}
         self._updater = Updater(optimizer, self._weights, multipliers)
-        self._seed, self._key = seed, group.key
+        self._seed = seed
+        self._num_bytes = 4 * self._outbox.words
         self._poll: Optional[Poll] = Poll(leads) if leads else None
         self._reply = Reply()
         self._seen: Dict[int, int] = defaultdict(int)
@@ -100,22 +100,28 @@ class GroupServer:
             ValueError: it asks for something that does not exist.
         """
         request = wire.decode(header_of(received).asnumpy(), Request)
-        if request.kind == UPDATE:
-            self._apply(self._message.read(received), request)
-        elif request.kind == READ:
-            stored_words = self._read(request.offset)
-            self._message.write_words(stored_words, wire.encode(self._reply), stored)
+        if request.kind == READ:
+            self._answer_with(self._read(request.offset), stored)
             return
+        if request.kind == UPDATE:
+            received.copyto(self._inbox.flat)
+            self._inbox.open()
+            self._apply(self._inbox.arrays, request)
         elif request.kind == WRITE:
-            self._write(received.asnumpy()[: self._message.words].tobytes(), request)
+            self._write(received.asnumpy()[: -wire.HEADER].tobytes(), request)
         elif request.kind != LOOK:
             raise ValueError(f"a message of kind {request.kind}")
         if self._poll is not None:
             self._reply.outcome, self._reply.outcome_at = self._poll.hear(request)
         self._seen[request.rank] = self._reply.updates
-        self._message.write(self._rows, wire.encode(self._reply), stored)
+        self._outbox.seal(wire.encode(self._reply))
+        self._outbox.flat.copyto(stored)
 
-    def _apply(self, gradients: List[nd.NDArray], request: Request) -> None:
+    def _answer_with(self, piece: np.ndarray, stored: nd.NDArray) -> None:
+        rest = np.zeros(self._outbox.words - len(piece), np.float32)
+        nd.array(np.concatenate([piece, rest, wire.encode(self._reply)])).copyto(stored)
+
+    def _apply(self, gradients: Sequence[nd.NDArray], request: Request) -> None:
         reply = self._reply
         staleness = reply.updates - self._seen[request.rank]
         reply.staleness_sum += staleness
@@ -137,8 +143,8 @@ class GroupServer:
             arrays.update({f"state/{name}": array.asnumpy() for name, array in self._updater.arrays().items()})
             self._snapshot = wire.pack_state(arrays, self._updater.numbers())
         self._reply.size = len(self._snapshot)
-        piece = wire.to_words(self._snapshot[offset : offset + 4 * self._message.words])
-        if offset + 4 * self._message.words >= len(self._snapshot):
+        piece = wire.to_words(self._snapshot[offset : offset + self._num_bytes])
+        if offset + self._num_bytes >= len(self._snapshot):
             self._snapshot = b""
         return piece
 

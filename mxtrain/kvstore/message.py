@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Sequence
+from typing import Any, Sequence
 
 import numpy as np
 
@@ -12,60 +12,48 @@ from mxtrain.types import Shape
 
 
 class Message:
-    """Writes arrays of fixed shapes into a message and reads them from one.
+    """One array, and what it holds as views of it: a copy is all that writing and reading cost.
+
+    MXNet's own operators for this are slow: for 17 MB, split takes 48 ms, concat 17 ms, a copy 1.4 ms.
 
     Args:
         shapes: of the arrays.
         dtype: float32 or float64; of the latter the bits travel, through the host (`verify`).
-        device: where messages are written and read.
+        device: where it is.
     """
 
     def __init__(self, shapes: Sequence[Shape], dtype: str, device: Any):
         self.words = payload_words(shapes, dtype)
-        self._dtype, self._device = np.dtype(dtype), device
+        self._dtype = np.dtype(dtype)
+        self.flat = nd.zeros((self.words + HEADER,), ctx=device)
+        """What travels: always the same array."""
+        self._header = header_of(self.flat)
         sizes = [int(np.prod(shape, dtype=np.int64)) for shape in shapes]
-        self._begins = tuple(int(begin) for begin in np.cumsum([0, *sizes]))
-        """Of the arrays, and of what fills the message up."""
-        padding = max(self.words - self._begins[-1], 0)
-        self._padding = [nd.zeros((padding,), ctx=device)] if padding else []
-        self.rows = [nd.zeros((size,), ctx=device, dtype=dtype) for size in sizes]
-        """Where `read` writes."""
-        self.arrays = [row.reshape(shape) for row, shape in zip(self.rows, shapes)]
-        """The same memory in its shapes."""
-        self._rest = nd.zeros((padding + HEADER,), ctx=device)
+        ends = np.cumsum(sizes)
+        memory = self.flat if dtype == "float32" else nd.zeros((int(ends[-1]),), ctx=device, dtype=dtype)
+        self._apart = None if dtype == "float32" else memory
+        self.arrays = [memory[int(e) - size : int(e)].reshape(s) for e, size, s in zip(ends, sizes, shapes)]
+        """In their shapes. What is written here travels after `seal`, what has come is here after `open`."""
 
-    def empty(self) -> nd.NDArray:
-        """A message of zeros."""
-        return nd.zeros((self.words + HEADER,), ctx=self._device)
-
-    def write(self, rows: Sequence[nd.NDArray], header: np.ndarray, message: nd.NDArray) -> None:
-        """Writes flat arrays and a header. Asynchronous for float32."""
-        if self._dtype == np.float32:
-            words = nd.array(header, ctx=self._device)
-            nd.concat(*rows, *self._padding, words, dim=0, out=message)
-            return
-        payload = np.zeros(self.words, np.float32)
-        given = np.concatenate([row.asnumpy() for row in rows]).view(np.float32)
-        payload[: len(given)] = given
-        self.write_words(payload, header, message)
-
-    def write_words(self, payload: np.ndarray, header: np.ndarray, message: nd.NDArray) -> None:
-        """Writes at most `words` words from the host."""
-        rest = np.zeros(self.words - len(payload), np.float32)
-        nd.array(np.concatenate([payload, rest, header]), ctx=self._device).copyto(message)
-
-    def read(self, message: nd.NDArray) -> List[nd.NDArray]:
-        """Reads the arrays into `self.rows`. Asynchronous for float32."""
-        if self._dtype == np.float32:
-            outputs = [*self.rows, self._rest]
-            nd._internal._split_v2(message, indices=self._begins, axis=0, squeeze_axis=False, out=outputs)
+    def seal(self, header: np.ndarray) -> None:
+        """Writes the header. Asynchronous for float32."""
+        if self._apart is not None:
+            self.fill(self._apart.asnumpy().view(np.float32), header)
         else:
-            values = message.asnumpy()[: self.words].view(self._dtype)
-            for row, begin in zip(self.rows, self._begins):
-                nd.array(values[begin : begin + row.size], ctx=self._device, dtype=self._dtype).copyto(row)
-        return self.arrays
+            nd.array(header, ctx=self.flat.context).copyto(self._header)
+
+    def open(self) -> None:
+        """Makes `arrays` what `flat` holds. Asynchronous for float32."""
+        if self._apart is not None:
+            words = self.flat.asnumpy()[: self._apart.size * self._dtype.itemsize // 4]
+            nd.array(words.view(self._dtype), ctx=self._apart.context, dtype=self._dtype).copyto(self._apart)
+
+    def fill(self, payload: np.ndarray, header: np.ndarray) -> None:
+        """Writes at most `words` words from the host, and the header."""
+        rest = np.zeros(self.words - len(payload), np.float32)
+        nd.array(np.concatenate([payload, rest, header]), ctx=self.flat.context).copyto(self.flat)
 
 
-def header_of(message: nd.NDArray) -> nd.NDArray:
+def header_of(flat: nd.NDArray) -> nd.NDArray:
     """The header as a view, (HEADER,)."""
-    return message[message.size - HEADER :]
+    return flat[flat.size - HEADER :]

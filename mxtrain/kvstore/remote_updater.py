@@ -40,7 +40,7 @@ class RemoteUpdater:
         self.names = list(weights)
         self._store = store
         self._parts = [Part([self.names[i] for i in run], weights) for run in in_buckets(list(weights.values()))]
-        self._messages = [part.message for part in self._parts]
+        self._messages = [part.flat for part in self._parts]
         self._keys = store.init(self._messages, wire.FIRST_KEY)
         if store.world.rank == 0:
             groups = [part.group(key, multipliers) for key, part in zip(self._keys, self._parts)]
@@ -62,7 +62,7 @@ class RemoteUpdater:
         """One update by this worker's gradients; the weights become those of the servers. Asynchronous.
 
         Args:
-            gradients: of the mean loss over this worker's share, in the order of `names`; always the same arrays.
+            gradients: of the mean loss over this worker's share, in the order of `names`.
             lr: learning rate.
         """
         given = dict(zip(self.names, gradients))
@@ -237,13 +237,12 @@ class Part:
         self._weights = [weights[name] for name in names]
         first = self._weights[0]
         self._dtype = str(np.dtype(first.dtype))
-        self._form = Message([weight.shape for weight in self._weights], self._dtype, first.context)
-        self.message = self._form.empty()
+        self._message = Message([weight.shape for weight in self._weights], self._dtype, first.context)
+        self.flat = self._message.flat
         """What is sent, and then the answer: always the same array."""
-        self.header = header_of(self.message)
-        self.num_bytes = 4 * self._form.words
+        self.header = header_of(self.flat)
+        self.num_bytes = 4 * self._message.words
         """Of the payload."""
-        self._gradients: List[nd.NDArray] = []
 
     def group(self, key: int, multipliers: Mapping[str, Tuple[float, float]]) -> Group:
         """What a server has to know of it."""
@@ -255,18 +254,18 @@ class Part:
 
     def send(self, gradients: Mapping[str, nd.NDArray], header: np.ndarray) -> None:
         """Writes the message of a step."""
-        if not self._gradients:  # views, made once
-            self._gradients = [gradients[name].reshape((-1,)) for name in self._names]
-        self._form.write(self._gradients, header, self.message)
+        for name, array in zip(self._names, self._message.arrays):
+            gradients[name].copyto(array)
+        self._message.seal(header)
 
     def say(self, payload: np.ndarray, request: Request) -> None:
         """Writes any other message."""
-        self._form.write_words(payload, wire.encode(request), self.message)
+        self._message.fill(payload, wire.encode(request))
 
     def receive(self) -> None:
         """The weights become those of the answer."""
-        # Not written to directly: after inference oneDNN may hold a weight in a layout of its own.
-        for array, weight in zip(self._form.read(self.message), self._weights):
+        self._message.open()
+        for array, weight in zip(self._message.arrays, self._weights):
             array.copyto(weight)
 
     def pack(self, arrays: Mapping[str, np.ndarray], numbers: Any) -> bytes:
