@@ -227,6 +227,8 @@ def build_run(
     meter = Meter(description.metric, given.num_classes, dense=mixes(description))
     objective = build_objective(description, network, given, meter, world)
     workers = description.kvstore.build(world)
+    data.share(workers.world)
+    world = workers.world
     checkpoints, checkpoint = find_checkpoint(description, run_dir, workers)
     parallel = resume.same_cut(description.parallel, checkpoint, len(devices[0]))
     strategy = parallel.build(objective, description.trainer.grad_accumulation, workers)

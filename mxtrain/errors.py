@@ -66,6 +66,10 @@ class NonFiniteError(MxtrainError):
     exit_code = EXIT_NON_FINITE
 
 
+class PeersLost(MxtrainError):
+    """Other workers have gone, or want to come; those that are left can go on together."""
+
+
 class DivergenceError(MxtrainError):
     """Workers that must have the same weights have not."""
 

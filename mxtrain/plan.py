@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Optional
 
 from mxtrain.cadence import Cadence
+from mxtrain.sharing import World
 
 
 @dataclass
@@ -49,3 +50,9 @@ class Data:
     test: Optional[Any] = None
     samples: Optional[Any] = None
     """A loader of the few samples to show predictions of."""
+
+    def share(self, world: World) -> None:
+        """Workers have come or gone: batches are shared anew from the next epoch or `start` on."""
+        for loader in (self.train, self.val):
+            if loader is not None:
+                loader.world = world

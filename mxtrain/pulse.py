@@ -26,6 +26,8 @@ class Pulse:
         """Batches of any kind that were begun: when it stands still, nothing is done."""
         self.waits = False
         """Whether it has done its part and waits for the others to do theirs."""
+        self.generation = 0
+        """The ring of workers that it wants to be in, counted from 1."""
         self._thread: Optional[threading.Thread] = None
         self._file = -1
 
@@ -40,7 +42,8 @@ class Pulse:
 
     def tell(self) -> None:
         """Writes one sign of life now, if somebody listens."""
-        line = {"step": self.step, "batches": self.batches, "waits": self.waits}
+        line = {"step": self.step, "batches": self.batches, "waits": self.waits,
+                "generation": self.generation}  # fmt: skip
         with suppress(OSError):  # the watcher has gone
             if self._file >= 0:
                 os.write(self._file, json.dumps(line).encode() + b"\n")

@@ -8,15 +8,19 @@ It knows nothing of devices, precision or stores: those are the step's.
 from __future__ import annotations
 
 import math
+import tempfile
 import time
 from contextlib import closing, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from mxtrain import nonfinite, resume, snapshot
 from mxtrain.cadence import Cadence
 from mxtrain.checkpoint import canonical_sha256
-from mxtrain.errors import AGREED, EXIT_CRASHED, EXIT_FINISHED, MxtrainError, NonFiniteError
+from mxtrain.checkpoint.contents import read_checkpoint, write_contents
+from mxtrain.checkpoint.parcel import pack, unpack
+from mxtrain.errors import AGREED, EXIT_CRASHED, EXIT_FINISHED, MxtrainError, NonFiniteError, PeersLost
 from mxtrain.evaluate import Evaluator
 from mxtrain.plan import Data, Plan
 from mxtrain.profiling import Profiling
@@ -110,8 +114,7 @@ class Runner:
                     self._say(remark)
                 if self._plan.saves_midway and self._saving.saved_step != self.state.step:
                     self._save()  # what a look back at a non-finite loss starts from
-                snapshot.require_same_weights(self._step, self.state.step)
-                result = self._finish(self._loop())
+                result = self._finish(self._loop_through_losses())
             except MxtrainError as problem:
                 result = self._failed(str(problem), problem.exit_code)
             except BaseException as problem:
@@ -127,10 +130,50 @@ class Runner:
 
     # The loop.
 
-    def _loop(self) -> Stop:
+    def _loop_through_losses(self) -> Stop:
+        """Goes on where other workers go or come, if the store can."""
+        budget = Budget(self._plan.total_steps, self._plan.max_steps, self._plan.max_time)
+        while True:
+            try:
+                snapshot.require_same_weights(self._step, self.state.step)
+                return self._loop(budget)
+            except PeersLost as lost:
+                if not self._workers.elastic:
+                    raise
+                self._regroup(lost)
+
+    def _regroup(self, lost: PeersLost) -> None:
+        """The workers that are there agree on the state of rank 0, after its last whole step."""
+        before = self._workers.world
+        self._workers.regroup()
+        world = self._workers.world
+        self._data.share(world)
+        self._agreement = Agreement(self._workers, STEPS_AHEAD)
+        if world.rank == 0:
+            self._record(everything=True)
+            self._recorder.pause()
+            now = (self.state.step, self.state.epoch, time.monotonic())
+            self.state.validation_due = self.state.validation_due or self._plan.validate.due(*now)
+            self._say(
+                f"{lost}: {world.size} worker{'s' * (world.size > 1)} (before: {before.size}) go on after step "
+                f"{self.state.step}"
+            )
+        if world.size > 1:
+            with tempfile.TemporaryDirectory(prefix="mxtrain-") as folder:
+                # As at the start of a run, which is what those do who have just come.
+                parcel = self._workers.broadcast(self._pack(Path(folder)) if world.rank == 0 else None)
+                self._workers.broadcast(b"" if world.rank == 0 else None)
+                if world.rank > 0:
+                    self._rewind(unpack(parcel, Path(folder)))
+
+    def _pack(self, folder: Path) -> bytes:
+        """All that a run is continued from."""
+        write_contents(snapshot.take(self._step, self.state, self._plan, None), folder / "state")
+        return pack(read_checkpoint(folder / "state"))
+
+    def _loop(self, budget: Budget) -> Stop:
         for rule in (self._plan.log, self._plan.validate, self._plan.save, self._clock):
             rule.start(self.state.step, self.state.epoch, time.monotonic())
-        budget = Budget(self._plan.total_steps, self._plan.max_steps, self._plan.max_time)
         stop = self._reached()
         if self.state.validation_due or (stop is not None and stop.state == "finished"):
             self._validate()
@@ -179,8 +222,8 @@ class Runner:
     def _advance(self, batch: Any, lr: float) -> Any:
         """One step, and the counters after it."""
         state = self.state
+        sums = self._step(batch, lr, state.step + 1)
         state.step += 1
-        sums = self._step(batch, lr, state.step)
         state.epoch_step += 1
         if state.epoch_step == self._plan.steps_per_epoch:
             state.epoch, state.epoch_step = state.epoch + 1, 0
@@ -248,6 +291,9 @@ class Runner:
             except BrokenOff:
                 state.validation_due, self._broken_off = True, self._agreement.now(self._signals.stop)
                 return
+            except PeersLost:
+                state.validation_due = True
+                raise
             found = {f"val/{name}": value for name, value in values.items() if name != "samples_per_s"}
             trained = {f"train/{name}": value for name, value in self._recorder.epoch_values().items()}
             state.values = self._workers.agree({**found, **trained})

@@ -1,15 +1,16 @@
 """The training step: the page to read first. Every strategy, store and precision goes through it.
 
-    batch -> forward and backward -> reduce over replicas -> clip -> update -> publish -> average
+    batch -> forward and backward -> reduce over replicas [-> confirm] -> clip -> update -> publish -> average
 
 Nothing here waits for a device: each line puts work into MXNet's engine and returns.
 """
 
 from __future__ import annotations
 
-from typing import Any, List, Optional
+from typing import Any, Dict, List, Optional
 
 from mxtrain.backend import mx, nd, same_device_runs
+from mxtrain.errors import PeersLost
 from mxtrain.parallel.base import Strategy
 from mxtrain.types import Batch
 
@@ -40,16 +41,19 @@ class Step:
         self.average = average
         self._clip_global_norm = clip_global_norm
         self._random_seed = random_seed
+        self._kept: Dict[str, nd.NDArray] = {}
         self.grad_norm: Optional[nd.NDArray] = None
 
     def __call__(self, batch: Batch, lr: float, step: int) -> nd.NDArray:
         """Step number `step` (from 1): the meter's sums over the batch, before the update."""
         world = self.store.world
         self.seed_random(step, world.rank)
+        self._keep_statistics()
         sums = self.strategy.forward_backward(batch)
         reductions = self.strategy.reductions
         self.store.reduce(reductions)
         gradients = [reduction.replicas[reduction.owner] for reduction in reductions]
+        self._confirm([sums, *gradients])
         if self._clip_global_norm is not None:
             self.grad_norm = clip_by_global_norm(gradients, self._clip_global_norm)
         if world.size > 1:
@@ -72,6 +76,22 @@ class Step:
             statistics = [v for n, v in strategy.values.items() if n.rpartition(".")[2] in STATISTICS]
             self.store.average([*statistics, *self.average.arrays.values()])
             strategy.publish()
+
+    def _keep_statistics(self) -> None:
+        """What forward changes and a step that breaks off must give back, where one may."""
+        if self.store.elastic:
+            values, trainable = self.strategy.values, set(self.strategy.trainable)
+            moving = [name for name in values if name.rpartition(".")[2] in STATISTICS]
+            self._kept = {name: values[name].copy() for name in moving if name not in trainable}
+
+    def _confirm(self, arrays: List[nd.NDArray]) -> None:
+        try:
+            self.store.confirm(arrays)
+        except PeersLost:
+            for name, before in self._kept.items():
+                before.copyto(self.strategy.values[name])
+            self.strategy.publish(list(self._kept))
+            raise
 
     def seed_random(self, step: int, rank: int = 0) -> None:
         """Makes what is drawn in `step` a function of the seed, the step and the worker alone."""

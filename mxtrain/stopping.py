@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Deque, Dict, Iterator, List, Optional, Sequence
 
-from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM
+from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, PeersLost
 from mxtrain.pulse import PULSE
 
 EXIT_CODES = {int(signal.SIGINT): EXIT_SIGINT, int(signal.SIGTERM): EXIT_SIGTERM}
@@ -128,7 +128,7 @@ class BreakableLoader:
 
 
 class Agreement:
-    """Stops that one worker sees and others don't (a signal, a clock): all workers stop after the same step.
+    """What one worker sees and others don't (a signal, a clock, a newcomer): all workers stop after the same step.
 
     What each wants travels with every step and is read some steps later, when it has arrived everywhere; so nobody
     waits for it. A worker alone decides at once.
@@ -155,6 +155,7 @@ class Agreement:
         """
         self.saves = False
         if self._store.world.size == 1:
+            self._regroup(self._store.wants_regroup())
             return wish
         self._under_way.append(self._store.votes_later([*self._votes(wish), float(save)], self._lag))
         if len(self._under_way) <= self._lag:
@@ -170,7 +171,12 @@ class Agreement:
         return self._outcome(self._store.total(self._votes(wish)), wish)
 
     def _votes(self, wish: Optional[Stop]) -> List[float]:
-        return [float(wish is not None and wish.exit_code == code) for code in self.KINDS]
+        wishes = [wish is not None and wish.exit_code == code for code in self.KINDS]
+        return [float(vote) for vote in (*wishes, self._store.wants_regroup())]
+
+    def _regroup(self, wanted: bool) -> None:
+        if wanted:
+            raise PeersLost("another worker wants to join")
 
     def _outcome(self, votes: Sequence[float], wish: Optional[Stop]) -> Optional[Stop]:
         for (code, cause), count in zip(self.KINDS.items(), votes):
@@ -178,6 +184,7 @@ class Agreement:
                 return wish
             if count:
                 return Stop("interrupted", code, f"{cause} by another worker" if code != EXIT_BUDGET else cause)
+        self._regroup(bool(votes[len(self.KINDS)]))
         return None
 
 

@@ -17,10 +17,7 @@ from mxtrain.runtime.amx import cpu_flags, has_amx
 from mxtrain.runtime.cores import cgroup_quota, usable_cores
 
 GPU_REMEDY = "with an NVIDIA driver: MXTRAIN_MXNET=cu117 scripts/train, or pip install 'mxtrain[cu117]'"
-HOROVOD_REMEDY = (
-    "HOROVOD_WITH_MXNET=1 HOROVOD_WITH_GLOO=1 pip install --no-build-isolation horovod==0.28.1 (needs cmake, a "
-    "compiler and setuptools<70)"
-)
+HOROVOD_REMEDY = "scripts/horovod builds it (two minutes; needs g++, make and CMake), for kvstore=horovod"
 
 
 @dataclass(frozen=True)
@@ -228,7 +225,7 @@ def _bfloat16(probe: ProbeResult) -> Finding:
 def _horovod(probe: ProbeResult) -> Finding:
     version: Optional[str] = probe.found.get("horovod")
     if version:
-        return Finding("Horovod", "ok", version)
+        return Finding("Horovod", "ok", f"{version}, {probe.found.get('horovod_with')}: summed with itself")
     return Finding("Horovod", "missing", str(probe.found.get("horovod_error", "not examined")), HOROVOD_REMEDY)
 
 

@@ -32,7 +32,7 @@ FLAGS_WITH_VALUE = ("--config-dir", "-cd", "--cfg", "-c", "--package", "-p", "--
 def run(argv: Optional[List[str]] = None) -> int:
     """Runs one command; see `mxtrain.cli`."""
     code = run_safely(argv)
-    if "DMLC_ROLE" in os.environ and code not in AGREED:
+    if {"DMLC_ROLE", "HOROVOD_RANK"}.intersection(os.environ) and code not in AGREED:
         # The interpreter's own end would wait for the other processes, which wait for this one.
         for stream in (sys.stdout, sys.stderr):
             stream.flush()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import shlex
 import shutil
 import time
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Callable, List, Optional, Sequence
+from typing import Callable, Iterator, List, Optional, Sequence
 
 from mxtrain.callback.status import StatusFile
 from mxtrain.checkpoint.store import CHECKPOINTS
 from mxtrain.cluster.local import local_orders
 from mxtrain.cluster.process import Order
+from mxtrain.cluster.ring import Ring
 from mxtrain.cluster.supervisor import Failure, Supervisor, say, steps_of
 from mxtrain.description import Description
 from mxtrain.errors import EXIT_BAD_INPUT
@@ -49,11 +51,13 @@ def _supervise(
         return ["train", *given, *place]
 
     started = time.time()
-    supervisor = Supervisor(
-        description.cluster, _orders(description, again, logs), lambda: steps_of(run_dir / CHECKPOINTS), say
-    )
     _announce(description, logs)
-    code = supervisor.run()
+    with ring_of(description) as ring:
+        supervisor = Supervisor(
+            description.cluster, _orders(description, again, logs, ring), lambda: steps_of(run_dir / CHECKPOINTS), say,
+            ring,
+        )  # fmt: skip
+        code = supervisor.run()
     if code == EXIT_BAD_INPUT:
         remove_unstarted_group(new_folders)
     elif supervisor.failure is not None:
@@ -65,13 +69,25 @@ def supervise_in(logs: Path, description: Description, arguments: Sequence[str],
     """As `supervise`, for a command that keeps no run."""
     cluster = description.cluster.model_copy(update={"restarts": restarts})
     _announce(description, logs)
-    return Supervisor(cluster, _orders(description, lambda attempt: arguments, logs), list, say).run()
+    with ring_of(description) as ring:
+        return Supervisor(cluster, _orders(description, lambda attempt: arguments, logs, ring), list, say, ring).run()
+
+
+@contextmanager
+def ring_of(description: Description) -> Iterator[Optional[Ring]]:
+    """Where the workers find each other, for a store that needs it."""
+    if not description.kvstore.ring:
+        yield None
+        return
+    with closing(Ring()) as ring:
+        yield ring
 
 
 def _orders(
-    description: Description, arguments: Callable[[int], Sequence[str]], logs: Path
+    description: Description, arguments: Callable[[int], Sequence[str]], logs: Path, ring: Optional[Ring]
 ) -> Callable[[int], List[Order]]:
-    return lambda attempt: local_orders(description.cluster, description.kvstore.van, arguments(attempt), logs)
+    address = None if ring is None else ring.address
+    return lambda attempt: local_orders(description.cluster, description.kvstore.van, arguments(attempt), logs, address)
 
 
 def _announce(description: Description, logs: Path) -> None:

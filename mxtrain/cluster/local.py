@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence
 
-from mxtrain.cluster.member import HOST_WORKERS, WORKER
+from mxtrain.cluster.member import HOST_WORKERS, RING, WORKER
 from mxtrain.cluster.process import Order
 from mxtrain.cluster.spec import Cluster
 
@@ -23,7 +23,9 @@ STALE_S = 60.0
 """Younger sockets may belong to a process that is about to listen."""
 
 
-def local_orders(cluster: Cluster, van: Optional[str], arguments: Sequence[str], logs: Path) -> List[Order]:
+def local_orders(
+    cluster: Cluster, van: Optional[str], arguments: Sequence[str], logs: Path, ring: Optional[str] = None
+) -> List[Order]:
     """Scheduler, servers and workers, worker 0 with the supervisor's own output; who talk through sockets of this user.
 
     Args:
@@ -31,6 +33,7 @@ def local_orders(cluster: Cluster, van: Optional[str], arguments: Sequence[str],
         van: ps-lite's transport, where gradients meet on servers; None where they don't.
         arguments: of the workers' command line.
         logs: folder for the output of the others.
+        ring: host:port of the supervisor's ring, where gradients meet along one.
     """
     remove_stale_sockets()
     names = socket_names(1 + cluster.num_servers + cluster.workers)
@@ -40,6 +43,8 @@ def local_orders(cluster: Cluster, van: Optional[str], arguments: Sequence[str],
         "DMLC_PS_ROOT_PORT": names[0].name, "DMLC_NUM_WORKER": str(cluster.workers),
         "DMLC_NUM_SERVER": str(cluster.num_servers), HOST_WORKERS: str(cluster.workers), "PYTHONUNBUFFERED": "1",
     }  # fmt: skip
+    if ring is not None:
+        common[RING] = ring
     command = [sys.executable, "-m", "mxtrain"]
     orders = []
 
@@ -48,7 +53,7 @@ def local_orders(cluster: Cluster, van: Optional[str], arguments: Sequence[str],
         own = names[len(orders)]
         environment: Dict[str, str] = {**common, "DMLC_ROLE": role, "PORT": own.name, **more}
         file = logs / f"{name.replace(' ', '-')}.log" if log else None
-        orders.append(Order(name, [*command, *arguments], environment, file, own))
+        orders.append(Order(name, [*command, *arguments], environment, file, own, number))
 
     if van is not None:
         common["DMLC_PS_VAN_TYPE"] = van

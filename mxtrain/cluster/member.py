@@ -15,6 +15,10 @@ WORKER = "MXTRAIN_WORKER"
 """A worker's rank, set by our own launchers."""
 HOST_WORKERS = "MXTRAIN_HOST_WORKERS"
 """How many workers share this host's cores."""
+RING = "MXTRAIN_RING"
+"""host:port of the supervisor's ring of workers; where it is set, workers may come and go."""
+JOINS = "MXTRAIN_JOINS"
+"""For a worker that takes the place of one that was lost while the others go on: the ring it must not enter."""
 PULSE = "MXTRAIN_PULSE_FD"
 """The open file into which a process writes its signs of life."""
 
@@ -38,7 +42,7 @@ def find_member(environ: Mapping[str, str] = os.environ) -> Optional[Member]:
     """
     role = environ.get("DMLC_ROLE")
     if role is None:
-        return None
+        return _horovod_member(environ)
     if role not in ROLES:
         raise ConfigError(f"DMLC_ROLE={role}: must be one of {', '.join(ROLES)}.")
     if role != "worker":
@@ -54,6 +58,13 @@ def find_world() -> World:
     """This process among the workers of its run."""
     member = find_member()
     return ALONE if member is None else member.world
+
+
+def _horovod_member(environ: Mapping[str, str]) -> Optional[Member]:
+    """What horovodrun says."""
+    if "HOROVOD_RANK" not in environ or "HOROVOD_SIZE" not in environ:
+        return None
+    return Member("worker", World(_number(environ, "HOROVOD_RANK"), _number(environ, "HOROVOD_SIZE")))
 
 
 def _rank(environ: Mapping[str, str]) -> int:

@@ -31,6 +31,8 @@ class Order:
         environment: all of it.
         log: where its output goes; None: where the supervisor's goes.
         socket: what it may leave behind in the file system.
+        number: of a worker or server among its like.
+        host: where it runs.
     """
 
     name: str
@@ -38,6 +40,8 @@ class Order:
     environment: Mapping[str, str]
     log: Optional[Path] = None
     socket: Optional[Path] = None
+    number: int = 0
+    host: str = "localhost"
 
 
 class Process:
@@ -45,7 +49,7 @@ class Process:
 
     def __init__(self, order: Order):
         self.order = order
-        self.said: Dict[str, Any] = {"step": 0, "batches": 0, "waits": False}
+        self.said: Dict[str, Any] = {"step": 0, "batches": 0, "waits": False, "generation": 0}
         """Its last sign of life."""
         self.heard_at = self.moved_at = time.monotonic()
         self._rest = b""
@@ -119,7 +123,9 @@ class Process:
         self._process.wait()
         if self.order.socket is not None:
             self.order.socket.unlink(missing_ok=True)
-        os.close(self._reader)
+        if self._reader >= 0:
+            os.close(self._reader)
+            self._reader = -1
 
     def end(self) -> str:
         """How it ended, as part of a sentence."""

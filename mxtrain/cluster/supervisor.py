@@ -3,21 +3,25 @@
     start all -> watch (exit, sign of life, progress) -> all done: the workers' exit code
                         |
                         +-> one failed: kill all -> [backoff] -> start all, from the last checkpoint
+                        +-> one worker of a ring failed: the others go on -> [backoff] -> start another in its place
 
 The supervisor imports no MXNet and holds nothing that could be lost: all state is in the run directory.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import signal
 import sys
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
+from mxtrain.cluster.member import JOINS
 from mxtrain.cluster.process import Order, Process
+from mxtrain.cluster.ring import Ring
 from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import AGREED, EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, EXIT_NON_FINITE
 from mxtrain.stopping import EXIT_CODES
@@ -61,13 +65,18 @@ class Supervisor:
         orders: attempt (from 0) -> the processes to start.
         checkpoints: -> the steps of the checkpoints there are; progress that refills the budget of restarts.
         say: shows a line.
+        ring: the workers that may come and go, if they may.
     """
 
     def __init__(
         self, cluster: Cluster, orders: Callable[[int], List[Order]], checkpoints: Callable[[], Sequence[Any]],
-        say: Callable[[str], None],
+        say: Callable[[str], None], ring: Optional[Ring] = None,
     ):  # fmt: skip
         self._cluster, self._orders, self._checkpoints, self._say = cluster, orders, checkpoints, say
+        self._ring = ring
+        self._restarts = 0
+        self._progress: List[Any] = []
+        self._to_start: List[Tuple[float, Order]] = []
         self._signal: Optional[int] = None
         self._num_signals = 0
         self._failed_before: Optional[Failure] = None
@@ -76,83 +85,100 @@ class Supervisor:
 
     def run(self) -> int:
         """Returns the exit code of the run."""
-        attempt = restarts = 0
+        attempt = 0
+        self._progress = list(self._checkpoints())
         with self._signals():
             while True:
-                before = list(self._checkpoints())
                 failure, exit_code = self._attempt(attempt)
                 if failure is None:
                     return exit_code
-                if list(self._checkpoints()) != before:
-                    restarts = 0
-                again, why_not = self._may_restart(failure, restarts)
-                self._failed_before = failure
+                again, why_not = self._may_restart(failure)
                 if not again:
                     self.failure = failure
                     self._say(f"{failure.cause}; all processes are ended{why_not}")
                     for line in failure.last_words:
                         self._say(f"  {failure.who}: {line}")
                     return EXIT_CODES.get(self._signal or 0, exit_code)
-                wait = min(self._cluster.backoff * 2**restarts, MAX_BACKOFF_S)
-                restarts, attempt = restarts + 1, attempt + 1
+                wait, attempt = self._use_restart(), attempt + 1
                 self._say(
                     f"{failure.cause}; all processes are ended. Going on from the last checkpoint in {wait:g} s "
-                    f"(restart {restarts} of {self._cluster.restarts})"
+                    f"({self._restarts_used()})"
                 )
                 self._sleep(wait)
                 if self._signal is not None:
                     self.failure = failure
                     return EXIT_CODES[self._signal]
 
-    def _may_restart(self, failure: Failure, restarts: int) -> Tuple[bool, str]:
+    def _may_restart(self, failure: Failure) -> Tuple[bool, str]:
         """(whether, why not as the end of a sentence)."""
+        progress = list(self._checkpoints())
+        if progress != self._progress:
+            self._progress, self._restarts = progress, 0
+        before, self._failed_before = self._failed_before, failure
         if self._signal is not None or failure.how in FINAL:
             return False, ""
-        before = self._failed_before
         if before is not None and failure.step and (before.who, before.how, before.step) == (
             failure.who, failure.how, failure.step,
         ):  # fmt: skip
             return False, f". It failed in the same way before, at the same step {failure.step}: it would do so again"
-        if restarts >= self._cluster.restarts:
-            used = f"cluster.restarts={self._cluster.restarts} are used up" if restarts else "cluster.restarts=0"
+        if self._restarts >= self._cluster.restarts:
+            used = f"cluster.restarts={self._cluster.restarts} are used up" if self._restarts else "cluster.restarts=0"
             return False, f". {used}"
         return True, ""
+
+    def _use_restart(self) -> float:
+        """Takes one from the budget; returns the seconds to wait before it."""
+        self._restarts += 1
+        return float(min(self._cluster.backoff * 2 ** (self._restarts - 1), MAX_BACKOFF_S))
+
+    def _restarts_used(self) -> str:
+        return f"restart {self._restarts} of {self._cluster.restarts}"
 
     # One attempt.
 
     def _attempt(self, number: int) -> Outcome:
-        with ExitStack() as stack:
-            processes: List[Process] = []
+        processes: List[Process] = []
+        self._to_start = []
+        if self._ring is not None:
+            self._ring.begin()
+        try:
             for order in self._orders(number):
                 processes.append(Process(order))
-                stack.callback(processes[-1].close)
-            try:
-                return self._watch(processes)
-            finally:
-                for process in processes:  # all at once, then one after the other
-                    process.kill()
+            return self._watch(processes)
+        finally:
+            for process in processes:  # all at once, then one after the other
+                process.kill()
+            for process in processes:
+                process.close()
 
     def _watch(self, processes: List[Process]) -> Outcome:
         started = time.monotonic()
-        workers = [process for process in processes if process.order.name.startswith("worker")]
         forwarded: Optional[float] = None
         done_at: Optional[float] = None
         while True:
+            self._start_replacements(processes)
+            workers = [process for process in processes if process.order.name.startswith("worker")]
             if self._signal is not None and forwarded is None:
                 forwarded = time.monotonic()
                 for worker in workers:
                     worker.signal(self._signal)
             for process in processes:
                 process.listen()
-            late = [worker for worker in workers if worker.exit_code is None]
+            if self._ring is not None:
+                self._ring.tend(workers)
+            # Whoever waits to join a ring is not waited for.
+            members = [w for w in workers if self._ring is None or not self._ring.is_newcomer(w)]
+            late = [worker for worker in members if worker.exit_code is None]
             failure = self._first_failure(processes, workers, started)
+            if failure is not None and self._go_on_without(failure, processes):
+                continue
             if failure is not None:
                 how = failure.how
                 return failure, how if how is not None and how > 0 else EXIT_CRASHED
             if not late:
-                self._part(processes)
+                self._part([process for process in processes if process not in workers])
                 return None, next((worker.exit_code for worker in workers if worker.exit_code), EXIT_FINISHED)
-            if len(late) < len(workers):
+            if len(late) < len(members):
                 done_at = done_at or time.monotonic()
                 if time.monotonic() - done_at > self._cluster.step_timeout:
                     return self._failure(late[0], "did not end though others had", None), EXIT_CRASHED
@@ -162,6 +188,34 @@ class Supervisor:
                 how = "asked twice" if self._num_signals > 1 else f"{self._cluster.grace:g} s are over"
                 return self._failure(late[0], f"had not ended after the signal ({how})", None), EXIT_CRASHED
             time.sleep(TICK_S)
+
+    def _go_on_without(self, failure: Failure, processes: List[Process]) -> bool:
+        """Gives a worker up that the others of its ring can do without, and has another take its place."""
+        lost = next(process for process in processes if process.order.name == failure.who)
+        others = [p for p in processes if p is not lost and p.exit_code is None]
+        # Worker 0 keeps the run directory: without it all begin again from its last checkpoint.
+        is_needed = lost.order.number == 0 or not others
+        if self._ring is None or not self._ring.generation or is_needed or self._signal or failure.how in FINAL:
+            return False
+        processes.remove(lost)
+        lost.close()
+        again, why_not = self._may_restart(failure)
+        said = f"{failure.cause}; {len(others)} of {len(others) + 1} workers go on without it"
+        if again:
+            wait = self._use_restart()
+            self._to_start.append((time.monotonic() + wait, lost.order))
+            why_not = f". Another takes its place in {wait:g} s ({self._restarts_used()})"
+        self._say(said + why_not)
+        for line in failure.last_words if not again else ():
+            self._say(f"  {failure.who}: {line}")
+        return True
+
+    def _start_replacements(self, processes: List[Process]) -> None:
+        for due, order in list(self._to_start):
+            if time.monotonic() >= due and self._signal is None:
+                self._to_start.remove((due, order))
+                environment = {**order.environment, JOINS: str(self._ring.generation if self._ring else 0)}
+                processes.append(Process(dataclasses.replace(order, environment=environment)))
 
     def _first_failure(self, processes: List[Process], workers: List[Process], started: float) -> Optional[Failure]:
         failed = [p for p in processes if p.exit_code is not None and p.exit_code not in AGREED]

@@ -85,7 +85,7 @@ class Loader:
         self.num_workers = count_workers(num_workers)
         whole = math.ceil(len(source) / batch_size)
         self.num_batches = whole if limit_batches is None else min(whole, limit_batches)
-        self._world = world
+        self.world = world
         self._place = Placer(source.shape[0], input_shape, mean, std, device)
 
     def __len__(self) -> int:
@@ -115,7 +115,7 @@ class Loader:
     def _make_batches(self, epoch: int, start: int) -> Iterator[Batch]:
         order = permutation(self.seed, epoch, len(self.source)) if self.train else np.arange(len(self.source))
         batches = [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(start, self.num_batches)]
-        shares = [index_B[slice(*self._world.share(len(index_B)))] for index_B in batches]
+        shares = [index_B[slice(*self.world.share(len(index_B)))] for index_B in batches]
         for (image_BCHW, label), index_B in zip(self._read_batches(shares, epoch), batches):
             size = len(image_BCHW)
             data, label = self._place(image_BCHW, label) if size else (None, None)

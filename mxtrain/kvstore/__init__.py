@@ -6,6 +6,8 @@ parameters are.
 
 from __future__ import annotations
 
+import importlib.util
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Optional
 
 from mxtrain.sharing import ALONE, World
@@ -24,6 +26,8 @@ class KVStore(Spec):
     """What ps-lite calls the transport, which all processes must share; None where there are no parameter servers."""
     updates: ClassVar[bool] = False
     """Whether servers apply the optimizer, to each worker's gradient by itself."""
+    ring: ClassVar[bool] = False
+    """Whether workers find each other through their supervisor, and may come and go."""
 
     def reason_against(self, devices: str) -> str:
         """Why it cannot work between such devices (`parallel.devices`), or "". Imports no MXNet."""
@@ -137,3 +141,30 @@ class P3(ParameterServer):
     """
 
     van: ClassVar[Optional[str]] = "p3"
+
+
+class Horovod(KVStore):
+    """Horovod's ring all-reduce between workers, with no servers: Gloo, or MPI and NCCL where they were built in."""
+
+    distributed: ClassVar[bool] = True
+    ring: ClassVar[bool] = True
+
+    def reason_against(self, devices: str) -> str:
+        if has_horovod():
+            return ""
+        return (
+            "kvstore=horovod: Horovod with MXNet is not in this environment. `scripts/horovod` builds it (two minutes; "
+            "needs a C++ compiler and CMake), or type kvstore=dist_sync."
+        )
+
+    def build(self, world: World = ALONE) -> Store:
+        from mxtrain.kvstore.horovod_store import HorovodStore
+
+        return HorovodStore(world)
+
+
+def has_horovod() -> bool:
+    """Whether Horovod is here and was built for MXNet. Imports neither."""
+    found = importlib.util.find_spec("horovod")
+    folders = found.submodule_search_locations if found else None
+    return any(list(Path(folder).glob("mxnet/mpi_lib*.so")) for folder in folders or ())

@@ -31,7 +31,6 @@ class DistStore(JoinedStore):
         self._store = create(kind)
         self._num_keys = 0
         self._calls: Dict[int, Tuple[List[int], List[List[nd.NDArray]]]] = {}
-        self._buffers: Dict[Tuple[Any, ...], nd.NDArray] = {}
 
     def sum_in_place(self, arrays: Sequence[nd.NDArray]) -> None:
         """Each key has one array for all of its time. MXNet orders the pushes and pulls of a key by the array that is
@@ -47,13 +46,6 @@ class DistStore(JoinedStore):
             return
         for key, value in zip(keys, values):
             self._store.pushpull(key, value, out=value, priority=key)
-
-    def sum_copy(self, flat: nd.NDArray, purpose: str) -> nd.NDArray:
-        name = (purpose, str(flat.dtype), flat.size)  # the same on all workers, wherever the numbers are here
-        buffer = self._buffers.setdefault(name, nd.zeros(flat.shape, ctx=mx.cpu(), dtype=flat.dtype))
-        flat.copyto(buffer)
-        self.sum_in_place([buffer])
-        return buffer.copyto(flat.context)
 
     def exact_sum(self, flat: nd.NDArray) -> nd.NDArray:
         """MXNet's servers compute in float32, whatever they are sent. So each worker's numbers travel in two halves, in

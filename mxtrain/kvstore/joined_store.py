@@ -18,28 +18,43 @@ class JoinedStore(Store):
     def __init__(self, world: World):
         self.world = world
         self._buckets: Dict[int, Tuple[Sequence[Any], List[Bucket]]] = {}
+        self._buffers: Dict[Tuple[Any, ...], nd.NDArray] = {}
 
     def sum_in_place(self, arrays: Sequence[nd.NDArray]) -> None:
         """Sums flat arrays over workers. Asynchronous.
 
         Args:
-            arrays: (N,) each, float32, the same objects in every call in which the first of them is the same; the
+            arrays: (N,) each, the same objects in every call in which the first of them is the same; the
                 later ones are more urgent.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how to sum.")
 
     def sum_copy(self, flat: nd.NDArray, purpose: str) -> nd.NDArray:
-        """The sum of a flat float32 array over workers as a new array. Asynchronous.
+        """The sum of a flat array over workers as a new array. Asynchronous.
 
         Args:
             flat: (N,), on any device.
             purpose: what is summed; the same on all workers.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not say how to sum.")
+        name = (purpose, str(flat.dtype), flat.size)  # the same on all workers, wherever the numbers are here
+        if name not in self._buffers:
+            self._buffers[name] = nd.zeros(flat.shape, ctx=mx.cpu(), dtype=flat.dtype)
+        buffer = self._buffers[name]
+        flat.copyto(buffer)
+        self.sum_in_place([buffer])
+        return buffer.copyto(flat.context)
 
     def exact_sum(self, flat: nd.NDArray) -> nd.NDArray:
         """The sum of a flat float64 array over workers, in float64, as a new array. Asynchronous."""
-        raise NotImplementedError(f"{type(self).__name__} does not say how to sum.")
+        return self.sum_copy(flat, "exact")
+
+    def read(self, array: nd.NDArray) -> np.ndarray:
+        """A host copy of what was summed. Waits for it.
+
+        Raises:
+            PeersLost: another worker has gone, where the others can go on without it.
+        """
+        return array.asnumpy()
 
     def reduce(self, reductions: Sequence[Any]) -> None:
         buckets = self.buckets_of(reductions)
@@ -73,7 +88,8 @@ class JoinedStore(Store):
             begin += array.size
 
     def total_later(self, values: Sequence[float]) -> Callable[[], np.ndarray]:
-        return self.sum_copy(nd.array(values, ctx=mx.cpu()), "total").asnumpy
+        found = self.sum_copy(nd.array(values, ctx=mx.cpu()), "total")
+        return lambda: self.read(found)
 
     def total(self, values: Sequence[float]) -> np.ndarray:
-        return self.exact_sum(nd.array(values, ctx=mx.cpu(), dtype="float64")).asnumpy()
+        return self.read(self.exact_sum(nd.array(values, ctx=mx.cpu(), dtype="float64")))

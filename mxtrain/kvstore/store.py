@@ -80,6 +80,26 @@ class Store:
         """The same over the time of this process."""
         return {}
 
+    def confirm(self, arrays: Sequence[Any]) -> None:
+        """Called with what `reduce` and `meet` gave, before anything is computed from it.
+
+        Raises:
+            PeersLost: another worker has gone, and the others can go on without it.
+        """
+
+    @property
+    def elastic(self) -> bool:
+        """Whether workers may come and go."""
+        return False
+
+    def wants_regroup(self) -> bool:
+        """Whether somebody waits to join; rank 0 is told."""
+        return False
+
+    def regroup(self) -> None:
+        """Makes a new `world` of the workers that are there, after `PeersLost`."""
+        raise NotImplementedError(f"{type(self).__name__} cannot lose a worker.")
+
     def close(self) -> None:
         """Leaves the others, after all of them have come to this. Only at the end of a run that ended well."""
 

@@ -88,13 +88,21 @@ def gluoncv() -> Dict[str, Any]:
 
 @_step
 def horovod() -> Dict[str, Any]:
-    """Import Horovod for MXNet, where it is installed."""
+    """Sum over a ring of one with Horovod, where it is installed."""
     try:
         import horovod
-        import horovod.mxnet
-    except ImportError as error:
+        import horovod.mxnet as ring
+    except (ImportError, OSError) as error:
         return {"horovod": "", "horovod_error": str(error)}
-    return {"horovod": horovod.__version__}
+    from mxtrain.backend import nd
+
+    ring.init()
+    works = float(ring.allreduce(nd.ones((2,)), op=ring.Sum).sum().asscalar()) == 2.0
+    ring.shutdown()
+    if not works:
+        return {"horovod": "", "horovod_error": "gave wrong numbers"}
+    built = {"Gloo": ring.gloo_built(), "MPI": ring.mpi_built(), "NCCL": ring.nccl_built()}
+    return {"horovod": horovod.__version__, "horovod_with": ", ".join(name for name, is_in in built.items() if is_in)}
 
 
 def main() -> int:

@@ -1,0 +1,187 @@
+"""Horovod's all-reduce as a sum over workers, and the ring of workers that may lose and gain members.
+
+Horovod sums over a ring (Patarasuk and Yuan, Bandwidth optimal all-reduce, https://doi.org/10.1016/j.jpdc.2008.09.002;
+Sergeev and Del Balso, https://arxiv.org/abs/1802.05799). It would put together what happens to be ready at the same
+time, so that the order of sums and with it the last bits would depend on time; it is told to sum our buckets as they
+are.
+
+    join: ask the supervisor for a place -> rank, size and where Gloo's addresses are exchanged -> init
+    step: all-reduce -> confirm: all gradients are there -> update
+    lost: confirm fails -> shutdown -> join the next generation -> rank 0's state for all -> the same step again
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Dict, Iterator, Optional, Sequence
+
+import numpy as np
+
+from mxtrain.backend import mx, nd
+from mxtrain.errors import PeersLost
+from mxtrain.kvstore.joined_store import JoinedStore
+from mxtrain.pulse import PULSE
+from mxtrain.sharing import World
+
+RING, WORKER, JOINS = "MXTRAIN_RING", "MXTRAIN_WORKER", "MXTRAIN_JOINS"
+"""Set by the supervisor; another launcher (horovodrun, mpirun) forms the ring once and for all."""
+LOST = re.compile(r"horovod|gloo|connection|peer|timed? ?out|read error|write error|broken pipe|shut ?down", re.I)
+"""What MXNet says where Horovod or Gloo has failed: it passes on their text, and no type."""
+POLL_S = 0.05
+WATCH_S = 0.5
+"""How often rank 0 asks whether somebody wants to join."""
+
+
+class HorovodStore(JoinedStore):
+    """A worker's place in the ring. Joining waits until all members are there.
+
+    Args:
+        world: of this worker, as it was started; `self.world` is what it is in the ring of the day.
+    """
+
+    def __init__(self, world: World):
+        super().__init__(world)
+        import horovod.mxnet as horovod
+
+        self._horovod = horovod
+        self._ring: Optional[str] = os.environ.get(RING)
+        self._sockets: Dict[int, str] = {}
+        self._names: Dict[int, Any] = {}
+        self._generation = int(os.environ.get(JOINS, "0"))
+        self._wanted = 0
+        self.join()
+
+    def sum_in_place(self, arrays: Sequence[nd.NDArray]) -> None:
+        for urgency, array in enumerate(arrays):
+            self._horovod.allreduce_(array, name=self._name(array), op=self._horovod.Sum, priority=urgency)
+
+    def confirm(self, arrays: Sequence[nd.NDArray]) -> None:
+        """Waits, so that a step is either done by all members that are left or by nobody who goes on.
+
+        A wait per step is the price: without it a member might have updated half of the weights when another dies.
+        """
+        with lost_as_such():
+            for array in arrays:
+                array.wait_to_read()
+
+    def read(self, array: nd.NDArray) -> np.ndarray:
+        with lost_as_such():
+            return array.asnumpy()
+
+    # Members come and go.
+
+    @property
+    def elastic(self) -> bool:
+        """Whether the ring can be formed anew."""
+        return self._ring is not None
+
+    def wants_regroup(self) -> bool:
+        """Whether somebody waits to join; known to rank 0 only."""
+        return self._wanted > self._generation
+
+    def regroup(self) -> None:
+        """Leaves the ring and joins the next one. Waits for all others that are left."""
+        drain()
+        self._horovod.shutdown()
+        self._hang_up()
+        self.join()
+
+    def join(self) -> None:
+        """Enters a ring. Waits for all of its members."""
+        if self._ring is not None:
+            self._take_place()
+        before = open_sockets()
+        self._horovod.init()
+        self._sockets = {fd: name for fd, name in open_sockets().items() if before.get(fd) != name}
+        self.world = World(self._horovod.rank(), self._horovod.size())
+        self._names.clear()
+        if self._ring is not None and self.world.rank == 0 and self._wanted == 0:
+            self._wanted = self._generation
+            threading.Thread(target=self._watch, name="mxtrain-ring", daemon=True).start()
+
+    def close(self) -> None:
+        self.total([0.0])  # nobody leaves while another still sums
+        self._horovod.shutdown()
+
+    def _hang_up(self) -> None:
+        """Ends the connections, which Horovod keeps until its next `init`: others may wait for this worker to speak,
+        and would wait for Gloo's timeout before they leave the ring, too."""
+        now = open_sockets()
+        for fd, name in self._sockets.items():
+            if now.get(fd) == name:
+                with suppress(OSError), socket.socket(fileno=os.dup(fd)) as connection:
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def _take_place(self) -> None:
+        """Waits for the supervisor's word about the next generation and sets Horovod's variables."""
+        number, word = os.environ[WORKER], {"generation": self._generation, "places": {}}
+        while number not in word["places"]:
+            if word["generation"] >= self._generation:  # or it was formed before this worker asked
+                self._generation = word["generation"] + 1
+                PULSE.generation = self._generation
+                PULSE.tell()
+            time.sleep(POLL_S)
+            word = json.loads(self._ask("next") or "{}") or {"generation": 0, "places": {}}
+            if word["generation"] < self._generation:
+                word["places"] = {}
+        self._generation = word["generation"]
+        host = str(self._ring).rpartition(":")[0]
+        os.environ.update({"HOROVOD_GLOO_RENDEZVOUS_ADDR": host, **word["variables"], **word["places"][number]})
+
+    def _watch(self) -> None:
+        while True:
+            self._wanted = int(self._ask("wanted") or 0) or self._wanted
+            time.sleep(WATCH_S)
+
+    def _ask(self, what: str) -> bytes:
+        with suppress(urllib.error.URLError, OSError):
+            with urllib.request.urlopen(f"http://{self._ring}/mxtrain/{what}", timeout=5) as answer:
+                return bytes(answer.read())
+        return b""
+
+    def _name(self, array: nd.NDArray) -> str:
+        """The same on all members, which sum in the same order; new members have counted from the same moment."""
+        if id(array) not in self._names:
+            self._names[id(array)] = (array, f"{len(self._names)}")
+        return str(self._names[id(array)][1])
+
+
+def open_sockets() -> Dict[int, str]:
+    """Of this process: descriptor -> the kernel's name of the socket."""
+    found = {}
+    for path in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            name = os.readlink(path)
+            if name.startswith("socket:"):
+                found[int(path.name)] = name
+    return found
+
+
+@contextmanager
+def lost_as_such() -> Iterator[None]:
+    """Raises: PeersLost: instead of what MXNet raises where Horovod has failed."""
+    try:
+        yield
+    except mx.base.MXNetError as error:
+        if not LOST.search(str(error)):
+            raise
+        raise PeersLost("lost the connection to another worker") from None
+
+
+def drain() -> None:
+    """Waits until nothing is under way; what failed has been told of."""
+    for _ in range(100):
+        try:
+            nd.waitall()
+            return
+        except mx.base.MXNetError:
+            continue

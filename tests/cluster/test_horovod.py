@@ -1,0 +1,175 @@
+"""Horovod's ring on this machine: the same numbers, and workers that come and go while training goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from running import Process, assert_same, has_steps, rows, status, steps
+from test_workers import LENET, SLOW, nobody_is_left, processes
+
+from mxtrain import kvstore
+from mxtrain.cluster.ring import KeyValueServer, peer_user
+from mxtrain.kvstore import has_horovod
+
+pytestmark = pytest.mark.skipif(not has_horovod(), reason="Horovod is not built here: scripts/horovod")
+
+RING = ("kvstore=horovod", "cluster.backoff=0.1")
+WAITS = """
+import time
+from mxtrain.types import Callback
+
+class Waits(Callback):
+    '''Training does not end before the lost worker has come back.'''
+    awaits = False
+
+    def on_message(self, text):
+        self.awaits = "lost the connection" in text or (self.awaits and "wants to join" not in text)
+
+    def on_steps(self, rows, progress):
+        if self.awaits:
+            time.sleep(0.7)
+"""
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run_dir = tmp_path_factory.mktemp("undisturbed") / "run"
+    Process(run_dir, *RING, "cluster.workers=3", *SLOW).end()
+    return run_dir
+
+
+def test_two_workers_compute_what_two_replicas_compute(tmp_path: Path) -> None:
+    Process(tmp_path / "replicas", "parallel=data", "parallel.devices=cpu:2", *LENET).end()
+    done = Process(tmp_path / "ring", *RING, "cluster.workers=2", *LENET).end()
+    assert [row for row in rows(tmp_path / "ring") if row["split"] == "train"] == [
+        row for row in rows(tmp_path / "replicas") if row["split"] == "train"
+    ]
+    assert status(tmp_path / "ring")["weights_sha256"] == status(tmp_path / "replicas")["weights_sha256"]
+    assert "2 workers on this machine" in done.output
+    nobody_is_left(tmp_path)
+
+
+def test_three_workers_give_the_same_bits_each_time(tmp_path: Path, undisturbed: Path) -> None:
+    """Horovod's own fusion would put together what is ready at the same time, and so sum in another order each time."""
+    Process(tmp_path / "run", *RING, "cluster.workers=3", *SLOW).end()
+    assert_same(tmp_path / "run", undisturbed)
+
+
+def test_verify_finds_the_numbers_of_one_device() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "mxtrain", "verify", "tolerance=1e-10", *RING, "cluster.workers=3", "model=lenet",
+         "parallel=data", "parallel.devices=cpu:2"],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0 and "the same as on one device" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(("number", "workers"), [(signal.SIGKILL, 3), (signal.SIGSTOP, 2)])
+def test_the_others_go_on_without_a_lost_worker_until_another_takes_its_place(
+    tmp_path: Path, undisturbed: Path, number: int, workers: int
+) -> None:
+    (tmp_path / "waits.py").write_text(WAITS)
+    run_dir = tmp_path / "run"
+    run = Process(
+        run_dir, *RING, f"cluster.workers={workers}", *SLOW, "+callback.waits._target_=waits.Waits",
+        "cluster.heartbeat_timeout=2", "trainer.log_interval=1",
+        env={"PYTHONPATH": f"{Path(__file__).parents[2]}:{tmp_path}"},
+    ).wait_until(has_steps(run_dir, 45))  # fmt: skip
+    (first,) = processes(run_dir)["worker0"]
+    (pid,) = processes(run_dir)["worker1"]
+    os.kill(pid, number)
+    run.wait_until(lambda: processes(run_dir).get("worker1", [pid]) != [pid])
+    assert processes(run_dir)["worker0"] == [first]  # nothing was restarted
+    run.end()
+    assert re.search(rf"worker 1 \(process {pid}\) was .*; {workers - 1} of {workers} workers go on", run.output)
+    gone = re.search(rf"{workers - 1} workers? \(before: {workers}\) go on after step (\d+)", run.output)
+    back = re.search(rf"{workers} workers \(before: {workers - 1}\) go on after step (\d+)", run.output)
+    assert gone and back and 40 <= int(gone[1]) < int(back[1]), run.output
+    assert steps(run_dir) == steps(undisturbed)
+    for row, expected in zip(rows(run_dir), rows(undisturbed)):
+        assert row["loss"] == pytest.approx(expected["loss"], rel=1e-3)
+    nobody_is_left(tmp_path)
+
+
+def test_without_worker_0_all_begin_again_from_the_checkpoint(tmp_path: Path, undisturbed: Path) -> None:
+    run = Process(tmp_path / "run", *RING, "cluster.workers=3", *SLOW).wait_until(has_steps(tmp_path / "run", 45))
+    (pid,) = processes(tmp_path / "run")["worker0"]
+    os.kill(pid, signal.SIGKILL)
+    run.end()
+    assert_same(tmp_path / "run", undisturbed)
+    assert "all processes are ended. Going on from the last checkpoint" in run.output
+    nobody_is_left(tmp_path)
+
+
+def test_a_worker_that_is_lost_again_and_again_is_given_up(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    run = Process(run_dir, *RING, "cluster.workers=2", *SLOW, "cluster.restarts=0").wait_until(has_steps(run_dir, 30))
+    os.kill(processes(run_dir)["worker1"][0], signal.SIGKILL)
+    run.end()
+    assert "1 of 2 workers go on without it. cluster.restarts=0" in run.output
+    assert status(run_dir)["state"] == "finished" and "Another takes its place" not in run.output
+
+
+def test_sigterm_saves_and_exits_143(tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    run = Process(run_dir, *RING, "cluster.workers=2", *SLOW).wait_until(has_steps(run_dir, 30))
+    os.kill(processes(run_dir)["worker1"][0], signal.SIGTERM)
+    run.end(143)
+    assert status(run_dir)["state"] == "interrupted"
+    Process(run_dir, *SLOW).end()
+    nobody_is_left(tmp_path)
+
+
+def test_where_gloo_meets_values_stay_and_foreign_users_are_turned_away() -> None:
+    with closing(KeyValueServer("127.0.0.1")) as server:
+        url = f"http://127.0.0.1:{server.port}/global/0"
+
+        def put(value: bytes) -> int:
+            try:
+                request = urllib.request.Request(url, data=value, method="PUT")
+                return int(urllib.request.urlopen(request, timeout=5).status)
+            except urllib.error.HTTPError as error:
+                return error.code
+
+        assert put(b"address") == 200 and put(b"another") == 409 and put(b"x" * 70_000) == 403
+        assert urllib.request.urlopen(url, timeout=5).read() == b"address"
+        connection = subprocess.Popen(
+            [sys.executable, "-c", f"import socket,sys; s=socket.create_connection(('127.0.0.1',{server.port})); "
+             "print(s.getsockname()[1], flush=True); sys.stdin.read()"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert connection.stdout is not None
+        assert peer_user("127.0.0.1", int(connection.stdout.readline())) == os.getuid()
+        connection.communicate("")
+    with closing(KeyValueServer("127.0.0.1", writable=False)) as server:
+        url = f"http://127.0.0.1:{server.port}/mxtrain/next"
+        assert put(json.dumps({"generation": 9}).encode()) == 403
+
+
+def test_another_user_cannot_speak_to_the_ring() -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can become another user")
+    with closing(KeyValueServer("127.0.0.1")) as server:
+        server.values["/global/0"] = b"address"
+        code = (
+            "import os, urllib.request; os.setuid(65534); "
+            f"print(urllib.request.urlopen('http://127.0.0.1:{server.port}/global/0', timeout=5).read())"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 1 and b"address".decode() not in done.stdout
+
+
+def test_without_horovod_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kvstore, "has_horovod", lambda: False)
+    assert "scripts/horovod" in kvstore.Horovod().reason_against("cpu:1")
