@@ -82,7 +82,7 @@ class Runner:
             self._saving.saved_step = self.state.step
         if self._workers.updates:
             self._remarks.append(
-                f"weights and optimizer state are those of step {self.state.step}: updates after it are lost"
+                f"the servers go on from step {self.state.step}: what they had applied after it, if anything, is lost"
             )
         before = checkpoint.state["run"]
         if resume.other_monitor(before, self._plan.identity):

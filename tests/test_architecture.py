@@ -55,8 +55,8 @@ WITH_MXNET = {
     "mxtrain.trained", "mxtrain.dataset.placing", "mxtrain.loss.blocks", "mxtrain.optimizer.ema",
     "mxtrain.optimizer.mended", "mxtrain.optimizer.updater", "mxtrain.kvstore.buckets",
     "mxtrain.kvstore.async_store", "mxtrain.kvstore.dist_store", "mxtrain.kvstore.horovod_store",
-    "mxtrain.kvstore.joined_store", "mxtrain.kvstore.message", "mxtrain.kvstore.remote_updater", "mxtrain.update_server",
-    "mxtrain.kvstore.mxnet_store", "mxtrain.parallel.balance",
+    "mxtrain.kvstore.joined_store", "mxtrain.kvstore.message", "mxtrain.kvstore.remote_updater",
+    "mxtrain.update_server", "mxtrain.kvstore.mxnet_store", "mxtrain.parallel.balance",
     "mxtrain.parallel.chain", "mxtrain.parallel.fence", "mxtrain.parallel.grid", "mxtrain.parallel.norm",
     "mxtrain.parallel.reference", "mxtrain.parallel.stage", "mxtrain.verify",
 }  # fmt: skip

@@ -40,7 +40,7 @@ def test_one_worker_is_one_device_to_the_bit_also_after_a_stop(tmp_path: Path, o
     servers, device = status(tmp_path / "servers"), status(tmp_path / "device")
     assert servers["weights_sha256"] == device["weights_sha256"] and servers["best"] == device["best"]
     assert rows(tmp_path / "servers") == rows(tmp_path / "device")
-    assert "are those of step 27: updates after it are lost" in done.output
+    assert "the servers go on from step 27: what they had applied after it, if anything, is lost" in done.output
     assert servers["metrics"]["perf/staleness_max"] == 0
     nobody_is_left(tmp_path)
 
@@ -73,7 +73,7 @@ def test_after_a_kill_all_go_on_from_the_checkpoint(tmp_path: Path) -> None:
     run.end()
     assert steps(run_dir) == list(range(1, status(run_dir)["step"] + 1)) and status(run_dir)["epoch"] == 8
     assert re.search(r"was ended by SIGKILL.*restart 1 of 3", run.output), run.output
-    assert re.search(r"are those of step \d+: updates after it are lost", run.output), run.output
+    assert re.search(r"the servers go on from step \d+: what they had applied after it", run.output), run.output
     nobody_is_left(tmp_path)
 
 
