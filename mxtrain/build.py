@@ -40,6 +40,7 @@ from mxtrain.runner import Data, Plan, Runner
 from mxtrain.saving import NoStore
 from mxtrain.sharing import ALONE, World
 from mxtrain.step import Step
+from mxtrain.team import Team
 from mxtrain.types import Callback, RunInfo, Shape
 
 log = logging.getLogger("mxtrain")
@@ -241,7 +242,7 @@ def build_run(
     profiling = build_profiling(description, strategy.layout, run_dir) if is_first else None
     runner = Runner(
         step, plan, data, build_evaluator(description, step.strategy, given.num_classes), meter, checkpoints,
-        description.early_stopping, callbacks, profiling,
+        description.early_stopping, callbacks, profiling, Team(description.cluster.balance == "speed"),
     )  # fmt: skip
     if checkpoint is not None:
         runner.restore(checkpoint)

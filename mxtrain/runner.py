@@ -30,6 +30,7 @@ from mxtrain.saving import Saving
 from mxtrain.state import TrainState
 from mxtrain.step import Step
 from mxtrain.stopping import Agreement, BreakableLoader, BrokenOff, Budget, SignalStop, Stop
+from mxtrain.team import Team
 from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 from mxtrain.watchers import Watchers, describe_error
 
@@ -47,11 +48,13 @@ class Runner:
         early_stopping: its description.
         callbacks: who watches.
         profiling: looks at the engine now and then, or None.
+        team: looks at the workers, or None.
     """
 
     def __init__(
         self, step: Step, plan: Plan, data: Data, evaluator: Evaluator, meter: Any, store: Any,
         early_stopping: Any, callbacks: Sequence[Callback], profiling: Optional[Profiling] = None,
+        team: Optional[Team] = None,
     ):  # fmt: skip
         self.state = TrainState()
         self._step, self._plan, self._data, self._evaluator = step, plan, data, evaluator
@@ -61,6 +64,7 @@ class Runner:
         self._saving = Saving(store, self._watchers)
         self._signals = SignalStop()
         self._workers = step.store
+        self._team = team or Team()
         self._agreement = Agreement(step.store, STEPS_AHEAD)
         self._broken_off: Optional[Stop] = None
         # Where servers update, a checkpoint brings all workers together: one of them looks at the clock, for all.
@@ -149,6 +153,7 @@ class Runner:
         world = self._workers.world
         self._data.share(world)
         self._agreement = Agreement(self._workers, STEPS_AHEAD)
+        self._team.forget()
         if world.rank == 0:
             self._record(everything=True)
             self._recorder.pause()
@@ -194,11 +199,19 @@ class Runner:
     def _batches(self) -> Iterator[Any]:
         """The batches from where the run stands on, without end; each must be trained on before the next is taken."""
         while True:
+            self._share_by_speed()
             with closing(self._data.train.epoch(self.state.epoch, start=self.state.epoch_step)) as batches:
                 for batch in batches:
                     yield batch
                     if self.state.epoch_step == 0:
                         break
+
+    def _share_by_speed(self) -> None:
+        """At the begin of an epoch, the same on all workers."""
+        world = self._team.share(self._workers.world)
+        if world is not self._workers.world:
+            self._workers.world = world
+            self._data.share(world)
 
     def _train_on(self, batch: Any) -> None:
         state = self.state
@@ -208,6 +221,7 @@ class Runner:
         self._recorder.begin()
         self._profile(batch.size)
         sums = self._advance(batch, lr)
+        self._watch_workers()
         PULSE.step, PULSE.batches = state.step, PULSE.batches + 1
         self._recorder.add(Entry(state.step, epoch, batch.global_size, lr, sums, self._step.grad_norm))
 
@@ -218,6 +232,16 @@ class Runner:
         if usage is not None:
             self._watchers.tell("on_usage", usage)
             self._watchers.tell("on_scalars", usage.scalars(), self.state.step)
+
+    def _watch_workers(self) -> None:
+        times = self._workers.times
+        if times is None or not self._team.note(times):
+            return
+        self._watchers.tell("on_usage", times)
+        self._watchers.tell("on_scalars", times.scalars(), times.step)
+        remark = self._team.remark()
+        if remark:
+            self._say(remark)
 
     def _advance(self, batch: Any, lr: float) -> Any:
         """One step, and the counters after it."""

@@ -22,10 +22,19 @@ class World:
     """This worker's number; rank 0 writes the run directory."""
     size: int = 1
     """How many workers there are."""
+    speeds: Tuple[float, ...] = ()
+    """Of all workers, to which their shares are proportional; empty: all the same."""
 
     def share(self, count: int) -> Tuple[int, int]:
         """(begin, end) of this worker's part of `count` things."""
-        return bounds(count, self.size, self.rank)
+        return self.share_of(self.rank, count)
+
+    def share_of(self, rank: int, count: int) -> Tuple[int, int]:
+        """(begin, end) of a worker's part of `count` things."""
+        if not self.speeds:
+            return bounds(count, self.size, rank)
+        ends = [round(count * sum(self.speeds[:r]) / sum(self.speeds)) for r in (rank, rank + 1)]
+        return ends[0], ends[1]
 
 
 ALONE = World()

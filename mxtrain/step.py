@@ -7,7 +7,8 @@ Nothing here waits for a device: each line puts work into MXNet's engine and ret
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Optional
 
 from mxtrain.backend import mx, nd, same_device_runs
 from mxtrain.errors import PeersLost
@@ -49,11 +50,13 @@ class Step:
         world = self.store.world
         self.seed_random(step, world.rank)
         self._keep_statistics()
+        self.store.begin_step(step, batch.size)
         sums = self.strategy.forward_backward(batch)
         reductions = self.strategy.reductions
-        self.store.reduce(reductions)
         gradients = [reduction.replicas[reduction.owner] for reduction in reductions]
-        self._confirm([sums, *gradients])
+        with self._undone_if_broken_off():
+            self.store.reduce(reductions)
+            self.store.confirm([sums, *gradients])
         if self._clip_global_norm is not None:
             self.grad_norm = clip_by_global_norm(gradients, self._clip_global_norm)
         if world.size > 1:
@@ -84,9 +87,10 @@ class Step:
             moving = [name for name in values if name.rpartition(".")[2] in STATISTICS]
             self._kept = {name: values[name].copy() for name in moving if name not in trainable}
 
-    def _confirm(self, arrays: List[nd.NDArray]) -> None:
+    @contextmanager
+    def _undone_if_broken_off(self) -> Iterator[None]:
         try:
-            self.store.confirm(arrays)
+            yield
         except PeersLost:
             for name, before in self._kept.items():
                 before.copyto(self.strategy.values[name])

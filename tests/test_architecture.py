@@ -38,6 +38,7 @@ LAYERS = [
     {"description"},
     {"resume", "snapshot", "provenance", "watchers"},
     {"saving"},
+    {"team"},
     {"runner"},
     {"build", "update_server"},
     {"trained", "report", "verify"},

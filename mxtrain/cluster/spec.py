@@ -8,7 +8,8 @@ from mxtrain.types import NonNegative, NonNegativeFloat, Positive, PositiveFloat
 
 
 class Cluster(Spec):
-    """The processes of a run, and how long each may be silent. Nothing of it changes what is computed."""
+    """The processes of a run, and how long each may be silent. Nothing of it changes what is computed, but for
+    the last bits, which depend on who computes what."""
 
     workers: Positive = 1
     """Processes that train, each on its share of every batch."""
@@ -16,6 +17,8 @@ class Cluster(Spec):
     """Processes in which gradients meet, for stores that need them; auto: 1."""
     launcher: Literal["local"] = "local"
     """What starts the processes; local: all of them on this machine."""
+    balance: Literal["equal", "speed"] = "equal"
+    """How a batch is shared: equally, or so that a slower worker gets fewer samples, measured anew for each epoch."""
     heartbeat_timeout: PositiveFloat = 5.0
     """Seconds without a sign of life after which a process counts as dead."""
     start_timeout: PositiveFloat = 300.0

@@ -69,6 +69,9 @@ class HorovodStore(JoinedStore):
 
         A wait per step is the price: without it a member might have updated half of the weights when another dies.
         """
+        self.wait_for(arrays)
+
+    def wait_for(self, arrays: Sequence[nd.NDArray]) -> None:
         with lost_as_such():
             for array in arrays:
                 array.wait_to_read()
@@ -104,6 +107,7 @@ class HorovodStore(JoinedStore):
         self._sockets = {fd: name for fd, name in open_sockets().items() if before.get(fd) != name}
         self.world = World(self._horovod.rank(), self._horovod.size())
         self._names.clear()
+        self.times = None
         if self._ring is not None and self.world.rank == 0 and self._wanted == 0:
             self._wanted = self._generation
             threading.Thread(target=self._watch, name="mxtrain-ring", daemon=True).start()

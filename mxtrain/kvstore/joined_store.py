@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+import dataclasses
+import time
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.backend import mx, nd
 from mxtrain.kvstore.buckets import Bucket, make_buckets
 from mxtrain.kvstore.store import Store
+from mxtrain.kvstore.times import EVERY, FIRST_STEP, WorkerTimes
 from mxtrain.sharing import World
 
 
@@ -18,6 +21,7 @@ class JoinedStore(Store):
     def __init__(self, world: World):
         self.world = world
         self._buckets: Dict[int, Tuple[Sequence[Any], List[Bucket]]] = {}
+        self._timed: Optional[Tuple[int, int, float]] = None
         self._buffers: Dict[Tuple[Any, ...], nd.NDArray] = {}
 
     def sum_in_place(self, arrays: Sequence[nd.NDArray]) -> None:
@@ -48,6 +52,15 @@ class JoinedStore(Store):
         """The sum of a flat float64 array over workers, in float64, as a new array. Asynchronous."""
         return self.sum_copy(flat, "exact")
 
+    def wait_for(self, arrays: Sequence[nd.NDArray]) -> None:
+        """Waits for what was summed.
+
+        Raises:
+            PeersLost: another worker has gone, where the others can go on without it.
+        """
+        for array in arrays:
+            array.wait_to_read()
+
     def read(self, array: nd.NDArray) -> np.ndarray:
         """A host copy of what was summed. Waits for it.
 
@@ -56,10 +69,37 @@ class JoinedStore(Store):
         """
         return array.asnumpy()
 
+    def begin_step(self, step: int, size: int) -> None:
+        self._timed = None
+        if self.world.size > 1 and step % EVERY == FIRST_STEP:
+            nd.waitall()
+            self._timed = (step, size, time.monotonic())
+
     def reduce(self, reductions: Sequence[Any]) -> None:
         buckets = self.buckets_of(reductions)
         for bucket in buckets:
             bucket.collect()
+        if self._timed is None:
+            self._reduce_buckets(buckets)
+            return
+        flats = [bucket.flat for bucket in buckets]
+        known = self._tell_times(flats)
+        all_done = time.monotonic()
+        self._reduce_buckets(buckets)
+        self.wait_for(flats)
+        self.times = dataclasses.replace(known, exchange_s=time.monotonic() - all_done)
+
+    def _tell_times(self, flats: Sequence[nd.NDArray]) -> WorkerTimes:
+        """All workers' times and sizes, when the last one has computed its gradients."""
+        assert self._timed is not None
+        step, size, began = self._timed
+        self.wait_for(flats)
+        own = np.zeros((self.world.size, 2))
+        own[self.world.rank] = time.monotonic() - began, size
+        found = self.total(own.ravel().tolist()).reshape((-1, 2))
+        return WorkerTimes(step, found[:, 0].tolist(), found[:, 1].astype(int).tolist(), 0.0)
+
+    def _reduce_buckets(self, buckets: Sequence[Bucket]) -> None:
         if buckets[0].flat.dtype == np.float64:  # `verify`
             for bucket in buckets:
                 self.exact_sum(bucket.flat).copyto(bucket.flat)

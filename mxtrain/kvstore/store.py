@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
+from mxtrain.kvstore.times import WorkerTimes
 from mxtrain.sharing import ALONE, World
 
 PIECE = 1 << 20
@@ -39,6 +40,12 @@ class Store:
             steps_per_epoch: of each worker.
         """
         raise NotImplementedError(f"{type(self).__name__} does not update.")
+
+    times: Optional[WorkerTimes] = None
+    """Of the last step that was timed, where there are several workers."""
+
+    def begin_step(self, step: int, size: int) -> None:
+        """Before anything of step number `step` is computed, of which this worker has `size` samples."""
 
     def reduce(self, reductions: Sequence[Any]) -> None:
         """Sums each parameter's gradients over replicas and workers into its owner's, in place. Asynchronous.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, Mapping, Optional, Sequence, TextIO, Union
+from typing import Any, Mapping, Optional, Sequence, Set, TextIO, Union
 
 from rich.console import Console
 from rich.text import Text
@@ -37,7 +37,7 @@ class ConsoleLogger(Callback):
         self._console: Optional[Console] = None
         self._view: Union[BarView, PlainView, None] = None
         self._logs: Optional[LogRedirection] = None
-        self._usage_shown = False
+        self._usage_shown: Set[type] = set()
 
     def on_start(self, run: RunInfo) -> None:
         self._run = run
@@ -64,8 +64,8 @@ class ConsoleLogger(Callback):
             self._view.steps(rows, progress)
 
     def on_usage(self, usage: Any) -> None:
-        if self._console and not self._usage_shown:
-            self._usage_shown = True  # once is enough for a person; TensorBoard gets them all
+        if self._console and type(usage) not in self._usage_shown:
+            self._usage_shown.add(type(usage))  # once is enough for a person; TensorBoard gets them all
             self._console.print(usage.table())
 
     def on_validation(self, validation: Validation, progress: Progress) -> None:

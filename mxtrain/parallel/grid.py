@@ -248,7 +248,7 @@ class Grid(Strategy):
 
     def _num_active(self, global_size: int, worker: int) -> int:
         """Of how many replicas a worker has samples in a batch of that size: its first part is the largest."""
-        begin, end = bounds(global_size, self._workers.world.size, worker)
+        begin, end = self._workers.world.share_of(worker, global_size)
         largest = -(-(end - begin) // min(self._num_parts, max(end - begin, 1)))
         return min(largest, len(self._devices))
 

@@ -16,6 +16,7 @@ from bench_parts import (
     checkpoint_cost,
     command_line,
     default_run,
+    faults,
     gluoncv_cifar,
     killing,
     loading,
@@ -41,6 +42,7 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
     "verify": (same_numbers.measure, "verify over placements and networks (25 minutes)"),
     "placement_accuracy": (placement_accuracy.measure, "accuracy of placements, five seeds (15 minutes)"),
     "workers": (workers.measure, "several processes: starts, a soak of 200 of them, throughput (30 minutes)"),
+    "faults": (faults.measure, "processes of a group killed and stopped at random moments, 240 runs (70 minutes)"),
     "kill_sweep": (
         killing.measure,
         "100 kills, one at each call of a save, and what becomes of the runs (minutes, also with --quick)",

@@ -1,0 +1,61 @@
+"""How the workers of a run spend their time: computing, waiting for the slowest of them, exchanging gradients."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional
+
+FIRST_STEP, EVERY = 10, 50
+"""The steps that are timed: 10, 60, 110, ..."""
+SLOW = 1.25
+"""So many times the others' time per step makes a worker a straggler."""
+
+
+@dataclass(frozen=True)
+class WorkerTimes:
+    """Where the time of one step went.
+
+    Attributes:
+        step: its number.
+        compute_s: per worker, from the step's begin until its own gradients are there.
+        sizes: per worker, samples of its share.
+        exchange_s: from when the last worker was done until all sums are everywhere.
+    """
+
+    step: int
+    compute_s: List[float]
+    sizes: List[int]
+    exchange_s: float
+
+    @property
+    def wait_s(self) -> List[float]:
+        """Per worker, until the slowest one was done."""
+        return [max(self.compute_s) - own for own in self.compute_s]
+
+    def straggler(self) -> Optional[int]:
+        """The worker that the others wait for, where it is much slower than they are."""
+        slowest = max(range(len(self.compute_s)), key=lambda rank: self.compute_s[rank])
+        others = [own for rank, own in enumerate(self.compute_s) if rank != slowest]
+        return slowest if others and self.compute_s[slowest] > SLOW * statistics.median(others) else None
+
+    def scalars(self) -> Dict[str, float]:
+        """By TensorBoard tag; means over workers, and each worker's computing."""
+        own = {f"perf/worker_{rank}/compute_s": value for rank, value in enumerate(self.compute_s)}
+        return {
+            "perf/compute_s": statistics.mean(self.compute_s), "perf/wait_s": statistics.mean(self.wait_s),
+            "perf/exchange_s": self.exchange_s, **own,
+        }  # fmt: skip
+
+    def table(self) -> Any:
+        """For `rich` to print."""
+        from rich.table import Table
+
+        table = Table(title=f"what the workers did in step {self.step}", title_justify="left", box=None)
+        for title in ("worker", "samples", "compute", "wait", "exchange"):
+            table.add_column(title, justify="right")
+        for rank, times in enumerate(zip(self.sizes, self.compute_s, self.wait_s)):
+            size, *seconds = times
+            cells = [f"{1000 * value:.1f} ms" for value in (*seconds, self.exchange_s)]
+            table.add_row(str(rank), str(size), *cells)
+        return table
