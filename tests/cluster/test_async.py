@@ -201,6 +201,7 @@ def test_a_server_with_another_optimizer_ends_with_the_reason(tmp_path: Path) ->
         (["verify", *TWO], ["cluster.workers=2", "order", "kvstore=dist_sync"]),
         (["kvstore=dist_async", "cluster.workers=2", "optimizer=groupadagrad", *SMALL], ["trains only matrices"]),
         (["kvstore=dist_asink"], ["dist_async"]),
+        ([*TWO, "cluster.balance=speed"], ["cluster.balance=speed", "nobody waits"]),
     ],
 )
 def test_what_cannot_work_is_refused(tmp_path: Path, command: List[str], words: List[str]) -> None:
