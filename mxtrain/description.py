@@ -198,8 +198,8 @@ def several_workers_need_a_store_that_joins_them(description: Description) -> No
         return
     if store.updates and cluster.balance != "equal":
         raise ConfigError(
-            f"cluster.balance={cluster.balance} with kvstore=dist_async: nobody waits for a slower worker there, so there "
-            "is nothing to balance. Type cluster.balance=equal, or kvstore=dist_sync."
+            f"cluster.balance={cluster.balance} with kvstore=dist_async: nobody waits for a slower worker, so there is "
+            "nothing to balance. Type cluster.balance=equal, or kvstore=dist_sync."
         )
     if cluster.workers > 1 and description.parallel.batch_norm != "per_device":
         raise ConfigError(
