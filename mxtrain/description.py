@@ -182,7 +182,7 @@ def the_batch_must_be_divisible(description: Description) -> None:
 
 def the_store_must_suit_the_devices(description: Description) -> None:
     """What works between GPUs only is refused where CPU devices are asked for."""
-    reason = description.kvstore.reason_against(description.parallel.devices)
+    reason = description.kvstore.reason_against(description.parallel.devices, description.cluster.workers)
     if reason:
         raise ConfigError(reason)
 

@@ -23,7 +23,10 @@ FREE = (
 )  # fmt: skip
 
 # Within what is free, what changes the result all the same, and what stands where it is not set.
-BOUND = {"parallel.batch_norm": "per_device", "kvstore.compression": "none", "kvstore.threshold": None}
+BOUND = {
+    "parallel.batch_norm": "per_device", "kvstore.compression": "none", "kvstore.threshold": None,
+    "kvstore.ratio": 0.01,
+}  # fmt: skip
 
 RUN_FILES = (
     "checkpoints",

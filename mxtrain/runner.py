@@ -91,6 +91,12 @@ class Runner:
         before = checkpoint.state["run"]
         if resume.other_monitor(before, self._plan.identity):
             self.state.early_stopping = {}
+        workers = self._workers.world.size
+        if "residual" in checkpoint.stems and before["workers"] != workers:
+            self._remarks.append(
+                f"what compression had left over of the gradients of {before['workers']} workers is split evenly over "
+                f"{workers}: nothing of it is lost, but the numbers differ from those of an unbroken run"
+            )
         if before.get("threads", snapshot.threads()) != snapshot.threads():
             self._remarks.append(
                 f"{checkpoint.path.name} was computed with OMP_NUM_THREADS={before['threads'] or '(not set)'}, now it "
@@ -106,7 +112,8 @@ class Runner:
         Raises:
             Exception: whatever a user's own code raised, after the callbacks were told.
         """
-        ended = self._ended_before(run)
+        came_late = self._workers.came_late  # then the others are in the loop, and wait there
+        ended = None if came_late else self._ended_before(run)
         if ended is not None:
             return ended
         started = time.monotonic()
@@ -116,7 +123,7 @@ class Runner:
                 self._watchers.tell("on_start", run)
                 for remark in self._remarks:
                     self._say(remark)
-                if self._plan.saves_midway and self._saving.saved_step != self.state.step:
+                if self._plan.saves_midway and self._saving.saved_step != self.state.step and not came_late:
                     self._save()  # what a look back at a non-finite loss starts from
                 result = self._finish(self._loop_through_losses())
             except MxtrainError as problem:
@@ -157,7 +164,7 @@ class Runner:
         if world.rank == 0:
             self._record(everything=True)
             self._recorder.pause()
-            now = (self.state.step, self.state.epoch, time.monotonic())
+            now = (self.state.step, self.state.epoch, self._agreement.clock())
             self.state.validation_due = self.state.validation_due or self._plan.validate.due(*now)
             self._say(
                 f"{lost}: {world.size} worker{'s' * (world.size > 1)} (before: {before.size}) go on after step "
@@ -173,12 +180,13 @@ class Runner:
 
     def _pack(self, folder: Path) -> bytes:
         """All that a run is continued from."""
-        write_contents(snapshot.take(self._step, self.state, self._plan, None), folder / "state")
+        write_contents(snapshot.take(self._step, self.state, self._plan, None, with_residuals=False), folder / "state")
         return pack(read_checkpoint(folder / "state"))
 
     def _loop(self, budget: Budget) -> Stop:
-        for rule in (self._plan.log, self._plan.validate, self._plan.save, self._clock):
-            rule.start(self.state.step, self.state.epoch, time.monotonic())
+        for rule in (self._plan.log, self._plan.validate, self._plan.save):
+            rule.start(self.state.step, self.state.epoch, self._agreement.clock())
+        self._clock.start(self.state.step, self.state.epoch, time.monotonic())
         stop = self._reached()
         if self.state.validation_due or (stop is not None and stop.state == "finished"):
             self._validate()
@@ -256,9 +264,8 @@ class Runner:
     def _after_step(self, stop: Optional[Stop]) -> None:
         step, epoch_ended = self.state.step, self.state.epoch_step == 0
         finished = stop is not None and stop.state == "finished"
-        now = (step, self.state.epoch, time.monotonic())
-        log, validate = (rule.due(*now) for rule in (self._plan.log, self._plan.validate))
-        save = self._plan.save.due(step, self.state.epoch, 0.0) if self._save_is_agreed else self._plan.save.due(*now)
+        now = (step, self.state.epoch, self._agreement.clock())
+        log, validate, save = (rule.due(*now) for rule in (self._plan.log, self._plan.validate, self._plan.save))
         save = save or self._agreement.saves
         validate = validate or finished
         if self._profiling and (validate or save or stop):

@@ -61,15 +61,22 @@ def require_same_weights(step: Step, number: int) -> None:
         raise DivergenceError(f"after step {number} the workers' weights differ, seen by worker {world.rank}")
 
 
-def take(step: Step, state: TrainState, plan: Any, metric: Optional[float]) -> Snapshot:
-    """Host copies of all arrays, and the JSON state: everything that continues the run exactly."""
+def take(step: Step, state: TrainState, plan: Any, metric: Optional[float], with_residuals: bool = True) -> Snapshot:
+    """Host copies of all arrays, and the JSON state: everything that continues the run exactly.
+
+    Args:
+        with_residuals: gather what gradient compression has left over; then all workers must call this.
+    """
     arrays = {
         "model": copy_parameters(step.strategy),
         "optimizer": {name: to_host(array) for name, array in step.updater.arrays().items()},
     }
     if step.average.arrays:
         arrays["ema"] = {name: array.asnumpy() for name, array in step.average.arrays.items()}
-    run = {**plan.identity, "threads": threads()}
+    residuals = step.store.residuals(step.strategy.reductions) if with_residuals else {}
+    if residuals:
+        arrays["residual"] = residuals
+    run = {**plan.identity, "threads": threads(), "workers": step.store.world.size}
     return Snapshot(
         step=state.step, epoch=state.epoch, arrays=arrays, metric=metric, direction=plan.direction,
         monitor=plan.monitor,
@@ -102,6 +109,8 @@ def restore(checkpoint: Checkpoint, step: Step) -> TrainState:
     step.updater.restore(checkpoint.arrays("optimizer"), checkpoint.state["optimizer"])
     if step.average.arrays:
         step.average.restore(checkpoint.arrays("ema"))
+    if "residual" in checkpoint.stems:
+        step.store.restore_residuals(step.strategy.reductions, checkpoint.arrays("residual"))
     return TrainState.from_json(checkpoint.state["train"])
 
 

@@ -95,6 +95,7 @@ class Step:
             for name, before in self._kept.items():
                 before.copyto(self.strategy.values[name])
             self.strategy.publish(list(self._kept))
+            self.store.undo()
             raise
 
     def seed_random(self, step: int, rank: int = 0) -> None:

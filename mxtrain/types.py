@@ -26,6 +26,7 @@ NonNegative = Annotated[int, pydantic.Field(ge=0)]
 PositiveFloat = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
 NonNegativeFloat = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, pydantic.Field(ge=0, le=1)]
+ProperFraction = Annotated[float, pydantic.Field(gt=0, lt=1)]
 OpenFraction = Annotated[float, pydantic.Field(ge=0, lt=1)]
 
 Shape = Tuple[int, ...]

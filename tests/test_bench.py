@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from bench_parts import clock, publish  # noqa: E402
+from bench_parts import clock, publish, wire  # noqa: E402
 from bench_parts.measured import Measured, Series, Target, in_turn  # noqa: E402
 from bench_parts.processes import ProcessFailed, default_environment, tuned_environment  # noqa: E402
 from bench_parts.turns import Side, in_turns  # noqa: E402
@@ -87,6 +87,16 @@ def test_gluoncv(tmp_path):
     series, _ = run_part("gluoncv", tmp_path, "--gluoncv-script", str(script))
     assert [found["values"] for name, found in series.items() if "train_cifar10" in name] == [[8.0], [8.0]]
     assert series["an epoch of cifar_resnet20_v1: mxtrain"]["median"] > 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(wire.available()), reason="no network namespaces here")
+def test_compression(tmp_path):
+    series, result = run_part("compression", tmp_path)
+    shares = [target["value"] for target in result["targets"] if "bytes a step" in target["name"]]
+    fp16, bf16, two_bit, top_k = shares
+    assert 0.5 < fp16 < 0.7 and abs(bf16 - fp16) < 0.02 and 0.05 < two_bit < 0.4 and 0.02 < top_k < 0.4
+    assert len(result["table"]) == 6 and series["MLP: none"]["median"] > 4 * 4 * 64 * 3 * 32 * 32
 
 
 @pytest.mark.slow

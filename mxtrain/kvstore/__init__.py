@@ -11,10 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Optional
 
 from mxtrain.sharing import ALONE, World
-from mxtrain.types import PositiveFloat, Spec
+from mxtrain.types import PositiveFloat, ProperFraction, Spec
 
 if TYPE_CHECKING:
+    from mxtrain.kvstore.compression import Build
     from mxtrain.kvstore.store import Store
+
+
+NO_THRESHOLD = (
+    "kvstore.compression=2bit needs kvstore.threshold: gradients travel as -threshold, 0 or +threshold. "
+    "Type about the size of the larger gradients, e.g. kvstore.threshold=0.01."
+)
 
 
 class KVStore(Spec):
@@ -29,7 +36,7 @@ class KVStore(Spec):
     ring: ClassVar[bool] = False
     """Whether workers find each other through their supervisor, and may come and go."""
 
-    def reason_against(self, devices: str) -> str:
+    def reason_against(self, devices: str, num_workers: int = 1) -> str:
         """Why it cannot work between such devices (`parallel.devices`), or "". Imports no MXNet."""
         return ""
 
@@ -62,12 +69,9 @@ class Device(KVStore):
     tree: bool = False
     """Sum along the tree of GPU links that MXNet finds (MXNET_KVSTORE_USETREE); between GPUs only."""
 
-    def reason_against(self, devices: str) -> str:
+    def reason_against(self, devices: str, num_workers: int = 1) -> str:
         if self.compression == "2bit" and self.threshold is None:
-            return (
-                "kvstore.compression=2bit needs kvstore.threshold: gradients travel as -threshold, 0 or +threshold. "
-                "Type about the size of the larger gradients, e.g. kvstore.threshold=0.01."
-            )
+            return NO_THRESHOLD
         if self.tree and devices.startswith("cpu"):
             return f"kvstore.tree=true with parallel.devices={devices}: the tree is made of links between GPUs."
         return ""
@@ -81,7 +85,7 @@ class Device(KVStore):
 class NCCL(KVStore):
     """NVIDIA's collective library between GPUs."""
 
-    def reason_against(self, devices: str) -> str:
+    def reason_against(self, devices: str, num_workers: int = 1) -> str:
         if devices.startswith("cpu"):
             return (
                 f"kvstore=nccl with parallel.devices={devices}: NCCL works between NVIDIA GPUs only. Type "
@@ -96,10 +100,40 @@ class NCCL(KVStore):
         return MXNetStore("nccl")
 
 
-class ParameterServer(KVStore):
-    """MXNet's parameter server (ps-lite): servers sum what all workers push, and every worker updates the same."""
+class Joined(KVStore):
+    """What joins workers in several processes. Gradients may travel between them in fewer bytes."""
 
     distributed: ClassVar[bool] = True
+    compression: Literal["none", "fp16", "bf16", "2bit", "topk"] = "none"
+    """What a message leaves out is added to the next gradient (error feedback), and saved in checkpoints. fp16, bf16:
+    numbers of 16 bits; 2bit: every element as -threshold, 0 or +threshold; topk: only the largest elements."""
+    threshold: Optional[PositiveFloat] = None
+    """Of 2bit compression, in the unit of a worker's part of the gradient; needed by it."""
+    ratio: ProperFraction = 0.01
+    """Of topk compression: which part of the elements travels, the largest of each bucket."""
+
+    def reason_against(self, devices: str, num_workers: int = 1) -> str:
+        if self.compression == "2bit" and self.threshold is None:
+            return NO_THRESHOLD
+        if self.compression == "topk" and 2 * num_workers * self.ratio >= 1:
+            return (
+                f"kvstore.ratio={self.ratio:g} with cluster.workers={num_workers}: an element travels with its place, "
+                f"and with those of all workers: {2 * num_workers * self.ratio:.3g} times the bytes of "
+                f"kvstore.compression=none. Type a kvstore.ratio well below {1 / (2 * num_workers):.3g}, e.g. 0.01."
+            )
+        return ""
+
+    def build_compressor(self) -> Build:
+        """What a store compresses with."""
+        from mxtrain.kvstore.compression import compressor_of
+
+        options = {"2bit": {"threshold": self.threshold}, "topk": {"ratio": self.ratio}}
+        return compressor_of(self.compression, **options.get(self.compression, {}))
+
+
+class ParameterServer(Joined):
+    """MXNet's parameter server (ps-lite): servers sum what all workers push, and every worker updates the same."""
+
     kind: ClassVar[str] = "dist_sync"
     """What MXNet calls it."""
     van: ClassVar[Optional[str]] = "zmq"
@@ -107,7 +141,7 @@ class ParameterServer(KVStore):
     def build(self, world: World = ALONE) -> Store:
         from mxtrain.kvstore.dist_store import DistStore
 
-        return DistStore(self.kind, world, by_priority=self.van == "p3")
+        return DistStore(self.kind, world, by_priority=self.van == "p3", compressor=self.build_compressor())
 
 
 class DistSync(ParameterServer):
@@ -120,11 +154,12 @@ class DistDeviceSync(ParameterServer):
     kind: ClassVar[str] = "dist_device_sync"
 
 
-class DistAsync(ParameterServer):
+class DistAsync(KVStore):
     """`dist_async`: servers apply every worker's gradient at once, to the weights as they then are. No worker waits for
     another. A step of N workers makes N updates, each by the mean gradient over that worker's share of the batch."""
 
-    kind: ClassVar[str] = "dist_async"
+    distributed: ClassVar[bool] = True
+    van: ClassVar[Optional[str]] = "zmq"
     updates: ClassVar[bool] = True
 
     def build(self, world: World = ALONE) -> Store:
@@ -143,15 +178,14 @@ class P3(ParameterServer):
     van: ClassVar[Optional[str]] = "p3"
 
 
-class Horovod(KVStore):
+class Horovod(Joined):
     """Horovod's ring all-reduce between workers, with no servers: Gloo, or MPI and NCCL where they were built in."""
 
-    distributed: ClassVar[bool] = True
     ring: ClassVar[bool] = True
 
-    def reason_against(self, devices: str) -> str:
+    def reason_against(self, devices: str, num_workers: int = 1) -> str:
         if has_horovod():
-            return ""
+            return super().reason_against(devices, num_workers)
         return (
             "kvstore=horovod: Horovod with MXNet is not in this environment. `scripts/horovod` builds it (two minutes; "
             "needs a C++ compiler and CMake), or type kvstore=dist_sync."
@@ -160,7 +194,7 @@ class Horovod(KVStore):
     def build(self, world: World = ALONE) -> Store:
         from mxtrain.kvstore.horovod_store import HorovodStore
 
-        return HorovodStore(world)
+        return HorovodStore(world, compressor=self.build_compressor())
 
 
 def has_horovod() -> bool:

@@ -19,11 +19,14 @@ class Bucket:
         members: `mxtrain.parallel.base.Reduction`s with the same owner, device and dtype.
 
     Attributes:
+        names: of the parameters.
         flat: (N,), on the owner's device: always the same array.
     """
 
     def __init__(self, members: Sequence[Any]):
+        self.names = [member.name for member in members]
         self._owner = members[0].owner
+        self._shapes = [member.replicas[self._owner].shape for member in members]
         # Views, made once: they share their memory, and the engine's order, with the gradients.
         self._rows = [
             [member.replicas[replica].reshape((-1,)) for member in members]
@@ -46,6 +49,11 @@ class Bucket:
         """Writes `flat` into the owner's gradients. Asynchronous."""
         own = self._rows[self._owner]
         nd._internal._split_v2(self.flat, indices=self._begins, axis=0, squeeze_axis=False, out=own)
+
+    def split(self, flat: np.ndarray) -> Dict[str, np.ndarray]:
+        """The parts of a host copy of something like `flat`, by parameter, in the parameters' shapes."""
+        parts = np.split(flat, self._begins[1:])
+        return {name: part.reshape(shape) for name, shape, part in zip(self.names, self._shapes, parts)}
 
 
 def make_buckets(reductions: Sequence[Any], max_bytes: int = BUCKET_BYTES) -> List[Bucket]:

@@ -11,9 +11,15 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List, Sequence, Tuple
 
+import numpy as np
+
 from mxtrain.backend import mx, nd
+from mxtrain.kvstore.compression import Build, Compressor
 from mxtrain.kvstore.joined_store import JoinedStore
 from mxtrain.sharing import World
+
+MULTI_PRECISION = 1
+"""MXNet's kSetMultiPrecision, a command that its servers answer themselves."""
 
 
 class DistStore(JoinedStore):
@@ -23,10 +29,11 @@ class DistStore(JoinedStore):
         kind: what MXNet calls it: dist_sync or dist_device_sync.
         world: of this worker.
         by_priority: for ps-lite's P3: keys one by one, the later ones more urgent, pushed and pulled in one call.
+        compressor: see `JoinedStore`.
     """
 
-    def __init__(self, kind: str, world: World, by_priority: bool = False):
-        super().__init__(world)
+    def __init__(self, kind: str, world: World, by_priority: bool = False, compressor: Build = Compressor):
+        super().__init__(world, compressor)
         self._by_priority = by_priority
         self._store = create(kind)
         self._num_keys = 0
@@ -67,6 +74,10 @@ class DistStore(JoinedStore):
         """New keys for arrays of these shapes. A barrier: returns when every worker has come here."""
         keys = list(range(self._num_keys, self._num_keys + len(arrays)))
         self._num_keys += len(arrays)
+        if self.world.rank == 0 and any(array.dtype == np.float16 for array in arrays):
+            # From then on servers add float16 up in float32. Without it a flag decides that nobody ever sets. Before
+            # rank 0 initialises the keys, so before anyone pushes.
+            self._store._send_command_to_servers(MULTI_PRECISION, "")
         self._store.init(keys, [nd.zeros_like(array) for array in arrays])
         return keys
 

@@ -22,12 +22,13 @@ import urllib.error
 import urllib.request
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Dict, Iterator, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.backend import mx, nd
 from mxtrain.errors import PeersLost
+from mxtrain.kvstore.compression import Build, Compressor
 from mxtrain.kvstore.joined_store import JoinedStore
 from mxtrain.pulse import PULSE
 from mxtrain.sharing import World
@@ -46,23 +47,36 @@ class HorovodStore(JoinedStore):
 
     Args:
         world: of this worker, as it was started; `self.world` is what it is in the ring of the day.
+        compressor: what makes the compressors of buckets.
     """
 
-    def __init__(self, world: World):
-        super().__init__(world)
+    def __init__(self, world: World, compressor: Build = Compressor):
+        super().__init__(world, compressor)
         import horovod.mxnet as horovod
 
         self._horovod = horovod
         self._ring: Optional[str] = os.environ.get(RING)
+        self._kept: List[Tuple[nd.NDArray, nd.NDArray]] = []
         self._sockets: Dict[int, str] = {}
         self._names: Dict[int, Any] = {}
         self._generation = int(os.environ.get(JOINS, "0"))
+        self.came_late = self._generation > 0
         self._wanted = 0
         self.join()
 
     def sum_in_place(self, arrays: Sequence[nd.NDArray]) -> None:
         for urgency, array in enumerate(arrays):
             self._horovod.allreduce_(array, name=self._name(array), op=self._horovod.Sum, priority=urgency)
+
+    def reduce(self, reductions: Sequence[Any]) -> None:
+        if self.elastic:
+            residuals = [compressor.residual for compressor in self.compressors_of(reductions)]
+            self._kept = [(residual, residual.copy()) for residual in residuals if residual is not None]
+        super().reduce(reductions)
+
+    def undo(self) -> None:
+        for residual, before in self._kept:
+            before.copyto(residual)
 
     def confirm(self, arrays: Sequence[nd.NDArray]) -> None:
         """Waits, so that a step is either done by all members that are left or by nobody who goes on.
@@ -92,11 +106,19 @@ class HorovodStore(JoinedStore):
         return self._wanted > self._generation
 
     def regroup(self) -> None:
-        """Leaves the ring and joins the next one. Waits for all others that are left."""
+        """Leaves the ring and joins the next one. Waits for all others that are left.
+
+        Everybody keeps what compression has left over; what a lost worker had left over is lost with it.
+        """
         drain()
         self._horovod.shutdown()
         self._hang_up()
         self.join()
+        before, self._compressors = self._compressors, {}  # what they write depends on the number of workers
+        for key, compressors in before.items():
+            for old, new in zip(compressors, self.compressors_of(self._buckets[key][0])):
+                if old.residual is not None:
+                    old.residual.copyto(new.residual)
 
     def join(self) -> None:
         """Enters a ring. Waits for all of its members."""

@@ -4,32 +4,41 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.backend import mx, nd
+from mxtrain.errors import CheckpointError
 from mxtrain.kvstore.buckets import Bucket, make_buckets
+from mxtrain.kvstore.compression import Build, Compressor, split_anew
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.times import EVERY, FIRST_STEP, WorkerTimes
 from mxtrain.sharing import World
 
 
 class JoinedStore(Store):
-    """A worker's connection to the others. A subclass says how flat arrays are summed."""
+    """A worker's connection to the others. A subclass says how flat arrays are summed.
 
-    def __init__(self, world: World):
+    Args:
+        world: of this worker.
+        compressor: what makes the compressors of buckets.
+    """
+
+    def __init__(self, world: World, compressor: Build = Compressor):
         self.world = world
+        self._compressor = compressor
         self._buckets: Dict[int, Tuple[Sequence[Any], List[Bucket]]] = {}
         self._timed: Optional[Tuple[int, int, float]] = None
         self._buffers: Dict[Tuple[Any, ...], nd.NDArray] = {}
+        self._compressors: Dict[int, List[Compressor]] = {}
 
     def sum_in_place(self, arrays: Sequence[nd.NDArray]) -> None:
         """Sums flat arrays over workers. Asynchronous.
 
         Args:
-            arrays: (N,) each, the same objects in every call in which the first of them is the same; the
-                later ones are more urgent.
+            arrays: (N,) each, float32 or (with compression) float16, the same objects in every call in which the first
+                of them is the same; the later ones are more urgent. Float16 is to be added up in float32.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how to sum.")
 
@@ -80,12 +89,12 @@ class JoinedStore(Store):
         for bucket in buckets:
             bucket.collect()
         if self._timed is None:
-            self._reduce_buckets(buckets)
+            self._sum_buckets(reductions)
             return
         flats = [bucket.flat for bucket in buckets]
         known = self._tell_times(flats)
         all_done = time.monotonic()
-        self._reduce_buckets(buckets)
+        self._sum_buckets(reductions)
         self.wait_for(flats)
         self.times = dataclasses.replace(known, exchange_s=time.monotonic() - all_done)
 
@@ -99,12 +108,18 @@ class JoinedStore(Store):
         found = self.total(own.ravel().tolist()).reshape((-1, 2))
         return WorkerTimes(step, found[:, 0].tolist(), found[:, 1].astype(int).tolist(), 0.0)
 
-    def _reduce_buckets(self, buckets: Sequence[Bucket]) -> None:
+    def _sum_buckets(self, reductions: Sequence[Any]) -> None:
+        buckets = self.buckets_of(reductions)
         if buckets[0].flat.dtype == np.float64:  # `verify`
             for bucket in buckets:
                 self.exact_sum(bucket.flat).copyto(bucket.flat)
         else:
-            self.sum_in_place([bucket.flat for bucket in buckets])
+            compressors = self.compressors_of(reductions)
+            for compressor in compressors:
+                compressor.compress()
+            self.sum_in_place([compressor.payload for compressor in compressors])
+            for compressor in compressors:
+                compressor.decompress()
         for bucket in buckets:
             bucket.hand_out()
 
@@ -114,6 +129,43 @@ class JoinedStore(Store):
             # The reductions are kept, too: as long as they live, nothing else has their id.
             self._buckets[id(reductions)] = (reductions, make_buckets(reductions))
         return self._buckets[id(reductions)][1]
+
+    def compressors_of(self, reductions: Sequence[Any]) -> List[Compressor]:
+        """One for each bucket of these gradients."""
+        buckets = self.buckets_of(reductions)  # which keeps the reductions
+        if id(reductions) not in self._compressors:
+            self._compressors[id(reductions)] = [self._compressor(bucket.flat, self.world) for bucket in buckets]
+        return self._compressors[id(reductions)]
+
+    def residuals(self, reductions: Sequence[Any]) -> Dict[str, np.ndarray]:
+        found: Dict[str, np.ndarray] = {}
+        for bucket, compressor in zip(self.buckets_of(reductions), self.compressors_of(reductions)):
+            if compressor.residual is None:
+                continue
+            nothing = nd.zeros_like(compressor.residual)
+            for rank in range(self.world.size):  # one after the other: little memory
+                one = self.sum_copy(compressor.residual if rank == self.world.rank else nothing, "residual")
+                if self.world.rank == 0:
+                    parts = bucket.split(one.asnumpy())
+                    found.update({f"{name}:{rank}": part for name, part in parts.items()})
+            for key, value in compressor.shared.items():
+                found.update({f"{name}:{key}": value.asnumpy() for name in bucket.names})
+        return found
+
+    def restore_residuals(self, reductions: Sequence[Any], arrays: Mapping[str, np.ndarray]) -> None:
+        if not arrays:
+            return
+        try:
+            for bucket, compressor in zip(self.buckets_of(reductions), self.compressors_of(reductions)):
+                if compressor.residual is None:
+                    continue
+                parts = [split_anew(arrays, name, self.world).reshape((-1,)) for name in bucket.names]
+                compressor.residual[:] = np.concatenate(parts)
+                for key, value in compressor.shared.items():
+                    # Where parameters that now share a bucket did not before.
+                    value[:] = np.min([arrays[f"{name}:{key}"] for name in bucket.names])
+        except (KeyError, ValueError) as error:
+            raise CheckpointError(f"the checkpoint's residuals are of other parameters: {error}") from error
 
     def meet(self, arrays: Sequence[nd.NDArray]) -> None:
         first = arrays[0].context

@@ -44,6 +44,9 @@ class Store:
     times: Optional[WorkerTimes] = None
     """Of the last step that was timed, where there are several workers."""
 
+    came_late: bool = False
+    """Whether this worker has come while the others were training."""
+
     def begin_step(self, step: int, size: int) -> None:
         """Before anything of step number `step` is computed, of which this worker has `size` samples."""
 
@@ -94,6 +97,9 @@ class Store:
             PeersLost: another worker has gone, and the others can go on without it.
         """
 
+    def undo(self) -> None:
+        """Takes back what `reduce` has changed but gradients: the step is broken off, and will be done again."""
+
     @property
     def elastic(self) -> bool:
         """Whether workers may come and go."""
@@ -106,6 +112,22 @@ class Store:
     def regroup(self) -> None:
         """Makes a new `world` of the workers that are there, after `PeersLost`."""
         raise NotImplementedError(f"{type(self).__name__} cannot lose a worker.")
+
+    def residuals(self, reductions: Sequence[Any]) -> Dict[str, np.ndarray]:
+        """What compression has left over so far, of all workers, on rank 0. Waits for all of them.
+
+        Returns:
+            `<parameter>:<rank>` -> host copy, in the parameter's shape; `<parameter>:<name>` of further state. Empty
+            without compression, and incomplete on other workers than rank 0.
+        """
+        return {}
+
+    def restore_residuals(self, reductions: Sequence[Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """Puts back what `residuals` gave, here perhaps for another number of workers; nothing of an empty one.
+
+        Raises:
+            CheckpointError: it is of other parameters.
+        """
 
     def close(self) -> None:
         """Leaves the others, after all of them have come to this. Only at the end of a run that ended well."""

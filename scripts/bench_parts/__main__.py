@@ -15,6 +15,7 @@ from typing import Any, Callable, Dict, List, Tuple
 from bench_parts import (
     checkpoint_cost,
     command_line,
+    compression,
     default_run,
     faults,
     gluoncv_cifar,
@@ -25,6 +26,7 @@ from bench_parts import (
     publish,
     runner,
     same_numbers,
+    wire,
     workers,
 )
 from bench_parts.machine import describe_machine
@@ -43,6 +45,7 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
     "placement_accuracy": (placement_accuracy.measure, "accuracy of placements, five seeds (15 minutes)"),
     "workers": (workers.measure, "several processes: starts, a soak of 200 of them, throughput (30 minutes)"),
     "faults": (faults.measure, "processes of a group killed and stopped at random moments, 240 runs (70 minutes)"),
+    "compression": (compression.measure, "bytes on the wire by compressor, and accuracy of three seeds (15 minutes)"),
     "kill_sweep": (
         killing.measure,
         "100 kills, one at each call of a save, and what becomes of the runs (minutes, also with --quick)",
@@ -90,6 +93,8 @@ def _measure(part: str, options: argparse.Namespace) -> Dict[str, Any]:
 def _why_not(part: str, gluoncv_script: str) -> str:
     if part == "gluoncv":
         return gluoncv_cifar.missing(gluoncv_script)
+    if part == "compression":
+        return wire.available()
     if part == "kill_sweep" and not killing.available():
         return "scripts/bench_parts/kill_sweep.py is not there"
     return ""

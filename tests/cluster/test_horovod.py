@@ -112,6 +112,22 @@ def test_without_worker_0_all_begin_again_from_the_checkpoint(tmp_path: Path, un
     nobody_is_left(tmp_path)
 
 
+@pytest.mark.parametrize("victim", ["worker0", "worker1"])
+def test_compressed_gradients_on_a_ring_that_loses_a_worker(tmp_path: Path, victim: str) -> None:
+    """Everybody keeps its own residual; from a checkpoint all have theirs again."""
+    given = (*RING, "cluster.workers=3", *SLOW, "kvstore.compression=2bit", "kvstore.threshold=0.01", "optimizer=sgd",
+             "optimizer.lr=0.1")  # fmt: skip
+    run = Process(tmp_path / "run", *given).wait_until(has_steps(tmp_path / "run", 45))
+    os.kill(processes(tmp_path / "run")[victim][0], signal.SIGKILL)
+    run.end()
+    assert status(tmp_path / "run")["best"]["value"] > 0.85
+    if victim == "worker0":
+        Process(tmp_path / "undisturbed", *given).end()
+        assert_same(tmp_path / "run", tmp_path / "undisturbed")
+    else:
+        assert "2 workers (before: 3) go on" in run.output
+
+
 def test_a_worker_that_is_lost_again_and_again_is_given_up(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     run = Process(run_dir, *RING, "cluster.workers=2", *SLOW, "cluster.restarts=0").wait_until(has_steps(run_dir, 30))

@@ -1,0 +1,288 @@
+"""Gradients in fewer bytes between workers, with error feedback: what a message leaves out is added to the next one.
+
+A bucket's gradient g and what was left over r become x = r + g; a compressor writes C(x) into its payload, which any
+store sums over workers, and keeps r = x - C(x). Source: Seide et al., 1-Bit Stochastic Gradient Descent, Interspeech
+2014; Karimireddy et al., Error Feedback Fixes SignSGD, https://arxiv.org/abs/1901.09847, algorithm 2.
+
+The stores' engines only add, parameter servers in float32 alone. So every payload here is one whose plain sum over
+workers is the payload of the sum, exactly, and both directions are small.
+
+Legend: N elements of a bucket, W workers, D digits in a word, M words, K chosen elements.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Dict, Mapping, Optional
+
+import numpy as np
+
+from mxtrain.backend import nd
+from mxtrain.sharing import World
+
+FLOAT32_INTEGERS = 2**24
+"""Below this, float32 holds every whole number."""
+FLOAT16_MAX = 65504.0
+COLUMNS = 1024
+SPLITTER = 2.0**16 + 1
+"""Leaves the 8 significant bits of bfloat16 of float32's 24."""
+
+
+class Compressor:
+    """One bucket's way to the other workers and back. This one leaves it as it is. All asynchronous.
+
+    Args:
+        flat: (N,), float32: the bucket's gradients, always the same array.
+        world: of this worker.
+
+    Attributes:
+        payload: 1-dimensional, float32 or float16: what a store has to sum, always the same array.
+        residual: (N,) what was left over, this worker's own; or None.
+        shared: further state, (1,) each, the same on all workers.
+    """
+
+    def __init__(self, flat: nd.NDArray, world: World):
+        self.flat, self.payload = flat, flat
+        self.residual: Optional[nd.NDArray] = None
+        self.shared: Dict[str, nd.NDArray] = {}
+
+    def compress(self) -> None:
+        """Writes the payload from `flat`, which may be overwritten."""
+
+    def decompress(self) -> None:
+        """Writes `flat` from the payload, which is now the sum over workers."""
+
+
+class Feedback(Compressor):
+    """What the compressors that leave something over have in common.
+
+    Args:
+        payload: see `Compressor`.
+        length: of the residual, where it is longer than the bucket.
+    """
+
+    def __init__(self, flat: nd.NDArray, world: World, payload: nd.NDArray, length: int = 0):
+        super().__init__(flat, world)
+        self.payload = payload
+        length = max(length, flat.size)
+        # Views of one array: what was left over is its beginning.
+        rows_RC = nd.zeros((-(-length // COLUMNS), COLUMNS), ctx=flat.context)
+        self._padded = rows_RC.reshape((-1,))[:length]
+        self.residual = self._padded[: flat.size]
+        self._rows_RC, self._tiny_C = rows_RC, nd.full((COLUMNS,), 2.0**-100, ctx=flat.context)
+        self._first = payload[:1]
+
+    def compress(self) -> None:
+        nd.elemwise_add(self.residual, self.flat, out=self.residual)
+        # 0, unless a gradient is infinite or not a number: no payload may hide that from the others.
+        # Not nd.multi_all_finite: it takes a hundred times as long.
+        alarm = (nd.sum(nd.dot(self._rows_RC, self._tiny_C)) * 0).astype(self.payload.dtype, copy=False)
+        self._write()
+        nd.elemwise_add(self._first, alarm, out=self._first)
+
+    def _write(self) -> None:
+        """Writes C(residual) into the payload and takes it off the residual."""
+        raise NotImplementedError(f"{type(self).__name__} does not say how to compress.")
+
+
+class Float16(Feedback):
+    """IEEE's half precision: 11 significant bits. What is too large or too small for it waits in the residual.
+
+    W payloads may add up to what float16 holds. The sum is rounded once more on its way back, which no residual sees.
+    """
+
+    SIGNIFICANT_BITS = 11
+
+    def __init__(self, flat: nd.NDArray, world: World):
+        super().__init__(flat, world, nd.zeros(flat.shape, ctx=flat.context, dtype="float16"))
+        self._limit = rounded_down(FLOAT16_MAX / world.size, self.SIGNIFICANT_BITS)
+
+    def _write(self) -> None:
+        sent = self.flat  # has been read
+        self._clip(self.residual, sent)
+        nd.Cast(sent, dtype="float16", out=self.payload)
+        nd.Cast(self.payload, dtype="float32", out=sent)
+        nd.elemwise_sub(self.residual, sent, out=self.residual)
+
+    def decompress(self) -> None:
+        nd.Cast(self.payload, dtype="float32", out=self.flat)
+
+    def _clip(self, values: nd.NDArray, out: nd.NDArray) -> None:
+        # Not nd.clip: it takes twice as long as these two.
+        nd._internal._minimum_scalar(values, scalar=self._limit, out=out)
+        nd._internal._maximum_scalar(out, scalar=-self._limit, out=out)
+
+
+class BFloat16(Float16):
+    """bfloat16's 8 significant bits over a range that follows the gradients.
+
+    MXNet's stores know no bfloat16. Every bfloat16 from 2^-17 to 65504 is a float16, too; so values are rounded to
+    bfloat16, multiplied by a power of two and travel as float16, whose sum keeps 11 bits. The power follows the largest
+    element of the last sum, which all workers know: by comparisons and exact products only, so that it is the same
+    everywhere. What leaves the range meanwhile waits in the residual.
+    """
+
+    SIGNIFICANT_BITS = 8
+    LOWEST, LOW, HIGH, HIGHEST = 2.0**4, 2.0**11, 2.0**13, 2.0**15
+    """Of the largest element of a sum, scaled: outside of the inner two the scale moves by 2, of the outer by 256."""
+
+    def __init__(self, flat: nd.NDArray, world: World):
+        super().__init__(flat, world)
+        self._scale = nd.ones((1,), ctx=flat.context)
+        self.shared = {"scale": self._scale}
+
+    def _write(self) -> None:
+        sent = self.flat
+        nd.broadcast_mul(self.residual, self._scale, out=sent)
+        self._clip(sent, sent)
+        # Source: Dekker, A floating-point technique for extending the available precision, 1971, section 5.
+        product = sent * SPLITTER
+        nd.elemwise_sub(product, product - sent, out=sent)
+        nd.Cast(sent, dtype="float16", out=self.payload)
+        nd.Cast(self.payload, dtype="float32", out=sent)
+        nd.broadcast_div(sent, self._scale, out=sent)
+        nd.elemwise_sub(self.residual, sent, out=self.residual)
+
+    def decompress(self) -> None:
+        super().decompress()
+        largest = nd.max(nd.abs(self.flat))
+        nd.broadcast_div(self.flat, self._scale, out=self.flat)
+        up = 1 + (largest < self.LOW) + 254 * (largest < self.LOWEST)
+        down = 1 + (largest > self.HIGH) + 254 * (largest > self.HIGHEST)
+        nd.clip(self._scale * up / down, 2.0**-120, 2.0**120, out=self._scale)
+
+
+class TwoBit(Feedback):
+    """Every element as -threshold, 0 or +threshold, as MXNet's 2bit, of which D share a word.
+
+    With digits -1, 0 and 1 counted from 0 to 2, a sum over W workers has digits up to 2 W, and words of D digits in
+    base 2 W + 1 add up without a carry. They are whole numbers below 2^24, which float32 adds exactly: D is 10 for 2
+    workers (3.2 bits for an element), 7 for 4, 5 for 8.
+
+    Args:
+        threshold: in the unit of a worker's part of a gradient.
+    """
+
+    def __init__(self, flat: nd.NDArray, world: World, threshold: float):
+        self._threshold, self._size, self._base = threshold, world.size, 2 * world.size + 1
+        num_digits = digits_per_word(world.size)
+        num_words = -(-flat.size // num_digits)
+        super().__init__(flat, world, nd.zeros((num_words,), ctx=flat.context))
+        digits = nd.zeros((num_digits * num_words,), ctx=flat.context)
+        powers = nd.array([[float(self._base**place) for place in range(num_digits)]], ctx=flat.context)
+        # Views and arrays that every step uses.
+        self._own, self._digits_DM = digits[: flat.size], digits.reshape((num_digits, num_words))
+        self._powers_1D, self._powers_D1 = powers, powers.T
+        self._words_1M = self.payload.reshape((1, num_words))
+        self._ones = (self._base**num_digits - 1) // (self._base - 1)  # the word whose digits are all 1
+
+    def _write(self) -> None:
+        upper = nd._internal._greater_equal_scalar(self.residual, scalar=self._threshold)
+        nd._internal._lesser_equal_scalar(self.residual, scalar=-self._threshold, out=self.flat)
+        nd.elemwise_sub(upper, self.flat, out=self._own)
+        # The digits beyond the bucket's end are 0, and 0 is what they come back as.
+        nd.dot(self._powers_1D, self._digits_DM, out=self._words_1M)
+        nd._internal._plus_scalar(self.payload, scalar=float(self._ones), out=self.payload)
+        nd._internal._mul_scalar(self._own, scalar=self._threshold, out=self.flat)
+        nd.elemwise_sub(self.residual, self.flat, out=self.residual)
+
+    def decompress(self) -> None:
+        above = nd.floor(nd.broadcast_div(self._words_1M, self._powers_D1))  # each digit with all above it
+        count = above.shape[0]
+        if count > 1:
+            lower = above[: count - 1] - above[1:] * self._base
+            above = nd.concat(lower, above[count - 1 :], dim=0)
+        nd._internal._minus_scalar(above, scalar=float(self._size), out=self._digits_DM)
+        nd._internal._mul_scalar(self._own, scalar=self._threshold, out=self.flat)
+
+
+class TopK(Feedback):
+    """The elements with the largest absolute values, exactly, with their places.
+
+    Each worker's are in a part of the payload of their own, where the others have 0. Source: Stich et al., Sparsified
+    SGD with Memory, https://arxiv.org/abs/1809.07599; Lin et al., Deep Gradient Compression,
+    https://arxiv.org/abs/1712.01887, without its momentum correction.
+
+    Args:
+        ratio: K / N; at least one element travels.
+        row_size: of longer buckets, rows are chosen from by themselves: float32 holds no larger places.
+    """
+
+    def __init__(self, flat: nd.NDArray, world: World, ratio: float, row_size: int = FLOAT32_INTEGERS):
+        rows = -(-flat.size // row_size)
+        width = -(-flat.size // rows)
+        chosen = max(1, int(ratio * width))
+        self._k = chosen
+        payload = nd.zeros((world.size * 2 * rows * chosen,), ctx=flat.context)
+        super().__init__(flat, world, payload, rows * width)
+        self._residual_RN = self._padded.reshape((rows, width))
+        self._total = flat if rows * width == flat.size else nd.zeros((rows * width,), ctx=flat.context)
+        self._total_RN = self._total.reshape((rows, width))
+        self._row_K = nd.repeat(nd.arange(rows, ctx=flat.context), repeats=chosen)
+        parts = payload.reshape((world.size * 2, rows * chosen))
+        self._parts = [(parts[2 * rank], parts[2 * rank + 1]) for rank in range(world.size)]  # views
+        self._zeros_K = nd.zeros((rows * chosen,), ctx=flat.context)
+        counts = (world.rank, world.size - 1 - world.rank)  # workers before and after this one
+        self._before, self._after = (
+            [nd.zeros((count * 2 * rows * chosen,), ctx=flat.context)] if count else [] for count in counts
+        )
+
+    def _write(self) -> None:
+        place_K = nd.topk(nd.abs(self._residual_RN), axis=1, k=self._k, ret_typ="indices").reshape((-1,))
+        where_2K = nd.stack(self._row_K, place_K)
+        value_K = nd.gather_nd(self._residual_RN, where_2K)
+        nd.concat(*self._before, value_K, place_K, *self._after, dim=0, out=self.payload)
+        self._set(self._residual_RN, where_2K, self._zeros_K)
+
+    def decompress(self) -> None:
+        self._total[:] = 0
+        for value_K, place_K in self._parts:  # in the same order everywhere: the bits must agree
+            where_2K = nd.stack(self._row_K, place_K)
+            self._set(self._total_RN, where_2K, nd.gather_nd(self._total_RN, where_2K) + value_K)
+        if self._total is not self.flat:
+            self._total[: self.flat.size].copyto(self.flat)
+
+    @staticmethod
+    def _set(array: nd.NDArray, where_2K: nd.NDArray, value_K: nd.NDArray) -> None:
+        nd._internal._scatter_set_nd(lhs=array, rhs=value_K, indices=where_2K, shape=array.shape, out=array)
+
+
+Build = Callable[[nd.NDArray, World], Compressor]
+"""(flat, world) -> the compressor of a bucket."""
+
+
+def compressor_of(name: str, **options: Any) -> Build:
+    """What makes the compressors of this kind: none, fp16, bf16, 2bit (`threshold`) or topk (`ratio`)."""
+    kind: Any = {"none": Compressor, "fp16": Float16, "bf16": BFloat16, "2bit": TwoBit, "topk": TopK}[name]
+    return lambda flat, world: kind(flat, world, **options)
+
+
+def digits_per_word(num_workers: int) -> int:
+    """How many digits in base 2 W + 1 make whole numbers below 2^24."""
+    digits, base = 1, 2 * num_workers + 1
+    while base ** (digits + 1) <= FLOAT32_INTEGERS:
+        digits += 1
+    return digits
+
+
+def rounded_down(value: float, bits: int) -> float:
+    """The largest number of so many significant bits that is not above `value`."""
+    fraction, exponent = math.frexp(value)
+    return math.ldexp(math.floor(math.ldexp(fraction, bits)), exponent - bits)
+
+
+def split_anew(arrays: Mapping[str, np.ndarray], name: str, world: World) -> np.ndarray:
+    """A worker's residual of one parameter, from a checkpoint's `<name>:<rank>`.
+
+    With another number of workers each gets an equal part of their sum: nothing that was left over is lost.
+
+    Raises:
+        KeyError: there is none.
+    """
+    size = 0
+    while f"{name}:{size}" in arrays:
+        size += 1
+    if size == world.size:
+        return arrays[f"{name}:{world.rank}"]
+    total = sum(arrays[f"{name}:{rank}"].astype(np.float64) for rank in range(max(size, 1)))
+    return (total / world.size).astype(np.float32)
