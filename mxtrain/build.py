@@ -167,7 +167,10 @@ def build_step(
     trainer = description.trainer
     multipliers = parameter_multipliers(description.model, network)
     weights = {name: strategy.values[name] for name in strategy.trainable}
-    updater = Updater(description.optimizer.build(steps_per_epoch), weights, multipliers)
+    if store.updates:
+        updater = store.build_updater(description.config["optimizer"], weights, multipliers, steps_per_epoch)
+    else:
+        updater = Updater(description.optimizer.build(steps_per_epoch), weights, multipliers)
     draws = description.optimizer.draws_random or has_random_layers(network, given.shape)
     return Step(
         strategy, store, updater,

@@ -199,6 +199,11 @@ def several_workers_need_a_store_that_joins_them(description: Description) -> No
                 f"cluster.workers={cluster.workers}: this kvstore stays within one process. Type kvstore=dist_sync."
             )
         return
+    if store.updates and cluster.balance != "equal":
+        raise ConfigError(
+            f"cluster.balance={cluster.balance} with kvstore=dist_async: nobody waits for a slower worker, so there is "
+            "nothing to balance. Type cluster.balance=equal, or kvstore=dist_sync."
+        )
     if cluster.workers > 1 and description.parallel.batch_norm != "per_device":
         raise ConfigError(
             f"parallel.batch_norm={description.parallel.batch_norm} with cluster.workers={cluster.workers}: only batch "

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from mxtrain import nonfinite, resume, snapshot
+from mxtrain.cadence import Cadence
 from mxtrain.checkpoint import canonical_sha256
 from mxtrain.checkpoint.contents import read_checkpoint, write_contents
 from mxtrain.checkpoint.parcel import pack, unpack
@@ -66,6 +67,9 @@ class Runner:
         self._team = team or Team()
         self._agreement = Agreement(step.store, STEPS_AHEAD)
         self._broken_off: Optional[Stop] = None
+        # Where servers update, a checkpoint brings all workers together: one of them looks at the clock, for all.
+        self._save_is_agreed = step.store.updates and step.store.world.size > 1
+        self._clock = Cadence(every_minutes=plan.save.every_minutes if step.store.world.rank == 0 else None)
         self._recorder = Recorder(meter, self.state.epoch_sums)
         self._remarks: List[str] = []
 
@@ -80,6 +84,10 @@ class Runner:
         self._rewind(checkpoint)
         if self._saving.holds(checkpoint):
             self._saving.saved_step = self.state.step
+        if self._workers.updates:
+            self._remarks.append(
+                f"the servers go on from step {self.state.step}: what they had applied after it, if anything, is lost"
+            )
         before = checkpoint.state["run"]
         if resume.other_monitor(before, self._plan.identity):
             self.state.early_stopping = {}
@@ -180,6 +188,7 @@ class Runner:
     def _loop(self, budget: Budget) -> Stop:
         for rule in (self._plan.log, self._plan.validate, self._plan.save):
             rule.start(self.state.step, self.state.epoch, self._agreement.clock())
+        self._clock.start(self.state.step, self.state.epoch, time.monotonic())
         stop = self._reached()
         if self.state.validation_due or (stop is not None and stop.state == "finished"):
             self._validate()
@@ -189,7 +198,7 @@ class Runner:
         with closing(self._batches()) as batches:
             for batch in batches:
                 self._train_on(batch)
-                wish = self._agreement.after_step(self._signals.stop or budget.time_is_up())
+                wish = self._agreement.after_step(self._signals.stop or budget.time_is_up(), self._wants_save())
                 stop = budget.steps_done(self.state.step) or wish
                 self._after_step(stop)
                 stop = self._last_word(stop)
@@ -259,6 +268,7 @@ class Runner:
         finished = stop is not None and stop.state == "finished"
         now = (step, self.state.epoch, self._agreement.clock())
         log, validate, save = (rule.due(*now) for rule in (self._plan.log, self._plan.validate, self._plan.save))
+        save = save or self._agreement.saves
         validate = validate or finished
         if self._profiling and (validate or save or stop):
             self._profiling.break_off()
@@ -272,6 +282,10 @@ class Runner:
             self._validate()
         if save and not stop:
             self._save()
+
+    def _wants_save(self) -> bool:
+        """Whether this worker's clock asks for a checkpoint that all must make together."""
+        return self._save_is_agreed and self._clock.due(self.state.step, self.state.epoch, time.monotonic())
 
     def _reached(self) -> Optional[Stop]:
         """The limit of steps that was reached before. Time begins with the first step: each process makes one."""
@@ -291,7 +305,8 @@ class Runner:
         if not rows:
             return
         self._watchers.tell("on_steps", rows, self._progress(rows[-1]["step"]))
-        self._watchers.tell("on_scalars", self._recorder.scalars, rows[-1]["step"])
+        scalars = {**self._recorder.scalars, **self._workers.scalars()}
+        self._watchers.tell("on_scalars", scalars, rows[-1]["step"])
         bad_step = first_nonfinite(rows)
         if bad_step is not None:
             raise NonFiniteError(self._explain_loss(bad_step))
@@ -301,6 +316,7 @@ class Runner:
         state = self.state
         if state.validated_step == state.step or self._data.val is None:
             return
+        self._step.settle()
         snapshot.require_same_weights(self._step, state.step)
         with self._step.average.applied():
             try:
@@ -312,7 +328,8 @@ class Runner:
                 state.validation_due = True
                 raise
             found = {f"val/{name}": value for name, value in values.items() if name != "samples_per_s"}
-            state.values = {**found, **{f"train/{n}": value for n, value in self._recorder.epoch_values().items()}}
+            trained = {f"train/{name}": value for name, value in self._recorder.epoch_values().items()}
+            state.values = self._workers.agree({**found, **trained})
             self._note_best()
             state.validated_step, state.validation_due = state.step, False
             validation = Validation(
@@ -332,6 +349,7 @@ class Runner:
         state.early_stopping = self._early_stopping.check(state.values, state.early_stopping, self._meter.direction)
 
     def _save(self) -> None:
+        self._step.settle()
         bad = snapshot.first_nonfinite_parameter(self._step)
         if bad:
             raise NonFiniteError(self._explain_weights(bad))
@@ -347,8 +365,9 @@ class Runner:
         if self._profiling:
             self._profiling.end()
         saving.settle()
+        self._step.settle()
         last = snapshot.copy_parameters(self._step.strategy)
-        values = dict(self.state.values)
+        values = {**self.state.values, **self._workers.summary()}
         PULSE.waits = self._workers.world.rank > 0
         if stop.exit_code == EXIT_FINISHED and self._data.test is not None and not PULSE.waits:
             try:

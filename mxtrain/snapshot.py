@@ -69,7 +69,7 @@ def take(step: Step, state: TrainState, plan: Any, metric: Optional[float], with
     """
     arrays = {
         "model": copy_parameters(step.strategy),
-        "optimizer": {name: array.asnumpy() for name, array in step.updater.arrays().items()},
+        "optimizer": {name: to_host(array) for name, array in step.updater.arrays().items()},
     }
     if step.average.arrays:
         arrays["ema"] = {name: array.asnumpy() for name, array in step.average.arrays.items()}
@@ -82,6 +82,11 @@ def take(step: Step, state: TrainState, plan: Any, metric: Optional[float], with
         monitor=plan.monitor,
         state={"train": state.to_json(), "optimizer": step.updater.numbers(), "run": run},
     )  # fmt: skip
+
+
+def to_host(array: Any) -> np.ndarray:
+    """A copy of what may be on the host already."""
+    return array if isinstance(array, np.ndarray) else array.asnumpy()
 
 
 def threads() -> str:

@@ -15,6 +15,9 @@ from mxtrain.errors import PeersLost
 from mxtrain.parallel.base import Strategy
 from mxtrain.types import Batch
 
+STATISTICS = ("running_mean", "running_var")
+"""Of batch norms: parameters without a gradient that change in every step."""
+
 
 class Step:
     """One optimizer update from one global batch.
@@ -58,16 +61,30 @@ class Step:
             self.grad_norm = clip_by_global_norm(gradients, self._clip_global_norm)
         if world.size > 1:
             self.seed_random(step)  # what an optimizer draws must be the same on all workers
-        self.updater.update(gradients, lr)
+        if batch.size or not self.store.updates:
+            self.updater.update(gradients, lr)
+        else:
+            self.updater.skip()  # no samples, no update: elsewhere the sum of the others' gradients is one
         self.strategy.publish(self.strategy.trainable)  # nothing else has changed here
         self.average.update(step)
         return sums
+
+    def settle(self) -> None:
+        """Brings all workers to the same parameters, statistics and averages. Collective, after the same step.
+
+        There is something to do only where servers update, and workers go on without each other.
+        """
+        if self.updater.settle():
+            strategy = self.strategy
+            statistics = [v for n, v in strategy.values.items() if n.rpartition(".")[2] in STATISTICS]
+            self.store.average([*statistics, *self.average.arrays.values()])
+            strategy.publish()
 
     def _keep_statistics(self) -> None:
         """What forward changes and a step that breaks off must give back, where one may."""
         if self.store.elastic:
             values, trainable = self.strategy.values, set(self.strategy.trainable)
-            moving = [name for name in values if name.rpartition(".")[2] in ("running_mean", "running_var")]
+            moving = [name for name in values if name.rpartition(".")[2] in STATISTICS]
             self._kept = {name: values[name].copy() for name in moving if name not in trainable}
 
     @contextmanager

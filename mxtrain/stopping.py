@@ -143,6 +143,8 @@ class Agreement:
     def __init__(self, store: Any, lag: int):
         self._store, self._lag = store, lag
         self._under_way: Deque[Any] = collections.deque()
+        self.saves = False
+        """Whether all save after this step, because one worker wanted that."""
         self._began = time.monotonic()
         self._heard = 0.0
 
@@ -150,15 +152,27 @@ class Agreement:
         """Seconds, the same on all workers after the same step."""
         return time.monotonic() - self._began if self._store.world.size == 1 else self._heard
 
-    def after_step(self, wish: Optional[Stop]) -> Optional[Stop]:
-        """What all workers do after this step; every worker must ask after every step."""
+    def after_step(self, wish: Optional[Stop], save: bool = False) -> Optional[Stop]:
+        """What all workers do after this step; every worker must ask after every step.
+
+        Args:
+            wish: the stop that this worker wants.
+            save: whether it wants a checkpoint.
+        """
+        self.saves = False
         if self._store.world.size == 1:
             self._regroup(self._store.wants_regroup())
             return wish
-        self._under_way.append(self._store.total_later(self._votes(wish)))
+        votes = self._votes(wish)
+        if self._store.updates:
+            votes[-1] = float(save)  # where nobody waits there is no clock for all: one worker asks
+        self._under_way.append(self._store.votes_later(votes, self._lag))
         if len(self._under_way) <= self._lag:
             return None
-        return self._outcome(self._under_way.popleft()(), wish)
+        found = list(self._under_way.popleft()())
+        if self._store.updates:
+            self.saves, found[-1] = bool(found[-1]), 0.0
+        return self._outcome(found, wish)
 
     def now(self, wish: Optional[Stop]) -> Optional[Stop]:
         """The same at once; waits for all workers."""

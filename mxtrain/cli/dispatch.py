@@ -84,11 +84,11 @@ def answer(arguments: List[str]) -> int:
     if not command.helps_itself and {"--help", "-h"}.intersection(arguments):
         print(help_of(name))
         return EXIT_FINISHED
-    served = enter_role() if name in GROUP_COMMANDS else None
+    served = enter_role(name, arguments) if name in GROUP_COMMANDS else None
     return int(importlib.import_module(command.module).run(arguments)) if served is None else served
 
 
-def enter_role() -> Optional[int]:
+def enter_role(name: str, arguments: List[str]) -> Optional[int]:
     """In a process that was started as one of many: its signs of life begin; the exit code of one that only serves."""
     from mxtrain.cluster.member import PULSE as VARIABLE
     from mxtrain.cluster.member import find_member
@@ -99,9 +99,9 @@ def enter_role() -> Optional[int]:
     PULSE.begin(VARIABLE)
     if member.role == "worker":
         return None
-    from mxtrain.cluster.node import run_node
+    from mxtrain.cli.serve import serve
 
-    return run_node(member.role)
+    return serve(member.role, name, arguments)
 
 
 def find_command(arguments: List[str]) -> Optional[int]:

@@ -21,7 +21,6 @@ from mxtrain.cli import sweep
 from mxtrain.cli.compose import CONFIG_NAME, Composed, Composer
 from mxtrain.cli.outcome import STOPS, JobFailed, Outcome, append_outcome, exit_code_of, print_cause, print_outcome
 from mxtrain.cluster.member import HOST_WORKERS, find_world
-from mxtrain.cluster.node import run_node
 from mxtrain.config import build_spec
 from mxtrain.description import GROUPS, Description, describe
 from mxtrain.errors import (
@@ -74,10 +73,11 @@ def run_once(composed: Composed, flags: Sequence[str]) -> int:
     """Trains in `hydra.run.dir`, as one process or as the supervisor or a member of several."""
     description = check(composed)
     from mxtrain.cli.group import find_part, supervise
+    from mxtrain.cli.serve import serve
 
     member = find_part(description)
     if member is not None and member.role != "worker":
-        return run_node(member.role)
+        return serve(member.role, "train", [*flags, *composed.overrides])
     if member is None and description.kvstore.distributed:
         return supervise(description, Path(str(composed.hydra.run.dir)), [*flags, *composed.overrides])
     if member is not None and member.world.rank > 0:

@@ -12,10 +12,9 @@ from mxtrain.cli.compose import Composer
 from mxtrain.cli.restored import split_settings
 from mxtrain.cli.train import compose_and_check, set_runtime
 from mxtrain.cluster.member import find_world
-from mxtrain.cluster.node import run_node
-from mxtrain.description import describe
+from mxtrain.description import Description, describe
 from mxtrain.durable import write_json_atomic
-from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED
+from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError
 from mxtrain.types import Positive, PositiveFloat, Spec
 
 
@@ -39,12 +38,14 @@ def run(arguments: Sequence[str]) -> int:
         composed = compose_and_check(composer, overrides)
         set_runtime(composed.config, composed.where)
         description = describe(composed.config, composed.where)
+    refuse_updates_without_order(description)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     from mxtrain.cli.group import find_part, supervise_in
+    from mxtrain.cli.serve import serve
 
     member = find_part(description)
     if member is not None and member.role != "worker":
-        return run_node(member.role)
+        return serve(member.role, "verify", arguments)
     if member is None and description.kvstore.distributed:
         with tempfile.TemporaryDirectory(prefix="mxtrain-verify-") as logs:
             return supervise_in(Path(logs), description, ["verify", *arguments], restarts=0)
@@ -60,6 +61,16 @@ def run(arguments: Sequence[str]) -> int:
     if settings.output:
         write_json_atomic(settings.output, found.to_json())
     return EXIT_FINISHED if found.passed else EXIT_CRASHED
+
+
+def refuse_updates_without_order(description: Description) -> None:
+    """Raises: ConfigError: servers update, and several workers' updates come in an order that nothing fixes."""
+    if description.kvstore.updates and description.cluster.workers > 1:
+        raise ConfigError(
+            f"verify: cluster.workers={description.cluster.workers} with kvstore=dist_async: gradients are applied in "
+            "the order in which they come, so no two runs are the same. Type cluster.workers=1 to prove the servers' "
+            "arithmetic, or kvstore=dist_sync."
+        )
 
 
 def show(found: Any) -> None:

@@ -1,19 +1,31 @@
 """The processes of a parameter server that don't train: scheduler and servers.
 
 `import mxnet` would run them inside itself and exit there, with a command handler that unpickles what it is sent. Here
-MXNet is imported before it is told the role, and the handler refuses every command: a server only ever sums.
+MXNet is imported before it is told the role, and the handler refuses every command: a server only sums. Where servers
+update, the command line gives another handler.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+from typing import Any, Callable
 
 from mxtrain.errors import EXIT_FINISHED
 
 
-def run_node(role: str) -> int:
-    """Serves until all workers are done; returns the exit code."""
+def refuse(store: Any, command: int, body: bytes) -> None:
+    """Does nothing for a command that MXNet's C++ does not know itself; where servers only sum, there is none."""
+    print(f"refused the command {command} ({len(body)} bytes): servers take no optimizer", flush=True)
+
+
+def run_node(role: str, control: Callable[[Any, int, bytes], None] = refuse) -> int:
+    """Serves until all workers are done; returns the exit code.
+
+    Args:
+        role: scheduler or server.
+        control: (MXNet's store, command, its text), called in this thread. What it raises would be swallowed.
+    """
     os.environ.pop("DMLC_ROLE", None)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from mxtrain.backend import mx
@@ -21,11 +33,10 @@ def run_node(role: str) -> int:
     os.environ["DMLC_ROLE"] = role
     os.umask(0o077)  # sockets in the file system are for this user only
     store = mx.kv.create("dist_sync")
-    controller = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(_refuse)
+
+    def receive(command: int, body: bytes, _: object) -> None:
+        control(store, command, body or b"")
+
+    controller = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(receive)
     mx.base.check_call(mx.base._LIB.MXKVStoreRunServer(store.handle, controller, None))
     return EXIT_FINISHED
-
-
-def _refuse(command: int, body: bytes, _: object) -> None:
-    """A command that MXNet's C++ does not know itself; mxtrain sends none."""
-    print(f"refused the command {command} ({len(body or b'')} bytes): servers take no optimizer", flush=True)

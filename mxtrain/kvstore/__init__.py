@@ -31,6 +31,8 @@ class KVStore(Spec):
     """Whether it joins several processes."""
     van: ClassVar[Optional[str]] = None
     """What ps-lite calls the transport, which all processes must share; None where there are no parameter servers."""
+    updates: ClassVar[bool] = False
+    """Whether servers apply the optimizer, to each worker's gradient by itself."""
     ring: ClassVar[bool] = False
     """Whether workers find each other through their supervisor, and may come and go."""
 
@@ -150,6 +152,20 @@ class DistDeviceSync(ParameterServer):
     """`dist_device_sync`: a worker's replicas are summed on its devices, then on the servers."""
 
     kind: ClassVar[str] = "dist_device_sync"
+
+
+class DistAsync(KVStore):
+    """`dist_async`: servers apply every worker's gradient at once, to the weights as they then are. No worker waits for
+    another. A step of N workers makes N updates, each by the mean gradient over that worker's share of the batch."""
+
+    distributed: ClassVar[bool] = True
+    van: ClassVar[Optional[str]] = "zmq"
+    updates: ClassVar[bool] = True
+
+    def build(self, world: World = ALONE) -> Store:
+        from mxtrain.kvstore.async_store import AsyncStore
+
+        return AsyncStore(world)
 
 
 class P3(ParameterServer):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -61,17 +61,27 @@ def make_buckets(reductions: Sequence[Any], max_bytes: int = BUCKET_BYTES) -> Li
 
     Workers with the same description make the same ones.
     """
-    groups: Dict[Tuple[Any, ...], List[List[Any]]] = {}
+    gradients = [reduction.replicas[reduction.owner] for reduction in reductions]
+    order = list(range(len(reductions)))[::-1]
+    owners = [reduction.owner for reduction in reductions]
+    runs = in_buckets([gradients[i] for i in order], [owners[i] for i in order], max_bytes)
+    return [Bucket([reductions[order[i]] for i in run]) for run in runs]
+
+
+def in_buckets(
+    arrays: Sequence[Any], owners: Optional[Sequence[int]] = None, max_bytes: int = BUCKET_BYTES
+) -> List[List[int]]:
+    """Indices of `arrays` that go into the same bucket: in order, of one device, dtype and (if given) owner."""
+    groups: Dict[Tuple[Any, ...], List[int]] = {}
     filled: Dict[Tuple[Any, ...], int] = {}
-    ordered: List[List[Any]] = []
-    for reduction in reversed(reductions):
-        gradient = reduction.replicas[reduction.owner]
-        kind = (reduction.owner, str(gradient.context), str(gradient.dtype))
-        num_bytes = gradient.size * np.dtype(gradient.dtype).itemsize
+    ordered: List[List[int]] = []
+    for index, array in enumerate(arrays):
+        kind = (owners[index] if owners else 0, str(array.context), str(array.dtype))
+        num_bytes = array.size * np.dtype(array.dtype).itemsize
         if kind not in groups or filled[kind] + num_bytes > max_bytes:
-            groups.setdefault(kind, []).append([])
-            ordered.append(groups[kind][-1])
+            groups[kind] = []
+            ordered.append(groups[kind])
             filled[kind] = 0
-        groups[kind][-1].append(reduction)
+        groups[kind].append(index)
         filled[kind] += num_bytes
-    return [Bucket(members) for members in ordered]
+    return ordered

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -20,6 +20,26 @@ class Store:
     """
 
     world: World = ALONE
+    updates: bool = False
+    """Whether the optimizer runs on servers, which apply each worker's gradient by itself."""
+
+    def within_step(self) -> Store:
+        """Who meets in each step: this store, or nobody where servers update."""
+        return self
+
+    def build_updater(
+        self, optimizer: Mapping[str, Any], weights: Mapping[str, Any], multipliers: Mapping[str, Tuple[float, float]],
+        steps_per_epoch: int,
+    ) -> Any:  # fmt: skip
+        """Where servers update: what stands for `mxtrain.optimizer.updater.Updater` here. Collective.
+
+        Args:
+            optimizer: its description as plain values.
+            weights: structural name -> NDArray.
+            multipliers: structural name -> (lr_mult, wd_mult).
+            steps_per_epoch: of each worker.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not update.")
 
     times: Optional[WorkerTimes] = None
     """Of the last step that was timed, where there are several workers."""
@@ -49,6 +69,26 @@ class Store:
         """As `total`, for whole numbers; waits when the result is asked for."""
         found = self.total(values)
         return lambda: found
+
+    def votes_later(self, votes: Sequence[float], lag: int) -> Callable[[], np.ndarray]:
+        """As `total_later` for what this worker wants after its last step. All workers find the same after the same
+        step, if they ask `lag` steps later."""
+        return self.total_later(votes)
+
+    def average(self, arrays: Sequence[Any]) -> None:
+        """Makes what workers keep by themselves the mean over them. Nothing to do where each step agrees on all."""
+
+    def agree(self, values: Dict[str, float]) -> Dict[str, float]:
+        """The values that rank 0 has. Nothing to do where each step agrees on all."""
+        return values
+
+    def scalars(self) -> Dict[str, float]:
+        """What is worth watching since the last call, by TensorBoard tag."""
+        return {}
+
+    def summary(self) -> Dict[str, float]:
+        """The same over the time of this process."""
+        return {}
 
     def confirm(self, arrays: Sequence[Any]) -> None:
         """Called with what `reduce` and `meet` gave, before anything is computed from it.

@@ -86,6 +86,10 @@ class Updater:
         for run in self._runs:
             self._updater(run, [gradients[i] for i in run], [self._weights[i] for i in run])
 
+    def settle(self) -> bool:
+        """Whether parameters changed because other workers had been ahead: never, where all update the same."""
+        return False
+
     def arrays(self) -> Dict[str, nd.NDArray]:
         """The state as arrays named `<parameter>:<position>`."""
         found = {

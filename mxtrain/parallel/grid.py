@@ -61,7 +61,7 @@ class Grid(Strategy):
         self, objective: Objective, devices: List[List[Any]], parallel: Parallel, grad_accumulation: int,
         workers: Optional[Store] = None,
     ):  # fmt: skip
-        self._workers = workers or Store()
+        self._workers = (workers or Store()).within_step()
         self.objective = objective
         self.network = objective.network
         self._devices, self._num_parts = devices, grad_accumulation
@@ -95,14 +95,17 @@ class Grid(Strategy):
             self._zero(range(len(self._devices)))
         first = self._devices[0][0]
         sums = [] if batch.size else [nd.zeros((self.objective.meter.width,), ctx=first)]
+        whole = batch.size if self._workers.world.size == 1 else batch.global_size
         for part in split(batch, self._num_parts) if batch.size else ():
             shares = [list(split(share, self._num_microbatches)) for share in split(part, len(self._devices))]
             if not self._accumulates:
                 self._zero(range(len(shares), len(self._devices)))  # nothing will write to theirs
-            sums += self._executor(shares, batch.global_size)
+            sums += self._executor(shares, whole)
         total = sums[0] if len(sums) == 1 else nd.add_n(*[one.as_in_context(first) for one in sums])
-        self._meet(total, batch.global_size)
-        return total
+        if whole:
+            self._meet(total, whole)
+        # Who meets nobody speaks for all: rows count the samples of the whole batch.
+        return total if whole in (0, batch.global_size) else total * (batch.global_size / whole)
 
     def publish(self, names: Optional[Collection[str]] = None) -> None:
         if len(self._devices) == 1:

@@ -1,0 +1,96 @@
+"""What a parameter server is told to do, and by whom: commands that are JSON of a fixed form, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Any, Callable, List, Optional, Sequence
+
+from mxtrain.cluster.node import run_node
+from mxtrain.errors import EXIT_CRASHED, ConfigError, MxtrainError
+from mxtrain.kvstore.wire import read_order
+
+
+def serve(role: str, name: str, arguments: Sequence[str]) -> int:
+    """Serves as a scheduler or server until all workers are done; returns the exit code.
+
+    Args:
+        role: scheduler or server.
+        name: of the command that this process was started with: train or verify.
+        arguments: its flags and overrides.
+    """
+    return run_node(role, Serving(name, list(arguments)))
+
+
+class Serving:
+    """Answers commands. Until one says that servers update, this server only sums.
+
+    Args:
+        name: of the command that this process was started with: train or verify.
+        arguments: its flags and overrides.
+    """
+
+    def __init__(self, name: str, arguments: List[str]):
+        self._name, self._arguments = name, arguments
+        self._server: Optional[Any] = None
+
+    def __call__(self, store: Any, command: int, body: bytes) -> None:
+        """See `mxtrain.cluster.node.run_node`."""
+        order = read_order(body) if command == 0 else None
+        if order is None:
+            print(f"refused the command {command} ({len(body)} bytes): it is none of mxtrain's", flush=True)
+            return
+        with_exit(lambda: self._carry_out(store, order))
+
+    def _carry_out(self, store: Any, order: Any) -> None:
+        if order.begin and self._server is None:
+            self._server = self._begin(store)
+        if order.set_up is not None and self._server is not None:
+            self._server.set_up(order.set_up)
+
+    def _begin(self, store: Any) -> Any:
+        description = compose(self._name, self._arguments)
+        if not description.kvstore.updates:
+            raise ConfigError(
+                f"kvstore={type(description.kvstore).__name__} here, and worker 0 was started with kvstore=dist_async. "
+                "Start servers and workers with the same overrides."
+            )
+        from mxtrain.update_server import UpdateServer
+
+        server = UpdateServer(description)
+        store._set_updater(lambda *call: with_exit(lambda: server.update(*call)))
+        return server
+
+
+def compose(name: str, arguments: List[str]) -> Any:
+    """The description that the command line gives.
+
+    Raises:
+        ConfigError: it is wrong.
+    """
+    from mxtrain.cli import arguments as command_line
+    from mxtrain.cli.compose import Composer
+    from mxtrain.cli.restored import split_settings
+    from mxtrain.cli.verify import VerifySettings
+    from mxtrain.description import describe
+
+    given = command_line.parse(arguments)
+    overrides = split_settings(given, VerifySettings, name)[1] if name == "verify" else given.overrides
+    with Composer(given.config_dirs) as composer:
+        composed = composer.compose(overrides)
+    return describe(composed.config, composed.where)
+
+
+def with_exit(work: Callable[[], None]) -> None:
+    """Does work that MXNet's C++ calls, which would swallow an error: the process ends instead."""
+    try:
+        work()
+    except BaseException as error:
+        if isinstance(error, MxtrainError):
+            print(error, flush=True)
+        else:
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(error.exit_code if isinstance(error, MxtrainError) else EXIT_CRASHED)

@@ -1,0 +1,193 @@
+"""MXNet's parameter server where servers apply every worker's gradient at once, and workers wait for nobody.
+
+What workers do have to agree on (the sums of a validation, a checkpoint, when to stop) goes through letter boxes: keys
+that hold what one worker has put into them. A worker fills its own, all meet at the scheduler's barrier, and read the
+others'. Two boxes take turns, so that nobody writes into one that is still being read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.backend import mx, nd
+from mxtrain.kvstore import wire
+from mxtrain.kvstore.dist_store import create
+from mxtrain.kvstore.mxnet_store import MXNetStore
+from mxtrain.kvstore.remote_updater import RemoteUpdater
+from mxtrain.kvstore.store import Store
+from mxtrain.sharing import World
+
+PIECE_BYTES = 4 << 20
+"""Of a broadcast."""
+
+
+class AsyncStore(Store):
+    """A worker's connection to servers that update. Connecting waits until all processes are there.
+
+    Args:
+        world: of this worker.
+    """
+
+    updates = True
+
+    def __init__(self, world: World):
+        self.world = world
+        # Whole parameters on one server each: an optimizer may need the norm of one.
+        os.environ["MXNET_KVSTORE_BIGARRAY_BOUND"] = str(2**31 - 1)
+        self._store = create("dist_async")
+        if world.rank == 0:  # before any key is there, and so before anybody can push
+            self._store._send_command_to_servers(0, wire.write_order(begin=True))
+        self._num_keys = {0: 0, wire.FIRST_KEY: 0}
+        self._boxes: Dict[int, LetterBoxes] = {}
+        self._within = MXNetStore("local")
+        self._updater: Optional[RemoteUpdater] = None
+
+    # Within a step.
+
+    def within_step(self) -> Store:
+        return Store()
+
+    def reduce(self, reductions: Sequence[Any]) -> None:
+        """Sums over this worker's replicas only."""
+        self._within.reduce(reductions)
+
+    def build_updater(
+        self, optimizer: Mapping[str, Any], weights: Mapping[str, nd.NDArray],
+        multipliers: Mapping[str, Tuple[float, float]], steps_per_epoch: int,
+    ) -> RemoteUpdater:  # fmt: skip
+        self._updater = RemoteUpdater(self, optimizer, weights, multipliers, steps_per_epoch)
+        return self._updater
+
+    def votes_later(self, votes: Sequence[float], lag: int) -> Callable[[], np.ndarray]:
+        assert self._updater is not None
+        return self._updater.vote(votes, lag)
+
+    # Where all come together.
+
+    def total(self, values: Sequence[float]) -> np.ndarray:
+        own = np.array(values, np.float64)
+        if self.world.size == 1:
+            return own
+        return np.sum([words.view(np.float64) for words in self._exchange(own.view(np.float32))], axis=0)
+
+    def average(self, arrays: Sequence[nd.NDArray]) -> None:
+        if self.world.size == 1 or not arrays:
+            return
+        own = np.concatenate([array.asnumpy().astype(np.float32).reshape(-1) for array in arrays])
+        first, *others = (words.astype(np.float64) for words in self._exchange(own))
+        # Where all have the same number, the mean is that number to the bit.
+        mean = first + sum(other - first for other in others) / self.world.size
+        begin = 0
+        for array in arrays:
+            part = mean[begin : begin + array.size].reshape(array.shape)
+            nd.array(part, ctx=array.context, dtype=array.dtype).copyto(array)
+            begin += array.size
+
+    def agree(self, values: Dict[str, float]) -> Dict[str, float]:
+        if self.world.size == 1:
+            return values
+        found: Dict[str, float] = json.loads(self.broadcast(json.dumps(values).encode()))
+        return found
+
+    def broadcast(self, blob: Optional[bytes]) -> bytes:
+        if self.world.size == 1:
+            assert blob is not None
+            return blob
+        own = (blob or b"") if self.world.rank == 0 else b""
+        (size,) = self.total([len(own)]).astype(int)
+        pieces: List[bytes] = []
+        for begin in range(0, size, PIECE_BYTES):
+            length = min(PIECE_BYTES, size - begin)
+            words = np.zeros(PIECE_BYTES // 4 if size > PIECE_BYTES else -(-size // 4), np.float32)
+            if self.world.rank == 0:
+                piece = wire.to_words(own[begin : begin + length])
+                words[: len(piece)] = piece
+            (found,) = self._exchange(words, ranks=[0])
+            pieces.append(found.tobytes()[:length])
+        return b"".join(pieces)
+
+    def scalars(self) -> Dict[str, float]:
+        return {} if self._updater is None else self._updater.staleness()
+
+    def summary(self) -> Dict[str, float]:
+        return {} if self._updater is None else self._updater.staleness(of_all=True)
+
+    def close(self) -> None:
+        nd.waitall()
+        self._updater = None
+        self._boxes.clear()
+        del self._store  # a barrier; then rank 0 stops the servers
+
+    # The connection.
+
+    def init(self, arrays: Sequence[nd.NDArray], first: int = 0) -> List[int]:
+        """New keys for arrays, from `first` on, with their contents at rank 0. Collective, waits."""
+        begin = first + self._num_keys[first]
+        self._num_keys[first] += len(arrays)
+        keys = list(range(begin, begin + len(arrays)))
+        self._store.init(keys, list(arrays))
+        return keys
+
+    def ask(self, keys: Sequence[int], messages: Sequence[nd.NDArray]) -> None:
+        """Sends messages, which become the answers to them. Asynchronous.
+
+        Args:
+            messages: the same arrays for a key in every call: MXNet orders what is sent by the array.
+        """
+        lists = [[message] for message in messages]
+        self._store.pushpull(list(keys), lists, out=lists)
+
+    def command(self, text: str) -> None:
+        """Sends a command to all servers, and returns when they have carried it out."""
+        self._store._send_command_to_servers(0, text)
+
+    def barrier(self) -> None:
+        """Waits for all workers. What was asked before must have been answered."""
+        if self.world.size > 1:
+            self._store._barrier()
+
+    def _exchange(self, own: np.ndarray, ranks: Optional[Sequence[int]] = None) -> List[np.ndarray]:
+        """The words of these workers (by default all), in the order of `ranks`. Collective, waits.
+
+        Args:
+            own: (N,) float32, whose values may mean nothing; N is the same everywhere.
+        """
+        if len(own) not in self._boxes:
+            self._boxes[len(own)] = LetterBoxes(self, len(own))
+        ranks = range(self.world.size) if ranks is None else ranks
+        boxes = self._boxes[len(own)]
+        keys, arrays = boxes.next()
+        mine = arrays[self.world.rank]
+        if self.world.rank in ranks:
+            nd.array(own, ctx=mx.cpu()).copyto(mine)
+            self.ask([keys[self.world.rank]], [mine])
+            mine.wait_to_read()
+        self.barrier()
+        others = [rank for rank in ranks if rank != self.world.rank]
+        if others:
+            self._store.pull([keys[rank] for rank in others], out=[[arrays[rank]] for rank in others])
+        return [arrays[rank].asnumpy() for rank in ranks]
+
+
+class LetterBoxes:
+    """Two for each worker, for letters of the same length, which take turns.
+
+    Args:
+        store: the connection.
+        size: words of a letter.
+    """
+
+    def __init__(self, store: AsyncStore, size: int):
+        self._arrays = [[nd.zeros((size,), ctx=mx.cpu()) for _ in range(store.world.size)] for _ in range(2)]
+        keys = store.init([array for arrays in self._arrays for array in arrays])
+        self._keys = [keys[: store.world.size], keys[store.world.size :]]
+        self._turn = 0
+
+    def next(self) -> Tuple[List[int], List[nd.NDArray]]:
+        """(keys, arrays) by rank."""
+        self._turn = 1 - self._turn
+        return self._keys[self._turn], self._arrays[self._turn]

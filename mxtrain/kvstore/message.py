@@ -1,0 +1,59 @@
+"""Arrays of several parameters and a header in one flat array, on both sides of the wire."""
+
+from __future__ import annotations
+
+from typing import Any, Sequence
+
+import numpy as np
+
+from mxtrain.backend import nd
+from mxtrain.kvstore.wire import HEADER, payload_words
+from mxtrain.types import Shape
+
+
+class Message:
+    """One array, and what it holds as views of it: a copy is all that writing and reading cost.
+
+    MXNet's own operators for this are slow: for 17 MB, split takes 48 ms, concat 17 ms, a copy 1.4 ms.
+
+    Args:
+        shapes: of the arrays.
+        dtype: float32 or float64; of the latter the bits travel, through the host (`verify`).
+        device: where it is.
+    """
+
+    def __init__(self, shapes: Sequence[Shape], dtype: str, device: Any):
+        self.words = payload_words(shapes, dtype)
+        self._dtype = np.dtype(dtype)
+        self.flat = nd.zeros((self.words + HEADER,), ctx=device)
+        """What travels: always the same array."""
+        self._header = header_of(self.flat)
+        sizes = [int(np.prod(shape, dtype=np.int64)) for shape in shapes]
+        ends = np.cumsum(sizes)
+        memory = self.flat if dtype == "float32" else nd.zeros((int(ends[-1]),), ctx=device, dtype=dtype)
+        self._apart = None if dtype == "float32" else memory
+        self.arrays = [memory[int(e) - size : int(e)].reshape(s) for e, size, s in zip(ends, sizes, shapes)]
+        """In their shapes. What is written here travels after `seal`, what has come is here after `open`."""
+
+    def seal(self, header: np.ndarray) -> None:
+        """Writes the header. Asynchronous for float32."""
+        if self._apart is not None:
+            self.fill(self._apart.asnumpy().view(np.float32), header)
+        else:
+            nd.array(header, ctx=self.flat.context).copyto(self._header)
+
+    def open(self) -> None:
+        """Makes `arrays` what `flat` holds. Asynchronous for float32."""
+        if self._apart is not None:
+            words = self.flat.asnumpy()[: self._apart.size * self._dtype.itemsize // 4]
+            nd.array(words.view(self._dtype), ctx=self._apart.context, dtype=self._dtype).copyto(self._apart)
+
+    def fill(self, payload: np.ndarray, header: np.ndarray) -> None:
+        """Writes at most `words` words from the host, and the header."""
+        rest = np.zeros(self.words - len(payload), np.float32)
+        nd.array(np.concatenate([payload, rest, header]), ctx=self.flat.context).copyto(self.flat)
+
+
+def header_of(flat: nd.NDArray) -> nd.NDArray:
+    """The header as a view, (HEADER,)."""
+    return flat[flat.size - HEADER :]

@@ -1,0 +1,281 @@
+"""The optimizer as a worker sees it that lives on servers: gradients go there, weights come back."""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Mapping, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.backend import mx, nd
+from mxtrain.errors import CheckpointError
+from mxtrain.kvstore import wire
+from mxtrain.kvstore.buckets import in_buckets
+from mxtrain.kvstore.message import Message, header_of
+from mxtrain.kvstore.wire import LOOK, READ, UPDATE, WRITE, Group, Parameter, Reply, Request, SetUp
+
+if TYPE_CHECKING:
+    from mxtrain.kvstore.async_store import AsyncStore
+
+NOTHING = np.zeros(0, np.float32)
+REPLIES_KEPT = 4
+"""Headers of the last answers: the first of them has come, so that whoever reads it waits for little."""
+
+
+class RemoteUpdater:
+    """Stands where `mxtrain.optimizer.updater.Updater` does. Made by all workers together.
+
+    Args:
+        store: the connection.
+        optimizer: its description as plain values; the servers compose it themselves, and must find the same.
+        weights: structural name -> NDArray, the parameters to train.
+        multipliers: structural name -> (lr_mult, wd_mult).
+        steps_per_epoch: of each worker.
+    """
+
+    def __init__(
+        self, store: AsyncStore, optimizer: Mapping[str, Any], weights: Mapping[str, nd.NDArray],
+        multipliers: Mapping[str, Tuple[float, float]], steps_per_epoch: int,
+    ):  # fmt: skip
+        self.names = list(weights)
+        self._store = store
+        self._parts = [Part([self.names[i] for i in run], weights) for run in in_buckets(list(weights.values()))]
+        self._messages = [part.flat for part in self._parts]
+        self._keys = store.init(self._messages, wire.FIRST_KEY)
+        if store.world.rank == 0:
+            groups = [part.group(key, multipliers) for key, part in zip(self._keys, self._parts)]
+            told = SetUp(
+                optimizer=dict(optimizer), workers=store.world.size, steps_per_epoch=steps_per_epoch, groups=groups
+            )
+            store.command(wire.write_order(set_up=told))
+        self._count = 0
+        self._vote, self._lag = 0, 0
+        self._replies: Deque[nd.NDArray] = collections.deque(maxlen=REPLIES_KEPT)
+        self._told = (0, 0)
+        self._numbers: Dict[str, Any] = {}
+        store.barrier()  # nobody writes before the servers have made room
+        self._load({}, None)
+
+    # A step.
+
+    def update(self, gradients: Sequence[nd.NDArray], lr: float) -> None:
+        """One update by this worker's gradients; the weights become those of the servers. Asynchronous.
+
+        Args:
+            gradients: of the mean loss over this worker's share, in the order of `names`.
+            lr: learning rate.
+        """
+        given = dict(zip(self.names, gradients))
+        header = wire.encode(self._next_request(UPDATE, lr))
+        for part in self._parts:
+            part.send(given, header)
+        self._exchange()
+
+    def skip(self) -> None:
+        """A step without an update; the weights become those of the servers. Asynchronous."""
+        request = self._next_request(LOOK)
+        for part in self._parts:
+            part.say(NOTHING, request)
+        self._exchange()
+
+    def _next_request(self, kind: int, lr: float = 0.0) -> Request:
+        self._count += 1
+        request = Request(kind, self._store.world.rank, self._count, self._vote, self._lag, lr)
+        self._vote = 0
+        return request
+
+    def _exchange(self) -> None:
+        self._store.ask(self._keys, self._messages)
+        for part in self._parts:
+            part.receive()
+        self._replies.append(nd.concat(*[part.header.as_in_context(mx.cpu()) for part in self._parts], dim=0))
+
+    def settle(self) -> bool:
+        """Waits for all workers' updates, and takes over the weights after them: the same ones everywhere.
+
+        Collective: all workers must have made as many updates.
+        """
+        if self._store.world.size == 1:
+            return False
+        self._wait()
+        self._store.barrier()
+        for part in self._parts:
+            part.say(NOTHING, Request(LOOK, self._store.world.rank))
+        self._ask(range(len(self._parts)))
+        for part in self._parts:
+            part.receive()
+        self._wait()
+        self._store.barrier()  # nobody goes on before all have looked
+        return True
+
+    def vote(self, votes: Sequence[float], lag: int) -> Callable[[], np.ndarray]:
+        """See `Store.votes_later`."""
+        self._vote = next((number for number, vote in enumerate(votes, start=1) if vote), 0)
+        self._lag = lag
+        count, header = self._count, self._replies[-1]
+
+        def outcome() -> np.ndarray:
+            reply = wire.decode(header.asnumpy()[: wire.HEADER], Reply)  # all is agreed on at the first key
+            found = np.zeros(len(votes))
+            if reply.outcome and reply.outcome_at == count + lag:
+                found[reply.outcome - 1] = 1
+            return found
+
+        return outcome
+
+    def staleness(self, of_all: bool = False) -> Dict[str, float]:
+        """How many updates of others were applied between taking over weights and applying what was made of them.
+
+        Returns: by TensorBoard tag, the mean since the last call (or `of_all` updates since the start of this process)
+            and the largest so far; {} before there was one.
+        """
+        if not self._replies:
+            return {}
+        headers = self._replies[-1 if of_all else 0].asnumpy().reshape((-1, wire.HEADER))
+        replies = [wire.decode(header, Reply) for header in headers]
+        updates = sum(reply.updates for reply in replies)
+        total = sum(reply.staleness_sum for reply in replies)
+        before = (0, 0) if of_all else self._told
+        if updates == before[0]:
+            return {}
+        mean = (total - before[1]) / (updates - before[0])
+        if not of_all:
+            self._told = (updates, total)
+        return {
+            "perf/staleness_mean": mean, "perf/staleness_max": float(max(reply.staleness_max for reply in replies)),
+        }  # fmt: skip
+
+    # The state.
+
+    def arrays(self) -> Dict[str, np.ndarray]:
+        """The servers' optimizer state at rank 0, nothing elsewhere, named as by `Updater.arrays`. Workers must have
+        settled; the others wait at the end of this."""
+        found: Dict[str, np.ndarray] = {}
+        if self._store.world.rank == 0:
+            self._wait()
+            parts = [wire.unpack_state(blob) for blob in self._read()]
+            for arrays, _ in parts:
+                found.update({n[len("state/") :]: array for n, array in arrays.items() if n.startswith("state/")})
+            self._numbers = parts[0][1]
+            for _, numbers in parts[1:]:
+                for kind in ("update_counts", "cum_counts"):
+                    self._numbers[kind].update(numbers[kind])
+            self._numbers["update_counts"] = {name: self._numbers["update_counts"][name] for name in self.names}
+        self._store.barrier()
+        return found
+
+    def numbers(self) -> Dict[str, Any]:
+        """What belongs to the last `arrays`, named as by `Updater.numbers`."""
+        return self._numbers
+
+    def restore(self, arrays: Mapping[str, Any], numbers: Mapping[str, Any]) -> None:
+        """Puts a state, and the weights as they are here, onto the servers. Collective.
+
+        Raises:
+            CheckpointError: the state is of another network.
+        """
+        odd = sorted({name.rpartition(":")[0] for name in arrays} - set(self.names))
+        if odd or set(numbers["update_counts"]) != set(self.names):
+            raise CheckpointError(f"the checkpoint's optimizer state is of another network: {', '.join(odd[:5])}")
+        self._load(arrays, numbers)
+
+    def _load(self, arrays: Mapping[str, Any], numbers: Any) -> None:
+        """Rank 0 sends its weights, and the state unless `numbers` is None; all wait until that is done."""
+        if self._store.world.rank == 0:
+            self._wait()
+            self._write([part.pack(arrays, numbers) for part in self._parts])
+        self._store.barrier()
+
+    def _write(self, blobs: Sequence[bytes]) -> None:
+        offset = [0] * len(blobs)
+        while True:
+            open_parts = [i for i, blob in enumerate(blobs) if offset[i] < len(blob)]
+            if not open_parts:
+                return
+            for i in open_parts:
+                end = offset[i] + self._parts[i].num_bytes
+                request = Request(WRITE, self._store.world.rank, offset=offset[i], size=len(blobs[i]))
+                self._parts[i].say(wire.to_words(blobs[i][offset[i] : end]), request)
+                offset[i] = end
+            self._ask(open_parts)
+
+    def _read(self) -> List[bytes]:
+        """The state of each part."""
+        found = [bytearray() for _ in self._parts]
+        sizes = [1] * len(self._parts)
+        while True:
+            open_parts = [i for i, blob in enumerate(found) if len(blob) < sizes[i]]
+            if not open_parts:
+                return [bytes(blob[:size]) for blob, size in zip(found, sizes)]
+            for i in open_parts:
+                request = Request(READ, self._store.world.rank, offset=len(found[i]))
+                self._parts[i].say(NOTHING, request)
+            self._ask(open_parts)
+            for i in open_parts:
+                words = self._messages[i].asnumpy()
+                sizes[i] = wire.decode(words[-wire.HEADER :], Reply).size
+                found[i] += words[: -wire.HEADER].tobytes()
+
+    def _ask(self, parts: Sequence[int]) -> None:
+        self._store.ask([self._keys[i] for i in parts], [self._messages[i] for i in parts])
+
+    def _wait(self) -> None:
+        for message in self._messages:
+            message.wait_to_read()
+
+
+class Part:
+    """Parameters whose gradients travel in one message.
+
+    Args:
+        names: of the parameters.
+        weights: all by name; those of `names` are on one device and have one dtype.
+    """
+
+    def __init__(self, names: Sequence[str], weights: Mapping[str, nd.NDArray]):
+        self._names = names
+        self._weights = [weights[name] for name in names]
+        first = self._weights[0]
+        self._dtype = str(np.dtype(first.dtype))
+        self._message = Message([weight.shape for weight in self._weights], self._dtype, first.context)
+        self.flat = self._message.flat
+        """What is sent, and then the answer: always the same array."""
+        self.header = header_of(self.flat)
+        self.num_bytes = 4 * self._message.words
+        """Of the payload."""
+
+    def group(self, key: int, multipliers: Mapping[str, Tuple[float, float]]) -> Group:
+        """What a server has to know of it."""
+        parameters = [
+            Parameter(name=name, shape=weight.shape, lr_mult=multipliers[name][0], wd_mult=multipliers[name][1])
+            for name, weight in zip(self._names, self._weights)
+        ]
+        return Group(key=key, dtype=self._dtype, parameters=parameters)  # type: ignore[arg-type]
+
+    def send(self, gradients: Mapping[str, nd.NDArray], header: np.ndarray) -> None:
+        """Writes the message of a step."""
+        for name, array in zip(self._names, self._message.arrays):
+            gradients[name].copyto(array)
+        self._message.seal(header)
+
+    def say(self, payload: np.ndarray, request: Request) -> None:
+        """Writes any other message."""
+        self._message.fill(payload, wire.encode(request))
+
+    def receive(self) -> None:
+        """The weights become those of the answer."""
+        self._message.open()
+        for array, weight in zip(self._message.arrays, self._weights):
+            array.copyto(weight)
+
+    def pack(self, arrays: Mapping[str, np.ndarray], numbers: Any) -> bytes:
+        """Its weights, and its part of an optimizer's state unless `numbers` is None."""
+        packed = {f"weight/{name}": weight.asnumpy() for name, weight in zip(self._names, self._weights)}
+        if numbers is not None:
+            own = set(self._names)
+            packed.update({f"state/{n}": array for n, array in arrays.items() if n.rpartition(":")[0] in own})
+            counts = ("update_counts", "cum_counts")
+            numbers = {
+                **numbers, **{kind: {n: v for n, v in numbers[kind].items() if n in own} for kind in counts}
+            }  # fmt: skip
+        return wire.pack_state(packed, numbers)

@@ -1,0 +1,196 @@
+"""What workers and updating servers say to each other: numbers in arrays, and one JSON document. Nothing is pickled.
+
+    message = payload (float32 words) + header (NUMBERS float64 numbers, each as the sum of three float32)
+
+Each message is answered with one of the same length, by ps-lite's push-and-pull.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import dataclass, fields
+from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Type, TypeVar
+
+import numpy as np
+import pydantic
+
+from mxtrain.types import Positive, Shape, Spec
+
+FIRST_KEY = 1 << 20
+"""Keys from here on hold parameters; those below are letter boxes, which hold what was put into them."""
+NUMBERS = 8
+HEADER = 3 * NUMBERS
+"""Words of a header."""
+MIN_PAYLOAD = 1 << 12
+"""Words: small networks' states travel in few messages, too."""
+
+# What a worker asks for.
+UPDATE, LOOK, READ, WRITE = range(1, 5)
+
+_LENGTH = struct.Struct("<Q")
+_DTYPES = ("float16", "float32", "float64", "int32", "int64")
+
+
+@dataclass
+class Request:
+    """The header of what a worker sends.
+
+    Attributes:
+        kind: UPDATE: apply the gradients of the payload; LOOK: apply nothing; READ and WRITE: the state as bytes, from
+            `offset` on, of `size` in all.
+        rank: of the worker.
+        count: how many updates the worker has sent, this one included.
+        vote: what the worker wants all to do after the same update, from 1; 0 for nothing.
+        lag: updates that a worker may send before it has read the answer to the one before them.
+        lr: learning rate of this update.
+    """
+
+    kind: int
+    rank: int
+    count: int = 0
+    vote: int = 0
+    lag: int = 0
+    lr: float = 0.0
+    offset: int = 0
+    size: int = 0
+
+
+@dataclass
+class Reply:
+    """The header of an answer.
+
+    Attributes:
+        outcome: what all do after their update number `outcome_at`; 0 for nothing.
+        updates: how many updates were applied, by all workers.
+        staleness_sum, staleness_max: over these updates, how many others were applied between the answer that gave the
+            worker its weights and the update that it made from them.
+        size: of the state in bytes, in answer to READ.
+    """
+
+    outcome: int = 0
+    outcome_at: int = 0
+    updates: int = 0
+    staleness_sum: int = 0
+    staleness_max: int = 0
+    size: int = 0
+
+
+Header = TypeVar("Header", Request, Reply)
+
+
+def encode(header: Any) -> np.ndarray:
+    """A header as (HEADER,) float32, exactly: 3 x 24 bits hold the 53 of a float64."""
+    numbers = [float(getattr(header, item.name)) for item in fields(header)]
+    rest = np.array(numbers + [0.0] * (NUMBERS - len(numbers)), np.float64)
+    parts = []
+    for _ in range(3):
+        parts.append(rest.astype(np.float32))
+        rest = rest - parts[-1]
+    return np.concatenate(parts)
+
+
+def decode(words: np.ndarray, kind: Type[Header]) -> Header:
+    """The inverse of `encode`.
+
+    Raises:
+        ValueError: there stand no such numbers.
+    """
+    numbers = words.astype(np.float64).reshape((3, NUMBERS)).sum(axis=0)
+    found: Dict[str, Any] = {}
+    for item, number in zip(fields(kind), numbers):
+        if item.type == "int" and number != int(number):
+            raise ValueError(f"{item.name} of a message is {number}")
+        found[item.name] = int(number) if item.type == "int" else float(number)
+    return kind(**found)
+
+
+class Parameter(Spec):
+    """One parameter that a server updates."""
+
+    name: str
+    shape: Shape
+    lr_mult: float = pydantic.Field(allow_inf_nan=False)
+    wd_mult: float = pydantic.Field(allow_inf_nan=False)
+
+
+class Group(Spec):
+    """Parameters whose gradients travel in one message."""
+
+    key: int = pydantic.Field(ge=FIRST_KEY)
+    dtype: Literal["float32", "float64"]
+    parameters: List[Parameter] = pydantic.Field(min_length=1)
+
+
+class SetUp(Spec):
+    """What a server has to know of a run besides the description that it was started with, from worker 0."""
+
+    optimizer: Dict[str, Any]
+    """The optimizer's description, which must be the server's own."""
+    workers: Positive
+    steps_per_epoch: Positive
+    """Of each worker."""
+    groups: List[Group]
+
+
+class Order(Spec):
+    """A command to a server: `begin` once, then a `set_up` for new keys."""
+
+    mxtrain: Literal["dist_async"]
+    begin: bool = False
+    set_up: Optional[SetUp] = None
+
+
+def read_order(body: bytes) -> Optional[Order]:
+    """The command, or None for anything else."""
+    try:
+        return Order.model_validate_json(body)
+    except (pydantic.ValidationError, ValueError):
+        return None
+
+
+def write_order(**given: Any) -> str:
+    """The inverse of `read_order`."""
+    return Order(mxtrain="dist_async", **given).model_dump_json()
+
+
+def pack_state(arrays: Mapping[str, np.ndarray], numbers: Any) -> bytes:
+    """Arrays by name and JSON values as bytes."""
+    contents = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    table = [[name, str(array.dtype), list(array.shape)] for name, array in contents.items()]
+    header = json.dumps({"arrays": table, "numbers": numbers}).encode()
+    return b"".join([_LENGTH.pack(len(header)), header, *(array.tobytes() for array in contents.values())])
+
+
+def unpack_state(blob: bytes) -> Tuple[Dict[str, np.ndarray], Any]:
+    """The inverse of `pack_state`.
+
+    Raises:
+        ValueError: these are other bytes.
+    """
+    if len(blob) < _LENGTH.size:
+        raise ValueError("a state is cut off")
+    begin = _LENGTH.size + _LENGTH.unpack_from(blob)[0]
+    header = json.loads(blob[_LENGTH.size : begin])
+    arrays: Dict[str, np.ndarray] = {}
+    for name, dtype, shape in header["arrays"]:
+        if dtype not in _DTYPES or not all(isinstance(size, int) and size >= 0 for size in shape):
+            raise ValueError(f"a state holds '{name}' as {dtype} {shape}")
+        count = int(np.prod(shape, dtype=np.int64))
+        end = begin + count * np.dtype(dtype).itemsize
+        if end > len(blob):
+            raise ValueError("a state is cut off")
+        arrays[name] = np.frombuffer(blob, dtype, count, begin).reshape(shape)
+        begin = end
+    return arrays, header["numbers"]
+
+
+def to_words(blob: bytes) -> np.ndarray:
+    """Bytes as float32, whose values mean nothing; filled up with zeros."""
+    return np.frombuffer(blob + b"\0" * (-len(blob) % 4), np.float32)
+
+
+def payload_words(shapes: Sequence[Shape], dtype: str) -> int:
+    """Words of the payload of a message about arrays of these shapes."""
+    count = sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes)
+    return max(count * np.dtype(dtype).itemsize // 4, MIN_PAYLOAD)
