@@ -28,27 +28,26 @@ class Bucket:
         self._owner = members[0].owner
         self._shapes = [member.replicas[self._owner].shape for member in members]
         # Views, made once: they share their memory, and the engine's order, with the gradients.
-        self._rows = [
-            [member.replicas[replica].reshape((-1,)) for member in members]
-            for replica in range(len(members[0].replicas))
-        ]
-        own = self._rows[self._owner]
-        sizes = [row.size for row in own]
-        self._begins = tuple(int(begin) for begin in np.cumsum([0, *sizes[:-1]]))
-        self.flat = nd.zeros((sum(sizes),), ctx=own[0].context, dtype=own[0].dtype)
+        self._rows = [[gradient.reshape((-1,)) for gradient in member.replicas] for member in members]
+        own = [rows[self._owner] for rows in self._rows]
+        ends = np.cumsum([row.size for row in own]).tolist()
+        self._begins = [0, *ends[:-1]]
+        self.flat = nd.zeros((ends[-1],), ctx=own[0].context, dtype=own[0].dtype)
+        self._parts = [self.flat[begin:end] for begin, end in zip(self._begins, ends)]
 
     def collect(self) -> None:
         """Writes the sums over this worker's replicas into `flat`. Asynchronous."""
-        if len(self._rows) == 1:
-            nd.concat(*self._rows[0], dim=0, out=self.flat)
-            return
-        flats = [nd.concat(*rows, dim=0).as_in_context(self.flat.context) for rows in self._rows]
-        nd.add_n(*flats, out=self.flat)
+        # One by one: MXNet's concat takes ten times as long as copies, its split thirty times.
+        for rows, part in zip(self._rows, self._parts):
+            if len(rows) == 1:
+                rows[0].copyto(part)
+            else:
+                nd.add_n(*[row.as_in_context(part.context) for row in rows], out=part)
 
     def hand_out(self) -> None:
         """Writes `flat` into the owner's gradients. Asynchronous."""
-        own = self._rows[self._owner]
-        nd._internal._split_v2(self.flat, indices=self._begins, axis=0, squeeze_axis=False, out=own)
+        for rows, part in zip(self._rows, self._parts):
+            part.copyto(rows[self._owner])
 
     def split(self, flat: np.ndarray) -> Dict[str, np.ndarray]:
         """The parts of a host copy of something like `flat`, by parameter, in the parameters' shapes."""
