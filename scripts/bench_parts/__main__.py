@@ -20,6 +20,7 @@ from bench_parts import (
     faults,
     gluoncv_cifar,
     killing,
+    links,
     loading,
     placement_accuracy,
     placements,
@@ -46,6 +47,7 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
     "workers": (workers.measure, "several processes: starts, a soak of 200 of them, throughput (30 minutes)"),
     "faults": (faults.measure, "processes of a group killed and stopped at random moments, 240 runs (70 minutes)"),
     "compression": (compression.measure, "bytes on the wire by compressor, and accuracy of three seeds (15 minutes)"),
+    "links": (links.measure, "two workers over throttled links, each store and compressor (25 minutes; root)"),
     "kill_sweep": (
         killing.measure,
         "100 kills, one at each call of a save, and what becomes of the runs (minutes, also with --quick)",
