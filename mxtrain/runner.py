@@ -67,8 +67,7 @@ class Runner:
         self._team = team or Team()
         self._agreement = Agreement(step.store, STEPS_AHEAD)
         self._broken_off: Optional[Stop] = None
-        # Where servers update, a checkpoint brings all workers together: one of them looks at the clock, for all.
-        self._save_is_agreed = step.store.updates and step.store.world.size > 1
+        # A checkpoint may need all workers: one of them looks at the clock, for all.
         self._clock = Cadence(every_minutes=plan.save.every_minutes if step.store.world.rank == 0 else None)
         self._recorder = Recorder(meter, self.state.epoch_sums)
         self._remarks: List[str] = []
@@ -166,8 +165,8 @@ class Runner:
         if world.rank == 0:
             self._record(everything=True)
             self._recorder.pause()
-            now = (self.state.step, self.state.epoch, self._agreement.clock())
-            self.state.validation_due = self.state.validation_due or self._plan.validate.due(*now)
+            due = self._plan.validate.due(self.state.step, self.state.epoch, 0.0)
+            self.state.validation_due = self.state.validation_due or due
             self._say(
                 f"{lost}: {world.size} worker{'s' * (world.size > 1)} (before: {before.size}) go on after step "
                 f"{self.state.step}"
@@ -187,7 +186,7 @@ class Runner:
 
     def _loop(self, budget: Budget) -> Stop:
         for rule in (self._plan.log, self._plan.validate, self._plan.save):
-            rule.start(self.state.step, self.state.epoch, self._agreement.clock())
+            rule.start(self.state.step, self.state.epoch, 0.0)
         self._clock.start(self.state.step, self.state.epoch, time.monotonic())
         stop = self._reached()
         if self.state.validation_due or (stop is not None and stop.state == "finished"):
@@ -198,7 +197,8 @@ class Runner:
         with closing(self._batches()) as batches:
             for batch in batches:
                 self._train_on(batch)
-                wish = self._agreement.after_step(self._signals.stop or budget.time_is_up(), self._wants_save())
+                save = self._clock.due(self.state.step, self.state.epoch, time.monotonic())
+                wish = self._agreement.after_step(self._signals.stop or budget.time_is_up(), save)
                 stop = budget.steps_done(self.state.step) or wish
                 self._after_step(stop)
                 stop = self._last_word(stop)
@@ -266,7 +266,7 @@ class Runner:
     def _after_step(self, stop: Optional[Stop]) -> None:
         step, epoch_ended = self.state.step, self.state.epoch_step == 0
         finished = stop is not None and stop.state == "finished"
-        now = (step, self.state.epoch, self._agreement.clock())
+        now = (step, self.state.epoch, 0.0)  # minutes are the agreement's
         log, validate, save = (rule.due(*now) for rule in (self._plan.log, self._plan.validate, self._plan.save))
         save = save or self._agreement.saves
         validate = validate or finished
@@ -282,10 +282,7 @@ class Runner:
             self._validate()
         if save and not stop:
             self._save()
-
-    def _wants_save(self) -> bool:
-        """Whether this worker's clock asks for a checkpoint that all must make together."""
-        return self._save_is_agreed and self._clock.due(self.state.step, self.state.epoch, time.monotonic())
+            self._clock.start(step, self.state.epoch, time.monotonic())
 
     def _reached(self) -> Optional[Stop]:
         """The limit of steps that was reached before. Time begins with the first step: each process makes one."""

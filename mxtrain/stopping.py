@@ -131,7 +131,7 @@ class Agreement:
     """What one worker sees and others don't (a signal, a clock, a newcomer): all workers stop after the same step.
 
     What each wants travels with every step and is read some steps later, when it has arrived everywhere; so nobody
-    waits for it. A worker alone decides at once. Rank 0's clock travels along: by it all save after the same step.
+    waits for it. A worker alone decides at once. Rank 0 looks at the clock for all.
 
     Args:
         store: sums over workers.
@@ -145,12 +145,6 @@ class Agreement:
         self._under_way: Deque[Any] = collections.deque()
         self.saves = False
         """Whether all save after this step, because one worker wanted that."""
-        self._began = time.monotonic()
-        self._heard = 0.0
-
-    def clock(self) -> float:
-        """Seconds, the same on all workers after the same step."""
-        return time.monotonic() - self._began if self._store.world.size == 1 else self._heard
 
     def after_step(self, wish: Optional[Stop], save: bool = False) -> Optional[Stop]:
         """What all workers do after this step; every worker must ask after every step.
@@ -159,20 +153,16 @@ class Agreement:
             wish: the stop that this worker wants.
             save: whether it wants a checkpoint.
         """
-        self.saves = False
+        self.saves = save and self._store.world.size == 1
         if self._store.world.size == 1:
             self._regroup(self._store.wants_regroup())
             return wish
-        votes = self._votes(wish)
-        if self._store.updates:
-            votes[-1] = float(save)  # where nobody waits there is no clock for all: one worker asks
-        self._under_way.append(self._store.votes_later(votes, self._lag))
+        self._under_way.append(self._store.votes_later([*self._votes(wish), float(save)], self._lag))
         if len(self._under_way) <= self._lag:
             return None
-        found = list(self._under_way.popleft()())
-        if self._store.updates:
-            self.saves, found[-1] = bool(found[-1]), 0.0
-        return self._outcome(found, wish)
+        *votes, saves = self._under_way.popleft()()
+        self.saves = bool(saves)
+        return self._outcome(votes, wish)
 
     def now(self, wish: Optional[Stop]) -> Optional[Stop]:
         """The same at once; waits for all workers."""
@@ -182,16 +172,14 @@ class Agreement:
 
     def _votes(self, wish: Optional[Stop]) -> List[float]:
         wishes = [wish is not None and wish.exit_code == code for code in self.KINDS]
-        seconds = time.monotonic() - self._began if self._store.world.rank == 0 else 0.0
-        return [*(float(vote) for vote in (*wishes, self._store.wants_regroup())), seconds]
+        return [float(vote) for vote in (*wishes, self._store.wants_regroup())]
 
     def _regroup(self, wanted: bool) -> None:
         if wanted:
             raise PeersLost("another worker wants to join")
 
     def _outcome(self, votes: Sequence[float], wish: Optional[Stop]) -> Optional[Stop]:
-        *counts, self._heard = votes
-        for (code, cause), count in zip(self.KINDS.items(), counts):
+        for (code, cause), count in zip(self.KINDS.items(), votes):
             if count and wish is not None and wish.exit_code == code:
                 return wish
             if count:

@@ -97,6 +97,8 @@ def _why_not(part: str, gluoncv_script: str) -> str:
         return gluoncv_cifar.missing(gluoncv_script)
     if part == "compression":
         return wire.available()
+    if part == "links" and links.available():
+        return links.available()
     if part == "kill_sweep" and not killing.available():
         return "scripts/bench_parts/kill_sweep.py is not there"
     return ""

@@ -53,8 +53,8 @@ def measure(options: Options) -> Measured:
     found = Measured(notes=[
         "Two workers, one thread each, each in a network namespace of its own; links slowed down by tbf in both "
         "directions. One server and the scheduler beside worker 0 (dist_sync, p3); Horovod without servers, its word "
-        "exchanged at the beginning. samples/s: median over the second half of the steps of one run; without links: one "
-        "worker alone, before and after.",
+        "exchanged at the beginning. samples/s: median over the second half of the steps of one run; one worker "
+        "alone is measured before and after.",
         "The table says how many times one worker alone two are; 2 is the limit, and what two processes reach on two "
         "cores that exchange nothing stands under placements.",
     ])  # fmt: skip
@@ -66,9 +66,9 @@ def measure(options: Options) -> Measured:
     rates = {"1 Gbit/s": "1gbit"} if options.quick else RATES
     if options.quick:
         stores = [stores[0], stores[-1]]
+    found.table = [["network", "store", "compression", *rates]]
     for network, (overrides, steps) in (QUICK if options.quick else NETWORKS).items():
         alone = [one_worker(overrides, steps, options.work)]
-        table = [["store", "compression", *rates]]
         speeds: Dict[str, List[float]] = {}
         for store, name in stores:
             for link, rate in rates.items():
@@ -82,12 +82,10 @@ def measure(options: Options) -> Measured:
         one = statistics.median(alone)
         found.series.append(Series(f"{network}: one worker alone", "samples/s", alone))
         for (store, name), values in zip(stores, speeds.values()):
-            table.append([store, name or "none", *(f"{value / one:.2f}" for value in values)])
+            found.table.append([network, store, name or "none", *(f"{value / one:.2f}" for value in values)])
             for link, value in zip(rates, values):
-                found.series.append(
-                    Series(f"{network}: {store} {name or 'uncompressed'}, {link}", "samples/s", [value])
-                )
-        found.table += [[network, *[""] * (len(table[0]) - 1)], *table]
+                what = f"{network}: {store} {name or 'uncompressed'}, {link}"
+                found.series.append(Series(what, "samples/s", [value]))
     return found
 
 
@@ -137,8 +135,9 @@ class Hosts:
         if ring:
             orders = [(1 + rank, variables) for rank, variables in enumerate(self._ring(stack))]
         else:
+            van = "p3" if "kvstore=p3" in overrides else "zmq"
             tracker = {"DMLC_PS_ROOT_URI": f"{SUBNET}.1", "DMLC_PS_ROOT_PORT": str(PORT), "DMLC_NUM_WORKER": "2",
-                       "DMLC_NUM_SERVER": "1", "DMLC_PS_VAN_TYPE": "p3" if "kvstore=p3" in overrides else "zmq"}  # fmt: skip
+                       "DMLC_NUM_SERVER": "1", "DMLC_PS_VAN_TYPE": van}  # fmt: skip
             roles = [(1, {"DMLC_ROLE": "scheduler"}), (1, {"DMLC_ROLE": "server"})]
             roles += [(1 + rank, {"DMLC_ROLE": "worker", "DMLC_WORKER_ID": str(rank)}) for rank in range(2)]
             orders = [(at, {**tracker, **role, "DMLC_NODE_HOST": f"{SUBNET}.{at}"}) for at, role in roles]
