@@ -25,7 +25,10 @@ autograd = mx.autograd
 gluon = mx.gluon
 nd = mx.nd
 
-__all__ = ["autograd", "gluon", "mx", "nd", "same_device_runs"]
+STATISTICS = ("running_mean", "running_var")
+"""Last names of batch norms' parameters that have no gradient and change in every step."""
+
+__all__ = ["STATISTICS", "autograd", "gluon", "mx", "nd", "same_device_runs"]
 
 
 def same_device_runs(arrays: Sequence[Any], limit: Optional[int] = None) -> List[List[int]]:

@@ -143,16 +143,25 @@ class Runner:
     def _loop_through_losses(self) -> Stop:
         """Goes on where other workers go or come, if the store can."""
         budget = Budget(self._plan.total_steps, self._plan.max_steps, self._plan.max_time)
+        self._clock.start(self.state.step, self.state.epoch, time.monotonic())
+        lost: Optional[PeersLost] = None
+        has_changed = self._workers.came_late
         while True:
             try:
+                if lost is not None:
+                    self._regroup(lost)
+                    has_changed = True
                 snapshot.require_same_weights(self._step, self.state.step)
+                if has_changed and self._plan.saves_midway:
+                    self._save()  # one may have been due when the ring broke
+                lost, has_changed = None, False
                 stop = self._loop(budget)
                 self._save_at_end()
                 return stop
-            except PeersLost as lost:
+            except PeersLost as found:
                 if not self._workers.elastic:
                     raise
-                self._regroup(lost)
+                lost = found
 
     def _regroup(self, lost: PeersLost) -> None:
         """The workers that are there agree on the state of rank 0, after its last whole step."""
@@ -178,6 +187,7 @@ class Runner:
                 self._workers.broadcast(b"" if world.rank == 0 else None)
                 if world.rank > 0:
                     self._rewind(unpack(parcel, Path(folder)))
+        self._workers.resume_from(self.state.step)
 
     def _pack(self, folder: Path) -> bytes:
         """All that a run is continued from."""
@@ -187,7 +197,6 @@ class Runner:
     def _loop(self, budget: Budget) -> Stop:
         for rule in (self._plan.log, self._plan.validate, self._plan.save):
             rule.start(self.state.step, self.state.epoch, 0.0)
-        self._clock.start(self.state.step, self.state.epoch, time.monotonic())
         stop = self._reached()
         if self.state.validation_due or (stop is not None and stop.state == "finished"):
             self._validate()
@@ -313,17 +322,15 @@ class Runner:
         state = self.state
         if state.validated_step == state.step or self._data.val is None:
             return
+        state.validation_due = True  # until it is done, whatever comes between
         self._step.settle()
         snapshot.require_same_weights(self._step, state.step)
         with self._step.average.applied():
             try:
                 values = self._evaluator.measure(BreakableLoader(self._data.val, self._signals), workers=self._workers)
             except BrokenOff:
-                state.validation_due, self._broken_off = True, self._agreement.now(self._signals.stop)
+                self._broken_off = self._agreement.now(self._signals.stop)
                 return
-            except PeersLost:
-                state.validation_due = True
-                raise
             found = {f"val/{name}": value for name, value in values.items() if name != "samples_per_s"}
             trained = {f"train/{name}": value for name, value in self._recorder.epoch_values().items()}
             state.values = self._workers.agree({**found, **trained})

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Tuple
 
+WORKER, RING, JOINS = "MXTRAIN_WORKER", "MXTRAIN_RING", "MXTRAIN_JOINS"
+"""Environment variables of a worker: its rank as it was started; host:port of the supervisor's ring, where workers may
+come and go; for one that takes the place of another, the ring that it must not enter."""
+
 
 def bounds(count: int, num_shares: int, number: int) -> Tuple[int, int]:
     """(begin, end) of share `number` of `count` things: shares follow each other, and their sizes differ by at most

@@ -10,13 +10,10 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Optional
 
-from mxtrain.backend import mx, nd, same_device_runs
+from mxtrain.backend import STATISTICS, mx, nd, same_device_runs
 from mxtrain.errors import PeersLost
 from mxtrain.parallel.base import Strategy
 from mxtrain.types import Batch
-
-STATISTICS = ("running_mean", "running_var")
-"""Of batch norms: parameters without a gradient that change in every step."""
 
 
 class Step:
@@ -92,10 +89,10 @@ class Step:
         try:
             yield
         except PeersLost:
+            self.store.undo()
             for name, before in self._kept.items():
                 before.copyto(self.strategy.values[name])
             self.strategy.publish(list(self._kept))
-            self.store.undo()
             raise
 
     def seed_random(self, step: int, rank: int = 0) -> None:

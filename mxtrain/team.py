@@ -29,6 +29,7 @@ class Team:
         self._by_speed = by_speed
         self._known: Deque[WorkerTimes] = deque(maxlen=REMEMBERED)
         self._slow: Optional[int] = None
+        self._last: Optional[WorkerTimes] = None
         self.forget()
 
     def forget(self) -> None:
@@ -38,8 +39,9 @@ class Team:
 
     def note(self, times: WorkerTimes) -> bool:
         """Whether this is news."""
-        if self._known and self._known[-1] is times:
+        if times is self._last:
             return False
+        self._last = times
         self._known.append(times)
         slow = times.straggler()
         self._in_a_row = self._in_a_row + 1 if slow is not None and slow == self._slow else 1

@@ -15,13 +15,14 @@ from mxtrain.checkpoint.store import CHECKPOINTS
 from mxtrain.cluster.launched import launched_environment
 from mxtrain.cluster.launcher import Launcher
 from mxtrain.cluster.launchers import build_launcher
-from mxtrain.cluster.member import RING, Member, find_member
+from mxtrain.cluster.member import Member, find_member
 from mxtrain.cluster.process import Process
 from mxtrain.cluster.ring import Ring
 from mxtrain.cluster.supervisor import Failure, Supervisor, say, steps_of
 from mxtrain.description import Description
 from mxtrain.errors import EXIT_BAD_INPUT
 from mxtrain.override_text import quote
+from mxtrain.sharing import RING
 from mxtrain.types import Result
 
 LOGS = "workers"

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import fcntl
 import re
 import socket
-import struct
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence
 
 from mxtrain.errors import ConfigError
+from mxtrain.network import address_of
 
 _NAME = re.compile(r"(?:[A-Za-z0-9_.-]+@)?[A-Za-z0-9_.:-]+\Z")
-_SIOCGIFADDR = 0x8915
 NOWHERE = "192.0.2.1"
 """An address of no host (RFC 5737): what the default route leads to. Nothing is sent there."""
 
@@ -109,24 +106,14 @@ def interface_address(name: str) -> str:
     Raises:
         ConfigError: there is no such interface, or it has none.
     """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            found = fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-        except OSError:
-            names = ", ".join(name for _, name in socket.if_nameindex())
-            raise ConfigError(
-                f"cluster.interface={name}: {socket.gethostname()} has no such interface with an IPv4 address. It has: "
-                f"{names}."
-            ) from None
-    return socket.inet_ntoa(found[20:24])
-
-
-def address_towards(address: str) -> Optional[str]:
-    """This machine's IPv4 address on the way to another, or None where there is no way. Sends nothing."""
-    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((address, 9))
-        return str(probe.getsockname()[0])
-    return None
+    address = address_of(name)
+    if address is None:
+        names = ", ".join(name for _, name in socket.if_nameindex())
+        raise ConfigError(
+            f"cluster.interface={name}: {socket.gethostname()} has no such interface with an IPv4 address. It has: "
+            f"{names}."
+        )
+    return address
 
 
 def free_port(address: str) -> int:

@@ -6,13 +6,18 @@ import os
 import re
 import socket
 import zlib
+from contextlib import suppress
+from pathlib import Path
 from typing import Dict, List, Mapping, Optional
 
-from mxtrain.cluster.hosts import NOWHERE, address_towards, interface_address
-from mxtrain.cluster.member import HOST_WORKERS, WORKER
+from mxtrain.cluster.hosts import NOWHERE, interface_address
+from mxtrain.cluster.local import SOCKETS
+from mxtrain.cluster.member import HOST_WORKERS
 from mxtrain.cluster.orders import Root, common_environment, roles
 from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import ConfigError
+from mxtrain.network import LOOPBACK, address_towards
+from mxtrain.sharing import WORKER
 
 ROOT = "MXTRAIN_ROOT"
 """HOST:PORT at which the scheduler of processes that mpirun or srun started shall listen."""
@@ -80,11 +85,20 @@ def launched_environment(
         told[WORKER] = str(number)
     if root.in_files:
         told["PORT"] = str(root.port + rank)
+        for number in (root.port, root.port + rank):
+            _require_own(SOCKETS / str(number))
     else:
         told["DMLC_NODE_HOST"] = own_address(cluster.interface, NOWHERE if rank == 0 else root.address)
         if rank == 0:
             told["DMLC_PS_ROOT_URI"] = told["DMLC_NODE_HOST"]  # its own name may mean loopback to it
     return told
+
+
+def _require_own(socket_file: Path) -> None:
+    """Raises: ConfigError: another user listens where this job's processes would; its number is no secret."""
+    with suppress(FileNotFoundError):
+        if socket_file.stat().st_uid != os.getuid():
+            raise ConfigError(f"{socket_file} belongs to another user. Set {ROOT}=127.0.0.1:PORT to a free port.")
 
 
 def own_address(interface: Optional[str], root: str) -> str:
@@ -120,7 +134,7 @@ def find_root(environ: Mapping[str, str], is_one_host: bool, starter: str) -> Ro
     job = environ.get("PMIX_NAMESPACE") or f"{environ.get('SLURM_JOB_ID')}.{environ.get('SLURM_STEP_ID')}"
     number = zlib.crc32(f"{starter} {job} {os.getuid()}".encode())
     if is_one_host:
-        return Root("127.0.0.1", 1_000_000_000 + number % 1_000_000_000, in_files=True)
+        return Root(LOOPBACK, 1_000_000_000 + number % 1_000_000_000, in_files=True)
     nodes = environ.get("SLURM_STEP_NODELIST", "")
     if not nodes:
         raise ConfigError(

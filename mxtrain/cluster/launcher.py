@@ -14,11 +14,12 @@ from typing import List, Mapping, Optional, Sequence
 
 import mxtrain
 from mxtrain.cluster.frames import Message
-from mxtrain.cluster.local import LOOPBACK, remove_stale_sockets
+from mxtrain.cluster.local import remove_stale_sockets
 from mxtrain.cluster.orders import group_orders, inherited, local_root, roles
 from mxtrain.cluster.process import LocalProcess, Order, Process
 from mxtrain.cluster.relayed import MIN_SILENCE_S, Channel, RelayedProcess
 from mxtrain.cluster.spec import Cluster
+from mxtrain.network import LOOPBACK
 
 
 class Launcher:

@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import List
 
-LOOPBACK = "127.0.0.1"
 SOCKETS = Path("/tmp")  # ps-lite asks nobody
 _NAME = re.compile(r"[12]\d{9}\Z")
 STALE_S = 60.0

@@ -8,17 +8,11 @@ from dataclasses import dataclass
 from typing import Mapping, Optional
 
 from mxtrain.errors import ConfigError
-from mxtrain.sharing import ALONE, World
+from mxtrain.sharing import ALONE, WORKER, World
 
 ROLES = ("scheduler", "server", "worker")
-WORKER = "MXTRAIN_WORKER"
-"""A worker's rank, set by our own launchers."""
 HOST_WORKERS = "MXTRAIN_HOST_WORKERS"
 """How many workers share this host's cores."""
-RING = "MXTRAIN_RING"
-"""host:port of the supervisor's ring of workers; where it is set, workers may come and go."""
-JOINS = "MXTRAIN_JOINS"
-"""For a worker that takes the place of one that was lost while the others go on: the ring it must not enter."""
 PULSE = "MXTRAIN_PULSE_FD"
 """The open file into which a process writes its signs of life."""
 

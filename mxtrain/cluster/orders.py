@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-from mxtrain.cluster.local import LOOPBACK, SOCKETS, socket_names
-from mxtrain.cluster.member import HOST_WORKERS, WORKER
+from mxtrain.cluster.local import SOCKETS, socket_names
+from mxtrain.cluster.member import HOST_WORKERS
 from mxtrain.cluster.process import Order
 from mxtrain.cluster.spec import Cluster
+from mxtrain.network import LOOPBACK
+from mxtrain.sharing import WORKER
 
 PASSED = ("MXNET_", "OMP_", "KMP_", "GOMP_", "MKL_", "DNNL_", "ONEDNN_", "OPENBLAS_", "PYTHON", "MXTRAIN_", "CUDA_",
           "NCCL_", "LD_LIBRARY_PATH", "TZ")  # fmt: skip

@@ -187,13 +187,14 @@ class LocalProcess(Process):
         kill_group(self.pid)
 
     def close(self) -> None:
+        if self._reader < 0:
+            return
         self.kill()
         self._process.wait()
         if self.order.socket is not None:
             self.order.socket.unlink(missing_ok=True)
-        if self._reader >= 0:
-            os.close(self._reader)
-            self._reader = -1
+        os.close(self._reader)
+        self._reader = -1
 
 
 def start_child(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import List, Optional, Sequence
 
 from mxtrain.cluster.frames import Message, encode
-from mxtrain.cluster.hosts import NOWHERE, address_towards, free_port, interface_address, read_hosts
+from mxtrain.cluster.hosts import NOWHERE, free_port, interface_address, read_hosts
 from mxtrain.cluster.launcher import Launcher, directory_of, orders_message, python_of, relayed, started_here
 from mxtrain.cluster.local import remove_stale_sockets
 from mxtrain.cluster.orders import Root, group_orders, inherited, local_root, passed, roles
@@ -20,6 +20,7 @@ from mxtrain.cluster.process import Order, Process
 from mxtrain.cluster.relayed import Beacon, Channel
 from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import ConfigError
+from mxtrain.network import address_towards
 
 ORDERS = "MXTRAIN_ORDERS"
 """Where mpirun's relays find their orders."""

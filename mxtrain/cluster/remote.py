@@ -12,6 +12,7 @@ meant for its rank. It imports no MXNet.
 from __future__ import annotations
 
 import argparse
+import array
 import errno
 import fcntl
 import json
@@ -22,6 +23,7 @@ import socket
 import stat
 import subprocess
 import sys
+import termios
 import time
 from collections import deque
 from contextlib import suppress
@@ -265,6 +267,9 @@ class Relay:
             for fd, take in ((child.pulse, self._take_pulse), (child.output, self._take_output)):
                 while fd in self._selector.get_map() and take(child):
                     self._flush()
+            if child.output in self._selector.get_map() and _has_more(child.output):
+                continue  # the way is full; the rest of its output goes first
+            for fd in (child.pulse, child.output):
                 if fd in self._selector.get_map():
                     self._selector.unregister(fd)
                 os.close(fd)
@@ -294,6 +299,13 @@ def _require_run_directory(order: Mapping[str, Any]) -> None:
             f"worker 0 was started here, but the supervisor's run directory is not here ({path}). Let hydra.run.dir "
             "lie in a file system that both see, or start the command on the first host."
         )
+
+
+def _has_more(fd: int) -> bool:
+    """Whether there is something to read before the end."""
+    found = array.array("i", [0])
+    fcntl.ioctl(fd, termios.FIONREAD, found)
+    return found[0] > 0
 
 
 def _read(fd: int) -> Optional[bytes]:

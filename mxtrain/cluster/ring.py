@@ -16,8 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
-from mxtrain.cluster.local import LOOPBACK
 from mxtrain.cluster.process import Process
+from mxtrain.network import LOOPBACK
 
 MAX_BYTES = 1 << 16
 """Of one value; Gloo's addresses have some hundreds."""
@@ -58,7 +58,7 @@ class Ring:
         asking = [worker for worker in workers if worker.said["generation"] > self.generation]
         if not asking:
             return
-        left = [worker for worker in workers if not self.is_newcomer(worker)]
+        left = [worker for worker in workers if worker.exit_code is None and not self.is_newcomer(worker)]
         if left and all(worker in asking for worker in left):
             self._form(asking)
         elif self.generation:

@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from mxtrain.cluster.member import JOINS
 from mxtrain.cluster.process import LocalProcess, Order, Process
 from mxtrain.cluster.ring import Ring
 from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import AGREED, EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, EXIT_NON_FINITE
+from mxtrain.sharing import JOINS
 from mxtrain.stopping import EXIT_CODES
 
 TICK_S = 0.1
@@ -186,7 +186,7 @@ class Supervisor:
             # Whoever waits to join a ring is not waited for.
             members = [w for w in workers if self._ring is None or not self._ring.is_newcomer(w)]
             late = [worker for worker in members if worker.exit_code is None]
-            failure = self._first_failure(processes, workers)
+            failure = self._first_failure(processes, members)
             if failure is not None and self._go_on_without(failure, processes):
                 continue
             if failure is not None:

@@ -12,19 +12,17 @@ are.
 
 from __future__ import annotations
 
-import fcntl
+import http.client
 import json
 import os
 import re
 import socket
-import struct
 import threading
 import time
-import urllib.error
 import urllib.request
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 import numpy as np
 
@@ -32,16 +30,15 @@ from mxtrain.backend import mx, nd
 from mxtrain.errors import ConfigError, PeersLost
 from mxtrain.kvstore.compression import Build, Compressor
 from mxtrain.kvstore.joined_store import JoinedStore
+from mxtrain.network import interface_towards
 from mxtrain.pulse import PULSE
-from mxtrain.sharing import World
+from mxtrain.sharing import JOINS, RING, WORKER, World
 
-RING, WORKER, JOINS = "MXTRAIN_RING", "MXTRAIN_WORKER", "MXTRAIN_JOINS"
-"""Set by the supervisor; another launcher (horovodrun, mpirun) forms the ring once and for all."""
 LOST = re.compile(r"horovod|gloo|connection|peer|timed? ?out|read error|write error|broken pipe|shut ?down", re.I)
 """What MXNet says where Horovod or Gloo has failed: it passes on their text, and no type."""
-SIOCGIFADDR = 0x8915
-"""Linux: the address of an interface."""
 POLL_S = 0.05
+DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Past any proxy that the environment names: what is asked lies in this run's own network."""
 WATCH_S = 0.5
 """How often rank 0 asks whether somebody wants to join."""
 
@@ -60,7 +57,8 @@ class HorovodStore(JoinedStore):
 
         self._horovod = horovod
         self._ring: Optional[str] = os.environ.get(RING)
-        self._kept: List[Tuple[nd.NDArray, nd.NDArray]] = []
+        self._number = 0
+        self._residuals: Dict[int, List[nd.NDArray]] = {}
         self._sockets: Dict[int, str] = {}
         self._names: Dict[int, Any] = {}
         self._generation = int(os.environ.get(JOINS, "0"))
@@ -72,15 +70,26 @@ class HorovodStore(JoinedStore):
         for urgency, array in enumerate(arrays):
             self._horovod.allreduce_(array, name=self._name(array), op=self._horovod.Sum, priority=urgency)
 
+    def begin_step(self, step: int, size: int) -> None:
+        self._number = step
+        super().begin_step(step, size)
+
     def reduce(self, reductions: Sequence[Any]) -> None:
         if self.elastic:
-            residuals = [compressor.residual for compressor in self.compressors_of(reductions)]
-            self._kept = [(residual, residual.copy()) for residual in residuals if residual is not None]
+            before = [c.residual.copy() for c in self.compressors_of(reductions) if c.residual is not None]
+            last = self._residuals.get(self._number - 1, [])
+            self._residuals = {self._number - 1: last, self._number: before}
         super().reduce(reductions)
 
     def undo(self) -> None:
-        for residual, before in self._kept:
+        drain()  # or nothing can be written to what a failed sum was to be written to
+
+    def resume_from(self, step: int) -> None:
+        residuals = [c.residual for group in self._compressors.values() for c in group if c.residual is not None]
+        # One that was a step ahead of the others does that step again; one that was behind has sent its part of it.
+        for residual, before in zip(residuals, self._residuals.get(step + 1, [])):
             before.copyto(residual)
+        self._residuals.clear()
 
     def confirm(self, arrays: Sequence[nd.NDArray]) -> None:
         """Waits, so that a step is either done by all members that are left or by nobody who goes on.
@@ -93,6 +102,10 @@ class HorovodStore(JoinedStore):
         with lost_as_such():
             for array in arrays:
                 array.wait_to_read()
+
+    def wait_for_all(self) -> None:
+        with lost_as_such():
+            nd.waitall()
 
     def read(self, array: nd.NDArray) -> np.ndarray:
         with lost_as_such():
@@ -129,7 +142,10 @@ class HorovodStore(JoinedStore):
         if self._ring is not None:
             self._take_place()
         before = open_sockets()
-        self._horovod.init()
+        try:
+            self._horovod.init()
+        except ValueError as error:  # it failed; for instance, another member died before all had met
+            raise PeersLost(f"Horovod could not form a ring: {error}") from error
         self._sockets = {fd: name for fd, name in open_sockets().items() if before.get(fd) != name}
         started, self.world = self.world, World(self._horovod.rank(), self._horovod.size())
         if self._ring is None and self.world != started:
@@ -144,7 +160,8 @@ class HorovodStore(JoinedStore):
             threading.Thread(target=self._watch, name="mxtrain-ring", daemon=True).start()
 
     def close(self) -> None:
-        self.total([0.0])  # nobody leaves while another still sums
+        with suppress(PeersLost):  # all is done and saved
+            self.total([0.0])  # nobody leaves while another still sums
         self._horovod.shutdown()
 
     def _hang_up(self) -> None:
@@ -165,24 +182,26 @@ class HorovodStore(JoinedStore):
                 PULSE.generation = self._generation
                 PULSE.tell()
             time.sleep(POLL_S)
-            word = json.loads(self._ask("next") or "{}") or {"generation": 0, "places": {}}
+            word = self._ask("next") or {"generation": 0, "places": {}}
             if word["generation"] < self._generation:
                 word["places"] = {}
         self._generation = word["generation"]
-        host, _, port = str(self._ring).rpartition(":")
-        told = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": host, "HOROVOD_GLOO_IFACE": interface_towards(host, int(port))}
-        os.environ.update({**told, **word["variables"], **word["places"][number]})
+        host = str(self._ring).rpartition(":")[0]
+        told = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": host, "HOROVOD_GLOO_IFACE": interface_towards(host) or ""}
+        told.update({**word["variables"], **word["places"][number]})
+        os.environ.update({name: value for name, value in told.items() if name.startswith("HOROVOD_")})
 
     def _watch(self) -> None:
         while True:
-            self._wanted = int(self._ask("wanted") or 0) or self._wanted
+            self._wanted = self._ask("wanted") or self._wanted
             time.sleep(WATCH_S)
 
-    def _ask(self, what: str) -> bytes:
-        with suppress(urllib.error.URLError, OSError):
-            with urllib.request.urlopen(f"http://{self._ring}/mxtrain/{what}", timeout=5) as answer:
-                return bytes(answer.read())
-        return b""
+    def _ask(self, what: str) -> Any:
+        """What the supervisor says; None where it says nothing, or is not reached now."""
+        with suppress(OSError, http.client.HTTPException, ValueError):
+            with DIRECTLY.open(f"http://{self._ring}/mxtrain/{what}", timeout=5) as answer:
+                return json.loads(answer.read())
+        return None
 
     def _name(self, array: nd.NDArray) -> str:
         """The same on all members, which sum in the same order; new members have counted from the same moment."""
@@ -200,19 +219,6 @@ def open_sockets() -> Dict[int, str]:
             if name.startswith("socket:"):
                 found[int(path.name)] = name
     return found
-
-
-def interface_towards(host: str, port: int) -> str:
-    """The name of the network interface by which a host is reached."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((host, port))
-        own = probe.getsockname()[0]
-        for _, name in socket.if_nameindex():
-            with suppress(OSError):  # without an IPv4 address
-                found = fcntl.ioctl(probe.fileno(), SIOCGIFADDR, struct.pack("256s", name.encode()))
-                if socket.inet_ntoa(found[20:24]) == own:
-                    return name
-    raise ConfigError(f"no network interface has the address {own}, by which {host} is reached.")
 
 
 @contextmanager

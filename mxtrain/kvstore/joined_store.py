@@ -70,6 +70,14 @@ class JoinedStore(Store):
         for array in arrays:
             array.wait_to_read()
 
+    def wait_for_all(self) -> None:
+        """Waits until nothing is under way.
+
+        Raises:
+            PeersLost: another worker has gone, where the others can go on without it.
+        """
+        nd.waitall()
+
     def read(self, array: nd.NDArray) -> np.ndarray:
         """A host copy of what was summed. Waits for it.
 
@@ -81,7 +89,7 @@ class JoinedStore(Store):
     def begin_step(self, step: int, size: int) -> None:
         self._timed = None
         if self.world.size > 1 and step % EVERY == FIRST_STEP:
-            nd.waitall()
+            self.wait_for_all()
             self._timed = (step, size, time.monotonic())
 
     def reduce(self, reductions: Sequence[Any]) -> None:

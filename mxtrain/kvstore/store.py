@@ -100,6 +100,9 @@ class Store:
     def undo(self) -> None:
         """Takes back what `reduce` has changed but gradients: the step is broken off, and will be done again."""
 
+    def resume_from(self, step: int) -> None:
+        """After `regroup`, when all workers are at this step again."""
+
     @property
     def elastic(self) -> bool:
         """Whether workers may come and go."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Any, Collection, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from mxtrain.backend import autograd, gluon, nd, same_device_runs
+from mxtrain.backend import STATISTICS, autograd, gluon, nd, same_device_runs
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.store import Store
 from mxtrain.model.prepare import distinct_parameters, is_trained
@@ -212,7 +212,7 @@ class Grid(Strategy):
         """Per batch-norm statistic that moves, its copy on each replica."""
         return [
             self._copies[name] for name, parameter in self._parameters.items()
-            if name.rpartition(".")[2] in ("running_mean", "running_var") and parameter.lr_mult != 0
+            if name.rpartition(".")[2] in STATISTICS and parameter.lr_mult != 0
         ]  # fmt: skip
 
     # Parts of a step.
