@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,10 +15,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from running import Process, assert_same, has_steps, rows, status, steps
+from running import Process, assert_same, checkpoints, has_steps, rows, status, steps
 from test_workers import LENET, SLOW, nobody_is_left, processes
 
 from mxtrain import kvstore
+from mxtrain.checkpoint.contents import read_checkpoint
 from mxtrain.cluster.ring import KeyValueServer, peer_user
 from mxtrain.kvstore import has_horovod
 
@@ -189,3 +191,62 @@ def test_another_user_cannot_speak_to_the_ring() -> None:
 def test_without_horovod_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kvstore, "has_horovod", lambda: False)
     assert "scripts/horovod" in kvstore.Horovod().reason_against("cpu:1")
+
+
+DIES = """
+import os
+
+def network(num_classes, at=10):
+    from mxnet import autograd, gluon
+
+    class Dies(gluon.Block):
+        '''Worker 1 is gone in the middle of a step, once.'''
+        calls = 0
+
+        def __init__(self):
+            super().__init__()
+            self.features = gluon.nn.Dense(32)
+            self.norm = gluon.nn.BatchNorm()
+            self.output = gluon.nn.Dense(num_classes)
+
+        def forward(self, x):
+            self.calls += autograd.is_recording()
+            if self.calls == at and os.environ.get("MXTRAIN_WORKER") == "1" and "MXTRAIN_JOINS" not in os.environ:
+                os._exit(9)
+            return self.output(self.norm(self.features(x.reshape((x.shape[0], -1)))))
+
+    return Dies()
+"""
+
+
+@pytest.mark.parametrize("at", [10, 11])  # step 10 is timed: then the loss is noticed elsewhere
+def test_a_step_that_breaks_off_leaves_no_trace_in_moving_statistics(tmp_path: Path, at: int) -> None:
+    (tmp_path / "dies.py").write_text(DIES)
+    (tmp_path / "conf" / "model").mkdir(parents=True)
+    (tmp_path / "conf" / "model" / "dies.yaml").write_text("_target_: dies.network\nat: -1\n")
+    env = {"PYTHONPATH": f"{Path(__file__).parents[2]}:{tmp_path}"}
+    given = (*RING, "cluster.workers=3", "cluster.restarts=0", "--config-dir", str(tmp_path / "conf"), "model=dies",
+             "dataset.batch_size=300", "trainer.max_steps=12")  # fmt: skip
+    found = {}
+    for name, step in (("undisturbed", -1), ("run", at)):
+        run = Process(tmp_path / name, *given, f"model.at={step}", env=env).end(75)
+        checkpoint = checkpoints(tmp_path / name)[-1]
+        found[name] = read_checkpoint(tmp_path / name / "checkpoints" / checkpoint).arrays("model")
+    assert f"2 workers (before: 3) go on after step {at - 1}" in run.output
+    assert steps(tmp_path / "run") == list(range(1, 13))
+    moving = [name for name in found["run"] if "running" in name]
+    assert len(moving) == 2
+    for name in moving:
+        off = found["run"][name] - found["undisturbed"][name]
+        assert (off**2).sum() < 0.05**2 * (found["undisturbed"][name] ** 2).sum()
+
+
+def test_horovodrun_starts_members(tmp_path: Path) -> None:
+    launcher = shutil.which("horovodrun", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if launcher is None:
+        pytest.skip("horovodrun is not installed")
+    given = ("kvstore=horovod", "cluster.workers=2", *LENET)
+    command = [launcher, "-np", "2", "--gloo", sys.executable, "-m", "mxtrain"]
+    Process(tmp_path / "run", *given, command=command).end()
+    Process(tmp_path / "replicas", "parallel=data", "parallel.devices=cpu:2", *LENET).end()
+    assert status(tmp_path / "run")["weights_sha256"] == status(tmp_path / "replicas")["weights_sha256"]
