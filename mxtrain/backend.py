@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import Any, Dict, List, Optional, Sequence
 
@@ -19,7 +20,15 @@ with warnings.catch_warnings():
 
     # MXNet looks `scipy.sparse.csr.csr_matrix` up for every array it makes; the module's own lookup warns each time.
     scipy.sparse.csr.csr_matrix = scipy.sparse.csr_matrix
+    # MXNet looks for these without needing them: mxnet.model inherits from a class of scikit-learn's if it is there,
+    # and mxnet.contrib.quantization and mxnet.test_utils take scipy.stats along. With pandas, which scikit-learn
+    # brings, that is 40 % of the whole import. Whoever needs them later can import them.
+    hidden = [name for name in ("sklearn", "scipy.stats") if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     import mxnet as mx
+
+    for name in hidden:
+        del sys.modules[name]
 
 autograd = mx.autograd
 gluon = mx.gluon
