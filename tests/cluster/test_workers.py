@@ -161,14 +161,15 @@ def test_sigterm_saves_and_another_number_of_workers_goes_on(tmp_path: Path, und
     assert status(run_dir)["metrics"] == pytest.approx(status(undisturbed)["metrics"], abs=0.02)
 
 
-def test_a_refused_start_leaves_a_running_group_and_a_finished_run_alone(tmp_path: Path, undisturbed: Path) -> None:
-    run_dir = tmp_path / "run"
-    run = Process(run_dir, *TWO, *SLOW).wait_until(has_steps(run_dir, 10))
-    refused = Process(run_dir, *TWO, *SLOW).end(2)
+def test_a_refused_start_leaves_a_running_group_and_a_finished_run_alone(tmp_path: Path) -> None:
+    run_dir, longer = tmp_path / "run", (*SLOW, "trainer.max_epochs=60")  # it still runs when the second one comes
+    run = Process(run_dir, *TWO, *longer).wait_until(has_steps(run_dir, 10))
+    refused = Process(run_dir, *TWO, *longer).end(2)
     assert "in use by process" in refused.output
     os.kill(processes(run_dir)["worker1"][0], signal.SIGKILL)
     run.end()
-    assert_same(run_dir, undisturbed)
+    assert "restart 1 of 3" in run.output
+    assert steps(run_dir) == list(range(1, 60 * 13 + 1))
     before = picture(run_dir)
     Process(run_dir, *TWO, *SLOW, "parallel=pipeline", "parallel.stages=40", "dataset.batch_size=1600").end(2)
     Process(run_dir, *TWO, *SLOW, "parallel=model", "parallel.stages=40", "trainer.max_epochs=9").end(2)
