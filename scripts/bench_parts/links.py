@@ -36,7 +36,8 @@ NETWORKS = {
     "ResNet-20, 32 px, batch 128": (["model=resnet", "model.depth=20", "dataset.shape=[3,32,32]",
                                      "dataset.batch_size=128"], 24),
     "ResNet-50 (24 M parameters), 32 px, batch 64": (["model=gluoncv", "model.name=resnet50_v1b",
-                                                      "dataset.shape=[3,32,32]", "dataset.batch_size=64"], 10),
+                                                      "dataset.shape=[3,32,32]", "dataset.image_size=[32,32]",
+                                                      "dataset.batch_size=64"], 10),
 }  # fmt: skip
 QUICK = {"MLP": (["model=mlp", "dataset.shape=[1,8,8]", "dataset.batch_size=64"], 10)}
 
