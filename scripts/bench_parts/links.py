@@ -14,8 +14,9 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence
+from typing import Callable, Dict, List, Optional, Sequence
 
 from bench_parts.measured import Measured, Options, Series, say
 from bench_parts.processes import TIMEOUT_S, ProcessFailed, mxtrain_arguments, untouched_environment
@@ -54,8 +55,8 @@ def measure(options: Options) -> Measured:
     found = Measured(notes=[
         "Two workers, one thread each, each in a network namespace of its own; links slowed down by tbf in both "
         "directions. One server and the scheduler beside worker 0 (dist_sync, p3); Horovod without servers, its word "
-        "exchanged at the beginning. samples/s: median over the second half of the steps of one run; one worker "
-        "alone is measured before and after.",
+        "exchanged at the beginning. samples/s: from the difference in time between a run of N steps and one of 2 "
+        "N; one worker alone is measured before and after.",
         "The table says how many times one worker alone two are; 2 is the limit, and what two processes reach on two "
         "cores that exchange nothing stands under placements.",
     ])  # fmt: skip
@@ -76,7 +77,9 @@ def measure(options: Options) -> Measured:
                 with ExitStack() as stack:
                     hosts = Hosts(stack, rate)
                     given = [*overrides, f"kvstore={store}", *COMPRESSORS[name]]
-                    speed = hosts.two_workers(given, steps, options.work, store == "horovod", stack)
+                    ring = store == "horovod"
+                    seconds = partial(hosts.two_workers, given, folder=options.work, ring=ring, stack=stack)
+                    speed = rate_of(overrides, steps, seconds)
                 speeds.setdefault(f"{store} {name}".strip(), []).append(speed)
                 say(f"  {network}: {store} {name}, {link}: {speed:.1f} samples/s")
         alone.append(one_worker(overrides, steps, options.work))
@@ -92,10 +95,20 @@ def measure(options: Options) -> Measured:
 
 def one_worker(overrides: Sequence[str], steps: int, folder: Path) -> float:
     """samples/s of one process with one thread."""
-    work = folder / f"alone-{time.monotonic_ns()}"
-    process = _start([], [*overrides, "kvstore=local"], steps, work, {})
-    _wait([process], [work])
-    return speed_of(work)
+
+    def seconds(count: int) -> float:
+        work = folder / f"alone-{time.monotonic_ns()}"
+        _wait([_start([], [*overrides, "kvstore=local"], count, work, {})], [work])
+        return seconds_of(work)
+
+    return rate_of(overrides, steps, seconds)
+
+
+def rate_of(overrides: Sequence[str], steps: int, seconds: Callable[[int], float]) -> float:
+    """samples/s, by what `steps` more steps take: rows of metrics.jsonl are read some steps late, in groups."""
+    (batch,) = [int(word.partition("=")[2]) for word in overrides if word.startswith("dataset.batch_size=")]
+    once = seconds(steps)
+    return steps * batch / (seconds(2 * steps) - once)
 
 
 class Hosts:
@@ -132,7 +145,7 @@ class Hosts:
     def two_workers(
         self, overrides: Sequence[str], steps: int, folder: Path, ring: bool, stack: ExitStack
     ) -> float:  # fmt: skip
-        """samples/s of the whole, over both links."""
+        """Seconds of a run of so many steps, over both links."""
         if ring:
             orders = [(1 + rank, variables) for rank, variables in enumerate(self._ring(stack))]
         else:
@@ -148,7 +161,7 @@ class Hosts:
         for process in processes:
             stack.callback(process.kill)
         _wait(processes, [work])
-        return speed_of(work)
+        return seconds_of(work)
 
     def _ring(self, stack: ExitStack) -> List[Dict[str, str]]:
         code = (
@@ -168,11 +181,9 @@ class Hosts:
                  "HOROVOD_HOSTNAME": f"host{rank}"} for rank in range(2)]  # fmt: skip
 
 
-def speed_of(work: Path) -> float:
-    """The median over the second half of a run's steps."""
-    rows = [json.loads(line) for line in (work / "run" / "metrics.jsonl").read_text().splitlines()]
-    speeds = [row["samples_per_s"] for row in rows if row["split"] == "train"]
-    return statistics.median(speeds[len(speeds) // 2 :])
+def seconds_of(work: Path) -> float:
+    """From the beginning of training to its end."""
+    return float(json.loads((work / "run" / "status.json").read_text())["wall_s"])
 
 
 def _start(
