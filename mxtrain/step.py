@@ -39,6 +39,11 @@ class Step:
         self.average = average
         self._clip_global_norm = clip_global_norm
         self._random_seed = random_seed
+        # Batch norms' parameters without a gradient: they change in forward passes.
+        trainable = set(strategy.trainable)
+        self._statistics = [
+            name for name in strategy.values if name.rpartition(".")[2] in STATISTICS and name not in trainable
+        ]
         self._kept: Dict[str, nd.NDArray] = {}
         self.grad_norm: Optional[nd.NDArray] = None
 
@@ -72,24 +77,21 @@ class Step:
         There is something to do only where servers update, and workers go on without each other.
         """
         if self.updater.settle():
-            strategy = self.strategy
-            statistics = [v for n, v in strategy.values.items() if n.rpartition(".")[2] in STATISTICS]
+            statistics = [self.strategy.values[name] for name in self._statistics]
             self.store.average([*statistics, *self.average.arrays.values()])
-            strategy.publish()
+            self.strategy.publish()
 
     def _keep_statistics(self) -> None:
         """What forward changes and a step that breaks off must give back, where one may."""
         if self.store.elastic:
-            values, trainable = self.strategy.values, set(self.strategy.trainable)
-            moving = [name for name in values if name.rpartition(".")[2] in STATISTICS]
-            self._kept = {name: values[name].copy() for name in moving if name not in trainable}
+            self._kept = {name: self.strategy.values[name].copy() for name in self._statistics}
 
     @contextmanager
     def _undone_if_broken_off(self) -> Iterator[None]:
         try:
             yield
         except PeersLost:
-            self.store.undo()
+            self.store.drain()
             for name, before in self._kept.items():
                 before.copyto(self.strategy.values[name])
             self.strategy.publish(list(self._kept))

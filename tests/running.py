@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 ROOT = Path(__file__).resolve().parents[1]
 TIMEOUT_S = 120
@@ -24,6 +24,22 @@ FULL = (
 )  # fmt: skip
 # A step takes a millisecond.
 SMALL = ("model=mlp", "model.hidden=[8]", "dataset.batch_size=100", "trainer.log_interval=5")
+
+
+def running_processes() -> Iterator[Tuple[int, str, Dict[str, str]]]:
+    """(process id, command line, environment) of all that the kernel lets us see."""
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (path / "cmdline").read_bytes().decode()
+            variables = (path / "environ").read_bytes().decode().split("\0")
+        except (OSError, UnicodeDecodeError):
+            continue
+        yield int(path.name), command, dict(part.split("=", 1) for part in variables if "=" in part)
+
+
+def role_of(environment: Mapping[str, str]) -> str:
+    """ "scheduler", "server", "worker1", or nothing."""
+    return environment.get("DMLC_ROLE", "") + environment.get("MXTRAIN_WORKER", "")
 
 
 class Process:

@@ -81,8 +81,13 @@ class HorovodStore(JoinedStore):
             self._residuals = {self._number - 1: last, self._number: before}
         super().reduce(reductions)
 
-    def undo(self) -> None:
-        drain()  # or nothing can be written to what a failed sum was to be written to
+    def drain(self) -> None:
+        for _ in range(100):
+            try:
+                nd.waitall()
+                return
+            except mx.base.MXNetError:  # what failed has been told of
+                continue
 
     def resume_from(self, step: int) -> None:
         residuals = [c.residual for group in self._compressors.values() for c in group if c.residual is not None]
@@ -127,7 +132,7 @@ class HorovodStore(JoinedStore):
 
         Everybody keeps what compression has left over; what a lost worker had left over is lost with it.
         """
-        drain()
+        self.drain()
         self._horovod.shutdown()
         self._hang_up()
         self.join()
@@ -230,13 +235,3 @@ def lost_as_such() -> Iterator[None]:
         if not LOST.search(str(error)):
             raise
         raise PeersLost("lost the connection to another worker") from None
-
-
-def drain() -> None:
-    """Waits until nothing is under way; what failed has been told of."""
-    for _ in range(100):
-        try:
-            nd.waitall()
-            return
-        except mx.base.MXNetError:
-            continue

@@ -97,8 +97,9 @@ class Store:
             PeersLost: another worker has gone, and the others can go on without it.
         """
 
-    def undo(self) -> None:
-        """Takes back what `reduce` has changed but gradients: the step is broken off, and will be done again."""
+    def drain(self) -> None:
+        """After `PeersLost`: waits until nothing is under way. Until then, MXNet writes nothing to an array that a
+        failed sum was to be written to."""
 
     def resume_from(self, step: int) -> None:
         """After `regroup`, when all workers are at this step again."""

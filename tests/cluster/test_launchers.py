@@ -17,7 +17,7 @@ from typing import Dict, Iterator, List, Optional, Sequence
 import pytest
 from network import SEARCH, Network, hostfile
 from network import reason_against as reason_against_hosts
-from running import SMALL, Process, assert_same, checkpoints, has_steps, rows, status
+from running import SMALL, Process, assert_same, checkpoints, has_steps, role_of, rows, running_processes, status
 
 from mxtrain.kvstore import has_horovod
 
@@ -37,19 +37,11 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def pids(run_dir: Path, role: str = "") -> List[int]:
     """The processes of a run, relays and all, or only those of a role: "scheduler", "server", "worker1"."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (path / "cmdline").read_bytes().decode()
-            environment = dict(
-                part.split("=", 1) for part in (path / "environ").read_bytes().decode().split("\0") if "=" in part
-            )
-        except (OSError, UnicodeDecodeError):
-            continue
-        own = environment.get("DMLC_ROLE", "") + environment.get("MXTRAIN_WORKER", "")
-        if environment.get("MXTRAIN_TEST") == str(run_dir) and (own == role if role else "mxtrain" in command):
-            found.append(int(path.name))
-    return found
+    return [
+        pid for pid, command, environment in running_processes()
+        if environment.get("MXTRAIN_TEST") == str(run_dir)
+        and (role_of(environment) == role if role else "mxtrain" in command)
+    ]  # fmt: skip
 
 
 def started(
@@ -70,6 +62,19 @@ def nobody_is_left(run_dir: Path) -> None:
 
 
 # ssh.
+
+
+def signals_save_and_a_dead_supervisor_leaves_nobody(
+    run_dir: Path, launcher: Sequence[str], env: Dict[str, str]
+) -> None:
+    run = started(run_dir, *launcher, "checkpoint.every_steps=1000", env=env).wait_until(has_steps(run_dir, 30))
+    run.kill(signal.SIGTERM).end(143)
+    assert status(run_dir)["state"] == "interrupted"
+    assert checkpoints(run_dir)[-1] == f"step-{status(run_dir)['step']:08d}"
+    lines = len(rows(run_dir))
+    run = started(run_dir, *launcher, env=env).wait_until(has_steps(run_dir, lines + 5))
+    run.kill(signal.SIGKILL).end(-signal.SIGKILL)
+    nobody_is_left(run_dir)
 
 
 @pytest.fixture(scope="module")
@@ -228,15 +233,7 @@ def test_mpi_after_a_kill_the_run_ends_with_the_same_weights(tmp_path: Path, und
 
 @needs_mpi
 def test_mpi_signals_save_and_a_dead_supervisor_leaves_nobody(tmp_path: Path) -> None:
-    run_dir = tmp_path / "run"
-    run = started(run_dir, *MPI, "checkpoint.every_steps=1000", env=AS_ROOT).wait_until(has_steps(run_dir, 30))
-    run.kill(signal.SIGTERM).end(143)
-    assert status(run_dir)["state"] == "interrupted"
-    assert checkpoints(run_dir)[-1] == f"step-{status(run_dir)['step']:08d}"
-    lines = len(rows(run_dir))
-    run = started(run_dir, *MPI, env=AS_ROOT).wait_until(has_steps(run_dir, lines + 5))
-    run.kill(signal.SIGKILL).end(-signal.SIGKILL)
-    nobody_is_left(run_dir)
+    signals_save_and_a_dead_supervisor_leaves_nobody(tmp_path / "run", MPI, AS_ROOT)
 
 
 @needs_mpi
@@ -313,15 +310,7 @@ def test_slurm_after_a_stop_the_run_ends_with_the_same_weights(
 
 
 def test_slurm_signals_save_and_a_dead_supervisor_leaves_nobody(slurm: Dict[str, str], tmp_path: Path) -> None:
-    run_dir = tmp_path / "run"
-    run = started(run_dir, *SRUN, "checkpoint.every_steps=1000", env=slurm).wait_until(has_steps(run_dir, 30))
-    run.kill(signal.SIGTERM).end(143)
-    assert status(run_dir)["state"] == "interrupted"
-    assert checkpoints(run_dir)[-1] == f"step-{status(run_dir)['step']:08d}"
-    lines = len(rows(run_dir))
-    run = started(run_dir, *SRUN, env=slurm).wait_until(has_steps(run_dir, lines + 5))
-    run.kill(signal.SIGKILL).end(-signal.SIGKILL)
-    nobody_is_left(run_dir)
+    signals_save_and_a_dead_supervisor_leaves_nobody(tmp_path / "run", SRUN, slurm)
 
 
 def test_processes_that_srun_started_find_their_parts(slurm: Dict[str, str], tmp_path: Path, undisturbed: Path) -> None:

@@ -14,7 +14,19 @@ from pathlib import Path
 from typing import Dict, List
 
 import pytest
-from running import SMALL, Process, assert_same, checkpoints, has_steps, picture, rows, status, steps
+from running import (
+    SMALL,
+    Process,
+    assert_same,
+    checkpoints,
+    has_steps,
+    picture,
+    role_of,
+    rows,
+    running_processes,
+    status,
+    steps,
+)
 
 from mxtrain.cluster import local
 
@@ -31,17 +43,9 @@ SLOW = (*SMALL, "model.hidden=[512,512]", "trainer.max_epochs=8", "checkpoint.ev
 def processes(run_dir: Path) -> Dict[str, List[int]]:
     """The processes of a group by role, as the kernel knows them."""
     found: Dict[str, List[int]] = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            command = (path / "cmdline").read_bytes().decode()
-            environment = dict(
-                part.split("=", 1) for part in (path / "environ").read_bytes().decode().split("\0") if "=" in part
-            )
-        except (OSError, UnicodeDecodeError):
-            continue
+    for pid, command, environment in running_processes():
         if str(run_dir) in command and "DMLC_ROLE" in environment:
-            role = environment["DMLC_ROLE"] + environment.get("MXTRAIN_WORKER", "")
-            found.setdefault(role, []).append(int(path.name))
+            found.setdefault(role_of(environment), []).append(pid)
     return found
 
 
