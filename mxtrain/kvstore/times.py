@@ -40,8 +40,10 @@ class WorkerTimes:
         return slowest if others and self.compute_s[slowest] > SLOW * statistics.median(others) else None
 
     def scalars(self) -> Dict[str, float]:
-        """By TensorBoard tag; means over workers, and each worker's computing."""
-        own = {f"perf/worker_{rank}/compute_s": value for rank, value in enumerate(self.compute_s)}
+        """By TensorBoard tag; means over workers, and each worker's computing and samples."""
+        own: Dict[str, float] = {}
+        for rank, (compute_s, size) in enumerate(zip(self.compute_s, self.sizes)):
+            own.update({f"perf/worker_{rank}/compute_s": compute_s, f"perf/worker_{rank}/samples": size})
         return {
             "perf/compute_s": statistics.mean(self.compute_s), "perf/wait_s": statistics.mean(self.wait_s),
             "perf/exchange_s": self.exchange_s, **own,
