@@ -168,7 +168,7 @@ def build_step(
     multipliers = parameter_multipliers(description.model, network)
     weights = {name: strategy.values[name] for name in strategy.trainable}
     if store.updates:
-        updater = store.build_updater(description.config["optimizer"], weights, multipliers, steps_per_epoch)
+        updater = store.build_updater(description.config, weights, multipliers, steps_per_epoch)
     else:
         updater = Updater(description.optimizer.build(steps_per_epoch), weights, multipliers)
     draws = description.optimizer.draws_random or has_random_layers(network, given.shape)

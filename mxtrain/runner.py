@@ -96,6 +96,12 @@ class Runner:
                 f"what compression had left over of the gradients of {before['workers']} workers is split evenly over "
                 f"{workers}: nothing of it is lost, but the numbers differ from those of an unbroken run"
             )
+        if before.get("updates", False) != self._workers.updates and max(workers, before["workers"]) > 1:
+            self._remarks.append(
+                "servers updated by each worker's gradient alone (dist_async) "
+                + ("until this step: from now on" if before.get("updates") else "only from this step on: until now")
+                + " a step is one update by all workers' gradient"
+            )
         if before.get("threads", snapshot.threads()) != snapshot.threads():
             self._remarks.append(
                 f"{checkpoint.path.name} was computed with OMP_NUM_THREADS={before['threads'] or '(not set)'}, now it "

@@ -76,7 +76,8 @@ def take(step: Step, state: TrainState, plan: Any, metric: Optional[float], with
     residuals = step.store.residuals(step.strategy.reductions) if with_residuals else {}
     if residuals:
         arrays["residual"] = residuals
-    run = {**plan.identity, "threads": threads(), "workers": step.store.world.size}
+    run = {**plan.identity, "threads": threads(), "workers": step.store.world.size,
+           "updates": step.store.updates}  # fmt: skip
     return Snapshot(
         step=state.step, epoch=state.epoch, arrays=arrays, metric=metric, direction=plan.direction,
         monitor=plan.monitor,

@@ -6,6 +6,7 @@ over the wire is numbers, and one JSON document that says which parameters there
 
 from __future__ import annotations
 
+import dataclasses
 from collections import defaultdict
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -16,6 +17,8 @@ from mxtrain.config import shown
 from mxtrain.description import Description
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore import wire
+from mxtrain.kvstore.compression import Build
+from mxtrain.kvstore.letter import Answering
 from mxtrain.kvstore.message import Message, header_of
 from mxtrain.kvstore.wire import LOOK, READ, UPDATE, WRITE, Group, Reply, Request, SetUp
 from mxtrain.optimizer.updater import Updater
@@ -31,6 +34,7 @@ class UpdateServer:
     def __init__(self, description: Description):
         self._description = description
         self._groups: Dict[int, GroupServer] = {}
+        self._letters: Dict[int, GroupServer] = {}
         self._told: Dict[int, Group] = {}
 
     def set_up(self, told: SetUp) -> None:
@@ -39,14 +43,15 @@ class UpdateServer:
         Raises:
             ConfigError: worker 0 was started with another optimizer, or keys are there with other parameters.
         """
-        optimizer = self._description.optimizer
-        own = dict(self._description.config["optimizer"])
-        if own != told.optimizer:
-            odd = sorted(name for name in {*own, *told.optimizer} if own.get(name) != told.optimizer.get(name))
-            raise ConfigError(
-                f"optimizer.{odd[0]} is {shown(own.get(odd[0]))} here and {shown(told.optimizer.get(odd[0]))} at "
-                "worker 0. Start servers and workers with the same overrides."
-            )
+        optimizer, config = self._description.optimizer, self._description.config
+        for group, theirs in (("optimizer", told.optimizer), ("kvstore", told.kvstore)):
+            own = dict(config[group])
+            odd = sorted(name for name in {*own, *theirs} if own.get(name) != theirs.get(name))
+            if odd:
+                raise ConfigError(
+                    f"{group}.{odd[0]} is {shown(own.get(odd[0]))} here and {shown(theirs.get(odd[0]))} at worker 0. "
+                    "Start servers and workers with the same overrides."
+                )
         for group in told.groups:
             if self._told.get(group.key, group) != group:
                 raise ConfigError(f"the key {group.key} was set up twice, with different parameters.")
@@ -56,12 +61,19 @@ class UpdateServer:
                 leads = told.workers if number == 0 else 0
                 seed = (self._description.trainer.seed, group.key) if optimizer.draws_random else None
                 self._told[group.key] = group
-                self._groups[group.key] = GroupServer(group, optimizer.build(updates_per_epoch), seed, leads)
+                server = GroupServer(group, optimizer.build(updates_per_epoch), seed, leads)
+                self._groups[group.key] = server
+                ways = self._description.kvstore.build_ways()
+                if group.letter_key is not None and ways is not None:
+                    server.correspond(ways, told.workers)
+                    self._letters[group.letter_key] = server
 
     def update(self, key: int, received: nd.NDArray, stored: nd.NDArray) -> None:
         """MXNet's updater: `stored`, which is sent back, becomes the answer to `received`."""
         if key < wire.FIRST_KEY:
             received.copyto(stored)  # a letter box
+        elif key in self._letters:
+            self._letters[key].answer_letter(received, stored)
         else:
             self._groups[key].answer(received, stored)
         stored.wait_to_read()  # the memory of `received` goes when this returns
@@ -78,7 +90,7 @@ class GroupServer:
     """
 
     def __init__(self, group: Group, optimizer: Any, seed: Optional[Tuple[int, int]], leads: int):
-        shapes = [parameter.shape for parameter in group.parameters]
+        shapes = self._shapes = [parameter.shape for parameter in group.parameters]
         names = [parameter.name for parameter in group.parameters]
         self._inbox, self._outbox = (Message(shapes, group.dtype, mx.cpu()) for _ in range(2))
         self._weights = dict(zip(names, self._outbox.arrays))
@@ -92,6 +104,30 @@ class GroupServer:
         """By worker: the updates that are in the weights that it has."""
         self._snapshot = b""
         self._arriving: List[bytes] = []
+        self._answering: Optional[Answering] = None
+
+    def correspond(self, ways: Tuple[Build, Build], workers: int) -> None:
+        """From now on workers may send compressed gradients.
+
+        Args:
+            ways: see `Answering`.
+            workers: how many there are.
+        """
+        self._answering = Answering(ways, self._shapes, self._outbox.flat, workers)
+
+    def answer_letter(self, received: nd.NDArray, stored: nd.NDArray) -> None:
+        """As `answer`, for compressed gradients.
+
+        Raises:
+            ValueError: it asks for something else.
+        """
+        assert self._answering is not None
+        request = wire.decode(header_of(received).asnumpy(), Request)
+        if request.kind != UPDATE:
+            raise ValueError(f"a compressed message of kind {request.kind}")
+        self._apply(self._answering.gradients(received), request)
+        reply = dataclasses.replace(self._note(request), unit=self._answering.answer(request.rank))
+        self._answering.seal(wire.encode(reply), stored)
 
     def answer(self, received: nd.NDArray, stored: nd.NDArray) -> None:
         """Does what a worker asks for, and writes the answer into `stored`.
@@ -111,11 +147,17 @@ class GroupServer:
             self._write(received.asnumpy()[: -wire.HEADER].tobytes(), request)
         elif request.kind != LOOK:
             raise ValueError(f"a message of kind {request.kind}")
+        self._outbox.seal(wire.encode(self._note(request)))
+        self._outbox.flat.copyto(stored)
+        if self._answering is not None:
+            self._answering.knows(*([] if request.kind == WRITE else [request.rank]))
+
+    def _note(self, request: Request) -> Reply:
+        """What a worker that gets the weights is told with them."""
         if self._poll is not None:
             self._reply.outcome, self._reply.outcome_at = self._poll.hear(request)
         self._seen[request.rank] = self._reply.updates
-        self._outbox.seal(wire.encode(self._reply))
-        self._outbox.flat.copyto(stored)
+        return self._reply
 
     def _answer_with(self, piece: np.ndarray, stored: nd.NDArray) -> None:
         rest = np.zeros(self._outbox.words - len(piece), np.float32)

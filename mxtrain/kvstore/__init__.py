@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Optional
+from typing import TYPE_CHECKING, ClassVar, Literal, Optional, Tuple
 
 from mxtrain.sharing import ALONE, World
 from mxtrain.types import PositiveFloat, ProperFraction, Spec
@@ -154,18 +154,27 @@ class DistDeviceSync(ParameterServer):
     kind: ClassVar[str] = "dist_device_sync"
 
 
-class DistAsync(KVStore):
+class DistAsync(Joined):
     """`dist_async`: servers apply every worker's gradient at once, to the weights as they then are. No worker waits for
-    another. A step of N workers makes N updates, each by the mean gradient over that worker's share of the batch."""
+    another. A step of N workers makes N updates, each by the mean gradient over that worker's share of the batch. With
+    compression the weights come back as compressed changes."""
 
-    distributed: ClassVar[bool] = True
     van: ClassVar[Optional[str]] = "zmq"
     updates: ClassVar[bool] = True
 
     def build(self, world: World = ALONE) -> Store:
         from mxtrain.kvstore.async_store import AsyncStore
 
-        return AsyncStore(world)
+        return AsyncStore(world, self.build_ways())
+
+    def reason_against(self, devices: str, num_workers: int = 1) -> str:
+        return super().reason_against(devices)  # nothing is summed on its way
+
+    def build_ways(self) -> Optional[Tuple[Build, Build]]:
+        """What compresses gradients, and what compresses changes of weights, whose mean size is about 1; or None."""
+        if self.compression == "none":
+            return None
+        return self.build_compressor(), self.model_copy(update={"threshold": 1.0}).build_compressor()
 
 
 class P3(ParameterServer):

@@ -15,6 +15,7 @@ import numpy as np
 
 from mxtrain.backend import mx, nd
 from mxtrain.kvstore import wire
+from mxtrain.kvstore.compression import Build, other_parameters, split_anew
 from mxtrain.kvstore.dist_store import create
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.remote_updater import RemoteUpdater
@@ -30,12 +31,13 @@ class AsyncStore(Store):
 
     Args:
         world: of this worker.
+        ways: what makes the compressors of gradients and of weights' changes, or None.
     """
 
     updates = True
 
-    def __init__(self, world: World):
-        self.world = world
+    def __init__(self, world: World, ways: Optional[Tuple[Build, Build]] = None):
+        self.world, self.ways = world, ways
         # Whole parameters on one server each: an optimizer may need the norm of one.
         os.environ["MXNET_KVSTORE_BIGARRAY_BOUND"] = str(2**31 - 1)
         self._store = create("dist_async")
@@ -56,10 +58,10 @@ class AsyncStore(Store):
         self._within.reduce(reductions)
 
     def build_updater(
-        self, optimizer: Mapping[str, Any], weights: Mapping[str, nd.NDArray],
+        self, settings: Mapping[str, Any], weights: Mapping[str, nd.NDArray],
         multipliers: Mapping[str, Tuple[float, float]], steps_per_epoch: int,
     ) -> RemoteUpdater:  # fmt: skip
-        self._updater = RemoteUpdater(self, optimizer, weights, multipliers, steps_per_epoch)
+        self._updater = RemoteUpdater(self, settings, weights, multipliers, steps_per_epoch)
         return self._updater
 
     def votes_later(self, votes: Sequence[float], lag: int) -> Callable[[], np.ndarray]:
@@ -97,18 +99,47 @@ class AsyncStore(Store):
         if self.world.size == 1:
             assert blob is not None
             return blob
-        own = (blob or b"") if self.world.rank == 0 else b""
+        return self._tell(blob or b"", 0)
+
+    def _tell(self, blob: bytes, rank: int) -> bytes:
+        """What one worker gives, on all. Collective, waits."""
+        own = blob if self.world.rank == rank else b""
         (size,) = self.total([len(own)]).astype(int)
         pieces: List[bytes] = []
         for begin in range(0, size, PIECE_BYTES):
             length = min(PIECE_BYTES, size - begin)
             words = np.zeros(PIECE_BYTES // 4 if size > PIECE_BYTES else -(-size // 4), np.float32)
-            if self.world.rank == 0:
+            if self.world.rank == rank:
                 piece = wire.to_words(own[begin : begin + length])
                 words[: len(piece)] = piece
-            (found,) = self._exchange(words, ranks=[0])
+            (found,) = self._exchange(words, ranks=[rank])
             pieces.append(found.tobytes()[:length])
         return b"".join(pieces)
+
+    def residuals(self, reductions: Sequence[Any]) -> Dict[str, np.ndarray]:
+        if self.ways is None:
+            return {}
+        assert self._updater is not None
+        own, found = self._updater.residuals(), {}
+        for rank in range(self.world.size):
+            told = own
+            if self.world.size > 1:
+                blob = self._tell(wire.pack_state(own, None) if rank == self.world.rank else b"", rank)
+                told = wire.unpack_state(blob)[0] if self.world.rank == 0 else {}
+            found.update({f"{name}:{rank}": array for name, array in told.items()})
+        return found
+
+    def restore_residuals(self, reductions: Sequence[Any], arrays: Mapping[str, np.ndarray]) -> None:
+        if not arrays or self.ways is None:
+            return
+        assert self._updater is not None
+        end = f":{self.world.rank}"
+        own = {name[: -len(end)]: array for name, array in arrays.items() if name.endswith(end)}
+        try:
+            own.update({name: split_anew(arrays, name, self.world) for name in self._updater.names})
+            self._updater.restore_residuals(own)
+        except (KeyError, ValueError) as error:
+            raise other_parameters(error) from error
 
     def scalars(self) -> Dict[str, float]:
         return {} if self._updater is None else self._updater.staleness()
@@ -125,9 +156,14 @@ class AsyncStore(Store):
     # The connection.
 
     def init(self, arrays: Sequence[nd.NDArray], first: int = 0) -> List[int]:
-        """New keys for arrays, from `first` on, with their contents at rank 0. Collective, waits."""
-        begin = first + self._num_keys[first]
-        self._num_keys[first] += len(arrays)
+        """New keys for arrays, from `first` on, with their contents at rank 0. Collective, waits.
+
+        The arrays of the same place in two calls are on the same server: ps-lite goes by the rest of the key's division
+        by the number of servers.
+        """
+        servers = int(os.environ["DMLC_NUM_SERVER"])
+        begin = first + -(-self._num_keys[first] // servers) * servers
+        self._num_keys[first] = begin - first + len(arrays)
         keys = list(range(begin, begin + len(arrays)))
         self._store.init(keys, list(arrays))
         return keys

@@ -18,11 +18,15 @@ from typing import Any, Callable, Dict, Mapping, Optional
 import numpy as np
 
 from mxtrain.backend import nd
+from mxtrain.errors import CheckpointError
 from mxtrain.sharing import World
 
 FLOAT32_INTEGERS = 2**24
 """Below this, float32 holds every whole number."""
 FLOAT16_MAX = 65504.0
+TINY = 2.0**-100
+UNITS = 8
+"""Powers of two below the largest value that are tried."""
 COLUMNS = 1024
 SPLITTER = 2.0**16 + 1
 """Leaves the 8 significant bits of bfloat16 of float32's 24."""
@@ -52,6 +56,11 @@ class Compressor:
     def decompress(self) -> None:
         """Writes `flat` from the payload, which is now the sum over workers."""
 
+    def unit_of(self, values: nd.NDArray) -> float:
+        """The power of two by which values are divided to suit this compressor: about their mean size. Waits."""
+        mean = float(nd.mean(nd.abs(values)).asscalar())
+        return 2.0 ** math.ceil(math.log2(mean)) if TINY < mean < 1 / TINY else 1.0
+
 
 class Feedback(Compressor):
     """What the compressors that leave something over have in common.
@@ -69,7 +78,7 @@ class Feedback(Compressor):
         rows_RC = nd.zeros((-(-length // COLUMNS), COLUMNS), ctx=flat.context)
         self._padded = rows_RC.reshape((-1,))[:length]
         self.residual = self._padded[: flat.size]
-        self._rows_RC, self._tiny_C = rows_RC, nd.full((COLUMNS,), 2.0**-100, ctx=flat.context)
+        self._rows_RC, self._tiny_C = rows_RC, nd.full((COLUMNS,), TINY, ctx=flat.context)
         self._first = payload[:1]
 
     def compress(self) -> None:
@@ -186,6 +195,19 @@ class TwoBit(Feedback):
         nd._internal._mul_scalar(self._own, scalar=self._threshold, out=self.flat)
         nd.elemwise_sub(self.residual, self.flat, out=self.residual)
 
+    def unit_of(self, values: nd.NDArray) -> float:
+        """The one whose digits leave the least squares over: of x, with |x| >= s, they take 2 s |x| - s^2."""
+        sizes = nd.abs(values)
+        largest = float(nd.max(sizes).asscalar())
+        if not TINY < largest < 1 / TINY:
+            return 1.0
+        taken = {}
+        for exponent in range(-UNITS, 1):
+            size = 2.0 ** (math.floor(math.log2(largest)) + exponent) * self._threshold
+            gains = (2 * size * sizes - size * size) * (sizes >= size)
+            taken[size / self._threshold] = nd.sum(gains)
+        return max(taken, key=lambda unit: float(taken[unit].asscalar()))
+
     def decompress(self) -> None:
         above = nd.floor(nd.broadcast_div(self._words_1M, self._powers_D1))  # each digit with all above it
         count = above.shape[0]
@@ -269,6 +291,11 @@ def rounded_down(value: float, bits: int) -> float:
     """The largest number of so many significant bits that is not above `value`."""
     fraction, exponent = math.frexp(value)
     return math.ldexp(math.floor(math.ldexp(fraction, bits)), exponent - bits)
+
+
+def other_parameters(error: Exception) -> CheckpointError:
+    """What to say where residuals do not fit."""
+    return CheckpointError(f"the checkpoint's residuals are of other parameters: {error}")
 
 
 def split_anew(arrays: Mapping[str, np.ndarray], name: str, world: World) -> np.ndarray:

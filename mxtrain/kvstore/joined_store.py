@@ -9,9 +9,8 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.backend import mx, nd
-from mxtrain.errors import CheckpointError
 from mxtrain.kvstore.buckets import Bucket, make_buckets
-from mxtrain.kvstore.compression import Build, Compressor, split_anew
+from mxtrain.kvstore.compression import Build, Compressor, other_parameters, split_anew
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.times import EVERY, FIRST_STEP, WorkerTimes
 from mxtrain.sharing import World
@@ -172,9 +171,9 @@ class JoinedStore(Store):
                 compressor.residual[:] = np.concatenate(parts)
                 for key, value in compressor.shared.items():
                     # Where parameters that now share a bucket did not before.
-                    value[:] = np.min([arrays[f"{name}:{key}"] for name in bucket.names])
+                    value[:] = np.min([arrays.get(f"{name}:{key}", np.ones(1)) for name in bucket.names])
         except (KeyError, ValueError) as error:
-            raise CheckpointError(f"the checkpoint's residuals are of other parameters: {error}") from error
+            raise other_parameters(error) from error
 
     def meet(self, arrays: Sequence[nd.NDArray]) -> None:
         first = arrays[0].context

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from mxtrain.backend import mx, nd
 from mxtrain.errors import CheckpointError
 from mxtrain.kvstore import wire
 from mxtrain.kvstore.buckets import in_buckets
+from mxtrain.kvstore.compression import Build
+from mxtrain.kvstore.letter import Correspondence
 from mxtrain.kvstore.message import Message, header_of
 from mxtrain.kvstore.wire import LOOK, READ, UPDATE, WRITE, Group, Parameter, Reply, Request, SetUp
 
@@ -27,26 +29,34 @@ class RemoteUpdater:
 
     Args:
         store: the connection.
-        optimizer: its description as plain values; the servers compose it themselves, and must find the same.
+        settings: `optimizer` and `kvstore` of the description as plain values; the servers compose them themselves, and
+            must find the same.
         weights: structural name -> NDArray, the parameters to train.
         multipliers: structural name -> (lr_mult, wd_mult).
         steps_per_epoch: of each worker.
     """
 
     def __init__(
-        self, store: AsyncStore, optimizer: Mapping[str, Any], weights: Mapping[str, nd.NDArray],
+        self, store: AsyncStore, settings: Mapping[str, Any], weights: Mapping[str, nd.NDArray],
         multipliers: Mapping[str, Tuple[float, float]], steps_per_epoch: int,
     ):  # fmt: skip
         self.names = list(weights)
         self._store = store
         self._parts = [Part([self.names[i] for i in run], weights) for run in in_buckets(list(weights.values()))]
+        if store.ways is not None:
+            for part in self._parts:
+                part.correspond(store.ways)
         self._messages = [part.flat for part in self._parts]
+        self._letters = [part.letters.flat for part in self._parts if part.letters is not None]
         self._keys = store.init(self._messages, wire.FIRST_KEY)
+        self._letter_keys = store.init(self._letters, wire.FIRST_KEY) if self._letters else []
         if store.world.rank == 0:
-            groups = [part.group(key, multipliers) for key, part in zip(self._keys, self._parts)]
+            letter_keys = self._letter_keys or [None] * len(self._parts)
+            groups = [part.group(*keys, multipliers) for *keys, part in zip(self._keys, letter_keys, self._parts)]
             told = SetUp(
-                optimizer=dict(optimizer), workers=store.world.size, steps_per_epoch=steps_per_epoch, groups=groups
-            )
+                optimizer=dict(settings["optimizer"]), kvstore=dict(settings["kvstore"]), workers=store.world.size,
+                steps_per_epoch=steps_per_epoch, groups=groups,
+            )  # fmt: skip
             store.command(wire.write_order(set_up=told))
         self._count = 0
         self._vote, self._lag = 0, 0
@@ -69,14 +79,22 @@ class RemoteUpdater:
         header = wire.encode(self._next_request(UPDATE, lr))
         for part in self._parts:
             part.send(given, header)
-        self._exchange()
+        if self._letters:
+            self._store.ask(self._letter_keys, self._letters)
+            self._take_over()
+        else:
+            self._exchange()
 
     def skip(self) -> None:
-        """A step without an update; the weights become those of the servers. Asynchronous."""
+        """A step without an update; the weights become those of the servers. Asynchronous, unless compressed."""
         request = self._next_request(LOOK)
+        if self._letters:
+            self._wait()  # letters and other messages have keys of their own: nothing orders them
         for part in self._parts:
             part.say(NOTHING, request)
         self._exchange()
+        if self._letters:
+            self._wait()
 
     def _next_request(self, kind: int, lr: float = 0.0) -> Request:
         self._count += 1
@@ -86,6 +104,9 @@ class RemoteUpdater:
 
     def _exchange(self) -> None:
         self._store.ask(self._keys, self._messages)
+        self._take_over()
+
+    def _take_over(self) -> None:
         for part in self._parts:
             part.receive()
         self._replies.append(nd.concat(*[part.header.as_in_context(mx.cpu()) for part in self._parts], dim=0))
@@ -95,8 +116,8 @@ class RemoteUpdater:
 
         Collective: all workers must have made as many updates.
         """
-        if self._store.world.size == 1:
-            return False
+        if self._store.world.size == 1 and not self._letters:
+            return False  # the last answer was the weights
         self._wait()
         self._store.barrier()
         for part in self._parts:
@@ -147,6 +168,25 @@ class RemoteUpdater:
 
     # The state.
 
+    def residuals(self) -> Dict[str, np.ndarray]:
+        """What compression has left over here, by parameter, in the parameters' shapes, and `<parameter>:<name>` for
+        what else the next letter depends on. Waits for it."""
+        found: Dict[str, np.ndarray] = {}
+        for part in self._parts:
+            if part.letters is not None:
+                found.update(part.split(part.letters.residual.asnumpy()))
+                for key, value in part.letters.shared.items():
+                    found.update({f"{name}:{key}": value.asnumpy() for name in part.names})
+        return found
+
+    def restore_residuals(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Puts back what `residuals` gave, of the same buckets or others."""
+        for part in self._parts:
+            if part.letters is not None:
+                part.letters.residual[:] = np.concatenate([arrays[name].reshape((-1,)) for name in part.names])
+                for key, value in part.letters.shared.items():
+                    value[:] = np.min([arrays.get(f"{name}:{key}", np.ones(1)) for name in part.names])
+
     def arrays(self) -> Dict[str, np.ndarray]:
         """The servers' optimizer state at rank 0, nothing elsewhere, named as by `Updater.arrays`. Workers must have
         settled; the others wait at the end of this."""
@@ -184,6 +224,7 @@ class RemoteUpdater:
         if self._store.world.rank == 0:
             self._wait()
             self._write([part.pack(arrays, numbers) for part in self._parts])
+            self._wait()  # a barrier does not wait for what is on its way
         self._store.barrier()
 
     def _write(self, blobs: Sequence[bytes]) -> None:
@@ -220,7 +261,7 @@ class RemoteUpdater:
         self._store.ask([self._keys[i] for i in parts], [self._messages[i] for i in parts])
 
     def _wait(self) -> None:
-        for message in self._messages:
+        for message in (*self._messages, *self._letters):
             message.wait_to_read()
 
 
@@ -233,46 +274,73 @@ class Part:
     """
 
     def __init__(self, names: Sequence[str], weights: Mapping[str, nd.NDArray]):
-        self._names = names
+        self.names = names
         self._weights = [weights[name] for name in names]
         first = self._weights[0]
         self._dtype = str(np.dtype(first.dtype))
         self._message = Message([weight.shape for weight in self._weights], self._dtype, first.context)
         self.flat = self._message.flat
         """What is sent, and then the answer: always the same array."""
-        self.header = header_of(self.flat)
         self.num_bytes = 4 * self._message.words
         """Of the payload."""
+        self.letters: Optional[Correspondence] = None
+        self._answered_by_letter = False
 
-    def group(self, key: int, multipliers: Mapping[str, Tuple[float, float]]) -> Group:
+    def correspond(self, ways: Tuple[Build, Build]) -> None:
+        """From now on gradients travel compressed."""
+        first = self._weights[0].context
+        self.letters = Correspondence(ways, [weight.shape for weight in self._weights], first)
+
+    def group(self, key: int, letter_key: Optional[int], multipliers: Mapping[str, Tuple[float, float]]) -> Group:
         """What a server has to know of it."""
         parameters = [
             Parameter(name=name, shape=weight.shape, lr_mult=multipliers[name][0], wd_mult=multipliers[name][1])
-            for name, weight in zip(self._names, self._weights)
+            for name, weight in zip(self.names, self._weights)
         ]
-        return Group(key=key, dtype=self._dtype, parameters=parameters)  # type: ignore[arg-type]
+        return Group(key=key, letter_key=letter_key, dtype=self._dtype, parameters=parameters)  # type: ignore[arg-type]
 
     def send(self, gradients: Mapping[str, nd.NDArray], header: np.ndarray) -> None:
         """Writes the message of a step."""
-        for name, array in zip(self._names, self._message.arrays):
+        if self.letters is not None:
+            self.letters.send([gradients[name] for name in self.names], header)
+            self._answered_by_letter = True
+            return
+        for name, array in zip(self.names, self._message.arrays):
             gradients[name].copyto(array)
         self._message.seal(header)
 
     def say(self, payload: np.ndarray, request: Request) -> None:
         """Writes any other message."""
         self._message.fill(payload, wire.encode(request))
+        self._answered_by_letter = False
 
     def receive(self) -> None:
         """The weights become those of the answer."""
+        if self.letters is not None and self._answered_by_letter:
+            self.letters.receive(self._weights)
+            return
         self._message.open()
         for array, weight in zip(self._message.arrays, self._weights):
             array.copyto(weight)
 
+    @property
+    def header(self) -> nd.NDArray:
+        """Of the last answer."""
+        if self.letters is not None and self._answered_by_letter:
+            return self.letters.header
+        return header_of(self.flat)
+
+    def split(self, flat: np.ndarray) -> Dict[str, np.ndarray]:
+        """Its parameters' parts of numbers in a row, in their shapes."""
+        ends = np.cumsum([weight.size for weight in self._weights])
+        parts = zip(self.names, np.split(flat, ends[:-1]), self._weights)
+        return {name: part.reshape(weight.shape) for name, part, weight in parts}
+
     def pack(self, arrays: Mapping[str, np.ndarray], numbers: Any) -> bytes:
         """Its weights, and its part of an optimizer's state unless `numbers` is None."""
-        packed = {f"weight/{name}": weight.asnumpy() for name, weight in zip(self._names, self._weights)}
+        packed = {f"weight/{name}": weight.asnumpy() for name, weight in zip(self.names, self._weights)}
         if numbers is not None:
-            own = set(self._names)
+            own = set(self.names)
             packed.update({f"state/{n}": array for n, array in arrays.items() if n.rpartition(":")[0] in own})
             counts = ("update_counts", "cum_counts")
             numbers = {

@@ -28,13 +28,13 @@ class Store:
         return self
 
     def build_updater(
-        self, optimizer: Mapping[str, Any], weights: Mapping[str, Any], multipliers: Mapping[str, Tuple[float, float]],
+        self, settings: Mapping[str, Any], weights: Mapping[str, Any], multipliers: Mapping[str, Tuple[float, float]],
         steps_per_epoch: int,
     ) -> Any:  # fmt: skip
         """Where servers update: what stands for `mxtrain.optimizer.updater.Updater` here. Collective.
 
         Args:
-            optimizer: its description as plain values.
+            settings: `optimizer` and `kvstore` of the description, as plain values.
             weights: structural name -> NDArray.
             multipliers: structural name -> (lr_mult, wd_mult).
             steps_per_epoch: of each worker.

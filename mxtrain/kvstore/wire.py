@@ -66,6 +66,7 @@ class Reply:
         staleness_sum, staleness_max: over these updates, how many others were applied between the answer that gave the
             worker its weights and the update that it made from them.
         size: of the state in bytes, in answer to READ.
+        unit: of compressed changes of weights: a power of two, by which they have been divided.
     """
 
     outcome: int = 0
@@ -74,6 +75,11 @@ class Reply:
     staleness_sum: int = 0
     staleness_max: int = 0
     size: int = 0
+    unit: float = 1.0
+
+
+UNIT = [item.name for item in fields(Reply)].index("unit")
+"""Its place among the numbers of a header."""
 
 
 Header = TypeVar("Header", Request, Reply)
@@ -118,6 +124,8 @@ class Group(Spec):
     """Parameters whose gradients travel in one message."""
 
     key: int = pydantic.Field(ge=FIRST_KEY)
+    letter_key: Optional[int] = pydantic.Field(default=None, ge=FIRST_KEY)
+    """Of the messages with compressed gradients."""
     dtype: Literal["float32", "float64"]
     parameters: List[Parameter] = pydantic.Field(min_length=1)
 
@@ -127,6 +135,8 @@ class SetUp(Spec):
 
     optimizer: Dict[str, Any]
     """The optimizer's description, which must be the server's own."""
+    kvstore: Dict[str, Any]
+    """The store's, likewise."""
     workers: Positive
     steps_per_epoch: Positive
     """Of each worker."""

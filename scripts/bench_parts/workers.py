@@ -18,7 +18,7 @@ from mxtrain.types import Callback
 WORKERS = (1, 2, 4, 8)
 STARTS_EACH, SOAK = 5, 200
 TINY = ["model=mlp", "model.hidden=[8]", "trainer.test=false", "trainer.limit_val_batches=1", "early_stopping=off"]
-STORES = ("dist_sync", "p3")
+STORES = ("dist_sync", "p3", "horovod")
 
 
 def measure(options: Options) -> Measured:

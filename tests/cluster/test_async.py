@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import List
 
 import pytest
-from running import QUIET, ROOT, SMALL, Process, checkpoints, has_steps, rows, status, steps
+from running import QUIET, ROOT, SMALL, Process, assert_same, checkpoints, has_steps, rows, status, steps
 from test_workers import free_port, nobody_is_left, processes
+
+from mxtrain.checkpoint.contents import read_checkpoint
 
 ASYNC = ("kvstore=dist_async", "cluster.backoff=0.1")
 TWO = (*ASYNC, "cluster.workers=2")
@@ -58,6 +60,31 @@ def test_two_workers_learn_and_their_staleness_is_shown(tmp_path: Path, servers:
     nobody_is_left(tmp_path)
 
 
+COMPRESSED = {
+    "fp16": ["kvstore.compression=fp16"],
+    "bf16": ["kvstore.compression=bf16"],
+    "2bit": ["kvstore.compression=2bit", "kvstore.threshold=0.02", "optimizer=sgd", "optimizer.lr=0.1"],
+    "topk": ["kvstore.compression=topk", "kvstore.ratio=0.05", "optimizer=sgd", "optimizer.lr=0.1",
+             "cluster.servers=2"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("way", COMPRESSED)
+def test_compressed_gradients_and_weights(tmp_path: Path, way: str) -> None:
+    """One worker goes on to the bit with what was left over; two of them learn from where it stands."""
+    common = (*ASYNC, *LEARNS[:4], "early_stopping=off", "checkpoint.every_steps=25", *COMPRESSED[way])
+    Process(tmp_path / "whole", *common, "trainer.max_epochs=3").end()
+    Process(tmp_path / "run", *common, "trainer.max_epochs=3", "trainer.max_steps=25").end(75)
+    Process(tmp_path / "run", *common, "trainer.max_epochs=3").end()
+    assert_same(tmp_path / "run", tmp_path / "whole")
+    Process(tmp_path / "run", *common, "cluster.workers=2", "trainer.max_epochs=9").end()
+    assert status(tmp_path / "run")["best"]["value"] >= (0.35 if way == "2bit" else 0.6)  # a tenth is chance
+    residual = read_checkpoint(tmp_path / "run" / "checkpoints" / checkpoints(tmp_path / "run")[-1]).arrays("residual")
+    assert {name.rpartition(":")[2] for name in residual} == {"0", "1"} and all(a.any() for a in residual.values())
+    assert ("output.weight:scale:1" in residual) == (way == "bf16")
+    nobody_is_left(tmp_path)
+
+
 def tags(run_dir: Path) -> set:
     """Of the scalars in TensorBoard's files."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -84,7 +111,8 @@ def test_sigterm_ends_all_after_the_same_step_and_one_worker_goes_on(tmp_path: P
     run.end(143)
     stopped = status(run_dir)
     assert stopped["state"] == "interrupted" and checkpoints(run_dir)[-1] == f"step-{stopped['step']:08d}"
-    Process(run_dir, *ASYNC, *SLOW).end()
+    alone = Process(run_dir, "kvstore=local", *SLOW).end()
+    assert "(dist_async) until this step: from now on a step is one update by all workers' gradient" in alone.output
     assert steps(run_dir) == list(range(1, status(run_dir)["step"] + 1)) and status(run_dir)["epoch"] == 8
     nobody_is_left(tmp_path)
 
@@ -125,7 +153,9 @@ optimizer = {"_target_": "mxtrain.optimizer.optimizers.SGD", "lr": 0.1, "wd": 0.
              "momentum": 0.9}
 store = DistAsync().build(World(0, 1))
 here = Updater(SGD(lr=0.1).build(1), local, multipliers)
-there = store.build_updater({**optimizer, **eval(sys.argv[1])}, weights, multipliers, 1)
+kvstore = {"_target_": "mxtrain.kvstore.DistAsync", "compression": "none", "threshold": None, "ratio": 0.01}
+settings = {"optimizer": {**optimizer, **eval(sys.argv[1])}, "kvstore": {**kvstore, **eval(sys.argv[2])}}
+there = store.build_updater(settings, weights, multipliers, 1)
 gradients = [nd.zeros((3, 4)), nd.zeros((5,))]
 for step in range(6):
     for gradient in gradients:
@@ -184,15 +214,22 @@ def serve(tmp_path: Path, script: str, *arguments: str) -> List[subprocess.Compl
 
 
 def test_foreign_commands_and_pickles_change_nothing(tmp_path: Path) -> None:
-    server, worker = serve(tmp_path, FOREIGN, "{}")
+    server, worker = serve(tmp_path, FOREIGN, "{}", "{}")
     assert worker.returncode == 0 and "same weights" in worker.stdout, worker.stdout + server.stdout
     assert server.stdout.count("refused the command 0") >= 6 * 6 and server.returncode == 0, server.stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == ["worker.py"]
 
 
-def test_a_server_with_another_optimizer_ends_with_the_reason(tmp_path: Path) -> None:
-    server, _ = serve(tmp_path, FOREIGN, "{'momentum': 0.5}")
-    assert server.returncode == 2 and "optimizer.momentum is 0.9 here and 0.5 at worker 0" in server.stdout
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["{'momentum': 0.5}", "{}"], "optimizer.momentum is 0.9 here and 0.5 at worker 0"),
+        (["{}", "{'compression': 'topk'}"], "kvstore.compression is none here and topk at worker 0"),
+    ],
+)
+def test_a_server_with_other_settings_ends_with_the_reason(tmp_path: Path, settings: List[str], words: str) -> None:
+    server, _ = serve(tmp_path, FOREIGN, *settings)
+    assert server.returncode == 2 and words in server.stdout, server.stdout
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,199 @@
+"""A step of `dist_async` in fewer bytes: compressed gradients go to a server, compressed changes of weights come back.
+
+A server remembers which weights each worker has. Its answer is the difference between its own and those, compressed;
+what the answer leaves out is still a difference next time, so nothing is lost and nothing has to be kept. Source: Yan
+et al., Dual-Way Gradient Sparsification for Asynchronous Distributed Deep Learning, https://doi.org/10.1145/3404397.3404401.
+
+    letter = payload + shared (one word each) + two words that mean nothing + header
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.backend import mx, nd
+from mxtrain.kvstore.compression import Build, Compressor
+from mxtrain.kvstore.message import header_of
+from mxtrain.kvstore.wire import HEADER, UNIT
+from mxtrain.sharing import ALONE
+from mxtrain.types import Shape
+
+
+class Lane:
+    """One direction: a compressor with room for what travels.
+
+    Args:
+        build: makes the compressor.
+        shapes: of the parameters.
+        device: of the gradients.
+
+    Attributes:
+        flat: (N,) what is sent, or has come.
+        arrays: the same in the parameters' shapes: views.
+    """
+
+    def __init__(self, build: Build, shapes: Sequence[Shape], device: Any):
+        sizes = [int(np.prod(shape, dtype=np.int64)) for shape in shapes]
+        ends = np.cumsum(sizes).tolist()
+        self.flat = nd.zeros((ends[-1],), ctx=device)
+        self.arrays = [self.flat[end - size : end].reshape(s) for end, size, s in zip(ends, sizes, shapes)]
+        self.compressor: Compressor = build(self.flat, ALONE)
+
+    def write(self, letter: Letter) -> None:
+        """Compresses `flat` into a letter. Asynchronous."""
+        self.compressor.compress()
+        letter.before_payload()
+        self.compressor.payload.copyto(letter.payload)
+        letter.after_payload()
+        for value, word in zip(self.compressor.shared.values(), letter.shared):
+            value.copyto(word)
+
+    def read(self, letter: Letter) -> None:
+        """Makes `flat` what a letter holds. Asynchronous."""
+        letter.before_payload()
+        letter.payload.copyto(self.compressor.payload)
+        letter.after_payload()
+        for value, word in zip(self.compressor.shared.values(), letter.shared):
+            word.copyto(value)
+        self.compressor.decompress()
+
+
+class Letter:
+    """What travels, in host memory: always the same array.
+
+    A payload of float16 is another view of the same memory, of which MXNet's engine does not know that it is the same.
+    So an operator that reads the one and writes a word of the other that means nothing stands wherever the two meet.
+
+    Args:
+        lane: whose letters these are.
+    """
+
+    def __init__(self, lane: Lane):
+        payload, shared = lane.compressor.payload, lane.compressor.shared
+        bytes_each = np.dtype(payload.dtype).itemsize
+        words = -(-payload.size * bytes_each // 4)
+        memory = np.zeros(words + len(shared) + 2 + HEADER, np.float32)
+        self.flat = nd.from_numpy(memory)
+        self.shared = [self.flat[words + i : words + i + 1] for i in range(len(shared))]
+        self.header = header_of(self.flat)
+        free = words + len(shared)
+        self._halves = nd.from_numpy(memory.view(payload.dtype)) if bytes_each == 2 else None
+        if self._halves is None:
+            self.payload = self.flat[:words]
+        else:
+            self.payload = self._halves[: payload.size]
+            self._fences = (self._halves[2 * free : 2 * free + 1], self.flat[free + 1 : free + 2])
+
+    def before_payload(self) -> None:
+        """Whatever was done with `flat` before comes before what is done with `payload` from now on."""
+        if self._halves is not None:
+            nd.Cast(self._fences[1], dtype="float16", out=self._fences[0])
+
+    def after_payload(self) -> None:
+        """The other way round."""
+        if self._halves is not None:
+            nd.Cast(self._fences[0], dtype="float32", out=self._fences[1])
+
+    def seal(self, header: np.ndarray) -> None:
+        """Writes the header. Asynchronous."""
+        nd.array(header, ctx=mx.cpu()).copyto(self.header)
+
+
+class Correspondence:
+    """A worker's letters about parameters that are updated together.
+
+    Args:
+        ways: what makes the compressors of gradients and of changes.
+        shapes: of the parameters.
+        device: where they are.
+    """
+
+    def __init__(self, ways: Tuple[Build, Build], shapes: Sequence[Shape], device: Any):
+        self._there, self._back = (Lane(build, shapes, device) for build in ways)
+        # An answer is as long as its question, and they share the memory.
+        self._letter = Letter(self._there)
+        self.flat, self.header = self._letter.flat, self._letter.header
+        self._unit = self.header[UNIT : UNIT + 1]  # the first of its three words holds a power of two by itself
+
+    def send(self, gradients: Sequence[nd.NDArray], header: np.ndarray) -> None:
+        """Writes a letter. Asynchronous."""
+        for gradient, array in zip(gradients, self._there.arrays):
+            gradient.copyto(array)
+        self._there.write(self._letter)
+        self._letter.seal(header)
+        if self._there.compressor.shared:  # which follows what has been sent
+            self._there.compressor.decompress()
+
+    def receive(self, weights: Sequence[nd.NDArray]) -> None:
+        """Adds the changes of the answer to the weights. Asynchronous."""
+        self._back.read(self._letter)
+        flat = self._back.flat
+        nd.broadcast_mul(flat, self._unit.as_in_context(flat.context), out=flat)
+        for weight, change in zip(weights, self._back.arrays):
+            nd.elemwise_add(weight, change, out=weight)
+
+    @property
+    def shared(self) -> Dict[str, nd.NDArray]:
+        """What else the next letter depends on, (1,) each."""
+        return self._there.compressor.shared
+
+    @property
+    def residual(self) -> nd.NDArray:
+        """(N,) what the letters have left over."""
+        residual = self._there.compressor.residual
+        assert residual is not None
+        return residual
+
+
+class Answering:
+    """A server's side of a `Correspondence`, with all workers.
+
+    Args:
+        ways: see `Correspondence`.
+        shapes: of the parameters.
+        weights: (N,) or longer, the server's own: always the same array.
+        workers: how many there are.
+    """
+
+    def __init__(self, ways: Tuple[Build, Build], shapes: Sequence[Shape], weights: nd.NDArray, workers: int):
+        self._there, self._back = (Lane(build, shapes, mx.cpu()) for build in ways)
+        self._inbox, self._outbox = Letter(self._there), Letter(self._back)
+        self._weights = weights[: self._there.flat.size]
+        self._known = [self._weights.copy() for _ in range(workers)]
+
+    def knows(self, *ranks: int) -> None:
+        """These workers, or all, have the weights as they are."""
+        for rank in ranks or range(len(self._known)):
+            self._weights.copyto(self._known[rank])
+
+    def gradients(self, received: nd.NDArray) -> List[nd.NDArray]:
+        """What a worker has sent."""
+        received.copyto(self._inbox.flat)
+        self._there.read(self._inbox)
+        return self._there.arrays
+
+    def answer(self, rank: int) -> float:
+        """Writes the changes for a worker; returns their unit, a power of two, by which they have been divided.
+
+        Compressors whose range or threshold is fixed need values of a known size.
+        """
+        known, back = self._known[rank], self._back
+        change = self._weights - known
+        unit = back.compressor.unit_of(change)
+        assert back.compressor.residual is not None
+        nd._internal._div_scalar(change, scalar=unit, out=back.compressor.residual)
+        back.flat[:] = 0
+        for value in back.compressor.shared.values():  # a range that follows letters: divided values need none
+            value[:] = 1
+        back.write(self._outbox)
+        back.compressor.decompress()
+        nd._internal._mul_scalar(back.flat, scalar=unit, out=back.flat)
+        nd.elemwise_add(known, back.flat, out=known)
+        return unit
+
+    def seal(self, header: np.ndarray, stored: nd.NDArray) -> None:
+        """Writes the header; the letter becomes `stored`."""
+        self._outbox.seal(header)
+        self._outbox.flat.copyto(stored)
