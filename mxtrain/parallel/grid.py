@@ -22,7 +22,7 @@ from mxtrain.parallel.chain import open_to_cut
 from mxtrain.parallel.cut import Cuttable, Tensor
 from mxtrain.parallel.fence import Fence, written_together
 from mxtrain.parallel.lockstep import Division, Lockstep, Recorded, Shares
-from mxtrain.parallel.norm import JointNorm
+from mxtrain.parallel.norm import JointNorm, obey_placement
 from mxtrain.parallel.schedule import FORWARD, Action, timetable
 from mxtrain.parallel.stage import WholeNetwork, bring, on_devices
 from mxtrain.parallel.tape import HeadGradients, Tape
@@ -63,6 +63,7 @@ class Grid(Strategy):
         self._workers = (workers or Store()).within_step()
         self.objective = objective
         self.network = objective.network
+        obey_placement(self.network)
         self._devices, self._num_parts = devices, grad_accumulation
         self._num_microbatches = parallel.num_microbatches()
         self._schedule = getattr(parallel, "schedule", "gpipe")

@@ -6,8 +6,9 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.backend import autograd, nd
+from mxtrain.backend import autograd, gluon, nd
 from mxtrain.kvstore.store import Store
+from mxtrain.model.trace import blocks_by_path
 from mxtrain.parallel.cut import Piece
 from mxtrain.parallel.stage import bring, parameters_by_full_name
 
@@ -175,6 +176,17 @@ class JointNorm:
             moved = self._momentum * copies[0] + (1 - self._momentum) * bring(value, copies[0].context)
             for copy in copies:
                 moved.copyto(copy)
+
+
+def obey_placement(network: Any) -> None:
+    """`parallel.batch_norm` says what batch norms take their mean over. A gluon SyncBatchNorm would wait for as many
+    devices as it was told, for ever if there are fewer."""
+    norms = [block for _, block in blocks_by_path(network) if isinstance(block, gluon.contrib.nn.SyncBatchNorm)]
+    for block in norms:
+        block._kwargs["ndev"] = 1
+    for _, block in blocks_by_path(network) if norms else ():
+        if isinstance(block, gluon.HybridBlock):
+            block._clear_cached_op()  # it may have been traced before
 
 
 class _Shard:
