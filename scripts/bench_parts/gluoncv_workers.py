@@ -29,12 +29,12 @@ NOTES = (
     "optimizer (NAG), made-up images of 32 pixels. A value is the median of a run's epochs but the first; the sides "
     "take turns. Samples/s are those of both workers.",
     'As they are shipped, neither runs here. train_horovod.py ends with "ModuleNotFoundError: No module named '
-    "'autogluon'\": it imports autogluon.utils.pil_transforms, which is not in later versions of that package, and uses "
+    "'autogluon'\": it imports autogluon.utils.pil_transforms, which later versions do not have, and uses "
     'it from 320 pixels on. With any network but ResNeSt it ends with "TypeError: HybridBlock.__init__() got an '
     "unexpected keyword argument 'input_size'\". GluonCV's classification scripts have no option for a kvstore: the "
     "store of their gluon.Trainer is replaced by dist_sync, whose servers then hold the optimizer, as MXNet's defaults "
-    "have it. scripts/bench_parts/gluoncv_worker.py replaces these, and the jitter of colours and lighting, which we do "
-    "not have; all else is theirs.",
+    "have it. scripts/bench_parts/gluoncv_worker.py replaces these, and the jitter of colours and lighting, which we "
+    "do not have; all else is theirs.",
     "train_cifar10.py does not share the images: each worker goes through all of them, and validates on all. So its "
     "epoch is twice ours, and both spend the same part of it on validation, which is included. train_horovod.py times "
     "training alone; ours includes a validation of one batch.",
