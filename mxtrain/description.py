@@ -204,10 +204,11 @@ def several_workers_need_a_store_that_joins_them(description: Description) -> No
             f"cluster.balance={cluster.balance} with kvstore=dist_async: nobody waits for a slower worker, so there is "
             "nothing to balance. Type cluster.balance=equal, or kvstore=dist_sync."
         )
-    if cluster.workers > 1 and description.parallel.batch_norm != "per_device":
+    if store.updates and cluster.workers > 1 and description.parallel.batch_norm != "per_device":
         raise ConfigError(
-            f"parallel.batch_norm={description.parallel.batch_norm} with cluster.workers={cluster.workers}: only batch "
-            "norms within one worker are joined. Type parallel.batch_norm=per_device."
+            f"parallel.batch_norm={description.parallel.batch_norm} with kvstore=dist_async: workers wait for nobody, "
+            "so there is no batch that they compute together. Type parallel.batch_norm=per_device, or "
+            "kvstore=dist_sync."
         )
 
 

@@ -53,10 +53,10 @@ class Step:
         self.seed_random(step, world.rank)
         self._keep_statistics()
         self.store.begin_step(step, batch.size)
-        sums = self.strategy.forward_backward(batch)
         reductions = self.strategy.reductions
         gradients = [reduction.replicas[reduction.owner] for reduction in reductions]
         with self._undone_if_broken_off():
+            sums = self.strategy.forward_backward(batch)
             self.store.reduce(reductions)
             self.store.confirm([sums, *gradients])
         if self._clip_global_norm is not None:

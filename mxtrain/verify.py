@@ -118,6 +118,7 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
 
     def side(dtype: str, build_strategy: Callable[[Objective, Store], Any], store: Store) -> Step:
         network = build_network(description, given, first)
+        refuse_float32_only(network)
         network.cast(dtype)
         remarks[:] = silence(network, given.shape)
         meter = Meter(description.metric, given.num_classes, dense=mixes(description))
@@ -159,6 +160,16 @@ def refuse_incomparable(description: Description) -> None:
         raise ConfigError(
             "verify: kvstore.compression changes the gradients on purpose. Type kvstore.compression=none."
         )
+
+
+def refuse_float32_only(network: Any) -> None:
+    """Raises: ConfigError: MXNet cannot compute a layer in float64, on one device."""
+    for path, block in blocks_by_path(network):
+        if isinstance(block, (gluon.contrib.nn.SyncBatchNorm, gluon.nn.BatchNormReLU)):
+            raise ConfigError(
+                f"verify: MXNet has no float64 for layer '{path}', a {type(block).__name__}. Put a BatchNorm in its "
+                "place for the comparison."
+            )
 
 
 def silence(network: Any, input_shape: Shape) -> List[str]:

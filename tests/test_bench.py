@@ -124,6 +124,9 @@ def test_an_unknown_part_and_a_missing_script_are_refused(tmp_path):
     assert done.returncode == 2 and "there is no part runer" in done.stderr
     done = bench(tmp_path, "gluoncv", "--gluoncv-script", "nowhere.py")
     assert done.returncode == 1 and "'nowhere.py' is no file" in done.stderr
+    (tmp_path / "script.py").write_text("")
+    done = bench(tmp_path, "gluoncv_workers", "--gluoncv-script", str(tmp_path / "script.py"))
+    assert done.returncode == 1 and "train_horovod.py is not there" in done.stderr
 
 
 def test_a_process_that_is_measured_does_not_outlive_an_interrupt(tmp_path):

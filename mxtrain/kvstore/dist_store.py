@@ -55,16 +55,18 @@ class DistStore(JoinedStore):
             self._store.pushpull(key, value, out=value, priority=key)
 
     def exact_sum(self, flat: nd.NDArray) -> nd.NDArray:
-        """MXNet's servers compute in float32, whatever they are sent. So each worker's numbers travel in two halves, in
-        places of their own, where the others add 0; all then add them up in the order of the ranks."""
+        """All workers add everybody's numbers up in the order of the ranks."""
+        return self._in_places(flat).sum(axis=0)
+
+    def _in_places(self, flat: nd.NDArray) -> nd.NDArray:
+        """MXNet's servers compute in float32, whatever they are sent. So float64 travels in two halves."""
+        if flat.dtype != np.float64:
+            return super()._in_places(flat)
         high = flat.astype("float32")
         low = flat - high.astype("float64")
         low = nd.where(low == low, low, nd.zeros_like(low))  # infinity less infinity is not a number
-        halves = nd.concat(high, low.astype("float32"), dim=0)
-        empty = nd.zeros_like(halves)
-        places = nd.concat(*[halves if r == self.world.rank else empty for r in range(self.world.size)], dim=0)
-        found = self.sum_copy(places, "exact").astype("float64").reshape((self.world.size, 2, flat.size))
-        return found.sum(axis=1).sum(axis=0)
+        halves = super()._in_places(nd.concat(high, low.astype("float32"), dim=0))
+        return halves.astype("float64").reshape((self.world.size, 2, flat.size)).sum(axis=1)
 
     def close(self) -> None:
         nd.waitall()

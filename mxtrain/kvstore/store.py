@@ -61,6 +61,15 @@ class Store:
     def meet(self, arrays: Sequence[Any]) -> None:
         """Sums arrays over workers, in place. Asynchronous."""
 
+    def gather(self, flat: Any) -> Any:
+        """The flat arrays of all workers, (W, N), to the bit and in the order of their ranks: what a computation needs
+        of the others before it can go on. Asynchronous.
+
+        Args:
+            flat: (N,), float32 or float64, on any device.
+        """
+        return flat.reshape((1, -1))
+
     def total(self, values: Sequence[float]) -> np.ndarray:
         """The sums of some numbers over workers, in float64. Waits for all."""
         return np.asarray(values, np.float64)

@@ -30,7 +30,8 @@ class Parallel(Spec):
     """`auto`, or a kind and a number of devices: cpu:2, gpu:4."""
     batch_norm: Literal["per_device", "replicas", "global"] = "per_device"
     """What batch normalisation takes its mean and variance over: `per_device`: the samples that pass a device together,
-    as MXNet does; `replicas`: those of all replicas' microbatches of the same number; `global`: the whole batch."""
+    as MXNet does; `replicas`: those of all replicas' (and workers') microbatches of the same number; `global`: the
+    whole batch."""
 
     def axes(self, num_gpus: int = 0) -> Tuple[int, int]:
         """(replicas, stages), `auto` resolved.

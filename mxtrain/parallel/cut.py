@@ -22,6 +22,9 @@ MARK = "begins_stage"
 Tensor = Tuple[int, int]
 """(node, output) of the graph."""
 
+JOINABLE = ("BatchNorm", "_contrib_SyncBatchNorm", "_contrib_BatchNormWithReLU")
+"""Operators whose mean and variance can be taken over several devices' samples (`mxtrain.parallel.norm`)."""
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -32,7 +35,7 @@ class Piece:
         inputs: tensors of earlier pieces or the network's input.
         outputs: tensors that later pieces or the user read, in the order of the symbol's outputs.
         kinds: names of its operators.
-        norm: the attributes of the BatchNorm that the piece consists of, where it is one alone.
+        norm: the attributes of the batch norm that the piece consists of, where it is one alone, and its `op`.
     """
 
     symbol: Any
@@ -99,7 +102,11 @@ class Cuttable:
         return 0 < position < len(self) and not any(first < position <= last for first, last in self._shared)
 
     def norms(self) -> List[int]:
-        """Positions of the BatchNorm operators that compute statistics."""
+        """Positions of the batch norms that compute statistics.
+
+        Raises:
+            ConfigError: there is one of a kind that cannot be joined with those of other devices.
+        """
         raise NotImplementedError
 
     def shapes(self, input_shape: Shape, batch_size: int) -> Dict[Tensor, Shape]:
@@ -170,6 +177,7 @@ class Graph(Cuttable):
         raw = json.loads(self.text)
         self.marked = marked_layers(network)
         self._nodes = raw["nodes"]
+        self._states = frozenset(symbol.list_auxiliary_states())
         self._format = raw["attrs"]
         self.operators = [index for index, node in enumerate(self._nodes) if node["op"] != "null"]
         self.layers = [self._nodes[index].get("attrs", {}).get(LAYER_ATTRIBUTE, "") for index in self.operators]
@@ -182,14 +190,28 @@ class Graph(Cuttable):
         self._shared = self._find_shared_parameters()
 
     def norms(self) -> List[int]:
-        """Positions of the BatchNorm operators that compute statistics."""
-        return [
-            position for position, node in enumerate(self.operators) if self._computes_statistics(self._nodes[node])
-        ]  # fmt: skip
+        """Positions of the batch norms that compute statistics.
 
-    @staticmethod
-    def _computes_statistics(node: Dict[str, Any]) -> bool:
-        return node["op"] == "BatchNorm" and node["attrs"].get("use_global_stats", "False") not in ("True", "1")
+        Raises:
+            ConfigError: there is one of a kind that cannot be joined with those of other devices.
+        """
+        found = [position for position, node in enumerate(self.operators) if self._computes_statistics(node)]
+        for position in found:
+            node = self.operators[position]
+            kind = self._nodes[node]["op"]
+            if kind not in JOINABLE or any(tensor[0] == node and tensor[1] > 0 for tensor in self._last_read):
+                raise ConfigError(
+                    f"parallel.batch_norm: layer '{self.layers[position]}' ({kind}) keeps statistics that cannot be "
+                    "taken over several devices. Type parallel.batch_norm=per_device, or use a gluon BatchNorm whose "
+                    "output alone is read."
+                )
+        return found
+
+    def _computes_statistics(self, node: int) -> bool:
+        """Whether a forward pass in training changes something besides its output."""
+        uses_moving = self._nodes[node].get("attrs", {}).get("use_global_stats", "False") in ("True", "1")
+        sources = {self._nodes[source]["name"] for source, *_ in self._nodes[node]["inputs"]}
+        return not uses_moving and not sources.isdisjoint(self._states)
 
     def shapes(self, input_shape: Shape, batch_size: int) -> Dict[Tensor, Shape]:
         """Shape of every tensor that some position's `crossing` may hold."""
@@ -265,5 +287,6 @@ class Graph(Cuttable):
         }
         kinds = frozenset(self._nodes[index]["op"] for index in operators)
         first = self._nodes[operators[0]]
-        norm = first["attrs"] if len(operators) == 1 and self._computes_statistics(first) else None
+        is_norm = len(operators) == 1 and self._computes_statistics(operators[0])
+        norm = {**first["attrs"], "op": first["op"]} if is_norm else None
         return Piece(mx.sym.load_json(json.dumps(graph)), inputs, outputs, kinds, norm)

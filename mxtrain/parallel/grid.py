@@ -10,7 +10,7 @@ variable, and its gradient comes back as the head gradient of the stage that mad
 from __future__ import annotations
 
 from itertools import zip_longest
-from typing import Any, Collection, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Collection, Dict, Iterator, List, Optional, Sequence
 
 from mxtrain.backend import STATISTICS, autograd, gluon, nd, same_device_runs
 from mxtrain.kvstore.mxnet_store import MXNetStore
@@ -21,14 +21,13 @@ from mxtrain.parallel.base import Layout, Objective, Parallel, Reduction, Strate
 from mxtrain.parallel.chain import open_to_cut
 from mxtrain.parallel.cut import Cuttable, Tensor
 from mxtrain.parallel.fence import Fence, written_together
-from mxtrain.parallel.norm import JointNorm
+from mxtrain.parallel.lockstep import Division, Lockstep, Recorded, Shares
+from mxtrain.parallel.norm import JointNorm, obey_placement
 from mxtrain.parallel.schedule import FORWARD, Action, timetable
 from mxtrain.parallel.stage import WholeNetwork, bring, on_devices
+from mxtrain.parallel.tape import HeadGradients, Tape
 from mxtrain.sharing import bounds
 from mxtrain.types import Batch
-
-Shares = List[List[Batch]]
-"""[replica][microbatch]"""
 
 
 def split(batch: Batch, num_parts: int) -> Iterator[Batch]:
@@ -64,11 +63,13 @@ class Grid(Strategy):
         self._workers = (workers or Store()).within_step()
         self.objective = objective
         self.network = objective.network
+        obey_placement(self.network)
         self._devices, self._num_parts = devices, grad_accumulation
         self._num_microbatches = parallel.num_microbatches()
         self._schedule = getattr(parallel, "schedule", "gpipe")
-        num_shards = len(devices) * self._num_microbatches
-        joint = parallel.batch_norm if num_shards > 1 else "per_device"
+        self._is_alone = self._workers.world.size == 1 and not self._workers.elastic
+        has_one_shard = len(devices) * self._num_microbatches == 1 and self._is_alone
+        joint = "per_device" if has_one_shard else parallel.batch_norm
         graph = self._graph(len(devices[0]), joint)
         cut = self._choose_cut(graph, objective, parallel)
         self.layout = Layout(devices, self._num_microbatches, grad_accumulation, cut)
@@ -80,27 +81,28 @@ class Grid(Strategy):
         joint_pieces = graph is not None and joint != "per_device" and graph.norms()
         if joint_pieces:
             pieces = self._joint_pieces(graph, cuts)
-            self._executor: Any = Lockstep(objective, devices, pieces, graph, joint == "global", self._fences())
+            division = Division(grad_accumulation, len(devices), self._num_microbatches, joint == "global")
+            self._executor: Any = Lockstep(
+                objective, devices, pieces, graph, division, self._workers, self._fences()
+            )  # fmt: skip
         else:
             without_gradient = graph.without_gradient if graph else {self._stages[0].inputs[0]}
             self._executor = Pipelined(objective, devices, self._stages, self._order, without_gradient, self._fences())
         self._statistics_store = MXNetStore("device" if devices[0][0].device_type == "gpu" else "local")
-        is_alone = len(devices) == 1 and self._workers.world.size == 1
-        self._moving = [] if joint_pieces or is_alone else self._moving_statistics()
+        has_one_copy = len(devices) == 1 and self._is_alone
+        self._moving = [] if joint_pieces or has_one_copy else self._moving_statistics()
 
     # What a step asks for.
 
     def forward_backward(self, batch: Batch) -> nd.NDArray:
-        if self._accumulates or not batch.size:
-            self._zero(range(len(self._devices)))
-        first = self._devices[0][0]
-        sums = [] if batch.size else [nd.zeros((self.objective.meter.width,), ctx=first)]
-        whole = batch.size if self._workers.world.size == 1 else batch.global_size
+        parts: List[Shares] = []
         for part in split(batch, self._num_parts) if batch.size else ():
-            shares = [list(split(share, self._num_microbatches)) for share in split(part, len(self._devices))]
-            if not self._accumulates:
-                self._zero(range(len(shares), len(self._devices)))  # nothing will write to theirs
-            sums += self._executor(shares, whole)
+            parts.append([list(split(share, self._num_microbatches)) for share in split(part, len(self._devices))])
+        # Those that nothing will be written to are zeroed, those that are added to as well.
+        self._zero(range(0 if self._accumulates or not parts else len(parts[0]), len(self._devices)))
+        first = self._devices[0][0]
+        whole = batch.size if self._workers.world.size == 1 else batch.global_size
+        sums = self._executor(parts, whole) or [nd.zeros((self.objective.meter.width,), ctx=first)]
         total = sums[0] if len(sums) == 1 else nd.add_n(*[one.as_in_context(first) for one in sums])
         if whole:
             self._meet(total, whole)
@@ -187,8 +189,11 @@ class Grid(Strategy):
         pieces = []
         for piece, begin in zip(graph.cut(positions), begins):
             stage = sum(cut <= begin for cut in cuts)
-            kind = on_devices if piece.norm is None else JointNorm
-            pieces.append(kind(piece, self.network, stage, self._devices))
+            if piece.norm is None:
+                pieces.append(Recorded(on_devices(piece, self.network, stage, self._devices)))
+            else:
+                passes_on = piece.inputs[0] not in graph.without_gradient
+                pieces.append(JointNorm(piece, self.network, stage, self._devices, self._workers, passes_on))
         return pieces
 
     def _order(self, num_microbatches: int) -> List[Action]:
@@ -279,19 +284,6 @@ def balanced_owners(sizes: Dict[str, int], num_replicas: int) -> Dict[str, int]:
     return owners
 
 
-class HeadGradients:
-    """The gradients that backward begins with: 1 / global batch for each sample, made once per size and device."""
-
-    def __init__(self) -> None:
-        self._known: Dict[Tuple[int, int, Any], nd.NDArray] = {}
-
-    def __call__(self, loss_B: nd.NDArray, size: int, global_batch_size: int) -> nd.NDArray:
-        key = (size, global_batch_size, loss_B.context)
-        if key not in self._known:
-            self._known[key] = nd.full((size,), 1.0 / global_batch_size, ctx=loss_B.context, dtype=loss_B.dtype)
-        return self._known[key]
-
-
 class Pipelined:
     """Runs each replica's microbatches through its stages in the schedule's order, all replicas in step.
 
@@ -314,7 +306,11 @@ class Pipelined:
         self._order, self._fences = order, fences
         self._orders: Dict[int, List[Action]] = {}
 
-    def __call__(self, shares: Shares, global_batch_size: int) -> List[nd.NDArray]:
+    def __call__(self, parts: List[Shares], global_batch_size: int) -> List[nd.NDArray]:
+        """The meter's sums of each microbatch; gradients are left in the parameters."""
+        return [one for shares in parts for one in self._run(shares, global_batch_size)]
+
+    def _run(self, shares: Shares, global_batch_size: int) -> List[nd.NDArray]:
         lanes = [Lane(self, replica, share, global_batch_size) for replica, share in enumerate(shares)]
         for actions in zip_longest(*[self._actions(len(share)) for share in shares]):
             for lane, action in zip(lanes, actions):
@@ -337,9 +333,9 @@ class Lane:
         self._pipeline, self._replica, self._microbatches = pipeline, replica, microbatches
         self._global_batch_size = global_batch_size
         self._devices = pipeline.devices[replica]
-        self._tensors: List[Dict[Tensor, nd.NDArray]] = [{} for _ in microbatches]
-        self._entered: Dict[Tuple[int, int], List[Tuple[Tensor, nd.NDArray]]] = {}
-        self._gradients: List[Dict[Tensor, List[nd.NDArray]]] = [{} for _ in microbatches]
+        (entrance,) = pipeline.stages[0].inputs
+        unneeded = pipeline.without_gradient
+        self._tapes = [Tape(entrance, batch.data, unneeded, copies=True) for batch in microbatches]
         self._losses: Dict[int, nd.NDArray] = {}
         self.sums: List[nd.NDArray] = []
 
@@ -349,18 +345,8 @@ class Lane:
 
     def _forward(self, number: int, m: int) -> None:
         stages, objective, device = self._pipeline.stages, self._pipeline.objective, self._devices[number]
-        stage, tensors, batch = stages[number], self._tensors[m], self._microbatches[m]
-        if number == 0:
-            tensors[stage.inputs[0]] = batch.data
-        inputs, entered = [], []
-        for tensor in stage.inputs:
-            if tensor in self._pipeline.without_gradient:
-                inputs.append(bring(tensors[tensor], device))
-            else:
-                inputs.append(tensors[tensor].copyto(device))  # a copy on the same device too: a variable of this graph
-                inputs[-1].attach_grad()
-                entered.append((tensor, inputs[-1]))
-        self._entered[number, m] = entered
+        stage, tape, batch = stages[number], self._tapes[m], self._microbatches[m]
+        inputs = tape.enter(number, stage.inputs, device)
         is_last = number == len(stages) - 1
         with autograd.record():
             outputs = stage(self._replica, inputs)
@@ -371,73 +357,16 @@ class Lane:
             self._losses[m] = loss_B
             self.sums.append(objective.meter(outputs[0], label, loss_B))
         else:
-            tensors.update(zip(stage.outputs, outputs))
+            tape.leave(stage.outputs, outputs)
 
     def _backward(self, number: int, m: int) -> None:
-        stage, tensors, gradients = self._pipeline.stages[number], self._tensors[m], self._gradients[m]
+        stage, tape = self._pipeline.stages[number], self._tapes[m]
         if m in self._losses:
             loss_B = self._losses.pop(m)
             size = self._microbatches[m].size
             loss_B.backward(self._pipeline.head_gradient(loss_B, size, self._global_batch_size))
         else:
-            made = [tensor for tensor in stage.outputs if tensor in gradients]
-            device = self._devices[number]
-            heads = [[gradient.copyto(device) for gradient in gradients.pop(tensor)] for tensor in made]
-            if heads:
-                gradients_of = [found[0] if len(found) == 1 else nd.add_n(*found) for found in heads]
-                autograd.backward([tensors.pop(tensor) for tensor in made], gradients_of)
-        for tensor, value in self._entered.pop((number, m)):
-            gradients.setdefault(tensor, []).append(value.grad)
-
-
-class Lockstep:
-    """Runs pieces one after the other, each for all shards, so that batch norms see them together.
-
-    Args:
-        objective: loss and meter.
-        devices: [replica][stage].
-        pieces: with every joint batch norm on its own.
-        graph: of the network.
-        over_microbatches: whether the microbatches of a replica belong together too, not only replicas.
-        fences: one for each replica, for norms of other kinds.
-    """
-
-    def __init__(
-        self, objective: Objective, devices: List[List[Any]], pieces: List[Any], graph: Cuttable,
-        over_microbatches: bool, fences: Sequence[Fence],
-    ):  # fmt: skip
-        self._objective, self._devices, self._pieces, self._graph = objective, devices, pieces, graph
-        self._over_microbatches, self._fences = over_microbatches, fences
-        self._head_gradient = HeadGradients()
-
-    def __call__(self, shares: Shares, global_batch_size: int) -> List[nd.NDArray]:
-        if self._over_microbatches:
-            groups = [[(replica, batch) for replica, share in enumerate(shares) for batch in share]]
-        else:
-            groups = [
-                [(replica, share[m]) for replica, share in enumerate(shares) if m < len(share)]
-                for m in range(max(map(len, shares)))
-            ]
-        sums = [one for group in groups for one in self._run(group, global_batch_size)]
-        for fence in self._fences[: len(shares)]:
-            fence()
-        return sums
-
-    def _run(self, group: List[Tuple[int, Batch]], global_batch_size: int) -> List[nd.NDArray]:
-        known: List[Dict[Tensor, nd.NDArray]] = [{self._graph.input: batch.data} for _, batch in group]
-        replicas = [replica for replica, _ in group]
-        with autograd.record():
-            for piece in self._pieces:
-                inputs = [
-                    [bring(tensors[tensor], self._devices[replica][piece.number]) for tensor in piece.inputs]
-                    for replica, tensors in zip(replicas, known)
-                ]
-                for tensors, outputs in zip(known, piece.together(replicas, inputs)):
-                    tensors.update(zip(piece.outputs, outputs))
-            scores = [tensors[self._graph.heads[0]] for tensors in known]
-            labels = [bring(batch.label, score.context) for (_, batch), score in zip(group, scores)]
-            losses = [self._objective.loss(score, label) for score, label in zip(scores, labels)]
-        sizes = [batch.size for _, batch in group]
-        heads = [self._head_gradient(loss, size, global_batch_size) for loss, size in zip(losses, sizes)]
-        autograd.backward(losses, heads)
-        return [self._objective.meter(*three) for three in zip(scores, labels, losses)]
+            outputs, heads = tape.heads(stage.outputs)
+            if outputs:
+                autograd.backward(outputs, heads)
+        tape.come_back(number)

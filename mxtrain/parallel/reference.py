@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Sequence
+from itertools import zip_longest
+from typing import Any, Iterator, List, Sequence
 
 from mxtrain.backend import nd
 from mxtrain.parallel.base import Objective, Parallel
 from mxtrain.parallel.grid import Grid, split
+from mxtrain.parallel.lockstep import Division
 from mxtrain.parallel.model import Model
 from mxtrain.parallel.single import Single
 from mxtrain.types import Batch
@@ -33,9 +35,12 @@ class Reference(Grid):
         self, objective: Objective, device: Any, parallel: Parallel, num_replicas: int, grad_accumulation: int,
         cut_before: Sequence[str] = (), num_workers: int = 1,
     ):  # fmt: skip
-        whole = parallel.batch_norm == "global"
-        self._num_copies, self._over_replicas = 1 if whole else num_replicas, parallel.batch_norm == "replicas"
-        self._num_micro = 1 if whole else parallel.num_microbatches()
+        self._num_replicas, self._num_micro = num_replicas, parallel.num_microbatches()
+        joint = parallel.batch_norm
+        self._division = (
+            None if joint == "per_device"
+            else Division(grad_accumulation, num_replicas, self._num_micro, over_microbatches=joint == "global")
+        )  # fmt: skip
         # Gradients are added up over the shards of a copy.
         stages = Model(cut_before=list(cut_before)) if cut_before else Single()
         devices = [[device] * (1 + len(cut_before))]
@@ -54,7 +59,7 @@ class Reference(Grid):
             if self._accumulates:
                 self._zero([0])
             for shard in shards:
-                sums += self._executor([[shard]], batch.size)
+                sums += self._executor([[[shard]]], batch.size)
             gradients.append([reduction.replicas[0].copy() for reduction in self.reductions])
             statistics.append([array.copy() for array in self._statistics])
         for reduction, parts in zip(self.reductions, zip(*gradients)):
@@ -63,19 +68,31 @@ class Reference(Grid):
             (nd.add_n(*parts) * (1.0 / len(parts))).copyto(array)
         return nd.add_n(*sums)
 
+    def _groups(self, batch: Batch, division: Division) -> Iterator[Batch]:
+        """What batch norms of all workers see together."""
+        workers = []
+        for own in split(batch, self._num_shares):
+            parts = [
+                [list(split(share, self._num_micro)) for share in split(part, self._num_replicas)]
+                for part in split(own, self._parts)
+            ]
+            workers.append([division.groups(shares) for shares in parts])
+        for parts_of_workers in zip_longest(*workers, fillvalue=[]):
+            for groups in zip_longest(*parts_of_workers, fillvalue=[]):
+                yield _join([shard for group in groups for _, shard in group])
+
     def _copies_of(self, batch: Batch) -> List[List[Batch]]:
         """The shards of each replica, in the order in which it works on them."""
+        if self._division is not None:
+            return [list(self._groups(batch, self._division))]
         copies: List[List[Batch]] = []
         for own in split(batch, self._num_shares):
             before = len(copies)
             for part in split(own, self._parts):
-                for number, share in enumerate(split(part, self._num_copies), start=before):
+                for number, share in enumerate(split(part, self._num_replicas), start=before):
                     if number == len(copies):
                         copies.append([])
                     copies[number] += split(share, self._num_micro)
-        if self._over_replicas:  # those of the same number belong together
-            most = max(map(len, copies))
-            return [[_join([shards[m] for shards in copies if m < len(shards)]) for m in range(most)]]
         return copies
 
 

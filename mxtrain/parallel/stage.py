@@ -79,10 +79,6 @@ class PieceOnDevices:
         outputs: Union[nd.NDArray, List[nd.NDArray]] = self._operator(*arguments)
         return [outputs] if isinstance(outputs, nd.NDArray) else list(outputs)
 
-    def together(self, replicas: Sequence[int], inputs: Sequence[List[nd.NDArray]]) -> List[List[nd.NDArray]]:
-        """The outputs of several shards, each by itself."""
-        return [self(replica, tensors) for replica, tensors in zip(replicas, inputs)]
-
 
 class RowOnDevices:
     """Blocks that follow each other, as their author wrote them; they find their parameters by the input's device.

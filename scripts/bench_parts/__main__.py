@@ -19,6 +19,7 @@ from bench_parts import (
     default_run,
     faults,
     gluoncv_cifar,
+    gluoncv_workers,
     killing,
     links,
     loading,
@@ -38,6 +39,10 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
     "default": (default_run.measure, "the default run: wall time and accuracy of five seeds (3 minutes)"),
     "runner": (runner.measure, "the runner against a hand-written Gluon loop (7 minutes)"),
     "gluoncv": (gluoncv_cifar.measure, "GluonCV's train_cifar10.py against us (15 minutes; needs --gluoncv-script)"),
+    "gluoncv_workers": (
+        gluoncv_workers.measure,
+        "GluonCV's scripts as two workers against us (20 minutes; needs --gluoncv-script)",
+    ),
     "loader": (loading.measure, "samples/s of the loaders (5 minutes)"),
     "cli": (command_line.measure, "wall time of --help, --cfg job and a mistake (1 minute)"),
     "checkpoint": (checkpoint_cost.measure, "what checkpoints cost (6 minutes)"),
@@ -95,6 +100,8 @@ def _measure(part: str, options: argparse.Namespace) -> Dict[str, Any]:
 def _why_not(part: str, gluoncv_script: str) -> str:
     if part == "gluoncv":
         return gluoncv_cifar.missing(gluoncv_script)
+    if part == "gluoncv_workers":
+        return gluoncv_workers.missing(gluoncv_script)
     if part == "compression":
         return wire.available()
     if part == "links" and links.available():

@@ -263,7 +263,7 @@ def test_a_crash_that_comes_again_does_not_loop(tmp_path: Path) -> None:
         (["kvstore=dist_sync", "cluster.wrokers=2"], ["cluster.workers"]),
         (["kvstore=dist_sink"], ["dist_sync"]),
         (["kvstore=dist_sync", "cluster.workers=200"], ["cluster.workers=200", "less than one"]),
-        ([*TWO, "parallel=data", "parallel.batch_norm=global"], ["batch_norm"]),
+        (["kvstore=dist_async", "cluster.workers=2", "parallel.batch_norm=global"], ["batch_norm", "wait for nobody"]),
         ([*TWO, "dataset=mnist", "dataset.root=/nowhere"], ["train-images"]),
     ],
 )

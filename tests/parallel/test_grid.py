@@ -5,6 +5,7 @@ import pytest
 
 from mxtrain.backend import gluon, mx, nd
 from mxtrain.build import hybridize
+from mxtrain.errors import ConfigError
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
@@ -58,7 +59,34 @@ def imperative(normalised):
     return network
 
 
+def normalised(norm, relu):
+    """With norms of another kind than BatchNorm, one of them without a scale of its own."""
+    network = nn.HybridSequential(prefix="normalised_")
+    with network.name_scope():
+        network.add(nn.Conv2D(4, 3), norm(), *relu, nn.Conv2D(6, 3), norm(scale=False), *relu, nn.Dense(3))
+    return network
+
+
+class ReadsItsMean(gluon.HybridBlock):
+    """Uses a batch norm in a way that only one device can."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.norm, self.out = nn.BatchNorm(in_channels=3), nn.Dense(3, in_units=192)
+
+    def hybrid_forward(self, F, x):
+        norm = self.norm
+        gamma, beta, mean, var = (p.var() for p in (norm.gamma, norm.beta, norm.running_mean, norm.running_var))
+        y, batch_mean, _ = F.BatchNorm(x, gamma, beta, mean, var, output_mean_var=True)
+        return self.out(F.broadcast_add(y, batch_mean.reshape((1, -1, 1, 1))))
+
+
 NETWORKS = {
+    "relu_norm": lambda: normalised(nn.BatchNormReLU, []),
+    "sync_norm": lambda: normalised(
+        lambda scale=True: gluon.contrib.nn.SyncBatchNorm(num_devices=3, scale=scale), [nn.Activation("relu")]
+    ),
     "mlp": lambda: build_mlp(3, [16, 12, 8], "tanh", 0.0),
     "skips": lambda: Skips(prefix="skips_"),
     "resnet": lambda: build_resnet(3, [1, 1], [4, 8], False, 1, False),
@@ -123,10 +151,16 @@ def test_scores_are_those_of_one_device(name):
         np.testing.assert_allclose(grid.predict(data).asnumpy(), one.predict(data).asnumpy(), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["data2", "data3", "pipeline2", "gpipe3", "hybrid2x2"])
-def test_global_batch_norm_is_that_of_one_device(name):
-    one = build("resnet", Single())
-    grid = build("resnet", PLACEMENTS[name].model_copy(update={"batch_norm": "global"}))
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("data2", "resnet"), ("data3", "resnet"), ("pipeline2", "resnet"), ("gpipe3", "resnet"),
+        ("hybrid2x2", "resnet"), ("hybrid2x2", "relu_norm"), ("hybrid2x2", "sync_norm"),
+    ],
+)  # fmt: skip
+def test_global_batch_norm_is_that_of_one_device(name, kind):
+    one = build(kind, Single())
+    grid = build(kind, PLACEMENTS[name].model_copy(update={"batch_norm": "global"}))
     for size in (12, 7):
         sums = one.forward_backward(batch(size)).asnumpy()
         np.testing.assert_allclose(grid.forward_backward(batch(size)).asnumpy(), sums, rtol=1e-4)
@@ -134,6 +168,16 @@ def test_global_batch_norm_is_that_of_one_device(name):
     for key in one.values:
         np.testing.assert_allclose(grid.values[key].asnumpy(), one.values[key].asnumpy(), rtol=1e-4, atol=1e-6)
         assert all((copy.asnumpy() == grid.values[key].asnumpy()).all() for copy in grid._copies[key])
+
+
+def test_a_norm_that_cannot_be_joined_is_refused():
+    network = ReadsItsMean(prefix="reads_")
+    network.initialize()
+    network.hybridize()
+    meter = Meter({"accuracy": Accuracy()}, 3)
+    loss = SoftmaxCrossEntropy().build(3, training=True)
+    with pytest.raises(ConfigError, match=r"parallel\.batch_norm: layer '.*' \(BatchNorm\) keeps statistics"):
+        Data(devices="cpu:2", batch_norm="global").build(Objective(network, loss, meter, SHAPE, 12), 1)
 
 
 def test_batch_norm_over_replicas_is_global_with_one_microbatch_each():

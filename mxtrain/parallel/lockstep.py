@@ -1,0 +1,160 @@
+"""Runs the pieces of a network one after the other, each for all shards, so that batch norms see them together."""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import Any, Dict, List, Sequence, Tuple
+
+from mxtrain.backend import autograd, nd
+from mxtrain.kvstore.store import Store
+from mxtrain.parallel.base import Objective
+from mxtrain.parallel.cut import Graph
+from mxtrain.parallel.fence import Fence
+from mxtrain.parallel.stage import PieceOnDevices
+from mxtrain.parallel.tape import HeadGradients, Tape
+from mxtrain.sharing import World, bounds
+from mxtrain.types import Batch
+
+Shares = List[List[Batch]]
+"""[replica][microbatch]"""
+Group = List[Tuple[int, Batch]]
+"""Shards that batch norms see together: (replica, microbatch)."""
+
+
+class Lockstep:
+    """Runs groups of shards, all workers the same groups in the same order, whether they have samples in them or not.
+
+    Args:
+        objective: loss and meter.
+        devices: [replica][stage].
+        pieces: `Recorded` ones, and every joint batch norm on its own.
+        graph: of the network.
+        division: how a worker's share becomes groups.
+        workers: who belong together.
+        fences: one for each replica, for norms that are not joint.
+    """
+
+    def __init__(
+        self, objective: Objective, devices: List[List[Any]], pieces: List[Any], graph: Graph, division: Division,
+        workers: Store, fences: Sequence[Fence],
+    ):  # fmt: skip
+        self._objective, self._devices, self._pieces, self._graph = objective, devices, pieces, graph
+        self._division, self._workers, self._fences = division, workers, fences
+        self._head_gradient = HeadGradients()
+
+    def __call__(self, parts: List[Shares], global_batch_size: int) -> List[nd.NDArray]:
+        """The meter's sums of each shard; gradients are left in the parameters."""
+        sums: List[nd.NDArray] = []
+        counts = self._division.counts(global_batch_size, self._workers.world)
+        for counts_of_part, shares in zip_longest(counts, parts, fillvalue=[]):
+            for counts_W, group in zip_longest(counts_of_part, self._division.groups(shares), fillvalue=[]):
+                sums += self._run(group, counts_W, global_batch_size)
+        active = max(map(len, parts), default=0)
+        for fence in self._fences[:active]:
+            fence()
+        return sums
+
+    def _run(self, group: Group, counts_W: Sequence[int], global_batch_size: int) -> List[nd.NDArray]:
+        graph, pieces = self._graph, self._pieces
+        replicas = [replica for replica, _ in group]
+        tapes = [Tape(graph.input, batch.data, graph.without_gradient) for _, batch in group]
+        for number, piece in enumerate(pieces):
+            inputs = [
+                tape.enter(number, piece.inputs, self._devices[replica][piece.number])
+                for replica, tape in zip(replicas, tapes)
+            ]
+            for tape, outputs in zip(tapes, piece.forward(replicas, inputs, counts_W)):
+                tape.leave(piece.outputs, outputs)
+        sums = [self._lose(tape, batch, global_batch_size) for tape, (_, batch) in zip(tapes, group)]
+        for number, piece in reversed(list(enumerate(pieces))):
+            found = [tape.heads(piece.outputs) for tape in tapes]
+            piece.backward([output for outputs, _ in found for output in outputs], [h for _, hs in found for h in hs])
+            for tape in tapes:
+                tape.come_back(number)
+        return sums
+
+    def _lose(self, tape: Tape, batch: Batch, global_batch_size: int) -> nd.NDArray:
+        """The loss of a shard, which is the last piece, and its backward pass."""
+        last, head = len(self._pieces), self._graph.heads[0]
+        (score,) = tape.enter(last, [head], None)
+        label = batch.label.as_in_context(score.context)
+        with autograd.record():
+            loss_B = self._objective.loss(score, label)
+        loss_B.backward(self._head_gradient(loss_B, batch.size, global_batch_size))
+        tape.come_back(last)
+        return self._objective.meter(score, label, loss_B)
+
+
+class Recorded:
+    """A piece that computes each shard by itself.
+
+    Args:
+        piece: on its devices.
+    """
+
+    def __init__(self, piece: PieceOnDevices):
+        self._piece = piece
+        self.number, self.inputs, self.outputs = piece.number, piece.inputs, piece.outputs
+
+    def forward(
+        self, replicas: Sequence[int], inputs: Sequence[List[nd.NDArray]], counts: Sequence[int]
+    ) -> List[List[nd.NDArray]]:
+        """The outputs of each shard."""
+        with autograd.record():
+            return [self._piece(replica, tensors) for replica, tensors in zip(replicas, inputs)]
+
+    def backward(self, outputs: Sequence[nd.NDArray], heads: Sequence[nd.NDArray]) -> None:
+        """Writes the gradients of the inputs and parameters."""
+        if outputs:
+            autograd.backward(list(outputs), list(heads))
+
+
+class Division:
+    """How each worker's share of a batch becomes groups of shards.
+
+    Args:
+        num_parts: of a share, by gradient accumulation.
+        num_replicas: of each worker.
+        num_microbatches: of each replica.
+        over_microbatches: whether the microbatches of a replica belong together too, not only replicas.
+    """
+
+    def __init__(self, num_parts: int, num_replicas: int, num_microbatches: int, over_microbatches: bool):
+        self._num_parts, self._num_replicas, self._num_microbatches = num_parts, num_replicas, num_microbatches
+        self._over_microbatches = over_microbatches
+        self._counts: Dict[Tuple[int, World], List[List[List[int]]]] = {}
+
+    def groups(self, shares: Shares) -> List[Group]:
+        """The groups of one part."""
+        if self._over_microbatches:
+            return [[(replica, batch) for replica, share in enumerate(shares) for batch in share]] if shares else []
+        return [
+            [(replica, share[m]) for replica, share in enumerate(shares) if m < len(share)]
+            for m in range(max(map(len, shares), default=0))
+        ]
+
+    def counts(self, global_batch_size: int, world: World) -> List[List[List[int]]]:
+        """Samples of every worker in every group, [part][group][worker]."""
+        key = (global_batch_size, world)
+        if key not in self._counts:
+            own = [self._sizes(worker, global_batch_size, world) for worker in range(world.size)]
+            self._counts[key] = [
+                [list(workers) for workers in zip_longest(*parts, fillvalue=0)]
+                for parts in zip_longest(*own, fillvalue=[])
+            ]
+        return self._counts[key]
+
+    def _sizes(self, worker: int, global_batch_size: int, world: World) -> List[List[int]]:
+        """Samples of one worker in each group, [part][group]."""
+        begin, end = world.share_of(worker, global_batch_size)
+        parts = sizes(end - begin, self._num_parts)
+        if self._over_microbatches:
+            return [[part] for part in parts]
+        shares = [[sizes(s, self._num_microbatches) for s in sizes(part, self._num_replicas)] for part in parts]
+        return [[sum(shards) for shards in zip_longest(*replicas, fillvalue=0)] for replicas in shares]
+
+
+def sizes(count: int, num_parts: int) -> List[int]:
+    """Of at most `num_parts` parts of `count` samples, none of them empty."""
+    num_parts = min(num_parts, count)
+    return [end - begin for begin, end in (bounds(count, num_parts, part) for part in range(num_parts))]

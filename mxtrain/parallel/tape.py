@@ -1,0 +1,81 @@
+"""The way of one microbatch through pieces of a network, and back.
+
+piece -> tensor -> a variable of the next piece's graph ... its gradient -> head gradient of the piece that made it
+"""
+
+from __future__ import annotations
+
+from typing import Any, Collection, Dict, List, Sequence, Tuple
+
+from mxtrain.backend import nd
+from mxtrain.parallel.cut import Tensor
+
+
+class Tape:
+    """Tensors between pieces, each of which records an autograd graph of its own.
+
+    Args:
+        tensor: the network's input.
+        data: its value.
+        without_gradient: tensors that none is computed for.
+        copies: whether tensors that stay on a device are copied, too: then oneDNN's kernels meet the same memory
+            layouts as if they came from another device, and give the same bits.
+    """
+
+    def __init__(
+        self, tensor: Tensor, data: nd.NDArray, without_gradient: Collection[Tensor], copies: bool = False
+    ):  # fmt: skip
+        self._made: Dict[Tensor, nd.NDArray] = {tensor: data}
+        self._entered: Dict[int, List[Tuple[Tensor, nd.NDArray]]] = {}
+        self._gradients: Dict[Tensor, List[nd.NDArray]] = {}
+        self._without_gradient, self._copies = without_gradient, copies
+
+    def enter(self, number: int, tensors: Sequence[Tensor], device: Any) -> List[nd.NDArray]:
+        """The inputs of piece `number`, on its device if one is given. Call outside of `record`."""
+        inputs = []
+        entered = self._entered[number] = []
+        for tensor in tensors:
+            needs_gradient = tensor not in self._without_gradient
+            inputs.append(self._bring(self._made[tensor], device, self._copies and needs_gradient))
+            if needs_gradient:
+                inputs[-1].attach_grad()
+                entered.append((tensor, inputs[-1]))
+        return inputs
+
+    def leave(self, tensors: Sequence[Tensor], outputs: Sequence[nd.NDArray]) -> None:
+        """What a piece has made."""
+        self._made.update(zip(tensors, outputs))
+
+    def heads(self, tensors: Sequence[Tensor]) -> Tuple[List[nd.NDArray], List[nd.NDArray]]:
+        """Of the outputs of a piece those that gradients have come back for, and these. They are given once."""
+        made = [tensor for tensor in tensors if tensor in self._gradients]
+        outputs = [self._made.pop(tensor) for tensor in made]
+        gradients = []
+        for tensor, output in zip(made, outputs):
+            found = [self._bring(gradient, output.context, self._copies) for gradient in self._gradients.pop(tensor)]
+            gradients.append(found[0] if len(found) == 1 else nd.add_n(*found))
+        return outputs, gradients
+
+    @staticmethod
+    def _bring(array: nd.NDArray, device: Any, copies: bool) -> nd.NDArray:
+        # On the same device another handle: each graph has variables of its own.
+        is_there = device in (None, array.context)
+        return array.detach() if is_there and not copies else array.copyto(device or array.context)
+
+    def come_back(self, number: int) -> None:
+        """After the backward pass of piece `number`: its inputs have their gradients."""
+        for tensor, value in self._entered.pop(number):
+            self._gradients.setdefault(tensor, []).append(value.grad)
+
+
+class HeadGradients:
+    """The gradients that backward begins with: 1 / global batch for each sample, made once per size and device."""
+
+    def __init__(self) -> None:
+        self._known: Dict[Tuple[int, int, Any], nd.NDArray] = {}
+
+    def __call__(self, loss_B: nd.NDArray, size: int, global_batch_size: int) -> nd.NDArray:
+        key = (size, global_batch_size, loss_B.context)
+        if key not in self._known:
+            self._known[key] = nd.full((size,), 1.0 / global_batch_size, ctx=loss_B.context, dtype=loss_B.dtype)
+        return self._known[key]
