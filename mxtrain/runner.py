@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
@@ -451,7 +451,7 @@ class Runner:
     def _explain_loss(self, bad_step: int) -> str:
         said = f"the loss became non-finite at step {bad_step}"
         if self._workers.world.size > 1:
-            return f"{said}; the same command with kvstore=local cluster.workers=1 names the layer"
+            return f"{said}; {self._explain_together(said, bad_step)}"
         for batch in self._repeat(said, bad_step):
             if self.state.step == bad_step - 1:
                 self._step.seed_random(bad_step)
@@ -462,8 +462,8 @@ class Runner:
     def _explain_weights(self, name: str) -> str:
         last = self.state.step
         if self._workers.world.size > 1:
-            how = "the same command with kvstore=local cluster.workers=1 names the step"
-            return f"the weights became non-finite in step {last} or before; the first is '{name}'; {how}"
+            said = f"the weights became non-finite in step {last} or before; the first is '{name}'"
+            return f"{said}; {self._explain_together(said, last)}"
         for batch in self._repeat(f"the weights are non-finite after step {last}", last):
             self._advance(batch, self._plan.lr(self.state.step))
             found = snapshot.first_nonfinite_parameter(self._step)
@@ -472,15 +472,48 @@ class Runner:
                 return f"the weights became non-finite in step {last}, while the loss was finite; the first is '{name}'"
         return f"the weights became non-finite in step {last} or before; the first is '{name}'"
 
+    def _explain_together(self, said: str, bad_step: int) -> str:
+        """Whose gradients were non-finite first. Collective: all workers have the same numbers, so all come here."""
+        advice = "the same command with kvstore=local cluster.workers=1 names the step and the layer"
+        if self._workers.updates:
+            return advice  # no step is the same again
+        with suppress(PeersLost):
+            for batch in self._repeat(said, bad_step):
+                ranks = self._ranks_with_nonfinite_gradients(batch)
+                at = f"in step {self.state.step + 1} the gradients of worker{'s' * (len(ranks) > 1)} "
+                if len(ranks) == self._workers.world.size:
+                    return f"{at}{', '.join(map(str, ranks))} (all) were the first non-finite ones; {advice}"
+                if ranks:
+                    return f"{at}{', '.join(map(str, ranks))} alone were non-finite, from its data or its machine"
+                self._advance(batch, self._plan.lr(self.state.step))
+                if self.state.step == bad_step:
+                    break
+        return advice
+
+    def _ranks_with_nonfinite_gradients(self, batch: Any) -> List[int]:
+        """Before they meet. Collective."""
+        world = self._workers.world
+        self._step.seed_random(self.state.step + 1, world.rank)
+        self._step.strategy.forward_backward(batch)
+        own = [replica for reduction in self._step.strategy.reductions for replica in reduction.replicas]
+        flags = self._workers.total([float(rank == world.rank and not snapshot.all_finite(own))
+                                     for rank in range(world.size)])  # fmt: skip
+        return [rank for rank, flag in enumerate(flags) if flag]
+
     def _repeat(self, said: str, bad_step: int) -> Iterator[Any]:
         """The batches from the last checkpoint before `bad_step` on; none where there is no such checkpoint."""
-        start = self._saving.latest()
-        if start is None or start.step >= bad_step:
-            return
-        if self._profiling:
-            self._profiling.break_off()
-        self._say(f"{said}; repeating it from step {start.step} to find where it began")
-        self._rewind(start)
+        with tempfile.TemporaryDirectory(prefix="mxtrain-") as folder:
+            start = self._saving.latest()
+            if self._workers.world.size > 1:  # rank 0 keeps the checkpoints
+                start = unpack(
+                    self._workers.broadcast(pack(start) if self._workers.world.rank == 0 else None), Path(folder)
+                )
+            if start is None or start.step >= bad_step:
+                return
+            if self._profiling:
+                self._profiling.break_off()
+            self._say(f"{said}; repeating it from step {start.step} to find where it began")
+            self._rewind(start)
         with closing(self._batches()) as batches:
             yield from batches
 
