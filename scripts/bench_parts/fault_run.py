@@ -21,7 +21,7 @@ CLEAN_S = 15.0
 MARK = "MXTRAIN_BENCH_RUN"
 """In the environment of all processes of a run, wherever they are."""
 OVERRIDES = (
-    "model=mlp", "model.hidden=[256]", "dataset.batch_size=64", "trainer.max_epochs=25", "trainer.log_interval=1",
+    "model=mlp", "model.hidden=[256]", "dataset.batch_size=64", "trainer.log_interval=1",
     "checkpoint.every_steps=20", "early_stopping=off", "cluster.workers=2", "cluster.backoff=0.1",
     "logger.console.show_config=false", "logger.console.show_model=false", "logger=[jsonl,console]",
 )  # fmt: skip
