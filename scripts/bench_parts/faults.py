@@ -29,7 +29,7 @@ from mxtrain.kvstore import has_horovod
 REPETITIONS = 20
 NOTICED_S = 5.0
 """cluster.heartbeat_timeout: within this a process that was stopped, or a host that is cut off, has to be noticed."""
-EPOCHS, FIRST_STEP, LAST_STEP = 25, 20, 300
+EPOCHS, FIRST_STEP, LAST_STEP = 10, 20, 120
 
 
 class Bench:
@@ -404,8 +404,8 @@ FAULTS: Sequence[Fault] = (
 )  # fmt: skip
 QUICK = "worker 1 killed"
 NOTES = (
-    "Two workers on this machine (dist_sync: a server and a scheduler as well), an MLP on the default data, 500 steps "
-    "of a few ms, a checkpoint every 20 steps; the fault at a random step from 20 to 300. Where the fault is one of "
+    "Two workers on this machine (dist_sync: a server and a scheduler as well), an MLP on the default data, 200 steps "
+    "of a few ms, a checkpoint every 20 steps; the fault at a random step from 20 to 120. Where the fault is one of "
     "the network, each worker is in a network namespace of its own, with an sshd, and cluster.launcher=ssh. Time-outs "
     "are the default ones (cluster.heartbeat_timeout=5), but for cluster.start_timeout=10 where nobody comes; "
     "cluster.restarts=1 where the disk is full.",
