@@ -425,9 +425,10 @@ NOTES = (
 
 def measure(options: Options) -> Measured:
     """All faults that this machine can play; see `NOTES`."""
-    reason = network.reason_against()
     faults = [fault for fault in FAULTS if fault.store != "horovod" or has_horovod()]
-    faults = [fault for fault in faults if not (reason and isinstance(fault, (OverHosts, FullDisk)))]
+    reason, lossless = network.reason_against(), shutil.which("nft", path=network.SEARCH) is None
+    left_out = (OverHosts, FullDisk) if reason else (Loss,) if lossless else ()
+    faults = [fault for fault in faults if not isinstance(fault, left_out)]
     if options.quick:
         faults = [fault for fault in faults if fault.name == QUICK]
     records: List[Dict[str, Any]] = []
@@ -437,8 +438,8 @@ def measure(options: Options) -> Measured:
             records += play(bench, fault, 1 if options.quick else REPETITIONS)
             say(f"  {fault.store}, {fault.name}: {sum(not r['problem'] for r in records[-REPETITIONS:])} right")
     found = summarize(records)
-    if reason:
-        found.notes.append(f"Without faults of the network and the disk: {reason}.")
+    if left_out:
+        found.notes.append(f"Some faults are left out: {reason or 'nft is not installed (apt-get install nftables)'}.")
     return found
 
 
