@@ -34,6 +34,8 @@ from mxtrain.team import Team
 from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 from mxtrain.watchers import Watchers, describe_error
 
+NAMED_BY_ONE = "the same command with kvstore=local cluster.workers=1 names the step and the layer"
+
 
 class Runner:
     """Trains until the description is complete, a budget is used up, or something stops it.
@@ -172,7 +174,7 @@ class Runner:
         self._agreement = Agreement(self._workers, STEPS_AHEAD)
         self._team.forget()
         if world.rank == 0:
-            self._record(everything=True)
+            self._record(everything=True, together=False)
             self._recorder.pause()
             due = self._plan.validate.due(self.state.step, self.state.epoch, 0.0)
             self.state.validation_due = self.state.validation_due or due
@@ -306,7 +308,8 @@ class Runner:
 
     # Recording, validation, saving.
 
-    def _record(self, everything: bool) -> None:
+    def _record(self, everything: bool, together: bool = True) -> None:
+        """Tells what is done; `together`: all workers do, after the same step."""
         rows = self._recorder.read(everything)
         if not rows:
             return
@@ -315,7 +318,7 @@ class Runner:
         self._watchers.tell("on_scalars", scalars, rows[-1]["step"])
         bad_step = first_nonfinite(rows)
         if bad_step is not None:
-            raise NonFiniteError(self._explain_loss(bad_step))
+            raise NonFiniteError(self._explain_loss(bad_step, together))
 
     def _validate(self) -> None:
         """Measures the validation split, unless that was done at this step. A signal breaks it off; it stays due."""
@@ -448,10 +451,10 @@ class Runner:
 
     # What is wrong with non-finite numbers: the steps since the last checkpoint are repeated; they are the same steps.
 
-    def _explain_loss(self, bad_step: int) -> str:
+    def _explain_loss(self, bad_step: int, together: bool) -> str:
         said = f"the loss became non-finite at step {bad_step}"
         if self._workers.world.size > 1:
-            return f"{said}; {self._explain_together(said, bad_step)}"
+            return f"{said}; {self._explain_together(said, bad_step) if together else NAMED_BY_ONE}"
         for batch in self._repeat(said, bad_step):
             if self.state.step == bad_step - 1:
                 self._step.seed_random(bad_step)
@@ -474,21 +477,20 @@ class Runner:
 
     def _explain_together(self, said: str, bad_step: int) -> str:
         """Whose gradients were non-finite first. Collective: all workers have the same numbers, so all come here."""
-        advice = "the same command with kvstore=local cluster.workers=1 names the step and the layer"
         if self._workers.updates:
-            return advice  # no step is the same again
+            return NAMED_BY_ONE  # no step is the same again
         with suppress(PeersLost):
             for batch in self._repeat(said, bad_step):
                 ranks = self._ranks_with_nonfinite_gradients(batch)
                 at = f"in step {self.state.step + 1} the gradients of worker{'s' * (len(ranks) > 1)} "
                 if len(ranks) == self._workers.world.size:
-                    return f"{at}{', '.join(map(str, ranks))} (all) were the first non-finite ones; {advice}"
+                    return f"{at}{', '.join(map(str, ranks))} (all) were the first non-finite ones; {NAMED_BY_ONE}"
                 if ranks:
                     return f"{at}{', '.join(map(str, ranks))} alone were non-finite, from its data or its machine"
                 self._advance(batch, self._plan.lr(self.state.step))
                 if self.state.step == bad_step:
                     break
-        return advice
+        return NAMED_BY_ONE
 
     def _ranks_with_nonfinite_gradients(self, batch: Any) -> List[int]:
         """Before they meet. Collective."""
