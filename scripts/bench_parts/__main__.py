@@ -47,7 +47,7 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
     "workers": (workers.measure, "several processes: starts, a soak of 200 of them, throughput (30 minutes)"),
     "faults": (
         faults.measure,
-        "33 faults at random moments, of processes, network, disk and data: 660 runs (4 hours; root)",
+        "35 faults at random moments, of processes, network, disk and data: 700 runs (4 hours; root)",
     ),
     "compression": (compression.measure, "bytes on the wire by compressor, and accuracy of three seeds (15 minutes)"),
     "links": (links.measure, "two workers over throttled links, each store and compressor (25 minutes; root)"),

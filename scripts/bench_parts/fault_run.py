@@ -103,8 +103,12 @@ class Run:
 
     def noticed(self, began: float) -> Optional[float]:
         """When after `began` the supervisor gave a process or all of them up."""
-        words = ("all processes are ended", "go on without it")
-        return next((at for at, line in self._lines if at > began and any(word in line for word in words)), None)
+        found = [self.said(words, began) for words in ("all processes are ended", "go on without it")]
+        return min((at for at in found if at is not None), default=None)
+
+    def said(self, words: str, began: float) -> Optional[float]:
+        """When after `began` a line with these words came."""
+        return next((at for at, line in self._lines if at > began and words in line), None)
 
     def wait_until_past(self, step: int, since: float) -> None:
         """Until a step after `step` was written later than `since` (the rows after the checkpoint are taken back at a

@@ -315,25 +315,37 @@ class NeverUp(Fault):
 
 @dataclass(frozen=True)
 class FullDisk(Fault):
-    """The disk of the run directory, which worker 0 writes, is full from a moment on; later it has space again."""
+    """The disk of the run directory, which worker 0 writes, is full from a moment on; later it has space again.
+
+    Attributes:
+        for_good: until the run has ended; else until it has said so.
+    """
+
+    for_good: bool = False
 
     def play(self, bench: Bench, folder: Path, step: int) -> Seconds:
+        words = "No space left on device"
         disk = folder / "disk"
         disk.mkdir()
         network.run("mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(disk))
         try:
-            run = bench.start(disk / "run", self.store, ["cluster.restarts=1"])
+            run = bench.start(disk / "run", self.store, ["cluster.restarts=0"])
             run.wait(lambda: run.steps() >= step)
             began = time.monotonic()
             _fill(disk / "filler")
-            ended = run.end(EXIT_CRASHED, "No space left on device")
-            noticed = run.noticed(began)
-            problem = run.left()
-            (disk / "filler").unlink()
-            again = bench.start(disk / "run", self.store)
-            again.end()
-            problem = problem or self.compare(bench, again)
-            return Seconds(None if noticed is None else noticed - began, ended - began, problem)
+            run.wait(lambda: run.said(words, began) is not None)
+            noticed = run.said(words, began)
+            assert noticed is not None
+            if self.for_good:
+                run.end(EXIT_CRASHED, words)
+                problem = run.left()
+                (disk / "filler").unlink()
+                run = bench.start(disk / "run", self.store)
+            else:
+                (disk / "filler").unlink()
+                problem = ""
+            run.end()
+            return Seconds(noticed - began, None, problem or self.compare(bench, run))
         finally:
             network.run("umount", "-l", str(disk))
 
@@ -384,7 +396,8 @@ FAULTS: Sequence[Fault] = (
     LostHost("host lost for good while the group starts", "dist_sync"),
     NeverUp("worker 1 never comes up", "dist_sync", limit=10.0 + 5),
     TakenPort("the scheduler's port is taken", "dist_sync"),
-    FullDisk("disk full on worker 0", "dist_sync"),
+    FullDisk("disk of worker 0 full for a while", "dist_sync"),
+    FullDisk("disk of worker 0 full for good", "dist_sync", for_good=True),
     NotANumber("NaN in worker 1", "dist_sync"),
     blows("worker 0 killed", "horovod", ("worker0", KILL)),
     blows("worker 1 killed", "horovod", ("worker1", KILL), exact=False),
@@ -399,7 +412,8 @@ FAULTS: Sequence[Fault] = (
     MissingHost("host missing at start", "horovod", limit=NOTICED_S + 5),
     LostHost("host lost for good while the group starts", "horovod"),
     NeverUp("worker 1 never comes up", "horovod", limit=10.0 + 5),
-    FullDisk("disk full on worker 0", "horovod"),
+    FullDisk("disk of worker 0 full for a while", "horovod"),
+    FullDisk("disk of worker 0 full for good", "horovod", for_good=True),
     NotANumber("NaN in worker 1", "horovod"),
 )  # fmt: skip
 QUICK = "worker 1 killed"
@@ -407,12 +421,12 @@ NOTES = (
     "Two workers on this machine (dist_sync: a server and a scheduler as well), an MLP on the default data, 200 steps "
     "of a few ms, a checkpoint every 20 steps; the fault at a random step from 20 to 120. Where the fault is one of "
     "the network, each worker is in a network namespace of its own, with an sshd, and cluster.launcher=ssh. Time-outs "
-    "are the default ones (cluster.heartbeat_timeout=5), but for cluster.start_timeout=10 where nobody comes; "
-    "cluster.restarts=1 where the disk is full.",
+    "are the default ones (cluster.heartbeat_timeout=5), but for cluster.start_timeout=10 where nobody "
+    "comes.",
     "Noticed: from the fault to the supervisor's word, or, where the run has to end, to its end; no figure where "
     "nothing had to be given up. As far as before: from the fault (so with the 5 or 60 s of the partition) to the end "
     "of the step after the last one before it, or to the first step where it had not begun, or (lost packets, a host "
-    "lost for good, a full disk) to the end of the run.",
+    "lost for good) to the end of the run. While the disk is full training goes on, and rows wait in memory.",
     "Right: the weights are those of the undisturbed run to the bit, all rows of metrics.jsonl are there, once, so "
     "each sample was used once in each epoch, and no process, socket or port is left. With horovod the other worker "
     "goes on alone when worker 1 of this machine is lost, and the last bits change with the number of workers: there, "
