@@ -495,7 +495,7 @@ def summarize(records: Sequence[Mapping[str, Any]]) -> Measured:
                 found.targets.append(Target(f"{name}: noticed, longest, s", max(values), fault.limit, at_least=False))
         right = sum(not r["problem"] for r in mine)
         found.table.append([fault.store, fault.name, str(len(mine)), str(right), *cells])
-    found.targets.append(Target("runs with other weights, or with rows missing or twice", len(wrong), 0, False))
+    found.targets.append(Target("runs that are not right", len(wrong), 0, False))
     found.details["wrong"] = wrong
     return found
 
