@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
@@ -33,6 +33,8 @@ from mxtrain.stopping import Agreement, BreakableLoader, BrokenOff, Budget, Sign
 from mxtrain.team import Team
 from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 from mxtrain.watchers import Watchers, describe_error
+
+NAMED_BY_ONE = "the same command with kvstore=local cluster.workers=1 names the step and the layer"
 
 
 class Runner:
@@ -178,7 +180,7 @@ class Runner:
         self._agreement = Agreement(self._workers, STEPS_AHEAD)
         self._team.forget()
         if world.rank == 0:
-            self._record(everything=True)
+            self._record(everything=True, together=False)
             self._recorder.pause()
             due = self._plan.validate.due(self.state.step, self.state.epoch, 0.0)
             self.state.validation_due = self.state.validation_due or due
@@ -312,7 +314,8 @@ class Runner:
 
     # Recording, validation, saving.
 
-    def _record(self, everything: bool) -> None:
+    def _record(self, everything: bool, together: bool = True) -> None:
+        """Tells what is done; `together`: all workers do, after the same step."""
         rows = self._recorder.read(everything)
         if not rows:
             return
@@ -321,7 +324,7 @@ class Runner:
         self._watchers.tell("on_scalars", scalars, rows[-1]["step"])
         bad_step = first_nonfinite(rows)
         if bad_step is not None:
-            raise NonFiniteError(self._explain_loss(bad_step))
+            raise NonFiniteError(self._explain_loss(bad_step, together))
 
     def _validate(self) -> None:
         """Measures the validation split, unless that was done at this step. A signal breaks it off; it stays due."""
@@ -454,10 +457,10 @@ class Runner:
 
     # What is wrong with non-finite numbers: the steps since the last checkpoint are repeated; they are the same steps.
 
-    def _explain_loss(self, bad_step: int) -> str:
+    def _explain_loss(self, bad_step: int, together: bool) -> str:
         said = f"the loss became non-finite at step {bad_step}"
         if self._workers.world.size > 1:
-            return f"{said}; the same command with kvstore=local cluster.workers=1 names the layer"
+            return f"{said}; {self._explain_together(said, bad_step) if together else NAMED_BY_ONE}"
         for batch in self._repeat(said, bad_step):
             if self.state.step == bad_step - 1:
                 self._step.seed_random(bad_step)
@@ -468,8 +471,8 @@ class Runner:
     def _explain_weights(self, name: str) -> str:
         last = self.state.step
         if self._workers.world.size > 1:
-            how = "the same command with kvstore=local cluster.workers=1 names the step"
-            return f"the weights became non-finite in step {last} or before; the first is '{name}'; {how}"
+            said = f"the weights became non-finite in step {last} or before; the first is '{name}'"
+            return f"{said}; {self._explain_together(said, last)}"
         for batch in self._repeat(f"the weights are non-finite after step {last}", last):
             self._advance(batch, self._plan.lr(self.state.step))
             found = snapshot.first_nonfinite_parameter(self._step)
@@ -478,15 +481,47 @@ class Runner:
                 return f"the weights became non-finite in step {last}, while the loss was finite; the first is '{name}'"
         return f"the weights became non-finite in step {last} or before; the first is '{name}'"
 
+    def _explain_together(self, said: str, bad_step: int) -> str:
+        """Whose gradients were non-finite first. Collective: all workers have the same numbers, so all come here."""
+        if self._workers.updates:
+            return NAMED_BY_ONE  # no step is the same again
+        with suppress(PeersLost):
+            for batch in self._repeat(said, bad_step):
+                ranks = self._ranks_with_nonfinite_gradients(batch)
+                at = f"in step {self.state.step + 1} the gradients of worker{'s' * (len(ranks) > 1)} "
+                if len(ranks) == self._workers.world.size:
+                    return f"{at}{', '.join(map(str, ranks))} (all) were the first non-finite ones; {NAMED_BY_ONE}"
+                if ranks:
+                    return f"{at}{', '.join(map(str, ranks))} alone were non-finite, from its data or its machine"
+                self._advance(batch, self._plan.lr(self.state.step))
+                if self.state.step == bad_step:
+                    break
+        return NAMED_BY_ONE
+
+    def _ranks_with_nonfinite_gradients(self, batch: Any) -> List[int]:
+        """Before they meet. Collective."""
+        world = self._workers.world
+        self._step.seed_random(self.state.step + 1, world.rank)
+        self._step.strategy.forward_backward(batch)
+        own = [replica for reduction in self._step.strategy.reductions for replica in reduction.replicas]
+        flags = self._workers.total([float(rank == world.rank and not snapshot.all_finite(own))
+                                     for rank in range(world.size)])  # fmt: skip
+        return [rank for rank, flag in enumerate(flags) if flag]
+
     def _repeat(self, said: str, bad_step: int) -> Iterator[Any]:
         """The batches from the last checkpoint before `bad_step` on; none where there is no such checkpoint."""
-        start = self._saving.latest()
-        if start is None or start.step >= bad_step:
-            return
-        if self._profiling:
-            self._profiling.break_off()
-        self._say(f"{said}; repeating it from step {start.step} to find where it began")
-        self._rewind(start)
+        with tempfile.TemporaryDirectory(prefix="mxtrain-") as folder:
+            start = self._saving.latest()
+            if self._workers.world.size > 1:  # rank 0 keeps the checkpoints
+                start = unpack(
+                    self._workers.broadcast(pack(start) if self._workers.world.rank == 0 else None), Path(folder)
+                )
+            if start is None or start.step >= bad_step:
+                return
+            if self._profiling:
+                self._profiling.break_off()
+            self._say(f"{said}; repeating it from step {start.step} to find where it began")
+            self._rewind(start)
         with closing(self._batches()) as batches:
             yield from batches
 

@@ -14,9 +14,13 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
 from bench_parts import clock, publish, wire  # noqa: E402
+from bench_parts.fault_run import differences  # noqa: E402
+from bench_parts.faults import _fill  # noqa: E402
 from bench_parts.measured import Measured, Series, Target, in_turn  # noqa: E402
 from bench_parts.processes import ProcessFailed, default_environment, tuned_environment  # noqa: E402
 from bench_parts.turns import Side, in_turns  # noqa: E402
+
+from mxtrain.kvstore import has_horovod  # noqa: E402
 
 # Loads the data as GluonCV's script does, and logs as it does.
 STAND_IN = """
@@ -97,6 +101,41 @@ def test_compression(tmp_path):
     fp16, bf16, two_bit, top_k = shares
     assert 0.5 < fp16 < 0.7 and abs(bf16 - fp16) < 0.02 and 0.05 < two_bit < 0.4 and 0.02 < top_k < 0.4
     assert len(result["table"]) == 6 and series["MLP: none"]["median"] > 4 * 4 * 64 * 3 * 32 * 32
+
+
+@pytest.mark.slow
+def test_faults(tmp_path):
+    """Twenty seconds: a worker is killed under each store that is there, and the runs end as undisturbed ones."""
+    series, result = run_part("faults", tmp_path)
+    stores = ["dist_sync", "horovod"] if has_horovod() else ["dist_sync"]
+    assert [row[:4] for row in result["table"][1:]] == [[store, "worker 1 killed", "1", "1"] for store in stores]
+    assert result["details"]["wrong"] == [] and len(series) == 2 * len(stores)
+    assert all(0 < found["median"] < 120 for found in series.values())
+
+
+def test_differences_of_runs_are_found():
+    rows = [{"split": "train", "step": step, "loss": 1.0} for step in (1, 2)]
+    other = [rows[0], {**rows[1], "loss": 1.001}]
+    assert differences(("a", rows), ("a", rows), exact=True) == ""
+    assert "weights" in differences(("b", rows), ("a", rows), exact=True)
+    assert "rows" in differences(("a", other), ("a", rows), exact=True)
+    assert differences(("b", other), ("a", rows), exact=False) == ""
+    assert "off by 50.0%" in differences(("a", [rows[0], {**rows[1], "loss": 1.5}]), ("a", rows), exact=False)
+    for wrong in (rows[:1], [*rows, rows[1]]):
+        assert "missing or twice" in differences(("a", wrong), ("a", rows), exact=False)
+
+
+def test_a_disk_is_filled(tmp_path):
+    """To the last byte: /dev/full stands for one without any space; a file system of its own needs root."""
+    _fill(Path("/dev/full"))
+    if os.getuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "t", tmp_path]).returncode:
+        pytest.skip("no file system can be mounted here")
+    try:
+        _fill(tmp_path / "filler")
+        with pytest.raises(OSError, match="No space left"):
+            (tmp_path / "one").write_bytes(b"1")
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)
 
 
 @pytest.mark.slow

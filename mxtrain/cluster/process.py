@@ -49,6 +49,8 @@ class Process:
         self.order = order
         self.said: Dict[str, Any] = {"step": 0, "batches": 0, "waits": False, "generation": 0}
         """Its last sign of life."""
+        self.has_spoken = False
+        """Whether a sign of life has come."""
         self.heard_at = self.moved_at = time.monotonic()
 
     pid: int
@@ -100,7 +102,7 @@ class Process:
 
     def hear(self, said: Dict[str, Any]) -> None:
         """Takes a sign of life."""
-        self.heard_at = time.monotonic()
+        self.has_spoken, self.heard_at = True, time.monotonic()
         if said["batches"] != self.said["batches"]:
             self.moved_at = self.heard_at
         self.said = said

@@ -191,6 +191,8 @@ class Supervisor:
                 continue
             if failure is not None:
                 how = failure.how
+                if how == EXIT_NON_FINITE:
+                    self._part(workers)  # all have found it; worker 0 writes down what
                 return failure, how if how is not None and how > 0 else EXIT_CRASHED
             if not late:
                 self._part([process for process in processes if process not in workers])
@@ -253,7 +255,7 @@ class Supervisor:
         if not busy:
             return None
         now = time.monotonic()
-        last = min(busy, key=lambda worker: worker.said["batches"])
+        last = min(busy, key=lambda worker: (worker.said["batches"], worker.has_spoken))
         if not any(worker.said["batches"] for worker in workers):
             started = [worker.started_at for worker in workers]
             begun = now if None in started else max(at for at in started if at is not None)

@@ -50,7 +50,10 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
     "verify": (same_numbers.measure, "verify over placements and networks (25 minutes)"),
     "placement_accuracy": (placement_accuracy.measure, "accuracy of placements, five seeds (15 minutes)"),
     "workers": (workers.measure, "several processes: starts, a soak of 200 of them, throughput (30 minutes)"),
-    "faults": (faults.measure, "processes of a group killed and stopped at random moments, 240 runs (70 minutes)"),
+    "faults": (
+        faults.measure,
+        "35 faults at random moments, of processes, network, disk and data: 700 runs (4 hours; root)",
+    ),
     "compression": (compression.measure, "bytes on the wire by compressor, and accuracy of three seeds (15 minutes)"),
     "links": (links.measure, "two workers over throttled links, each store and compressor (25 minutes; root)"),
     "kill_sweep": (

@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Dict, List
 
-from network import SEARCH
+from bench_parts.network import SEARCH
 
 NODES = ("n1", "n2")
 CPUS = 16

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence
 
 import pytest
-from network import SEARCH, Network, hostfile
-from network import reason_against as reason_against_hosts
+from bench_parts.network import SEARCH, Network, hostfile
+from bench_parts.network import reason_against as reason_against_hosts
 from running import SMALL, Process, assert_same, checkpoints, has_steps, role_of, rows, running_processes, status
 
 from mxtrain.kvstore import has_horovod

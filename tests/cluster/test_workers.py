@@ -10,11 +10,13 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Dict, List
 
 import pytest
 from running import (
+    ROOT,
     SMALL,
     Process,
     assert_same,
@@ -29,6 +31,12 @@ from running import (
 )
 
 from mxtrain.cluster import local
+from mxtrain.cluster.launcher import started_here
+from mxtrain.cluster.process import Order
+from mxtrain.cluster.process import Process as ClusterProcess
+from mxtrain.cluster.spec import Cluster
+from mxtrain.cluster.supervisor import Supervisor
+from mxtrain.kvstore import has_horovod
 
 TWO = ("kvstore=dist_sync", "cluster.workers=2", "cluster.backoff=0.1")
 LENET = (
@@ -301,3 +309,54 @@ def test_a_sweep_of_groups(tmp_path: Path) -> None:
     jobs = [json.loads(line) for line in (tmp_path / "jobs.jsonl").read_text().splitlines()]
     assert [job["exit_code"] for job in jobs] == [0, 0]
     assert status(tmp_path / "1")["state"] == "finished"
+
+
+POISONED = "dataset._target_=bench_parts.poisoned.Digits"
+needs_horovod = pytest.mark.skipif(not has_horovod(), reason="Horovod is not built here: scripts/horovod")
+
+
+@pytest.mark.parametrize("store", ["dist_sync", pytest.param("horovod", marks=needs_horovod)])
+def test_the_one_worker_with_nan_is_named_and_the_last_good_weights_are_kept(
+    tmp_path: Path, undisturbed: Path, store: str
+) -> None:
+    run_dir, poison = tmp_path / "run", tmp_path / "poison"
+    env = {"PYTHONPATH": f"{ROOT}/scripts:{ROOT}", "MXTRAIN_BENCH_POISON": str(poison)}
+    given = (*TWO, *SLOW, f"kvstore={store}", POISONED)
+    run = Process(run_dir, *given, env=env).wait_until(has_steps(run_dir, 45))
+    poison.touch()
+    run.end(3)
+    found = status(run_dir)
+    assert found["state"] == "failed" and found["exit_code"] == 3
+    assert re.search(r"in step \d+ the gradients of worker 1 alone were non-finite", found["cause"]), found["cause"]
+    nobody_is_left(run_dir)
+    kept = checkpoints(run_dir)
+    assert len(kept) > 1
+    poison.unlink()
+    Process(run_dir, *given, env=env).end()
+    assert_same(run_dir, undisturbed)
+
+
+def test_where_all_workers_have_nan_they_say_so(tmp_path: Path) -> None:
+    Process(tmp_path / "run", *TWO, *SMALL, "optimizer.lr=1e38", "trainer.max_epochs=1").end(3)
+    assert re.search(r"step \d+ the gradients of workers 0, 1 \(all\)", status(tmp_path / "run")["cause"])
+
+
+def test_a_worker_that_never_says_a_word_is_named_when_the_start_takes_too_long(tmp_path: Path) -> None:
+    """Three seconds."""
+    word = json.dumps({"step": 0, "batches": 0, "waits": False, "generation": 0})
+    programs = {
+        "worker 0": "import os, time; "
+        f"os.write(int(os.environ['MXTRAIN_PULSE_FD']), {word.encode()!r} + b'\\n'); time.sleep(60)",
+        "worker 1": "import time; time.sleep(60)",
+    }
+
+    def start(attempt: int, stack: ExitStack) -> List[ClusterProcess]:
+        orders = [
+            Order(name, [sys.executable, "-S", "-c", code], dict(os.environ), tmp_path / name, number=number)
+            for number, (name, code) in enumerate(programs.items())
+        ]
+        return [started_here(order, stack) for order in orders]
+
+    supervisor = Supervisor(Cluster(workers=2, start_timeout=3, restarts=0), start, list, print)
+    assert supervisor.run() == 1
+    assert supervisor.failure is not None and supervisor.failure.who == "worker 1"

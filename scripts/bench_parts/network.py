@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import subprocess
 import time
 from contextlib import ExitStack
+from itertools import count as numbers
 from pathlib import Path
 from typing import List, Sequence
 
 SUBNET = "10.213.77"
+_serial = numbers()
 
 
 def reason_against() -> str:
@@ -44,7 +47,7 @@ class Network:
 
     def __init__(self, folder: Path, stack: ExitStack, count: int = 3):
         self.addresses = [f"{SUBNET}.{number}" for number in range(1, count + 1)]
-        self._name = f"mxt{os.getpid()}"
+        self._name = f"mxt{os.getpid()}x{next(_serial)}"
         self._daemons: List[subprocess.Popen] = []
         stack.callback(self._remove)
         hub = self._hub = f"{self._name}h"
@@ -71,6 +74,35 @@ class Network:
     def set_link(self, number: int, state: str) -> None:
         """Cuts a host off (down), or not (up)."""
         run("ip", "-n", self._hub, "link", "set", f"p{number}", state)
+
+    def drop(self, number: int, percent: int) -> None:
+        """Loses so many of the packets that come to a host, by chance."""
+        rules = (
+            "add table ip lossy\nadd chain ip lossy incoming { type filter hook input priority 0; }\n"
+            f"add rule ip lossy incoming iifname net0 numgen random mod 100 < {percent} counter drop\n"
+        )
+        run(*self.on(number), "nft", rules)
+
+    def keep(self, number: int) -> int:
+        """Ends that; how many were lost."""
+        command = [*self.on(number), "nft", "-j", "list", "table", "ip", "lossy"]
+        found = subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PATH": SEARCH}).stdout
+        run(*self.on(number), "nft", "delete table ip lossy")
+        (rule,) = [each["rule"]["expr"] for each in json.loads(found)["nftables"] if "rule" in each]
+        return next(int(part["counter"]["packets"]) for part in rule if "counter" in part)
+
+    def strangers(self) -> List[str]:
+        """What runs or listens on the hosts, but for each one's sshd."""
+        found = []
+        for number, daemon in enumerate(self._daemons, 1):
+            text = subprocess.run(
+                ["ip", "netns", "pids", self.space(number)], check=True, capture_output=True, text=True
+            ).stdout
+            found += [f"process {pid}" for pid in text.split() if int(pid) != daemon.pid]
+            text = subprocess.run([*self.on(number), "ss", "-Hltn"], check=True, capture_output=True, text=True).stdout
+            ports = [line.split()[3].rpartition(":")[2] for line in text.splitlines()]
+            found += [f"port {port}" for port in ports if port != "22"]
+        return found
 
     def _start_sshd(self, folder: Path, stack: ExitStack) -> None:
         sshd = shutil.which("sshd", path=SEARCH) or ""
