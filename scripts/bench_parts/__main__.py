@@ -28,6 +28,7 @@ from bench_parts import (
     publish,
     runner,
     same_numbers,
+    soak,
     wire,
     workers,
 )
@@ -49,7 +50,8 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
     "placements": (placements.measure, "replicas and stages against one device, and their memory (8 minutes)"),
     "verify": (same_numbers.measure, "verify over placements and networks (25 minutes)"),
     "placement_accuracy": (placement_accuracy.measure, "accuracy of placements, five seeds (15 minutes)"),
-    "workers": (workers.measure, "several processes: starts, a soak of 200 of them, throughput (30 minutes)"),
+    "soak": (soak.measure, "200 starts of two workers and two servers, whose weights must be right (20 minutes)"),
+    "workers": (workers.measure, "several processes: starts and throughput (12 minutes)"),
     "faults": (
         faults.measure,
         "35 faults at random moments, of processes, network, disk and data: 700 runs (4 hours; root)",

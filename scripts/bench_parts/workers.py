@@ -1,4 +1,4 @@
-"""Several workers: how long a start takes, whether two hundred starts all compute the same, and what stores cost."""
+"""Several workers: how long a start takes, and what stores cost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, List, Mapping, Sequence
 
-from bench_parts.measured import Measured, Options, Series, Target, say
+from bench_parts.measured import Measured, Options, Series
 from bench_parts.placements import ONE_THREAD, QUICK, SPLIT
 from bench_parts.processes import train
 from bench_parts.runner import Case, runner, samples_per_s
@@ -16,7 +16,7 @@ from mxtrain.errors import EXIT_BUDGET
 from mxtrain.types import Callback
 
 WORKERS = (1, 2, 4, 8)
-STARTS_EACH, SOAK = 5, 200
+STARTS_EACH = 5
 TINY = ["model=mlp", "model.hidden=[8]", "trainer.test=false", "trainer.limit_val_batches=1", "early_stopping=off"]
 STORES = ("dist_sync", "p3", "horovod")
 
@@ -25,15 +25,12 @@ def measure(options: Options) -> Measured:
     found = Measured(notes=[
         "All processes on this machine, over loopback. Start-up: from the command to the end of the first step, on the "
         "default data with an MLP, one server.",
-        "Each of the starts of the soak trains three steps with two workers and two servers; its weights must be those "
-        "of two replicas in one process, to the bit.",
         "Throughput: two workers with one thread each against one process with one thread.",
     ])  # fmt: skip
-    workers, each, soak = ((2,), 1, 2) if options.quick else (WORKERS, STARTS_EACH, SOAK)
+    workers, each = ((2,), 1) if options.quick else (WORKERS, STARTS_EACH)
     for number in workers:
         seconds = [first_step_s(number, options.work / f"start-{number}-{repetition}") for repetition in range(each)]
         found.series.append(Series(f"start-up, {number} workers", "s", seconds))
-    _soak(soak, options.work, found)
     _throughput(QUICK if options.quick else SPLIT, options.work, found)
     return found
 
@@ -50,21 +47,6 @@ def first_step_s(workers: int, folder: Path) -> float:
 
 def group(workers: int, servers: int = 1, store: str = "dist_sync") -> List[str]:
     return [f"kvstore={store}", f"cluster.workers={workers}", f"cluster.servers={servers}"]
-
-
-def _soak(starts: int, folder: Path, found: Measured) -> None:
-    def weights(name: str, *overrides: str) -> Any:
-        given = [*TINY, "trainer.max_steps=3", *overrides]
-        run_dir = train(given, folder / name, exit_codes=(EXIT_BUDGET,), environment=ONE_THREAD)
-        return json.loads((run_dir / "status.json").read_text())["weights_sha256"]
-
-    expected = weights("replicas", "parallel=data", "parallel.devices=cpu:2")
-    wrong = 0
-    for number in range(starts):
-        wrong += weights(f"soak-{number}", *group(2, servers=2)) != expected
-        if number % 20 == 19:
-            say(f"  {number + 1} starts, {wrong} wrong")
-    found.targets.append(Target(f"{starts} starts of two workers: wrong weights", wrong, 0, at_least=False))
 
 
 def _throughput(case: Case, folder: Path, found: Measured) -> None:

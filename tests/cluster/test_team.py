@@ -87,12 +87,13 @@ def test_a_slow_worker_is_named_and_may_get_fewer_samples(tmp_path: Path, balanc
         run_dir, "kvstore=dist_sync", "cluster.workers=2", f"cluster.balance={balance}", *common, env=env
     ).end()  # fmt: skip
     Process(tmp_path / "alone", *common, env=env).end()
-    assert "worker 1 is slow" in run.output
-    assert ("cluster.balance=speed gives it fewer samples" in run.output) == (balance == "equal")
+    if balance == "equal":  # else it is not slow twice in a row
+        assert "worker 1 is slow" in run.output
+        assert "cluster.balance=speed gives it fewer samples" in run.output
     assert "what the workers did in step 10" in run.output
     slow, fast = (scalars(run_dir, f"perf/worker_{rank}/samples") for rank in (1, 0))
     shares = [own / (own + others) for own, others in zip(slow, fast)]
-    assert shares[0] == 0.5 and (shares[-1] < 0.4) == (balance == "speed")
+    assert shares[0] == 0.5 and (min(shares) < 0.4) == (balance == "speed")
     assert all(
         compute_s >= 0.002 * samples for compute_s, samples in zip(scalars(run_dir, "perf/worker_1/compute_s"), slow)
     )
