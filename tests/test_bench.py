@@ -97,10 +97,9 @@ def test_gluoncv(tmp_path):
 @pytest.mark.skipif(bool(wire.available()), reason="no network namespaces here")
 def test_compression(tmp_path):
     series, result = run_part("compression", tmp_path)
-    shares = [target["value"] for target in result["targets"] if "bytes a step" in target["name"]]
-    fp16, bf16, two_bit, top_k = shares
-    assert 0.5 < fp16 < 0.7 and abs(bf16 - fp16) < 0.02 and 0.05 < two_bit < 0.4 and 0.02 < top_k < 0.4
-    assert len(result["table"]) == 6 and series["MLP: none"]["median"] > 4 * 4 * 64 * 3 * 32 * 32
+    (two_bit,) = [target["value"] for target in result["targets"] if "bytes a step" in target["name"]]
+    assert 0.05 < two_bit < 0.4
+    assert len(result["table"]) == 3 and series["MLP: none"]["median"] > 4 * 4 * 64 * 3 * 32 * 32
 
 
 @pytest.mark.slow

@@ -61,7 +61,6 @@ def test_two_workers_learn_and_their_staleness_is_shown(tmp_path: Path, servers:
 
 
 COMPRESSED = {
-    "fp16": ["kvstore.compression=fp16"],
     "bf16": ["kvstore.compression=bf16"],
     "2bit": ["kvstore.compression=2bit", "kvstore.threshold=0.02", "optimizer=sgd", "optimizer.lr=0.1"],
     "topk": ["kvstore.compression=topk", "kvstore.ratio=0.05", "optimizer=sgd", "optimizer.lr=0.1",
