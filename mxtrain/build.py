@@ -157,7 +157,7 @@ def build_objective(
     begin, end = world.share(description.dataset.batch_size)
     loss = description.loss.build(given.num_classes, training=True)
     loss.dense = mixes(description)
-    return Objective(network, hybridize(loss), meter, given.shape, max(end - begin, 1))
+    return Objective(network, hybridize(loss), meter, given.shape, max(end - begin, 1), description.amp)
 
 
 def build_step(

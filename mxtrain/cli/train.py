@@ -169,9 +169,11 @@ def set_runtime(config: Any, where: Any) -> Optional[runtime.RuntimeReport]:
     try:
         spec = build_spec(config["runtime"], "runtime", GROUPS["runtime"], where)
         parallel = build_spec(config["parallel"], "parallel", GROUPS["parallel"], where)
+        amp = build_spec(config["amp"], "amp", GROUPS["amp"], where)
     except (ConfigError, KeyError):
         return None  # describe says it together with everything else that is wrong
-    return runtime.apply(spec, num_devices=parallel.num_devices() * int(os.environ.get(HOST_WORKERS, "1")))
+    num_devices = parallel.num_devices() * int(os.environ.get(HOST_WORKERS, "1"))
+    return runtime.apply(spec, num_devices=num_devices, bfloat16=amp.dtype == "bfloat16")
 
 
 def claim(run_dir: Path, composed: Composed) -> Any:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Collection, Dict, FrozenSet, List, Litera
 import pydantic
 from typing_extensions import Annotated
 
+from mxtrain.amp import FULL, Precision
 from mxtrain.errors import ConfigError
 from mxtrain.types import Batch, Positive, Shape, Spec
 
@@ -170,6 +171,7 @@ class Objective:
         meter: (scores, labels, loss (B,)) -> vector of sums, for training.
         input_shape: of one sample.
         batch_size: of a global batch, by which the stages are balanced.
+        precision: that the network computes in.
     """
 
     network: Any
@@ -177,6 +179,7 @@ class Objective:
     meter: Any
     input_shape: Shape
     batch_size: int
+    precision: Precision = FULL
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Collection, Dict, FrozenSet, List, Optional, Sequence, Tuple
 
+from mxtrain.amp import FULL, Precision
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.model.trace import INPUT, LAYER_ATTRIBUTE, blocks_by_path, symbol_of
 from mxtrain.types import Shape
@@ -160,14 +161,19 @@ class Cuttable:
 class Graph(Cuttable):
     """A network as the operators that MXNet traces.
 
+    Args:
+        network: a hybrid block.
+        precision: that pieces compute in; what crosses between them is float32.
+
     Raises:
         NotTraceable: the network's code needs real arrays.
     """
 
-    def __init__(self, network: Any):
+    def __init__(self, network: Any, precision: Precision = FULL):
         symbol, _ = symbol_of(network, training=True)
-        self.text = symbol.tojson()
-        raw = json.loads(self.text)
+        self._precision = precision
+        raw = precision.marked(json.loads(symbol.tojson()))
+        self.text = f"{precision!r} {symbol.tojson()}"
         self.marked = marked_layers(network)
         self._nodes = raw["nodes"]
         self._format = raw["attrs"]
@@ -266,4 +272,4 @@ class Graph(Cuttable):
         kinds = frozenset(self._nodes[index]["op"] for index in operators)
         first = self._nodes[operators[0]]
         norm = first["attrs"] if len(operators) == 1 and self._computes_statistics(first) else None
-        return Piece(mx.sym.load_json(json.dumps(graph)), inputs, outputs, kinds, norm)
+        return Piece(mx.sym.load_json(json.dumps(self._precision.lowered(graph))), inputs, outputs, kinds, norm)
