@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import fnmatch
-from typing import Any, ClassVar, Dict, List
+from typing import Any, ClassVar, Dict, List, Mapping
 
 from mxtrain.amp.casts import FLOAT32, with_casts, with_marks
 from mxtrain.amp.operators import BFLOAT16, FLOAT16, Operators
-from mxtrain.types import Spec
+from mxtrain.types import Shape, Spec
 
 LAYER = "__layer__"
 """Attribute of a graph's nodes: the structural name of the block that called the operator."""
@@ -22,8 +22,13 @@ class Precision(Spec):
     dtype: ClassVar[str] = FLOAT32
     """Of what is listed; all else is float32."""
 
-    def marked(self, graph: Dict[str, Any]) -> Dict[str, Any]:
-        """The graph of a whole network, as `Symbol.tojson` says it, with what `lowered` needs to know of it."""
+    def marked(self, graph: Dict[str, Any], shapes: Mapping[str, Shape]) -> Dict[str, Any]:
+        """The graph of a whole network, as `Symbol.tojson` says it, with what `lowered` needs to know of it.
+
+        Args:
+            graph: of operators.
+            shapes: of its parameters.
+        """
         return graph
 
     def lowered(self, graph: Dict[str, Any]) -> Dict[str, Any]:
@@ -46,8 +51,8 @@ class Mixed(Precision):
     float32_layers: List[str] = []
     """Layers that compute in float32 all the same: globs over structural names, e.g. output or features.0*."""
 
-    def marked(self, graph: Dict[str, Any]) -> Dict[str, Any]:
-        return with_marks(graph, self.dtype, self.operators, self._keeps)
+    def marked(self, graph: Dict[str, Any], shapes: Mapping[str, Shape]) -> Dict[str, Any]:
+        return with_marks(graph, shapes, self.dtype, self.operators, self._keeps)
 
     def lowered(self, graph: Dict[str, Any]) -> Dict[str, Any]:
         return with_casts(graph)

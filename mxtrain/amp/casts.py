@@ -9,9 +9,10 @@ precisions can live in one process; MXNet's own AMP replaces its operators for t
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Set, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Set, Tuple
 
 from mxtrain.amp.operators import Operators
+from mxtrain.types import Shape
 
 FLOAT32 = "float32"
 ALL_INPUTS, FIRST_INPUT = "__amp_all__", "__amp_first__"
@@ -21,21 +22,22 @@ Output = Tuple[int, int]
 
 
 def with_marks(
-    graph: Dict[str, Any], dtype: str, operators: Operators, keep: Callable[[Dict[str, Any]], bool]
-) -> Dict[str, Any]:
+    graph: Dict[str, Any], shapes: Mapping[str, Shape], dtype: str, operators: Operators,
+    keep: Callable[[Dict[str, Any]], bool],
+) -> Dict[str, Any]:  # fmt: skip
     """A graph whose operators are marked that compute in a low precision.
 
     Args:
         graph: what `Symbol.tojson` says of a whole network, whose variables are all float32 (or no floats).
+        shapes: of its parameters.
         dtype: bfloat16 or float16.
         operators: its lists.
         keep: whether a node computes in float32 whatever the lists say.
     """
     low: Set[Output] = set()
-    nodes = []
+    nodes: List[Dict[str, Any]] = []
     for index, node in enumerate(graph["nodes"]):
-        is_low = [(source, output) in low for source, output, *_ in node["inputs"]]
-        mark = "" if keep(node) else _mark(node["op"], is_low, operators)
+        mark = "" if keep(node) else _mark(node, graph["nodes"], low, shapes, operators)
         if mark:
             node = {**node, "attrs": {**node.get("attrs", {}), mark: dtype}}
             low.add((index, 0))
@@ -43,11 +45,18 @@ def with_marks(
     return {**graph, "nodes": nodes}
 
 
-def _mark(op: str, is_low: List[bool], operators: Operators) -> str:
-    """Of an operator, some of whose inputs are in the low precision."""
-    if op in operators.low or (op in operators.widest and is_low and all(is_low)):
+def _mark(
+    node: Dict[str, Any], nodes: Sequence[Dict[str, Any]], low: Set[Output], shapes: Mapping[str, Shape],
+    operators: Operators,
+) -> str:  # fmt: skip
+    """Of an operator, where `low` holds the outputs before it that are in the low precision."""
+    is_low = [(source, output) in low for source, output, *_ in node["inputs"]]
+    if node["op"] in operators.low:
+        weight = shapes.get(nodes[node["inputs"][1][0]]["name"])
+        return ALL_INPUTS if operators.pays(node, weight) else ""
+    if node["op"] in operators.widest and is_low and all(is_low):
         return ALL_INPUTS
-    return FIRST_INPUT if op in operators.follow and is_low and is_low[0] else ""
+    return FIRST_INPUT if node["op"] in operators.follow and is_low and is_low[0] else ""
 
 
 def with_casts(graph: Dict[str, Any]) -> Dict[str, Any]:

@@ -172,7 +172,8 @@ class Graph(Cuttable):
     def __init__(self, network: Any, precision: Precision = FULL):
         symbol, _ = symbol_of(network, training=True)
         self._precision = precision
-        raw = precision.marked(json.loads(symbol.tojson()))
+        shapes = {parameter.name: parameter.shape for parameter in network.collect_params().values()}
+        raw = precision.marked(json.loads(symbol.tojson()), shapes)
         self.text = f"{precision!r} {symbol.tojson()}"
         self.marked = marked_layers(network)
         self._nodes = raw["nodes"]
