@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import fnmatch
-from typing import Any, ClassVar, Dict, List, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping
 
 from mxtrain.amp.casts import FLOAT32, with_casts, with_marks
 from mxtrain.amp.operators import BFLOAT16, FLOAT16, Operators
-from mxtrain.types import Shape, Spec
+from mxtrain.types import Positive, PositiveFloat, Shape, Spec
+
+if TYPE_CHECKING:
+    from mxtrain.amp.scaling import NoScaling
 
 LAYER = "__layer__"
 """Attribute of a graph's nodes: the structural name of the block that called the operator."""
@@ -22,6 +25,10 @@ class Precision(Spec):
     dtype: ClassVar[str] = FLOAT32
     """Of what is listed; all else is float32."""
 
+    def reason_against(self, kind: str) -> str:
+        """Why it cannot be had on devices of that kind, cpu or gpu, or "". Imports no MXNet."""
+        return ""
+
     def marked(self, graph: Dict[str, Any], shapes: Mapping[str, Shape]) -> Dict[str, Any]:
         """The graph of a whole network, as `Symbol.tojson` says it, with what `lowered` needs to know of it.
 
@@ -34,6 +41,12 @@ class Precision(Spec):
     def lowered(self, graph: Dict[str, Any]) -> Dict[str, Any]:
         """A marked graph, or a piece of one, that computes in this precision."""
         return graph
+
+    def build_scaling(self) -> NoScaling:
+        """What scales the loss."""
+        from mxtrain.amp.scaling import NoScaling
+
+        return NoScaling()
 
 
 class FullPrecision(Precision):
@@ -67,3 +80,40 @@ class BFloat16(Mixed):
 
     dtype: ClassVar[str] = "bfloat16"
     operators: ClassVar[Operators] = BFLOAT16
+
+    def reason_against(self, kind: str) -> str:
+        from mxtrain.runtime.amx import computes_bfloat16, cpu_flags
+
+        if kind == "gpu":
+            return "amp=bfloat16: MXNet computes in bfloat16 on CPUs only. Type amp=float16, or amp=off."
+        if not computes_bfloat16(cpu_flags()):
+            return (
+                "amp=bfloat16: this processor has no AVX-512 (bw, dq, vl), without which oneDNN has no bfloat16. "
+                "Type amp=off; whatever was trained in bfloat16 computes in float32, too."
+            )
+        return ""
+
+
+class Float16(Mixed):
+    """float16 on GPUs, with a loss scale that adapts itself."""
+
+    dtype: ClassVar[str] = "float16"
+    operators: ClassVar[Operators] = FLOAT16
+
+    init_scale: PositiveFloat = 65536.0
+    """What the loss is multiplied by to begin with; halved when a gradient overflows."""
+    growth_interval: Positive = 2000
+    """Steps without an overflow after which the scale is doubled."""
+
+    def reason_against(self, kind: str) -> str:
+        if kind == "cpu":
+            return (
+                "amp=float16: MXNet has no products of float16 matrices on a CPU. Type amp=bfloat16 or amp=off, or "
+                "name GPUs by parallel.devices=gpu:1."
+            )
+        return ""
+
+    def build_scaling(self) -> NoScaling:
+        from mxtrain.amp.scaling import DynamicScaling
+
+        return DynamicScaling(self.init_scale, self.growth_interval)

@@ -332,6 +332,8 @@ def train(config: Mapping[str, Any], run_dir: Path, overrides: Sequence[str]) ->
             log.info("checkpoint.resume=never: the earlier run's files are now in %s", moved)
     for line in report.lines() if report else ():
         log.info("%s", line)
+    if report and description.amp.dtype == "bfloat16" and not report.amx:
+        log.warning("amp=bfloat16 without AMX: the same numbers, no faster than amp=off. `doctor` says why")
     # Imports MXNet: only from here on.
     from mxtrain.build import build_run
     from mxtrain.provenance import write_meta

@@ -63,8 +63,8 @@ def prepare_network(model: Model, *, num_classes: int, input_shape: Shape, seed:
     from mxtrain.backend import mx
 
     network = model.build(num_classes, tuple(input_shape))
-    average_by_mean(network)
     infer_shapes(network, input_shape, num_classes)
+    average_by_mean(network, input_shape)
     initialize(network, model.init, seed, device if device is not None else mx.cpu())
     report = load_weights(network, model.weights) if model.weights else WeightsReport()
     freeze(network, model.freeze)

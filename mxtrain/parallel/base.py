@@ -238,9 +238,11 @@ class Strategy:
     """Structural names of the parameters that get gradients, in a fixed order."""
     reductions: List[Reduction]
     """One per trainable parameter, in the same order."""
+    loss_scale: float = 1.0
+    """The loss is multiplied by this before gradients are computed."""
 
     def forward_backward(self, batch: Batch) -> NDArray:
-        """Leaves the gradient of the mean loss over `batch`, not yet summed over replicas, in `reductions`.
+        """Leaves the gradient of the scaled mean loss over `batch`, not yet summed over replicas, in `reductions`.
 
         Returns:
             The meter's sums, on the first device. Asynchronous.

@@ -151,9 +151,7 @@ def watched(network: Any, stack: List[Call]) -> Iterator[None]:
                 block._active = True
 
 
-def open_to_cut(
-    network: Any, input_shape: Shape, why: str, needs_graph: bool, precision: Precision = FULL
-) -> Cuttable:
+def open_to_cut(network: Any, input_shape: Shape, why: str, needs_graph: bool, precision: Precision = FULL) -> Cuttable:
     """The network as something that can be cut: between operators where MXNet can trace it, else between blocks.
 
     Args:

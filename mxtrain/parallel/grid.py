@@ -94,6 +94,7 @@ class Grid(Strategy):
     def forward_backward(self, batch: Batch) -> nd.NDArray:
         if self._accumulates or not batch.size:
             self._zero(range(len(self._devices)))
+        self._executor.head_gradient.scale = self.loss_scale
         first = self._devices[0][0]
         sums = [] if batch.size else [nd.zeros((self.objective.meter.width,), ctx=first)]
         whole = batch.size if self._workers.world.size == 1 else batch.global_size
@@ -285,15 +286,16 @@ def balanced_owners(sizes: Dict[str, int], num_replicas: int) -> Dict[str, int]:
 
 
 class HeadGradients:
-    """The gradients that backward begins with: 1 / global batch for each sample, made once per size and device."""
+    """The gradients that backward begins with: scale / global batch for each sample, made once per size and device."""
 
     def __init__(self) -> None:
-        self._known: Dict[Tuple[int, int, Any], nd.NDArray] = {}
+        self.scale = 1.0
+        self._known: Dict[Tuple[int, int, Any, float], nd.NDArray] = {}
 
     def __call__(self, loss_B: nd.NDArray, size: int, global_batch_size: int) -> nd.NDArray:
-        key = (size, global_batch_size, loss_B.context)
+        key = (size, global_batch_size, loss_B.context, self.scale)
         if key not in self._known:
-            self._known[key] = nd.full((size,), 1.0 / global_batch_size, ctx=loss_B.context, dtype=loss_B.dtype)
+            self._known[key] = nd.full((size,), self.scale / global_batch_size, ctx=loss_B.context, dtype=loss_B.dtype)
         return self._known[key]
 
 
@@ -413,7 +415,7 @@ class Lockstep:
     ):  # fmt: skip
         self._objective, self._devices, self._pieces, self._graph = objective, devices, pieces, graph
         self._over_microbatches, self._fences = over_microbatches, fences
-        self._head_gradient = HeadGradients()
+        self.head_gradient = HeadGradients()
 
     def __call__(self, shares: Shares, global_batch_size: int) -> List[nd.NDArray]:
         if self._over_microbatches:
@@ -443,6 +445,6 @@ class Lockstep:
             labels = [bring(batch.label, score.context) for (_, batch), score in zip(group, scores)]
             losses = [self._objective.loss(score, label) for score, label in zip(scores, labels)]
         sizes = [batch.size for _, batch in group]
-        heads = [self._head_gradient(loss, size, global_batch_size) for loss, size in zip(losses, sizes)]
+        heads = [self.head_gradient(loss, size, global_batch_size) for loss, size in zip(losses, sizes)]
         autograd.backward(losses, heads)
         return [self._objective.meter(*three) for three in zip(scores, labels, losses)]
