@@ -68,7 +68,8 @@ def take(step: Step, state: TrainState, plan: Any, metric: Optional[float], with
         step=state.step, epoch=state.epoch, arrays=arrays, metric=metric, direction=plan.direction,
         monitor=plan.monitor,
         state={
-            "train": state.to_json(), "optimizer": step.updater.numbers(), "scaling": step.scaling.to_json(), "run": run,
+            "train": state.to_json(), "optimizer": step.updater.numbers(), "scaling": step.scaling.to_json(),
+            "run": run,
         },
     )  # fmt: skip
 

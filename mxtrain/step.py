@@ -1,6 +1,7 @@
 """The training step: the page to read first. Every strategy, store and precision goes through it.
 
-    batch -> forward and backward -> reduce over replicas [-> confirm -> unscale] -> clip -> update -> publish -> average
+    batch -> forward and backward -> reduce over replicas [-> confirm] [-> unscale]
+        -> clip -> update -> publish -> average
 
 Nothing here waits for a device: each line puts work into MXNet's engine and returns. Only a loss scale (float16) has to
 look at the gradients before it goes on.
