@@ -33,6 +33,7 @@ from mxtrain.errors import (
     MxtrainError,
 )
 from mxtrain.override_text import quote
+from mxtrain.runtime.apply import ISA
 from mxtrain.runtime.cores import usable_cores
 from mxtrain.types import Result
 
@@ -333,7 +334,8 @@ def train(config: Mapping[str, Any], run_dir: Path, overrides: Sequence[str]) ->
     for line in report.lines() if report else ():
         log.info("%s", line)
     if report and description.amp.dtype == "bfloat16" and not report.amx:
-        log.warning("amp=bfloat16 without AMX: the same numbers, no faster than amp=off. `doctor` says why")
+        why = next((line for line in report.lines() if line.startswith(ISA)), "")
+        log.warning("amp=bfloat16 without AMX is no faster than amp=off. %s", why)
     # Imports MXNet: only from here on.
     from mxtrain.build import build_run
     from mxtrain.provenance import write_meta
