@@ -34,7 +34,7 @@ class Precision(Spec):
 
         Args:
             graph: of operators.
-            shapes: of its parameters.
+            shapes: of its parameters and, as `<node>_output`, of what operators make.
         """
         return graph
 

@@ -29,7 +29,7 @@ def with_marks(
 
     Args:
         graph: what `Symbol.tojson` says of a whole network, whose variables are all float32 (or no floats).
-        shapes: of its parameters.
+        shapes: of its parameters and, as `<node>_output`, of what operators make, as far as they are known.
         dtype: bfloat16 or float16.
         operators: its lists.
         keep: whether a node computes in float32 whatever the lists say.
@@ -53,7 +53,7 @@ def _mark(
     is_low = [(source, output) in low for source, output, *_ in node["inputs"]]
     if node["op"] in operators.low:
         weight = shapes.get(nodes[node["inputs"][1][0]]["name"])
-        return ALL_INPUTS if operators.pays(node, weight) else ""
+        return ALL_INPUTS if operators.pays(node, weight, shapes.get(f"{node['name']}_output")) else ""
     if node["op"] in operators.widest and is_low and all(is_low):
         return ALL_INPUTS
     return FIRST_INPUT if node["op"] in operators.follow and is_low and is_low[0] else ""

@@ -165,7 +165,7 @@ def open_to_cut(network: Any, input_shape: Shape, why: str, needs_graph: bool, p
         ConfigError: neither is possible; names the block and what to do.
     """
     try:
-        return Graph(network, precision)
+        return Graph(network, precision, None if precision.dtype == FULL.dtype else input_shape)
     except NotTraceable as error:
         reason = error
     chain = None if needs_graph else Chain(network, input_shape)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from mxtrain.amp import FULL, BFloat16, Float16
+from mxtrain.amp.operators import has_amx_kernels, overruns
 from mxtrain.backend import gluon, mx, nd
 from mxtrain.build import hybridize
 from mxtrain.loss.losses import SoftmaxCrossEntropy
@@ -17,6 +18,7 @@ from mxtrain.model.networks import build_resnet
 from mxtrain.model.prepare import initialize
 from mxtrain.model.trace import symbol_of
 from mxtrain.parallel.base import Objective
+from mxtrain.parallel.cut import Graph, output_shapes
 from mxtrain.parallel.data import Data
 from mxtrain.parallel.model import Model
 from mxtrain.parallel.pipeline import Pipeline
@@ -61,9 +63,10 @@ def gradients(made, size=12):
 
 def precisions(precision, block):
     """Structural name of each layer -> the precision that it computes in; casts are left out."""
-    graph = json.loads(symbol_of(block, training=True)[0].tojson())
+    symbol = symbol_of(block, training=True)[0]
+    graph = json.loads(symbol.tojson())
     shapes = {parameter.name: parameter.shape for parameter in block.collect_params().values()}
-    marked = precision.marked(graph, shapes)
+    marked = precision.marked(graph, {**shapes, **output_shapes(symbol, SHAPE)})
     found = {}
     for node in marked["nodes"]:
         attributes = node.get("attrs", {})
@@ -85,6 +88,26 @@ def test_lists_decide_by_operator_and_by_what_pays():
     assert found[("output", "FullyConnected")] == "float32"  # 3 classes
     assert "amp_cast" in symbol.tojson(remove_amp_cast=False)
     assert [np.dtype(kind) for kind in symbol.infer_type(data="float32")[1]] == [np.float32]
+
+
+def test_convolutions_that_overrun_their_memory_stay_in_float32():
+    """oneDNN's AMX kernel for 1 x 1 and 36 pixels ends the process; the numbers were found by running it."""
+    assert [n for n in range(1, 200) if overruns((8, 64, 1, n))] == [21, 27, 33, 36, 39, 42, 45, 48]
+    node = {"op": "Convolution", "attrs": {"num_group": "1"}}
+    sizes = [((64, 64, 1, 1), (8, 64, 6, 6)), ((64, 64, 3, 3), (8, 64, 6, 6)), ((64, 64, 1, 1), (8, 64, 7, 7))]
+    assert [has_amx_kernels(node, *size) for size in sizes] == [False, True, True]
+    assert not has_amx_kernels(node, (64, 64, 1, 1), None)
+
+
+def test_the_sizes_of_a_network_decide():
+    """A shortcut of 1 x 1 whose output has 6 x 6 pixels, or 4 x 4."""
+
+    def precision(pixels):
+        graph = Graph(network(), BFloat16(), (3, pixels, pixels))
+        (found,) = [node for node in graph._nodes if node["op"] == "Convolution" and "shortcut" in node["name"]]
+        return found["attrs"].get("__amp_all__")
+
+    assert [precision(12), precision(8)] == [None, "bfloat16"]
 
 
 def test_a_layer_can_be_kept_in_float32():
