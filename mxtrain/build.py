@@ -25,6 +25,7 @@ from mxtrain.dataset.base import Splits
 from mxtrain.dataset.loader import Loader
 from mxtrain.dataset.sources import Subset
 from mxtrain.description import Description
+from mxtrain.errors import ConfigError
 from mxtrain.evaluate import Evaluator, SampleLoader
 from mxtrain.kvstore.store import Store
 from mxtrain.metric.meter import Meter
@@ -157,7 +158,7 @@ def build_objective(
     begin, end = world.share(description.dataset.batch_size)
     loss = description.loss.build(given.num_classes, training=True)
     loss.dense = mixes(description)
-    return Objective(network, hybridize(loss), meter, given.shape, max(end - begin, 1))
+    return Objective(network, hybridize(loss), meter, given.shape, max(end - begin, 1), description.amp)
 
 
 def build_step(
@@ -175,7 +176,7 @@ def build_step(
     return Step(
         strategy, store, updater,
         build_average(trainer.ema_decay, strategy.values, strategy.publish), trainer.clip_global_norm,
-        trainer.seed if draws else None,
+        trainer.seed if draws else None, description.amp.build_scaling(),
     )  # fmt: skip
 
 
@@ -221,6 +222,9 @@ def build_run(
     given = fit_input(description, splits)
     devices = description.parallel.place()
     device = devices[0][0]
+    reason = description.amp.reason_against(device.device_type)
+    if reason:  # what `auto` means for devices was not known before
+        raise ConfigError(reason)
     if given.shape != tuple(splits.shape):
         log.info("images of %s enter the network as %s", _text(splits.shape), _text(given.shape))
     network = build_network(description, given, device)

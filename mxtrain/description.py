@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Tuple, Type
 
 from mxtrain.amp import Precision
@@ -47,6 +48,9 @@ GROUPS: Dict[str, Type[Spec]] = {
 
 NAMED_GROUPS = ("metric", "callback", "logger")
 """Groups that hold any number of options, by name; none is a number, too."""
+
+GPU_FILES = ("/dev/nvidiactl", "/dev/dxg")
+"""There is one of them where a process can reach an NVIDIA GPU: Linux's driver's, WSL's."""
 
 PRESET_GROUPS = ("experiment", "debug")
 """Groups whose options only override what other groups say."""
@@ -187,6 +191,34 @@ def the_store_must_suit_the_devices(description: Description) -> None:
         raise ConfigError(reason)
 
 
+def the_devices_must_compute_in_the_precision(description: Description) -> None:
+    """As far as can be said without MXNet."""
+    devices = description.parallel.devices
+    has_gpu = any(Path(file).exists() for file in GPU_FILES)
+    kind = devices.split(":")[0] if devices != "auto" else "" if has_gpu else "cpu"
+    reason = kind and description.amp.reason_against(kind)
+    if reason:
+        raise ConfigError(reason)
+
+
+def a_loss_scale_needs_exact_sums(description: Description) -> None:
+    """Who leaves a step out is decided by what all workers see alike: infinities must arrive."""
+    if not hasattr(description.amp, "init_scale"):
+        return
+    store = description.kvstore
+    if store.updates:
+        raise ConfigError(
+            "amp=float16 with kvstore=dist_async: servers would apply gradients that are scaled, or have overflowed. "
+            "Type kvstore=dist_sync."
+        )
+    compression = getattr(store, "compression", "none")
+    if compression != "none":
+        raise ConfigError(
+            f"amp=float16 with kvstore.compression={compression}: an overflow would hide in what is left over. Type "
+            "kvstore.compression=none."
+        )
+
+
 def several_workers_need_a_store_that_joins_them(description: Description) -> None:
     """And what that store does not join is refused."""
     cluster, store = description.cluster, description.kvstore
@@ -225,6 +257,8 @@ RULES = (
     monitors_must_be_measured,
     the_batch_must_be_divisible,
     the_store_must_suit_the_devices,
+    the_devices_must_compute_in_the_precision,
+    a_loss_scale_needs_exact_sums,
     several_workers_need_a_store_that_joins_them,
     a_metric_must_not_be_called_loss,
 )

@@ -320,7 +320,7 @@ class Runner:
         if not rows:
             return
         self._watchers.tell("on_steps", rows, self._progress(rows[-1]["step"]))
-        scalars = {**self._recorder.scalars, **self._workers.scalars()}
+        scalars = {**self._recorder.scalars, **self._step.scaling.scalars(), **self._workers.scalars()}
         self._watchers.tell("on_scalars", scalars, rows[-1]["step"])
         bad_step = first_nonfinite(rows)
         if bad_step is not None:

@@ -50,6 +50,7 @@ SINGLE_FILES_MAY_SHARE = {"errors", "types", "config", "state", "cadence", "stop
 
 # Modules that need MXNet to be imported at all: they are imported by `build` and what it makes, when a run is built.
 WITH_MXNET = {
+    "mxtrain.amp.scaling",
     "mxtrain.backend", "mxtrain.build", "mxtrain.engine_trace", "mxtrain.evaluate", "mxtrain.metric.meter",
     "mxtrain.model.gluoncv_zoo", "mxtrain.model.networks", "mxtrain.model.layers", "mxtrain.nonfinite",
     "mxtrain.profiling", "mxtrain.recorder", "mxtrain.runner", "mxtrain.saving", "mxtrain.snapshot", "mxtrain.step",

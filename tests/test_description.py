@@ -21,6 +21,7 @@ PRESETS = [path for path in FILES if path.parts[0] in PRESET_GROUPS]
 
 # What an option needs from others to make sense.
 NEEDS = {
+    "amp/float16": ["parallel.devices=gpu:1"],
     "model/gluoncv": ["dataset=cifar10"],
     "metric/top_k_accuracy": ["metric.top_k_accuracy.top_k=3"],
 }

@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from mxtrain.errors import ConfigError, nearest
 from mxtrain.model.base import Model
+from mxtrain.model.kernels import average_by_mean
 from mxtrain.model.trace import NotTraceable, Trace, blocks_by_path, recorded_calls, trace
 from mxtrain.model.weights import WeightsReport, load_weights
 from mxtrain.types import Shape
@@ -63,6 +64,7 @@ def prepare_network(model: Model, *, num_classes: int, input_shape: Shape, seed:
 
     network = model.build(num_classes, tuple(input_shape))
     infer_shapes(network, input_shape, num_classes)
+    average_by_mean(network, input_shape)
     initialize(network, model.init, seed, device if device is not None else mx.cpu())
     report = load_weights(network, model.weights) if model.weights else WeightsReport()
     freeze(network, model.freeze)

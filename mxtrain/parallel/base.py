@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Collection, Dict, FrozenSet, List, Litera
 import pydantic
 from typing_extensions import Annotated
 
+from mxtrain.amp import FULL, Precision
 from mxtrain.errors import ConfigError
 from mxtrain.types import Batch, Positive, Shape, Spec
 
@@ -171,6 +172,7 @@ class Objective:
         meter: (scores, labels, loss (B,)) -> vector of sums, for training.
         input_shape: of one sample.
         batch_size: of a global batch, by which the stages are balanced.
+        precision: that the network computes in.
     """
 
     network: Any
@@ -178,6 +180,7 @@ class Objective:
     meter: Any
     input_shape: Shape
     batch_size: int
+    precision: Precision = FULL
 
 
 @dataclass(frozen=True)
@@ -236,9 +239,11 @@ class Strategy:
     """Structural names of the parameters that get gradients, in a fixed order."""
     reductions: List[Reduction]
     """One per trainable parameter, in the same order."""
+    loss_scale: float = 1.0
+    """The loss is multiplied by this before gradients are computed."""
 
     def forward_backward(self, batch: Batch) -> NDArray:
-        """Leaves the gradient of the mean loss over `batch`, not yet summed over replicas, in `reductions`.
+        """Leaves the gradient of the scaled mean loss over `batch`, not yet summed over replicas, in `reductions`.
 
         Returns:
             The meter's sums, on the first device. Asynchronous.

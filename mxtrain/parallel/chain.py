@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
+from mxtrain.amp import FULL, Precision
 from mxtrain.backend import autograd, nd
 from mxtrain.errors import ConfigError
 from mxtrain.model.trace import NotTraceable, blocks_by_path
@@ -150,7 +151,7 @@ def watched(network: Any, stack: List[Call]) -> Iterator[None]:
                 block._active = True
 
 
-def open_to_cut(network: Any, input_shape: Shape, why: str, needs_graph: bool) -> Cuttable:
+def open_to_cut(network: Any, input_shape: Shape, why: str, needs_graph: bool, precision: Precision = FULL) -> Cuttable:
     """The network as something that can be cut: between operators where MXNet can trace it, else between blocks.
 
     Args:
@@ -158,12 +159,13 @@ def open_to_cut(network: Any, input_shape: Shape, why: str, needs_graph: bool) -
         input_shape: of one sample.
         why: what it is cut for, as a clause.
         needs_graph: whether only operators will do.
+        precision: that pieces compute in; only operators can compute in another than full.
 
     Raises:
         ConfigError: neither is possible; names the block and what to do.
     """
     try:
-        return Graph(network)
+        return Graph(network, precision, None if precision.dtype == FULL.dtype else input_shape)
     except NotTraceable as error:
         reason = error
     chain = None if needs_graph else Chain(network, input_shape)
@@ -175,6 +177,6 @@ def open_to_cut(network: Any, input_shape: Shape, why: str, needs_graph: bool) -
             f"{why} needs the network as a graph, but {reason}{whole}. Write that block as a gluon.HybridBlock whose "
             "hybrid_forward uses only F and needs no shapes, or make the network a gluon.nn.Sequential of its parts "
             "(it is cut between them, wherever one has the attribute begins_stage=True if any has), or use "
-            "parallel=single or parallel=data: they need no cut."
+            "parallel=single or parallel=data with amp=off: they need no cut."
         ) from reason
     return chain

@@ -12,6 +12,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Collection, Dict, FrozenSet, List, Optional, Sequence, Tuple
 
+from mxtrain.amp import FULL, Precision
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.model.trace import INPUT, LAYER_ATTRIBUTE, blocks_by_path, symbol_of
 from mxtrain.types import Shape
@@ -167,14 +168,23 @@ class Cuttable:
 class Graph(Cuttable):
     """A network as the operators that MXNet traces.
 
+    Args:
+        network: a hybrid block.
+        precision: that pieces compute in; what crosses between them is float32.
+        input_shape: of one sample, where the precision is not full.
+
     Raises:
         NotTraceable: the network's code needs real arrays.
     """
 
-    def __init__(self, network: Any):
+    def __init__(self, network: Any, precision: Precision = FULL, input_shape: Optional[Shape] = None):
         symbol, _ = symbol_of(network, training=True)
-        self.text = symbol.tojson()
-        raw = json.loads(self.text)
+        self._precision = precision
+        shapes = {parameter.name: parameter.shape for parameter in network.collect_params().values()}
+        if input_shape is not None:
+            shapes.update(output_shapes(symbol, input_shape))
+        raw = precision.marked(json.loads(symbol.tojson()), shapes)
+        self.text = f"{precision!r} {symbol.tojson()}"
         self.marked = marked_layers(network)
         self._nodes = raw["nodes"]
         self._states = frozenset(symbol.list_auxiliary_states())
@@ -289,4 +299,12 @@ class Graph(Cuttable):
         first = self._nodes[operators[0]]
         is_norm = len(operators) == 1 and self._computes_statistics(operators[0])
         norm = {**first["attrs"], "op": first["op"]} if is_norm else None
-        return Piece(mx.sym.load_json(json.dumps(graph)), inputs, outputs, kinds, norm)
+        return Piece(mx.sym.load_json(json.dumps(self._precision.lowered(graph))), inputs, outputs, kinds, norm)
+
+
+def output_shapes(symbol: Any, input_shape: Shape) -> Dict[str, Shape]:
+    """Name of an operator's output -> its shape for one sample; names that stand for several are left out."""
+    internals = symbol.get_internals()
+    _, shapes, _ = internals.infer_shape(**{INPUT: (1, *input_shape)})
+    names = internals.list_outputs()
+    return {name: tuple(shape) for name, shape in zip(names, shapes) if names.count(name) == 1}

@@ -12,6 +12,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Any, Collection, Dict, Iterator, List, Optional, Sequence
 
+from mxtrain.amp import FULL
 from mxtrain.backend import STATISTICS, autograd, gluon, nd, same_device_runs
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.store import Store
@@ -102,7 +103,7 @@ class Grid(Strategy):
         self._zero(range(0 if self._accumulates or not parts else len(parts[0]), len(self._devices)))
         first = self._devices[0][0]
         whole = batch.size if self._workers.world.size == 1 else batch.global_size
-        sums = self._executor(parts, whole) or [nd.zeros((self.objective.meter.width,), ctx=first)]
+        sums = self._execute(parts, whole) or [nd.zeros((self.objective.meter.width,), ctx=first)]
         total = sums[0] if len(sums) == 1 else nd.add_n(*[one.as_in_context(first) for one in sums])
         if whole:
             self._meet(total, whole)
@@ -133,14 +134,18 @@ class Grid(Strategy):
     # Set-up.
 
     def _graph(self, num_stages: int, joint: str) -> Optional[Cuttable]:
-        """The network's operators, where it has to be cut."""
+        """The network's operators, where it has to be cut or to compute in another precision."""
+        precision = self.objective.precision
         if num_stages > 1:
             why = f"parallel.stages={num_stages}"
         elif joint != "per_device":
             why = f"parallel.batch_norm={joint}"
+        elif precision.dtype != FULL.dtype:
+            why = f"amp={precision.dtype}"
         else:
             return None
-        return open_to_cut(self.network, self.objective.input_shape, why, needs_graph=joint != "per_device")
+        needs_graph = joint != "per_device" or precision.dtype != FULL.dtype
+        return open_to_cut(self.network, self.objective.input_shape, why, needs_graph, precision)
 
     def _choose_cut(self, graph: Optional[Cuttable], objective: Objective, parallel: Parallel) -> Optional[Cut]:
         if graph is None or len(self._devices[0]) == 1:
@@ -177,7 +182,7 @@ class Grid(Strategy):
         self.values = {name: arrays[owners.get(name, 0)] for name, arrays in self._copies.items()}
 
     def _on_devices(self, pieces: Sequence[Any]) -> List[Any]:
-        if len(self._devices[0]) == 1:
+        if len(self._devices[0]) == 1 and self.objective.precision.dtype == FULL.dtype:
             return [WholeNetwork(self.network)]
         return [on_devices(piece, self.network, stage, self._devices) for stage, piece in enumerate(pieces)]
 
@@ -221,6 +226,11 @@ class Grid(Strategy):
         ]  # fmt: skip
 
     # Parts of a step.
+
+    def _execute(self, parts: List[Shares], global_batch_size: int) -> List[nd.NDArray]:
+        """Gradients of the scaled loss; the meter's sums of each shard."""
+        self._executor.head_gradient.scale = self.loss_scale
+        return self._executor(parts, global_batch_size)
 
     def _zero(self, replicas: Sequence[int]) -> None:
         for replica in replicas:

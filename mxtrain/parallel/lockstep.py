@@ -40,7 +40,7 @@ class Lockstep:
     ):  # fmt: skip
         self._objective, self._devices, self._pieces, self._graph = objective, devices, pieces, graph
         self._division, self._workers, self._fences = division, workers, fences
-        self._head_gradient = HeadGradients()
+        self.head_gradient = HeadGradients()
 
     def __call__(self, parts: List[Shares], global_batch_size: int) -> List[nd.NDArray]:
         """The meter's sums of each shard; gradients are left in the parameters."""
@@ -80,7 +80,7 @@ class Lockstep:
         label = batch.label.as_in_context(score.context)
         with autograd.record():
             loss_B = self._objective.loss(score, label)
-        loss_B.backward(self._head_gradient(loss_B, batch.size, global_batch_size))
+        loss_B.backward(self.head_gradient(loss_B, batch.size, global_batch_size))
         tape.come_back(last)
         return self._objective.meter(score, label, loss_B)
 

@@ -59,7 +59,7 @@ class Reference(Grid):
             if self._accumulates:
                 self._zero([0])
             for shard in shards:
-                sums += self._executor([[[shard]]], batch.size)
+                sums += self._execute([[[shard]]], batch.size)
             gradients.append([reduction.replicas[0].copy() for reduction in self.reductions])
             statistics.append([array.copy() for array in self._statistics])
         for reduction, parts in zip(self.reductions, zip(*gradients)):

@@ -69,13 +69,14 @@ class Tape:
 
 
 class HeadGradients:
-    """The gradients that backward begins with: 1 / global batch for each sample, made once per size and device."""
+    """The gradients that backward begins with: scale / global batch for each sample, made once per size and device."""
 
     def __init__(self) -> None:
-        self._known: Dict[Tuple[int, int, Any], nd.NDArray] = {}
+        self.scale = 1.0
+        self._known: Dict[Tuple[int, int, Any, float], nd.NDArray] = {}
 
     def __call__(self, loss_B: nd.NDArray, size: int, global_batch_size: int) -> nd.NDArray:
-        key = (size, global_batch_size, loss_B.context)
+        key = (size, global_batch_size, loss_B.context, self.scale)
         if key not in self._known:
-            self._known[key] = nd.full((size,), 1.0 / global_batch_size, ctx=loss_B.context, dtype=loss_B.dtype)
+            self._known[key] = nd.full((size,), self.scale / global_batch_size, ctx=loss_B.context, dtype=loss_B.dtype)
         return self._known[key]

@@ -25,6 +25,7 @@ from bench_parts import (
     loading,
     placement_accuracy,
     placements,
+    precision,
     publish,
     runner,
     same_numbers,
@@ -49,6 +50,7 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
     "placements": (placements.measure, "replicas and stages against one device, and their memory (8 minutes)"),
     "verify": (same_numbers.measure, "verify over placements and networks (25 minutes)"),
     "placement_accuracy": (placement_accuracy.measure, "accuracy of placements, five seeds (15 minutes)"),
+    "precision": (precision.measure, "bfloat16 against float32: speed, and accuracy of five seeds (20 minutes)"),
     "workers": (workers.measure, "several processes: starts, a soak of 200 of them, throughput (30 minutes)"),
     "faults": (
         faults.measure,
