@@ -10,7 +10,7 @@ from mxtrain.callback import CallbackSpec
 from mxtrain.checkpoint.spec import CheckpointSpec
 from mxtrain.cluster.spec import Cluster
 from mxtrain.config import Where, build_spec, collect
-from mxtrain.dataset.base import Dataset
+from mxtrain.dataset.base import BaseDataset
 from mxtrain.early_stopping import StoppingRule
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.kvstore import KVStore
@@ -27,7 +27,7 @@ from mxtrain.types import Spec
 
 GROUPS: Dict[str, Type[Spec]] = {
     "model": Model,
-    "dataset": Dataset,
+    "dataset": BaseDataset,
     "parallel": Parallel,
     "kvstore": KVStore,
     "amp": Precision,
@@ -58,7 +58,7 @@ class Description:
 
     config: Mapping[str, Any]
     model: Model
-    dataset: Dataset
+    dataset: BaseDataset
     parallel: Parallel
     kvstore: KVStore
     amp: Precision
@@ -218,6 +218,31 @@ def a_metric_must_not_be_called_loss(description: Description) -> None:
         raise ConfigError(f"metric.{sorted(taken)[0]}: this name is taken in metrics.jsonl; choose another.")
 
 
+def the_model_must_read_what_the_data_gives(description: Description) -> None:
+    """A network for images takes no text, nor the other way round."""
+    reads, gives = description.model.reads, description.dataset.gives
+    if reads and reads != gives:
+        other = (
+            "a dataset of text, e.g. dataset=text" if reads == "text" else "a dataset of images, e.g. dataset=digits"
+        )
+        model = "model=bert" if gives == "text" else "another model, e.g. model=lenet"
+        raise ConfigError(f"model takes {reads}, and dataset gives {gives}. Type {model}, or {other}.")
+
+
+def losses_and_metrics_must_fit_the_data(description: Description) -> None:
+    """Hidden tokens are several in each sample; losses and metrics are made for that, or for one class."""
+    positions = getattr(description.dataset, "mask_fraction", 0.0) > 0
+    parts = {"loss": description.loss, **{f"metric.{name}": one for name, one in description.metric.items()}}
+    for path, part in parts.items():
+        if part.of_positions != positions and type(part).__name__ not in ("CustomLoss",):
+            wanted = "masked_" if positions else "no masked_"
+            raise ConfigError(
+                f"{path}: {type(part).__name__} does not fit this dataset, whose samples have "
+                f"{'several hidden tokens' if positions else 'one class'} each. Choose {wanted}... "
+                f"({'loss=masked_softmax_cross_entropy, metric=[masked_accuracy]' if positions else 'e.g. loss=softmax_cross_entropy, metric=[accuracy]'})."
+            )
+
+
 RULES = (
     the_run_must_end,
     the_schedule_must_know_its_end,
@@ -226,4 +251,6 @@ RULES = (
     the_store_must_suit_the_devices,
     several_workers_need_a_store_that_joins_them,
     a_metric_must_not_be_called_loss,
+    the_model_must_read_what_the_data_gives,
+    losses_and_metrics_must_fit_the_data,
 )

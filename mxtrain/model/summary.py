@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mxtrain.model.prepare import is_trained
 from mxtrain.model.trace import Node, NotTraceable, Trace, recorded_calls, trace
-from mxtrain.types import Shape
+from mxtrain.types import Shape, Shapes, shapes_of
 
 MAX_TABLE_ROWS = 30
 RANDOM_PREFIXES = ("_random_", "_sample_", "_npi_normal", "_npi_uniform", "_npi_bernoulli", "_npi_choice", "_npi_gamma")
@@ -54,7 +54,7 @@ class Summary:
     """
 
     rows: List[Row]
-    input_shape: Shape
+    input_shape: Shapes
     parameters: int
     trainable: int
     statistics: int
@@ -79,7 +79,7 @@ class Summary:
     def totals(self) -> str:
         """One line with the totals."""
         flops = "FLOPs unknown" if self.flops is None else f"{_short(self.flops)} FLOPs (multiply-add = 2)"
-        shape = "x".join(map(str, self.input_shape))
+        shape = " and ".join("x".join(map(str, shape)) or "1" for shape in shapes_of(self.input_shape))
         return f"{self.parameters:,} parameters, {self.trainable:,} trainable; {flops} for one sample of {shape}"
 
     def grouped(self, max_rows: int) -> List[Row]:
@@ -135,7 +135,7 @@ def _short(count: int) -> str:
     return str(count)
 
 
-def summarize(network: Any, input_shape: Shape) -> Summary:
+def summarize(network: Any, input_shape: Shapes) -> Summary:
     """The layers of a network. Nothing in the network changes.
 
     Args:
@@ -169,12 +169,13 @@ def summarize(network: Any, input_shape: Shape) -> Summary:
     )
 
 
-def _run(network: Any, input_shape: Shape) -> Tuple[Mapping[str, Any], Mapping[str, Optional[Shape]]]:
+def _run(network: Any, input_shape: Shapes) -> Tuple[Mapping[str, Any], Mapping[str, Optional[Shape]]]:
     from mxtrain.backend import autograd, mx, nd
 
     contexts = [context for parameter in network.collect_params().values() for context in parameter.list_ctx()]
     with recorded_calls(network) as recorder, autograd.predict_mode():
-        network(nd.zeros((1, *input_shape), ctx=contexts[0] if contexts else mx.cpu()))
+        device = contexts[0] if contexts else mx.cpu()
+        network(*[nd.zeros((1, *shape), ctx=device) for shape in shapes_of(input_shape)])
     return recorder.called, recorder.output_shapes
 
 
@@ -213,7 +214,7 @@ def node_flops(node: Node, traced: Trace) -> int:
     return 0
 
 
-def has_random_layers(network: Any, input_shape: Shape) -> bool:
+def has_random_layers(network: Any, input_shape: Shapes) -> bool:
     """Whether training the network draws random numbers (dropout and the like); True where it cannot be traced."""
     try:
         return any(draws_random(node) for node in trace(network, input_shape, training=True).nodes)
@@ -233,7 +234,7 @@ def draws_random(node: Node) -> bool:
 
 
 def graph_nodes(
-    network: Any, input_shape: Shape
+    network: Any, input_shape: Shapes
 ) -> List[Tuple[str, str, Tuple[str, ...], Mapping[str, str], Optional[Shape]]]:
     """The graph for TensorBoard: (name, operator, names of inputs, attributes, output shape), inputs first.
 

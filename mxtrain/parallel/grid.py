@@ -25,7 +25,7 @@ from mxtrain.parallel.norm import JointNorm
 from mxtrain.parallel.schedule import FORWARD, Action, timetable
 from mxtrain.parallel.stage import WholeNetwork, bring, on_devices
 from mxtrain.sharing import bounds
-from mxtrain.types import Batch
+from mxtrain.types import Batch, Inputs, shapes_of
 
 Shares = List[List[Batch]]
 """[replica][microbatch]"""
@@ -39,7 +39,7 @@ def split(batch: Batch, num_parts: int) -> Iterator[Batch]:
         return
     for part in range(num_parts):
         begin, end = bounds(batch.size, num_parts, part)
-        yield Batch(batch.data[begin:end], batch.label[begin:end], end - begin)
+        yield batch.part(begin, end)
 
 
 class Grid(Strategy):
@@ -82,8 +82,12 @@ class Grid(Strategy):
             pieces = self._joint_pieces(graph, cuts)
             self._executor: Any = Lockstep(objective, devices, pieces, graph, joint == "global", self._fences())
         else:
-            without_gradient = graph.without_gradient if graph else {self._stages[0].inputs[0]}
-            self._executor = Pipelined(objective, devices, self._stages, self._order, without_gradient, self._fences())
+            inputs = graph.inputs if graph else self._stages[0].inputs
+            without_gradient = graph.without_gradient if graph else set(inputs)
+            self._executor = Pipelined(
+                objective, devices, self._stages, self._order, inputs, without_gradient, self._fences()
+            )
+        self._inputs = graph.inputs if graph and len(devices[0]) > 1 else self._stages[0].inputs
         self._statistics_store = MXNetStore("device" if devices[0][0].device_type == "gpu" else "local")
         is_alone = len(devices) == 1 and self._workers.world.size == 1
         self._moving = [] if joint_pieces or is_alone else self._moving_statistics()
@@ -116,10 +120,11 @@ class Grid(Strategy):
                 if array is not value:
                     value.copyto(array)
 
-    def predict(self, data: nd.NDArray) -> nd.NDArray:
+    def predict(self, data: Inputs) -> nd.NDArray:
         first = self._devices[0][0]
-        shares = split(Batch(data, data, data.shape[0]), len(self._devices))
-        scores = [self._predict_on(replica, share.data).as_in_context(first) for replica, share in enumerate(shares)]
+        size = (data[0] if isinstance(data, tuple) else data).shape[0]
+        shares = split(Batch(data, None, size), len(self._devices))
+        scores = [self._predict_on(replica, share).as_in_context(first) for replica, share in enumerate(shares)]
         return scores[0] if len(scores) == 1 else nd.concat(*scores, dim=0)
 
     def gather(self) -> Any:
@@ -176,7 +181,7 @@ class Grid(Strategy):
 
     def _on_devices(self, pieces: Sequence[Any]) -> List[Any]:
         if len(self._devices[0]) == 1:
-            return [WholeNetwork(self.network)]
+            return [WholeNetwork(self.network, len(shapes_of(self.objective.input_shape)))]
         return [on_devices(piece, self.network, stage, self._devices) for stage, piece in enumerate(pieces)]
 
     def _joint_pieces(self, graph: Cuttable, cuts: Sequence[int]) -> List[Any]:
@@ -252,9 +257,9 @@ class Grid(Strategy):
         largest = -(-(end - begin) // min(self._num_parts, max(end - begin, 1)))
         return min(largest, len(self._devices))
 
-    def _predict_on(self, replica: int, data: nd.NDArray) -> nd.NDArray:
+    def _predict_on(self, replica: int, batch: Batch) -> nd.NDArray:
         stages = self._stages
-        known: Dict[Tensor, nd.NDArray] = {stages[0].inputs[0]: data}
+        known: Dict[Tensor, nd.NDArray] = dict(zip(self._inputs, batch.inputs))
         for stage in stages:
             device = self._devices[replica][stage.number]
             known.update(zip(stage.outputs, stage(replica, [bring(known[tensor], device) for tensor in stage.inputs])))
@@ -300,15 +305,16 @@ class Pipelined:
         devices: [replica][stage].
         stages: what runs on them.
         order: number of microbatches -> the actions of one replica.
+        inputs: tensors that enter the network.
         without_gradient: tensors that none is computed for.
         fences: one for each replica.
     """
 
     def __init__(
-        self, objective: Objective, devices: List[List[Any]], stages: List[Any], order: Any,
+        self, objective: Objective, devices: List[List[Any]], stages: List[Any], order: Any, inputs: List[Tensor],
         without_gradient: Collection[Tensor], fences: Sequence[Fence],
     ):  # fmt: skip
-        self.without_gradient = without_gradient
+        self.inputs, self.without_gradient = inputs, without_gradient
         self.objective, self.devices, self.stages = objective, devices, stages
         self.head_gradient = HeadGradients()
         self._order, self._fences = order, fences
@@ -351,7 +357,7 @@ class Lane:
         stages, objective, device = self._pipeline.stages, self._pipeline.objective, self._devices[number]
         stage, tensors, batch = stages[number], self._tensors[m], self._microbatches[m]
         if number == 0:
-            tensors[stage.inputs[0]] = batch.data
+            tensors.update(zip(self._pipeline.inputs, batch.inputs))
         inputs, entered = [], []
         for tensor in stage.inputs:
             if tensor in self._pipeline.without_gradient:
@@ -424,7 +430,7 @@ class Lockstep:
         return sums
 
     def _run(self, group: List[Tuple[int, Batch]], global_batch_size: int) -> List[nd.NDArray]:
-        known: List[Dict[Tensor, nd.NDArray]] = [{self._graph.input: batch.data} for _, batch in group]
+        known: List[Dict[Tensor, nd.NDArray]] = [dict(zip(self._graph.inputs, batch.inputs)) for _, batch in group]
         replicas = [replica for replica, _ in group]
         with autograd.record():
             for piece in self._pieces:
