@@ -15,6 +15,7 @@ from mxtrain.early_stopping import StoppingRule
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.kvstore import KVStore
 from mxtrain.logger.base import Logger
+from mxtrain.loss.custom import CustomLoss
 from mxtrain.loss.losses import Loss
 from mxtrain.lr_scheduler.schedules import Schedule
 from mxtrain.metric.metrics import Metric
@@ -230,16 +231,20 @@ def the_model_must_read_what_the_data_gives(description: Description) -> None:
 
 
 def losses_and_metrics_must_fit_the_data(description: Description) -> None:
-    """Hidden tokens are several in each sample; losses and metrics are made for that, or for one class."""
-    positions = getattr(description.dataset, "mask_fraction", 0.0) > 0
-    parts = {"loss": description.loss, **{f"metric.{name}": one for name, one in description.metric.items()}}
-    for path, part in parts.items():
-        if part.of_positions != positions and type(part).__name__ not in ("CustomLoss",):
-            wanted = "masked_" if positions else "no masked_"
+    """Hidden tokens are several in each sample; a loss or metric is made for that, or for one class."""
+    several = getattr(description.dataset, "mask_fraction", 0.0) > 0
+    has = "several hidden tokens" if several else "one class"
+    prefix = "masked_" if several else ""
+    if not isinstance(description.loss, CustomLoss) and description.loss.of_positions != several:
+        raise ConfigError(
+            f"loss: {type(description.loss).__name__} does not fit this dataset, whose samples have {has} each. Type "
+            f"loss={prefix}softmax_cross_entropy."
+        )
+    for name, metric in description.metric.items():
+        if metric.of_positions != several:
             raise ConfigError(
-                f"{path}: {type(part).__name__} does not fit this dataset, whose samples have "
-                f"{'several hidden tokens' if positions else 'one class'} each. Choose {wanted}... "
-                f"({'loss=masked_softmax_cross_entropy, metric=[masked_accuracy]' if positions else 'e.g. loss=softmax_cross_entropy, metric=[accuracy]'})."
+                f"metric.{name}: {type(metric).__name__} does not fit this dataset, whose samples have {has} each. "
+                f"Type metric=[{prefix}accuracy]."
             )
 
 

@@ -39,9 +39,10 @@ def read_columns(path: Union[str, Path], columns: Sequence[Column], header: bool
         if missing and skip_short:
             continue
         if missing:
+            names = [str(name) for name in row]
             raise DataError(
-                f"{path}, line {line}: there is no column '{missing[0]}'.{did_you_mean(str(missing[0]), map(str, row))} "
-                f"It has {', '.join(map(str, row)) or 'nothing'}."
+                f"{path}, line {line}: there is no column '{missing[0]}'.{did_you_mean(str(missing[0]), names)} It has "
+                f"{', '.join(names) or 'nothing'}."
             )
         found.append(tuple(row[column] for column in columns))
     return found

@@ -1,4 +1,4 @@
-"""WordPiece: vocabularies, read or trained, and texts as tokens. `tokenizers` is imported where text is read, not before.
+"""WordPiece: vocabularies, read or trained, and texts as tokens. `tokenizers` is imported only where text is read.
 
 Legend: N samples, B batch, T tokens.
 """

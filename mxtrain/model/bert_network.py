@@ -77,6 +77,7 @@ class SelfAttention(gluon.HybridBlock):
     def __init__(self, units: int, num_heads: int, dropout: float, **kwargs: Any):
         super().__init__(**kwargs)
         self._units, self._num_heads = units, num_heads
+        self._interleaved = True
         with self.name_scope():
             for name in ("query", "key", "value"):
                 weight = self.params.get(f"{name}_weight", shape=(units, units), init=normal())
@@ -84,6 +85,12 @@ class SelfAttention(gluon.HybridBlock):
                 setattr(self, f"{name}_weight", weight)
                 setattr(self, f"{name}_bias", bias)
             self.dropout_layer = nn.Dropout(dropout)
+
+    def cast(self, dtype: Any) -> None:
+        # On a CPU the interleaved operators compute in float32 only, and say so when they are called. In float64
+        # (verify) matrix products do the same, at about twice the time.
+        self._interleaved = str(dtype) == "float32"
+        super().cast(dtype)
 
     def _collect_params_with_prefix(self, prefix: str = "") -> Dict[str, Any]:
         # `proj_query.weight`, not `query_weight`: names of GluonNLP's files.
@@ -100,9 +107,17 @@ class SelfAttention(gluon.HybridBlock):
         weight = F.reshape(F.concat(*weights, dim=1), shape=(-1, self._units))
         bias = F.reshape(F.concat(*biases, dim=1), shape=(-1,))
         qkv = F.FullyConnected(x_TBU, weight, bias, num_hidden=3 * self._units, flatten=False)
-        score = F.contrib.interleaved_matmul_selfatt_qk(qkv, heads=num_heads)  # (B * N, T, T)
+        if self._interleaved:
+            score = F.contrib.interleaved_matmul_selfatt_qk(qkv, heads=num_heads)  # (B * N, T, T)
+            weight = self.dropout_layer(F.softmax(score + mask, axis=-1))
+            return F.contrib.interleaved_matmul_selfatt_valatt(qkv, weight, heads=num_heads)
+        width = self._units // num_heads
+        qkv = F.transpose(F.reshape(qkv, shape=(0, -1, 3, width)), axes=(2, 1, 0, 3))
+        query, key, value = F.split(qkv, num_outputs=3, axis=0, squeeze_axis=True)  # (B * N, T, U / N) each
+        score = F.batch_dot(query * width**-0.5, key, transpose_b=True)
         weight = self.dropout_layer(F.softmax(score + mask, axis=-1))
-        return F.contrib.interleaved_matmul_selfatt_valatt(qkv, weight, heads=num_heads)
+        context = F.transpose(F.batch_dot(weight, value), axes=(1, 0, 2))
+        return F.reshape(context, shape=(0, -1, self._units))
 
 
 class FeedForward(gluon.HybridBlock):
@@ -175,8 +190,8 @@ def position_shape(sizes: Sizes) -> Any:
 def padding_mask(F: Any, positions_T: Any, valid_length_B: Any, num_heads: int) -> Any:
     """(B * N, T, T): 0 for tokens, `PADDING_SCORE` for padding.
 
-    Made once and added in every layer: the softmax operator that takes lengths needs seven times as long as one without,
-    and the gradient of a broadcast addition, a sum that nobody wants, ten times.
+    Made once and added in every layer: the softmax operator that takes lengths needs seven times as long as one
+    without, and the gradient of a broadcast addition, a sum that nobody wants, ten times.
     """
     is_padding_BT = F.broadcast_greater_equal(
         F.reshape(positions_T, shape=(1, -1)), F.reshape(valid_length_B, shape=(-1, 1))

@@ -104,8 +104,9 @@ def infer_shapes(network: Any, input_shape: Shapes, num_classes: Optional[int] =
     positions = shapes[3] if len(shapes) > 3 else ()
     if num_classes is not None and output_shapes != [(1, *positions, num_classes)]:
         shown = ", ".join("x".join(map(str, shape or ("?",))) for shape in output_shapes)
+        wanted = ", ".join(map(str, ("batch", *positions, num_classes)))
         raise ConfigError(
-            f"The network must return one tensor of ({', '.join(map(str, ('batch', *positions, num_classes)))}), a score per class, but for one sample it "
+            f"The network must return one tensor of ({wanted}), a score per class, but for one sample it "
             f"returns {len(output_shapes)}: {shown}. Switch auxiliary outputs off, or end it with a layer of "
             f"{num_classes} units."
         )

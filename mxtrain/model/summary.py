@@ -14,6 +14,7 @@ from mxtrain.types import Shape, Shapes, shapes_of
 MAX_TABLE_ROWS = 30
 RANDOM_PREFIXES = ("_random_", "_sample_", "_npi_normal", "_npi_uniform", "_npi_bernoulli", "_npi_choice", "_npi_gamma")
 RANDOM_OPS = {"_shuffle", "_npi_multinomial", "_npi_exponential", "_npi_shuffle", "_npi_gumbel", "_npi_laplace"}
+INTERLEAVED_OPS = ("_contrib_interleaved_matmul_selfatt_qk", "_contrib_interleaved_matmul_selfatt_valatt")
 OPAQUE_OPS = {"Custom", "_foreach", "_while_loop", "_cond"}
 
 
@@ -201,6 +202,9 @@ def _size(parameter: Any) -> int:
 def node_flops(node: Node, traced: Trace) -> int:
     """FLOPs of one operator; a multiply-add is 2. Operators that are no matrix product count 0."""
     inputs = [traced.nodes[index].shape for index in node.inputs]
+    if node.op in INTERLEAVED_OPS and node.shape is not None and inputs[0] is not None:
+        tokens, batch, width = inputs[0]  # width: of queries, keys and values together
+        return 2 * batch * tokens * tokens * (width // 3)
     if node.shape is None or None in inputs[:2] or len(inputs) < 2:
         return 0
     first, second = inputs[:2]

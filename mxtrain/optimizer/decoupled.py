@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Dict
 
+import numpy as np
+
 from mxtrain.backend import mx, nd
 
 
@@ -35,19 +37,31 @@ class AdamW(mx.optimizer.Optimizer):
             index, weight, grad, state = [index], [weight], [grad], [state]
         self._update_count(index)
         rates, decays = self._get_lrs(index), self._get_wds(index)
-        clip = {} if self.clip_gradient is None else {"clip_gradient": self.clip_gradient}
+        corrections = [self._correction(self._index_update_count[i]) for i in index]
         means, variances = zip(*state)
-        # The operator reads an array: without one it would make one for each call.
-        mx.nd.contrib.multi_adamw_update(
-            list(weight), list(grad), list(means), list(variances), self._scale(weight[0]), out=list(weight),
-            size=len(index), lrs=[self._correction(self._index_update_count[i]) for i in index], wds=decays, etas=rates,
-            beta1=self.beta1, beta2=self.beta2, epsilon=self.epsilon, **clip,
-        )  # fmt: skip
+        common = {"beta1": self.beta1, "beta2": self.beta2, "epsilon": self.epsilon}
+        if self.clip_gradient is not None:
+            common["clip_gradient"] = self.clip_gradient
+        if weight[0].dtype == np.float32:
+            mx.nd.contrib.multi_adamw_update(
+                list(weight), list(grad), list(means), list(variances), self._scale(weight[0]), out=list(weight),
+                size=len(index), lrs=corrections, wds=decays, etas=rates, **common,
+            )  # fmt: skip
+            return
+        # In float64 (verify) that operator takes its arrays for float32 and leaves noise in them.
+        for w, g, mean, variance, rate, wd, correction in zip(
+            weight, grad, means, variances, rates, decays, corrections
+        ):  # fmt: skip
+            nd._internal._mul_scalar(w, scalar=1 - rate * wd, out=w)
+            nd.adam_update(
+                w, g, mean, variance, out=w, lr=rate * correction, wd=0.0, rescale_grad=self.rescale_grad, **common
+            )
 
     def _correction(self, step: int) -> float:
         return math.sqrt(1 - self.beta2**step) / (1 - self.beta1**step) if self.bias_correction else 1.0
 
     def _scale(self, weight: nd.NDArray) -> nd.NDArray:
+        """`rescale_grad` as an array, which the operator wants; made once."""
         key = (weight.context, self.rescale_grad)
         if key not in self._scales:
             self._scales[key] = nd.full((1,), self.rescale_grad, ctx=weight.context)
