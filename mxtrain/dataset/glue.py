@@ -6,7 +6,7 @@ Source: https://gluebenchmark.com/tasks; Wang et al., "GLUE", https://arxiv.org/
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Dict, List, Literal, NamedTuple, Optional
+from typing import Dict, List, Literal, NamedTuple, Optional, Tuple
 
 import pydantic
 from typing_extensions import Annotated
@@ -65,6 +65,9 @@ class Glue(TextDataset):
     """Which; mnli is measured on its matched split, and at the end on the mismatched one."""
     max_length: Annotated[int, pydantic.Field(ge=8)] = 128
     val_fraction: OpenFraction = 0.0
+
+    def text_columns(self) -> Tuple[List[Column], bool]:
+        return LAYOUTS[self.task].columns[:-1], self.task != "cola"
 
     def open(self) -> Splits:
         """See `BaseDataset.open`."""

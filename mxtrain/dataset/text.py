@@ -13,7 +13,7 @@ from mxtrain.dataset import reference_text
 from mxtrain.dataset.base import BaseDataset, Splits
 from mxtrain.dataset.randomness import Draw, bits
 from mxtrain.dataset.splitting import refuse_empty, split_indices
-from mxtrain.dataset.table import Column, read_columns
+from mxtrain.dataset.table import SUFFIXES, Column, read_columns
 from mxtrain.dataset.text_source import LabelledTexts, PlainTexts
 from mxtrain.dataset.wordpiece import Pair, Reading, read_vocab, require_tokenizers, train_vocab
 from mxtrain.errors import DataError, did_you_mean
@@ -50,6 +50,34 @@ class TextDataset(BaseDataset):
         """
         vocab = read_vocab(self.vocab) if self.vocab else train_vocab(texts, self.vocab_size, self.lowercase)
         return Reading(vocab, self.lowercase, self.max_length, mask_fraction)
+
+    def text_columns(self) -> Tuple[List[Column], bool]:
+        """The columns of the texts in a table, and whether it has a header.
+
+        Raises:
+            DataError: the texts of this dataset have no classes.
+        """
+        raise DataError("predict names the classes of texts, and this run was trained to find hidden tokens.")
+
+    def read_unlabelled(self, path: str) -> List[Pair]:
+        """The texts of a file: of a table by the dataset's columns, of any other one a line, a tab between two.
+
+        Raises:
+            DataError: the file cannot be read, or holds no pairs where pairs are classified.
+        """
+        columns, header = self.text_columns()
+        if path.endswith(SUFFIXES):
+            rows = read_columns(path, columns, header)
+        else:
+            try:
+                lines = Path(path).read_text(encoding="utf-8").splitlines()
+            except (OSError, UnicodeDecodeError) as error:
+                raise DataError(f"{path} cannot be read as UTF-8 text: {error}.") from error
+            rows = [tuple(line.split("\t")) if len(columns) > 1 else (line,) for line in lines if line.strip()]
+        short = next((row for row in rows if len(row) < len(columns)), None)
+        if not rows or short is not None:
+            raise DataError(f"{path}: there must be {len(columns)} texts in each row, a tab between two.")
+        return [(row[0], row[1] if len(columns) > 1 else None) for row in rows]
 
     def _labelled_splits(
         self, name: str, train: Sequence[Row], val: Optional[Sequence[Row]], test: Optional[Sequence[Row]],
@@ -122,6 +150,9 @@ class Text(TextDataset):
             raise ValueError("val, test and sentence2 need train: the file of the training texts")
         return self
 
+    def text_columns(self) -> Tuple[List[Column], bool]:
+        return [column for column in (self.sentence, self.sentence2) if column is not None], self.header
+
     def open(self) -> Splits:
         """See `BaseDataset.open`."""
         if self.train is None:
@@ -131,8 +162,7 @@ class Text(TextDataset):
         return self._labelled_splits(self.train, given[0], given[1], given[2])
 
     def _rows(self, path: str) -> List[Row]:
-        columns = [column for column in (self.sentence, self.sentence2, self.label) if column is not None]
-        rows = read_columns(path, columns, self.header)
+        rows = read_columns(path, [*self.text_columns()[0], self.label], self.header)
         if not rows:
             raise DataError(f"{path} has no rows.")
         return rows
