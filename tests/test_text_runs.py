@@ -52,13 +52,13 @@ def table(tmp_path):
 
 def test_a_run_on_a_table_learns_resumes_and_predicts(train_run, table, tmp_path, capsys):
     settings = (
-        *SMALL, f"dataset.train={table}", "dataset.sentence=text", "dataset.label=kind", "optimizer.lr=0.003",
-        "model.dropout=0.1",
+        *SMALL, f"dataset.train={table}", "dataset.sentence=text", "dataset.label=kind", "optimizer.lr=0.01",
+        "model.dropout=0.1", "trainer.max_epochs=12", "trainer.val_interval=4",
     )  # fmt: skip
-    whole, whole_result = train_run(*settings, "trainer.max_epochs=6", run_dir=tmp_path / "whole")
+    whole, whole_result = train_run(*settings, run_dir=tmp_path / "whole")
     assert whole_result.metrics["val/accuracy"] > 0.9
-    train_run(*settings, "trainer.max_epochs=6", "trainer.max_steps=13", run_dir=tmp_path / "parts")
-    _, result = train_run(*settings, "trainer.max_epochs=6", run_dir=tmp_path / "parts")
+    train_run(*settings, "trainer.max_steps=13", run_dir=tmp_path / "parts")
+    _, result = train_run(*settings, run_dir=tmp_path / "parts")
     assert result.weights_sha256 == whole_result.weights_sha256
 
     (tmp_path / "new.txt").write_text("two three good\nbad, two\n")
@@ -73,10 +73,11 @@ def test_a_run_on_a_table_learns_resumes_and_predicts(train_run, table, tmp_path
 
 
 def test_hidden_tokens_are_learned_and_evaluated(train_run, tmp_path, capsys):
-    (tmp_path / "text.txt").write_text("\n\n".join(["one two three four five six seven eight nine"] * 80))
+    (tmp_path / "text.txt").write_text("\n\n".join(["one two three four five six seven eight nine"] * 400))
     train_run(
-        *SMALL, "dataset=masked_text", f"dataset.train={tmp_path / 'text.txt'}", "optimizer.lr=0.01",
-        "trainer.max_epochs=8", run_dir=tmp_path / "run",
+        *SMALL, "dataset=masked_text", f"dataset.train={tmp_path / 'text.txt'}", "model.num_layers=2", "model.units=64",
+        "model.hidden_size=128", "model.dropout=0.0", "dataset.batch_size=32", "optimizer.lr=0.003",
+        "trainer.max_epochs=60", "trainer.val_interval=30", run_dir=tmp_path / "run",
     )  # fmt: skip
     assert run(["eval", str(tmp_path / "run"), "split=val"]) == 0
     values = json.loads((tmp_path / "run" / "eval" / "val" / "metrics.json").read_text())
