@@ -29,6 +29,8 @@ CHAPTERS: Dict[str, str] = {
 }
 """Chapter -> its topics."""
 
+RULES = re.compile(r"[-=+|]{3,}")
+"""The lines of tables: they would be a tenth of all tokens."""
 MIN_WORDS = 8
 """Shorter paragraphs, mostly headings, are left out."""
 
@@ -39,7 +41,7 @@ def paragraphs() -> Dict[str, List[str]]:
 
     return {
         topic: [
-            words for words in (" ".join(part.split()) for part in re.split(r"\n\s*\n", text))
+            words for words in (" ".join(RULES.sub(" ", part).split()) for part in re.split(r"\n\s*\n", text))
             if len(words.split()) >= MIN_WORDS
         ]
         for topic, text in sorted(topics.items())
