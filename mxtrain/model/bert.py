@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mxnet import gluon
 
 SIZES: Dict[str, Dict[str, int]] = {
-    "small": {"num_layers": 2, "units": 128, "hidden_size": 256, "num_heads": 2, "max_length": 128},
+    "small": {"num_layers": 2, "units": 128, "hidden_size": 512, "num_heads": 2, "max_length": 128},
     "base": {"num_layers": 12, "units": 768, "hidden_size": 3072, "num_heads": 12, "max_length": 512},
     "large": {"num_layers": 24, "units": 1024, "hidden_size": 4096, "num_heads": 16, "max_length": 512},
 }
