@@ -464,7 +464,7 @@ class Runner:
         for batch in self._repeat(said, bad_step):
             if self.state.step == bad_step - 1:
                 self._step.seed_random(bad_step)
-                return f"{said}: {nonfinite.first_nonfinite_layer(self._step.strategy.gather(), batch.data)}"
+                return f"{said}: {nonfinite.first_nonfinite_layer(self._step.strategy.gather(), *batch.inputs)}"
             self._advance(batch, self._plan.lr(self.state.step))
         return said + "; without a checkpoint before it the layer cannot be named"
 

@@ -25,7 +25,7 @@ from mxtrain.parallel.reference import Reference
 from mxtrain.pulse import PULSE
 from mxtrain.sharing import ALONE, World
 from mxtrain.step import Step
-from mxtrain.types import Batch, Shape
+from mxtrain.types import Batch, Shapes
 
 # A tensor whose largest value is smaller than this share of the largest of all is compared with that share: a bias
 # before a batch norm has a gradient of exactly 0, of which both sides compute only noise.
@@ -158,7 +158,7 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
         return side(dtype, build, MXNetStore("local"))
 
     def compared(dtype: str, *sides: Step) -> List[Difference]:
-        stream = (cast(batch, dtype) for batch in batches(data.train, steps))
+        stream = (batch.cast(dtype) for batch in batches(data.train, steps))
         return compare(sides, stream, lr)
 
     placed = placement("float32")
@@ -198,7 +198,7 @@ def refuse_float32_only(network: Any) -> None:
             )
 
 
-def silence(network: Any, input_shape: Shape) -> List[str]:
+def silence(network: Any, input_shape: Shapes) -> List[str]:
     """Sets all dropout rates to 0; returns remarks on that and on what else draws random numbers."""
     remarks, silenced = [], []
     for path, block in blocks_by_path(network):
@@ -228,15 +228,10 @@ def batches(loader: Any, steps: int) -> Iterator[Batch]:
                 number += 1
                 if number == steps:
                     size = max(1, batch.size // 2 - 1 + batch.size // 2 % 2)
-                    yield Batch(batch.data[:size], batch.label[:size], size)
+                    yield batch.part(0, size)
                     return
                 yield batch
         epoch += 1
-
-
-def cast(batch: Batch, dtype: str) -> Batch:
-    """The batch in another precision."""
-    return Batch(batch.data.astype(dtype), batch.label.astype(dtype), batch.size)
 
 
 def own_share(batch: Batch, world: World) -> Batch:
@@ -244,7 +239,7 @@ def own_share(batch: Batch, world: World) -> Batch:
     begin, end = world.share(batch.size)
     if begin == end:
         return Batch(None, None, 0, batch.size)
-    return Batch(batch.data[begin:end], batch.label[begin:end], end - begin, batch.size)
+    return batch.part(begin, end, batch.size)
 
 
 def compare(sides: Sequence[Step], stream: Iterator[Batch], lr: float) -> List[Difference]:

@@ -9,7 +9,7 @@ precisions can live in one process; MXNet's own AMP replaces its operators for t
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mxtrain.amp.operators import Operators
 from mxtrain.types import Shape
@@ -52,11 +52,21 @@ def _mark(
     """Of an operator, where `low` holds the outputs before it that are in the low precision."""
     is_low = [(source, output) in low for source, output, *_ in node["inputs"]]
     if node["op"] in operators.low:
-        weight = shapes.get(nodes[node["inputs"][1][0]]["name"])
-        return ALL_INPUTS if operators.pays(node, weight, shapes.get(f"{node['name']}_output")) else ""
+        output = shapes.get(f"{node['name']}_output")
+        return ALL_INPUTS if operators.pays(node, _weight(node, nodes, shapes), output) else ""
     if node["op"] in operators.widest and is_low and all(is_low):
         return ALL_INPUTS
     return FIRST_INPUT if node["op"] in operators.follow and is_low and is_low[0] else ""
+
+
+def _weight(
+    node: Dict[str, Any], nodes: Sequence[Dict[str, Any]], shapes: Mapping[str, Shape]
+) -> Optional[Shape]:  # fmt: skip
+    """The shape of an operator's second input, a parameter or made of parameters; None if there is none."""
+    if len(node["inputs"]) < 2:
+        return None
+    name = nodes[node["inputs"][1][0]]["name"]
+    return shapes.get(name, shapes.get(f"{name}_output"))
 
 
 def with_casts(graph: Dict[str, Any]) -> Dict[str, Any]:

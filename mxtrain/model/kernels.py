@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import Any, Dict
 
 from mxtrain.model.trace import NotTraceable, blocks_by_path, trace
-from mxtrain.types import Shape
+from mxtrain.types import Shapes
 
 
-def average_by_mean(network: Any, input_shape: Shape) -> None:
+def average_by_mean(network: Any, input_shape: Shapes) -> None:
     """Makes average pooling over whole images a mean over their height and width, whose gradient has MXNet's plain
     layout, from which MXNet finds the right one. (The gradient of oneDNN's pooling to one pixel has channels last.)
 
     Args:
         network: takes samples of this shape.
-        input_shape: of one sample.
+        input_shape: of one sample, or of each of its parts.
     """
     from mxtrain.backend import gluon
 
@@ -34,7 +34,7 @@ def average_by_mean(network: Any, input_shape: Shape) -> None:
         object.__setattr__(pools[path], "hybrid_forward", _mean)
 
 
-def _covering(network: Any, input_shape: Shape, pools: Dict[str, Any]) -> set:
+def _covering(network: Any, input_shape: Shapes, pools: Dict[str, Any]) -> set:
     """Paths of pools whose window is all of the image."""
     try:
         nodes = trace(network, input_shape).nodes

@@ -57,7 +57,7 @@ class Lockstep:
     def _run(self, group: Group, counts_W: Sequence[int], global_batch_size: int) -> List[nd.NDArray]:
         graph, pieces = self._graph, self._pieces
         replicas = [replica for replica, _ in group]
-        tapes = [Tape(graph.input, batch.data, graph.without_gradient) for _, batch in group]
+        tapes = [Tape(graph.inputs, batch.inputs, graph.without_gradient) for _, batch in group]
         for number, piece in enumerate(pieces):
             inputs = [
                 tape.enter(number, piece.inputs, self._devices[replica][piece.number])

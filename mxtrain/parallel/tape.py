@@ -15,17 +15,18 @@ class Tape:
     """Tensors between pieces, each of which records an autograd graph of its own.
 
     Args:
-        tensor: the network's input.
-        data: its value.
+        inputs: tensors that enter the network.
+        values: of these.
         without_gradient: tensors that none is computed for.
         copies: whether tensors that stay on a device are copied, too: then oneDNN's kernels meet the same memory
             layouts as if they came from another device, and give the same bits.
     """
 
     def __init__(
-        self, tensor: Tensor, data: nd.NDArray, without_gradient: Collection[Tensor], copies: bool = False
+        self, inputs: Sequence[Tensor], values: Sequence[nd.NDArray], without_gradient: Collection[Tensor],
+        copies: bool = False,
     ):  # fmt: skip
-        self._made: Dict[Tensor, nd.NDArray] = {tensor: data}
+        self._made: Dict[Tensor, nd.NDArray] = dict(zip(inputs, values))
         self._entered: Dict[int, List[Tuple[Tensor, nd.NDArray]]] = {}
         self._gradients: Dict[Tensor, List[nd.NDArray]] = {}
         self._without_gradient, self._copies = without_gradient, copies

@@ -66,7 +66,7 @@ def precisions(precision, block):
     symbol = symbol_of(block, training=True)[0]
     graph = json.loads(symbol.tojson())
     shapes = {parameter.name: parameter.shape for parameter in block.collect_params().values()}
-    marked = precision.marked(graph, {**shapes, **output_shapes(symbol, SHAPE)})
+    marked = precision.marked(graph, {**shapes, **output_shapes(symbol, {"data": SHAPE})})
     found = {}
     for node in marked["nodes"]:
         attributes = node.get("attrs", {})
