@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from mxtrain.cli.dispatch import run
+from mxtrain.runtime.amx import computes_bfloat16, cpu_flags
 from mxtrain.verify import verify
 
 pytest.importorskip("tokenizers")
@@ -33,6 +34,30 @@ def cache(tmp_path, monkeypatch):
 def test_every_placement_is_one_device(describe_run, placement):
     found = verify(describe_run(*SMALL, *placement), steps=2, tolerance=1e-6)
     assert found.passed and found.bits, found
+
+
+WIDE = (*SMALL, "amp=bfloat16", "model.num_layers=2", "model.units=64", "model.hidden_size=64")
+bfloat16 = pytest.mark.skipif(not computes_bfloat16(cpu_flags()), reason="this processor has no AVX-512")
+
+
+@bfloat16
+def test_bfloat16_under_a_placement_is_bfloat16_on_one_device(describe_run):
+    given = (*WIDE, "dataset=masked_text", "parallel=pipeline", "parallel.microbatches=2")
+    found = verify(describe_run(*given), steps=2, tolerance=1e-6)
+    assert found.passed and found.dtype == "bfloat16" and found.low is not None, found
+
+
+@bfloat16
+def test_bfloat16_learns_what_float32_learns(train_run, table, tmp_path):
+    settings = (
+        *WIDE, f"dataset.train={table}", "dataset.sentence=text", "dataset.label=kind", "optimizer.lr=0.003",
+        "trainer.max_epochs=6", "trainer.val_interval=3",
+    )  # fmt: skip
+    low, exact = (
+        train_run(*settings, f"amp={amp}", run_dir=tmp_path / amp)[1].metrics for amp in ("bfloat16", "off")
+    )  # fmt: skip
+    assert min(low["val/accuracy"], exact["val/accuracy"]) > 0.9
+    assert low["val/loss"] == pytest.approx(exact["val/loss"], abs=0.05) and low["val/loss"] != exact["val/loss"]
 
 
 @pytest.fixture

@@ -82,7 +82,8 @@ BFLOAT16 = Operators(
 
 FLOAT16 = Operators(
     low=frozenset({
-        "Convolution", "Deconvolution", "FullyConnected", "dot", "batch_dot",
+        # Not dot: networks write sums with it (BERT's layer norms), which float16 has no room for.
+        "Convolution", "Deconvolution", "FullyConnected", "batch_dot",
         "_contrib_interleaved_matmul_selfatt_qk", "_contrib_interleaved_matmul_selfatt_valatt",
         "_contrib_interleaved_matmul_encdec_qk", "_contrib_interleaved_matmul_encdec_valatt",
     }),

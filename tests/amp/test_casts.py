@@ -21,6 +21,7 @@ from mxtrain.parallel.base import Objective
 from mxtrain.parallel.cut import Graph, output_shapes
 from mxtrain.parallel.data import Data
 from mxtrain.parallel.model import Model
+from mxtrain.parallel.norm import JointNorm
 from mxtrain.parallel.pipeline import Pipeline
 from mxtrain.parallel.single import Single
 from mxtrain.runtime.amx import computes_bfloat16, cpu_flags
@@ -162,6 +163,36 @@ def test_replicas_add_float32_gradients():
         single.forward_backward(Batch(batch().data[begin : begin + 6], batch().label[begin : begin + 6], 6))
         parts.append(np.concatenate([one.replicas[0].asnumpy().ravel() for one in single.reductions]))
     np.testing.assert_allclose(found, (parts[0] + parts[1]) / 2, rtol=1e-4, atol=1e-6 * np.abs(found).max())
+
+
+@runs
+@pytest.mark.parametrize("batch_norm", ["per_device", "global"])
+def test_joint_batch_norms_take_float32_between_layers_of_fewer_bits(batch_norm, monkeypatch):
+    """Over two equal halves: what one device computes of the whole batch."""
+    entered = []
+    apply = JointNorm._apply
+    monkeypatch.setattr(JointNorm, "_apply", lambda *given: entered.append(given[1].dtype) or apply(*given))
+    wanted = gradients(strategy(BFloat16()))
+    joint = strategy(BFloat16(), Data(devices="cpu:2", batch_norm=batch_norm))
+    found = gradients(joint)
+    away = np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
+    if batch_norm == "per_device":
+        assert away > 0.2 and not entered  # another mean: a difference that is seen
+        return
+    assert away < 0.1 and set(entered) == {np.float32}
+    exact = gradients(strategy(FULL, Data(devices="cpu:2", batch_norm=batch_norm)))
+    assert 1e-4 < np.linalg.norm(found - exact) / np.linalg.norm(exact) < 0.2  # the convolutions still have casts
+
+
+@runs
+def test_a_batch_norm_by_itself_keeps_its_casts():
+    graph = Graph(network(), BFloat16(), SHAPE)
+    position = next(p for p in graph.norms() if graph.layers[p] == "features.3.0.body.1")
+    _, piece, _ = graph.cut([position, position + 1])
+    nodes = [node["op"] for node in json.loads(piece.symbol.tojson(remove_amp_cast=False))["nodes"]]
+    assert piece.norm["op"] == "BatchNorm" and nodes.count("amp_cast") == 2
+    kinds = [name.rpartition("_")[2] for name in piece.parameters]
+    assert kinds == ["gamma", "beta", "mean", "var"]  # the order in which a joint norm takes them
 
 
 def test_a_network_that_cannot_be_traced_is_refused():

@@ -59,7 +59,10 @@ def values(made):
 
 
 @pytest.mark.parametrize("clip", [None, 0.1])
-@pytest.mark.parametrize("placement", [Single(), Data(devices="cpu:2"), Hybrid(microbatches=2)])
+@pytest.mark.parametrize(
+    "placement",
+    [Single(), Data(devices="cpu:2"), Hybrid(microbatches=2), Hybrid(microbatches=2, batch_norm="global")],
+)
 def test_a_scale_changes_no_bit(placement, clip):
     """A power of two; clipping sees gradients without it."""
     plain, scaled = step(NoScaling(), placement, clip), step(DynamicScaling(1024.0, 2), placement, clip)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mxtrain.amp import BFloat16, Float16
 from mxtrain.backend import autograd, mx, nd
 from mxtrain.errors import ConfigError
 from mxtrain.model import bert_network
 from mxtrain.model.bert import Bert
 from mxtrain.model.prepare import parameter_multipliers, prepare_network
 from mxtrain.model.summary import summarize
+from mxtrain.parallel.cut import Graph
 
 TOKENS, VOCAB, CLASSES, MASKED = 16, 50, 3, 4
 SIZES = {"num_layers": 2, "units": 32, "hidden_size": 64, "max_length": 24, "num_heads": 4}
@@ -92,6 +94,30 @@ def test_layer_norm_is_mxnets():
     np.testing.assert_allclose(made.asnumpy(), wanted.asnumpy(), rtol=1e-4, atol=1e-5)
     for one, gradient in zip((data.grad, ours.gamma.grad(), ours.beta.grad()), gradients):
         np.testing.assert_allclose(one.asnumpy(), gradient, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("precision", [BFloat16(), Float16()])
+def test_sums_stay_in_float32_whatever_products_compute_in(precision, masked):
+    """Layer norms' are products with vectors of ones. Weights that are interleaved first count by their own size."""
+    shape = (*SHAPE, (MASKED,)) if masked else SHAPE
+    graph = Graph(build(masked), precision, shape)
+    low = {True: set(), False: set()}
+    for index in graph.operators:
+        node = graph._nodes[index]
+        low[any(key in node["attrs"] for key in ("__amp_all__", "__amp_first__"))].add(node["op"])
+    assert low[False] >= {"dot", "softmax", "rsqrt", "Embedding"}
+    assert "FullyConnected" in low[True] and low[True].isdisjoint({"dot", "softmax", "rsqrt"})
+    dense = [graph._nodes[i] for i in graph.operators if graph._nodes[i]["op"] == "FullyConnected"]
+    attention = [node for node in dense if node["attrs"]["__layer__"].endswith("attention_cell")]
+    assert [node["attrs"].get("__amp_all__") for node in attention] == [precision.dtype] * 2
+    interleaved = {op for op in low[True] if "interleaved" in op}
+    assert len(interleaved) == (2 if precision.dtype == "float16" else 0)
+    (piece,) = graph.cut([])
+    kinds = {f"tensor{node}_{output}": "int32" for node, output in graph.inputs}
+    arguments, outputs, _ = piece.symbol.infer_type(**{**kinds, f"tensor{graph.inputs[2][0]}_0": "float32"})
+    assert {np.dtype(kind) for kind in arguments} == {np.dtype("int32"), np.dtype("float32")}
+    assert [np.dtype(kind) for kind in outputs] == [np.float32]
 
 
 def test_bias_and_norms_do_not_decay():
