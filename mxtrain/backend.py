@@ -37,7 +37,7 @@ nd = mx.nd
 STATISTICS = ("running_mean", "running_var")
 """Last names of batch norms' parameters that have no gradient and change in every step."""
 
-__all__ = ["STATISTICS", "autograd", "gluon", "mx", "nd", "same_device_runs"]
+__all__ = ["ARRAYS_PER_LOOK", "STATISTICS", "all_finite", "autograd", "gluon", "mx", "nd", "same_device_runs"]
 
 
 def same_device_runs(arrays: Sequence[Any], limit: Optional[int] = None) -> List[List[int]]:
@@ -50,3 +50,17 @@ def same_device_runs(arrays: Sequence[Any], limit: Optional[int] = None) -> List
         for indices in by_device.values()
         for start in range(0, len(indices), limit or len(indices))
     ]
+
+
+# MXNet's kernel has room for 200 arrays and does not check: one more overwrites memory and aborts the process.
+ARRAYS_PER_LOOK = 200
+
+
+def all_finite(arrays: Sequence[Any]) -> bool:
+    """Whether no element is infinite or not a number. Waits for the devices once for all arrays."""
+    if not arrays:
+        return True
+    runs = [[arrays[index] for index in run] for run in same_device_runs(arrays, ARRAYS_PER_LOOK)]
+    first = arrays[0].context
+    found = [nd.multi_all_finite(*run, num_arrays=len(run)).as_in_context(first) for run in runs]
+    return float(nd.add_n(*found).asscalar()) == len(found)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import dataclasses
 import logging
 import shutil
 import tempfile
@@ -22,10 +21,13 @@ from mxtrain.checkpoint.parcel import pack, unpack
 from mxtrain.checkpoint.run_directory import held_lock
 from mxtrain.checkpoint.store import CHECKPOINTS
 from mxtrain.dataset.base import Splits
-from mxtrain.dataset.loader import Loader
+from mxtrain.dataset.loader import BatchLoader, Loader
 from mxtrain.dataset.sources import Subset
+from mxtrain.dataset.text_loader import TextLoader
+from mxtrain.dataset.wordpiece import Reading
 from mxtrain.description import Description
-from mxtrain.evaluate import Evaluator, SampleLoader
+from mxtrain.errors import CheckpointError, ConfigError
+from mxtrain.evaluate import Evaluator, SampleLoader, TextSamples
 from mxtrain.kvstore.store import Store
 from mxtrain.metric.meter import Meter
 from mxtrain.model.prepare import parameter_multipliers, prepare_network
@@ -41,7 +43,7 @@ from mxtrain.saving import NoStore
 from mxtrain.sharing import ALONE, World
 from mxtrain.step import Step
 from mxtrain.team import Team
-from mxtrain.types import Callback, RunInfo, Shape
+from mxtrain.types import Callback, RunInfo, Shapes, shapes_of
 
 log = logging.getLogger("mxtrain")
 
@@ -52,24 +54,39 @@ NUM_SHOWN_SAMPLES = 16
 class Input:
     """What enters and leaves the network; a checkpoint carries it, so that eval and predict need no training data."""
 
-    shape: Shape
+    shape: Shapes
     mean: Sequence[float]
     std: Sequence[float]
     class_names: Sequence[str]
+    reading: Optional[Reading] = None
+    """Of text: how it becomes tokens."""
 
     @property
     def num_classes(self) -> int:
-        """K."""
-        return len(self.class_names)
+        """K: of tokens, where these are to be found."""
+        return len(self.reading.vocab) if self.finds_tokens else len(self.class_names)
+
+    @property
+    def finds_tokens(self) -> bool:
+        """Whether hidden tokens are to be found, not classes."""
+        return self.reading is not None and self.reading.mask_fraction > 0
+
+    @property
+    def vocab_size(self) -> Optional[int]:
+        """Of text."""
+        return len(self.reading.vocab) if self.reading else None
 
     def to_json(self) -> Dict[str, Any]:
         """As a checkpoint holds it."""
-        return {name: list(value) for name, value in dataclasses.asdict(self).items()}
+        lists = {name: list(getattr(self, name)) for name in ("shape", "mean", "std", "class_names")}
+        return {**lists, "reading": self.reading.to_json()} if self.reading else lists
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Input:
         """The inverse of `to_json`."""
-        return cls(**{**values, "shape": tuple(values["shape"])})
+        shape = tuple(tuple(size) if isinstance(size, (list, tuple)) else size for size in values["shape"])
+        reading = Reading.from_json(values["reading"]) if values.get("reading") else None
+        return cls(**{**values, "shape": shape, "reading": reading})
 
 
 @dataclass(frozen=True)
@@ -82,6 +99,8 @@ class Run:
 
 def fit_input(description: Description, splits: Splits) -> Input:
     """What enters the network: the dataset's own size and channels, unless the model or the user wants others."""
+    if splits.read is not None:
+        return fit_text(splits, splits.read())
     dataset = description.dataset
     channels, height, width = description.model.input_shape(dataset.input_shape(splits.shape))
     if dataset.channels != "auto":
@@ -91,16 +110,26 @@ def fit_input(description: Description, splits: Splits) -> Input:
     return Input((channels, height, width), list(splits.mean), list(splits.std), list(splits.class_names))
 
 
-def build_loader(description: Description, source: Any, given: Input, device: Any, **options: Any) -> Loader:
+def fit_text(splits: Splits, reading: Reading) -> Input:
+    """What a network for text takes: tokens, token types, valid length, and positions where tokens are to be found."""
+    tokens = (reading.max_length,)
+    shape = (tokens, tokens, (), *([(reading.num_masked,)] if reading.mask_fraction else []))
+    return Input(shape, [], [], list(splits.class_names), reading)
+
+
+def build_loader(description: Description, source: Any, given: Input, device: Any, **options: Any) -> BatchLoader:
     """A loader of one split; evaluation order and no augmentation unless `train=True`."""
     dataset, trainer = description.dataset, description.trainer
     settings = {
-        "batch_size": dataset.eval_batch_size, "prefetch": dataset.prefetch, "num_workers": dataset.num_workers,
+        "batch_size": dataset.eval_batch_size, "prefetch": dataset.prefetch, "device": device, "seed": trainer.seed,
         "limit_batches": trainer.limit_val_batches, **options,
     }  # fmt: skip
+    if given.reading is not None:
+        return TextLoader(source, reading=given.reading, batches_per_pool=dataset.batches_per_pool, **settings)
+    augment = dataset.augment if options.get("train") else None
     return Loader(
-        source, input_shape=given.shape, mean=given.mean, std=given.std, num_classes=given.num_classes, device=device,
-        seed=trainer.seed, **settings,
+        source, input_shape=given.shape, mean=given.mean, std=given.std, num_classes=given.num_classes,
+        num_workers=dataset.num_workers, augment=augment, **settings,
     )  # fmt: skip
 
 
@@ -112,24 +141,42 @@ def build_data(description: Description, splits: Splits, given: Input, device: A
     dataset, trainer = description.dataset, description.trainer
     training = {"batch_size": dataset.batch_size, "limit_batches": trainer.limit_train_batches, "world": world}
     if trainer.overfit_batches is None:
-        train = build_loader(description, splits.train, given, device, train=True, augment=dataset.augment, **training)
+        train = build_loader(description, splits.train, given, device, train=True, **training)
     else:
-        first = np.arange(min(trainer.overfit_batches * dataset.batch_size, len(splits.train)))
-        train = build_loader(description, Subset(splits.train, first), given, device, **training)
-    shown = Subset(splits.val, np.linspace(0, len(splits.val) - 1, min(NUM_SHOWN_SAMPLES, len(splits.val))).astype(int))
+        first = range(trainer.overfit_batches * dataset.batch_size)
+        train = build_loader(description, take(splits.train, first), given, device, **training)
     return Data(
         train=train,
         val=build_loader(description, splits.val, given, device, world=world),
         test=build_loader(description, splits.test, given, device) if splits.test and trainer.test else None,
-        samples=SampleLoader(build_loader(description, shown, given, device, prefetch=0), shown),
+        samples=build_samples(description, splits, given, device),
     )
+
+
+def take(source: Any, indices: Sequence[int]) -> Any:
+    """Some samples of a split, those that it has."""
+    if hasattr(source, "take"):
+        return source.take(indices)
+    return Subset(source, np.array([index for index in indices if index < len(source)], np.int64))
+
+
+def build_samples(description: Description, splits: Splits, given: Input, device: Any) -> Any:
+    """A few validation samples to show with what the network says of them; None where there is nothing to show."""
+    if given.finds_tokens:
+        return None
+    shown = take(
+        splits.val, np.linspace(0, len(splits.val) - 1, min(NUM_SHOWN_SAMPLES, len(splits.val))).astype(int).tolist()
+    )
+    if given.reading is not None:
+        return TextSamples(build_loader(description, shown, given, device, prefetch=0, in_order=True), shown)
+    return SampleLoader(build_loader(description, shown, given, device, prefetch=0), shown)
 
 
 def build_network(description: Description, given: Input, device: Any) -> Any:
     """The initialised, hybridized network."""
     prepared = prepare_network(
         description.model, num_classes=given.num_classes, input_shape=given.shape, seed=description.trainer.seed,
-        device=device,
+        device=device, vocab_size=given.vocab_size,
     )  # fmt: skip
     if description.model.weights:
         for line in str(prepared.weights_report).splitlines():
@@ -157,7 +204,7 @@ def build_objective(
     begin, end = world.share(description.dataset.batch_size)
     loss = description.loss.build(given.num_classes, training=True)
     loss.dense = mixes(description)
-    return Objective(network, hybridize(loss), meter, given.shape, max(end - begin, 1))
+    return Objective(network, hybridize(loss), meter, given.shape, max(end - begin, 1), description.amp)
 
 
 def build_step(
@@ -175,13 +222,13 @@ def build_step(
     return Step(
         strategy, store, updater,
         build_average(trainer.ema_decay, strategy.values, strategy.publish), trainer.clip_global_norm,
-        trainer.seed if draws else None,
+        trainer.seed if draws else None, description.amp.build_scaling(),
     )  # fmt: skip
 
 
 def mixes(description: Description) -> bool:
     """Whether training labels are probabilities."""
-    return description.dataset.augment.mixes and description.trainer.overfit_batches is None
+    return description.dataset.mixes and description.trainer.overfit_batches is None
 
 
 def build_plan(description: Description, steps_per_epoch: int, identity: Mapping[str, Any], direction: str) -> Plan:
@@ -221,7 +268,12 @@ def build_run(
     given = fit_input(description, splits)
     devices = description.parallel.place()
     device = devices[0][0]
-    if given.shape != tuple(splits.shape):
+    reason = description.amp.reason_against(device.device_type)
+    if reason:  # what `auto` means for devices was not known before
+        raise ConfigError(reason)
+    if given.reading is not None:
+        log.info("texts of up to %d tokens, of a vocabulary of %d", given.reading.max_length, given.vocab_size)
+    elif given.shape != tuple(splits.shape):
         log.info("images of %s enter the network as %s", _text(splits.shape), _text(given.shape))
     network = build_network(description, given, device)
     data = build_data(description, splits, given, device, world)
@@ -231,6 +283,8 @@ def build_run(
     data.share(workers.world)
     world = workers.world
     checkpoints, checkpoint = find_checkpoint(description, run_dir, workers)
+    if checkpoint is not None:
+        require_same_reading(checkpoint, given)
     parallel = resume.same_cut(description.parallel, checkpoint, len(devices[0]))
     strategy = parallel.build(objective, description.trainer.grad_accumulation, workers)
     step = build_step(description, network, given, len(data.train), strategy, workers)
@@ -254,6 +308,16 @@ def build_run(
         placement_table=placement_table(strategy.layout), program=program, overrides=list(overrides),
     )  # fmt: skip
     return Run(runner, info)
+
+
+def require_same_reading(checkpoint: Checkpoint, given: Input) -> None:
+    """Raises: CheckpointError: texts have other tokens now: the network's embeddings would be of other words."""
+    before = Input.from_json(checkpoint.state["run"]["input"]).reading
+    if before != given.reading:
+        raise CheckpointError(
+            f"{checkpoint.path} was made with another vocabulary: the training texts, or the version of tokenizers, "
+            "have changed. Give the same texts, or a file by dataset.vocab=PATH, or choose another hydra.run.dir."
+        )
 
 
 def find_checkpoint(description: Description, run_dir: Path, workers: Store) -> Tuple[Any, Optional[Checkpoint]]:
@@ -295,5 +359,5 @@ def build_callbacks(description: Description, run_dir: Path) -> List[Callback]:
     return [*own, StatusFile(run_dir), RunRecord(), *loggers]
 
 
-def _text(shape: Shape) -> str:
-    return "x".join(map(str, shape))
+def _text(shape: Shapes) -> str:
+    return " and ".join("x".join(map(str, part)) for part in shapes_of(shape))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Tuple, Type
 
 from mxtrain.amp import Precision
@@ -10,11 +11,12 @@ from mxtrain.callback import CallbackSpec
 from mxtrain.checkpoint.spec import CheckpointSpec
 from mxtrain.cluster.spec import Cluster
 from mxtrain.config import Where, build_spec, collect
-from mxtrain.dataset.base import Dataset
+from mxtrain.dataset.base import BaseDataset
 from mxtrain.early_stopping import StoppingRule
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.kvstore import KVStore
 from mxtrain.logger.base import Logger
+from mxtrain.loss.custom import CustomLoss
 from mxtrain.loss.losses import Loss
 from mxtrain.lr_scheduler.schedules import Schedule
 from mxtrain.metric.metrics import Metric
@@ -27,7 +29,7 @@ from mxtrain.types import Spec
 
 GROUPS: Dict[str, Type[Spec]] = {
     "model": Model,
-    "dataset": Dataset,
+    "dataset": BaseDataset,
     "parallel": Parallel,
     "kvstore": KVStore,
     "amp": Precision,
@@ -48,6 +50,9 @@ GROUPS: Dict[str, Type[Spec]] = {
 NAMED_GROUPS = ("metric", "callback", "logger")
 """Groups that hold any number of options, by name; none is a number, too."""
 
+GPU_FILES = ("/dev/nvidiactl", "/dev/dxg")
+"""There is one of them where a process can reach an NVIDIA GPU: Linux's driver's, WSL's."""
+
 PRESET_GROUPS = ("experiment", "debug")
 """Groups whose options only override what other groups say."""
 
@@ -58,7 +63,7 @@ class Description:
 
     config: Mapping[str, Any]
     model: Model
-    dataset: Dataset
+    dataset: BaseDataset
     parallel: Parallel
     kvstore: KVStore
     amp: Precision
@@ -187,6 +192,34 @@ def the_store_must_suit_the_devices(description: Description) -> None:
         raise ConfigError(reason)
 
 
+def the_devices_must_compute_in_the_precision(description: Description) -> None:
+    """As far as can be said without MXNet."""
+    devices = description.parallel.devices
+    has_gpu = any(Path(file).exists() for file in GPU_FILES)
+    kind = devices.split(":")[0] if devices != "auto" else "" if has_gpu else "cpu"
+    reason = kind and description.amp.reason_against(kind)
+    if reason:
+        raise ConfigError(reason)
+
+
+def a_loss_scale_needs_exact_sums(description: Description) -> None:
+    """Who leaves a step out is decided by what all workers see alike: infinities must arrive."""
+    if not hasattr(description.amp, "init_scale"):
+        return
+    store = description.kvstore
+    if store.updates:
+        raise ConfigError(
+            "amp=float16 with kvstore=dist_async: servers would apply gradients that are scaled, or have overflowed. "
+            "Type kvstore=dist_sync."
+        )
+    compression = getattr(store, "compression", "none")
+    if compression != "none":
+        raise ConfigError(
+            f"amp=float16 with kvstore.compression={compression}: an overflow would hide in what is left over. Type "
+            "kvstore.compression=none."
+        )
+
+
 def several_workers_need_a_store_that_joins_them(description: Description) -> None:
     """And what that store does not join is refused."""
     cluster, store = description.cluster, description.kvstore
@@ -219,12 +252,45 @@ def a_metric_must_not_be_called_loss(description: Description) -> None:
         raise ConfigError(f"metric.{sorted(taken)[0]}: this name is taken in metrics.jsonl; choose another.")
 
 
+def the_model_must_read_what_the_data_gives(description: Description) -> None:
+    """A network for images takes no text, nor the other way round."""
+    reads, gives = description.model.reads, description.dataset.gives
+    if reads and reads != gives:
+        other = (
+            "a dataset of text, e.g. dataset=text" if reads == "text" else "a dataset of images, e.g. dataset=digits"
+        )
+        model = "model=bert" if gives == "text" else "another model, e.g. model=lenet"
+        raise ConfigError(f"model takes {reads}, and dataset gives {gives}. Type {model}, or {other}.")
+
+
+def losses_and_metrics_must_fit_the_data(description: Description) -> None:
+    """Hidden tokens are several in each sample; a loss or metric is made for that, or for one class."""
+    several = getattr(description.dataset, "mask_fraction", 0.0) > 0
+    has = "several hidden tokens" if several else "one class"
+    prefix = "masked_" if several else ""
+    if not isinstance(description.loss, CustomLoss) and description.loss.of_positions != several:
+        raise ConfigError(
+            f"loss: {type(description.loss).__name__} does not fit this dataset, whose samples have {has} each. Type "
+            f"loss={prefix}softmax_cross_entropy."
+        )
+    for name, metric in description.metric.items():
+        if metric.of_positions != several:
+            raise ConfigError(
+                f"metric.{name}: {type(metric).__name__} does not fit this dataset, whose samples have {has} each. "
+                f"Type metric=[{prefix}accuracy]."
+            )
+
+
 RULES = (
     the_run_must_end,
     the_schedule_must_know_its_end,
     monitors_must_be_measured,
     the_batch_must_be_divisible,
     the_store_must_suit_the_devices,
+    the_devices_must_compute_in_the_precision,
+    a_loss_scale_needs_exact_sums,
     several_workers_need_a_store_that_joins_them,
     a_metric_must_not_be_called_loss,
+    the_model_must_read_what_the_data_gives,
+    losses_and_metrics_must_fit_the_data,
 )

@@ -30,13 +30,21 @@ class SampleLoader:
 
     def __init__(self, loader: Any, source: Any):
         self.loader = loader
-        self._source = source
+        self.source = source
 
     def images(self) -> Tuple[np.ndarray, np.ndarray]:
         """(B, H, W, C) uint8 and their labels (B,)."""
-        index_B = np.arange(len(self._source))
-        image_BCHW, label_B = self._source.fetch(index_B, seed=0, epoch=0, train=False)
+        index_B = np.arange(len(self.source))
+        image_BCHW, label_B = self.source.fetch(index_B, seed=0, epoch=0, train=False)
         return np.clip(image_BCHW, 0, 255).astype(np.uint8).transpose(0, 2, 3, 1), label_B
+
+
+class TextSamples(SampleLoader):
+    """A few texts: as the network sees them, and as a person does."""
+
+    def texts(self) -> List[str]:
+        """As they are, pairs joined."""
+        return [" | ".join(text for text in pair if text is not None) for pair in self.source.pairs]
 
 
 class Evaluator:
@@ -98,8 +106,12 @@ class Evaluator:
                 under_way.pop(0).wait_to_read()
             yield batch, logits
 
-    def samples(self, samples: SampleLoader) -> Samples:
+    def samples(self, samples: Optional[SampleLoader]) -> Optional[Samples]:
         """Class probabilities of a few samples."""
+        if samples is None:
+            return None
         probabilities = [nd.softmax(logits.astype("float32")).asnumpy() for _, logits in self.predict(samples.loader)]
+        if isinstance(samples, TextSamples):
+            return Samples(None, samples.source.label_N, np.concatenate(probabilities), samples.texts())
         image_BHWC, label_B = samples.images()
         return Samples(image_BHWC, label_B, np.concatenate(probabilities))

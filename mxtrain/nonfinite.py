@@ -9,12 +9,12 @@ import numpy as np
 from mxtrain.backend import autograd
 
 
-def first_nonfinite_layer(network: Any, data: Any) -> str:
-    """Runs `network` on `data` in training mode, layer by layer, and describes the first bad output.
+def first_nonfinite_layer(network: Any, *inputs: Any) -> str:
+    """Runs `network` on `inputs` in training mode, layer by layer, and describes the first bad output.
 
     Returns: a clause such as "the first layer with a non-finite output is 'features.3' (BatchNorm)".
     """
-    if not np.isfinite(data.asnumpy()).all():
+    if not all(np.isfinite(array.asnumpy()).all() for array in inputs):
         return "the input batch itself is non-finite"
     found: List[Tuple[str, str]] = []
     hooks = [block.register_forward_hook(_watch(name, found)) for name, block in leaves(network)]
@@ -23,7 +23,7 @@ def first_nonfinite_layer(network: Any, data: Any) -> str:
         network.hybridize(False)
     try:
         with autograd.train_mode():
-            output = network(data)
+            output = network(*inputs)
     finally:
         for hook in hooks:
             hook.detach()

@@ -37,6 +37,7 @@ def collect_meta(description: Description, runtime_report: Any) -> Dict[str, Any
         "git": git_state(),
         "host": {"name": platform.node(), "system": platform.platform(), "processor": processor_name()},
         "devices": [str(device) for stages in description.parallel.place() for device in stages],
+        "precision": {"dtype": description.amp.dtype, "amx": runtime_report.amx},
         "runtime": {setting.variable: setting.value for setting in runtime_report.settings},
     }
 

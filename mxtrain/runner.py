@@ -320,7 +320,7 @@ class Runner:
         if not rows:
             return
         self._watchers.tell("on_steps", rows, self._progress(rows[-1]["step"]))
-        scalars = {**self._recorder.scalars, **self._workers.scalars()}
+        scalars = {**self._recorder.scalars, **self._step.scaling.scalars(), **self._workers.scalars()}
         self._watchers.tell("on_scalars", scalars, rows[-1]["step"])
         bad_step = first_nonfinite(rows)
         if bad_step is not None:
@@ -464,7 +464,7 @@ class Runner:
         for batch in self._repeat(said, bad_step):
             if self.state.step == bad_step - 1:
                 self._step.seed_random(bad_step)
-                return f"{said}: {nonfinite.first_nonfinite_layer(self._step.strategy.gather(), batch.data)}"
+                return f"{said}: {nonfinite.first_nonfinite_layer(self._step.strategy.gather(), *batch.inputs)}"
             self._advance(batch, self._plan.lr(self.state.step))
         return said + "; without a checkpoint before it the layer cannot be named"
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Mapping, Optional, Sequence
+from typing import Any, Dict, Mapping, Optional
 
 import numpy as np
 
-from mxtrain.backend import nd, same_device_runs
+from mxtrain.backend import all_finite, nd
 from mxtrain.checkpoint import Checkpoint, Snapshot, canonical_sha256
 from mxtrain.errors import CheckpointError, DivergenceError
 from mxtrain.parallel.base import Strategy
 from mxtrain.state import TrainState
 from mxtrain.step import Step
-
-# MXNet's kernel has room for 200 arrays and does not check: one more overwrites memory and aborts the process.
-ARRAYS_PER_CALL = 200
 
 
 def copy_parameters(strategy: Strategy) -> Dict[str, np.ndarray]:
@@ -33,16 +30,6 @@ def first_nonfinite_parameter(step: Step) -> str:
     if all_finite(list(values.values())):
         return ""
     return next((name for name, array in values.items() if not np.isfinite(array.asnumpy()).all()), "")
-
-
-def all_finite(arrays: Sequence[nd.NDArray]) -> bool:
-    """Whether no element is infinite or not a number. Waits for the devices once for all arrays."""
-    if not arrays:
-        return True
-    runs = [[arrays[index] for index in run] for run in same_device_runs(arrays, ARRAYS_PER_CALL)]
-    first = arrays[0].context
-    found = [nd.multi_all_finite(*run, num_arrays=len(run)).as_in_context(first) for run in runs]
-    return float(nd.add_n(*found).asscalar()) == len(found)
 
 
 def require_same_weights(step: Step, number: int) -> None:
@@ -81,7 +68,10 @@ def take(step: Step, state: TrainState, plan: Any, metric: Optional[float], with
     return Snapshot(
         step=state.step, epoch=state.epoch, arrays=arrays, metric=metric, direction=plan.direction,
         monitor=plan.monitor,
-        state={"train": state.to_json(), "optimizer": step.updater.numbers(), "run": run},
+        state={
+            "train": state.to_json(), "optimizer": step.updater.numbers(), "scaling": step.scaling.to_json(),
+            "run": run,
+        },
     )  # fmt: skip
 
 
@@ -110,6 +100,8 @@ def restore(checkpoint: Checkpoint, step: Step) -> TrainState:
     step.updater.restore(checkpoint.arrays("optimizer"), checkpoint.state["optimizer"])
     if step.average.arrays:
         step.average.restore(checkpoint.arrays("ema"))
+    if checkpoint.state.get("scaling"):
+        step.scaling.restore(checkpoint.state["scaling"])
     if "residual" in checkpoint.stems:
         step.store.restore_residuals(step.strategy.reductions, checkpoint.arrays("residual"))
     return TrainState.from_json(checkpoint.state["train"])

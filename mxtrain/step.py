@@ -1,8 +1,10 @@
 """The training step: the page to read first. Every strategy, store and precision goes through it.
 
-    batch -> forward and backward -> reduce over replicas [-> confirm] -> clip -> update -> publish -> average
+    batch -> forward and backward -> reduce over replicas [-> confirm] [-> unscale]
+        -> clip -> update -> publish -> average
 
-Nothing here waits for a device: each line puts work into MXNet's engine and returns.
+Nothing here waits for a device: each line puts work into MXNet's engine and returns. Only a loss scale (float16) has to
+look at the gradients before it goes on.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Optional
 
+from mxtrain.amp.scaling import NoScaling
 from mxtrain.backend import STATISTICS, mx, nd, same_device_runs
 from mxtrain.errors import PeersLost
 from mxtrain.parallel.base import Strategy
@@ -25,18 +28,20 @@ class Step:
         updater: applies the optimizer to the canonical parameters.
         average: moving average of the parameters.
         clip_global_norm: largest L2 norm of all gradients together, or None.
+        scaling: scales the loss, and says which steps are left out because a gradient overflowed.
         random_seed: seed of what the network and optimizer draw, or None where nothing random is in the graph:
             seeding costs a millisecond, which a small network's step would feel.
     """
 
     def __init__(
         self, strategy: Strategy, store: Any, updater: Any, average: Any, clip_global_norm: Optional[float],
-        random_seed: Optional[int],
+        random_seed: Optional[int], scaling: Optional[NoScaling] = None,
     ):  # fmt: skip
         self.strategy = strategy
         self.store = store
         self.updater = updater
         self.average = average
+        self.scaling = scaling or NoScaling()
         self._clip_global_norm = clip_global_norm
         self._random_seed = random_seed
         # Batch norms' parameters without a gradient: they change in forward passes.
@@ -53,12 +58,16 @@ class Step:
         self.seed_random(step, world.rank)
         self._keep_statistics()
         self.store.begin_step(step, batch.size)
+        self.strategy.loss_scale = self.scaling.scale
         reductions = self.strategy.reductions
         gradients = [reduction.replicas[reduction.owner] for reduction in reductions]
         with self._undone_if_broken_off():
             sums = self.strategy.forward_backward(batch)
             self.store.reduce(reductions)
             self.store.confirm([sums, *gradients])
+        if not self.scaling.unscale(gradients):
+            self._put_back_statistics()
+            return sums
         if self._clip_global_norm is not None:
             self.grad_norm = clip_by_global_norm(gradients, self._clip_global_norm)
         if world.size > 1:
@@ -82,8 +91,8 @@ class Step:
             self.strategy.publish()
 
     def _keep_statistics(self) -> None:
-        """What forward changes and a step that breaks off must give back, where one may."""
-        if self.store.elastic:
+        """What forward changes and a step that breaks off or is left out must give back, where one may."""
+        if self.store.elastic or self.scaling.skips:
             self._kept = {name: self.strategy.values[name].copy() for name in self._statistics}
 
     @contextmanager
@@ -92,10 +101,13 @@ class Step:
             yield
         except PeersLost:
             self.store.drain()
-            for name, before in self._kept.items():
-                before.copyto(self.strategy.values[name])
-            self.strategy.publish(list(self._kept))
+            self._put_back_statistics()
             raise
+
+    def _put_back_statistics(self) -> None:
+        for name, before in self._kept.items():
+            before.copyto(self.strategy.values[name])
+        self.strategy.publish(list(self._kept))
 
     def seed_random(self, step: int, rank: int = 0) -> None:
         """Makes what is drawn in `step` a function of the seed, the step and the worker alone."""

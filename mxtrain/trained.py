@@ -56,7 +56,7 @@ def load_trained(checkpoint: Checkpoint, description: Description) -> Trained:
     ((device, *_), *_) = description.parallel.place()
     network = build_network(description, given, device)
     strategy = description.parallel.build(
-        Objective(network, None, None, given.shape, description.dataset.batch_size), 1
+        Objective(network, None, None, given.shape, description.dataset.batch_size, description.amp), 1
     )
     snapshot.set_parameters(strategy, snapshot.weights_to_use(checkpoint), str(checkpoint.path))
     return Trained(build_evaluator(description, strategy, given.num_classes), description, given, device)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Mapping, Optional, Sequence, Tuple, Union
 
 import pydantic
 from typing_extensions import Annotated
@@ -30,6 +30,13 @@ ProperFraction = Annotated[float, pydantic.Field(gt=0, lt=1)]
 OpenFraction = Annotated[float, pydantic.Field(ge=0, lt=1)]
 
 Shape = Tuple[int, ...]
+Shapes = Union[Shape, Tuple[Shape, ...]]
+"""Of one sample, without the batch: a network's only input, or each of several in the order in which it takes them."""
+
+
+def shapes_of(shapes: Shapes) -> Tuple[Shape, ...]:
+    """One shape for each input of a network."""
+    return (tuple(shapes),) if all(isinstance(size, int) for size in shapes) else tuple(map(tuple, shapes))
 
 
 class Spec(pydantic.BaseModel):
@@ -59,18 +66,26 @@ class Spec(pydantic.BaseModel):
         )
 
 
+Inputs = Union["NDArray", Tuple["NDArray", ...]]
+"""A network's only input, or all of several in the order in which it takes them."""
+
+
 @dataclass(frozen=True)
 class Batch:
     """One batch on a device.
 
     Attributes:
-        data: (B, C, H, W) float32, normalised; None where B is 0.
-        label: (B,) float32 class indices, or (B, K) float32 class probabilities where samples were mixed; or None.
+        data: (B, C, H, W) float32, normalised; or a tuple where the network takes several inputs, as of text: tokens
+            (B, T) and token types (B, T), int32, valid length (B,), float32, and for masked-LM the masked positions
+            (B, M), int32.
+            None where B is 0.
+        label: (B,) float32 class indices, or (B, K) float32 class probabilities where samples were mixed, or (B, M)
+            float32 token indices with -1 for positions that do not count; or None.
         size: B, known on the host without asking the device.
         global_size: samples of the whole batch, of which this may be one worker's share; by default B.
     """
 
-    data: Optional[NDArray]
+    data: Optional[Inputs]
     label: Optional[NDArray]
     size: int
     global_size: int = 0
@@ -78,6 +93,24 @@ class Batch:
     def __post_init__(self) -> None:
         if not self.global_size:
             object.__setattr__(self, "global_size", self.size)
+
+    @property
+    def inputs(self) -> Tuple[NDArray, ...]:
+        """What the network takes, as a tuple also where that is one array."""
+        return self.data if isinstance(self.data, tuple) else (self.data,)
+
+    def part(self, begin: int, end: int, global_size: int = 0) -> Batch:
+        """Samples `begin` up to `end`, as views."""
+        label = None if self.label is None else self.label[begin:end]
+        return self._like([array[begin:end] for array in self.inputs], label, end - begin, global_size)
+
+    def cast(self, dtype: str) -> Batch:
+        """The batch in another precision; indices stay what they are."""
+        floating = [array if array.dtype.__name__.startswith("int") else array.astype(dtype) for array in self.inputs]
+        return self._like(floating, self.label.astype(dtype), self.size, self.global_size)
+
+    def _like(self, inputs: Sequence[NDArray], label: Optional[NDArray], size: int, global_size: int) -> Batch:
+        return Batch(tuple(inputs) if isinstance(self.data, tuple) else inputs[0], label, size, global_size)
 
 
 @dataclass(frozen=True)
@@ -102,8 +135,8 @@ class RunInfo:
     total_steps: Optional[int]
     steps_per_epoch: int
     class_names: Sequence[str]
-    input_shape: Shape
-    """(C, H, W) of what enters the network."""
+    input_shape: Shapes
+    """(C, H, W) of what enters the network, or the shape of each of several inputs."""
     network: Any
     """The gluon.HybridBlock, initialised, with known shapes."""
     metric_names: Sequence[str]
@@ -124,10 +157,12 @@ class RunInfo:
 class Samples:
     """A few validation samples and what the network says of them, on the host."""
 
-    image_BHWC: np.ndarray
-    """uint8, as a person would want to see them."""
+    image_BHWC: Optional[np.ndarray]
+    """uint8, as a person would want to see them; None of text."""
     label_B: np.ndarray
     probability_BK: np.ndarray
+    text_B: Sequence[str] = ()
+    """Of text."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +173,8 @@ class Validation:
     """The row of metrics.jsonl: step, epoch, split, loss, metrics, samples_per_s."""
     best: Optional[Mapping[str, Any]]
     """{"metric", "value", "step"} of the best validation so far, this one included."""
-    read_samples: Callable[[], Samples]
+    read_samples: Callable[[], Optional[Samples]]
+    """None where there are no samples that could be shown."""
     read_parameters: Callable[[], Mapping[str, np.ndarray]]
     """The parameters by structural name, copied to the host: forces a synchronisation, so ask only when needed."""
 

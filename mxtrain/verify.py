@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain import snapshot
+from mxtrain.amp import FULL
 from mxtrain.backend import gluon
 from mxtrain.build import build_data, build_network, build_objective, build_step, fit_input, mixes
 from mxtrain.description import Description
@@ -23,11 +25,15 @@ from mxtrain.parallel.reference import Reference
 from mxtrain.pulse import PULSE
 from mxtrain.sharing import ALONE, World
 from mxtrain.step import Step
-from mxtrain.types import Batch, Shape
+from mxtrain.types import Batch, Shapes
 
 # A tensor whose largest value is smaller than this share of the largest of all is compared with that share: a bias
 # before a batch norm has a gradient of exactly 0, of which both sides compute only noise.
 FLOOR = 1e-3
+# A rounding to bfloat16 is 0.4 % of a value (2 ** -8), and now and then puts a ReLU's input on the other side of 0, of
+# which a gradient feels percents. Two sides that compute in it, in other sums, are held to this share of the
+# length (Euclidean norm) of all gradients together: what is wrong by a factor or a sign is far beyond it.
+LOW_TOLERANCE = 0.2
 
 
 @dataclass
@@ -60,9 +66,13 @@ class Verification:
         layers: the placement against the whole network on one device, both in float64, in the network's order.
         tolerance: largest relative difference that passes.
         steps: how many were compared.
-        bits: in float32, the placement against one device that makes the same sums in the same order, where there is
-            such an order: every bit must agree. Else empty.
+        bits: in float32, or with amp, the placement against one device that makes the same sums in the same order,
+            where there is such an order: every bit must agree. Else empty.
         remarks: what was changed for the comparison.
+        low: with amp, both sides in the low precision: the length of the difference of all gradients of the first step
+            together, over their length. None without amp.
+        dtype: that precision, in which `bits` is compared, too.
+        low_tolerance: of `low`.
     """
 
     layers: List[Difference]
@@ -70,6 +80,9 @@ class Verification:
     steps: int
     bits: List[Difference] = field(default_factory=list)
     remarks: List[str] = field(default_factory=list)
+    low: Optional[float] = None
+    dtype: str = FULL.dtype
+    low_tolerance: float = LOW_TOLERANCE
 
     @property
     def worst(self) -> Difference:
@@ -84,7 +97,12 @@ class Verification:
     @property
     def passed(self) -> bool:
         """Whether all is within the tolerance, and equal where it must be."""
-        return self.worst.worst <= self.tolerance and not self.unequal
+        return self.worst.worst <= self.tolerance and not self.unequal and not self.low_is_off
+
+    @property
+    def low_is_off(self) -> bool:
+        """Whether the low precision differs by more than its rounding explains."""
+        return self.low is not None and not self.low <= self.low_tolerance
 
     def to_json(self) -> Dict[str, Any]:
         """As plain values."""
@@ -96,7 +114,9 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
 
     The last batch is smaller than the others, and odd. The comparison with the whole network on one device is made in
     float64: in float32 another order of sums now and then puts a ReLU's input on the other side of 0, which changes a
-    gradient by percents, and what an adaptive optimizer makes of rounding noise is as large as any step.
+    gradient by percents, and what an adaptive optimizer makes of rounding noise is as large as any step. With amp the
+    placement is compared in the low precision as well, by the length of all gradients of the first step: after it,
+    the sides have other weights.
 
     Args:
         description: of the run.
@@ -115,15 +135,17 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
     data = build_data(description, splits, given, first)
     joined = description.kvstore.build(world) if description.kvstore.distributed else None
     remarks: List[str] = []
+    lr, exact = description.optimizer.lr, replace(description, amp=FULL)
 
     def side(dtype: str, build_strategy: Callable[[Objective, Store], Any], store: Store) -> Step:
+        described = exact if dtype == "float64" else description
         network = build_network(description, given, first)
         refuse_float32_only(network)
         network.cast(dtype)
         remarks[:] = silence(network, given.shape)
         meter = Meter(description.metric, given.num_classes, dense=mixes(description))
-        strategy = build_strategy(build_objective(description, network, given, meter, world), store)
-        return build_step(description, network, given, len(data.train), strategy, store)
+        strategy = build_strategy(build_objective(described, network, given, meter, world), store)
+        return build_step(described, network, given, len(data.train), strategy, store)
 
     def placement(dtype: str) -> Step:
         store = joined or description.kvstore.build()
@@ -136,20 +158,24 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
         return side(dtype, build, MXNetStore("local"))
 
     def compared(dtype: str, *sides: Step) -> List[Difference]:
-        stream = (cast(batch, dtype) for batch in batches(data.train, steps))
-        return compare(sides, stream, description.optimizer.lr)
+        stream = (batch.cast(dtype) for batch in batches(data.train, steps))
+        return compare(sides, stream, lr)
 
     placed = placement("float32")
     cut_before = placed.strategy.layout.cut_before
     bits: List[Difference] = []
     if sums_in_order(description, len(devices) * world.size):
         bits = compared("float32", placed, reference("float32", cut_before))
+    low: Optional[float] = None
+    if description.amp.dtype != FULL.dtype:
+        first_batch = itertools.islice(batches(data.train, 2), 1)
+        low = compare_lengths((placement("float32"), reference("float32")), first_batch, lr)
     if cut_before:  # in float64 other blocks take other times
         parallel = parallel.model_copy(update={"cut_before": cut_before})
     layers = compared("float64", placement("float64"), reference("float64"))
     if joined is not None:
         joined.close()
-    return Verification(layers, tolerance, steps, bits, remarks)
+    return Verification(layers, tolerance, steps, bits, remarks, low, description.amp.dtype)
 
 
 def refuse_incomparable(description: Description) -> None:
@@ -172,7 +198,7 @@ def refuse_float32_only(network: Any) -> None:
             )
 
 
-def silence(network: Any, input_shape: Shape) -> List[str]:
+def silence(network: Any, input_shape: Shapes) -> List[str]:
     """Sets all dropout rates to 0; returns remarks on that and on what else draws random numbers."""
     remarks, silenced = [], []
     for path, block in blocks_by_path(network):
@@ -202,15 +228,10 @@ def batches(loader: Any, steps: int) -> Iterator[Batch]:
                 number += 1
                 if number == steps:
                     size = max(1, batch.size // 2 - 1 + batch.size // 2 % 2)
-                    yield Batch(batch.data[:size], batch.label[:size], size)
+                    yield batch.part(0, size)
                     return
                 yield batch
         epoch += 1
-
-
-def cast(batch: Batch, dtype: str) -> Batch:
-    """The batch in another precision."""
-    return Batch(batch.data.astype(dtype), batch.label.astype(dtype), batch.size)
 
 
 def own_share(batch: Batch, world: World) -> Batch:
@@ -218,17 +239,13 @@ def own_share(batch: Batch, world: World) -> Batch:
     begin, end = world.share(batch.size)
     if begin == end:
         return Batch(None, None, 0, batch.size)
-    return Batch(batch.data[begin:end], batch.label[begin:end], end - begin, batch.size)
+    return batch.part(begin, end, batch.size)
 
 
 def compare(sides: Sequence[Step], stream: Iterator[Batch], lr: float) -> List[Difference]:
     """Trains two sides on the same batches; how the first one, if it is rank 0, differs from the second."""
     layers: Dict[str, Difference] = {}
-    for number, batch in enumerate(stream, start=1):
-        for side in sides:
-            side(own_share(batch, side.store.world), lr, number)
-            PULSE.batches += 1
-        values, gradients = zip(*map(_state, sides))
+    for values, gradients in trained(sides, stream, lr):
         for name, absolute, relative in _differences(values[1], values[0]):
             layer = _layer(layers, name)
             layer.parameter_abs = max(layer.parameter_abs, absolute)
@@ -238,6 +255,30 @@ def compare(sides: Sequence[Step], stream: Iterator[Batch], lr: float) -> List[D
             layer.gradient_abs = max(layer.gradient_abs, absolute)
             layer.gradient_rel = max(layer.gradient_rel, relative)
     return list(layers.values())
+
+
+def compare_lengths(sides: Sequence[Step], stream: Iterator[Batch], lr: float) -> float:
+    """As `compare`: the largest length of the difference of all gradients together, over their length on one device."""
+    worst = 0.0
+    for _, (found, wanted) in trained(sides, stream, lr):
+        difference = _length(found[name] - array for name, array in wanted.items())
+        worst = max(worst, float(np.nan_to_num(difference / _length(wanted.values()), nan=np.inf)))
+    return worst
+
+
+def trained(sides: Sequence[Step], stream: Iterator[Batch], lr: float) -> Iterator[Tuple[Any, Any]]:
+    """Trains sides on the same batches: after each the parameters and the gradients of all of them."""
+    for number, batch in enumerate(stream, start=1):
+        for side in sides:
+            side(own_share(batch, side.store.world), lr, number)
+            PULSE.batches += 1
+        values, gradients = zip(*map(_state, sides))
+        yield values, gradients
+
+
+def _length(arrays: Iterable[np.ndarray]) -> float:
+    """The Euclidean norm of all of them together."""
+    return float(np.sqrt(sum(float(np.sum(np.square(array, dtype=np.float64))) for array in arrays)))
 
 
 def _state(side: Step) -> Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]:

@@ -50,10 +50,13 @@ SINGLE_FILES_MAY_SHARE = {"errors", "types", "config", "state", "cadence", "stop
 
 # Modules that need MXNet to be imported at all: they are imported by `build` and what it makes, when a run is built.
 WITH_MXNET = {
+    "mxtrain.amp.scaling",
     "mxtrain.backend", "mxtrain.build", "mxtrain.engine_trace", "mxtrain.evaluate", "mxtrain.metric.meter",
-    "mxtrain.model.gluoncv_zoo", "mxtrain.model.networks", "mxtrain.model.layers", "mxtrain.nonfinite",
+    "mxtrain.model.bert_network", "mxtrain.model.gluoncv_zoo", "mxtrain.model.networks", "mxtrain.model.layers",
+    "mxtrain.nonfinite",
     "mxtrain.profiling", "mxtrain.recorder", "mxtrain.runner", "mxtrain.saving", "mxtrain.snapshot", "mxtrain.step",
-    "mxtrain.trained", "mxtrain.dataset.placing", "mxtrain.loss.blocks", "mxtrain.optimizer.ema",
+    "mxtrain.trained", "mxtrain.dataset.placing", "mxtrain.loss.blocks",
+    "mxtrain.optimizer.decoupled", "mxtrain.optimizer.ema",
     "mxtrain.optimizer.mended", "mxtrain.optimizer.updater", "mxtrain.kvstore.buckets",
     "mxtrain.kvstore.async_store", "mxtrain.kvstore.compression", "mxtrain.kvstore.dist_store",
     "mxtrain.kvstore.horovod_store",

@@ -2,12 +2,118 @@
 
 from __future__ import annotations
 
-from mxtrain.types import Spec
+import fnmatch
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping
+
+from mxtrain.amp.casts import FLOAT32, with_casts, with_marks
+from mxtrain.amp.operators import BFLOAT16, FLOAT16, Operators
+from mxtrain.types import Positive, PositiveFloat, Shape, Spec
+
+if TYPE_CHECKING:
+    from mxtrain.amp.scaling import NoScaling
+
+LAYER = "__layer__"
+"""Attribute of a graph's nodes: the structural name of the block that called the operator."""
 
 
 class Precision(Spec):
-    """Describes in which precision a step computes. A new one is a subclass and one YAML in conf/amp/."""
+    """Describes in which precision a network computes. A new one is a subclass and one YAML in conf/amp/.
+
+    Parameters, gradients and optimizer state are float32 in any.
+    """
+
+    dtype: ClassVar[str] = FLOAT32
+    """Of what is listed; all else is float32."""
+
+    def reason_against(self, kind: str) -> str:
+        """Why it cannot be had on devices of that kind, cpu or gpu, or "". Imports no MXNet."""
+        return ""
+
+    def marked(self, graph: Dict[str, Any], shapes: Mapping[str, Shape]) -> Dict[str, Any]:
+        """The graph of a whole network, as `Symbol.tojson` says it, with what `lowered` needs to know of it.
+
+        Args:
+            graph: of operators.
+            shapes: of its parameters and, as `<node>_output`, of what operators make.
+        """
+        return graph
+
+    def lowered(self, graph: Dict[str, Any]) -> Dict[str, Any]:
+        """A marked graph, or a piece of one, that computes in this precision."""
+        return graph
+
+    def build_scaling(self) -> NoScaling:
+        """What scales the loss."""
+        from mxtrain.amp.scaling import NoScaling
+
+        return NoScaling()
 
 
 class FullPrecision(Precision):
     """Everything in float32."""
+
+
+FULL = FullPrecision()
+
+
+class Mixed(Precision):
+    """Products and convolutions, and what follows them, in fewer bits."""
+
+    operators: ClassVar[Operators]
+
+    float32_layers: List[str] = []
+    """Layers that compute in float32 all the same: globs over structural names, e.g. output or features.0*."""
+
+    def marked(self, graph: Dict[str, Any], shapes: Mapping[str, Shape]) -> Dict[str, Any]:
+        return with_marks(graph, shapes, self.dtype, self.operators, self._keeps)
+
+    def lowered(self, graph: Dict[str, Any]) -> Dict[str, Any]:
+        return with_casts(graph)
+
+    def _keeps(self, node: Dict[str, Any]) -> bool:
+        layer = node.get("attrs", {}).get(LAYER, "")
+        return any(fnmatch.fnmatchcase(layer, pattern) for pattern in self.float32_layers)
+
+
+class BFloat16(Mixed):
+    """bfloat16 on a CPU: the range of float32 in half the bytes, so nothing needs scaling."""
+
+    dtype: ClassVar[str] = "bfloat16"
+    operators: ClassVar[Operators] = BFLOAT16
+
+    def reason_against(self, kind: str) -> str:
+        from mxtrain.runtime.amx import computes_bfloat16, cpu_flags
+
+        if kind == "gpu":
+            return "amp=bfloat16: MXNet computes in bfloat16 on CPUs only. Type amp=float16, or amp=off."
+        if not computes_bfloat16(cpu_flags()):
+            return (
+                "amp=bfloat16: this processor has no AVX-512 (bw, dq, vl), without which oneDNN has no bfloat16. "
+                "Type amp=off; whatever was trained in bfloat16 computes in float32, too."
+            )
+        return ""
+
+
+class Float16(Mixed):
+    """float16 on GPUs, with a loss scale that adapts itself."""
+
+    dtype: ClassVar[str] = "float16"
+    operators: ClassVar[Operators] = FLOAT16
+
+    init_scale: PositiveFloat = 65536.0
+    """What the loss is multiplied by to begin with; halved when a gradient overflows."""
+    growth_interval: Positive = 2000
+    """Steps without an overflow after which the scale is doubled."""
+
+    def reason_against(self, kind: str) -> str:
+        if kind == "cpu":
+            return (
+                "amp=float16: MXNet has no products of float16 matrices on a CPU. Type amp=bfloat16 or amp=off, or "
+                "name GPUs by parallel.devices=gpu:1."
+            )
+        return ""
+
+    def build_scaling(self) -> NoScaling:
+        from mxtrain.amp.scaling import DynamicScaling
+
+        return DynamicScaling(self.init_scale, self.growth_interval)

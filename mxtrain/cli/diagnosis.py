@@ -203,9 +203,7 @@ def _features(probe: ProbeResult) -> List[Finding]:
         flag("image decoding", "OPENCV", "take one of the published wheels: dataset=image_record needs it"),
         flag("distributed stores", "DIST_KVSTORE", "take one of the published wheels: kvstore=dist_* need it"),
         _bfloat16(probe),
-        Finding(
-            "float16", "ok" if gpus else "missing", "on GPUs only", "" if gpus else "training on CPUs is in float32"
-        ),
+        Finding("float16", "ok" if gpus else "missing", "on GPUs only", "" if gpus else "on CPUs: amp=bfloat16 or off"),
         _horovod(probe),
         _package("TensorBoard", "tensorboard", "pip install tensorboard", "tensorboard --logdir outputs"),
         _package("Optuna sweeps", "hydra-optuna-sweeper", "pip install 'mxtrain[optuna]'"),
@@ -217,7 +215,7 @@ def _bfloat16(probe: ProbeResult) -> Finding:
     if not probe.found.get("bfloat16"):
         return Finding("bfloat16", "missing", probe.cause or "gave wrong numbers", "use amp=off")
     if probe.found.get("amx"):
-        return Finding("bfloat16", "ok", "with AMX, which the kernel granted")
+        return Finding("bfloat16", "ok", "with AMX, which the kernel granted; amp=bfloat16")
     why = "the kernel refused AMX" if has_amx(cpu_flags()) else "without AMX: not faster than float32"
     return Finding("bfloat16", "ok", why)
 

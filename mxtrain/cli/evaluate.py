@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Literal, Optional, Sequence
+from typing import Literal, Mapping, Optional, Sequence
 
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.restored import one_run, restore_description, run_dir_of, split_settings
+from mxtrain.durable import write_json_atomic
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.types import Spec
 
@@ -49,11 +50,23 @@ def run(arguments: Sequence[str]) -> int:
             f"{_some(trained.input.class_names)}. Name the right data with dataset=... or dataset.root=FOLDER."
         )
     loader = build_loader(description, source, trained.input, trained.device)
-    values, probability_NK, label_N = trained.measure(loader)
     folder = Path(settings.output) if settings.output else run_dir_of(checkpoint) / "eval" / split
+    if trained.input.finds_tokens:
+        return write_values(trained.evaluator.measure(loader), split, checkpoint.step, folder)
+    values, probability_NK, label_N = trained.measure(loader)
     report = Report(split, checkpoint.step, values, probability_NK, label_N, list(splits.class_names))
     write_report(report, folder)
     report.show(folder)
+    return 0
+
+
+def write_values(values: Mapping[str, float], split: str, step: int, folder: Path) -> int:
+    """Of hidden tokens: too many classes for a table of them."""
+    shown = "  ".join(f"{name} {value:.4f}" for name, value in values.items() if name != "samples_per_s")
+    print(f"{split}: {shown}  (step {step}, {values['samples_per_s']:.0f} samples/s)")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json_atomic(folder / "metrics.json", {"split": split, "step": step, **values})
+    print(f"written to {folder}")
     return 0
 
 

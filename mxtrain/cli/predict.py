@@ -1,4 +1,4 @@
-"""`mxtrain predict RUN FILE...`: class probabilities of image files and folders, as JSONL or CSV."""
+"""`mxtrain predict RUN FILE...`: class probabilities of image files and folders, or of texts, as JSONL or CSV."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import logging
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Literal, Optional, Sequence, TextIO
+from typing import Any, Dict, Iterator, List, Literal, Optional, Sequence, TextIO, Tuple
 
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.restored import one_run, restore_description, split_settings
@@ -34,8 +34,14 @@ def run(arguments: Sequence[str]) -> int:
     given = command_line.parse(arguments)
     settings, overrides = split_settings(given, PredictSettings, "predict")
     path = one_run(given, "predict")
-    files = find_files(given.positionals[1:])
+    if not given.positionals[1:]:
+        raise ConfigError("predict takes a run and files or folders: `python -m mxtrain predict RUN FILE...`.")
     checkpoint, description = restore_description(path, settings.which, overrides, given.config_dirs)
+    reads_text = description.dataset.gives == "text"
+    if reads_text:
+        source, files = open_texts(description.dataset, given.positionals[1:])
+    else:
+        files = find_files(given.positionals[1:])
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     # Imports MXNet: only from here on.
     from mxtrain.build import build_loader
@@ -43,8 +49,10 @@ def run(arguments: Sequence[str]) -> int:
     from mxtrain.trained import load_trained
 
     trained = load_trained(checkpoint, description)
-    source = open_files(files, shape_CHW=trained.input.shape)
-    loader = build_loader(description, source, trained.input, trained.device, limit_batches=None)
+    if not reads_text:
+        source = open_files(files, shape_CHW=trained.input.shape)
+    options = {"in_order": True} if reads_text else {}
+    loader = build_loader(description, source, trained.input, trained.device, limit_batches=None, **options)
     as_csv = settings.format == "csv" or (settings.format == "auto" and str(settings.output).endswith(".csv"))
     rows = predict_rows(trained, loader, files, settings.top_k)
     with open_output(settings.output) as stream:
@@ -62,8 +70,6 @@ def find_files(names: Sequence[str]) -> List[Path]:
     """
     from mxtrain.dataset.files import list_images
 
-    if not names:
-        raise ConfigError("predict takes a run and files or folders: `python -m mxtrain predict RUN FILE...`.")
     found: List[Path] = []
     for name in names:
         path = Path(name)
@@ -74,8 +80,24 @@ def find_files(names: Sequence[str]) -> List[Path]:
     return found
 
 
-def predict_rows(trained: Any, loader: Any, files: Sequence[Path], top_k: int) -> Iterator[Dict[str, Any]]:
-    """One row per file: the likeliest class, its probability, and the next ones."""
+def open_texts(dataset: Any, names: Sequence[str]) -> Tuple[Any, List[str]]:
+    """All texts of the files, and where each stands: `file:number`.
+
+    Raises:
+        ConfigError, DataError: the run names no classes, or a file cannot be read.
+    """
+    from mxtrain.dataset.text_source import LabelledTexts
+
+    pairs, places = [], []
+    for name in names:
+        own = dataset.read_unlabelled(name)
+        pairs += own
+        places += [f"{name}:{number}" for number in range(1, len(own) + 1)]
+    return LabelledTexts(pairs), places
+
+
+def predict_rows(trained: Any, loader: Any, files: Sequence[Any], top_k: int) -> Iterator[Dict[str, Any]]:
+    """One row per file or text: the likeliest class, its probability, and the next ones."""
     from mxtrain.backend import nd
 
     names = trained.input.class_names

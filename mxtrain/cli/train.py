@@ -33,6 +33,7 @@ from mxtrain.errors import (
     MxtrainError,
 )
 from mxtrain.override_text import quote
+from mxtrain.runtime.apply import ISA
 from mxtrain.runtime.cores import usable_cores
 from mxtrain.types import Result
 
@@ -169,9 +170,11 @@ def set_runtime(config: Any, where: Any) -> Optional[runtime.RuntimeReport]:
     try:
         spec = build_spec(config["runtime"], "runtime", GROUPS["runtime"], where)
         parallel = build_spec(config["parallel"], "parallel", GROUPS["parallel"], where)
+        amp = build_spec(config["amp"], "amp", GROUPS["amp"], where)
     except (ConfigError, KeyError):
         return None  # describe says it together with everything else that is wrong
-    return runtime.apply(spec, num_devices=parallel.num_devices() * int(os.environ.get(HOST_WORKERS, "1")))
+    num_devices = parallel.num_devices() * int(os.environ.get(HOST_WORKERS, "1"))
+    return runtime.apply(spec, num_devices=num_devices, bfloat16=amp.dtype == "bfloat16")
 
 
 def claim(run_dir: Path, composed: Composed) -> Any:
@@ -330,6 +333,9 @@ def train(config: Mapping[str, Any], run_dir: Path, overrides: Sequence[str]) ->
             log.info("checkpoint.resume=never: the earlier run's files are now in %s", moved)
     for line in report.lines() if report else ():
         log.info("%s", line)
+    if report and description.amp.dtype == "bfloat16" and not report.amx:
+        why = next((line for line in report.lines() if line.startswith(ISA)), "")
+        log.warning("amp=bfloat16 without AMX is no faster than amp=off. %s", why)
     # Imports MXNet: only from here on.
     from mxtrain.build import build_run
     from mxtrain.provenance import write_meta

@@ -97,8 +97,14 @@ def show(found: Any) -> None:
     if worst.worst > found.tolerance:
         verdict = f"NOT the same as on one device: {size}, in '{worst.layer}'"
     console.print(f"{verdict}, after {found.steps} steps (tolerance {found.tolerance:g})", soft_wrap=True)
+    if found.low is not None:
+        verdict = "NOT the same" if found.low_is_off else "the same"
+        console.print(
+            f"{found.dtype} on both sides: {verdict} as on one device: gradients of the first step "
+            f"differ by {found.low:.1e} of their length (tolerance {found.low_tolerance:g})", soft_wrap=True,
+        )  # fmt: skip
     if found.unequal:
         where = f"'{found.unequal[0]}'" + (f" and {len(found.unequal) - 1} more" if len(found.unequal) > 1 else "")
-        console.print(f"float32, sums in the same order: bits differ, in {where}", soft_wrap=True)
+        console.print(f"{found.dtype}, sums in the same order: bits differ, in {where}", soft_wrap=True)
     elif found.bits:
-        console.print("float32, sums in the same order: every bit is equal", soft_wrap=True)
+        console.print(f"{found.dtype}, sums in the same order: every bit is equal", soft_wrap=True)

@@ -1,8 +1,8 @@
-"""Image data: descriptions of datasets, their splits, and the loader that feeds them to a device.
+"""Images and text: descriptions of datasets, their splits, and the loader that feeds them to a device.
 
 `Dataset.open()` gives `Splits` of random-access sources; `Loader` turns a source into batches on a device.
 """
 
-from mxtrain.dataset.base import Augment, Dataset, Source, Splits
+from mxtrain.dataset.base import Augment, BaseDataset, Dataset, Source, Splits
 
-__all__ = ["Augment", "Dataset", "Source", "Splits"]
+__all__ = ["Augment", "BaseDataset", "Dataset", "Source", "Splits"]

@@ -6,13 +6,16 @@ Shapes are suffixes: B batch, C channels, H height, W width.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, List, Optional, Protocol, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, List, Optional, Protocol, Sequence, Tuple, Union
 
 import numpy as np
 import pydantic
 from typing_extensions import Annotated, Literal
 
 from mxtrain.types import Fraction, NonNegative, NonNegativeFloat, OpenFraction, Positive, PositiveFloat, Shape, Spec
+
+if TYPE_CHECKING:
+    from mxtrain.dataset.wordpiece import Reading
 
 ChannelMean = Union[Literal["auto"], List[Fraction]]
 ChannelStd = Union[Literal["auto"], List[PositiveFloat]]
@@ -103,34 +106,30 @@ class Splits:
         shape: Native (C, H, W); for decoded images the shape after resizing.
         mean: Per channel, in units where white is 1.
         std: Per channel, in units where white is 1.
+        read: For text: makes the vocabulary, which may take a while. Its splits are `text_source.TextSource`s, and it
+            has no classes but its tokens where these are to be predicted.
     """
 
-    train: Source
-    val: Source
-    test: Optional[Source]
+    train: Any
+    val: Any
+    test: Optional[Any]
     class_names: Sequence[str]
-    shape: Shape
-    mean: Sequence[float]
-    std: Sequence[float]
+    shape: Shape = ()
+    mean: Sequence[float] = ()
+    std: Sequence[float] = ()
+    read: Optional[Callable[[], Reading]] = None
 
 
-class Dataset(Spec):
-    """Base of all dataset descriptions."""
+class BaseDataset(Spec):
+    """What images and text have in common."""
+
+    gives: ClassVar[str] = ""
+    """What its samples are: "images" or "text"."""
 
     batch_size: Positive = 128
     """Samples per optimizer step, over all devices and workers together."""
     eval_batch_size: Positive = 256
     """Samples per batch of an evaluation."""
-    image_size: Annotated[Union[Literal["auto"], ImageSize], pydantic.BeforeValidator(_square)] = "auto"
-    """[height, width] in pixels of what enters the network; auto = the dataset's own size."""
-    channels: Literal["auto", 1, 3] = "auto"
-    """Channels of what enters the network: 1 grey, 3 colour; auto = the dataset's own."""
-    augment: Augment = Augment()
-    """Random changes of training images."""
-    mean: ChannelMean = "auto"
-    """Subtracted, per channel, in units where white is 1; auto = measured on the training samples."""
-    std: ChannelStd = "auto"
-    """Divided by, per channel, in units where white is 1; auto = measured on the training samples."""
     val_fraction: OpenFraction = 0.1
     """Share of samples held out for validation where the format has no validation split."""
     test_fraction: OpenFraction = 0.0
@@ -139,17 +138,20 @@ class Dataset(Spec):
     """Which samples are held out; another seed than the run's, so that runs compare."""
     prefetch: NonNegative = 2
     """Batches prepared ahead on the device; 0 = none, in the training thread."""
-    num_workers: Union[Literal["auto"], Positive] = "auto"
-    """Threads that decode images; auto = the cores this process may use."""
 
     @pydantic.model_validator(mode="after")
-    def _check_split(self) -> Dataset:
+    def _check_split(self) -> BaseDataset:
         if self.val_fraction + self.test_fraction >= 1:
             raise ValueError(
                 f"val_fraction + test_fraction must be below 1 so that something is left to train on, "
                 f"got {self.val_fraction} + {self.test_fraction}"
             )
         return self
+
+    @property
+    def mixes(self) -> bool:
+        """Whether training mixes samples, so that labels are probabilities."""
+        return False
 
     def open(self) -> Splits:
         """Find, check and split the data. Imports no MXNet.
@@ -161,6 +163,29 @@ class Dataset(Spec):
             DataError: Files are missing, damaged or not what the description says.
         """
         raise NotImplementedError
+
+
+class Dataset(BaseDataset):
+    """Base of all descriptions of images."""
+
+    gives: ClassVar[str] = "images"
+
+    image_size: Annotated[Union[Literal["auto"], ImageSize], pydantic.BeforeValidator(_square)] = "auto"
+    """[height, width] in pixels of what enters the network; auto = the dataset's own size."""
+    channels: Literal["auto", 1, 3] = "auto"
+    """Channels of what enters the network: 1 grey, 3 colour; auto = the dataset's own."""
+    augment: Augment = Augment()
+    """Random changes of training images."""
+    mean: ChannelMean = "auto"
+    """Subtracted, per channel, in units where white is 1; auto = measured on the training samples."""
+    std: ChannelStd = "auto"
+    """Divided by, per channel, in units where white is 1; auto = measured on the training samples."""
+    num_workers: Union[Literal["auto"], Positive] = "auto"
+    """Threads that decode images; auto = the cores this process may use."""
+
+    @property
+    def mixes(self) -> bool:
+        return self.augment.mixes
 
     def input_shape(self, native: Shape) -> Shape:
         """The (C, H, W) that enters the network.

@@ -34,8 +34,72 @@ def count_workers(num_workers: Union[str, int]) -> int:
     return usable_cores() if num_workers == "auto" else int(num_workers)
 
 
-class Loader:
-    """Batches of one source on one device."""
+class BatchLoader:
+    """Who gets which samples of an epoch, when: what loaders of images and of text have in common."""
+
+    def __init__(
+        self, num_samples: int, *, batch_size: int, seed: int = 0, train: bool = False, prefetch: int = 2,
+        limit_batches: Optional[int] = None, world: World = ALONE,
+    ) -> None:  # fmt: skip
+        """Prepare; no thread runs and nothing is read before `epoch`.
+
+        Args:
+            num_samples: Of the whole split.
+            batch_size: Samples per batch; the last may be smaller.
+            seed: Seed of the run.
+            train: Shuffle and change at random; else in order and as they are.
+            prefetch: Batches ready ahead; 0 = none, no thread.
+            limit_batches: The epoch ends after this many; None = all.
+            world: Of which this worker gets its share of every batch.
+        """
+        self.total = num_samples
+        self.batch_size = batch_size
+        self.seed = seed
+        self.train = train
+        self.prefetch = prefetch
+        whole = math.ceil(num_samples / batch_size)
+        self.num_batches = whole if limit_batches is None else min(whole, limit_batches)
+        self.world = world
+
+    def __len__(self) -> int:
+        """Batches per epoch, a partial last one included."""
+        return self.num_batches
+
+    @property
+    def num_samples(self) -> int:
+        """Samples per epoch."""
+        return min(self.total, self.num_batches * self.batch_size)
+
+    def epoch(self, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch, made ahead by a thread that ends with this generator.
+
+        Args:
+            epoch: Counts from 0.
+            start: The first batch to yield; those before it are not read.
+
+        Yields:
+            Batches on the device, or this worker's shares of them, empty ones too. Their data may still be under way.
+
+        Raises:
+            LoaderError: A sample cannot be read; the message names the file.
+        """
+        return run_ahead(lambda: self._make_batches(epoch, start), self.prefetch)
+
+    def _order(self, epoch: int) -> np.ndarray:
+        """The indices of all samples; each `batch_size` of them are a batch."""
+        return permutation(self.seed, epoch, self.total) if self.train else np.arange(self.total)
+
+    def _indices(self, epoch: int, start: int) -> List[np.ndarray]:
+        """Of the samples of each whole batch from `start` on."""
+        order = self._order(epoch)
+        return [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(start, self.num_batches)]
+
+    def _make_batches(self, epoch: int, start: int) -> Iterator[Batch]:
+        raise NotImplementedError
+
+
+class Loader(BatchLoader):
+    """Batches of images on one device."""
 
     def __init__(
         self,
@@ -75,46 +139,18 @@ class Loader:
         """
         from mxtrain.dataset.placing import Placer
 
+        super().__init__(
+            len(source), batch_size=batch_size, seed=seed, train=train, prefetch=prefetch, limit_batches=limit_batches,
+            world=world,
+        )  # fmt: skip
         self.source = source
-        self.batch_size = batch_size
         self.num_classes = num_classes
-        self.seed = seed
-        self.train = train
         self.augment = (augment if train else None) or Augment()
-        self.prefetch = prefetch
         self.num_workers = count_workers(num_workers)
-        whole = math.ceil(len(source) / batch_size)
-        self.num_batches = whole if limit_batches is None else min(whole, limit_batches)
-        self.world = world
         self._place = Placer(source.shape[0], input_shape, mean, std, device)
 
-    def __len__(self) -> int:
-        """Batches per epoch, a partial last one included."""
-        return self.num_batches
-
-    @property
-    def num_samples(self) -> int:
-        """Samples per epoch."""
-        return min(len(self.source), self.num_batches * self.batch_size)
-
-    def epoch(self, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch, made ahead by a thread that ends with this generator.
-
-        Args:
-            epoch: Counts from 0.
-            start: The first batch to yield; those before it are not read.
-
-        Yields:
-            Batches on the device, or this worker's shares of them, empty ones too. Their data may still be under way.
-
-        Raises:
-            LoaderError: A sample cannot be read; the message names the file.
-        """
-        return run_ahead(lambda: self._make_batches(epoch, start), self.prefetch)
-
     def _make_batches(self, epoch: int, start: int) -> Iterator[Batch]:
-        order = permutation(self.seed, epoch, len(self.source)) if self.train else np.arange(len(self.source))
-        batches = [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(start, self.num_batches)]
+        batches = self._indices(epoch, start)
         shares = [index_B[slice(*self.world.share(len(index_B)))] for index_B in batches]
         for (image_BCHW, label), index_B in zip(self._read_batches(shares, epoch), batches):
             size = len(image_BCHW)

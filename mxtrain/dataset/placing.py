@@ -79,11 +79,16 @@ class Placer:
         return nd.broadcast_add(data, self._copy(self.shift_1C11))
 
     def _copy(self, array: np.ndarray) -> Any:
-        # Not nd.from_numpy: without a copy, MXNet calls back into Python to free the array, even at interpreter exit.
-        # Not nd.array: it does the same as this, with twice the Python around it.
-        result = nd.empty(array.shape, ctx=self.device, dtype=array.dtype)
-        result._sync_copyfrom(np.ascontiguousarray(array))
-        return result
+        return copy_to(array, self.device)
+
+
+def copy_to(array: np.ndarray, device: mx.Context) -> Any:
+    """The array on a device."""
+    # Not nd.from_numpy: without a copy, MXNet calls back into Python to free the array, even at interpreter exit.
+    # Not nd.array: it does the same as this, with twice the Python around it.
+    result = nd.empty(array.shape, ctx=device, dtype=array.dtype)
+    result._sync_copyfrom(np.ascontiguousarray(array))
+    return result
 
 
 def _fit_channels(values: Sequence[float], channels: int) -> Sequence[float]:

@@ -36,6 +36,10 @@ class Draw(enum.IntEnum):
     RESIZED_ASPECT = 12
     RESIZED_TOP = 13
     RESIZED_LEFT = 14
+    BATCH_ORDER = 15
+    MASK_CHOICE = 16
+    MASK_KIND = 17
+    MASK_TOKEN = 18
     MIX_SHARE = 1000
     """And those above it: rejection sampling takes a new one each round."""
 

@@ -70,7 +70,9 @@ class TensorBoardLogger(Callback):
         step = validation.row["step"]
         self._add_validation_row(validation.row)
         if self._images and self._validations % self._images == 0:
-            self._add_samples(validation.read_samples(), step)
+            samples = validation.read_samples()
+            if samples is not None:
+                self._add_samples(samples, step)
         if self._histograms and self._validations % self._histograms == 0:
             parameters = validation.read_parameters()
             self._events.add(lambda: histograms_of(parameters), step)
@@ -109,6 +111,11 @@ class TensorBoardLogger(Callback):
         self._add_scalars(scalars, row["step"])
 
     def _add_samples(self, samples: Samples, step: int) -> None:
+        if samples.image_BHWC is None:
+            table = texts_as_markdown(samples, self._class_names, self._max_images)
+            self._events.add(lambda: [messages.text("val/samples", table)], step)
+            return
+
         def draw() -> Iterator[Summary]:
             picture = draw_samples(samples, self._class_names, self._max_images)
             image = Summary.Image(height=picture.height, width=picture.width, colorspace=3)
@@ -137,6 +144,16 @@ def histograms_of(parameters: Mapping[str, np.ndarray]) -> Iterator[Summary]:
         values = values[np.isfinite(values)]
         if values.size:
             yield Summary(value=[Summary.Value(tag=f"parameters/{name}", histo=messages.make_histogram(values, 64))])
+
+
+def texts_as_markdown(samples: Samples, class_names: Sequence[str], max_texts: int) -> str:
+    """A table of texts with what they are and what the network takes them for."""
+    lines = ["| text | class | predicted | probability |", "| --- | --- | --- | --- |"]
+    for text, label, probability_K in list(zip(samples.text_B, samples.label_B, samples.probability_BK))[:max_texts]:
+        predicted = int(probability_K.argmax())
+        cells = [text, class_names[int(label)], class_names[predicted], f"{probability_K[predicted]:.2f}"]
+        lines.append("| " + " | ".join(cell.replace("|", "&#124;").replace("`", "&#96;") for cell in cells) + " |")
+    return "\n".join(lines)
 
 
 def config_as_markdown(config: Mapping[str, Any]) -> str:

@@ -32,6 +32,24 @@ class SoftmaxCrossEntropyLoss(gluon.HybridBlock):
         return loss_B
 
 
+class MaskedSoftmaxCrossEntropyLoss(gluon.HybridBlock):
+    """Scores (B, M, K) and labels (B, M), -1 where none counts, to the mean of -log softmax(scores) over each sample's
+    positions, (B,)."""
+
+    def __init__(self, smoothing: float = 0.0):
+        super().__init__()
+        self._smoothing = smoothing
+        self.dense = False
+
+    def hybrid_forward(self, F, logits_BMK, label_BM):
+        log_p_BMK = F.log_softmax(logits_BMK)
+        loss_BM = -F.pick(log_p_BMK, F.relu(label_BM), axis=-1)
+        if self._smoothing:
+            loss_BM = (1 - self._smoothing) * loss_BM - self._smoothing * F.mean(log_p_BMK, axis=-1)
+        counts_BM = label_BM >= 0
+        return F.sum(loss_BM * counts_BM, axis=-1) / F.maximum(F.sum(counts_BM, axis=-1), 1)
+
+
 class DenseTargetLoss(gluon.HybridBlock):
     """One of gluon.loss's losses against one-hot or smoothed targets."""
 

@@ -17,6 +17,8 @@ class Loss(Spec):
     """The class in mxnet.gluon.loss that does the arithmetic on dense targets."""
     signed_target: ClassVar[bool] = False
     """Whether targets are -1 and 1 instead of 0 and 1."""
+    of_positions: ClassVar[bool] = False
+    """Whether it is of several positions in each sample, (B, M, K) and (B, M), instead of one."""
 
     def build(self, num_classes: int, training: bool) -> Any:
         """A HybridBlock (scores (B, K), labels) -> loss (B,).
@@ -50,6 +52,17 @@ class SoftmaxCrossEntropy(Loss):
         from mxtrain.loss.blocks import SoftmaxCrossEntropyLoss
 
         return SoftmaxCrossEntropyLoss(self.label_smoothing if training else 0.0)
+
+
+class MaskedSoftmaxCrossEntropy(Loss):
+    """Softmax cross entropy of the hidden tokens of a text: the mean over each sample's, then over samples."""
+
+    of_positions: ClassVar[bool] = True
+
+    def build(self, num_classes: int, training: bool) -> Any:
+        from mxtrain.loss.blocks import MaskedSoftmaxCrossEntropyLoss
+
+        return MaskedSoftmaxCrossEntropyLoss(self.label_smoothing if training else 0.0)
 
 
 class SigmoidBCE(Loss):

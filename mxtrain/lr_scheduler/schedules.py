@@ -39,7 +39,7 @@ class Schedule(Spec):
         """
         per_unit = steps_per_epoch if self.unit == "epochs" else 1
         end = self.end_steps(per_unit, total_steps)
-        warmup_steps = round(self.warmup * per_unit)
+        warmup_steps = self.warmup_steps(per_unit, end)
 
         def lr(step: int) -> float:
             if step < warmup_steps:
@@ -47,6 +47,10 @@ class Schedule(Spec):
             return base_lr * self.factor(step, warmup_steps, end, per_unit)
 
         return lr
+
+    def warmup_steps(self, per_unit: int, end: int) -> int:
+        """Steps of the warm-up."""
+        return round(self.warmup * per_unit)
 
     def end_steps(self, per_unit: int, total_steps: Optional[int]) -> int:
         """The step where the fall ends; 0 where the schedule needs none and nothing says it."""
@@ -122,3 +126,16 @@ class Cosine(Decay):
 
     def curve(self, done: float) -> float:
         return (1 + math.cos(math.pi * done)) / 2
+
+
+class Linear(Decay):
+    """A straight line, after a warm-up that is a share of the run where it has no length of its own."""
+
+    warmup_share: Fraction = 0.1
+    """Length of the warm-up, as a share of the way to the end of the fall, where `warmup` is 0."""
+
+    def warmup_steps(self, per_unit: int, end: int) -> int:
+        return super().warmup_steps(per_unit, end) or round(self.warmup_share * end)
+
+    def curve(self, done: float) -> float:
+        return 1 - done

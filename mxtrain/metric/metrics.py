@@ -21,6 +21,8 @@ class Metric(Spec):
 
     direction: ClassVar[Literal["max", "min"]] = "max"
     """Which way is better."""
+    of_positions: ClassVar[bool] = False
+    """Whether it is of several positions in each sample, scores (B, M, K) and labels (B, M), -1 where none counts."""
 
     def size(self, num_classes: int) -> int:
         """The number of sums."""
@@ -42,6 +44,16 @@ class Accuracy(Metric):
         return F.sum(F.argmax(logits_BK, axis=-1) == label_B).reshape((1,))
 
 
+class MaskedAccuracy(Metric):
+    """Share of hidden tokens whose highest score is their own: the mean over each sample's, then over samples."""
+
+    of_positions: ClassVar[bool] = True
+
+    def sums(self, F: Any, logits_BK: Any, label_B: Any, num_classes: int) -> Any:
+        hits_B = F.sum(F.argmax(logits_BK, axis=-1) == label_B, axis=-1)  # a label of -1 is no argmax
+        return F.sum(hits_B / F.maximum(F.sum(label_B >= 0, axis=-1), 1)).reshape((1,))
+
+
 class TopKAccuracy(Metric):
     """Share of samples whose label is among the `top_k` highest scores, from 0 to 1."""
 
@@ -61,6 +73,22 @@ class CrossEntropy(Metric):
 
     def sums(self, F: Any, logits_BK: Any, label_B: Any, num_classes: int) -> Any:
         return -F.sum(F.pick(F.log_softmax(logits_BK), label_B, axis=-1)).reshape((1,))
+
+
+class MaskedPerplexity(Metric):
+    """exp of the mean cross entropy of hidden tokens."""
+
+    direction: ClassVar[Literal["max", "min"]] = "min"
+    of_positions: ClassVar[bool] = True
+
+    def sums(self, F: Any, logits_BK: Any, label_B: Any, num_classes: int) -> Any:
+        loss_BM = -F.pick(F.log_softmax(logits_BK), F.relu(label_B), axis=-1)
+        counts_BM = label_B >= 0
+        return F.sum(F.sum(loss_BM * counts_BM, axis=-1) / F.maximum(F.sum(counts_BM, axis=-1), 1)).reshape((1,))
+
+    def value(self, sums: np.ndarray, count: int) -> float:
+        entropy = super().value(sums, count)
+        return math.exp(entropy) if entropy < 700 else math.inf
 
 
 class Perplexity(CrossEntropy):

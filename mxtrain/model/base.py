@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, List, Literal, Mapping, Optional, Tuple
 
-from mxtrain.types import NonNegativeFloat, Shape, Spec
+from mxtrain.types import NonNegativeFloat, Shape, Shapes, Spec
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -28,7 +28,9 @@ class Model(Spec):
     over them, in which `*` also matches dots.
     """
 
-    filled: ClassVar[Tuple[str, ...]] = ("num_classes", "classes", "input_shape")
+    filled: ClassVar[Tuple[str, ...]] = ("num_classes", "classes", "input_shape", "vocab_size")
+    reads: ClassVar[str] = "images"
+    """What it takes: "images" or "text"; "" where only its code knows."""
 
     weights: Optional[str] = None
     """Path of a `.params` file to start from (Gluon, GluonCV, or exported by Module); None starts from `init`."""
@@ -53,6 +55,17 @@ class Model(Spec):
             input_shape: (C, H, W) of one sample.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how to build its network")
+
+    def build_text(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.HybridBlock:
+        """The network for text, uninitialised. It takes tokens, token types (B, T) and valid lengths (B,).
+
+        Args:
+            num_classes: length of the output vector.
+            input_shape: of each input of one sample, T being the longest; a fourth is that of masked positions, (M,),
+                for which the network returns (B, M, num_classes).
+            vocab_size: tokens are from 0 to this.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say how to build its network for text")
 
     @classmethod
     def of_target(cls, target: Any, arguments: Mapping[str, Any], common: Spec, path: str) -> Spec:

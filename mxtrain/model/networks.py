@@ -116,12 +116,13 @@ class ResidualBlock(gluon.HybridBlock):
                         self.shortcut.add(nn.BatchNorm())
 
     def hybrid_forward(self, F, x):
-        entry = x if self._version == 1 else F.relu(self.norm(x))
+        # Not F.relu: that is no operator of oneDNN's, so it would bring what it is given into another memory layout.
+        entry = x if self._version == 1 else F.Activation(self.norm(x), act_type="relu")
         if self.shortcut is None:
             total = self.body(entry) + x
         else:
             total = self.body(entry) + self.shortcut(entry)
-        return F.relu(total) if self._version == 1 else total
+        return F.Activation(total, act_type="relu") if self._version == 1 else total
 
 
 def build_resnet(

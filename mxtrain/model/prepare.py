@@ -9,9 +9,10 @@ from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 from mxtrain.errors import ConfigError, nearest
 from mxtrain.model.base import Model
+from mxtrain.model.kernels import average_by_mean
 from mxtrain.model.trace import NotTraceable, Trace, blocks_by_path, recorded_calls, trace
 from mxtrain.model.weights import WeightsReport, load_weights
-from mxtrain.types import Shape
+from mxtrain.types import Shape, Shapes, shapes_of
 
 __all__ = [
     "Prepared",
@@ -39,7 +40,10 @@ class Prepared:
     weights_report: WeightsReport
 
 
-def prepare_network(model: Model, *, num_classes: int, input_shape: Shape, seed: int, device: Any = None) -> Prepared:
+def prepare_network(
+    model: Model, *, num_classes: int, input_shape: Shapes, seed: int, device: Any = None,
+    vocab_size: Optional[int] = None,
+) -> Prepared:  # fmt: skip
     """Builds the network of a description and gives every parameter its first value.
 
     A parameter's value is a function of the seed and its structural name only: not of the device, nor of what was built
@@ -48,9 +52,10 @@ def prepare_network(model: Model, *, num_classes: int, input_shape: Shape, seed:
     Args:
         model: the description.
         num_classes: length of the output vector.
-        input_shape: (C, H, W) of what enters the network.
+        input_shape: (C, H, W) of what enters the network, or the shape of each of several inputs.
         seed: any integer.
         device: the MXNet context (or list of contexts) that parameters live on; None is cpu(0).
+        vocab_size: of a network for text.
 
     Returns:
         The network and the report on its weights.
@@ -61,8 +66,12 @@ def prepare_network(model: Model, *, num_classes: int, input_shape: Shape, seed:
     """
     from mxtrain.backend import mx
 
-    network = model.build(num_classes, tuple(input_shape))
+    if vocab_size is None:
+        network = model.build(num_classes, tuple(input_shape))
+    else:
+        network = model.build_text(num_classes, tuple(input_shape), vocab_size)
     infer_shapes(network, input_shape, num_classes)
+    average_by_mean(network, input_shape)
     initialize(network, model.init, seed, device if device is not None else mx.cpu())
     report = load_weights(network, model.weights) if model.weights else WeightsReport()
     freeze(network, model.freeze)
@@ -70,7 +79,7 @@ def prepare_network(model: Model, *, num_classes: int, input_shape: Shape, seed:
     return Prepared(network, report)
 
 
-def infer_shapes(network: Any, input_shape: Shape, num_classes: Optional[int] = None) -> None:
+def infer_shapes(network: Any, input_shape: Shapes, num_classes: Optional[int] = None) -> None:
     """Tells every parameter its shape.
 
     Raises:
@@ -93,36 +102,39 @@ def infer_shapes(network: Any, input_shape: Shape, num_classes: Optional[int] = 
                 f"The shape of parameter '{name}' is not known because nothing uses it. Remove it from the network, or "
                 "give its layer in_units or in_channels."
             )
-    if num_classes is not None and output_shapes != [(1, num_classes)]:
+    shapes = shapes_of(input_shape)
+    positions = shapes[3] if len(shapes) > 3 else ()
+    if num_classes is not None and output_shapes != [(1, *positions, num_classes)]:
         shown = ", ".join("x".join(map(str, shape or ("?",))) for shape in output_shapes)
+        wanted = ", ".join(map(str, ("batch", *positions, num_classes)))
         raise ConfigError(
-            f"The network must return one tensor of (batch, {num_classes}), a score per class, but for one sample it "
+            f"The network must return one tensor of ({wanted}), a score per class, but for one sample it "
             f"returns {len(output_shapes)}: {shown}. Switch auxiliary outputs off, or end it with a layer of "
             f"{num_classes} units."
         )
 
 
-def _run_once(network: Any, input_shape: Shape) -> List[Shape]:
+def _run_once(network: Any, input_shape: Shapes) -> List[Shape]:
     """Shapes of the outputs and of deferred parameters, found by computing one sample."""
     from mxtrain.backend import autograd, mx, nd
 
     network.initialize(mx.init.Zero(), ctx=mx.cpu(), force_reinit=True)
     with recorded_calls(network) as recorder, autograd.predict_mode():
         try:
-            outputs = network(nd.zeros((1, *input_shape)))
+            outputs = network(*[nd.zeros((1, *shape)) for shape in shapes_of(input_shape)])
             outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
             nd.waitall()
         except Exception as error:  # whatever the user's code raises
             given = [_shape_text(value.shape[1:]) for value in recorder.failed_inputs if hasattr(value, "shape")]
             raise ConfigError(
-                f"The network failed on one sample of {_shape_text(input_shape)}, in {_layer_text(recorder.failed)}, "
+                f"The network failed on one sample of {_shapes_text(input_shape)}, in {_layer_text(recorder.failed)}, "
                 f"which was given {', '.join(given) or 'nothing'}: {_first_line(error)}. Fit the network or the data, "
                 "e.g. dataset.image_size=[32,32]."
             ) from error
     return [tuple(output.shape) for output in outputs]
 
 
-def _misfit(network: Any, input_shape: Shape, traced: Trace) -> str:
+def _misfit(network: Any, input_shape: Shapes, traced: Trace) -> str:
     """The sentence for a network that cannot take its input."""
     failure = traced.failure
     given = " and ".join(_shape_text(shape[1:] if shape else None) for shape in failure.input_shapes)
@@ -132,14 +144,14 @@ def _misfit(network: Any, input_shape: Shape, traced: Trace) -> str:
     else:
         remedy = "Try samples of another size, e.g. dataset.image_size=[32,32], or another model."
     return (
-        f"The network cannot take samples of {_shape_text(input_shape)}: {_layer_text(failure.layer)} ({failure.op}) "
+        f"The network cannot take samples of {_shapes_text(input_shape)}: {_layer_text(failure.layer)} ({failure.op}) "
         f"is the first that fails, given {given}: {_reason(failure.reason)}. {remedy}"
     )
 
 
-def _fitting_size(network: Any, input_shape: Shape) -> Optional[Shape]:
+def _fitting_size(network: Any, input_shape: Shapes) -> Optional[Shape]:
     """The smallest usual size that is larger than the given one and that the network can take."""
-    if len(input_shape) != 3:
+    if len(shapes_of(input_shape)) > 1 or len(input_shape) != 3:
         return None
     for size in SIZES_TO_SUGGEST:
         shape = (input_shape[0], size, size)
@@ -150,6 +162,10 @@ def _fitting_size(network: Any, input_shape: Shape) -> Optional[Shape]:
 
 def _shape_text(shape: Optional[Iterable[int]]) -> str:
     return "x".join(map(str, shape)) if shape else "unknown shape"
+
+
+def _shapes_text(shapes: Shapes) -> str:
+    return " and ".join("x".join(map(str, shape)) or "1" for shape in shapes_of(shapes))
 
 
 def _layer_text(layer: Optional[str]) -> str:

@@ -9,11 +9,12 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mxtrain.model.prepare import is_trained
 from mxtrain.model.trace import Node, NotTraceable, Trace, recorded_calls, trace
-from mxtrain.types import Shape
+from mxtrain.types import Shape, Shapes, shapes_of
 
 MAX_TABLE_ROWS = 30
 RANDOM_PREFIXES = ("_random_", "_sample_", "_npi_normal", "_npi_uniform", "_npi_bernoulli", "_npi_choice", "_npi_gamma")
 RANDOM_OPS = {"_shuffle", "_npi_multinomial", "_npi_exponential", "_npi_shuffle", "_npi_gumbel", "_npi_laplace"}
+INTERLEAVED_OPS = ("_contrib_interleaved_matmul_selfatt_qk", "_contrib_interleaved_matmul_selfatt_valatt")
 OPAQUE_OPS = {"Custom", "_foreach", "_while_loop", "_cond"}
 
 
@@ -54,7 +55,7 @@ class Summary:
     """
 
     rows: List[Row]
-    input_shape: Shape
+    input_shape: Shapes
     parameters: int
     trainable: int
     statistics: int
@@ -79,7 +80,7 @@ class Summary:
     def totals(self) -> str:
         """One line with the totals."""
         flops = "FLOPs unknown" if self.flops is None else f"{_short(self.flops)} FLOPs (multiply-add = 2)"
-        shape = "x".join(map(str, self.input_shape))
+        shape = " and ".join("x".join(map(str, shape)) or "1" for shape in shapes_of(self.input_shape))
         return f"{self.parameters:,} parameters, {self.trainable:,} trainable; {flops} for one sample of {shape}"
 
     def grouped(self, max_rows: int) -> List[Row]:
@@ -135,7 +136,7 @@ def _short(count: int) -> str:
     return str(count)
 
 
-def summarize(network: Any, input_shape: Shape) -> Summary:
+def summarize(network: Any, input_shape: Shapes) -> Summary:
     """The layers of a network. Nothing in the network changes.
 
     Args:
@@ -169,12 +170,13 @@ def summarize(network: Any, input_shape: Shape) -> Summary:
     )
 
 
-def _run(network: Any, input_shape: Shape) -> Tuple[Mapping[str, Any], Mapping[str, Optional[Shape]]]:
+def _run(network: Any, input_shape: Shapes) -> Tuple[Mapping[str, Any], Mapping[str, Optional[Shape]]]:
     from mxtrain.backend import autograd, mx, nd
 
     contexts = [context for parameter in network.collect_params().values() for context in parameter.list_ctx()]
     with recorded_calls(network) as recorder, autograd.predict_mode():
-        network(nd.zeros((1, *input_shape), ctx=contexts[0] if contexts else mx.cpu()))
+        device = contexts[0] if contexts else mx.cpu()
+        network(*[nd.zeros((1, *shape), ctx=device) for shape in shapes_of(input_shape)])
     return recorder.called, recorder.output_shapes
 
 
@@ -200,6 +202,9 @@ def _size(parameter: Any) -> int:
 def node_flops(node: Node, traced: Trace) -> int:
     """FLOPs of one operator; a multiply-add is 2. Operators that are no matrix product count 0."""
     inputs = [traced.nodes[index].shape for index in node.inputs]
+    if node.op in INTERLEAVED_OPS and node.shape is not None and inputs[0] is not None:
+        tokens, batch, width = inputs[0]  # width: of queries, keys and values together
+        return 2 * batch * tokens * tokens * (width // 3)
     if node.shape is None or None in inputs[:2] or len(inputs) < 2:
         return 0
     first, second = inputs[:2]
@@ -213,7 +218,7 @@ def node_flops(node: Node, traced: Trace) -> int:
     return 0
 
 
-def has_random_layers(network: Any, input_shape: Shape) -> bool:
+def has_random_layers(network: Any, input_shape: Shapes) -> bool:
     """Whether training the network draws random numbers (dropout and the like); True where it cannot be traced."""
     try:
         return any(draws_random(node) for node in trace(network, input_shape, training=True).nodes)
@@ -233,7 +238,7 @@ def draws_random(node: Node) -> bool:
 
 
 def graph_nodes(
-    network: Any, input_shape: Shape
+    network: Any, input_shape: Shapes
 ) -> List[Tuple[str, str, Tuple[str, ...], Mapping[str, str], Optional[Shape]]]:
     """The graph for TensorBoard: (name, operator, names of inputs, attributes, output shape), inputs first.
 

@@ -11,10 +11,15 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from mxtrain.types import Shape
+from mxtrain.types import Shape, Shapes, shapes_of
 
 LAYER_ATTRIBUTE = "__layer__"
 INPUT = "data"
+
+
+def input_names(num_inputs: int) -> List[str]:
+    """What the variables of the network's inputs are called."""
+    return [INPUT] if num_inputs == 1 else [f"{INPUT}{number}" for number in range(num_inputs)]
 
 
 @dataclass(frozen=True)
@@ -132,12 +137,12 @@ def fresh_variables(network: Any) -> Iterator[None]:
             parameter._var = variable
 
 
-def trace(network: Any, input_shape: Shape, *, batch_size: int = 1, training: bool = False) -> Trace:
+def trace(network: Any, input_shape: Shapes, *, batch_size: int = 1, training: bool = False) -> Trace:
     """Traces the network and infers all shapes.
 
     Args:
         network: a gluon.HybridBlock, initialised or not.
-        input_shape: shape of one sample, without the batch.
+        input_shape: shape of one sample, without the batch; or of each of its parts, where the network takes several.
         batch_size: samples in the batch that shapes are told for.
         training: trace what runs while training.
 
@@ -147,12 +152,14 @@ def trace(network: Any, input_shape: Shape, *, batch_size: int = 1, training: bo
     Raises:
         NotTraceable: the network is no HybridBlock, or its code fails on symbols.
     """
-    graph, recorder = symbol_of(network, training=training)
-    return _infer(graph, (batch_size, *input_shape), recorder)
+    shapes = shapes_of(input_shape)
+    graph, recorder = symbol_of(network, training=training, num_inputs=len(shapes))
+    named = {name: (batch_size, *shape) for name, shape in zip(input_names(len(shapes)), shapes)}
+    return _infer(graph, named, recorder)
 
 
-def symbol_of(network: Any, *, training: bool) -> Tuple[Any, Recorder]:
-    """The network as one symbol over the variable `INPUT`; each node's `LAYER_ATTRIBUTE` names the block it is of.
+def symbol_of(network: Any, *, training: bool, num_inputs: int = 1) -> Tuple[Any, Recorder]:
+    """The network as one symbol over its `input_names`; each node's `LAYER_ATTRIBUTE` names the block it is of.
 
     Raises:
         NotTraceable: the network is no HybridBlock, or its code fails on symbols.
@@ -164,7 +171,7 @@ def symbol_of(network: Any, *, training: bool) -> Tuple[Any, Recorder]:
     mode = autograd.train_mode if training else autograd.predict_mode
     with fresh_variables(network), recorded_calls(network) as recorder, mode():
         try:
-            outputs = network(mx.sym.var(INPUT))
+            outputs = network(*map(mx.sym.var, input_names(num_inputs)))
         except Exception as error:  # whatever the user's code raises on symbols
             raise NotTraceable(f"{recorder.failed}: {error}") from error
     flat = _flatten(outputs)
@@ -179,17 +186,17 @@ def _flatten(outputs: Any) -> List[Any]:
     return [outputs]
 
 
-def _infer(graph: Any, shape: Shape, recorder: Recorder) -> Trace:
+def _infer(graph: Any, input_shapes: Mapping[str, Shape], recorder: Recorder) -> Trace:
     internals = graph.get_internals()
     raw_nodes = json.loads(graph.tojson())["nodes"]
     first_output = _first_outputs(internals, [node["name"] for node in raw_nodes])
     failure = None
     arguments = graph.list_arguments() + graph.list_auxiliary_states()
-    feed = {INPUT: shape} if INPUT in arguments else {}
+    feed = {name: shape for name, shape in input_shapes.items() if name in arguments}
     shapes, reason = _infer_all(internals, feed)
     if reason is not None:
         shapes, failed = _infer_until_failure(internals, feed, raw_nodes, first_output)
-        failure = _describe(raw_nodes, failed, shapes, first_output, reason)
+        failure = _describe(raw_nodes, failed, shapes, first_output, reason, input_shapes)
     nodes = [
         Node(
             name=raw["name"],
@@ -201,7 +208,7 @@ def _infer(graph: Any, shape: Shape, recorder: Recorder) -> Trace:
         )
         for index, raw in enumerate(raw_nodes)
     ]
-    parameters = {node.name: node.shape for node in nodes if node.op == "null" and node.name != INPUT}
+    parameters = {node.name: node.shape for node in nodes if node.op == "null" and node.name not in input_shapes}
     heads = [nodes[entry[0]].shape for entry in json.loads(graph.tojson())["heads"]]
     return Trace(nodes, parameters, heads, recorder.called, failure)
 
@@ -257,14 +264,14 @@ def _infer_until_failure(internals, feed, raw_nodes, first_output) -> Tuple[Dict
             low = middle
         else:
             high = middle
-    shapes = attempt(ops[low] + 1)[0] if low >= 0 else {first_output[0]: feed.get(INPUT)}
+    shapes = attempt(ops[low] + 1)[0] if low >= 0 else {first_output[0]: next(iter(feed.values()), None)}
     return shapes, ops[high]
 
 
-def _describe(raw_nodes, failed: int, shapes, first_output, reason: str) -> Failure:
+def _describe(raw_nodes, failed: int, shapes, first_output, reason: str, inputs: Mapping[str, Shape]) -> Failure:
     node = raw_nodes[failed]
     data_inputs = [entry[0] for entry in node["inputs"] if raw_nodes[entry[0]]["op"] != "null"]
-    data_inputs = data_inputs or [entry[0] for entry in node["inputs"] if raw_nodes[entry[0]]["name"] == INPUT]
+    data_inputs = data_inputs or [entry[0] for entry in node["inputs"] if raw_nodes[entry[0]]["name"] in inputs]
     return Failure(
         layer=node.get("attrs", {}).get(LAYER_ATTRIBUTE, ""),
         op=node["op"],

@@ -57,7 +57,7 @@ LEAST_MATCHED = 0.5
 def load_weights(network: Any, path: Union[str, Path]) -> WeightsReport:
     """Puts the arrays of a `.params` file into the network.
 
-    Structural names (`features.0.weight`) are matched as they are. Older files with full names
+    Structural names (`features.0.weight`) are matched as they are, or as those of a part. Older files with full names
     (`resnetv10_conv0_weight`) and those of Module and `export` (`arg:...`, `aux:...`) are matched by prefix or by layer
     numbers where that is unambiguous. Layers for another number of classes keep their present values.
 
@@ -137,6 +137,7 @@ def _match_names(parameters: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
     plain = {re.sub(r"^(arg|aux):", "", name): name for name in arrays}
     if len(plain) != len(arrays):
         plain = {name: name for name in arrays}
+    plain = _as_part(parameters, plain)
     structural = {name: plain[name] for name in parameters if name in plain}
     # A dot can only come from structural names (Gluon's own rule); they are never guessed at.
     if structural or any("." in name for name in plain):
@@ -154,6 +155,22 @@ def _match_names(parameters: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
         # The same layers in the same number: only the counters in the names differ, e.g. dense4 and dense0.
         return {legacy[network_rest[ours]]: plain[file_rest[theirs]] for ours, theirs in numbered.items()}
     return by_rest
+
+
+def _as_part(parameters: Mapping[str, Any], plain: Mapping[str, str]) -> Mapping[str, str]:
+    """The file's names as the network would say them, where the file's network is a part of this one (an encoder of a
+    classifier: `encoder.` in the file, `bert.encoder.` here), or the other way round."""
+    outer = sorted({name.split(".")[0] for name in parameters if "." in name})
+    inner = sorted({name.split(".")[0] for name in plain if "." in name})
+    ways = [
+        plain,
+        *[{f"{part}.{name}": given for name, given in plain.items()} for part in outer],
+        *[
+            {name[len(part) + 1 :]: given for name, given in plain.items() if name.startswith(f"{part}.")}
+            for part in inner
+        ],
+    ]
+    return max(ways, key=lambda way: sum(name in way for name in parameters))
 
 
 def _without_common_prefix(names: Mapping[str, Any]) -> Dict[str, str]:

@@ -32,6 +32,24 @@ class Adam(Optimizer):
     mxnet_name: ClassVar[str] = "adam"
 
 
+class AdamW(Optimizer):
+    """Adam with decoupled weight decay. Source: Loshchilov and Hutter, https://arxiv.org/abs/1711.05101, algorithm 2,
+    whose schedule multiplier is the learning rate here, as in the published BERT."""
+
+    lr: PositiveFloat = 0.0005
+    wd: NonNegativeFloat = 0.01
+    beta1: OpenFraction = 0.9
+    beta2: OpenFraction = 0.999
+    epsilon: PositiveFloat = 1e-6
+    bias_correction: bool = True
+    """Whether the moments' bias towards 0 is corrected; the published BERT and GluonNLP's BERTAdam do not."""
+
+    def build(self, steps_per_epoch: int) -> Any:
+        from mxtrain.optimizer.decoupled import AdamW as Update
+
+        return Update(**self.arguments(steps_per_epoch))
+
+
 class Adamax(Optimizer):
     """Adam with the infinity norm. Source: https://arxiv.org/abs/1412.6980, section 7."""
 

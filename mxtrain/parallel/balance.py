@@ -248,7 +248,9 @@ def measure(
     """The cost of each block between neighbouring candidates, and bytes/s between devices; from the cache if known."""
     pieces = graph.cut(candidates)
     dtype = next((str(np.dtype(p.dtype)) for p in network.collect_params().values()), "float32")
-    file = cache_folder() / f"{_key(graph, candidates, shapes[graph.input], device, dtype)}.json"
+    file = (
+        cache_folder() / f"{_key(graph, candidates, [shapes[tensor] for tensor in graph.inputs], device, dtype)}.json"
+    )
     times = _read(file, len(pieces))
     if times is None:
         times = _measure(pieces, graph, network, shapes, device)
@@ -304,7 +306,11 @@ def _measure(
 def _run_once(
     block: Any, graph: Cuttable, shapes: Mapping[Tensor, Shape], device: Any, dtype: Any
 ) -> Tuple[float, float]:  # fmt: skip
-    inputs = [nd.random.normal(shape=shapes[tensor], ctx=device).astype(dtype) for tensor in block.inputs]
+    # What enters the network may be indices and lengths: 1 is right for all of them.
+    inputs = [
+        (nd.ones if tensor in graph.inputs else nd.random.normal)(shape=shapes[tensor], ctx=device).astype(dtype)
+        for tensor in block.inputs
+    ]
     for tensor, array in zip(block.inputs, inputs):
         if tensor not in graph.without_gradient:
             array.attach_grad()
@@ -333,12 +339,12 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mxtrain" / "block_times"
 
 
-def _key(graph: Cuttable, candidates: Sequence[int], shape: Shape, device: Any, dtype: str) -> str:
+def _key(graph: Cuttable, candidates: Sequence[int], inputs: Sequence[Shape], device: Any, dtype: str) -> str:
     """What the times depend on."""
     from mxtrain.runtime.cores import processor_name
 
     parts = [
-        graph.text, list(candidates), list(shape), dtype, device.device_type, processor_name(),
+        graph.text, list(candidates), list(map(list, inputs)), dtype, device.device_type, processor_name(),
         os.environ.get("OMP_NUM_THREADS", ""), mx.__version__,
     ]  # fmt: skip
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

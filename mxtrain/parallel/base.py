@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Collection, Dict, FrozenSet, List, Litera
 import pydantic
 from typing_extensions import Annotated
 
+from mxtrain.amp import FULL, Precision
 from mxtrain.errors import ConfigError
-from mxtrain.types import Batch, Positive, Shape, Spec
+from mxtrain.types import Batch, Inputs, Positive, Shapes, Spec
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
@@ -169,15 +170,17 @@ class Objective:
         network: the initialised gluon block, on one device; the strategy moves its parameters to where they work.
         loss: (scores, labels) -> loss (B,), for training.
         meter: (scores, labels, loss (B,)) -> vector of sums, for training.
-        input_shape: of one sample.
+        input_shape: of one sample, or of each of its parts.
         batch_size: of a global batch, by which the stages are balanced.
+        precision: that the network computes in.
     """
 
     network: Any
     loss: Any
     meter: Any
-    input_shape: Shape
+    input_shape: Shapes
     batch_size: int
+    precision: Precision = FULL
 
 
 @dataclass(frozen=True)
@@ -236,9 +239,11 @@ class Strategy:
     """Structural names of the parameters that get gradients, in a fixed order."""
     reductions: List[Reduction]
     """One per trainable parameter, in the same order."""
+    loss_scale: float = 1.0
+    """The loss is multiplied by this before gradients are computed."""
 
     def forward_backward(self, batch: Batch) -> NDArray:
-        """Leaves the gradient of the mean loss over `batch`, not yet summed over replicas, in `reductions`.
+        """Leaves the gradient of the scaled mean loss over `batch`, not yet summed over replicas, in `reductions`.
 
         Returns:
             The meter's sums, on the first device. Asynchronous.
@@ -249,8 +254,8 @@ class Strategy:
         """Brings what was written to `values` (all of them, or only `names`) to all replicas. Asynchronous."""
         raise NotImplementedError
 
-    def predict(self, data: NDArray) -> NDArray:
-        """Scores in inference mode, on the first device. Asynchronous."""
+    def predict(self, data: Inputs) -> NDArray:
+        """Scores of `Batch.data` in inference mode, on the first device. Asynchronous."""
         raise NotImplementedError
 
     def gather(self) -> Any:

@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
+from mxtrain.amp import FULL, Precision
 from mxtrain.backend import autograd, nd
 from mxtrain.errors import ConfigError
 from mxtrain.model.trace import NotTraceable, blocks_by_path
 from mxtrain.parallel.cut import Cuttable, Graph, Tensor, marked_layers
-from mxtrain.types import Shape
+from mxtrain.types import Shape, Shapes, shapes_of
 
 
 @dataclass
@@ -67,7 +68,7 @@ class Chain(Cuttable):
         input_shape: of one sample.
     """
 
-    def __init__(self, network: Any, input_shape: Shape):
+    def __init__(self, network: Any, input_shape: Shapes):
         whole = watch(network, input_shape, train=True)
         parts = whole.parts()
         if [part.layer for part in parts] != [part.layer for part in watch(network, input_shape, train=False).parts()]:
@@ -75,7 +76,7 @@ class Chain(Cuttable):
         self._blocks = [part.block for part in parts]
         self.operators = list(range(len(parts)))
         self.layers = [part.layer for part in parts]
-        self.input, self.heads = (-1, 0), [(len(parts) - 1, 0)]
+        self.inputs, self.heads = [(-1, 0)], [(len(parts) - 1, 0)]
         self.marked = marked_layers(network)
         self._sizes = [getattr(part.output, "shape", (1,)) for part in parts]
         self.text = str([(p.layer, type(p.block).__qualname__, size) for p, size in zip(parts, self._sizes)])
@@ -89,9 +90,9 @@ class Chain(Cuttable):
     def norms(self) -> List[int]:
         return []  # they are inside blocks
 
-    def shapes(self, input_shape: Shape, batch_size: int) -> Dict[Tensor, Shape]:
+    def shapes(self, input_shape: Shapes, batch_size: int) -> Dict[Tensor, Shape]:
         own = {(n, 0): (first * batch_size, *rest) for n, (first, *rest) in enumerate(self._sizes)}
-        return {self.input: (batch_size, *input_shape), **own}
+        return {self.inputs[0]: (batch_size, *shapes_of(input_shape)[0]), **own}
 
     def _piece(self, begin: int, end: int, outputs: List[Tensor]) -> Row:
         return Row(self._blocks[begin:end], [(begin - 1, 0)], [(end - 1, 0)])
@@ -104,13 +105,13 @@ class Chain(Cuttable):
         return [(min(found), max(found)) for found in reads.values() if min(found) != max(found)]
 
 
-def watch(network: Any, input_shape: Shape, train: bool) -> Call:
-    """What is called for one sample of zeros, (1, *input_shape), in training or inference mode."""
+def watch(network: Any, input_shape: Shapes, train: bool) -> Call:
+    """What is called for one sample of zeros in training or inference mode."""
     stack: List[Call] = [Call("", None, ())]
     first = next(iter(network.collect_params().values()), None)
     device, dtype = (first.list_ctx()[0], first.dtype) if first is not None else (None, "float32")
     with watched(network, stack), autograd.pause(train_mode=train):
-        network(nd.zeros((1, *input_shape), ctx=device, dtype=dtype))
+        network(*[nd.zeros((1, *shape), ctx=device, dtype=dtype) for shape in shapes_of(input_shape)])
     return stack[0].calls[0]
 
 
@@ -150,7 +151,9 @@ def watched(network: Any, stack: List[Call]) -> Iterator[None]:
                 block._active = True
 
 
-def open_to_cut(network: Any, input_shape: Shape, why: str, needs_graph: bool) -> Cuttable:
+def open_to_cut(
+    network: Any, input_shape: Shapes, why: str, needs_graph: bool, precision: Precision = FULL
+) -> Cuttable:
     """The network as something that can be cut: between operators where MXNet can trace it, else between blocks.
 
     Args:
@@ -158,12 +161,13 @@ def open_to_cut(network: Any, input_shape: Shape, why: str, needs_graph: bool) -
         input_shape: of one sample.
         why: what it is cut for, as a clause.
         needs_graph: whether only operators will do.
+        precision: that pieces compute in; only operators can compute in another than full.
 
     Raises:
         ConfigError: neither is possible; names the block and what to do.
     """
     try:
-        return Graph(network)
+        return Graph(network, precision, input_shape)
     except NotTraceable as error:
         reason = error
     chain = None if needs_graph else Chain(network, input_shape)
@@ -175,6 +179,6 @@ def open_to_cut(network: Any, input_shape: Shape, why: str, needs_graph: bool) -
             f"{why} needs the network as a graph, but {reason}{whole}. Write that block as a gluon.HybridBlock whose "
             "hybrid_forward uses only F and needs no shapes, or make the network a gluon.nn.Sequential of its parts "
             "(it is cut between them, wherever one has the attribute begins_stage=True if any has), or use "
-            "parallel=single or parallel=data: they need no cut."
+            "parallel=single or parallel=data with amp=off: they need no cut."
         ) from reason
     return chain

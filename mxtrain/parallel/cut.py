@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Collection, Dict, FrozenSet, List, Optional, Sequence, Tuple
+from typing import Any, Collection, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
+from mxtrain.amp import FULL, Precision
 from mxtrain.errors import ConfigError, did_you_mean
-from mxtrain.model.trace import INPUT, LAYER_ATTRIBUTE, blocks_by_path, symbol_of
-from mxtrain.types import Shape
+from mxtrain.model.trace import LAYER_ATTRIBUTE, blocks_by_path, input_names, symbol_of
+from mxtrain.types import Shape, Shapes, shapes_of
 
 MARK = "begins_stage"
 """A block whose attribute of this name is true may begin a stage; where there are such blocks, no other does."""
@@ -69,7 +70,7 @@ class Cuttable:
     Attributes:
         operators: nodes, in topological order.
         layers: structural name of the block that called each operator.
-        heads, input: tensors that leave and enter the network.
+        heads, inputs: tensors that leave and enter the network.
         marked: layers that their author marked to begin a stage.
         without_gradient: tensors that need none: the input, and what layers without trained parameters make of it.
         text: that says all of what is computed.
@@ -78,7 +79,7 @@ class Cuttable:
     operators: List[int]
     layers: List[str]
     heads: List[Tensor]
-    input: Tensor
+    inputs: List[Tensor]
     marked: List[str]
     without_gradient: FrozenSet[Tensor]
     text: str
@@ -109,7 +110,7 @@ class Cuttable:
         """
         raise NotImplementedError
 
-    def shapes(self, input_shape: Shape, batch_size: int) -> Dict[Tensor, Shape]:
+    def shapes(self, input_shape: Shapes, batch_size: int) -> Dict[Tensor, Shape]:
         """Shape of every tensor that some position's `crossing` may hold."""
         raise NotImplementedError
 
@@ -167,14 +168,24 @@ class Cuttable:
 class Graph(Cuttable):
     """A network as the operators that MXNet traces.
 
+    Args:
+        network: a gluon.HybridBlock.
+        precision: that pieces compute in; what crosses between them is float32.
+        input_shape: of one sample, or of each of its parts; None where it has one part and the precision is full.
+
     Raises:
         NotTraceable: the network's code needs real arrays.
     """
 
-    def __init__(self, network: Any):
-        symbol, _ = symbol_of(network, training=True)
-        self.text = symbol.tojson()
-        raw = json.loads(self.text)
+    def __init__(self, network: Any, precision: Precision = FULL, input_shape: Optional[Shapes] = None):
+        names = input_names(1 if input_shape is None else len(shapes_of(input_shape)))
+        symbol, _ = symbol_of(network, training=True, num_inputs=len(names))
+        self._precision = precision
+        shapes = {parameter.name: parameter.shape for parameter in network.collect_params().values()}
+        if precision.dtype != FULL.dtype and input_shape is not None:
+            shapes.update(output_shapes(symbol, dict(zip(names, shapes_of(input_shape)))))
+        raw = precision.marked(json.loads(symbol.tojson()), shapes)
+        self.text = f"{precision!r} {symbol.tojson()}"
         self.marked = marked_layers(network)
         self._nodes = raw["nodes"]
         self._states = frozenset(symbol.list_auxiliary_states())
@@ -182,8 +193,13 @@ class Graph(Cuttable):
         self.operators = [index for index, node in enumerate(self._nodes) if node["op"] != "null"]
         self.layers = [self._nodes[index].get("attrs", {}).get(LAYER_ATTRIBUTE, "") for index in self.operators]
         self.heads = [(entry[0], entry[1]) for entry in raw["heads"]]
-        self.input = next((i, 0) for i, node in enumerate(self._nodes) if node["name"] == INPUT)
-        self._made_at = {self.input[0]: -1, **{node: position for position, node in enumerate(self.operators)}}
+        index_of = {node["name"]: index for index, node in enumerate(self._nodes)}
+        # An input that nothing reads is no node: it gets an index that none has.
+        self.inputs = [(index_of.get(name, -1 - n), 0) for n, name in enumerate(names)]
+        self._made_at = {
+            **{node: -1 for node, _ in self.inputs},
+            **{node: position for position, node in enumerate(self.operators)},
+        }
         variables = {p.name for p in network.collect_params().values() if p.grad_req != "null"}
         self.without_gradient = self._find_without_gradient(variables)
         self._last_read = self._find_last_reads()
@@ -213,17 +229,19 @@ class Graph(Cuttable):
         sources = {self._nodes[source]["name"] for source, *_ in self._nodes[node]["inputs"]}
         return not uses_moving and not sources.isdisjoint(self._states)
 
-    def shapes(self, input_shape: Shape, batch_size: int) -> Dict[Tensor, Shape]:
+    def shapes(self, input_shape: Shapes, batch_size: int) -> Dict[Tensor, Shape]:
         """Shape of every tensor that some position's `crossing` may hold."""
-        tensors = [tensor for tensor in self._last_read if tensor != self.input]
+        given = {t: (batch_size, *shape) for t, shape in zip(self.inputs, shapes_of(input_shape))}
+        tensors = [tensor for tensor in self._last_read if tensor not in given]
         outputs = self._piece(0, len(self), tensors).symbol
-        _, shapes, _ = outputs.infer_shape(**{variable(self.input): (batch_size, *input_shape)})
-        return {self.input: (batch_size, *input_shape), **dict(zip(tensors, map(tuple, shapes)))}
+        read = {variable(tensor): shape for tensor, shape in given.items() if tensor in self._last_read}
+        _, shapes, _ = outputs.infer_shape(**read)
+        return {**given, **dict(zip(tensors, map(tuple, shapes)))}
 
     def _find_without_gradient(self, variables: Collection[str]) -> FrozenSet[Tensor]:
         """Tensors that no parameter in `variables` has a part in: autograd knows nothing of them."""
         with_gradient = {index for index, node in enumerate(self._nodes) if node["name"] in variables}
-        found = {self.input}
+        found = set(self.inputs)
         for node in self.operators:
             sources = self._nodes[node]["inputs"]
             if any(source in with_gradient for source, *_ in sources):
@@ -289,4 +307,13 @@ class Graph(Cuttable):
         first = self._nodes[operators[0]]
         is_norm = len(operators) == 1 and self._computes_statistics(operators[0])
         norm = {**first["attrs"], "op": first["op"]} if is_norm else None
-        return Piece(mx.sym.load_json(json.dumps(graph)), inputs, outputs, kinds, norm)
+        return Piece(mx.sym.load_json(json.dumps(self._precision.lowered(graph))), inputs, outputs, kinds, norm)
+
+
+def output_shapes(symbol: Any, input_shapes: Mapping[str, Shape]) -> Dict[str, Shape]:
+    """Name of an operator's output -> its shape for one sample; names that stand for several are left out."""
+    internals = symbol.get_internals()
+    read = set(symbol.list_arguments())
+    _, shapes, _ = internals.infer_shape(**{name: (1, *s) for name, s in input_shapes.items() if name in read})
+    names = internals.list_outputs()
+    return {name: tuple(shape) for name, shape in zip(names, shapes) if names.count(name) == 1}

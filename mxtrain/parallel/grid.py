@@ -12,6 +12,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Any, Collection, Dict, Iterator, List, Optional, Sequence
 
+from mxtrain.amp import FULL
 from mxtrain.backend import STATISTICS, autograd, gluon, nd, same_device_runs
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.store import Store
@@ -27,7 +28,7 @@ from mxtrain.parallel.schedule import FORWARD, Action, timetable
 from mxtrain.parallel.stage import WholeNetwork, bring, on_devices
 from mxtrain.parallel.tape import HeadGradients, Tape
 from mxtrain.sharing import bounds
-from mxtrain.types import Batch
+from mxtrain.types import Batch, Inputs, shapes_of
 
 
 def split(batch: Batch, num_parts: int) -> Iterator[Batch]:
@@ -38,7 +39,7 @@ def split(batch: Batch, num_parts: int) -> Iterator[Batch]:
         return
     for part in range(num_parts):
         begin, end = bounds(batch.size, num_parts, part)
-        yield Batch(batch.data[begin:end], batch.label[begin:end], end - begin)
+        yield batch.part(begin, end)
 
 
 class Grid(Strategy):
@@ -77,7 +78,10 @@ class Grid(Strategy):
         pieces = graph.cut(cuts) if graph else []
         self._place(pieces)
         self._arrange_parameters(grad_accumulation * self._num_microbatches)
+        # What evaluates; it trains as well where no batch norm is joint.
+        self._runs_graph = len(devices[0]) > 1 or objective.precision.dtype != FULL.dtype
         self._stages = self._on_devices(pieces)
+        self._inputs = graph.inputs if self._runs_graph else self._stages[0].inputs
         joint_pieces = graph is not None and joint != "per_device" and graph.norms()
         if joint_pieces:
             pieces = self._joint_pieces(graph, cuts)
@@ -86,8 +90,10 @@ class Grid(Strategy):
                 objective, devices, pieces, graph, division, self._workers, self._fences()
             )  # fmt: skip
         else:
-            without_gradient = graph.without_gradient if graph else {self._stages[0].inputs[0]}
-            self._executor = Pipelined(objective, devices, self._stages, self._order, without_gradient, self._fences())
+            without_gradient = graph.without_gradient if self._runs_graph else set(self._inputs)
+            self._executor = Pipelined(
+                objective, devices, self._stages, self._order, self._inputs, without_gradient, self._fences()
+            )  # fmt: skip
         self._statistics_store = MXNetStore("device" if devices[0][0].device_type == "gpu" else "local")
         has_one_copy = len(devices) == 1 and self._is_alone
         self._moving = [] if joint_pieces or has_one_copy else self._moving_statistics()
@@ -102,7 +108,7 @@ class Grid(Strategy):
         self._zero(range(0 if self._accumulates or not parts else len(parts[0]), len(self._devices)))
         first = self._devices[0][0]
         whole = batch.size if self._workers.world.size == 1 else batch.global_size
-        sums = self._executor(parts, whole) or [nd.zeros((self.objective.meter.width,), ctx=first)]
+        sums = self._execute(parts, whole) or [nd.zeros((self.objective.meter.width,), ctx=first)]
         total = sums[0] if len(sums) == 1 else nd.add_n(*[one.as_in_context(first) for one in sums])
         if whole:
             self._meet(total, whole)
@@ -118,10 +124,11 @@ class Grid(Strategy):
                 if array is not value:
                     value.copyto(array)
 
-    def predict(self, data: nd.NDArray) -> nd.NDArray:
+    def predict(self, data: Inputs) -> nd.NDArray:
         first = self._devices[0][0]
-        shares = split(Batch(data, data, data.shape[0]), len(self._devices))
-        scores = [self._predict_on(replica, share.data).as_in_context(first) for replica, share in enumerate(shares)]
+        size = (data[0] if isinstance(data, tuple) else data).shape[0]
+        shares = split(Batch(data, None, size), len(self._devices))
+        scores = [self._predict_on(replica, share).as_in_context(first) for replica, share in enumerate(shares)]
         return scores[0] if len(scores) == 1 else nd.concat(*scores, dim=0)
 
     def gather(self) -> Any:
@@ -133,14 +140,18 @@ class Grid(Strategy):
     # Set-up.
 
     def _graph(self, num_stages: int, joint: str) -> Optional[Cuttable]:
-        """The network's operators, where it has to be cut."""
+        """The network's operators, where it has to be cut or to compute in another precision."""
+        precision = self.objective.precision
         if num_stages > 1:
             why = f"parallel.stages={num_stages}"
         elif joint != "per_device":
             why = f"parallel.batch_norm={joint}"
+        elif precision.dtype != FULL.dtype:
+            why = f"amp={precision.dtype}"
         else:
             return None
-        return open_to_cut(self.network, self.objective.input_shape, why, needs_graph=joint != "per_device")
+        needs_graph = joint != "per_device" or precision.dtype != FULL.dtype
+        return open_to_cut(self.network, self.objective.input_shape, why, needs_graph, precision)
 
     def _choose_cut(self, graph: Optional[Cuttable], objective: Objective, parallel: Parallel) -> Optional[Cut]:
         if graph is None or len(self._devices[0]) == 1:
@@ -177,8 +188,8 @@ class Grid(Strategy):
         self.values = {name: arrays[owners.get(name, 0)] for name, arrays in self._copies.items()}
 
     def _on_devices(self, pieces: Sequence[Any]) -> List[Any]:
-        if len(self._devices[0]) == 1:
-            return [WholeNetwork(self.network)]
+        if not self._runs_graph:
+            return [WholeNetwork(self.network, len(shapes_of(self.objective.input_shape)))]
         return [on_devices(piece, self.network, stage, self._devices) for stage, piece in enumerate(pieces)]
 
     def _joint_pieces(self, graph: Cuttable, cuts: Sequence[int]) -> List[Any]:
@@ -222,6 +233,11 @@ class Grid(Strategy):
 
     # Parts of a step.
 
+    def _execute(self, parts: List[Shares], global_batch_size: int) -> List[nd.NDArray]:
+        """Gradients of the scaled loss; the meter's sums of each shard."""
+        self._executor.head_gradient.scale = self.loss_scale
+        return self._executor(parts, global_batch_size)
+
     def _zero(self, replicas: Sequence[int]) -> None:
         for replica in replicas:
             for run in self._gradient_runs[replica]:
@@ -257,9 +273,9 @@ class Grid(Strategy):
         largest = -(-(end - begin) // min(self._num_parts, max(end - begin, 1)))
         return min(largest, len(self._devices))
 
-    def _predict_on(self, replica: int, data: nd.NDArray) -> nd.NDArray:
+    def _predict_on(self, replica: int, batch: Batch) -> nd.NDArray:
         stages = self._stages
-        known: Dict[Tensor, nd.NDArray] = {stages[0].inputs[0]: data}
+        known: Dict[Tensor, nd.NDArray] = dict(zip(self._inputs, batch.inputs))
         for stage in stages:
             device = self._devices[replica][stage.number]
             known.update(zip(stage.outputs, stage(replica, [bring(known[tensor], device) for tensor in stage.inputs])))
@@ -292,15 +308,16 @@ class Pipelined:
         devices: [replica][stage].
         stages: what runs on them.
         order: number of microbatches -> the actions of one replica.
+        inputs: tensors that enter the network.
         without_gradient: tensors that none is computed for.
         fences: one for each replica.
     """
 
     def __init__(
-        self, objective: Objective, devices: List[List[Any]], stages: List[Any], order: Any,
+        self, objective: Objective, devices: List[List[Any]], stages: List[Any], order: Any, inputs: List[Tensor],
         without_gradient: Collection[Tensor], fences: Sequence[Fence],
     ):  # fmt: skip
-        self.without_gradient = without_gradient
+        self.inputs, self.without_gradient = inputs, without_gradient
         self.objective, self.devices, self.stages = objective, devices, stages
         self.head_gradient = HeadGradients()
         self._order, self._fences = order, fences
@@ -333,9 +350,8 @@ class Lane:
         self._pipeline, self._replica, self._microbatches = pipeline, replica, microbatches
         self._global_batch_size = global_batch_size
         self._devices = pipeline.devices[replica]
-        (entrance,) = pipeline.stages[0].inputs
-        unneeded = pipeline.without_gradient
-        self._tapes = [Tape(entrance, batch.data, unneeded, copies=True) for batch in microbatches]
+        inputs, unneeded = pipeline.inputs, pipeline.without_gradient
+        self._tapes = [Tape(inputs, batch.inputs, unneeded, copies=True) for batch in microbatches]
         self._losses: Dict[int, nd.NDArray] = {}
         self.sums: List[nd.NDArray] = []
 

@@ -40,7 +40,7 @@ class Lockstep:
     ):  # fmt: skip
         self._objective, self._devices, self._pieces, self._graph = objective, devices, pieces, graph
         self._division, self._workers, self._fences = division, workers, fences
-        self._head_gradient = HeadGradients()
+        self.head_gradient = HeadGradients()
 
     def __call__(self, parts: List[Shares], global_batch_size: int) -> List[nd.NDArray]:
         """The meter's sums of each shard; gradients are left in the parameters."""
@@ -57,7 +57,7 @@ class Lockstep:
     def _run(self, group: Group, counts_W: Sequence[int], global_batch_size: int) -> List[nd.NDArray]:
         graph, pieces = self._graph, self._pieces
         replicas = [replica for replica, _ in group]
-        tapes = [Tape(graph.input, batch.data, graph.without_gradient) for _, batch in group]
+        tapes = [Tape(graph.inputs, batch.inputs, graph.without_gradient) for _, batch in group]
         for number, piece in enumerate(pieces):
             inputs = [
                 tape.enter(number, piece.inputs, self._devices[replica][piece.number])
@@ -80,7 +80,7 @@ class Lockstep:
         label = batch.label.as_in_context(score.context)
         with autograd.record():
             loss_B = self._objective.loss(score, label)
-        loss_B.backward(self._head_gradient(loss_B, batch.size, global_batch_size))
+        loss_B.backward(self.head_gradient(loss_B, batch.size, global_batch_size))
         tape.come_back(last)
         return self._objective.meter(score, label, loss_B)
 

@@ -59,7 +59,7 @@ class Reference(Grid):
             if self._accumulates:
                 self._zero([0])
             for shard in shards:
-                sums += self._executor([[[shard]]], batch.size)
+                sums += self._execute([[[shard]]], batch.size)
             gradients.append([reduction.replicas[0].copy() for reduction in self.reductions])
             statistics.append([array.copy() for array in self._statistics])
         for reduction, parts in zip(self.reductions, zip(*gradients)):
@@ -97,7 +97,7 @@ class Reference(Grid):
 
 
 def _join(shards: List[Batch]) -> Batch:
-    return Batch(
-        nd.concat(*[shard.data for shard in shards], dim=0), nd.concat(*[shard.label for shard in shards], dim=0),
-        sum(shard.size for shard in shards),
-    )  # fmt: skip
+    inputs = [nd.concat(*parts, dim=0) for parts in zip(*[shard.inputs for shard in shards])]
+    label = nd.concat(*[shard.label for shard in shards], dim=0)
+    data = tuple(inputs) if isinstance(shards[0].data, tuple) else inputs[0]
+    return Batch(data, label, sum(shard.size for shard in shards))

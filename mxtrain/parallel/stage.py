@@ -27,11 +27,11 @@ class WholeNetwork:
     """The network as its author wrote it: nothing is cut, so it need not be traceable."""
 
     number = 0
-    inputs: List[Tensor] = [(0, 0)]
     outputs: List[Tensor] = [(1, 0)]
 
-    def __init__(self, network: Any):
+    def __init__(self, network: Any, num_inputs: int = 1):
         self._network = network
+        self.inputs: List[Tensor] = [(0, number) for number in range(num_inputs)]
 
     def __call__(self, replica: int, inputs: Sequence[nd.NDArray]) -> List[nd.NDArray]:
         return [self._network(*inputs)]

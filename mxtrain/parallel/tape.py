@@ -15,17 +15,18 @@ class Tape:
     """Tensors between pieces, each of which records an autograd graph of its own.
 
     Args:
-        tensor: the network's input.
-        data: its value.
+        inputs: tensors that enter the network.
+        values: of these.
         without_gradient: tensors that none is computed for.
         copies: whether tensors that stay on a device are copied, too: then oneDNN's kernels meet the same memory
             layouts as if they came from another device, and give the same bits.
     """
 
     def __init__(
-        self, tensor: Tensor, data: nd.NDArray, without_gradient: Collection[Tensor], copies: bool = False
+        self, inputs: Sequence[Tensor], values: Sequence[nd.NDArray], without_gradient: Collection[Tensor],
+        copies: bool = False,
     ):  # fmt: skip
-        self._made: Dict[Tensor, nd.NDArray] = {tensor: data}
+        self._made: Dict[Tensor, nd.NDArray] = dict(zip(inputs, values))
         self._entered: Dict[int, List[Tuple[Tensor, nd.NDArray]]] = {}
         self._gradients: Dict[Tensor, List[nd.NDArray]] = {}
         self._without_gradient, self._copies = without_gradient, copies
@@ -69,13 +70,14 @@ class Tape:
 
 
 class HeadGradients:
-    """The gradients that backward begins with: 1 / global batch for each sample, made once per size and device."""
+    """The gradients that backward begins with: scale / global batch for each sample, made once per size and device."""
 
     def __init__(self) -> None:
-        self._known: Dict[Tuple[int, int, Any], nd.NDArray] = {}
+        self.scale = 1.0
+        self._known: Dict[Tuple[int, int, Any, float], nd.NDArray] = {}
 
     def __call__(self, loss_B: nd.NDArray, size: int, global_batch_size: int) -> nd.NDArray:
-        key = (size, global_batch_size, loss_B.context)
+        key = (size, global_batch_size, loss_B.context, self.scale)
         if key not in self._known:
-            self._known[key] = nd.full((size,), 1.0 / global_batch_size, ctx=loss_B.context, dtype=loss_B.dtype)
+            self._known[key] = nd.full((size,), self.scale / global_batch_size, ctx=loss_B.context, dtype=loss_B.dtype)
         return self._known[key]

@@ -36,6 +36,11 @@ def has_amx(flags: FrozenSet[str]) -> bool:
     return {"amx_tile", "amx_bf16"} <= flags and platform.machine() == "x86_64"
 
 
+def computes_bfloat16(flags: FrozenSet[str]) -> bool:
+    """Whether oneDNN 2.4 has kernels for bfloat16: it emulates what the processor lacks beyond these."""
+    return {"avx512f", "avx512bw", "avx512dq", "avx512vl"} <= flags
+
+
 def request_amx(cpuinfo: Path = CPUINFO) -> bool:
     """Ask the kernel for the tile registers, for this process and those that it forks.
 

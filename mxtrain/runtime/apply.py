@@ -16,6 +16,7 @@ OWN = "MXTRAIN_RUNTIME_SET"
 ISA = "DNNL_MAX_CPU_ISA"
 ISA_WITH_AMX = "AVX512_CORE_AMX"
 ISA_WITHOUT_AMX = "AVX512_CORE_BF16"
+SLOW = "bfloat16 is then no faster than float32 (amp=off)"
 
 
 @dataclass(frozen=True)
@@ -138,14 +139,16 @@ def _settle_amx(
     if not asked:
         return False
     if not has_amx(cpu_flags()):
-        if runtime.amx is True:
+        if bfloat16:
+            settings.append(Setting(ISA, "", f"this processor has no AMX: {SLOW}", "user"))
+        elif runtime.amx is True:
             settings.append(Setting(ISA, "", "runtime.amx=true, but this processor has no AMX", "user"))
         return False
     if imported:
         settings.append(Setting(ISA, ISA_WITH_AMX, "AMX for bfloat16", "too late"))
         return False
     if not request_amx():
-        settings.append(Setting(ISA, "", "the kernel refused AMX to this process, so it stays off", "user"))
+        settings.append(Setting(ISA, "", f"the kernel refused AMX to this process, so it stays off; {SLOW}", "user"))
         return False
     settings.append(_put(ISA, ISA_WITH_AMX, "AMX for bfloat16; the kernel granted its registers", environ))
     return True

@@ -25,6 +25,7 @@ from bench_parts import (
     loading,
     placement_accuracy,
     placements,
+    precision,
     publish,
     runner,
     same_numbers,
@@ -50,6 +51,7 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
     "placements": (placements.measure, "replicas and stages against one device, and their memory (8 minutes)"),
     "verify": (same_numbers.measure, "verify over placements and networks (25 minutes)"),
     "placement_accuracy": (placement_accuracy.measure, "accuracy of placements, five seeds (15 minutes)"),
+    "precision": (precision.measure, "bfloat16 against float32: speed, and accuracy of five seeds (20 minutes)"),
     "soak": (soak.measure, "200 starts of two workers and two servers, whose weights must be right (20 minutes)"),
     "workers": (workers.measure, "several processes: starts and throughput (12 minutes)"),
     "faults": (

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from mxtrain.errors import ConfigError
-from mxtrain.lr_scheduler.schedules import Constant, Cosine, MultiStep, Poly, Step
+from mxtrain.lr_scheduler.schedules import Constant, Cosine, Linear, MultiStep, Poly, Step
 
 
 def rates(schedule, total=100, per_epoch=10, base=1.0):
@@ -55,3 +55,10 @@ def test_a_fall_without_an_end_is_refused():
     with pytest.raises(ConfigError, match="trainer.max_epochs"):
         Cosine().build(0.1, 10, None)
     assert Constant().build(0.1, 10, None)(10**6) == 0.1
+
+
+def test_linear_rises_for_its_share_and_falls_to_the_end():
+    got = rates(Linear(), total=100)
+    assert got[0] == pytest.approx(0.1) and got[9] == 1.0 and got[10] == 1.0
+    assert got[55] == pytest.approx(0.5) and got[99] == pytest.approx(1 / 90)
+    assert rates(Linear(warmup=2.0), total=100)[9] == pytest.approx(0.5)  # a length goes before the share

@@ -63,3 +63,17 @@ def test_mixed_labels_count_for_their_likeliest_class():
 def test_direction_is_the_metrics_own():
     meter = Meter({"accuracy": metrics.Accuracy(), "perplexity": metrics.Perplexity()}, 5)
     assert [meter.direction(name) for name in ("loss", "accuracy", "perplexity")] == ["min", "max", "min"]
+
+
+def test_hidden_tokens_are_means_over_each_sample():
+    scores = RNG.randn(3, 2, 5).astype("float32")
+    labels = np.array(
+        [[scores[0, 0].argmax(), -1], [scores[1, 0].argmax(), scores[1, 1].argmin()], [-1, -1]], "float32"
+    )
+    chosen = {"a": metrics.MaskedAccuracy(), "p": metrics.MaskedPerplexity()}
+    meter = Meter(chosen, 5)
+    found = meter.values(read_vectors([meter(nd.array(scores), nd.array(labels), nd.ones((3,)))]).sum(axis=0), 3)
+    assert found["a"] == pytest.approx((1 + 0.5 + 0) / 3)
+    loss = -(scores - np.log(np.exp(scores).sum(-1, keepdims=True)))
+    picked = [loss[0, 0].min(), (loss[1, 0].min() + loss[1, 1].max()) / 2, 0]
+    assert found["p"] == pytest.approx(np.exp(np.mean(picked)), rel=1e-5)

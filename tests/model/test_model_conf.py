@@ -10,6 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from mxtrain.model.base import Model, ParamGroup
+from mxtrain.model.bert import Bert
 from mxtrain.model.gluoncv import GluonCV
 from mxtrain.model.lenet import LeNet
 from mxtrain.model.mlp import MLP
@@ -18,15 +19,17 @@ from mxtrain.model.resnet import ResNet
 CONF = Path(__file__).resolve().parents[2] / "conf" / "model"
 
 
-@pytest.mark.parametrize("name", ["mlp", "lenet", "resnet", "gluoncv"])
+@pytest.mark.parametrize("name", ["mlp", "lenet", "resnet", "gluoncv", "bert"])
 def test_yaml_lists_every_field_with_the_default_and_a_comment(name):
     path = CONF / f"{name}.yaml"
     values = OmegaConf.to_container(OmegaConf.load(path))
+    values.pop("defaults", None)
     module, _, kind = values.pop("_target_").rpartition(".")
     spec = getattr(importlib.import_module(module), kind)
     assert issubclass(spec, Model)
     assert spec.model_validate(values) == spec() and set(values) == set(spec.model_fields)
-    assert all(" # " in line for line in path.read_text().splitlines()[2:])
+    _, _, fields = path.read_text().partition("\n_target_:")
+    assert all(" # " in line for line in fields.splitlines()[1:])
 
 
 @pytest.mark.parametrize(
@@ -41,6 +44,8 @@ def test_yaml_lists_every_field_with_the_default_and_a_comment(name):
         lambda: ResNet(width=0.0),
         lambda: ResNet(init="he"),
         lambda: ParamGroup(pattern="*", lr_mult=-1.0),
+        lambda: Bert(units=32, num_heads=5),
+        lambda: Bert(size="huge"),
         lambda: GluonCV(options={"classes": 3}),
         lambda: GluonCV(options={"pretrained": True}),
         lambda: GluonCV(options={"ctx": "cpu"}),
@@ -67,7 +72,7 @@ def test_pretrained_says_what_to_do_instead():
 def test_describing_imports_nothing_heavy():
     program = (
         "import sys\n"
-        "from mxtrain.model import base, gluoncv, lenet, mlp, prepare, resnet, summary, weights\n"
+        "from mxtrain.model import base, bert, gluoncv, lenet, mlp, prepare, resnet, summary, weights\n"
         "gluoncv.GluonCV(name='densenet121').input_shape((1, 8, 8))\n"
         "heavy = {'mxnet', 'gluoncv', 'matplotlib', 'sklearn', 'rich', 'tensorboardX'} & set(sys.modules)\n"
         "sys.exit(', '.join(heavy) or 0)\n"

@@ -1,0 +1,116 @@
+"""Puts casts into a network's graph, so that each operator computes in the precision that its list says.
+
+    whole graph -> marks: which operators compute in the low precision -> pieces -> casts in each piece
+
+Parameters, what enters a piece and what leaves it stay float32: casts are operators of the graph like any other, and
+their gradients are casts back. So whoever holds parameters, gradients or optimizer state knows nothing of this, and two
+precisions can live in one process; MXNet's own AMP replaces its operators for the whole process.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+
+from mxtrain.amp.operators import Operators
+from mxtrain.types import Shape
+
+FLOAT32 = "float32"
+ALL_INPUTS, FIRST_INPUT = "__amp_all__", "__amp_first__"
+"""Attributes of marked nodes, whose value is the precision: it is that of all inputs, or of the first one."""
+Output = Tuple[int, int]
+"""(node, output) of a graph."""
+
+
+def with_marks(
+    graph: Dict[str, Any], shapes: Mapping[str, Shape], dtype: str, operators: Operators,
+    keep: Callable[[Dict[str, Any]], bool],
+) -> Dict[str, Any]:  # fmt: skip
+    """A graph whose operators are marked that compute in a low precision.
+
+    Args:
+        graph: what `Symbol.tojson` says of a whole network, whose variables are all float32 (or no floats).
+        shapes: of its parameters and, as `<node>_output`, of what operators make, as far as they are known.
+        dtype: bfloat16 or float16.
+        operators: its lists.
+        keep: whether a node computes in float32 whatever the lists say.
+    """
+    low: Set[Output] = set()
+    nodes: List[Dict[str, Any]] = []
+    for index, node in enumerate(graph["nodes"]):
+        mark = "" if keep(node) else _mark(node, graph["nodes"], low, shapes, operators)
+        if mark:
+            node = {**node, "attrs": {**node.get("attrs", {}), mark: dtype}}
+            low.add((index, 0))
+        nodes.append(node)
+    return {**graph, "nodes": nodes}
+
+
+def _mark(
+    node: Dict[str, Any], nodes: Sequence[Dict[str, Any]], low: Set[Output], shapes: Mapping[str, Shape],
+    operators: Operators,
+) -> str:  # fmt: skip
+    """Of an operator, where `low` holds the outputs before it that are in the low precision."""
+    is_low = [(source, output) in low for source, output, *_ in node["inputs"]]
+    if node["op"] in operators.low:
+        output = shapes.get(f"{node['name']}_output")
+        return ALL_INPUTS if operators.pays(node, _weight(node, nodes, shapes), output) else ""
+    if node["op"] in operators.widest and is_low and all(is_low):
+        return ALL_INPUTS
+    return FIRST_INPUT if node["op"] in operators.follow and is_low and is_low[0] else ""
+
+
+def _weight(
+    node: Dict[str, Any], nodes: Sequence[Dict[str, Any]], shapes: Mapping[str, Shape]
+) -> Optional[Shape]:  # fmt: skip
+    """The shape of an operator's second input, a parameter or made of parameters; None if there is none."""
+    if len(node["inputs"]) < 2:
+        return None
+    name = nodes[node["inputs"][1][0]]["name"]
+    return shapes.get(name, shapes.get(f"{name}_output"))
+
+
+def with_casts(graph: Dict[str, Any]) -> Dict[str, Any]:
+    """A marked graph, or a piece of one, with a cast wherever an operator computes in another precision than its input
+    is in. All that leaves it is float32."""
+    made = _Made(graph["nodes"])
+    for node in graph["nodes"]:
+        made.add(node)
+    heads = [made.cast(source, output, FLOAT32) for source, output, *_ in graph["heads"]]
+    arguments = [index for index, node in enumerate(made.nodes) if node["op"] == "null"]
+    return {"nodes": made.nodes, "arg_nodes": arguments, "heads": heads, "attrs": graph["attrs"]}
+
+
+class _Made:
+    """The new graph while it is made, in the old one's order."""
+
+    def __init__(self, old: List[Dict[str, Any]]):
+        self.nodes: List[Dict[str, Any]] = []
+        self._old = old
+        self._moved: List[int] = []
+        self._casts: Dict[Tuple[int, int, str], int] = {}
+
+    def add(self, node: Dict[str, Any]) -> None:
+        """The next node, its inputs cast."""
+        attributes, inputs = node.get("attrs", {}), node["inputs"]
+        wanted = [attributes.get(ALL_INPUTS, FLOAT32)] * len(inputs)
+        if FIRST_INPUT in attributes:
+            wanted[0] = attributes[FIRST_INPUT]
+        entries = [self.cast(source, output, dtype) for (source, output, *_), dtype in zip(inputs, wanted)]
+        self._moved.append(len(self.nodes))
+        self.nodes.append({**node, "inputs": entries})
+
+    def cast(self, source: int, output: int, dtype: str) -> List[int]:
+        """An output of the old graph in a precision, as an entry of the new one; each cast is made once."""
+        node = self._old[source]
+        attributes = node.get("attrs", {})
+        present = FLOAT32 if output else attributes.get(ALL_INPUTS) or attributes.get(FIRST_INPUT) or FLOAT32
+        if present == dtype:
+            return [self._moved[source], output, 0]
+        key = (source, output, dtype)
+        if key not in self._casts:
+            self._casts[key] = len(self.nodes)
+            self.nodes.append({
+                "op": "amp_cast", "name": f"{node['name']}_{output}_{dtype}", "attrs": {"dtype": dtype},
+                "inputs": [[self._moved[source], output, 0]],
+            })  # fmt: skip
+        return [self._casts[key], 0, 0]

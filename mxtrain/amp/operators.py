@@ -1,0 +1,101 @@
+"""In which precision each of MXNet's operators computes, when a network computes in fewer bits than float32.
+
+What is in no list computes in float32: an operator that nobody thought of is slower, never wrong.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, FrozenSet, Optional
+
+from mxtrain.types import Shape
+
+BLOCK = 32
+"""Channels that oneDNN's AMX kernels take at once."""
+
+
+@dataclass(frozen=True)
+class Operators:
+    """The lists of one low precision.
+
+    Attributes:
+        low: compute in it, from all of their inputs: matrix products and convolutions, which is where the time goes.
+        follow: compute in what their first input is in; their other inputs stay as they are.
+        widest: compute in it if all inputs are in it, else in float32.
+        pays: (node of `low`, shape of its weight, of its output; None where unknown) -> whether it is faster in the low
+            precision, and right.
+    """
+
+    low: FrozenSet[str]
+    follow: FrozenSet[str]
+    widest: FrozenSet[str]
+    pays: Callable[[Dict[str, Any], Optional[Shape], Optional[Shape]], bool]
+
+
+def has_amx_kernels(node: Dict[str, Any], weight: Optional[Shape], output: Optional[Shape]) -> bool:
+    """Whether oneDNN 2.4 has AMX kernels for a layer's output and for both of its gradients.
+
+    Where one of the three is missing, it is a kernel that is no faster than float32's, or a plain matrix product; and
+    its result lies in memory in another order than the other two's, so that a batch norm that meets both falls back to
+    a reference kernel, which takes a hundred times as long. Found by running 70 kinds of convolutions.
+
+    Args:
+        node: of the graph.
+        weight: (outputs, inputs, ...).
+        output: (B, C, H, W).
+    """
+    if weight is None:
+        return False
+    if node["op"] == "FullyConnected":
+        return min(weight[0], weight[1]) >= BLOCK
+    if math.prod(weight[2:]) == 1 and overruns(output):
+        return False
+    grouped = node.get("attrs", {}).get("num_group", "1") != "1"
+    return not grouped and weight[0] % BLOCK == 0 and weight[1] % BLOCK == 0
+
+
+def overruns(output: Optional[Shape]) -> bool:
+    """Whether oneDNN 2.4's AMX kernel for 1 x 1 convolutions writes beyond its memory, or may.
+
+    It works on as many pixels at once as divide their number, 16 at most, and on two such groups at a time; where there
+    are three, the fourth is written, too, and the process dies of a damaged heap, at once or later. Found by running
+    all numbers of pixels up to 199 with glibc's checks: 27, 33, 36, 39, 42, 45 and 48 do. 21 seems to have room.
+
+    Args:
+        output: (B, C, H, W), None where it is not known.
+    """
+    if output is None:
+        return True
+    pixels = math.prod(output[2:])
+    return pixels == 3 * max(size for size in range(1, 17) if pixels % size == 0)
+
+
+BFLOAT16 = Operators(
+    low=frozenset({"Convolution", "FullyConnected"}),
+    # Those for which oneDNN has kernels. MXNet computes others by way of float32 copies, or not at all.
+    follow=frozenset({"BatchNorm", "Activation", "Pooling", "Flatten", "Reshape"}),
+    widest=frozenset({"elemwise_add", "_plus", "_Plus", "Concat", "concat"}),
+    pays=has_amx_kernels,
+)
+"""For oneDNN 2.4 under MXNet 1.9.1. MXNet's own lists have the same two operators in `low`, whatever their size."""
+
+FLOAT16 = Operators(
+    low=frozenset({
+        # Not dot: networks write sums with it (BERT's layer norms), which float16 has no room for.
+        "Convolution", "Deconvolution", "FullyConnected", "batch_dot",
+        "_contrib_interleaved_matmul_selfatt_qk", "_contrib_interleaved_matmul_selfatt_valatt",
+        "_contrib_interleaved_matmul_encdec_qk", "_contrib_interleaved_matmul_encdec_valatt",
+    }),
+    # Sums over many elements (mean, softmax, norms over layers) and powers are not among them: float16 ends at 65504.
+    follow=frozenset({
+        "BatchNorm", "Activation", "Pooling", "Flatten", "Reshape", "Dropout", "LeakyReLU", "relu", "clip", "Pad",
+        "transpose", "SwapAxis", "expand_dims", "squeeze", "slice", "slice_axis", "SliceChannel", "UpSampling",
+    }),
+    widest=frozenset({
+        "elemwise_add", "_plus", "_Plus", "elemwise_mul", "broadcast_add", "broadcast_mul", "add_n", "Concat", "concat",
+        "stack", "where",
+    }),
+    pays=lambda node, weight, output: True,
+)  # fmt: skip
+"""For cuDNN and cuBLAS, which add in float32 inside of products."""

@@ -1,0 +1,89 @@
+"""The GLUE benchmark's tasks in the files in which it publishes them.
+
+Source: https://gluebenchmark.com/tasks; Wang et al., "GLUE", https://arxiv.org/abs/1804.07461.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Dict, List, Literal, NamedTuple, Optional, Tuple
+
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.dataset.base import Splits
+from mxtrain.dataset.table import Column, read_columns
+from mxtrain.dataset.text import Row, TextDataset
+from mxtrain.errors import DataError
+from mxtrain.types import OpenFraction
+
+
+class Layout(NamedTuple):
+    """Of one task's files: its folder, and columns by name, or by number where there is no header."""
+
+    folder: str
+    columns: List[Column]
+    classes: List[str]
+    val: str = "dev"
+    test: Optional[str] = None
+
+
+ENTAILMENT = ["entailment", "not_entailment"]
+LAYOUTS: Dict[str, Layout] = {
+    "cola": Layout("CoLA", [3, 1], ["0", "1"]),
+    "sst2": Layout("SST-2", ["sentence", "label"], ["0", "1"]),
+    "mrpc": Layout("MRPC", ["#1 String", "#2 String", "Quality"], ["0", "1"]),
+    "qqp": Layout("QQP", ["question1", "question2", "is_duplicate"], ["0", "1"]),
+    "mnli": Layout(
+        "MNLI", ["sentence1", "sentence2", "gold_label"], ["neutral", "entailment", "contradiction"],
+        "dev_matched", "dev_mismatched",
+    ),
+    "qnli": Layout("QNLI", ["question", "sentence", "label"], ENTAILMENT),
+    "rte": Layout("RTE", ["sentence1", "sentence2", "label"], ENTAILMENT),
+    "wnli": Layout("WNLI", ["sentence1", "sentence2", "label"], ["0", "1"]),
+}  # fmt: skip
+
+
+def _refuse_regression(task: object) -> object:
+    if task == "stsb":
+        raise ValueError(
+            "task=stsb asks for a number from 0 to 5 (regression), and mxtrain trains classifiers. Choose another of "
+            + ", ".join(LAYOUTS)
+        )
+    return task
+
+
+class Glue(TextDataset):
+    """A task of GLUE. GLUE's test labels are secret: its development split is what validation measures."""
+
+    root: str = "data/glue"
+    """Folder that holds the tasks' folders: CoLA, SST-2, MRPC, QQP, MNLI, QNLI, RTE, WNLI."""
+    task: Annotated[
+        Literal["cola", "sst2", "mrpc", "qqp", "mnli", "qnli", "rte", "wnli"],
+        pydantic.BeforeValidator(_refuse_regression),
+    ] = "sst2"
+    """Which; mnli is measured on its matched split, and at the end on the mismatched one."""
+    max_length: Annotated[int, pydantic.Field(ge=8)] = 128
+    val_fraction: OpenFraction = 0.0
+
+    def text_columns(self) -> Tuple[List[Column], bool]:
+        return LAYOUTS[self.task].columns[:-1], self.task != "cola"
+
+    def open(self) -> Splits:
+        """See `BaseDataset.open`."""
+        layout = LAYOUTS[self.task]
+        folder = Path(self.root) / layout.folder
+        names = ["train", layout.val, layout.test]
+        missing = [f"{name}.tsv" for name in names if name and not (folder / f"{name}.tsv").is_file()]
+        if missing:
+            raise DataError(
+                f"{folder} lacks {', '.join(missing)}. Get the task '{self.task}' from https://gluebenchmark.com/tasks "
+                "and unpack it there, or name another folder by dataset.root=FOLDER."
+            )
+        train, val, test = (self._rows(folder / f"{name}.tsv", layout) if name else None for name in names)
+        assert train is not None
+        return self._labelled_splits(str(folder), train, val, test, layout.classes)
+
+    def _rows(self, path: Path, layout: Layout) -> List[Row]:
+        # Some published rows (QQP) end early; the benchmark's own code leaves them out.
+        return read_columns(path, layout.columns, header=layout.folder != "CoLA", skip_short=True)

@@ -1,0 +1,71 @@
+"""Real text that every CPython carries: the language reference behind `help()`, as passages and by chapter.
+
+What it holds differs a little between versions of Python.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Dict, List, Tuple
+
+CHAPTERS: Dict[str, str] = {
+    "statements": (
+        "compound async try with function class for while if else assignment augassign raise import return assert "
+        "break continue del global nonlocal pass yield exprlists"
+    ),
+    "data model": (
+        "types specialnames attribute-access customization objects specialattrs callable-types numeric-types "
+        "sequence-types bltin-null-object bltin-ellipsis-object bltin-type-objects typesmethods typesmodules"
+    ),
+    "expressions": (
+        "comparisons binary unary power bitwise shifting booleans calls subscriptions slicings conversions lambda in "
+        "operator-summary atom-identifiers atom-literals attribute-references lists dict truth"
+    ),
+    "lexical analysis": "identifiers id-classes strings integers floating imaginary numbers",
+    "strings": "string-methods formatstrings",
+    "containers": "typesseq typesseq-mutable typesmapping",
+    "debugger": "debugger",
+    "execution": "execmodel naming exceptions dynamic-features",
+}
+"""Chapter -> its topics."""
+
+RULES = re.compile(r"[-=+|]{3,}")
+"""The lines of tables: they would be a tenth of all tokens."""
+MIN_WORDS = 8
+"""Shorter paragraphs, mostly headings, are left out."""
+
+
+def paragraphs() -> Dict[str, List[str]]:
+    """Topic -> its paragraphs, each on one line."""
+    from pydoc_data.topics import topics
+
+    return {
+        topic: [
+            words for words in (" ".join(RULES.sub(" ", part).split()) for part in re.split(r"\n\s*\n", text))
+            if len(words.split()) >= MIN_WORDS
+        ]
+        for topic, text in sorted(topics.items())
+    }  # fmt: skip
+
+
+def by_chapter() -> List[Tuple[str, str]]:
+    """(paragraph, chapter), each paragraph once; those that stand in several chapters are left out."""
+    chapter_of = {topic: chapter for chapter, names in CHAPTERS.items() for topic in names.split()}
+    seen: Dict[str, set] = {}
+    for topic, texts in paragraphs().items():
+        for text in texts:
+            if topic in chapter_of:
+                seen.setdefault(text, set()).add(chapter_of[topic])
+    return [(text, next(iter(chapters))) for text, chapters in seen.items() if len(chapters) == 1]
+
+
+def documents() -> List[List[str]]:
+    """The paragraphs of each topic, each paragraph only where it comes first."""
+    seen: set = set()
+    found = []
+    for texts in paragraphs().values():
+        own = [text for text in dict.fromkeys(texts) if text not in seen]
+        seen.update(own)
+        if own:
+            found.append(own)
+    return found

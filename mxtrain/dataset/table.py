@@ -1,0 +1,81 @@
+"""Rows of text files: TSV, CSV and JSONL, with columns by name or number."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple, Union
+
+from mxtrain.errors import DataError, did_you_mean
+
+Column = Union[str, int]
+SUFFIXES = (".tsv", ".csv", ".jsonl")
+
+
+def read_columns(path: Union[str, Path], columns: Sequence[Column], header: bool, skip_short: bool = False) -> List[
+    Tuple[str, ...]
+]:  # fmt: skip
+    """The given columns of every row.
+
+    Args:
+        path: `.tsv` (tabs, no quoting), `.csv` (commas, quotes), or `.jsonl` (an object a line); the name's end says.
+        columns: names, or numbers from 0 where the file is no JSONL.
+        header: whether the first row of a TSV or CSV names its columns.
+        skip_short: leave out rows that end before a column, as some published files have them.
+
+    Raises:
+        DataError: the file cannot be read, or lacks a column somewhere; the message names the line.
+    """
+    path = Path(path)
+    if path.suffix not in SUFFIXES:
+        raise DataError(f"{path}: texts are read from files that end in {', '.join(SUFFIXES)}.")
+    if not path.is_file():
+        raise DataError(f"{path}: there is no such file.")
+    rows = _read_jsonl(path) if path.suffix == ".jsonl" else _read_lines(path, header)
+    found = []
+    for line, row in rows:
+        missing = [column for column in columns if column not in row]
+        if missing and skip_short:
+            continue
+        if missing:
+            names = [str(name) for name in row]
+            raise DataError(
+                f"{path}, line {line}: there is no column '{missing[0]}'.{did_you_mean(str(missing[0]), names)} It has "
+                f"{', '.join(names) or 'nothing'}."
+            )
+        found.append(tuple(row[column] for column in columns))
+    return found
+
+
+def _read_jsonl(path: Path) -> Iterator[Tuple[int, Mapping[Column, str]]]:
+    with open(path, encoding="utf-8") as stream:
+        for line, text in enumerate(stream, start=1):
+            if not text.strip():
+                continue
+            try:
+                row: Any = json.loads(text)
+                yield (
+                    line,
+                    {name: value if isinstance(value, str) else json.dumps(value) for name, value in row.items()},
+                )
+            except (ValueError, AttributeError) as error:
+                raise DataError(f"{path}, line {line} is no JSON object: {error}.") from error
+
+
+def _read_lines(path: Path, header: bool) -> Iterator[Tuple[int, Mapping[Column, str]]]:
+    quoting: Dict[str, Any] = {"delimiter": "\t", "quoting": csv.QUOTE_NONE} if path.suffix == ".tsv" else {}
+    csv.field_size_limit(1 << 27)
+    with open(path, encoding="utf-8", newline="") as stream:
+        rows = csv.reader(stream, strict=path.suffix == ".csv", **quoting)
+        names: List[Column] = []
+        try:
+            for number, cells in enumerate(rows):
+                if not cells:
+                    continue
+                if header and number == 0:
+                    names = [name.strip().lstrip("\ufeff") for name in cells]
+                    continue
+                yield rows.line_num, {**dict(zip(names, cells)), **dict(enumerate(cells))}
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise DataError(f"{path}, line {rows.line_num + 1} cannot be read: {error}.") from error

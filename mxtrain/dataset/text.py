@@ -1,0 +1,238 @@
+"""Descriptions of text: classes of texts or pairs of texts, and plain text whose hidden tokens are to be found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, List, Optional, Sequence, Tuple, Union
+
+import numpy as np
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.dataset import reference_text
+from mxtrain.dataset.base import BaseDataset, Splits
+from mxtrain.dataset.randomness import Draw, bits
+from mxtrain.dataset.splitting import refuse_empty, split_indices
+from mxtrain.dataset.table import SUFFIXES, Column, read_columns
+from mxtrain.dataset.text_source import LabelledTexts, PlainTexts
+from mxtrain.dataset.wordpiece import Pair, Reading, read_vocab, require_tokenizers, train_vocab
+from mxtrain.errors import DataError, did_you_mean
+from mxtrain.types import OpenFraction, Positive, ProperFraction
+
+Row = Tuple[str, ...]
+SHOWN_CLASSES = 12
+
+
+class TextDataset(BaseDataset):
+    """What all descriptions of text have in common."""
+
+    gives: ClassVar[str] = "text"
+
+    batch_size: Positive = 32
+    eval_batch_size: Positive = 64
+    val_fraction: OpenFraction = 0.15
+    vocab: Optional[str] = None
+    """File of the vocabulary: BERT's vocab.txt, or GluonNLP's JSON; null = one trained from the training texts."""
+    vocab_size: Annotated[int, pydantic.Field(ge=100)] = 4000
+    """Tokens of a trained vocabulary, at most."""
+    lowercase: bool = True
+    """Lowercase texts and remove accents; a given vocabulary says whether it wants that."""
+    max_length: Annotated[int, pydantic.Field(ge=8)] = 64
+    """Tokens of a sample at most, special ones included; longer texts are cut."""
+    batches_per_pool: Positive = 16
+    """Batches whose samples are sorted by length together in training, so that little padding is computed; 1 = none."""
+
+    def reading(self, texts: Sequence[str], mask_fraction: float = 0.0) -> Reading:
+        """How texts are read; `texts` are those to make a vocabulary of.
+
+        Raises:
+            DataError: the vocabulary file is none.
+        """
+        vocab = read_vocab(self.vocab) if self.vocab else train_vocab(texts, self.vocab_size, self.lowercase)
+        return Reading(vocab, self.lowercase, self.max_length, mask_fraction)
+
+    def text_columns(self) -> Tuple[List[Column], bool]:
+        """The columns of the texts in a table, and whether it has a header.
+
+        Raises:
+            DataError: the texts of this dataset have no classes.
+        """
+        raise DataError("predict names the classes of texts, and this run was trained to find hidden tokens.")
+
+    def read_unlabelled(self, path: str) -> List[Pair]:
+        """The texts of a file: of a table by the dataset's columns, of any other one a line, a tab between two.
+
+        Raises:
+            DataError: the file cannot be read, or holds no pairs where pairs are classified.
+        """
+        columns, header = self.text_columns()
+        if path.endswith(SUFFIXES):
+            rows = read_columns(path, columns, header)
+        else:
+            try:
+                lines = Path(path).read_text(encoding="utf-8").splitlines()
+            except (OSError, UnicodeDecodeError) as error:
+                raise DataError(f"{path} cannot be read as UTF-8 text: {error}.") from error
+            rows = [tuple(line.split("\t")) if len(columns) > 1 else (line,) for line in lines if line.strip()]
+        short = next((row for row in rows if len(row) < len(columns)), None)
+        if not rows or short is not None:
+            raise DataError(f"{path}: there must be {len(columns)} texts in each row, a tab between two.")
+        return [(row[0], row[1] if len(columns) > 1 else None) for row in rows]
+
+    def _labelled_splits(
+        self, name: str, train: Sequence[Row], val: Optional[Sequence[Row]], test: Optional[Sequence[Row]],
+        classes: Sequence[str] = (),
+    ) -> Splits:  # fmt: skip
+        """Splits of rows of (text, label) or (text, text, label).
+
+        Args:
+            name: of the data, for messages.
+            train: rows; what `val` and `test` lack is taken from it.
+            val, test: rows, or None where there is no such file.
+            classes: the classes in order; by default all that the training rows have, sorted.
+        """
+        require_tokenizers()
+        names = list(classes) or sorted({row[-1] for row in train})
+        if len(names) < 2:
+            raise DataError(f"{name} has {len(names)} classes in its training rows: at least 2 are needed.")
+        label_N = _labels(train, names, name)
+        held = [0.0 if given is not None else share for given, share in
+                ((val, self.val_fraction), (test, self.test_fraction))]  # fmt: skip
+        parts = split_indices(label_N, *held, self.split_seed)
+        refuse_empty(name, len(parts[0]), len(val) if val is not None else len(parts[1]), self.val_fraction)
+
+        def of(given: Optional[Sequence[Row]], index: np.ndarray) -> Optional[LabelledTexts]:
+            if given is not None:
+                return LabelledTexts([_pair(row) for row in given], _labels(given, names, name))
+            return LabelledTexts([_pair(train[i]) for i in index], label_N[index]) if len(index) else None
+
+        kept = of(None, parts[0])
+        assert kept is not None
+        texts = [text for pair in kept.pairs for text in pair if text is not None]
+        return Splits(kept, of(val, parts[1]), of(test, parts[2]), names, read=lambda: self.reading(texts))
+
+
+def _pair(row: Row) -> Pair:
+    return row[0], row[1] if len(row) > 2 else None
+
+
+def _labels(rows: Sequence[Row], names: Sequence[str], where: str) -> np.ndarray:
+    number = {name: index for index, name in enumerate(names)}
+    unknown = next((row[-1] for row in rows if row[-1] not in number), None)
+    if unknown is not None:
+        shown = ", ".join(names[:SHOWN_CLASSES]) + (", ..." if len(names) > SHOWN_CLASSES else "")
+        raise DataError(f"{where}: a row has the label '{unknown}'.{did_you_mean(unknown, names)} Classes: {shown}.")
+    return np.array([number[row[-1]] for row in rows], np.int32)
+
+
+class Text(TextDataset):
+    """Texts, or pairs of them, and their classes: from files, or passages of Python's reference by chapter."""
+
+    train: Optional[str] = None
+    """File of training texts: .tsv, .csv or .jsonl; null = passages of Python's language reference, by chapter."""
+    val: Optional[str] = None
+    """File of validation texts; null = val_fraction of the training texts."""
+    test: Optional[str] = None
+    """File of test texts; null = test_fraction of the training texts."""
+    sentence: Column = "sentence"
+    """Column of the text: its name, or its number from 0."""
+    sentence2: Optional[Column] = None
+    """Column of a second text, where pairs are classified."""
+    label: Column = "label"
+    """Column of the class."""
+    header: bool = True
+    """Whether the first row of a TSV or CSV names the columns."""
+    test_fraction: OpenFraction = 0.15
+
+    @pydantic.model_validator(mode="after")
+    def _check_files(self) -> Text:
+        if self.train is None and (self.val or self.test or self.sentence2 is not None):
+            raise ValueError("val, test and sentence2 need train: the file of the training texts")
+        return self
+
+    def text_columns(self) -> Tuple[List[Column], bool]:
+        return [column for column in (self.sentence, self.sentence2) if column is not None], self.header
+
+    def open(self) -> Splits:
+        """See `BaseDataset.open`."""
+        if self.train is None:
+            return self._labelled_splits("Python's reference", reference_text.by_chapter(), None, None)
+        given = [None if path is None else self._rows(path) for path in (self.train, self.val, self.test)]
+        assert given[0] is not None
+        return self._labelled_splits(self.train, given[0], given[1], given[2])
+
+    def _rows(self, path: str) -> List[Row]:
+        rows = read_columns(path, [*self.text_columns()[0], self.label], self.header)
+        if not rows:
+            raise DataError(f"{path} has no rows.")
+        return rows
+
+
+class MaskedText(TextDataset):
+    """Plain text of which some tokens are hidden, others in each epoch, to be found by the network."""
+
+    train: Union[None, str, List[str]] = None
+    """Text files, or folders of .txt files: an empty line ends a paragraph, a file a document; null = Python's
+    language reference."""
+    val: Union[None, str, List[str]] = None
+    """Likewise for validation; null = val_fraction of the paragraphs."""
+    mask_fraction: ProperFraction = 0.15
+    """Share of a sample's tokens to find."""
+
+    def open(self) -> Splits:
+        """See `BaseDataset.open`."""
+        require_tokenizers()
+        documents = reference_text.documents() if self.train is None else _read_documents(self.train)
+        val = _read_documents(self.val) if self.val is not None else None
+        if val is None:
+            documents, val, test = self._hold_out(documents)
+        else:
+            test = []
+        name = "Python's reference" if self.train is None else f"dataset.train={self.train}"
+        refuse_empty(name, sum(map(len, documents)), sum(map(len, val)), self.val_fraction)
+        texts = [text for document in documents for text in document]
+        return Splits(
+            PlainTexts(documents), PlainTexts(val), PlainTexts(test) if test else None, class_names=[],
+            read=lambda: self.reading(texts, self.mask_fraction),
+        )  # fmt: skip
+
+    def _hold_out(self, documents: Sequence[Sequence[str]]) -> List[List[List[str]]]:
+        """[train, val, test], paragraph by paragraph."""
+        count = sum(map(len, documents))
+        order = np.argsort(bits(self.split_seed, 0, np.arange(count), Draw.SPLIT), kind="stable")
+        part_N = np.zeros(count, np.int8)
+        num_val, num_test = (int(round(count * share)) for share in (self.val_fraction, self.test_fraction))
+        part_N[order[:num_val]] = 1
+        part_N[order[num_val : num_val + num_test]] = 2
+        parts: List[List[List[str]]] = [[], [], []]
+        position = 0
+        for document in documents:
+            own = part_N[position : position + len(document)]
+            position += len(document)
+            for number in range(3):
+                kept = [text for text, part in zip(document, own) if part == number]
+                if kept:
+                    parts[number].append(kept)
+        return parts
+
+
+def _read_documents(given: Union[str, List[str]]) -> List[List[str]]:
+    """The paragraphs of each file.
+
+    Raises:
+        DataError: a file is missing or no UTF-8 text, or there is no text.
+    """
+    documents = []
+    for name in [given] if isinstance(given, str) else given:
+        path = Path(name)
+        files = sorted(path.rglob("*.txt")) if path.is_dir() else [path]
+        for file in files:
+            try:
+                text = file.read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise DataError(f"{file} cannot be read as UTF-8 text: {error}.") from error
+            paragraphs = [" ".join(part.split()) for part in text.split("\n\n")]
+            documents.append([part for part in paragraphs if part])
+    if not any(documents):
+        raise DataError(f"{given}: there is no text; give .txt files, or folders of them.")
+    return documents

@@ -1,0 +1,83 @@
+"""Batches of texts on a device: no longer than the longest text of the batch, of which neighbours are alike."""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, Optional, Tuple
+
+import numpy as np
+
+from mxtrain.dataset.loader import BatchLoader
+from mxtrain.dataset.text_source import TextSource, mask_tokens, order_by_length
+from mxtrain.dataset.wordpiece import PAD, Reading
+from mxtrain.types import Batch
+
+LENGTH_STEP = 8
+"""Lengths of batches are multiples of it (or the longest that there may be), so that few shapes occur."""
+
+
+class TextLoader(BatchLoader):
+    """Batches of one split.
+
+    A batch is as long as its longest text, whoever computes which part of it, so that every placement sees the same
+    shapes.
+
+    Args:
+        source: texts.
+        reading: how they become tokens.
+        batches_per_pool: in training, how many batches' samples are sorted by length together; 1 = none.
+        in_order: without training, keep the order of the samples; else they are sorted by length.
+        device: a context or its name.
+        options: of `BatchLoader`.
+    """
+
+    def __init__(
+        self, source: TextSource, *, reading: Reading, batches_per_pool: int = 1, in_order: bool = False,
+        device: Any = "cpu:0", **options: Any,
+    ) -> None:  # fmt: skip
+        from mxtrain.dataset.placing import as_device
+
+        self._encoded = source.encode(reading)
+        super().__init__(len(self._encoded.label_N), **options)
+        self.reading = reading
+        self._batches_per_pool, self._in_order = batches_per_pool, in_order
+        self._device = as_device(device)
+        self._pad = reading.index(PAD)
+
+    def _order(self, epoch: int) -> np.ndarray:
+        if self.train:
+            return order_by_length(
+                self._encoded.length_N, self.batch_size, seed=self.seed, epoch=epoch,
+                batches_per_pool=self._batches_per_pool,
+            )  # fmt: skip
+        if self._in_order:
+            return super()._order(epoch)
+        return np.argsort(self._encoded.length_N, kind="stable")
+
+    def _make_batches(self, epoch: int, start: int) -> Iterator[Batch]:
+        from mxtrain.dataset.placing import copy_to
+
+        for index_B in self._indices(epoch, start):
+            begin, end = self.world.share(len(index_B))
+            if begin == end:
+                yield Batch(None, None, 0, len(index_B))
+                continue
+            arrays = self._read(index_B[begin:end], self._length(index_B), epoch)
+            *inputs, label = [copy_to(array, self._device) for array in arrays if array is not None]
+            yield Batch(tuple(inputs), label, end - begin, len(index_B))
+
+    def _length(self, index_B: np.ndarray) -> int:
+        longest = int(self._encoded.length_N[index_B].max())
+        return min(-(-longest // LENGTH_STEP) * LENGTH_STEP, self.reading.max_length)
+
+    def _read(
+        self, index_B: np.ndarray, length: int, epoch: int
+    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray, Optional[np.ndarray], np.ndarray]:
+        """Tokens, token types, lengths, masked positions or None, labels."""
+        token_BT, kind_BT, length_B = self._encoded.padded(index_B, length, self._pad)
+        position_BM, label = None, self._encoded.label_N[index_B].astype(np.float32)
+        if self.reading.mask_fraction:
+            # Validations compare, so they hide the same tokens each time.
+            token_BT, position_BM, label = mask_tokens(
+                token_BT, length_B, index_B, self.reading, seed=self.seed, epoch=epoch if self.train else -1
+            )
+        return token_BT, kind_BT, length_B.astype(np.float32), position_BM, label

@@ -1,0 +1,82 @@
+"""BERT: an encoder of text with a head for classes or for masked tokens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Literal, Optional
+
+import pydantic
+
+from mxtrain.errors import ConfigError
+from mxtrain.model.base import Model
+from mxtrain.types import OpenFraction, Positive, Shapes
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+SIZES: Dict[str, Dict[str, int]] = {
+    "small": {"num_layers": 2, "units": 128, "hidden_size": 512, "num_heads": 2, "max_length": 128},
+    "base": {"num_layers": 12, "units": 768, "hidden_size": 3072, "num_heads": 12, "max_length": 512},
+    "large": {"num_layers": 24, "units": 1024, "hidden_size": 4096, "num_heads": 16, "max_length": 512},
+}
+"""`base` and `large` are the published ones (table in section 3 of the paper)."""
+
+
+class Bert(Model):
+    """An encoder of transformer layers. Its head is chosen by the data: classes of texts, or masked tokens.
+
+    Parameter names are GluonNLP 0.10's, so `weights` may be one of its `.params` files, and it loads ours. Weights are
+    drawn from a normal distribution of standard deviation 0.02, whatever `init` says.
+
+    Source: Devlin et al., https://arxiv.org/abs/1810.04805.
+    """
+
+    reads: ClassVar[str] = "text"
+
+    size: Literal["small", "base", "large"] = "small"
+    """What the numbers below are where they are not given."""
+    num_layers: Optional[Positive] = None
+    """Transformer layers."""
+    units: Optional[Positive] = None
+    """Width of what passes between layers."""
+    hidden_size: Optional[Positive] = None
+    """Width inside the feed-forward part of a layer."""
+    num_heads: Optional[Positive] = None
+    """Attention heads; they divide the units."""
+    max_length: Optional[Positive] = None
+    """Longest text in tokens: rows of the table of positions."""
+    dropout: OpenFraction = 0.1
+    """Probability that something is dropped while training: embeddings, attention, and what is added to a layer's
+    input."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_heads(self) -> Bert:
+        sizes = self.sizes()
+        if sizes["units"] % sizes["num_heads"]:
+            raise ValueError(
+                f"num_heads must divide units, but {sizes['units']} / {sizes['num_heads']} is no whole number"
+            )
+        return self
+
+    def sizes(self) -> Dict[str, int]:
+        """The numbers of `size`, with those that are given."""
+        return {name: getattr(self, name) or number for name, number in SIZES[self.size].items()}
+
+    def build_text(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.HybridBlock:
+        """The network, uninitialised; a fourth input are positions of masked tokens.
+
+        Raises:
+            ConfigError: texts may be longer than the network can take.
+        """
+        from mxtrain.model import bert_network
+
+        sizes: Any = self.sizes()
+        longest = input_shape[0][0]
+        if longest > sizes["max_length"]:
+            raise ConfigError(
+                f"dataset.max_length={longest}: the network takes texts of at most {sizes['max_length']} tokens. Type "
+                f"dataset.max_length={sizes['max_length']}, or model.max_length={longest}."
+            )
+        given = bert_network.Sizes(**sizes, dropout=self.dropout)
+        if len(input_shape) == 4:
+            return bert_network.Bert(vocab_size, given, decodes=True, prefix="bert_")
+        return bert_network.BertClassifier(num_classes, vocab_size, given, prefix="")

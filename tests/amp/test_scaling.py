@@ -1,0 +1,113 @@
+"""The loss scale: steps whose gradients overflow change nothing, all others change what they would without a scale."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from mxtrain.amp.scaling import DynamicScaling, NoScaling
+from mxtrain.backend import gluon, mx, nd
+from mxtrain.build import hybridize
+from mxtrain.kvstore.mxnet_store import MXNetStore
+from mxtrain.loss.losses import SoftmaxCrossEntropy
+from mxtrain.metric.meter import Meter
+from mxtrain.metric.metrics import Accuracy
+from mxtrain.model.prepare import initialize
+from mxtrain.optimizer.ema import build_average
+from mxtrain.optimizer.updater import Updater
+from mxtrain.parallel.base import Objective
+from mxtrain.parallel.data import Data
+from mxtrain.parallel.hybrid import Hybrid
+from mxtrain.parallel.single import Single
+from mxtrain.step import Step
+from mxtrain.types import Batch
+
+nn = gluon.nn
+HUGE = 2.0**140  # no float32 gradient is finite times that
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def step(scaling, placement=None, clip=None):
+    network = nn.HybridSequential()
+    network.add(nn.Dense(8), nn.BatchNorm(), nn.Activation("tanh"), nn.Dense(3))
+    network.initialize()
+    network(nd.zeros((1, 4)))
+    initialize(network, "xavier", 0, mx.cpu(0))
+    loss = SoftmaxCrossEntropy().build(3, training=True)
+    strategy = (placement or Single()).build(
+        Objective(hybridize(network), loss, Meter({"accuracy": Accuracy()}, 3), (4,), 8), 1
+    )
+    weights = {name: strategy.values[name] for name in strategy.trainable}
+    updater = Updater(mx.optimizer.Adam(), weights, dict.fromkeys(weights, (1.0, 1.0)))
+    average = build_average(0.0, strategy.values, strategy.publish)
+    return Step(strategy, MXNetStore("local"), updater, average, clip, None, scaling)
+
+
+def batch(number):
+    rng = np.random.RandomState(number)
+    return Batch(nd.array(rng.randn(8, 4)), nd.array(rng.randint(0, 3, 8)), 8)
+
+
+def values(made):
+    return {name: array.asnumpy() for name, array in made.strategy.values.items()}
+
+
+@pytest.mark.parametrize("clip", [None, 0.1])
+@pytest.mark.parametrize(
+    "placement",
+    [Single(), Data(devices="cpu:2"), Hybrid(microbatches=2), Hybrid(microbatches=2, batch_norm="global")],
+)
+def test_a_scale_changes_no_bit(placement, clip):
+    """A power of two; clipping sees gradients without it."""
+    plain, scaled = step(NoScaling(), placement, clip), step(DynamicScaling(1024.0, 2), placement, clip)
+    for number in range(1, 5):
+        for made in (plain, scaled):
+            made(batch(number), 0.1, number)
+    assert scaled.scaling.scale == 4096.0
+    wanted, found = values(plain), values(scaled)
+    assert all((wanted[name] == found[name]).all() for name in wanted)
+
+
+def test_an_overflow_leaves_the_step_out_and_halves_the_scale():
+    made = step(DynamicScaling(HUGE, 100, largest=HUGE), Data(devices="cpu:2"))
+    before, states = values(made), {name: array.asnumpy() for name, array in made.updater.arrays().items()}
+    made(batch(1), 0.1, 1)
+    assert made.scaling.scale == HUGE / 2 and made.scaling.scalars()["train/skipped_steps"] == 1
+    after = values(made)
+    assert all((before[name] == after[name]).all() for name in before)  # moving statistics, too
+    assert all((array.asnumpy() == states[name]).all() for name, array in made.updater.arrays().items())
+    assert set(made.updater.numbers()["update_counts"].values()) == {0}
+
+
+def test_an_overflow_on_one_replica_counts_for_all():
+    made = step(DynamicScaling(1.0, 100), Data(devices="cpu:2"))
+    before = values(made)
+    data = batch(1)
+    data.data[7] = np.inf  # of the second replica
+    made(data, 0.1, 1)
+    assert made.scaling.to_json()["num_skipped"] == 1
+    after = values(made)
+    assert all((before[name] == after[name]).all() for name in before)
+    replicas = [one.replicas for one in made.strategy.reductions]
+    made(batch(2), 0.1, 2)
+    assert all(np.isfinite(array.asnumpy()).all() for arrays in replicas for array in arrays)
+    assert any((values(made)[name] != before[name]).any() for name in before)
+
+
+def test_the_scale_continues_from_json():
+    one = DynamicScaling(1024.0, 3)
+    fine, bad = [nd.ones((2,))], [nd.array([np.inf, 1.0])]
+    assert one.unscale([fine[0].copy()]) and not one.unscale(bad) and one.unscale([fine[0].copy()])
+    two = DynamicScaling(8.0, 3)
+    two.restore(json.loads(json.dumps(one.to_json())))
+    for scaling in (one, two):
+        gradient = fine[0].copy()
+        assert scaling.unscale([gradient]) and (gradient.asnumpy() == 1 / 512).all()
+        scaling.unscale([fine[0].copy()])
+        assert scaling.scale == 1024.0
