@@ -9,6 +9,7 @@ variable, and its gradient comes back as the head gradient of the stage that mad
 
 from __future__ import annotations
 
+import json
 from itertools import zip_longest
 from typing import Any, Collection, Dict, Iterator, List, Optional, Sequence
 
@@ -72,7 +73,7 @@ class Grid(Strategy):
         has_one_shard = len(devices) * self._num_microbatches == 1 and self._is_alone
         joint = "per_device" if has_one_shard else parallel.batch_norm
         graph = self._graph(len(devices[0]), joint)
-        cut = self._choose_cut(graph, objective, parallel)
+        cut = self._choose_cut(graph, objective, parallel, workers or Store())
         self.layout = Layout(devices, self._num_microbatches, grad_accumulation, cut)
         cuts = cut.positions if cut else []
         pieces = graph.cut(cuts) if graph else []
@@ -153,13 +154,23 @@ class Grid(Strategy):
         needs_graph = joint != "per_device" or precision.dtype != FULL.dtype
         return open_to_cut(self.network, self.objective.input_shape, why, needs_graph, precision)
 
-    def _choose_cut(self, graph: Optional[Cuttable], objective: Objective, parallel: Parallel) -> Optional[Cut]:
+    def _choose_cut(
+        self, graph: Optional[Cuttable], objective: Objective, parallel: Any, workers: Store
+    ) -> Optional[Cut]:  # fmt: skip
+        """The same one on all workers, whose buckets of gradients follow from it: that of rank 0's measurements."""
         if graph is None or len(self._devices[0]) == 1:
             return None
         num_shards = len(self._devices) * self._num_parts * self._num_microbatches
         microbatch_size = -(-objective.batch_size // num_shards)
         first = self._devices[0]
-        return choose_cut(graph, parallel, len(first), objective, first[0], microbatch_size)
+        cut = choose_cut(graph, parallel, len(first), objective, first[0], microbatch_size)
+        if workers.world.size > 1 and not parallel.cut_before:
+            is_first = workers.world.rank == 0
+            layers = json.loads(workers.broadcast(json.dumps(cut.layers).encode() if is_first else None))
+            if layers != cut.layers:
+                told = parallel.model_copy(update={"cut_before": layers})
+                cut = choose_cut(graph, told, len(first), objective, first[0], microbatch_size)
+        return cut
 
     def _place(self, pieces: Sequence[Any]) -> None:
         """Moves every parameter to the devices of its stage; what no stage reads stays with the first."""

@@ -62,7 +62,6 @@ def test_two_workers_learn_and_their_staleness_is_shown(tmp_path: Path, servers:
 
 COMPRESSED = {
     "bf16": ["kvstore.compression=bf16"],
-    "2bit": ["kvstore.compression=2bit", "kvstore.threshold=0.02", "optimizer=sgd", "optimizer.lr=0.1"],
     "topk": ["kvstore.compression=topk", "kvstore.ratio=0.05", "optimizer=sgd", "optimizer.lr=0.1",
              "cluster.servers=2"],
 }  # fmt: skip
@@ -77,7 +76,7 @@ def test_compressed_gradients_and_weights(tmp_path: Path, way: str) -> None:
     Process(tmp_path / "run", *common, "trainer.max_epochs=3").end()
     assert_same(tmp_path / "run", tmp_path / "whole")
     Process(tmp_path / "run", *common, "cluster.workers=2", "trainer.max_epochs=9").end()
-    assert status(tmp_path / "run")["best"]["value"] >= (0.35 if way == "2bit" else 0.6)  # a tenth is chance
+    assert status(tmp_path / "run")["best"]["value"] >= 0.6  # a tenth is chance
     residual = read_checkpoint(tmp_path / "run" / "checkpoints" / checkpoints(tmp_path / "run")[-1]).arrays("residual")
     assert {name.rpartition(":")[2] for name in residual} == {"0", "1"} and all(a.any() for a in residual.values())
     assert ("output.weight:scale:1" in residual) == (way == "bf16")

@@ -1,22 +1,28 @@
 """Every placement computes what one device computes."""
 
+import json
+
 import numpy as np
 import pytest
 
 from mxtrain.backend import gluon, mx, nd
 from mxtrain.build import hybridize
 from mxtrain.errors import ConfigError
+from mxtrain.kvstore.store import Store
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
 from mxtrain.model.networks import build_mlp, build_resnet
 from mxtrain.model.prepare import initialize
+from mxtrain.parallel.balance import find_candidates
 from mxtrain.parallel.base import Objective
+from mxtrain.parallel.cut import Graph
 from mxtrain.parallel.data import Data
 from mxtrain.parallel.hybrid import Hybrid
 from mxtrain.parallel.model import Model
 from mxtrain.parallel.pipeline import Pipeline
 from mxtrain.parallel.single import Single
+from mxtrain.sharing import World
 from mxtrain.types import Batch
 
 nn = gluon.nn
@@ -109,14 +115,41 @@ def batch(size, seed=0):
     return Batch(nd.array(rng.randn(size, *SHAPE)), nd.array(rng.randint(0, 3, size)), size)
 
 
-def build(kind, placement, parts=1):
+def build(kind, placement, parts=1, workers=None):
     network = NETWORKS[kind]()
     network.initialize()
     network(nd.zeros((1, *SHAPE)))
     initialize(network, "xavier", 0, mx.cpu(0))
     hybridize(network)
     loss = SoftmaxCrossEntropy().build(3, training=True)
-    return placement.build(Objective(network, loss, Meter({"accuracy": Accuracy()}, 3), SHAPE, 12), parts)
+    return placement.build(Objective(network, loss, Meter({"accuracy": Accuracy()}, 3), SHAPE, 12), parts, workers)
+
+
+class Told(Store):
+    """One of two workers, whom rank 0 tells where it has cut."""
+
+    def __init__(self, layers):
+        self.world, self.layers = World(1, 2), layers
+
+    def broadcast(self, blob):
+        assert blob is None
+        return json.dumps(self.layers).encode()
+
+
+def test_workers_cut_where_rank_0_does():
+    """Each measures by itself, and buckets of gradients follow from the cut: they would not fit each other."""
+    own = build("resnet", Model(stages=2)).layout.cut_before
+    others = [before for before in candidates() if before != own][:2]
+    for layers in (own, *others):
+        assert build("resnet", Model(stages=2), workers=Told(layers)).layout.cut_before == layers
+    given = Model(stages=2, cut_before=others[0])
+    assert build("resnet", given, workers=Told(others[1])).layout.cut_before == others[0]  # nobody is asked
+
+
+def candidates():
+    """Where the network may be cut in two."""
+    graph = Graph(NETWORKS["resnet"]())
+    return [[graph.beginnings()[position]] for position in find_candidates(graph, 2)]
 
 
 def summed_gradients(strategy):
