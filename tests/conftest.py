@@ -32,6 +32,12 @@ def no_leaks():
 
 
 @pytest.fixture
+def own_cache(tmp_path_factory, monkeypatch):
+    """Measured times and trained vocabularies of other tests don't count, nor do those of the user."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture
 def describe_run():
     """Overrides -> the validated description, as the command line makes it."""
     from mxtrain.cli.compose import Composer

@@ -42,6 +42,14 @@ def role_of(environment: Mapping[str, str]) -> str:
     return environment.get("DMLC_ROLE", "") + environment.get("MXTRAIN_WORKER", "")
 
 
+def verify(*overrides: str, timeout_s: float = TIMEOUT_S) -> subprocess.CompletedProcess:
+    """`python -m mxtrain verify` to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "mxtrain", "verify", *overrides], text=True, capture_output=True, timeout=timeout_s,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
 class Process:
     """`python -m mxtrain` in a run directory."""
 

@@ -15,9 +15,7 @@ from mxtrain.verify import verify
 SMALL = ("model=mlp", "model.hidden=[12,8]", "dataset.batch_size=32")
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 class Scaled(Data):

@@ -15,8 +15,8 @@ import numpy as np
 
 from mxtrain.backend import mx, nd
 from mxtrain.kvstore.compression import Build, Compressor
-from mxtrain.kvstore.message import header_of
-from mxtrain.kvstore.wire import HEADER, UNIT
+from mxtrain.kvstore.message import header_of, views_of
+from mxtrain.kvstore.wire import HEADER, UNIT, num_elements
 from mxtrain.sharing import ALONE
 from mxtrain.types import Shape
 
@@ -35,10 +35,8 @@ class Lane:
     """
 
     def __init__(self, build: Build, shapes: Sequence[Shape], device: Any):
-        sizes = [int(np.prod(shape, dtype=np.int64)) for shape in shapes]
-        ends = np.cumsum(sizes).tolist()
-        self.flat = nd.zeros((ends[-1],), ctx=device)
-        self.arrays = [self.flat[end - size : end].reshape(s) for end, size, s in zip(ends, sizes, shapes)]
+        self.flat = nd.zeros((num_elements(shapes),), ctx=device)
+        self.arrays = views_of(self.flat, shapes)
         self.compressor: Compressor = build(self.flat, ALONE)
 
     def write(self, letter: Letter) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Any, List, Sequence
 
 import numpy as np
 
 from mxtrain.backend import nd
-from mxtrain.kvstore.wire import HEADER, payload_words
+from mxtrain.kvstore.wire import HEADER, num_elements, payload_words
 from mxtrain.types import Shape
 
 
@@ -28,11 +28,9 @@ class Message:
         self.flat = nd.zeros((self.words + HEADER,), ctx=device)
         """What travels: always the same array."""
         self._header = header_of(self.flat)
-        sizes = [int(np.prod(shape, dtype=np.int64)) for shape in shapes]
-        ends = np.cumsum(sizes)
-        memory = self.flat if dtype == "float32" else nd.zeros((int(ends[-1]),), ctx=device, dtype=dtype)
+        memory = self.flat if dtype == "float32" else nd.zeros((num_elements(shapes),), ctx=device, dtype=dtype)
         self._apart = None if dtype == "float32" else memory
-        self.arrays = [memory[int(e) - size : int(e)].reshape(s) for e, size, s in zip(ends, sizes, shapes)]
+        self.arrays = views_of(memory, shapes)
         """In their shapes. What is written here travels after `seal`, what has come is here after `open`."""
 
     def seal(self, header: np.ndarray) -> None:
@@ -52,6 +50,16 @@ class Message:
         """Writes at most `words` words from the host, and the header."""
         rest = np.zeros(self.words - len(payload), np.float32)
         nd.array(np.concatenate([payload, rest, header]), ctx=self.flat.context).copyto(self.flat)
+
+
+def views_of(flat: nd.NDArray, shapes: Sequence[Shape]) -> List[nd.NDArray]:
+    """Arrays of these shapes, one after the other in the memory of `flat`."""
+    begin, found = 0, []
+    for shape in shapes:
+        end = begin + num_elements([shape])
+        found.append(flat[begin:end].reshape(shape))
+        begin = end
+    return found
 
 
 def header_of(flat: nd.NDArray) -> nd.NDArray:

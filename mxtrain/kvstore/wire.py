@@ -186,7 +186,7 @@ def unpack_state(blob: bytes) -> Tuple[Dict[str, np.ndarray], Any]:
     for name, dtype, shape in header["arrays"]:
         if dtype not in _DTYPES or not all(isinstance(size, int) and size >= 0 for size in shape):
             raise ValueError(f"a state holds '{name}' as {dtype} {shape}")
-        count = int(np.prod(shape, dtype=np.int64))
+        count = num_elements([shape])
         end = begin + count * np.dtype(dtype).itemsize
         if end > len(blob):
             raise ValueError("a state is cut off")
@@ -202,5 +202,9 @@ def to_words(blob: bytes) -> np.ndarray:
 
 def payload_words(shapes: Sequence[Shape], dtype: str) -> int:
     """Words of the payload of a message about arrays of these shapes."""
-    count = sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes)
-    return max(count * np.dtype(dtype).itemsize // 4, MIN_PAYLOAD)
+    return max(num_elements(shapes) * np.dtype(dtype).itemsize // 4, MIN_PAYLOAD)
+
+
+def num_elements(shapes: Sequence[Shape]) -> int:
+    """Elements of arrays of these shapes together."""
+    return sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes)

@@ -69,9 +69,10 @@ def _bytes(
             found.series.append(Series(f"{network}: {way}", "bytes a step", [sent]))
             say(f"  {network}, {way}: {sent:.0f} bytes a step")
     for network, values in list(counted.items())[0 if options.quick else 1 :]:  # whose rest is small
-        for way, limit in ((way, MAX_SHARES[way]) for way in list(ways)[1:]):
+        for way in list(ways)[1:]:
             share = values[way] / values["none"]
-            found.targets.append(Target(f"{network}: bytes a step, {way} / none", share, limit, at_least=False))
+            name = f"{network}: bytes a step, {way} / none"
+            found.targets.append(Target(name, share, MAX_SHARES[way], at_least=False))
     return counted
 
 

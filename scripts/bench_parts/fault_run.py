@@ -11,7 +11,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar
 
 from bench_parts.processes import ProcessFailed, mxtrain_arguments, untouched_environment
 
@@ -26,6 +26,7 @@ OVERRIDES = (
     "logger.console.show_config=false", "logger.console.show_model=false", "logger=[jsonl,console]",
 )  # fmt: skip
 
+Found = TypeVar("Found")
 Outcome = Tuple[str, List[Dict[str, Any]]]
 """The final weights' hash, and all rows."""
 
@@ -95,16 +96,17 @@ class Run:
 
     def wait_for(self, role: str, others_than: Sequence[int] = ()) -> Tuple[int, Mapping[str, str]]:
         """What `find` finds."""
-        self.wait(lambda: self.find(role, others_than) is not None)
-        found = self.find(role, others_than)
-        if found is None:
-            raise ProcessFailed(f"{role} ended at once: {self.tail()}")
-        return found
+        return self.wait(lambda: self.find(role, others_than))
 
     def noticed(self, began: float) -> Optional[float]:
         """When after `began` the supervisor gave a process or all of them up."""
         found = [self.said(words, began) for words in ("all processes are ended", "go on without it")]
         return min((at for at in found if at is not None), default=None)
+
+    def noticed_after(self, began: float) -> Optional[float]:
+        """Seconds from `began` until then."""
+        noticed = self.noticed(began)
+        return None if noticed is None else noticed - began
 
     def said(self, words: str, began: float) -> Optional[float]:
         """When after `began` a line with these words came."""
@@ -123,10 +125,13 @@ class Run:
 
         self.wait(lambda: is_past() or self._process.poll() == 0)
 
-    def wait(self, condition: Callable[[], bool]) -> None:
-        """Until `condition()`, which must come before the run's end."""
+    def wait(self, look: Callable[[], Optional[Found]]) -> Found:
+        """Until `look()` is neither None nor false, which must come before the run's end; returns what it is."""
         deadline = time.monotonic() + TIMEOUT_S
-        while not condition():
+        while True:
+            found = look()
+            if found:
+                return found
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self._process.kill()
                 raise ProcessFailed(f"ended or hung before its time: {self.tail()}")

@@ -159,9 +159,7 @@ class Blows(Fault):
                 before, began = run.steps(), time.monotonic()
             os.kill(pid, number)
             struck.append(pid)
-        run.wait(lambda: run.noticed(began) is not None)
-        noticed = run.noticed(began)
-        assert noticed is not None
+        noticed = run.wait(lambda: run.noticed(began))
         run.wait_until_past(before, noticed)
         back = time.monotonic()
         run.end()
@@ -199,9 +197,8 @@ class Partition(OverHosts):
             run.wait_until_past(before, max(time.monotonic(), run.noticed(began) or 0.0))
             back = time.monotonic()
             run.end()
-            noticed = run.noticed(began)
             problem = self.compare(bench, run, hosts.strangers)
-            return Seconds(None if noticed is None else noticed - began, back - began, problem)
+            return Seconds(run.noticed_after(began), back - began, problem)
 
 
 @dataclass(frozen=True)
@@ -221,9 +218,8 @@ class Loss(OverHosts):
                 ended = run.end()
             finally:
                 lost = [hosts.keep(number) for number in (1, 2)]
-            noticed = run.noticed(began)
             problem = self.compare(bench, run, hosts.strangers) or ("" if all(lost) else "no packet was lost")
-            return Seconds(None if noticed is None else noticed - began, ended - began, problem)
+            return Seconds(run.noticed_after(began), ended - began, problem)
 
 
 @dataclass(frozen=True)
@@ -257,14 +253,13 @@ class LostHost(OverHosts):
                 began = time.monotonic()
                 hosts.set_link(2, "down")
                 ended = run.end(EXIT_CRASHED, f"{hosts.addresses[1]} cannot be reached")
-                noticed = run.noticed(began)
             finally:
                 hosts.set_link(2, "up")
             problem = run.left(hosts.strangers)
             again = self.start(bench, hosts, folder)
             again.end()
             problem = problem or self.compare(bench, again, hosts.strangers)
-            return Seconds(None if noticed is None else noticed - began, ended - began, problem)
+            return Seconds(run.noticed_after(began), ended - began, problem)
 
 
 @dataclass(frozen=True)
@@ -282,9 +277,7 @@ class TakenPort(OverHosts):
             )
             stack.callback(thief.wait)
             stack.callback(thief.kill)
-            run.wait(lambda: run.noticed(began) is not None)
-            noticed = run.noticed(began)
-            assert noticed is not None
+            noticed = run.wait(lambda: run.noticed(began))
             run.wait_until_past(0, noticed)
             back = time.monotonic()
             run.end()
@@ -333,9 +326,7 @@ class FullDisk(Fault):
             run.wait(lambda: run.steps() >= step)
             began = time.monotonic()
             _fill(disk / "filler")
-            run.wait(lambda: run.said(words, began) is not None)
-            noticed = run.said(words, began)
-            assert noticed is not None
+            noticed = run.wait(lambda: run.said(words, began))
             if self.for_good:
                 run.end(EXIT_CRASHED, words)
                 problem = run.left()

@@ -31,9 +31,7 @@ SHAPE = (3, 8, 8)
 runs = pytest.mark.skipif(not computes_bfloat16(cpu_flags()), reason="this processor has no AVX-512")
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def network():

@@ -28,9 +28,7 @@ nn = gluon.nn
 HUGE = 2.0**140  # no float32 gradient is finite times that
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def step(scaling, placement=None, clip=None):

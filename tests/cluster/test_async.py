@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import List
 
 import pytest
-from running import QUIET, ROOT, SMALL, Process, assert_same, checkpoints, has_steps, rows, status, steps
+from running import QUIET, ROOT, SMALL, Process, assert_same, checkpoints, has_steps, rows, status, steps, verify
 from test_workers import free_port, nobody_is_left, processes
 
 from mxtrain.checkpoint.contents import read_checkpoint
@@ -249,9 +249,6 @@ def test_what_cannot_work_is_refused(tmp_path: Path, command: List[str], words: 
 
 
 def test_verify_one_worker() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "mxtrain", "verify", *ASYNC, "cluster.servers=2", "model=mlp"], text=True,
-        capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}, timeout=60,
-    )  # fmt: skip
+    done = verify(*ASYNC, "cluster.servers=2", "model=mlp", timeout_s=60)
     assert done.returncode == 0 and "the same as on one device: every bit is equal" in done.stdout, done.stderr
     assert "float32, sums in the same order: every bit is equal" in done.stdout

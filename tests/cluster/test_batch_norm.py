@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import List
 
 import numpy as np
 import pytest
-from running import Process, checkpoints, rows, status, steps
+from running import Process, checkpoints, rows, status, steps, verify
 
 from mxtrain.backend import mx, nd
 from mxtrain.checkpoint.contents import read_checkpoint
@@ -39,11 +36,7 @@ SMALL_RESNET = ("model=resnet", "model.depth=8", "parallel=hybrid", "parallel.mi
     ids=["dist_sync", "p3", "dist_device_sync", "horovod"],
 )  # fmt: skip
 def test_joint_batch_norms_are_those_of_one_device(given: List[str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "mxtrain", "verify", "tolerance=1e-10", *given],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+    done = verify("tolerance=1e-10", *given)
     assert done.returncode == 0 and "the same as on one device" in done.stdout, done.stdout + done.stderr
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import List
 
 import pytest
-from running import SMALL, Process, assert_same, checkpoints, has_steps, status
+from running import SMALL, Process, assert_same, checkpoints, has_steps, status, verify
 from test_workers import nobody_is_left, processes
 
 from mxtrain.checkpoint.contents import read_checkpoint
@@ -83,10 +81,5 @@ def test_what_cannot_work_is_refused(tmp_path: Path, overrides: List[str], words
 
 
 def test_verify_refuses_what_changes_gradients_on_purpose() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "mxtrain", "verify", "kvstore=dist_sync", "cluster.workers=2",
-         "kvstore.compression=fp16"],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+    done = verify("kvstore=dist_sync", "cluster.workers=2", "kvstore.compression=fp16")
     assert done.returncode == 2 and "kvstore.compression=none" in done.stderr, done.stdout + done.stderr

@@ -15,7 +15,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from running import Process, assert_same, checkpoints, has_steps, rows, status, steps
+from running import Process, assert_same, checkpoints, has_steps, rows, status, steps, verify
 from test_workers import LENET, SLOW, nobody_is_left, processes
 
 from mxtrain import kvstore
@@ -68,12 +68,9 @@ def test_three_workers_give_the_same_bits_each_time(tmp_path: Path, undisturbed:
 
 
 def test_verify_finds_the_numbers_of_one_device() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "mxtrain", "verify", "tolerance=1e-10", *RING, "cluster.workers=3", "model=lenet",
-         "parallel=data", "parallel.devices=cpu:2"],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+    done = verify(
+        "tolerance=1e-10", *RING, "cluster.workers=3", "model=lenet", "parallel=data", "parallel.devices=cpu:2"
+    )
     assert done.returncode == 0 and "the same as on one device" in done.stdout, done.stdout + done.stderr
 
 

@@ -28,6 +28,7 @@ from running import (
     running_processes,
     status,
     steps,
+    verify,
 )
 
 from mxtrain.cluster import local
@@ -124,11 +125,7 @@ def test_workers_with_replicas_and_stages_of_their_own_and_empty_shares(tmp_path
     ],
 )
 def test_verify_finds_the_numbers_of_one_device(placement: List[str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "mxtrain", "verify", "tolerance=1e-10", *placement],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+    done = verify("tolerance=1e-10", *placement)
     assert done.returncode == 0 and "the same as on one device" in done.stdout, done.stdout + done.stderr
     if "cluster.workers=2" in placement:
         assert "every bit is equal" in done.stdout

@@ -18,10 +18,7 @@ from mxtrain.parallel.cut import Graph
 from mxtrain.parallel.pipeline import Pipeline
 from mxtrain.parallel.stage import on_devices
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def resnet():

@@ -29,9 +29,7 @@ nn = gluon.nn
 SHAPE = (3, 8, 8)
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 class Skips(gluon.HybridBlock):
