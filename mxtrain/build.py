@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
 import logging
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -338,10 +335,9 @@ def find_checkpoint(description: Description, run_dir: Path, workers: Store) -> 
             workers.broadcast(pack(found))
             workers.broadcast(b"own" if found is not None and found.path.parent == store.directory else b"")
         return store, found
-    folder = Path(tempfile.mkdtemp(prefix="mxtrain-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    checkpoint = unpack(workers.broadcast(None), folder)
-    return NoStore(folder if workers.broadcast(None) else None), checkpoint
+    checkpoint = unpack(workers.broadcast(None))
+    is_own = bool(workers.broadcast(None))
+    return NoStore(checkpoint.path.parent if checkpoint is not None and is_own else None), checkpoint
 
 
 def build_profiling(description: Description, layout: Layout, run_dir: Path) -> Optional[Profiling]:

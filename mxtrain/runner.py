@@ -189,18 +189,19 @@ class Runner:
                 f"{self.state.step}"
             )
         if world.size > 1:
-            with tempfile.TemporaryDirectory(prefix="mxtrain-") as folder:
-                # As at the start of a run, which is what those do who have just come.
-                parcel = self._workers.broadcast(self._pack(Path(folder)) if world.rank == 0 else None)
-                self._workers.broadcast(b"" if world.rank == 0 else None)
-                if world.rank > 0:
-                    self._rewind(unpack(parcel, Path(folder)))
+            # As at the start of a run, which is what those do who have just come.
+            parcel = self._workers.broadcast(self._pack() if world.rank == 0 else None)
+            self._workers.broadcast(b"" if world.rank == 0 else None)
+            if world.rank > 0:
+                self._rewind(unpack(parcel))
         self._workers.resume_from(self.state.step)
 
-    def _pack(self, folder: Path) -> bytes:
+    def _pack(self) -> bytes:
         """All that a run is continued from."""
-        write_contents(snapshot.take(self._step, self.state, self._plan, None, with_residuals=False), folder / "state")
-        return pack(read_checkpoint(folder / "state"))
+        with tempfile.TemporaryDirectory(prefix="mxtrain-") as folder:
+            path = Path(folder) / "state"
+            write_contents(snapshot.take(self._step, self.state, self._plan, None, with_residuals=False), path)
+            return pack(read_checkpoint(path))
 
     def _loop(self, budget: Budget) -> Stop:
         for rule in (self._plan.log, self._plan.validate, self._plan.save):
@@ -510,18 +511,15 @@ class Runner:
 
     def _repeat(self, said: str, bad_step: int) -> Iterator[Any]:
         """The batches from the last checkpoint before `bad_step` on; none where there is no such checkpoint."""
-        with tempfile.TemporaryDirectory(prefix="mxtrain-") as folder:
-            start = self._saving.latest()
-            if self._workers.world.size > 1:  # rank 0 keeps the checkpoints
-                start = unpack(
-                    self._workers.broadcast(pack(start) if self._workers.world.rank == 0 else None), Path(folder)
-                )
-            if start is None or start.step >= bad_step:
-                return
-            if self._profiling:
-                self._profiling.break_off()
-            self._say(f"{said}; repeating it from step {start.step} to find where it began")
-            self._rewind(start)
+        start = self._saving.latest()
+        if self._workers.world.size > 1:  # rank 0 keeps the checkpoints
+            start = unpack(self._workers.broadcast(pack(start) if self._workers.world.rank == 0 else None))
+        if start is None or start.step >= bad_step:
+            return
+        if self._profiling:
+            self._profiling.break_off()
+        self._say(f"{said}; repeating it from step {start.step} to find where it began")
+        self._rewind(start)
         with closing(self._batches()) as batches:
             yield from batches
 

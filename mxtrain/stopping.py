@@ -10,12 +10,15 @@ import time
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Deque, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Sequence
 
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, PeersLost
 from mxtrain.pulse import PULSE
 
 EXIT_CODES = {int(signal.SIGINT): EXIT_SIGINT, int(signal.SIGTERM): EXIT_SIGTERM}
+FAREWELL_S = 5.0
+"""How long processes may take to part when all is done and saved."""
+_FAREWELL = "mxtrain-farewell"
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,19 @@ class Terminated(KeyboardInterrupt):
 
 class BrokenOff(Exception):
     """A pass over the data ended early because a signal came. Never leaves the runner."""
+
+
+def part(work: Callable[[], None]) -> None:
+    """Leaves the other processes; waits for that for at most `FAREWELL_S`. What they answer may be lost for ever:
+    ps-lite's sockets drop what they have not yet sent when they close (ZMQ_LINGER of 0 in its zmq_van.h)."""
+    thread = threading.Thread(target=work, name=_FAREWELL, daemon=True)
+    thread.start()
+    thread.join(FAREWELL_S)
+
+
+def still_parts() -> bool:
+    """Whether an answer is still waited for: then the interpreter's own end would wait for it, too."""
+    return any(thread.name == _FAREWELL for thread in threading.enumerate())
 
 
 @contextmanager

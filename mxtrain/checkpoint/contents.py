@@ -14,7 +14,7 @@ import math
 import numbers
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
@@ -62,7 +62,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A verified checkpoint on the disk."""
+    """A verified checkpoint on the disk, or from one and now in memory."""
 
     path: Path
     step: int
@@ -73,6 +73,8 @@ class Checkpoint:
     monitor: str
     files: Mapping[str, Digest]
     """The manifest: file name -> size and SHA-256."""
+    held: Optional[Mapping[str, memoryview]] = None
+    """The array files where they are in memory: file name -> contents."""
 
     @property
     def stems(self) -> Tuple[str, ...]:
@@ -89,9 +91,18 @@ class Checkpoint:
         if name not in self.files:
             raise CheckpointError(f"The checkpoint {self.path} holds no '{stem}'; it holds {', '.join(self.stems)}.")
         try:
-            return parse_ndarrays(read_file(self.path / name, expected=self.files[name]), source=name)
+            return parse_ndarrays(self._read(name), source=name)
         except CheckpointError as error:
             raise _damaged(self.path, error) from error
+
+    def in_memory(self) -> Checkpoint:
+        """The same without its directory. Raises: CheckpointError: as `arrays`."""
+        return replace(self, held={name: self._read(name) for name in self.files if name != STATE})
+
+    def _read(self, name: str) -> memoryview:
+        if self.held is not None:
+            return self.held[name]
+        return read_file(self.path / name, expected=self.files[name])
 
 
 def write_contents(snapshot: Snapshot, directory: PathLike) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+import tempfile
 from pathlib import Path
 from typing import Optional
 
@@ -25,8 +26,8 @@ def pack(checkpoint: Optional[Checkpoint]) -> bytes:
     return b"".join([_LENGTH.pack(len(header)), header, *contents.values()])
 
 
-def unpack(parcel: bytes, folder: Path) -> Optional[Checkpoint]:
-    """Writes what was packed into `folder` and opens it, every byte verified.
+def unpack(parcel: bytes) -> Optional[Checkpoint]:
+    """What was packed, every byte verified, in memory: a worker that is killed leaves no file behind.
 
     Raises:
         CheckpointError: it arrived damaged.
@@ -38,9 +39,10 @@ def unpack(parcel: bytes, folder: Path) -> Optional[Checkpoint]:
     header = json.loads(parcel[_LENGTH.size : begin])
     if not all(_NAME.match(name) for name in [header["name"], *header["sizes"]]):
         raise CheckpointError(f"a checkpoint arrived with the file names {', '.join(header['sizes'])}")
-    target = folder / header["name"]
-    target.mkdir()
-    for name, size in header["sizes"].items():
-        (target / name).write_bytes(parcel[begin : begin + size])
-        begin += size
-    return read_checkpoint(target)
+    with tempfile.TemporaryDirectory(prefix="mxtrain-") as folder:
+        target = Path(folder) / header["name"]
+        target.mkdir()
+        for name, size in header["sizes"].items():
+            (target / name).write_bytes(parcel[begin : begin + size])
+            begin += size
+        return read_checkpoint(target, verify_arrays=False).in_memory()

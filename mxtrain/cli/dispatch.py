@@ -20,7 +20,7 @@ from mxtrain.errors import (
     did_you_mean,
 )
 from mxtrain.pulse import PULSE
-from mxtrain.stopping import Terminated, startup_signals
+from mxtrain.stopping import Terminated, startup_signals, still_parts
 
 GROUP_COMMANDS = ("train", "verify")
 """Commands that several processes can carry out together."""
@@ -32,7 +32,7 @@ FLAGS_WITH_VALUE = ("--config-dir", "-cd", "--cfg", "-c", "--package", "-p", "--
 def run(argv: Optional[List[str]] = None) -> int:
     """Runs one command; see `mxtrain.cli`."""
     code = run_safely(argv)
-    if {"DMLC_ROLE", "HOROVOD_RANK"}.intersection(os.environ) and code not in AGREED:
+    if {"DMLC_ROLE", "HOROVOD_RANK"}.intersection(os.environ) and (code not in AGREED or still_parts()):
         # The interpreter's own end would wait for the other processes, which wait for this one.
         for stream in (sys.stdout, sys.stderr):
             stream.flush()

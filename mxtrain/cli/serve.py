@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import traceback
 from typing import Any, Callable, List, Optional, Sequence
 
 from mxtrain.cluster.node import run_node
-from mxtrain.errors import EXIT_CRASHED, ConfigError, MxtrainError
+from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, MxtrainError
 from mxtrain.kvstore.wire import read_order
+from mxtrain.stopping import FAREWELL_S
 
 
 def serve(role: str, name: str, arguments: Sequence[str]) -> int:
@@ -48,6 +50,10 @@ class Serving:
             self._server = self._begin(store)
         if order.set_up is not None and self._server is not None:
             self._server.set_up(order.set_up)
+        if order.end:
+            farewell = threading.Timer(FAREWELL_S, os._exit, [EXIT_FINISHED])
+            farewell.daemon = True
+            farewell.start()
 
     def _begin(self, store: Any) -> Any:
         description = compose(self._name, self._arguments)

@@ -23,11 +23,9 @@ from mxtrain.cluster.ring import Ring
 from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import AGREED, EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, EXIT_NON_FINITE
 from mxtrain.sharing import JOINS
-from mxtrain.stopping import EXIT_CODES
+from mxtrain.stopping import EXIT_CODES, FAREWELL_S
 
 TICK_S = 0.1
-FAREWELL_S = 10.0
-"""How long servers, and workers whose fellows are done, may take to end."""
 MAX_BACKOFF_S = 60.0
 FINAL = (EXIT_BAD_INPUT, EXIT_NON_FINITE)
 """Exit codes that another start would only bring about again."""
@@ -275,7 +273,7 @@ class Supervisor:
 
     def _part(self, processes: List[Process]) -> None:
         """Lets those that serve end by themselves."""
-        deadline = time.monotonic() + FAREWELL_S
+        deadline = time.monotonic() + 2 * FAREWELL_S  # which they keep to by themselves, if they can
         while time.monotonic() < deadline and any(process.exit_code is None for process in processes):
             time.sleep(TICK_S)
             for process in processes:

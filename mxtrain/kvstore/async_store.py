@@ -16,7 +16,7 @@ import numpy as np
 from mxtrain.backend import mx, nd
 from mxtrain.kvstore import wire
 from mxtrain.kvstore.compression import Build, other_parameters, split_anew
-from mxtrain.kvstore.dist_store import create
+from mxtrain.kvstore.dist_store import create, stop_servers
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.remote_updater import RemoteUpdater
 from mxtrain.kvstore.store import Store
@@ -147,11 +147,11 @@ class AsyncStore(Store):
     def summary(self) -> Dict[str, float]:
         return {} if self._updater is None else self._updater.staleness(of_all=True)
 
-    def close(self) -> None:
-        nd.waitall()
+    def _disconnect(self) -> None:
         self._updater = None
         self._boxes.clear()
-        del self._store  # a barrier; then rank 0 stops the servers
+        stop_servers(self._store, self.world)
+        del self._store
 
     # The connection.
 

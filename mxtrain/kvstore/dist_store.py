@@ -16,6 +16,7 @@ import numpy as np
 from mxtrain.backend import mx, nd
 from mxtrain.kvstore.compression import Build, Compressor
 from mxtrain.kvstore.joined_store import JoinedStore
+from mxtrain.kvstore.wire import write_order
 from mxtrain.sharing import World
 
 MULTI_PRECISION = 1
@@ -68,9 +69,9 @@ class DistStore(JoinedStore):
         halves = super()._in_places(nd.concat(high, low.astype("float32"), dim=0))
         return halves.astype("float64").reshape((self.world.size, 2, flat.size)).sum(axis=1)
 
-    def close(self) -> None:
-        nd.waitall()
-        del self._store  # a barrier; then rank 0 stops the servers
+    def _disconnect(self) -> None:
+        stop_servers(self._store, self.world)
+        del self._store
 
     def _init(self, arrays: Sequence[nd.NDArray]) -> List[int]:
         """New keys for arrays of these shapes. A barrier: returns when every worker has come here."""
@@ -82,6 +83,13 @@ class DistStore(JoinedStore):
             self._store._send_command_to_servers(MULTI_PRECISION, "")
         self._store.init(keys, [nd.zeros_like(array) for array in arrays])
         return keys
+
+
+def stop_servers(store: Any, world: World) -> None:
+    """Servers end when the store is deleted by all workers, or when they hear no more: see `mxtrain.stopping.part`."""
+    nd.waitall()
+    if world.rank == 0:
+        store._send_command_to_servers(0, write_order(end=True))
 
 
 def create(kind: str) -> Any:

@@ -164,9 +164,7 @@ class HorovodStore(JoinedStore):
             self._wanted = self._generation
             threading.Thread(target=self._watch, name="mxtrain-ring", daemon=True).start()
 
-    def close(self) -> None:
-        with suppress(PeersLost):  # all is done and saved
-            self.total([0.0])  # nobody leaves while another still sums
+    def _disconnect(self) -> None:
         self._horovod.shutdown()
 
     def _hang_up(self) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
+from mxtrain.errors import PeersLost
 from mxtrain.kvstore.times import WorkerTimes
 from mxtrain.sharing import ALONE, World
+from mxtrain.stopping import part
 
 PIECE = 1 << 20
 """Numbers that `broadcast` sends at once."""
@@ -144,6 +147,12 @@ class Store:
 
     def close(self) -> None:
         """Leaves the others, after all of them have come to this. Only at the end of a run that ended well."""
+        with suppress(PeersLost):  # all is done and saved
+            self.total([0.0])  # nobody leaves while another still needs it
+        part(self._disconnect)
+
+    def _disconnect(self) -> None:
+        """Ends the connection to the others."""
 
     def broadcast(self, blob: Optional[bytes]) -> bytes:
         """What rank 0 gives, on all workers; the others give None. Waits for all."""

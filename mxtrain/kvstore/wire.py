@@ -144,10 +144,11 @@ class SetUp(Spec):
 
 
 class Order(Spec):
-    """A command to a server: `begin` once, then a `set_up` for new keys."""
+    """A command to a server: `begin` where it updates, then a `set_up` for new keys; `end` when all is done."""
 
-    mxtrain: Literal["dist_async"]
+    mxtrain: Literal["order"]
     begin: bool = False
+    end: bool = False
     set_up: Optional[SetUp] = None
 
 
@@ -161,7 +162,7 @@ def read_order(body: bytes) -> Optional[Order]:
 
 def write_order(**given: Any) -> str:
     """The inverse of `read_order`."""
-    return Order(mxtrain="dist_async", **given).model_dump_json()
+    return Order(mxtrain="order", **given).model_dump_json()
 
 
 def pack_state(arrays: Mapping[str, np.ndarray], numbers: Any) -> bytes:

@@ -26,9 +26,10 @@ TWO = ("cluster.workers=2", "cluster.backoff=0.1", *SMALL, "model.hidden=[64]", 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path, way: str) -> None:
+    (tmp_path / "tmp").mkdir()
     Process(tmp_path / "undisturbed", *TWO, *WAYS[way]).end()
     run_dir = tmp_path / "run"
-    run = Process(run_dir, *TWO, *WAYS[way]).wait_until(has_steps(run_dir, 45))
+    run = Process(run_dir, *TWO, *WAYS[way], env={"TMPDIR": str(tmp_path / "tmp")}).wait_until(has_steps(run_dir, 45))
     os.kill(processes(run_dir)["worker1"][0], signal.SIGKILL)
     run.end()
     assert "restart 1 of 3" in run.output
@@ -40,6 +41,7 @@ def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path, way: str) -> No
         own, other = residual[f"{name}:0"], residual[f"{name}:1"]
         assert own.shape == weight.shape and (own != other).any() and own.any() and other.any()
     nobody_is_left(tmp_path)
+    assert not list((tmp_path / "tmp").iterdir())
 
 
 def test_another_number_of_workers_goes_on(tmp_path: Path) -> None:

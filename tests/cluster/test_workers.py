@@ -260,6 +260,28 @@ def test_a_crash_that_comes_again_does_not_loop(tmp_path: Path) -> None:
     nobody_is_left(tmp_path)
 
 
+UNANSWERED = """
+import time
+from mxtrain.kvstore import dist_store
+from mxtrain.types import Callback
+
+class Unanswered(Callback):
+    def on_end(self, result):
+        dist_store.stop_servers = lambda *_: time.sleep(3600)
+"""
+
+
+def test_a_farewell_without_an_answer_is_short(tmp_path: Path) -> None:
+    """As where ps-lite's scheduler closes its sockets before its last answer is on its way: all others wait for it."""
+    (tmp_path / "unanswered.py").write_text(UNANSWERED)
+    done = Process(
+        tmp_path / "run", *TWO, *LENET, "+callback.unanswered._target_=unanswered.Unanswered",
+        env={"PYTHONPATH": f"{Path(__file__).parents[2]}:{tmp_path}"},
+    ).end()  # fmt: skip
+    assert status(tmp_path / "run")["state"] == "finished" and "restart" not in done.output
+    nobody_is_left(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
