@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import signal
 import subprocess
@@ -56,7 +57,7 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
     "workers": (workers.measure, "several processes: starts and throughput (12 minutes)"),
     "faults": (
         faults.measure,
-        "35 faults at random moments, of processes, network, disk and data: 700 runs (4 hours; root)",
+        "35 faults at random moments, of processes, network, disk and data: 700 runs (3 hours; root)",
     ),
     "compression": (compression.measure, "bytes on the wire by compressor, and accuracy of three seeds (15 minutes)"),
     "links": (links.measure, "two workers over throttled links, each store and compressor (25 minutes; root)"),
@@ -97,7 +98,9 @@ def _measure(part: str, options: argparse.Namespace) -> Dict[str, Any]:
     if machine["load_1min"] > 0.5 and not options.quick:
         say(f"{part}: the load is {machine['load_1min']}: something else is running, the figures will be worth less")
     with tempfile.TemporaryDirectory(prefix="mxtrain-bench-", dir=options.work) as work:
-        found = PARTS[part][0](Options(options.quick, Path(work), options.gluoncv_script))
+        found = PARTS[part][0](
+            Options(options.quick, Path(work), options.gluoncv_script, options.records, options.minutes)
+        )
     return {
         "part": part, "taken": time.strftime("%Y-%m-%d"), "quick": options.quick,
         "minutes": round((time.monotonic() - started) / 60, 1), "machine": machine, **found.to_json(),
@@ -132,6 +135,10 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
     parser.add_argument("--work", default=None, help="folder for what the runs write (the system's temporary one)")
     parser.add_argument("--gluoncv-script", default=os.environ.get(gluoncv_cifar.SCRIPT_VARIABLE, ""),
                         help="GluonCV's scripts/classification/cifar/train_cifar10.py")  # fmt: skip
+    parser.add_argument("--records", type=Path, default=None,
+                        help="faults: a file for each run as it ends; runs that it already holds count")  # fmt: skip
+    parser.add_argument("--minutes", type=float, default=math.inf,
+                        help="faults: begin no further run after that")  # fmt: skip
     options = parser.parse_args(arguments)
     unknown = [part for part in options.parts if part not in PARTS]
     if unknown:

@@ -3,6 +3,7 @@ as it was or has ended with the cause, and what becomes of the weights."""
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import random
@@ -27,6 +28,8 @@ from mxtrain.errors import EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_NON_FINITE
 from mxtrain.kvstore import has_horovod
 
 REPETITIONS = 20
+AT_ONCE = 2
+"""Runs side by side: each waits most of its time."""
 NOTICED_S = 5.0
 """cluster.heartbeat_timeout: within this a process that was stopped, or a host that is cut off, has to be noticed."""
 EPOCHS, FIRST_STEP, LAST_STEP = 10, 20, 120
@@ -121,8 +124,6 @@ class Fault:
     exact: bool = True
     limit: Optional[float] = None
     """Seconds in which it must be noticed."""
-    at_once: int = 1
-    """How many of them run side by side: those that wait most of the time."""
 
     def play(self, bench: Bench, folder: Path, step: int) -> Seconds:
         """One run to its end.
@@ -381,7 +382,7 @@ FAULTS: Sequence[Fault] = (
     blows("worker 1 killed, and again while the group starts", "dist_sync", ("worker1", KILL), ("worker1", KILL)),
     blows("server and then worker 0 killed", "dist_sync", ("server", KILL), ("worker0", KILL)),
     Partition("partition of 5 s", "dist_sync", seconds=5.0),
-    Partition("partition of 60 s", "dist_sync", limit=NOTICED_S + 1, at_once=2, seconds=60.0),
+    Partition("partition of 60 s", "dist_sync", limit=NOTICED_S + 1, seconds=60.0),
     Loss("5 % of packets lost", "dist_sync"),
     MissingHost("host missing at start", "dist_sync", limit=NOTICED_S + 5),
     LostHost("host lost for good while the group starts", "dist_sync"),
@@ -398,7 +399,7 @@ FAULTS: Sequence[Fault] = (
           exact=False),
     blows("worker 1 and then worker 0 killed", "horovod", ("worker1", KILL), ("worker0", KILL), exact=False),
     Partition("partition of 5 s", "horovod", seconds=5.0),
-    Partition("partition of 60 s", "horovod", limit=NOTICED_S + 1, at_once=2, seconds=60.0),
+    Partition("partition of 60 s", "horovod", limit=NOTICED_S + 1, seconds=60.0),
     Loss("5 % of packets lost", "horovod"),
     MissingHost("host missing at start", "horovod", limit=NOTICED_S + 5),
     LostHost("host lost for good while the group starts", "horovod"),
@@ -409,11 +410,11 @@ FAULTS: Sequence[Fault] = (
 )  # fmt: skip
 QUICK = "worker 1 killed"
 NOTES = (
-    "Two workers on this machine (dist_sync: a server and a scheduler as well), an MLP on the default data, 200 steps "
-    "of a few ms, a checkpoint every 20 steps; the fault at a random step from 20 to 120. Where the fault is one of "
-    "the network, each worker is in a network namespace of its own, with an sshd, and cluster.launcher=ssh. Time-outs "
-    "are the default ones (cluster.heartbeat_timeout=5), but for cluster.start_timeout=10 where nobody "
-    "comes.",
+    f"Two workers on this machine (dist_sync: a server and a scheduler as well), {AT_ONCE} such runs side by side, "
+    "an MLP on the default data, 200 steps of a few ms, a checkpoint every 20 steps; the fault at a random step "
+    "from 20 to 120. Where the fault is one of the network, each worker is in a network namespace of its own, with "
+    "an sshd, and cluster.launcher=ssh. Time-outs are the default ones (cluster.heartbeat_timeout=5), but for "
+    "cluster.start_timeout=10 where nobody comes.",
     "Noticed: from the fault to the supervisor's word, or, where the run has to end, to its end; no figure where "
     "nothing had to be given up. As far as before: from the fault (so with the 5 or 60 s of the partition) to the end "
     "of the step after the last one before it, or to the first step where it had not begun, or (lost packets, a host "
@@ -436,34 +437,44 @@ def measure(options: Options) -> Measured:
     faults = [fault for fault in faults if not isinstance(fault, left_out)]
     if options.quick:
         faults = [fault for fault in faults if fault.name == QUICK]
-    records: List[Dict[str, Any]] = []
+    records = [json.loads(line) for line in _lines(options.records)]
+    done = {(r["store"], r["fault"], r["repetition"]) for r in records}
+    # Each of them once, then each of them again: wherever it ends, all have as many runs.
+    runs = [(fault, number) for number in range(1 if options.quick else REPETITIONS) for fault in faults
+            if (fault.store, fault.name, number) not in done]  # fmt: skip
+    deadline = time.monotonic() + 60 * options.minutes
     with ExitStack() as stack:
         bench = Bench(options.work, stack, options.quick)
-        for fault in faults:
-            records += play(bench, fault, 1 if options.quick else REPETITIONS)
-            say(f"  {fault.store}, {fault.name}: {sum(not r['problem'] for r in records[-REPETITIONS:])} right")
+
+        def play_in_time(run: Tuple[Fault, int]) -> Optional[Dict[str, Any]]:
+            record = play(bench, *run) if time.monotonic() < deadline else None
+            if record is not None and options.records is not None:
+                with open(options.records, "a") as file:
+                    file.write(json.dumps(record) + "\n")
+            return record
+
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            records += [record for record in pool.map(play_in_time, runs) if record is not None]
     found = summarize(records)
     if left_out:
         found.notes.append(f"Some faults are left out: {reason or 'nft is not installed (apt-get install nftables)'}.")
     return found
 
 
-def play(bench: Bench, fault: Fault, repetitions: int, first: int = 0) -> List[Dict[str, Any]]:
-    """A record of each repetition, from number `first` on."""
+def play(bench: Bench, fault: Fault, repetition: int) -> Dict[str, Any]:
+    """The record of one run."""
+    step = bench.step(f"{fault.store} {fault.name} {repetition}")
+    with bench.folder() as folder:
+        try:
+            seconds = fault.play(bench, folder, step)
+        except ProcessFailed as error:
+            seconds = Seconds(problem=str(error).replace(str(folder), "..."))
+    say(f"  {fault.store}, {fault.name}, {repetition}, step {step}: {seconds.problem or 'right'}")
+    return {"store": fault.store, "fault": fault.name, "repetition": repetition, "step": step, **asdict(seconds)}
 
-    def once(repetition: int) -> Dict[str, Any]:
-        step = bench.step(f"{fault.store} {fault.name} {repetition}")
-        with bench.folder() as folder:
-            try:
-                seconds = fault.play(bench, folder, step)
-            except ProcessFailed as error:
-                seconds = Seconds(problem=str(error).replace(str(folder), "..."))
-        if seconds.problem:
-            say(f"  {fault.store}, {fault.name}, step {step}: {seconds.problem}")
-        return {"store": fault.store, "fault": fault.name, "step": step, **asdict(seconds)}
 
-    with ThreadPoolExecutor(fault.at_once) as pool:
-        return list(pool.map(once, range(first, first + repetitions)))
+def _lines(path: Optional[Path]) -> List[str]:
+    return path.read_text().splitlines() if path is not None and path.exists() else []
 
 
 def summarize(records: Sequence[Mapping[str, Any]]) -> Measured:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 
 @dataclass(frozen=True)
@@ -17,11 +18,15 @@ class Options:
         quick: tiny versions that only show that the part works.
         work: an empty folder for what runs write.
         gluoncv_script: GluonCV's train_cifar10.py, or empty.
+        records: where a part that takes hours writes each run, and finds those it need not repeat; None: nowhere.
+        minutes: after which such a part begins no further run.
     """
 
     quick: bool
     work: Path
     gluoncv_script: str = ""
+    records: Optional[Path] = None
+    minutes: float = math.inf
 
 
 @dataclass(frozen=True)
