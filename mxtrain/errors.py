@@ -7,6 +7,8 @@ a stranger can act on (what was given, what is allowed, what to type).
 from __future__ import annotations
 
 import difflib
+import errno
+import traceback
 from typing import Iterable
 
 EXIT_FINISHED = 0
@@ -72,6 +74,16 @@ class PeersLost(MxtrainError):
 
 class DivergenceError(MxtrainError):
     """Workers that must have the same weights have not."""
+
+
+def unforeseen(error: Exception) -> str:
+    """What to say of an error that nobody foresaw. Prints its traceback, unless a full disk is all that there is to
+    say."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        where = f" ({error.filename})" if error.filename else ""
+        return f"{error.strerror}{where}. Make room and give the same command again."
+    traceback.print_exc()
+    return f"{type(error).__name__}: {error}"
 
 
 def nearest(word: str, allowed: Iterable[str], count: int = 1) -> list[str]:

@@ -1,6 +1,7 @@
 """Shared by all tests: MXNet with one thread, and no leftovers."""
 
 import os
+import subprocess
 import threading
 
 # Before anything imports MXNet: it reads them once.
@@ -29,6 +30,24 @@ def no_leaks():
             thread.join(timeout=5)
     left = [t.name for t in threading.enumerate() if t.name.startswith(OWN_THREADS) and t.is_alive()]
     assert not left, f"threads left running: {left}"
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """size -> a new file system of that size."""
+    disks = []
+
+    def mount(size):
+        disk = tmp_path / f"disk{len(disks)}"
+        disk.mkdir()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", disk], capture_output=True).returncode:
+            pytest.skip("mounting a file system is not permitted here")
+        disks.append(disk)
+        return disk
+
+    yield mount
+    for disk in disks:
+        subprocess.run(["umount", disk], check=True)
 
 
 @pytest.fixture

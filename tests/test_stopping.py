@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import textwrap
 import time
@@ -78,21 +77,23 @@ FILL = """
 """
 
 
-def test_a_full_disk_fails_saves_and_training_goes_on(tmp_path):
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(disk)], capture_output=True).returncode:
-        pytest.skip("mounting a file system is not permitted here")
-    try:
-        own = ("+callback.own._target_=own.Own", "checkpoint.every_epochs=1", "model.hidden=[32]")
-        process = Process(disk / "run", *SMALL, *own, "trainer.max_epochs=3", env=with_module(tmp_path, FILL)).end()
-        assert "the checkpoint of step 26 could not be written: No space left on device" in process.output
-        assert "Training goes on" in process.output
-        assert status(disk / "run")["state"] == "finished" and steps(disk / "run") == list(range(1, 40))
-        assert "step-00000039" in checkpoints(disk / "run") and "step-00000026" not in checkpoints(disk / "run")
-        assert not [name for name in checkpoints(disk / "run") if name.startswith(".tmp")]
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
+def test_a_full_disk_fails_saves_and_training_goes_on(tmp_path, small_disk):
+    disk = small_disk("600k")
+    env = with_module(tmp_path, FILL)
+    own = ("+callback.own._target_=own.Own", "checkpoint.every_epochs=1", "model.hidden=[32]")
+    process = Process(disk / "run", *SMALL, *own, "trainer.max_epochs=3", env=env).end()
+    assert "the checkpoint of step 26 could not be written: No space left on device" in process.output
+    assert "Training goes on" in process.output
+    assert status(disk / "run")["state"] == "finished" and steps(disk / "run") == list(range(1, 40))
+    assert "step-00000039" in checkpoints(disk / "run") and "step-00000026" not in checkpoints(disk / "run")
+    assert not [name for name in checkpoints(disk / "run") if name.startswith(".tmp")]
+
+
+@pytest.mark.parametrize("size", ["4k", "16k", "24k"])
+def test_a_disk_that_is_full_from_the_start(small_disk, size):
+    """At the run directory, at its description, at meta.json."""
+    run = Process(small_disk(size) / "run", *SMALL).end(1, 2)
+    assert "No space left on device" in run.output and "Traceback" not in run.output
 
 
 LIMITED = """

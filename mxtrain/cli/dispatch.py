@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-import traceback
 from typing import List, Optional
 
 from mxtrain.cli.commands import COMMANDS, help_of
@@ -18,6 +17,7 @@ from mxtrain.errors import (
     ConfigError,
     MxtrainError,
     did_you_mean,
+    unforeseen,
 )
 from mxtrain.pulse import PULSE
 from mxtrain.stopping import Terminated, startup_signals, still_parts
@@ -58,8 +58,7 @@ def run_safely(argv: Optional[List[str]]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_CRASHED
     except Exception as error:
-        traceback.print_exc()
-        return fail(f"{type(error).__name__}: {error}", EXIT_CRASHED)
+        return fail(unforeseen(error), EXIT_CRASHED)
 
 
 def answer(arguments: List[str]) -> int:

@@ -8,7 +8,6 @@ import os
 import shlex
 import shutil
 import sys
-import traceback
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
@@ -31,6 +30,7 @@ from mxtrain.errors import (
     EXIT_SIGTERM,
     ConfigError,
     MxtrainError,
+    unforeseen,
 )
 from mxtrain.override_text import quote
 from mxtrain.runtime.apply import ISA
@@ -302,8 +302,7 @@ def train_safely(config: Dict[str, Any], run_dir: Path, overrides: Sequence[str]
         file_log.error("%s", error)
         return failure(error)
     except Exception as error:
-        traceback.print_exc()
-        result = Result("failed", EXIT_CRASHED, f"{type(error).__name__}: {error}", step=0, epoch=0)
+        result = Result("failed", EXIT_CRASHED, unforeseen(error), step=0, epoch=0)
         if not (run_dir / "status.json").exists():
             from mxtrain.callback.status import StatusFile
 

@@ -28,6 +28,7 @@ from bench_parts import (
     placements,
     precision,
     publish,
+    race,
     runner,
     same_numbers,
     soak,
@@ -53,6 +54,7 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
     "verify": (same_numbers.measure, "verify over placements and networks (25 minutes)"),
     "placement_accuracy": (placement_accuracy.measure, "accuracy of placements, five seeds (15 minutes)"),
     "precision": (precision.measure, "bfloat16 against float32: speed, and accuracy of five seeds (20 minutes)"),
+    "race": (race.measure, "training against PyTorch, float32 and bfloat16 (40 minutes; needs --torch-python)"),
     "soak": (soak.measure, "200 starts of two workers and two servers, whose weights must be right (20 minutes)"),
     "workers": (workers.measure, "several processes: starts and throughput (12 minutes)"),
     "faults": (
@@ -77,7 +79,7 @@ def main(arguments: List[str]) -> int:
         else ROOT / "docs"  # fmt: skip
     failed = []
     for part in options.parts or list(PARTS):
-        reason = _why_not(part, options.gluoncv_script)
+        reason = _why_not(part, options)
         if reason:
             say(f"{part}: left out, {reason}")
             failed += [part] if part in options.parts else []
@@ -99,7 +101,14 @@ def _measure(part: str, options: argparse.Namespace) -> Dict[str, Any]:
         say(f"{part}: the load is {machine['load_1min']}: something else is running, the figures will be worth less")
     with tempfile.TemporaryDirectory(prefix="mxtrain-bench-", dir=options.work) as work:
         found = PARTS[part][0](
-            Options(options.quick, Path(work), options.gluoncv_script, options.records, options.minutes)
+            Options(
+                options.quick,
+                Path(work),
+                options.gluoncv_script,
+                options.torch_python,
+                options.records,
+                options.minutes,
+            )
         )
     return {
         "part": part, "taken": time.strftime("%Y-%m-%d"), "quick": options.quick,
@@ -107,11 +116,13 @@ def _measure(part: str, options: argparse.Namespace) -> Dict[str, Any]:
     }  # fmt: skip
 
 
-def _why_not(part: str, gluoncv_script: str) -> str:
+def _why_not(part: str, options: argparse.Namespace) -> str:
     if part == "gluoncv":
-        return gluoncv_cifar.missing(gluoncv_script)
+        return gluoncv_cifar.missing(options.gluoncv_script)
     if part == "gluoncv_workers":
-        return gluoncv_workers.missing(gluoncv_script)
+        return gluoncv_workers.missing(options.gluoncv_script)
+    if part == "race":
+        return race.missing(options.torch_python)
     if part == "compression":
         return wire.available()
     if part == "links" and links.available():
@@ -135,6 +146,7 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
     parser.add_argument("--work", default=None, help="folder for what the runs write (the system's temporary one)")
     parser.add_argument("--gluoncv-script", default=os.environ.get(gluoncv_cifar.SCRIPT_VARIABLE, ""),
                         help="GluonCV's scripts/classification/cifar/train_cifar10.py")  # fmt: skip
+    parser.add_argument("--torch-python", default="", help="a Python in whose environment PyTorch is installed")
     parser.add_argument("--records", type=Path, default=None,
                         help="faults: a file for each run as it ends; runs that it already holds count")  # fmt: skip
     parser.add_argument("--minutes", type=float, default=math.inf,

@@ -18,6 +18,7 @@ class Options:
         quick: tiny versions that only show that the part works.
         work: an empty folder for what runs write.
         gluoncv_script: GluonCV's train_cifar10.py, or empty.
+        torch_python: a Python with PyTorch, or empty.
         records: where a part that takes hours writes each run, and finds those it need not repeat; None: nowhere.
         minutes: after which such a part begins no further run.
     """
@@ -25,6 +26,7 @@ class Options:
     quick: bool
     work: Path
     gluoncv_script: str = ""
+    torch_python: str = ""
     records: Optional[Path] = None
     minutes: float = math.inf
 

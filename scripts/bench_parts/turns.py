@@ -25,31 +25,12 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from bench_parts.measured import say
 from bench_parts.processes import ProcessFailed
+from bench_parts.turn import SOCKET, Turns
 from mxtrain.types import Callback, Progress
 
-SOCKET = "BENCH_TURNS"
 REST_S = 0.3
 """OpenMP's threads spin for 0.2 s after their work; the next side must not meet that."""
 FIRST_BLOCK_S, BLOCK_S = 300, 300
-
-
-class Turns:
-    """The child's side."""
-
-    def __init__(self) -> None:
-        self._connection = socket.socket(socket.AF_UNIX)
-        self._connection.connect(os.environ[SOCKET])
-        self._began: Optional[float] = None
-
-    def next(self) -> None:
-        """Ends a block, all of whose work must be done, and returns when the next may begin."""
-        if self._began is not None:
-            self._connection.sendall(f"{time.perf_counter() - self._began}\n".encode())
-        else:
-            self._connection.sendall(b"ready\n")
-        if not self._connection.recv(1):
-            os._exit(0)  # enough was measured
-        self._began = time.perf_counter()
 
 
 class TurnsCallback(Callback):
@@ -84,10 +65,19 @@ class Side:
     environment: Mapping[str, str]
     copies: int = 1
     """Processes that do the same at the same time; a block ends when all have done theirs."""
+    python: str = sys.executable
 
 
-def in_turns(sides: Mapping[str, Side], blocks: int, folder: Path) -> Dict[str, List[float]]:
+def in_turns(
+    sides: Mapping[str, Side], blocks: int, folder: Path, peak_MiB: Optional[Dict[str, float]] = None
+) -> Dict[str, List[float]]:
     """Seconds of each block of each side; two more are made first, and not counted.
+
+    Args:
+        sides: by name.
+        blocks: how many of each.
+        folder: for what they write.
+        peak_MiB: is told the most memory that each side had (its processes together).
 
     Raises:
         ProcessFailed: one ended early; the message holds the end of what it printed.
@@ -108,6 +98,8 @@ def in_turns(sides: Mapping[str, Side], blocks: int, folder: Path) -> Dict[str, 
                 seconds = max(float(player.wait(BLOCK_S)) for player in players[name])
                 if number >= 0:
                     found[name].append(seconds)
+        for name, processes in players.items() if peak_MiB is not None else ():
+            peak_MiB[name] = sum(player.peak_MiB for player in processes)
         for name, values in found.items():
             say(f"  {name}: {' '.join(f'{value:.3f}' for value in values)} s a block")
     return found
@@ -129,7 +121,7 @@ class _Player:
         self._server.listen(1)
         self._log = open(self._folder / "log", "w+b")
         self._process = subprocess.Popen(
-            [sys.executable, *self._side.arguments], env={**self._side.environment, SOCKET: path}, cwd=self._folder,
+            [self._side.python, *self._side.arguments], env={**self._side.environment, SOCKET: path}, cwd=self._folder,
             stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         self._stream: Any = None
@@ -145,6 +137,12 @@ class _Player:
         self._server.close()
         self._log.close()
         self._socket_folder.cleanup()
+
+    @property
+    def peak_MiB(self) -> float:
+        """The most memory it had so far (VmHWM)."""
+        status = Path(f"/proc/{self._process.pid}/status").read_text()
+        return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM"))
 
     def wait(self, timeout_s: float) -> str:
         """The child's next word."""

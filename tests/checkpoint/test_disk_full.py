@@ -36,13 +36,8 @@ def check_failure_and_recovery(store: CheckpointStore, said: str, too_large: int
 
 
 @pytest.fixture
-def small_disk(tmp_path):
-    """A file system of 1 MB."""
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(tmp_path)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip("mounting is not permitted here")
-    yield tmp_path
-    subprocess.run(["umount", str(tmp_path)], check=True)
+def megabyte(small_disk):
+    return small_disk("1m")
 
 
 @pytest.fixture
@@ -54,25 +49,25 @@ def small_files():
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_full_disk(small_disk):
-    check_failure_and_recovery(CheckpointStore(small_disk / "c", keep_last=1, keep_top=0), "No space left", 600)
+def test_full_disk(megabyte):
+    check_failure_and_recovery(CheckpointStore(megabyte / "c", keep_last=1, keep_top=0), "No space left", 600)
 
 
 def test_file_size_limit(tmp_path, small_files):
     check_failure_and_recovery(CheckpointStore(tmp_path / "c", keep_last=1, keep_top=0), "File too large", 300)
 
 
-def test_every_amount_of_free_space(small_disk):
+def test_every_amount_of_free_space(megabyte):
     """The disk fills up at another place of the save each time; old and new are never mixed."""
-    store = CheckpointStore(small_disk / "c", keep_last=1, keep_top=0)
+    store = CheckpointStore(megabyte / "c", keep_last=1, keep_top=0)
     store.save(snapshot(1, 20))
     store.wait()
     failures = 0
     for free in range(0, 120 << 10, 4096):
-        (small_disk / "ballast").write_bytes(b"")
-        status = os.statvfs(small_disk)
+        (megabyte / "ballast").write_bytes(b"")
+        status = os.statvfs(megabyte)
         size = status.f_bavail * status.f_frsize - free
-        (small_disk / "ballast").write_bytes(bytes(max(size, 0)))
+        (megabyte / "ballast").write_bytes(bytes(max(size, 0)))
         store.save(snapshot(1 + free // 4096, 20))
         outcome = store.wait()
         assert outcome is not None
@@ -84,14 +79,12 @@ def test_every_amount_of_free_space(small_disk):
     assert 3 <= failures <= 20, failures
 
 
-def test_a_small_file_survives_a_full_disk(small_disk):
-    write_json_atomic(small_disk / "status.json", {"step": 1})
+def test_a_small_file_survives_a_full_disk(megabyte):
+    write_json_atomic(megabyte / "status.json", {"step": 1})
     with pytest.raises(OSError) as caught:
-        write_json_atomic(small_disk / "status.json", {"step": "2" * (2 << 20)})
+        write_json_atomic(megabyte / "status.json", {"step": "2" * (2 << 20)})
     assert caught.value.errno == errno.ENOSPC
-    assert (small_disk / "status.json").read_text() == '{\n  "step": 1\n}\n' and os.listdir(small_disk) == [
-        "status.json"
-    ]
+    assert (megabyte / "status.json").read_text() == '{\n  "step": 1\n}\n' and os.listdir(megabyte) == ["status.json"]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
@@ -104,11 +97,11 @@ def test_a_read_only_folder(tmp_path):
     assert outcome is not None and "Permission denied" in outcome.error
 
 
-def test_a_disk_that_became_read_only(small_disk):
-    store = CheckpointStore(small_disk / "c", keep_last=1, keep_top=0)
+def test_a_disk_that_became_read_only(megabyte):
+    store = CheckpointStore(megabyte / "c", keep_last=1, keep_top=0)
     store.save(snapshot(1, 20))
     store.wait()
-    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    subprocess.run(["mount", "-o", "remount,ro", str(megabyte)], check=True)
     store.save(snapshot(2, 20))
     outcome = store.wait()
     assert outcome is not None and outcome.path is None and "Read-only file system" in outcome.error

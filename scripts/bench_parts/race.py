@@ -1,0 +1,163 @@
+"""Training against PyTorch: the same networks, batches and optimizers, in turns, in float32 and bfloat16."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Dict, List, Optional, Sequence
+
+from bench_parts.bert_sizes import BERT_SIZES, VOCAB_SIZE
+from bench_parts.hand_loop import NUM_CLASSES
+from bench_parts.measured import Measured, Options, Series, say
+from bench_parts.processes import (
+    ROOT,
+    ProcessFailed,
+    default_environment,
+    mxtrain_arguments,
+    tuned_environment,
+    untouched_environment,
+)
+from bench_parts.runner import MODELS, Case, hand_loop
+from bench_parts.turns import Side, TurnsCallback, in_turns
+
+DTYPES = {"off": "float32", "bfloat16": "bfloat16"}
+TRIAL_BLOCKS = 2
+
+
+@dataclass(frozen=True)
+class Race:
+    """A network at one size.
+
+    Attributes:
+        network: what `torch_loop` calls it.
+        size: pixels, or tokens.
+        fp32, bf16: how many times as fast as PyTorch it should be.
+        defaults: how many times as fast as MXNet with its defaults, in each precision, or None.
+    """
+
+    name: str
+    network: str
+    size: int
+    batch_size: int
+    block_steps: int
+    blocks: int
+    fp32: float
+    bf16: float
+    defaults: Optional[Sequence[float]] = None
+
+
+RACES = (
+    Race("ResNet-50, 224 px, batch 16", "resnet50", 224, 16, 3, 10, 1.25, 1.25, (1.9, 3.0)),
+    Race("ResNet-20, 32 px, batch 64", "resnet20", 32, 64, 10, 30, 1.2, 1.1),
+    Race("ResNet-20, 32 px, batch 128", "resnet20", 32, 128, 6, 30, 1.2, 1.1),
+    Race("MobileNet, 96 px, batch 32", "mobilenet", 96, 32, 4, 15, 1.0, 1.0),
+    Race("DenseNet-121, 96 px, batch 16", "densenet121", 96, 16, 3, 10, 1.0, 1.0),
+    Race("BERT-base, 8 x 128 tokens", "bert_base", 128, 8, 2, 8, 1.25, 1.25),
+    Race("BERT with 4 layers of 512 units, 8 x 128 tokens", "bert_4", 128, 8, 6, 12, 1.25, 1.25),
+)
+QUICK_RACES = (
+    Race("ResNet-20, 16 px, batch 8", "resnet20", 16, 8, 2, 2, 1.2, 1.1),
+    Race("BERT with 4 layers of 512 units, 2 x 16 tokens", "bert_4", 16, 2, 2, 2, 1.25, 1.25),
+)
+SGD = ("optimizer=sgd", "optimizer.lr=0.1", "optimizer.momentum=0.9", "optimizer.wd=0.0001")
+ZOO = {**MODELS, "mobilenet": ["model=gluoncv", "model.name=mobilenet1.0"],
+       "densenet121": ["model=gluoncv", "model.name=densenet121"]}  # fmt: skip
+
+
+def missing(torch_python: str) -> str:
+    """Why there is no race, or an empty string."""
+    if not torch_python:
+        return "it needs --torch-python: a Python in whose environment PyTorch is installed"
+    return "" if Path(torch_python).exists() else f"{torch_python} is not there"
+
+
+def measure(options: Options) -> Measured:
+    found = Measured(notes=[
+        "Ours: `python -m mxtrain` with every default callback and logger, its data through the loader. PyTorch's: "
+        "scripts/bench_parts/torch_loop.py, channels last, autocast, fused optimizers, batches on hand; of eager and "
+        "torch.compile, the one that was faster in a short trial. Both with as many threads as there are cores. "
+        "Started once, they train in turns.",
+        "Images: SGD with momentum and weight decay, 10 classes. Texts: AdamW, 10 classes, a vocabulary of 30522, all "
+        "texts of full length, though the networks mask padding; dropout 0.1.",
+    ])  # fmt: skip
+    for race in QUICK_RACES if options.quick else RACES:
+        _run(race, options, found)
+    return found
+
+
+def _run(race: Race, options: Options, found: Measured) -> None:
+    folder = options.work / race.name.replace(" ", "_").replace(",", "")
+    folder.mkdir()
+    sides: Dict[str, Side] = {}
+    for amp, dtype in DTYPES.items():
+        sides[f"mxtrain, {dtype}"] = _ours(race, amp, folder)
+        sides[f"PyTorch, {dtype}"] = _faster(race, dtype, options.torch_python, folder)
+    if race.defaults is not None:
+        case = Case(race.name, race.network, race.size, race.batch_size, race.block_steps, race.blocks)
+        sides["MXNet's defaults, float32"] = hand_loop(case, default_environment())
+    memory: Dict[str, float] = {}
+    seconds = in_turns(sides, race.blocks, folder, memory)
+    samples = race.block_steps * race.batch_size
+    rates = {name: [samples / value for value in values] for name, values in seconds.items()}
+    found.series += [Series(f"{race.name}: {name}", "samples/s", values) for name, values in rates.items()]
+    found.series += [Series(f"{race.name}: {name}, most memory", "MiB", [value]) for name, value in memory.items()]
+    for number, (dtype, target) in enumerate((("float32", race.fp32), ("bfloat16", race.bf16))):
+        ours, theirs = rates[f"mxtrain, {dtype}"], rates[f"PyTorch, {dtype}"]
+        found.compare(f"{race.name}: mxtrain / PyTorch, {dtype}", ours, theirs, target)
+        if race.defaults is not None:
+            plain = rates["MXNet's defaults, float32"]
+            found.compare(f"{race.name}: {dtype} / MXNet's defaults", ours, plain, race.defaults[number])
+
+
+def _ours(race: Race, amp: str, folder: Path) -> Side:
+    given = [f"amp={amp}", "lr_scheduler=constant", "early_stopping=off", f"dataset.batch_size={race.batch_size}"]
+    samples = race.block_steps * (race.blocks + 5) * race.batch_size
+    if race.network in BERT_SIZES:
+        given = ["model=bert", *_text(race, samples, folder), *given, "optimizer.lr=2e-5", "optimizer.wd=0.01"]
+        names = ("num_layers", "units", "hidden_size", "num_heads")
+        given += [f"model.{name}={number}" for name, number in zip(names, BERT_SIZES[race.network])]
+        given.append(f"model.max_length={race.size}")
+    else:
+        shape = f"dataset.shape=[3,{race.size},{race.size}]"
+        given = [*ZOO[race.network], "dataset=synthetic", shape, f"dataset.num_samples={int(samples / 0.8) + 10}",
+                 *given, *SGD]  # fmt: skip
+    return Side(mxtrain_arguments([*given, *TurnsCallback.overrides(race.block_steps)]), untouched_environment())
+
+
+def _text(race: Race, samples: int, folder: Path) -> List[str]:
+    """Texts of exactly so many tokens."""
+    vocab, texts, random_ = folder / "vocab.txt", folder / "texts.tsv", random.Random(0)
+    if not vocab.exists():
+        special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        words = [f"w{number}" for number in range(VOCAB_SIZE - len(special))]
+        vocab.write_text("\n".join([*special, *words]) + "\n")
+        lines = [f"{' '.join(random_.choices(words, k=race.size - 2))}\t{number % NUM_CLASSES}"
+                 for number in range(int(samples / 0.8) + 10 * NUM_CLASSES)]  # fmt: skip
+        texts.write_text("\n".join(["sentence\tlabel", *lines]) + "\n")
+    return [f"dataset.train={texts}", f"dataset.vocab={vocab}", f"dataset.max_length={race.size}",
+            "dataset.val_fraction=0.1", "dataset.test_fraction=0"]  # fmt: skip
+
+
+def _faster(race: Race, dtype: str, python: str, folder: Path) -> Side:
+    """PyTorch, eager or compiled."""
+    environment = {**tuned_environment(), "PYTHONPATH": str(ROOT / "scripts")}
+    arguments = [race.network, race.size, race.batch_size, race.block_steps, dtype]
+    ways = {
+        way: Side(["-m", "bench_parts.torch_loop", *map(str, arguments), way], environment, python=python)
+        for way in ("eager", "compile")
+    }
+    took = {}
+    for way, side in ways.items():
+        try:
+            took[way] = median(in_turns({way: side}, TRIAL_BLOCKS, folder)[way])
+        except (ProcessFailed, OSError) as error:
+            say(f"  {race.name}, {dtype}, {way}: left out: {str(error).splitlines()[-1]}")
+    if not took:
+        raise ProcessFailed(f"{race.name}: PyTorch runs neither way")
+    say(
+        f"  {race.name}, {dtype}: PyTorch's "
+        + ", ".join(f"{way} {s / race.block_steps:.3f} s a step" for way, s in took.items())
+    )
+    return ways[min(took, key=lambda way: took[way])]
