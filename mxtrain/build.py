@@ -34,7 +34,7 @@ from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.base import Layout, Objective, Strategy
 from mxtrain.parallel.fence import can_be_fenced
 from mxtrain.parallel.placement import placement_table
-from mxtrain.profiling import TIMELINE, Profiling
+from mxtrain.profiling import TIMELINE, Computation, Profiling
 from mxtrain.runner import Data, Plan, Runner
 from mxtrain.saving import NoStore
 from mxtrain.sharing import ALONE, World
@@ -290,7 +290,7 @@ def build_run(
     plan = build_plan(description, len(data.train), identity, direction)
     is_first = world.rank == 0
     callbacks = build_callbacks(description, run_dir) if is_first else []
-    profiling = build_profiling(description, strategy.layout, run_dir) if is_first else None
+    profiling = build_profiling(description, network, strategy.layout, run_dir) if is_first else None
     runner = Runner(
         step, plan, data, build_evaluator(description, step.strategy, given.num_classes), meter, checkpoints,
         description.early_stopping, callbacks, profiling, Team(description.cluster.balance == "speed"),
@@ -340,12 +340,13 @@ def find_checkpoint(description: Description, run_dir: Path, workers: Store) -> 
     return NoStore(checkpoint.path.parent if checkpoint is not None and is_own else None), checkpoint
 
 
-def build_profiling(description: Description, layout: Layout, run_dir: Path) -> Optional[Profiling]:
+def build_profiling(description: Description, network: Any, layout: Layout, run_dir: Path) -> Optional[Profiling]:
     """Devices that must wait for each other are looked at now and then; a single one only where that is asked for."""
     timeline = run_dir / TIMELINE if description.trainer.profile else None
     if layout.num_devices == 1 and timeline is None:
         return None
-    return Profiling(layout, timeline, log.warning)
+    computation = Computation(network, description.amp.dtype, description.amp.listed)
+    return Profiling(layout, computation, timeline, log.warning)
 
 
 def build_callbacks(description: Description, run_dir: Path) -> List[Callback]:

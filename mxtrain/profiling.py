@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
-from typing import Callable, List, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from mxtrain.durable import replace_file
+from mxtrain.engine_limits import measure_limits
 from mxtrain.engine_trace import EngineTrace, Operation
+from mxtrain.model.trace import NotTraceable, trace
+from mxtrain.model.work import Work, work_by_operator
 from mxtrain.parallel.base import Layout
-from mxtrain.parallel.usage import Usage, chrome_trace, measure_usage
+from mxtrain.parallel.operator_times import OperatorTimes, measure_operators
+from mxtrain.parallel.usage import chrome_trace, measure_usage
+from mxtrain.types import Batch
 
 FIRST_STEP = 10
 NUM_STEPS = 3
 MAX_ATTEMPTS = 5
 TIMELINE = "timeline.json"
+
+
+class Computation(NamedTuple):
+    """What is computed on the devices.
+
+    Attributes:
+        network: a gluon block.
+        dtype: in which some operators compute.
+        listed: the names of these operators; all others compute in float32.
+    """
+
+    network: Any
+    dtype: str
+    listed: Sequence[str]
 
 
 class Profiling:
@@ -24,31 +44,34 @@ class Profiling:
 
     Args:
         layout: the placement.
-        timeline: where to write the first look as a chrome trace, or None.
+        computation: the network in it.
+        timeline: where to write the first look as a chrome trace, or None; operators are looked at one by one then.
         say: is told in a sentence what could not be done.
     """
 
-    def __init__(self, layout: Layout, timeline: Optional[Path], say: Callable[[str], None]):
-        self._layout, self._timeline, self._say = layout, timeline, say
+    def __init__(
+        self, layout: Layout, computation: Computation, timeline: Optional[Path], say: Callable[[str], None]
+    ):  # fmt: skip
+        self._layout, self._computation, self._timeline, self._say = layout, computation, timeline, say
         self._steps_done = 0
         self._next, self._attempts = FIRST_STEP, 0
         self._trace: Optional[EngineTrace] = None
-        self._sizes: List[int] = []
+        self._batches: List[Batch] = []
 
-    def step_begins(self, step: int, size: int) -> Optional[Usage]:
-        """Call before step number `step`, of `size` samples; returns what the steps before it were found to do, once
-        they have been looked at."""
-        usage = None
-        if self._trace is not None and len(self._sizes) == NUM_STEPS:
-            usage = self._look(step - NUM_STEPS)
+    def step_begins(self, step: int, batch: Batch) -> List[Any]:
+        """Call before step number `step`; returns what the steps before it were found to do, once they have been looked
+        at: see `Callback.on_usage`."""
+        found: List[Any] = []
+        if self._trace is not None and len(self._batches) == NUM_STEPS:
+            found = self._look(step - NUM_STEPS)
             self._next, self._attempts = 10 * self._next, 0
         if self._trace is None and self._steps_done >= self._next:
             self._trace = EngineTrace()
             self._trace.start()
         if self._trace is not None:
-            self._sizes.append(size)
+            self._batches.append(batch)
         self._steps_done += 1
-        return usage
+        return found
 
     def break_off(self) -> None:
         """Call before anything else than training runs: steps that were looked at so far don't count, and the next ones
@@ -68,22 +91,44 @@ class Profiling:
                 f"{FIRST_STEP}, without a validation or a checkpoint between them"
             )
 
-    def _look(self, first_step: int) -> Optional[Usage]:
-        sizes = self._sizes
+    def _look(self, first_step: int) -> List[Any]:
+        batches = self._batches
         operations = self._stop()
+        usage = measure_usage(self._layout, operations, first_step, [batch.size for batch in batches])
+        found: List[Any] = [] if usage is None else [usage]
         if self._timeline is not None and operations:
+            found.append(self._operators(operations, batches, first_step))
             try:
                 replace_file(self._timeline, json.dumps(chrome_trace(self._layout, operations)).encode())
             except OSError as error:
                 self._say(f"the timeline could not be written: {error}")
             self._timeline = None
-        return measure_usage(self._layout, operations, first_step, sizes)
+        return found
+
+    def _operators(self, operations: Sequence[Operation], batches: Sequence[Batch], first_step: int) -> OperatorTimes:
+        network, dtype, listed = self._computation
+        works: List[Dict[str, Work]] = []
+        num_elements = 0
+        for batch in batches:
+            shapes = tuple(tuple(array.shape[1:]) for array in batch.inputs) if batch.size else ()
+            try:
+                traced = trace(network, shapes if len(shapes) > 1 else shapes[0], batch_size=batch.size, training=True)
+                works.append(work_by_operator(traced, listed))
+            except (NotTraceable, IndexError):
+                works.append({})
+        for parameter in network.collect_params().values():
+            if parameter.grad_req != "null":
+                num_elements += math.prod(parameter.shape)
+        devices = [device for stages in self._layout.devices for device in stages]
+        limits = measure_limits(devices, dtype)
+        num_elements *= len(self._layout.devices)
+        return measure_operators(operations, works, num_elements, limits, listed, first_step)
 
     def _stop(self) -> List[Operation]:
         assert self._trace is not None
-        trace, self._trace, self._sizes = self._trace, None, []
+        engine, self._trace, self._batches = self._trace, None, []
         try:
-            return trace.stop([device for stages in self._layout.devices for device in stages])
+            return engine.stop([device for stages in self._layout.devices for device in stages])
         except ValueError as error:
             self._say(str(error))
             return []

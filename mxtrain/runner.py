@@ -247,17 +247,16 @@ class Runner:
             state.epoch_sums.clear()
         lr, epoch = self._plan.lr(state.step), state.epoch + 1
         self._recorder.begin()
-        self._profile(batch.size)
+        self._profile(batch)
         sums = self._advance(batch, lr)
         self._watch_workers()
         PULSE.step, PULSE.batches = state.step, PULSE.batches + 1
         self._recorder.add(Entry(state.step, epoch, batch.global_size, lr, sums, self._step.grad_norm))
 
-    def _profile(self, size: int) -> None:
+    def _profile(self, batch: Any) -> None:
         if self._profiling is None:
             return
-        usage = self._profiling.step_begins(self.state.step + 1, size)
-        if usage is not None:
+        for usage in self._profiling.step_begins(self.state.step + 1, batch):
             self._watchers.tell("on_usage", usage)
             self._watchers.tell("on_scalars", usage.scalars(), self.state.step)
 

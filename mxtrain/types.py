@@ -199,6 +199,21 @@ class Result:
     wall_s: float = 0.0
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What a device can do at most.
+
+    Attributes:
+        flops: multiplications and additions per second, in float32.
+        low_flops: the same with shorter numbers, where the run uses them.
+        moved: bytes read and written per second.
+    """
+
+    flops: float
+    low_flops: float
+    moved: float
+
+
 class Callback:
     """Something that watches a run. Every method does nothing here; override those that matter.
 
@@ -215,8 +230,8 @@ class Callback:
         """Further values by TensorBoard tag, e.g. {"train/lr": 0.1, "perf/samples_per_s": 5e3}."""
 
     def on_usage(self, usage: Any) -> None:
-        """Now and then, on several devices or with trainer.profile: how a few steps used them, as a
-        `mxtrain.parallel.usage.Usage`."""
+        """Now and then, on several devices or with trainer.profile: how a few steps used them. It has a `table()` for
+        people and `scalars()` for TensorBoard: `mxtrain.parallel.usage.Usage` and `operator_times.OperatorTimes`."""
 
     def on_validation(self, validation: Validation, progress: Progress) -> None:
         """After a pass over the validation data."""

@@ -16,7 +16,7 @@ PACKAGE = ROOT / "mxtrain"
 LAYERS = [
     {"errors", "types", "durable", "network", "override_text", "params_format", "pulse", "sharing"},
     {"config", "state", "cadence", "stopping"},
-    {"backend", "engine_trace"},
+    {"backend", "engine_limits", "engine_trace"},
     {"runtime"},
     {"callback", "checkpoint", "logger"},
     {
@@ -51,7 +51,8 @@ SINGLE_FILES_MAY_SHARE = {"errors", "types", "config", "state", "cadence", "stop
 # Modules that need MXNet to be imported at all: they are imported by `build` and what it makes, when a run is built.
 WITH_MXNET = {
     "mxtrain.amp.scaling",
-    "mxtrain.backend", "mxtrain.build", "mxtrain.engine_trace", "mxtrain.evaluate", "mxtrain.metric.meter",
+    "mxtrain.backend", "mxtrain.build", "mxtrain.engine_limits", "mxtrain.engine_trace", "mxtrain.evaluate",
+    "mxtrain.metric.meter",
     "mxtrain.model.bert_network", "mxtrain.model.gluoncv_zoo", "mxtrain.model.networks", "mxtrain.model.layers",
     "mxtrain.nonfinite",
     "mxtrain.profiling", "mxtrain.recorder", "mxtrain.runner", "mxtrain.saving", "mxtrain.snapshot", "mxtrain.step",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence
 
 from mxtrain.amp.casts import FLOAT32, with_casts, with_marks
 from mxtrain.amp.operators import BFLOAT16, FLOAT16, Operators
@@ -24,6 +24,11 @@ class Precision(Spec):
 
     dtype: ClassVar[str] = FLOAT32
     """Of what is listed; all else is float32."""
+
+    @property
+    def listed(self) -> Sequence[str]:
+        """The operators that compute with it, where their layer allows it."""
+        return ()
 
     def reason_against(self, kind: str) -> str:
         """Why it cannot be had on devices of that kind, cpu or gpu, or "". Imports no MXNet."""
@@ -63,6 +68,10 @@ class Mixed(Precision):
 
     float32_layers: List[str] = []
     """Layers that compute in float32 all the same: globs over structural names, e.g. output or features.0*."""
+
+    @property
+    def listed(self) -> Sequence[str]:
+        return sorted(self.operators.low)
 
     def marked(self, graph: Dict[str, Any], shapes: Mapping[str, Shape]) -> Dict[str, Any]:
         return with_marks(graph, shapes, self.dtype, self.operators, self._keeps)

@@ -174,7 +174,8 @@ def set_runtime(config: Any, where: Any) -> Optional[runtime.RuntimeReport]:
     except (ConfigError, KeyError):
         return None  # describe says it together with everything else that is wrong
     num_devices = parallel.num_devices() * int(os.environ.get(HOST_WORKERS, "1"))
-    return runtime.apply(spec, num_devices=num_devices, bfloat16=amp.dtype == "bfloat16")
+    profile = config["trainer"].get("profile") is True
+    return runtime.apply(spec, num_devices=num_devices, bfloat16=amp.dtype == "bfloat16", one_by_one=profile)
 
 
 def claim(run_dir: Path, composed: Composed) -> Any:

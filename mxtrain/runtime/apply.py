@@ -53,6 +53,7 @@ def apply(
     *,
     num_devices: int = 1,
     bfloat16: bool = False,
+    one_by_one: bool = False,
     environ: MutableMapping[str, str] = os.environ,
 ) -> RuntimeReport:
     """Set what `runtime` asks for. Call it before anything imports MXNet or numpy.
@@ -61,13 +62,14 @@ def apply(
         runtime: The description.
         num_devices: CPU devices that this process computes on; 1 where it computes on GPUs.
         bfloat16: Whether the network computes in bfloat16, which is what AMX is good for.
+        one_by_one: Whether each operator is handed to the engine by itself, so that its time can be seen.
         environ: The environment to change.
 
     Returns:
         What was set, what the user had set and what came too late.
     """
     cores = usable_cores()
-    wanted = dict(_wanted(runtime, num_devices=num_devices, cores=cores))
+    wanted = dict(_wanted(runtime, num_devices=num_devices, cores=cores, one_by_one=one_by_one))
     imported = "mxnet" in sys.modules
     if not imported:
         _forget_own(environ)
@@ -76,7 +78,9 @@ def apply(
     return RuntimeReport(tuple(settings), cores=cores, threads=environ.get("OMP_NUM_THREADS", ""), amx=amx)
 
 
-def _wanted(runtime: Runtime, *, num_devices: int, cores: int) -> Iterator[Tuple[str, Tuple[str, str]]]:
+def _wanted(
+    runtime: Runtime, *, num_devices: int, cores: int, one_by_one: bool
+) -> Iterator[Tuple[str, Tuple[str, str]]]:  # fmt: skip
     """(variable, (value, why)) in the order of the report; a later entry of the same variable wins."""
     auto = runtime.mode == "auto"
     given = "given in the configuration"
@@ -95,6 +99,8 @@ def _wanted(runtime: Runtime, *, num_devices: int, cores: int) -> Iterator[Tuple
         yield "MXNET_CPU_WORKER_NTHREADS", (str(runtime.cpu_workers), given)
     if runtime.bulk_size != "auto":
         yield "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", (str(runtime.bulk_size), given)
+    elif one_by_one:
+        yield "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", ("0", "trainer.profile=true shows each operator's time")
     for name, value in runtime.env.items():
         yield name, (str(value), f"{given} (runtime.env)")
 

@@ -40,4 +40,5 @@ class Trainer(Spec):
     test: bool = True
     """Measure the best weights on the test split at the end, where there is one."""
     profile: bool = False
-    """Look at the engine on one device, too, and write what it did in three steps as timeline.json, a chrome trace."""
+    """Run operators one by one, look at three steps of them, on one device, too: a table, and timeline.json, a chrome
+    trace."""

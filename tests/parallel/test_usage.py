@@ -113,6 +113,7 @@ def test_a_hybrid_run_measures_itself(tmp_path, capsys, monkeypatch):
     assert code == 0
     shown = capsys.readouterr().out
     assert "measured in steps 11 to 13: devices wait" in shown and "(expected:" in shown
+    assert "operators in steps 11 to 13; measured limits of a device" in shown and "_backward_FullyConnected" in shown
     timeline = json.loads((run_dir / "timeline.json").read_text())
     assert {e["pid"] for e in timeline["traceEvents"] if e["ph"] == "X"} == {0, 1, 2, 3}
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -121,5 +122,7 @@ def test_a_hybrid_run_measures_itself(tmp_path, capsys, monkeypatch):
     events.Reload()
     tags = {tag for tag in events.Tags()["scalars"] if tag.startswith("perf/")}
     assert {"perf/bubble", "perf/exchange", "perf/cpu3/samples_per_s", "perf/cpu3/busy"} <= tags
+    assert 0 < events.Scalars("operator_limit/FullyConnected")[0].value < 2
+    assert events.Scalars("operator_ms/FullyConnected")[0].value > 0
     assert events.Scalars("perf/bubble")[0].step == 13
     assert 0 <= events.Scalars("perf/bubble")[0].value <= 1

@@ -1,0 +1,115 @@
+"""How much the operators of a network have to do at least: multiplications and additions, and bytes to move.
+
+Each array counts once as read or written, as if caches held nothing and nothing were computed twice: what takes longer
+than the machine needs for that has room for improvement.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Dict, List, Mapping, Optional, Sequence
+
+from mxtrain.model.trace import INPUT, Node, Trace
+from mxtrain.types import Shape
+
+BACKWARD = "_backward_"
+CONTRIB = "_contrib_"
+PASSES = {"sgd_update": 3, "sgd_mom_update": 5, "nag_mom_update": 5, "adam_update": 7, "adamw_update": 7,
+          "rmsprop_update": 5, "adagrad_update": 5}  # fmt: skip
+"""Arrays of a parameter's size that an update reads or writes."""
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Work:
+    """Of an operator, or of several.
+
+    Attributes:
+        flops: multiplications and additions of matrix products and convolutions; 0 for all else.
+        moved: bytes of what is read and written.
+    """
+
+    flops: float = 0.0
+    moved: float = 0.0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.flops + other.flops, self.moved + other.moved)
+
+    def times(self, factor: float) -> Work:
+        """As much, so many times."""
+        return Work(self.flops * factor, self.moved * factor)
+
+
+def bare(name: str) -> str:
+    """An operator's name as the engine has it, without what says that it is experimental or a gradient."""
+    for prefix in (BACKWARD, CONTRIB):
+        name = name[len(prefix) :] if name.startswith(prefix) else name
+    return name
+
+
+def work_by_operator(trace: Trace, low: Sequence[str] = ()) -> Dict[str, Work]:
+    """Of a step forward and backward, by the engine's name of the operator.
+
+    Args:
+        trace: of the whole network, for the batch of a step.
+        low: operators whose numbers have half as many bytes as float32.
+    """
+    nodes, found = trace.nodes, {}  # type: ignore[var-annotated]
+    learns = _learns(nodes)
+    for index, node in enumerate(nodes):
+        shapes = [nodes[i].shape for i in node.inputs]
+        if node.op == "null" or node.shape is None or None in shapes:
+            continue
+        known = [shape for shape in shapes if shape is not None]
+        size = FLOAT_BYTES / 2 if node.op in low else FLOAT_BYTES
+        given, made = sum(map(math.prod, known)), math.prod(node.shape)
+        flops = flops_of(node.op, node.attrs, known, node.shape)
+        _add(found, node.op, Work(flops, size * (given + made)))
+        if learns[index]:
+            # One product for the gradient of each input; images have none.
+            gradients = sum(learns[i] for i in node.inputs[:2])
+            _add(found, BACKWARD + bare(node.op), Work(flops * gradients, size * (2 * given + made)))
+    return found
+
+
+def update_work(name: str, num_elements: int) -> Optional[Work]:
+    """Of an optimizer's step over all parameters, by the engine's name of the operator; None for an unknown one."""
+    passes = next((count for known, count in PASSES.items() if known in name), None)
+    return None if passes is None else Work(0.0, float(FLOAT_BYTES * passes * num_elements))
+
+
+def flops_of(op: str, attrs: Mapping[str, str], given: Sequence[Shape], made: Shape) -> float:
+    """Multiplications and additions of one call forward, each for itself; 0 for what is neither product nor
+    convolution."""
+    if op == "Convolution":
+        return 2.0 * math.prod(made) * math.prod(given[1][1:])
+    if op == "Deconvolution":
+        return 2.0 * math.prod(given[0]) * math.prod(given[1][1:])
+    if op == "FullyConnected":
+        return 2.0 * math.prod(made) * given[1][1]
+    if op in ("dot", "batch_dot"):
+        batch = made[0] if op == "batch_dot" else 1
+        # (B, M, K) and (B, K, N), transposed or not, make (B, M, N).
+        inner = math.sqrt(math.prod(given[0]) * math.prod(given[1]) / (math.prod(made) * batch))
+        return 2.0 * math.prod(made) * inner
+    if bare(op).startswith("interleaved_matmul_selfatt_"):
+        # (T, B, 3U) and, for the values, (B N, T, T).
+        scores = made if op.endswith("qk") else given[1]
+        return 2.0 * math.prod(scores) * given[0][2] / (3 * int(attrs["heads"]))
+    return 0.0
+
+
+def _learns(nodes: Sequence[Node]) -> List[bool]:
+    """Whether a gradient goes to each node."""
+    found: List[bool] = []
+    for node in nodes:
+        if node.op == "null":
+            found.append(not node.name.startswith(INPUT))
+        else:
+            found.append(node.op != "BlockGrad" and any(found[i] for i in node.inputs))
+    return found
+
+
+def _add(found: Dict[str, Work], name: str, work: Work) -> None:
+    found[name] = found.get(name, Work()) + work

@@ -1,0 +1,130 @@
+"""Where the time of a step goes, operator by operator, and how near each comes to what the machine can do. No MXNet
+here.
+
+operations of the engine, work of the graph, limits of the machine -> table, TensorBoard
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+from mxtrain.model.work import Work, bare, update_work
+from mxtrain.types import Limits
+
+SHOWN = 15
+
+
+@dataclass(frozen=True)
+class OperatorTime:
+    """One kind of operator in the steps that were looked at.
+
+    Attributes:
+        name: the engine's.
+        calls, seconds: of all devices together.
+        work: what it had to do, or None where that is not known.
+        limits: of a device, with the number format in which it computes in `flops`.
+    """
+
+    name: str
+    calls: int
+    seconds: float
+    work: Optional[Work]
+    limits: Limits
+
+    @property
+    def flops_per_s(self) -> float:
+        return self.work.flops / self.seconds if self.work else 0.0
+
+    @property
+    def moved_per_s(self) -> float:
+        return self.work.moved / self.seconds if self.work else 0.0
+
+    @property
+    def share_of_limit(self) -> float:
+        """Of the time that it took, the share that the machine needs at least: for arithmetic or for moving bytes,
+        whichever is longer (the roofline model: Williams et al., 2009, doi:10.1145/1498765.1498785)."""
+        return max(self.flops_per_s / self.limits.flops, self.moved_per_s / self.limits.moved)
+
+
+@dataclass(frozen=True)
+class OperatorTimes:
+    """All of them, the longest first."""
+
+    first_step: int
+    num_steps: int
+    rows: Sequence[OperatorTime]
+    limits: Limits
+    low: bool
+    """Whether some of them compute with shorter numbers."""
+
+    def scalars(self) -> Dict[str, float]:
+        """By TensorBoard tag: ms a step, and the share of the machine's limit where work is known."""
+        found = {}
+        for row in self.rows[:SHOWN]:
+            found[f"operator_ms/{row.name}"] = 1000 * row.seconds / self.num_steps
+            if row.work is not None:
+                found[f"operator_limit/{row.name}"] = row.share_of_limit
+        return found
+
+    def table(self) -> Any:
+        """A rich table: one row per operator."""
+        from rich.table import Table
+
+        low = f" ({self.limits.low_flops / 1e9:,.0f} in fewer bits)" if self.low else ""
+        table = Table(
+            caption=f"operators in steps {self.first_step} to {self.first_step + self.num_steps - 1}; measured limits "
+            f"of a device: {self.limits.flops / 1e9:,.0f} GFLOP/s{low}, {self.limits.moved / 1e9:,.1f} GB/s; of the "
+            "limit: the time that the machine needs at least / the time it took",
+            caption_justify="left",
+        )  # fmt: skip
+        for title in ("operator", "calls", "ms a step", "of all", "GFLOP/s", "GB/s", "of the limit"):
+            table.add_column(title, justify="left" if title == "operator" else "right")
+        total = sum(row.seconds for row in self.rows)
+        for row in self.rows[:SHOWN]:
+            cells = _figures(row.calls / self.num_steps, 1000 * row.seconds / self.num_steps, row.seconds / total)
+            flops = f"{row.flops_per_s / 1e9:,.0f}" if row.work and row.work.flops else ""
+            rest = ["", "", ""] if row.work is None else [flops, f"{row.moved_per_s / 1e9:,.1f}",
+                                                          f"{row.share_of_limit:.0%}"]  # fmt: skip
+            table.add_row(row.name, *cells, *rest)
+        others = self.rows[SHOWN:]
+        if others:
+            calls, seconds = sum(row.calls for row in others), sum(row.seconds for row in others)
+            cells = _figures(calls / self.num_steps, 1000 * seconds / self.num_steps, seconds / total)
+            table.add_row(f"{len(others)} others", *cells, "", "", "")
+        return table
+
+
+def measure_operators(
+    operations: Sequence[Any], works: Sequence[Mapping[str, Work]], num_elements: int, limits: Limits,
+    low: Sequence[str], first_step: int,
+) -> OperatorTimes:  # fmt: skip
+    """Adds up what ran.
+
+    Args:
+        operations: `mxtrain.engine_trace.Operation`s of some steps, and of nothing else.
+        works: of each step, what the operators of the network had to do on all devices together.
+        num_elements: of the parameters that are updated in a step, over all devices.
+        limits: of a device.
+        low: operators that compute with shorter numbers.
+        first_step: number of the first step.
+    """
+    calls: Dict[str, int] = defaultdict(int)
+    seconds: Dict[str, float] = defaultdict(float)
+    for operation in operations:
+        calls[operation.name] += 1
+        seconds[operation.name] += operation.end_s - operation.begin_s
+    rows: List[OperatorTime] = []
+    for name, took in seconds.items():
+        known = [work[name] for work in works if name in work]
+        update = update_work(name, num_elements)
+        work = sum(known, Work()) if known else update.times(len(works)) if update else None
+        own = Limits(limits.low_flops, limits.low_flops, limits.moved) if bare(name) in low else limits
+        rows.append(OperatorTime(name, calls[name], max(took, 1e-9), work, own))
+    rows.sort(key=lambda row: row.seconds, reverse=True)
+    return OperatorTimes(first_step, len(works), rows, limits, bool(low))
+
+
+def _figures(calls: float, ms: float, share: float) -> List[str]:
+    return [f"{calls:,.0f}", f"{ms:,.2f}", f"{share:.1%}"]

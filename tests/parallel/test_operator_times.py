@@ -1,0 +1,65 @@
+"""Where the time of a step goes: work is counted as the formulas say, and times are added up per operator."""
+
+import pytest
+
+from mxtrain.backend import gluon, mx
+from mxtrain.engine_limits import measure_limits
+from mxtrain.engine_trace import Operation
+from mxtrain.model.trace import trace
+from mxtrain.model.work import Work, flops_of, update_work, work_by_operator
+from mxtrain.parallel.operator_times import measure_operators
+from mxtrain.types import Limits
+
+nn = gluon.nn
+
+
+def test_work_of_a_convolution_and_a_dense_layer():
+    network = nn.HybridSequential()
+    network.add(nn.Conv2D(8, 3, padding=1, groups=2, use_bias=False, in_channels=4), nn.Flatten(), nn.Dense(5))
+    work = work_by_operator(trace(network, (4, 6, 6), batch_size=2, training=True))
+    convolution, dense = 2 * (2 * 8 * 6 * 6) * (2 * 3 * 3), 2 * 2 * 5 * 288
+    x, weight, y = 2 * 4 * 36, 8 * 2 * 9, 2 * 8 * 36
+    assert work["Convolution"] == Work(convolution, 4 * (x + weight + y))
+    # Images need no gradient; the dense layer's input does.
+    assert work["_backward_Convolution"] == Work(convolution, 4 * (2 * (x + weight) + y))
+    assert work["FullyConnected"].flops == dense and work["_backward_FullyConnected"].flops == 2 * dense
+    half = work_by_operator(trace(network, (4, 6, 6), batch_size=2), ["Convolution"])
+    assert half["Convolution"].moved == work["Convolution"].moved / 2
+
+
+@pytest.mark.parametrize(
+    ("op", "given", "made", "flops"),
+    [
+        ("dot", [(3, 4), (4, 5)], (3, 5), 2 * 3 * 4 * 5),
+        ("dot", [(4, 3), (4, 1)], (3, 1), 2 * 3 * 4),
+        ("batch_dot", [(7, 3, 4), (7, 4, 5)], (7, 3, 5), 7 * 2 * 3 * 4 * 5),
+        ("Deconvolution", [(2, 3, 4, 4), (3, 6, 2, 2)], (2, 6, 8, 8), 2 * (2 * 3 * 16) * (6 * 4)),
+        ("_contrib_interleaved_matmul_selfatt_qk", [(10, 2, 36)], (8, 10, 10), 2 * 8 * 10 * 10 * 3),
+        ("_contrib_interleaved_matmul_selfatt_valatt", [(10, 2, 36), (8, 10, 10)], (10, 2, 12), 2 * 8 * 10 * 10 * 3),
+        ("Activation", [(2, 3)], (2, 3), 0),
+    ],
+)
+def test_formulas(op, given, made, flops):
+    assert flops_of(op, {"heads": "4"}, given, made) == flops
+
+
+def test_times_are_added_up_and_set_against_limits():
+    ran = [Operation("cpu(0)", "dot", 0.0, 0.1), Operation("cpu(1)", "dot", 0.1, 0.4),
+           Operation("cpu(0)", "_backward_dot", 0.4, 0.5), Operation("cpu(0)", "sgd_mom_update", 0.5, 0.6),
+           Operation("cpu(0)", "Cast", 0.6, 0.61)]  # fmt: skip
+    works = [{"dot": Work(1e9, 2e8)}, {"dot": Work(1e9, 2e8), "_backward_dot": Work(1e9, 1e8)}]
+    found = measure_operators(ran, works, 10**7, Limits(1e10, 4e10, 1e10), ["dot"], first_step=5)
+    dot, *others = found.rows
+    assert (dot.name, dot.calls, dot.seconds) == ("dot", 2, pytest.approx(0.4))
+    assert dot.flops_per_s == pytest.approx(5e9) and dot.share_of_limit == pytest.approx(5e9 / 4e10)
+    by_name = {row.name: row for row in others}
+    assert by_name["_backward_dot"].share_of_limit == pytest.approx(1e10 / 4e10)
+    assert by_name["sgd_mom_update"].moved_per_s == pytest.approx(2 * 5 * 4 * 10**7 / 0.1)
+    assert by_name["Cast"].work is None and "operator_limit/Cast" not in found.scalars()
+    assert found.scalars()["operator_ms/dot"] == pytest.approx(200)
+    assert update_work("multi_lamb_phase1", 3) is None and update_work("_multi_adamw_update", 3).moved == 84
+
+
+def test_limits_are_plausible():
+    limits = measure_limits([mx.cpu()], "float32")
+    assert 1e9 < limits.flops == limits.low_flops < 1e14 and 1e8 < limits.moved < 1e12
