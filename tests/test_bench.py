@@ -13,7 +13,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from bench_parts import clock, publish, wire  # noqa: E402
+from bench_parts import (  # noqa: E402
+    clock,
+    publish,
+    race,
+    wire,
+)
 from bench_parts.fault_run import differences  # noqa: E402
 from bench_parts.faults import _fill  # noqa: E402
 from bench_parts.measured import Measured, Series, Target, in_turn  # noqa: E402
@@ -122,6 +127,10 @@ def test_differences_of_runs_are_found():
     assert "off by 50.0%" in differences(("a", [rows[0], {**rows[1], "loss": 1.5}]), ("a", rows), exact=False)
     for wrong in (rows[:1], [*rows, rows[1]]):
         assert "missing or twice" in differences(("a", wrong), ("a", rows), exact=False)
+
+
+def test_the_race_needs_pytorch(tmp_path):
+    assert "--torch-python" in race.missing("") and "is not there" in race.missing(str(tmp_path / "python"))
 
 
 def test_a_disk_is_filled(small_disk):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Dict, List, Optional, Sequence
 
-from bench_parts.bert_sizes import BERT_SIZES, VOCAB_SIZE
-from bench_parts.hand_loop import NUM_CLASSES
+from bench_parts.bert_sizes import BERT_SIZES, NUM_CLASSES, VOCAB_SIZE
 from bench_parts.measured import Measured, Options, Series, say
 from bench_parts.processes import (
     ROOT,
@@ -24,6 +24,8 @@ from bench_parts.turns import Side, TurnsCallback, in_turns
 
 DTYPES = {"off": "float32", "bfloat16": "bfloat16"}
 TRIAL_BLOCKS = 2
+GLUONNLP = "GluonNLP, float32"
+HAS_GLUONNLP = find_spec("gluonnlp") is not None
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Race:
         size: pixels, or tokens.
         fp32, bf16: how many times as fast as PyTorch it should be.
         defaults: how many times as fast as MXNet with its defaults, in each precision, or None.
+        gluonnlp: how many times as fast as GluonNLP in float32, with our environment, or None.
     """
 
     name: str
@@ -46,6 +49,7 @@ class Race:
     fp32: float
     bf16: float
     defaults: Optional[Sequence[float]] = None
+    gluonnlp: Optional[float] = None
 
 
 RACES = (
@@ -54,12 +58,12 @@ RACES = (
     Race("ResNet-20, 32 px, batch 128", "resnet20", 32, 128, 6, 30, 1.2, 1.1),
     Race("MobileNet, 96 px, batch 32", "mobilenet", 96, 32, 4, 15, 1.0, 1.0),
     Race("DenseNet-121, 96 px, batch 16", "densenet121", 96, 16, 3, 10, 1.0, 1.0),
-    Race("BERT-base, 8 x 128 tokens", "bert_base", 128, 8, 2, 8, 1.25, 1.25),
-    Race("BERT with 4 layers of 512 units, 8 x 128 tokens", "bert_4", 128, 8, 6, 12, 1.25, 1.25),
+    Race("BERT-base, 8 x 128 tokens", "bert_base", 128, 8, 2, 8, 1.25, 1.25, gluonnlp=1.5),
+    Race("BERT with 4 layers of 512 units, 8 x 128 tokens", "bert_4", 128, 8, 6, 12, 1.25, 1.25, gluonnlp=1.5),
 )
 QUICK_RACES = (
     Race("ResNet-20, 16 px, batch 8", "resnet20", 16, 8, 2, 2, 1.2, 1.1),
-    Race("BERT with 4 layers of 512 units, 2 x 16 tokens", "bert_4", 16, 2, 2, 2, 1.25, 1.25),
+    Race("BERT with 4 layers of 512 units, 2 x 16 tokens", "bert_4", 16, 2, 2, 2, 1.25, 1.25, gluonnlp=1.5),
 )
 SGD = ("optimizer=sgd", "optimizer.lr=0.1", "optimizer.momentum=0.9", "optimizer.wd=0.0001")
 ZOO = {**MODELS, "mobilenet": ["model=gluoncv", "model.name=mobilenet1.0"],
@@ -80,8 +84,11 @@ def measure(options: Options) -> Measured:
         "torch.compile, the one that was faster in a short trial. Both with as many threads as there are cores. "
         "Started once, they train in turns.",
         "Images: SGD with momentum and weight decay, 10 classes. Texts: AdamW, 10 classes, a vocabulary of 30522, all "
-        "texts of full length, though the networks mask padding; dropout 0.1.",
+        "texts of full length, though the networks mask padding; dropout 0.1. GluonNLP: its BERT and optimizer "
+        "(scripts/bench_parts/gluonnlp_loop.py), hybridized with static_alloc, in the environment that mxtrain sets.",
     ])  # fmt: skip
+    if not HAS_GLUONNLP:
+        found.notes.append("GluonNLP is not installed here (pip install gluonnlp==0.10.0): it was not measured.")
     for race in QUICK_RACES if options.quick else RACES:
         _run(race, options, found)
     return found
@@ -97,6 +104,9 @@ def _run(race: Race, options: Options, found: Measured) -> None:
     if race.defaults is not None:
         case = Case(race.name, race.network, race.size, race.batch_size, race.block_steps, race.blocks)
         sides["MXNet's defaults, float32"] = hand_loop(case, default_environment())
+    if race.gluonnlp is not None and HAS_GLUONNLP:
+        arguments = [race.network, race.size, race.batch_size, race.block_steps]
+        sides[GLUONNLP] = Side(["-m", "bench_parts.gluonnlp_loop", *map(str, arguments)], tuned_environment())
     memory: Dict[str, float] = {}
     seconds = in_turns(sides, race.blocks, folder, memory)
     samples = race.block_steps * race.batch_size
@@ -109,6 +119,11 @@ def _run(race: Race, options: Options, found: Measured) -> None:
         if race.defaults is not None:
             plain = rates["MXNet's defaults, float32"]
             found.compare(f"{race.name}: {dtype} / MXNet's defaults", ours, plain, race.defaults[number])
+
+    if GLUONNLP in rates and race.gluonnlp is not None:
+        found.compare(
+            f"{race.name}: mxtrain / GluonNLP, float32", rates["mxtrain, float32"], rates[GLUONNLP], race.gluonnlp
+        )
 
 
 def _ours(race: Race, amp: str, folder: Path) -> Side:

@@ -17,10 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench_parts.bert_sizes import BERT_SIZES, VOCAB_SIZE
+from bench_parts.bert_sizes import BERT_SIZES, NUM_CLASSES, VOCAB_SIZE
 from bench_parts.turn import Turns
-
-NUM_CLASSES = 10
 
 
 def convolution(channels_in: int, channels: int, size: int, stride: int = 1, groups: int = 1) -> List[nn.Module]:
