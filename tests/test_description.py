@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 from mxtrain.config import import_target
 from mxtrain.description import GROUPS, NAMED_GROUPS, PRESET_GROUPS
 from mxtrain.errors import ConfigError
-from mxtrain.types import Spec
+from mxtrain.types import Callback, Spec
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
 PACKAGE = CONF.parent / "mxtrain"
@@ -105,6 +105,16 @@ def test_the_chosen_defaults_equal_their_classes(describe_run) -> None:
 def test_no_loggers_and_no_callbacks_are_a_choice(describe_run) -> None:
     description = describe_run("logger=[]", "~callback")
     assert dict(description.logger) == {} and dict(description.callback) == {}
+
+
+class Misspelt(Callback):
+    def on_validate(self, validation, progress) -> None:
+        """Would never be called."""
+
+
+def test_a_hook_that_nothing_calls_is_refused(describe_run) -> None:
+    with pytest.raises(ConfigError, match="nothing calls Misspelt.on_validate. Did you mean 'on_validation'?"):
+        describe_run(f"+callback.own._target_={__name__}.Misspelt")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict
 
-from mxtrain.errors import ConfigError
+from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.types import Callback, Spec
 
 
@@ -19,6 +19,14 @@ class CallbackSpec(Spec):
     def of_target(cls, target: Any, arguments: Any, common: Spec, path: str) -> Spec:
         if not (isinstance(target, type) and issubclass(target, Callback)):
             raise ConfigError(f"{path}._target_: {target!r} must be a subclass of mxtrain.types.Callback.")
+        hooks = [name for name in dir(Callback) if name.startswith("on_")]
+        for name in dir(target):
+            if name.startswith("on_") and name not in hooks:
+                near = did_you_mean(name, hooks)
+                raise ConfigError(
+                    f"{path}._target_: nothing calls {target.__name__}.{name}.{near} A callback may have "
+                    f"{', '.join(hooks)}; begin the names of other methods with something else."
+                )
         return CustomCallback(target=target, arguments=dict(arguments))
 
 
