@@ -56,7 +56,8 @@ def _mark(
         return ALL_INPUTS if operators.pays(node, _weight(node, nodes, shapes), output) else ""
     if node["op"] in operators.widest and is_low and all(is_low):
         return ALL_INPUTS
-    return FIRST_INPUT if node["op"] in operators.follow and is_low and is_low[0] else ""
+    follows = node["op"] in operators.follow and is_low and is_low[0] and operators.can_follow(node)
+    return FIRST_INPUT if follows else ""
 
 
 def _weight(

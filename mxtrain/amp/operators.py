@@ -23,6 +23,7 @@ class Operators:
         low: compute in it, from all of their inputs: matrix products and convolutions, which is where the time goes.
         follow: compute in what their first input is in; their other inputs stay as they are.
         widest: compute in it if all inputs are in it, else in float32.
+        can_follow: node of `follow` -> whether it can compute in the low precision.
         pays: (node of `low`, shape of its weight, of its output; None where unknown) -> whether it is faster in the low
             precision, and right.
     """
@@ -31,6 +32,7 @@ class Operators:
     follow: FrozenSet[str]
     widest: FrozenSet[str]
     pays: Callable[[Dict[str, Any], Optional[Shape], Optional[Shape]], bool]
+    can_follow: Callable[[Dict[str, Any]], bool] = lambda node: True
 
 
 def has_amx_kernels(node: Dict[str, Any], weight: Optional[Shape], output: Optional[Shape]) -> bool:
@@ -71,12 +73,18 @@ def overruns(output: Optional[Shape]) -> bool:
     return pixels == 3 * max(size for size in range(1, 17) if pixels % size == 0)
 
 
+def has_eltwise_kernel(node: Dict[str, Any]) -> bool:
+    """Whether oneDNN has the operator; of the kinds of LeakyReLU only these."""
+    return node["op"] != "LeakyReLU" or node.get("attrs", {}).get("act_type", "leaky") in ("leaky", "elu", "gelu")
+
+
 BFLOAT16 = Operators(
     low=frozenset({"Convolution", "FullyConnected"}),
     # Those for which oneDNN has kernels. MXNet computes others by way of float32 copies, or not at all.
-    follow=frozenset({"BatchNorm", "Activation", "Pooling", "Flatten", "Reshape"}),
+    follow=frozenset({"BatchNorm", "Activation", "LeakyReLU", "Pooling", "Flatten", "Reshape"}),
     widest=frozenset({"elemwise_add", "_plus", "_Plus", "Concat", "concat"}),
     pays=has_amx_kernels,
+    can_follow=has_eltwise_kernel,
 )
 """For oneDNN 2.4 under MXNet 1.9.1. MXNet's own lists have the same two operators in `low`, whatever their size."""
 

@@ -24,6 +24,7 @@ from bench_parts import (
     killing,
     links,
     loading,
+    network,
     placement_accuracy,
     placements,
     precision,
@@ -125,8 +126,8 @@ def _why_not(part: str, options: argparse.Namespace) -> str:
         return race.missing(options.torch_python)
     if part == "compression":
         return wire.available()
-    if part == "links" and links.available():
-        return links.available()
+    if part == "links":
+        return network.reason_against()
     if part == "kill_sweep" and not killing.available():
         return "scripts/bench_parts/kill_sweep.py is not there"
     return ""

@@ -173,10 +173,7 @@ class OverHosts(Fault):
 
     def start(self, bench: Bench, hosts: network.Network, folder: Path, *overrides: str) -> Run:
         """A run that the first one supervises."""
-        file = network.hostfile(folder / "hosts", hosts.addresses)
-        given = ("cluster.launcher=ssh", f"cluster.hostfile={file}",
-                 f"cluster.launcher_options=[-F,{hosts.ssh_config}]", *overrides)  # fmt: skip
-        return bench.start(folder / "run", self.store, given, hosts.on(1))
+        return bench.start(folder / "run", self.store, [*hosts.over_ssh(folder), *overrides], hosts.on(1))
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ def reason_against() -> str:
     """Why there can be no such hosts here, or ""."""
     if os.getuid() != 0:
         return "network namespaces need root"
-    missing = [name for name in ("ip", "ssh", "sshd", "ssh-keygen") if shutil.which(name, path=SEARCH) is None]
+    missing = [name for name in ("ip", "tc", "ssh", "sshd", "ssh-keygen") if shutil.which(name, path=SEARCH) is None]
     if missing:
         return f"{', '.join(missing)} not installed (apt-get install iproute2 openssh-server)"
     if subprocess.run(["ip", "netns", "list"], capture_output=True, check=False).returncode:
@@ -74,6 +74,17 @@ class Network:
     def set_link(self, number: int, state: str) -> None:
         """Cuts a host off (down), or not (up)."""
         run("ip", "-n", self._hub, "link", "set", f"p{number}", state)
+
+    def throttle(self, number: int, rate: str) -> None:
+        """Slows a host's link down in both directions (token bucket filter, tc-tbf(8)); `rate` in tc's words."""
+        for space, device in ((self.space(number), "net0"), (self._hub, f"p{number}")):
+            run("tc", "-n", space, "qdisc", "replace", "dev", device, "root", "tbf", "rate", rate, "burst", "256kb",
+                "latency", "100ms")  # fmt: skip
+
+    def over_ssh(self, folder: Path) -> List[str]:
+        """Overrides of a run over all hosts that starts on the first one."""
+        file = hostfile(folder / "hosts", self.addresses)
+        return ["cluster.launcher=ssh", f"cluster.hostfile={file}", f"cluster.launcher_options=[-F,{self.ssh_config}]"]
 
     def drop(self, number: int, percent: int) -> None:
         """Loses so many of the packets that come to a host, by chance."""

@@ -75,6 +75,21 @@ def precisions(precision, block):
     return found, mx.sym.load_json(json.dumps(precision.lowered(marked)))
 
 
+@pytest.mark.parametrize(("activation", "dtype"), [(gluon.nn.GELU, "bfloat16"), (gluon.nn.SELU, "float32")])
+def test_what_lies_between_dense_layers_follows_if_it_can(activation, dtype):
+    made = gluon.nn.HybridSequential()
+    made.add(gluon.nn.Dense(64, in_units=192), activation(), gluon.nn.Dense(32, in_units=64))
+    made.initialize()
+    found, symbol = precisions(BFloat16(), made)
+    assert found == {
+        ("0", "FullyConnected"): "bfloat16", ("1", "LeakyReLU"): dtype, ("2", "FullyConnected"): "bfloat16",
+    }  # fmt: skip
+    if computes_bfloat16(cpu_flags()):
+        weights = {name: parameter.data() for name, parameter in made.collect_params().items()}
+        (score,) = symbol.bind(mx.cpu(), {"data": nd.ones((2, *SHAPE)), **weights}).forward()
+        np.testing.assert_allclose(score.asnumpy(), made(nd.ones((2, *SHAPE))).asnumpy(), atol=0.03)
+
+
 def test_lists_decide_by_operator_and_by_what_pays():
     found, symbol = precisions(BFloat16(), network())
     first = ("features.0", "Convolution")  # 3 channels: no AMX
