@@ -10,12 +10,13 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 from mxtrain.durable import replace_file
 from mxtrain.engine_limits import measure_limits
 from mxtrain.engine_trace import EngineTrace, Operation
+from mxtrain.model.prepare import is_trained
 from mxtrain.model.trace import NotTraceable, trace
 from mxtrain.model.work import Work, work_by_operator
 from mxtrain.parallel.base import Layout
 from mxtrain.parallel.operator_times import OperatorTimes, measure_operators
 from mxtrain.parallel.usage import chrome_trace, measure_usage
-from mxtrain.types import Batch
+from mxtrain.types import Batch, Shapes
 
 FIRST_STEP = 10
 NUM_STEPS = 3
@@ -37,6 +38,18 @@ class Computation(NamedTuple):
     listed: Sequence[str]
 
 
+class Seen(NamedTuple):
+    """What is kept of a step's batch, which would hold memory of the devices."""
+
+    size: int
+    shapes: Shapes
+    """Of one sample of each input."""
+
+    @classmethod
+    def of(cls, batch: Batch) -> Seen:
+        return cls(batch.size, tuple(tuple(array.shape[1:]) for array in batch.inputs) if batch.size else ())
+
+
 class Profiling:
     """Measures how a placement uses its devices.
 
@@ -53,23 +66,24 @@ class Profiling:
         self, layout: Layout, computation: Computation, timeline: Optional[Path], say: Callable[[str], None]
     ):  # fmt: skip
         self._layout, self._computation, self._timeline, self._say = layout, computation, timeline, say
+        self._devices = [device for stages in layout.devices for device in stages]
         self._steps_done = 0
         self._next, self._attempts = FIRST_STEP, 0
         self._trace: Optional[EngineTrace] = None
-        self._batches: List[Batch] = []
+        self._steps: List[Seen] = []
 
     def step_begins(self, step: int, batch: Batch) -> List[Any]:
         """Call before step number `step`; returns what the steps before it were found to do, once they have been looked
         at: see `Callback.on_usage`."""
         found: List[Any] = []
-        if self._trace is not None and len(self._batches) == NUM_STEPS:
+        if self._trace is not None and len(self._steps) == NUM_STEPS:
             found = self._look(step - NUM_STEPS)
             self._next, self._attempts = 10 * self._next, 0
         if self._trace is None and self._steps_done >= self._next:
             self._trace = EngineTrace()
             self._trace.start()
         if self._trace is not None:
-            self._batches.append(batch)
+            self._steps.append(Seen.of(batch))
         self._steps_done += 1
         return found
 
@@ -92,12 +106,12 @@ class Profiling:
             )
 
     def _look(self, first_step: int) -> List[Any]:
-        batches = self._batches
+        steps = self._steps
         operations = self._stop()
-        usage = measure_usage(self._layout, operations, first_step, [batch.size for batch in batches])
+        usage = measure_usage(self._layout, operations, first_step, [seen.size for seen in steps])
         found: List[Any] = [] if usage is None else [usage]
         if self._timeline is not None and operations:
-            found.append(self._operators(operations, batches, first_step))
+            found.append(self._operators(operations, steps, first_step))
             try:
                 replace_file(self._timeline, json.dumps(chrome_trace(self._layout, operations)).encode())
             except OSError as error:
@@ -105,30 +119,31 @@ class Profiling:
             self._timeline = None
         return found
 
-    def _operators(self, operations: Sequence[Operation], batches: Sequence[Batch], first_step: int) -> OperatorTimes:
+    def _operators(self, operations: Sequence[Operation], steps: Sequence[Seen], first_step: int) -> OperatorTimes:
         network, dtype, listed = self._computation
-        works: List[Dict[str, Work]] = []
-        num_elements = 0
-        for batch in batches:
-            shapes = tuple(tuple(array.shape[1:]) for array in batch.inputs) if batch.size else ()
-            try:
-                traced = trace(network, shapes if len(shapes) > 1 else shapes[0], batch_size=batch.size, training=True)
-                works.append(work_by_operator(traced, listed))
-            except (NotTraceable, IndexError):
-                works.append({})
-        for parameter in network.collect_params().values():
-            if parameter.grad_req != "null":
-                num_elements += math.prod(parameter.shape)
-        devices = [device for stages in self._layout.devices for device in stages]
-        limits = measure_limits(devices, dtype)
+        works = {seen: _work(network, seen, listed) for seen in set(steps)}  # most have the same shapes
+        num_elements = sum(math.prod(p.shape) for p in network.collect_params().values() if is_trained(p))
         num_elements *= len(self._layout.devices)
-        return measure_operators(operations, works, num_elements, limits, listed, first_step)
+        limits = measure_limits(self._devices, dtype)
+        return measure_operators(
+            operations, [works[seen] for seen in steps], num_elements, limits, listed, first_step
+        )  # fmt: skip
 
     def _stop(self) -> List[Operation]:
         assert self._trace is not None
-        engine, self._trace, self._batches = self._trace, None, []
+        engine, self._trace, self._steps = self._trace, None, []
         try:
-            return engine.stop([device for stages in self._layout.devices for device in stages])
+            return engine.stop(self._devices)
         except ValueError as error:
             self._say(str(error))
             return []
+
+
+def _work(network: Any, seen: Seen, listed: Sequence[str]) -> Dict[str, Work]:
+    """What the network's operators had to do in a step; nothing where that cannot be told."""
+    if not seen.size:
+        return {}
+    try:
+        return work_by_operator(trace(network, seen.shapes, batch_size=seen.size, training=True), listed)
+    except NotTraceable:
+        return {}

@@ -13,12 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from bench_parts import (  # noqa: E402
-    clock,
-    publish,
-    race,
-    wire,
-)
+from bench_parts import clock, publish, race, wire  # noqa: E402
 from bench_parts.fault_run import differences  # noqa: E402
 from bench_parts.faults import _fill  # noqa: E402
 from bench_parts.measured import Measured, Series, Target, in_turn  # noqa: E402

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mxtrain.model.prepare import is_trained
-from mxtrain.model.trace import Node, NotTraceable, Trace, recorded_calls, trace
+from mxtrain.model.trace import Node, NotTraceable, recorded_calls, trace
+from mxtrain.model.work import node_flops
 from mxtrain.types import Shape, Shapes, shapes_of
 
 MAX_TABLE_ROWS = 30
 RANDOM_PREFIXES = ("_random_", "_sample_", "_npi_normal", "_npi_uniform", "_npi_bernoulli", "_npi_choice", "_npi_gamma")
 RANDOM_OPS = {"_shuffle", "_npi_multinomial", "_npi_exponential", "_npi_shuffle", "_npi_gumbel", "_npi_laplace"}
-INTERLEAVED_OPS = ("_contrib_interleaved_matmul_selfatt_qk", "_contrib_interleaved_matmul_selfatt_valatt")
 OPAQUE_OPS = {"Custom", "_foreach", "_while_loop", "_cond"}
 
 
@@ -197,25 +197,6 @@ def _rows(
 
 def _size(parameter: Any) -> int:
     return math.prod(parameter.shape) if parameter.shape else 0
-
-
-def node_flops(node: Node, traced: Trace) -> int:
-    """FLOPs of one operator; a multiply-add is 2. Operators that are no matrix product count 0."""
-    inputs = [traced.nodes[index].shape for index in node.inputs]
-    if node.op in INTERLEAVED_OPS and node.shape is not None and inputs[0] is not None:
-        tokens, batch, width = inputs[0]  # width: of queries, keys and values together
-        return 2 * batch * tokens * tokens * (width // 3)
-    if node.shape is None or None in inputs[:2] or len(inputs) < 2:
-        return 0
-    first, second = inputs[:2]
-    if node.op in ("Convolution", "FullyConnected"):  # the weight is (out, in / groups, *kernel)
-        return 2 * math.prod(node.shape) * math.prod(second[1:])
-    if node.op == "Deconvolution":  # the weight is (in, out / groups, *kernel)
-        return 2 * math.prod(first) * math.prod(second[1:])
-    if node.op in ("batch_dot", "dot", "_linalg_gemm2"):
-        transposed = node.attrs.get("transpose_a", "False") in ("True", "1")
-        return 2 * math.prod(node.shape) * first[-2 if transposed else -1]
-    return 0
 
 
 def has_random_layers(network: Any, input_shape: Shapes) -> bool:

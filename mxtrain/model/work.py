@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Dict, List, Mapping, Optional, Sequence
+from typing import Dict, List, Optional, Sequence
 
 from mxtrain.model.trace import INPUT, Node, Trace
-from mxtrain.types import Shape
 
 BACKWARD = "_backward_"
 CONTRIB = "_contrib_"
@@ -19,6 +18,7 @@ PASSES = {"sgd_update": 3, "sgd_mom_update": 5, "nag_mom_update": 5, "adam_updat
           "rmsprop_update": 5, "adagrad_update": 5}  # fmt: skip
 """Arrays of a parameter's size that an update reads or writes."""
 FLOAT_BYTES = 4
+INTERLEAVED_OPS = ("_contrib_interleaved_matmul_selfatt_qk", "_contrib_interleaved_matmul_selfatt_valatt")
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def work_by_operator(trace: Trace, low: Sequence[str] = ()) -> Dict[str, Work]:
         known = [shape for shape in shapes if shape is not None]
         size = FLOAT_BYTES / 2 if node.op in low else FLOAT_BYTES
         given, made = sum(map(math.prod, known)), math.prod(node.shape)
-        flops = flops_of(node.op, node.attrs, known, node.shape)
+        flops = node_flops(node, trace)
         _add(found, node.op, Work(flops, size * (given + made)))
         if learns[index]:
             # One product for the gradient of each input; images have none.
@@ -79,25 +79,23 @@ def update_work(name: str, num_elements: int) -> Optional[Work]:
     return None if passes is None else Work(0.0, float(FLOAT_BYTES * passes * num_elements))
 
 
-def flops_of(op: str, attrs: Mapping[str, str], given: Sequence[Shape], made: Shape) -> float:
-    """Multiplications and additions of one call forward, each for itself; 0 for what is neither product nor
-    convolution."""
-    if op == "Convolution":
-        return 2.0 * math.prod(made) * math.prod(given[1][1:])
-    if op == "Deconvolution":
-        return 2.0 * math.prod(given[0]) * math.prod(given[1][1:])
-    if op == "FullyConnected":
-        return 2.0 * math.prod(made) * given[1][1]
-    if op in ("dot", "batch_dot"):
-        batch = made[0] if op == "batch_dot" else 1
-        # (B, M, K) and (B, K, N), transposed or not, make (B, M, N).
-        inner = math.sqrt(math.prod(given[0]) * math.prod(given[1]) / (math.prod(made) * batch))
-        return 2.0 * math.prod(made) * inner
-    if bare(op).startswith("interleaved_matmul_selfatt_"):
-        # (T, B, 3U) and, for the values, (B N, T, T).
-        scores = made if op.endswith("qk") else given[1]
-        return 2.0 * math.prod(scores) * given[0][2] / (3 * int(attrs["heads"]))
-    return 0.0
+def node_flops(node: Node, traced: Trace) -> int:
+    """FLOPs of one operator; a multiply-add is 2. Operators that are no matrix product count 0."""
+    inputs = [traced.nodes[index].shape for index in node.inputs]
+    if node.op in INTERLEAVED_OPS and node.shape is not None and inputs[0] is not None:
+        tokens, batch, width = inputs[0]  # width: of queries, keys and values together
+        return 2 * batch * tokens * tokens * (width // 3)
+    if node.shape is None or None in inputs[:2] or len(inputs) < 2:
+        return 0
+    first, second = inputs[:2]
+    if node.op in ("Convolution", "FullyConnected"):  # the weight is (out, in / groups, *kernel)
+        return 2 * math.prod(node.shape) * math.prod(second[1:])
+    if node.op == "Deconvolution":  # the weight is (in, out / groups, *kernel)
+        return 2 * math.prod(first) * math.prod(second[1:])
+    if node.op in ("batch_dot", "dot", "_linalg_gemm2"):
+        transposed = node.attrs.get("transpose_a", "False") in ("True", "1")
+        return 2 * math.prod(node.shape) * first[-2 if transposed else -1]
+    return 0
 
 
 def _learns(nodes: Sequence[Node]) -> List[bool]:

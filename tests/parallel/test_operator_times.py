@@ -5,8 +5,8 @@ import pytest
 from mxtrain.backend import gluon, mx
 from mxtrain.engine_limits import measure_limits
 from mxtrain.engine_trace import Operation
-from mxtrain.model.trace import trace
-from mxtrain.model.work import Work, flops_of, update_work, work_by_operator
+from mxtrain.model.trace import Node, Trace, trace
+from mxtrain.model.work import Work, node_flops, update_work, work_by_operator
 from mxtrain.parallel.operator_times import measure_operators
 from mxtrain.types import Limits
 
@@ -40,7 +40,10 @@ def test_work_of_a_convolution_and_a_dense_layer():
     ],
 )
 def test_formulas(op, given, made, flops):
-    assert flops_of(op, {"heads": "4"}, given, made) == flops
+    attrs = {"heads": "4", "transpose_a": str(given[0] == (4, 3))}
+    nodes = [Node(f"x{number}", "null", "", (), {}, shape) for number, shape in enumerate(given)]
+    nodes.append(Node("y", op, "", tuple(range(len(given))), attrs, made))
+    assert node_flops(nodes[-1], Trace(nodes, {}, [made], {})) == flops
 
 
 def test_times_are_added_up_and_set_against_limits():
