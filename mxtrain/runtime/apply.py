@@ -9,6 +9,7 @@ from typing import Iterator, List, Literal, MutableMapping, Tuple
 
 from mxtrain.runtime.amx import cpu_flags, has_amx, request_amx
 from mxtrain.runtime.cores import usable_cores
+from mxtrain.runtime.openblas import CORE, openblas_core
 from mxtrain.runtime.spec import Runtime
 
 OWN = "MXTRAIN_RUNTIME_SET"
@@ -91,6 +92,9 @@ def _wanted(
         yield "OMP_NUM_THREADS", (str(max(1, cores // num_devices)), f"{why}; MXNet alone would take half the cores")
     if auto:
         yield "OMP_WAIT_POLICY", ("passive", "threads that spin while they wait slow down all else on these cores")
+        core = openblas_core(cpu_flags())
+        if core:
+            yield CORE, (core, "OpenBLAS does not know newer processors and takes its slowest kernels for them")
     if runtime.cpu_temp_copy != "auto":
         yield "MXNET_CPU_TEMP_COPY", (str(runtime.cpu_temp_copy), given)
     elif auto and num_devices > 1:
