@@ -1,11 +1,11 @@
-"""A callback that notes when validations were over. It asks the device nothing."""
+"""Callbacks that note when validations were over, or steps done. They ask the device nothing."""
 
 from __future__ import annotations
 
 import json
 import time
 from pathlib import Path
-from typing import List, Tuple
+from typing import Any, List, Mapping, Sequence, Tuple
 
 from mxtrain.types import Callback, Progress, Result, Validation
 
@@ -29,6 +29,26 @@ class Clock(Callback):
 
     def on_end(self, result: Result) -> None:
         self._path.write_text(json.dumps(self._validations))
+
+
+class StepClock(Callback):
+    """Writes [[step, seconds], ...] of the steps when the run ends."""
+
+    def __init__(self, path: str):
+        self._path = Path(path)
+        self._steps: List[Tuple[int, float]] = []
+
+    @staticmethod
+    def overrides(path: Path) -> List[str]:
+        """What adds the clock to a run."""
+        return ["+callback.clock._target_=bench_parts.clock.StepClock", f"+callback.clock.path={path}",
+                "trainer.log_interval=1"]  # fmt: skip
+
+    def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+        self._steps.append((rows[-1]["step"], time.perf_counter()))
+
+    def on_end(self, result: Result) -> None:
+        self._path.write_text(json.dumps(self._steps))
 
 
 def epoch_seconds(path: Path) -> List[float]:

@@ -12,33 +12,36 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
-from typing import Callable, Dict, List, Optional, Sequence
+from typing import Dict, List, Optional, Sequence
 
 from bench_parts import network
+from bench_parts.clock import StepClock
 from bench_parts.measured import Measured, Options, Series, say
 from bench_parts.processes import TIMEOUT_S, ProcessFailed, mxtrain_arguments, untouched_environment
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED
 from mxtrain.kvstore import has_horovod
+from mxtrain.recorder import STEPS_AHEAD
 
 RATES: Dict[str, Optional[str]] = {"not throttled": None, "1 Gbit/s": "1gbit", "100 Mbit/s": "100mbit"}
-SLOW, FEWER = "100 Mbit/s", 3
+WARM_UP = 4
+"""Steps before the first that is measured."""
+SLOW, FEWER = "100 Mbit/s", 4
 """Where a step takes many seconds, so many times fewer of them are measured."""
 COMPRESSORS = {
     "": [], "fp16": ["kvstore.compression=fp16"], "bf16": ["kvstore.compression=bf16"],
     "2bit": ["kvstore.compression=2bit", "kvstore.threshold=0.01"],
     "topk 1 %": ["kvstore.compression=topk", "kvstore.ratio=0.01"],
 }  # fmt: skip
-COMMON = ("dataset=synthetic", "dataset.num_samples=16384", "trainer.log_interval=1", "trainer.limit_val_batches=1",
+COMMON = ("dataset=synthetic", "dataset.num_samples=16384", "trainer.limit_val_batches=1",
           "trainer.test=false", "checkpoint=off", "early_stopping=off", "logger=[jsonl]", "optimizer=sgd",
           "optimizer.lr=0.01", "trainer.max_epochs=100")  # fmt: skip
 NETWORKS = {
     "ResNet-20, 32 px, batch 128": (["model=resnet", "model.depth=20", "dataset.shape=[3,32,32]",
-                                     "dataset.batch_size=128"], 24),
+                                     "dataset.batch_size=128"], 16),
     "ResNet-50 (24 M parameters), 32 px, batch 64": (["model=gluoncv", "model.name=resnet50_v1b",
                                                       "dataset.shape=[3,32,32]", "dataset.image_size=[32,32]",
-                                                      "dataset.batch_size=64"], 10),
+                                                      "dataset.batch_size=64"], 8),
 }  # fmt: skip
 QUICK = {"MLP": (["model=mlp", "dataset.shape=[1,8,8]", "dataset.batch_size=64"], 10)}
 
@@ -47,8 +50,8 @@ def measure(options: Options) -> Measured:
     found = Measured(notes=[
         "Two workers, one thread each, each in a network namespace of its own; links slowed down by tbf in both "
         "directions; started by cluster.launcher=ssh. One server and the scheduler beside worker 0 (dist_sync, p3). "
-        "samples/s: from the difference in time between a run of N steps and one of 2 N; one worker alone is measured "
-        "before and after.",
+        "samples/s: over 16 or 8 steps after the first four, a quarter of them where the link is the slowest, one run "
+        "each; one worker alone is measured before and after.",
         "The table says how many times one worker alone two are; 2 is the limit, and what two processes reach on two "
         "cores that exchange nothing stands under placements.",
     ])  # fmt: skip
@@ -62,18 +65,17 @@ def measure(options: Options) -> Measured:
         links = [(link, _hosts(options.work / f"hosts-{number}", rate, stack))
                  for number, (link, rate) in enumerate(rates.items())]  # fmt: skip
         for name, (overrides, steps) in (QUICK if options.quick else NETWORKS).items():
-            alone_s = partial(seconds_of, (), [*overrides, "kvstore=local"], options.work)
-            alone = [rate_of(overrides, steps, alone_s)]
+            alone = [rate_of((), [*overrides, "kvstore=local"], options.work, steps)]
             speeds: Dict[str, List[float]] = {}
             for store, compressor in stores:
                 for link, hosts in links:
                     given = [*overrides, f"kvstore={store}", "cluster.workers=2", *COMPRESSORS[compressor],
                              *hosts.over_ssh(options.work)]  # fmt: skip
                     count = steps // FEWER if link == SLOW else steps
-                    speed = rate_of(overrides, count, partial(seconds_of, hosts.on(1), given, options.work))
+                    speed = rate_of(hosts.on(1), given, options.work, count)
                     speeds.setdefault(f"{store} {compressor}".strip(), []).append(speed)
                     say(f"  {name}: {store} {compressor}, {link}: {speed:.1f} samples/s")
-            alone.append(rate_of(overrides, steps, alone_s))
+            alone.append(rate_of((), [*overrides, "kvstore=local"], options.work, steps))
             one = statistics.median(alone)
             found.series.append(Series(f"{name}: one worker alone", "samples/s", alone))
             for (store, compressor), values in zip(stores, speeds.values()):
@@ -92,22 +94,30 @@ def _hosts(folder: Path, rate: Optional[str], stack: ExitStack) -> network.Netwo
     return hosts
 
 
-def rate_of(overrides: Sequence[str], steps: int, seconds: Callable[[int], float]) -> float:
-    """samples/s, by what `steps` more steps take: rows of metrics.jsonl are read some steps late, in groups."""
+def rate_of(before: Sequence[str], overrides: Sequence[str], folder: Path, steps: int) -> float:
+    """samples/s of worker 0's step `WARM_UP` to the one `steps` later; its batches are those of all workers.
+
+    Args:
+        before: what the command line begins with.
+        overrides: of the run; they say the batch size.
+        folder: for the run.
+        steps: how many are measured.
+
+    Raises:
+        ProcessFailed: the run failed.
+    """
     (batch,) = [int(word.partition("=")[2]) for word in overrides if word.startswith("dataset.batch_size=")]
-    once = seconds(steps)
-    return steps * batch / (seconds(2 * steps) - once)
-
-
-def seconds_of(before: Sequence[str], overrides: Sequence[str], folder: Path, steps: int) -> float:
-    """From the beginning of training to its end; `before` is what the command line begins with."""
     work = folder / f"run-{time.monotonic_ns()}"
-    arguments = mxtrain_arguments([*COMMON, *overrides, f"trainer.max_steps={steps}"], str(work))
+    # Rows of the last steps come all together, at the end.
+    given = [*COMMON, *overrides, *StepClock.overrides(work.with_suffix(".clock")),
+             f"trainer.max_steps={WARM_UP + steps + STEPS_AHEAD}"]  # fmt: skip
     environment = {**untouched_environment(), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [*before, sys.executable, *arguments], env=environment, cwd=folder, stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, timeout=TIMEOUT_S,
+        [*before, sys.executable, *mxtrain_arguments(given, str(work))], env=environment, cwd=folder,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S,
     )  # fmt: skip
     if done.returncode not in (EXIT_FINISHED, EXIT_BUDGET):
         raise ProcessFailed("\n".join((done.stdout + done.stderr).splitlines()[-15:]))
-    return float(json.loads((work / "status.json").read_text())["wall_s"])
+    told = json.loads(work.with_suffix(".clock").read_text())  # of quick steps, several at once
+    (begin, began_s), *_, (end, ended_s) = [entry for entry in told if WARM_UP <= entry[0] <= WARM_UP + steps]
+    return float((end - begin) * batch / (ended_s - began_s))
