@@ -2,8 +2,7 @@
 
 The blocks are named so that structural parameter names are those of GluonNLP 0.10 (`encoder.transformer_cells.0.proj.
 weight`): its `.params` files load as they are, and GluonNLP loads ours. Legend: B batch, T tokens, U units, N heads, M
-masked positions, V vocabulary, K classes. Inside the encoder time comes first, (T, B, U): MXNet's interleaved attention
-operators want it so.
+masked positions, V vocabulary, K classes. Inside the encoder time comes first, (T, B, U).
 
 Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", https://arxiv.org/abs/1810.04805.
 """
@@ -44,9 +43,9 @@ def normal() -> Any:
 class LayerNorm(gluon.HybridBlock):
     """Layer normalisation over the last axis of (T, B, U), or of (R, U).
 
-    MXNet's own operator sums gamma's and beta's gradients along the slow axis, one element after the other. Here sums
-    over an axis and their way back (copies along it) are matrix products with vectors of ones, which BLAS does: CPU
-    time of forward and backward for 128 x 8 x 768, one thread, 21 ms against 34 ms.
+    MXNet's own operator sums along an axis one element after the other. Here sums over an axis and their way back
+    (copies along it) are matrix products with vectors of ones, which BLAS does, and 1 / deviation is multiplied with
+    gamma before it meets the elements: docs/decisions/0016 has the times.
     """
 
     def __init__(self, units: int, **kwargs: Any):
@@ -59,25 +58,24 @@ class LayerNorm(gluon.HybridBlock):
         x_RU = F.reshape(x, shape=(-1, self._units))
         ones_U = F.BlockGrad(F.ones_like(gamma))
         ones_1U, mean_U1 = F.reshape(ones_U, shape=(1, -1)), F.reshape(ones_U * (1.0 / self._units), shape=(-1, 1))
-        centred_RU = x_RU - F.dot(F.dot(x_RU, mean_U1), ones_1U)
+        centred_RU = x_RU + F.dot(F.dot(x_RU, F.reshape(ones_U * (-1.0 / self._units), shape=(-1, 1))), ones_1U)
         scale_R1 = F.rsqrt(F.dot(F.square(centred_RU), mean_U1) + EPSILON)
-        normal_RU = centred_RU * F.dot(scale_R1, ones_1U)
         ones_R1 = F.BlockGrad(F.ones_like(scale_R1))
-        gamma_RU, beta_RU = (F.dot(ones_R1, F.reshape(one, shape=(1, -1))) for one in (gamma, beta))
-        return F.reshape_like(normal_RU * gamma_RU + beta_RU, x)
+        gamma_1U, beta_1U = (F.reshape(one, shape=(1, -1)) for one in (gamma, beta))
+        return F.reshape_like(centred_RU * F.dot(scale_R1, gamma_1U) + F.dot(ones_R1, beta_1U), x)
 
 
 class SelfAttention(gluon.HybridBlock):
     """Multi-head attention of a sequence to itself, without the last projection: (T, B, U) to (T, B, U).
 
     The weights of queries, keys and values are parameters of their own, as in GluonNLP's files, and are interleaved
-    head by head for each call: the operators want (N, 3, U / N) outputs of one dense layer.
+    head by head for each call, so that one dense layer has (N, 3, U / N) outputs and one transposition gives all three.
+    MXNet's interleaved attention operators read rows that lie 3 * B * U numbers apart, and take longer than that.
     """
 
     def __init__(self, units: int, num_heads: int, dropout: float, **kwargs: Any):
         super().__init__(**kwargs)
         self._units, self._num_heads = units, num_heads
-        self._interleaved = True
         with self.name_scope():
             for name in ("query", "key", "value"):
                 weight = self.params.get(f"{name}_weight", shape=(units, units), init=normal())
@@ -85,12 +83,6 @@ class SelfAttention(gluon.HybridBlock):
                 setattr(self, f"{name}_weight", weight)
                 setattr(self, f"{name}_bias", bias)
             self.dropout_layer = nn.Dropout(dropout)
-
-    def cast(self, dtype: Any) -> None:
-        # On a CPU the interleaved operators compute in float32 only, and say so when they are called. In float64
-        # (verify) matrix products do the same, at about twice the time.
-        self._interleaved = str(dtype) == "float32"
-        super().cast(dtype)
 
     def _collect_params_with_prefix(self, prefix: str = "") -> Dict[str, Any]:
         # `proj_query.weight`, not `query_weight`: names of GluonNLP's files.
@@ -107,10 +99,6 @@ class SelfAttention(gluon.HybridBlock):
         weight = F.reshape(F.concat(*weights, dim=1), shape=(-1, self._units))
         bias = F.reshape(F.concat(*biases, dim=1), shape=(-1,))
         qkv = F.FullyConnected(x_TBU, weight, bias, num_hidden=3 * self._units, flatten=False)
-        if self._interleaved:
-            score = F.contrib.interleaved_matmul_selfatt_qk(qkv, heads=num_heads)  # (B * N, T, T)
-            weight = self.dropout_layer(F.softmax(score + mask, axis=-1))
-            return F.contrib.interleaved_matmul_selfatt_valatt(qkv, weight, heads=num_heads)
         width = self._units // num_heads
         qkv = F.transpose(F.reshape(qkv, shape=(0, -1, 3, width)), axes=(2, 1, 0, 3))
         query, key, value = F.split(qkv, num_outputs=3, axis=0, squeeze_axis=True)  # (B * N, T, U / N) each
