@@ -31,6 +31,11 @@ class Pulse:
         self._thread: Optional[threading.Thread] = None
         self._file = -1
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether a supervisor listens."""
+        return self._thread is not None
+
     def begin(self, variable: str) -> None:
         """Writes signs of life from now on into the open file whose number stands in an environment variable."""
         number = os.environ.pop(variable, "")

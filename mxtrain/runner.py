@@ -122,6 +122,7 @@ class Runner:
         came_late = self._workers.came_late  # then the others are in the loop, and wait there
         ended = None if came_late else self._ended_before(run)
         if ended is not None:
+            self._workers.close()
             return ended
         started = time.monotonic()
         error: Optional[BaseException] = None

@@ -69,7 +69,8 @@ def startup_signals() -> Iterator[None]:
 
 
 class SignalStop:
-    """Turns the first SIGINT or SIGTERM into a `Stop`; the second one ends the process at once.
+    """Turns the first SIGINT or SIGTERM into a `Stop`; the second one ends the process at once, unless a supervisor
+    watches over that: a signal to all processes of a run reaches this one twice, by itself and through the supervisor.
 
     Used as a context manager around training. Outside of the main thread (a notebook's worker) it does nothing.
 
@@ -113,6 +114,8 @@ class SignalStop:
                 self._receive(number)
 
     def _receive(self, number: int) -> None:
+        if self.stop is not None and PULSE.is_heard:
+            return
         if self.stop is not None:
             os._exit(EXIT_CODES[number])
         name = signal.Signals(number).name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import List, Optional
+from typing import List, Optional, Tuple
 
 from mxtrain.cli.commands import COMMANDS, help_of
 from mxtrain.errors import (
@@ -31,8 +31,8 @@ FLAGS_WITH_VALUE = ("--config-dir", "-cd", "--cfg", "-c", "--package", "-p", "--
 
 def run(argv: Optional[List[str]] = None) -> int:
     """Runs one command; see `mxtrain.cli`."""
-    code = run_safely(argv)
-    if {"DMLC_ROLE", "HOROVOD_RANK"}.intersection(os.environ) and (code not in AGREED or still_parts()):
+    code, is_parted = run_safely(argv)
+    if {"DMLC_ROLE", "HOROVOD_RANK"}.intersection(os.environ) and (not is_parted or still_parts()):
         # The interpreter's own end would wait for the other processes, which wait for this one.
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
@@ -40,25 +40,26 @@ def run(argv: Optional[List[str]] = None) -> int:
     return code
 
 
-def run_safely(argv: Optional[List[str]]) -> int:
-    """The exit code, whatever happens."""
+def run_safely(argv: Optional[List[str]]) -> Tuple[int, bool]:
+    """(the exit code, whatever happens; whether the command came to its end together with the other processes)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     # As `python -m` does: user classes in the current folder can be imported from the console script, too.
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
         with startup_signals():
-            return answer(arguments)
+            code = answer(arguments)
+            return code, code in AGREED
     except MxtrainError as error:
-        return fail(str(error), error.exit_code)
+        return fail(str(error), error.exit_code), False
     except KeyboardInterrupt as error:
         exit_code = EXIT_SIGTERM if isinstance(error, Terminated) else EXIT_SIGINT
-        return fail("interrupted before training began; nothing was lost", exit_code)
+        return fail("interrupted before training began; nothing was lost", exit_code), False
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_CRASHED
+        return EXIT_CRASHED, False
     except Exception as error:
-        return fail(unforeseen(error), EXIT_CRASHED)
+        return fail(unforeseen(error), EXIT_CRASHED), False
 
 
 def answer(arguments: List[str]) -> int:

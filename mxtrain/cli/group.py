@@ -25,6 +25,8 @@ from mxtrain.override_text import quote
 from mxtrain.sharing import RING
 from mxtrain.types import Result
 
+SHORTEST_S = 1.0
+"""What a restart may train where trainer.max_time is over: it saves nothing new, and ends as the run would have."""
 LOGS = "workers"
 """The folder of a run directory with the output of all processes but rank 0."""
 
@@ -73,11 +75,12 @@ def _supervise(
 ) -> int:  # fmt: skip
     place = [f"hydra.run.dir={quote(str(run_dir))}", "hydra.mode=RUN"]
 
-    def again(attempt: int) -> List[str]:
-        given = [word for word in arguments if not (attempt and word == "checkpoint.resume=never")]
-        return ["train", *given, *place]
-
     started = time.time()
+
+    def again(attempt: int) -> List[str]:
+        passed = time.time() - started if attempt else 0.0
+        return ["train", *arguments_of(arguments, description, supervisor.has_trained, passed), *place]
+
     _announce(description, launcher, logs)
     with ring_of(description, launcher) as ring:
         supervisor = Supervisor(
@@ -85,11 +88,31 @@ def _supervise(
             launcher.obstacle, ring,
         )  # fmt: skip
         code = supervisor.run()
-    if code == EXIT_BAD_INPUT:
+    if code == EXIT_BAD_INPUT and not supervisor.has_trained:
         remove_unstarted_group(new_folders)
     elif supervisor.failure is not None:
         note_failure(run_dir, supervisor.failure, code, started)
     return code
+
+
+def arguments_of(
+    arguments: Sequence[str], description: Description, has_trained: bool, seconds_passed: float
+) -> List[str]:  # fmt: skip
+    """What the processes of an attempt are told: a restart goes on with what there is, in the time that is left.
+
+    Args:
+        arguments: flags and overrides of the command.
+        description: that they give.
+        has_trained: whether an earlier attempt has begun a batch.
+        seconds_passed: since the first attempt began; 0 in that.
+    """
+    changed = []
+    if has_trained and description.checkpoint.resume == "never":
+        changed.append("checkpoint.resume=auto")
+    if seconds_passed and description.trainer.max_time is not None:
+        changed.append(f"trainer.max_time={max(description.trainer.max_time - seconds_passed, SHORTEST_S):.0f}")
+    keys = {word.partition("=")[0] for word in changed}
+    return [*(word for word in arguments if word.lstrip("+").partition("=")[0] not in keys), *changed]
 
 
 def supervise_in(logs: Path, description: Description, arguments: Sequence[str], restarts: int) -> int:

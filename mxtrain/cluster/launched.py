@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Dict, List, Mapping, Optional
 
-from mxtrain.cluster.hosts import NOWHERE, interface_address
+from mxtrain.cluster.hosts import NOWHERE, interface_address, is_own_address
 from mxtrain.cluster.local import SOCKETS
 from mxtrain.cluster.member import HOST_WORKERS
 from mxtrain.cluster.orders import Root, common_environment, roles
@@ -88,7 +88,9 @@ def launched_environment(
         for number in (root.port, root.port + rank):
             _require_own(SOCKETS / str(number))
     else:
-        told["DMLC_NODE_HOST"] = own_address(cluster.interface, NOWHERE if rank == 0 else root.address)
+        is_root = rank == 0 and cluster.interface is None and root.address != LOOPBACK and is_own_address(root.address)
+        towards = NOWHERE if rank == 0 else root.address
+        told["DMLC_NODE_HOST"] = root.address if is_root else own_address(cluster.interface, towards)
         if rank == 0:
             told["DMLC_PS_ROOT_URI"] = told["DMLC_NODE_HOST"]  # its own name may mean loopback to it
     return told

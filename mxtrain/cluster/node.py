@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
+import threading
 from typing import Any, Callable
 
 from mxtrain.errors import EXIT_FINISHED
+from mxtrain.stopping import EXIT_CODES
 
 
 def refuse(store: Any, command: int, body: bytes) -> None:
@@ -26,6 +29,11 @@ def run_node(role: str, control: Callable[[Any, int, bytes], None] = refuse) -> 
         role: scheduler or server.
         control: (MXNet's store, command, its text), called in this thread. What it raises would be swallowed.
     """
+    _end_with_workers()
+    if role == "scheduler" and os.environ.get("DMLC_NODE_HOST"):
+        # ps-lite would listen on every interface, or where its own name leads, whatever the node's address is.
+        os.environ.pop("DMLC_USE_KUBERNETES", None)
+        os.environ["DMLC_PS_ROOT_URI"] = os.environ["DMLC_NODE_HOST"]
     os.environ.pop("DMLC_ROLE", None)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from mxtrain.backend import mx
@@ -40,3 +48,19 @@ def run_node(role: str, control: Callable[[Any, int, bytes], None] = refuse) -> 
     controller = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(receive)
     mx.base.check_call(mx.base._LIB.MXKVStoreRunServer(store.handle, controller, None))
     return EXIT_FINISHED
+
+
+def _end_with_workers() -> None:
+    """The first SIGTERM or SIGINT is the workers' matter, who save with the servers' help; the second ends this one.
+
+    A thread waits for them: the main one is inside MXNet to the end. Threads that are started later take no signals.
+    """
+    signals = set(EXIT_CODES)
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+
+    def wait() -> None:
+        first = signal.sigwait(signals)
+        print(f"{signal.Signals(first).name}: ending with the workers; once more quits at once", flush=True)
+        os._exit(EXIT_CODES[signal.sigwait(signals)])
+
+    threading.Thread(target=wait, name="mxtrain-signals", daemon=True).start()

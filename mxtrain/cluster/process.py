@@ -17,6 +17,8 @@ from mxtrain.cluster.member import PULSE
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
+LAST_BYTES = 1 << 16
+"""Of a log, in which its last lines are looked for."""
 STARVED_S = 60.0
 """How long a process that is not stopped may be silent: on a crowded machine its thread may not get to run."""
 
@@ -131,7 +133,9 @@ class Process:
         """The end of its log."""
         if self.order.log is None:
             return []
-        return self.order.log.read_text(errors="replace").splitlines()[-count:]
+        with self.order.log.open("rb") as log:
+            log.seek(max(0, self.order.log.stat().st_size - LAST_BYTES))
+            return log.read().decode(errors="replace").splitlines()[-count:]
 
 
 class LocalProcess(Process):

@@ -7,9 +7,11 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import Deque, Dict, List, Mapping, Optional, Sequence
 
 from mxtrain.cluster.frames import Message, decode, encode, joined, split
@@ -208,6 +210,34 @@ class Channel:
             self._out = self._out[os.write(self._popen.stdin.fileno(), self._out) :]
 
 
+class Printer:
+    """Writes to stdout in a thread of its own: whoever reads it may stop (Ctrl-S, a pager), and signs of life must not
+    wait for that."""
+
+    def __init__(self) -> None:
+        self._waiting: SimpleQueue[bytes] = SimpleQueue()
+        self._thread = threading.Thread(target=self._print, name="mxtrain-printer", daemon=True)
+        self._thread.start()
+
+    def write(self, output: bytes) -> None:
+        """Returns at once."""
+        self._waiting.put(output)
+
+    def close(self) -> None:
+        """Waits for what is still to be printed, but not for ever."""
+        self._waiting.put(b"")
+        self._thread.join(FAREWELL_S)
+
+    def _print(self) -> None:
+        with suppress(OSError, ValueError):  # nobody reads it any more
+            while True:
+                output = self._waiting.get()
+                if not output:
+                    return
+                sys.stdout.buffer.write(output)
+                sys.stdout.buffer.flush()
+
+
 class RelayedProcess(Process):
     """A process on another host.
 
@@ -229,6 +259,7 @@ class RelayedProcess(Process):
         self._state = ""
         self._started_at: Optional[float] = None
         self._log = None if order.log is None else open(order.log, "ab", buffering=0)
+        self._printer = Printer() if order.log is None else None
         channel.processes[of] = self
 
     def take(self, message: Message) -> None:
@@ -248,11 +279,11 @@ class RelayedProcess(Process):
             self._exit_code, self._refusal = EXIT_BAD_INPUT, message["refused"]
 
     def _write(self, output: bytes) -> None:
-        if self._log is not None:
-            self._log.write(output)
-            return
-        sys.stdout.buffer.write(output)
-        sys.stdout.buffer.flush()
+        if self._printer is not None:
+            self._printer.write(output)
+        elif self._log is not None:
+            with suppress(OSError):  # the disk is full: the run can do without
+                self._log.write(output)
 
     @property
     def exit_code(self) -> Optional[int]:
@@ -294,6 +325,8 @@ class RelayedProcess(Process):
         self._channel.close()
         if self._log is not None:
             self._log.close()
+        if self._printer is not None:
+            self._printer.close()
         if self.order.socket is not None:
             self.order.socket.unlink(missing_ok=True)
 

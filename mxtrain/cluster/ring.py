@@ -14,6 +14,7 @@ import threading
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import TCPServer
 from typing import Any, Dict, List, Optional, Sequence
 
 from mxtrain.cluster.process import Process
@@ -55,7 +56,7 @@ class Ring:
         Args:
             workers: all that were started and not given up.
         """
-        asking = [worker for worker in workers if worker.said["generation"] > self.generation]
+        asking = [w for w in workers if w.exit_code is None and self.asks(w)]
         if not asking:
             return
         left = [worker for worker in workers if worker.exit_code is None and not self.is_newcomer(worker)]
@@ -67,6 +68,10 @@ class Ring:
     def is_newcomer(self, worker: Process) -> bool:
         """Whether it has not been in a ring yet, while others have."""
         return self.generation > 0 and worker not in self._members
+
+    def asks(self, worker: Process) -> bool:
+        """Whether it has asked for the next ring."""
+        return bool(worker.said["generation"] > self.generation)
 
     def close(self) -> None:
         """Ends the servers."""
@@ -149,6 +154,9 @@ class KeyValueServer:
 
         class Server(ThreadingHTTPServer):
             daemon_threads = True
+
+            def server_bind(self) -> None:
+                TCPServer.server_bind(self)  # HTTPServer's asks for the name of the address, and may wait for that
 
             def handle_error(self, request: Any, client_address: Any) -> None:
                 """A client that went away is no matter."""

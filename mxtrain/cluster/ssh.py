@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shlex
+import shutil
 import subprocess
 import time
 from contextlib import ExitStack
@@ -38,6 +39,8 @@ class SSHLauncher(Launcher):
         self.hosts = read_hosts(cluster.hostfile)
         self._where = {"scheduler": self.hosts[0], **spread(cluster.workers, cluster.num_servers, self.hosts)}
         self._others = [host for host in self.hosts if not host.is_here and host in self._where.values()]
+        if self._others and shutil.which("ssh") is None:
+            raise ConfigError("cluster.launcher=ssh: ssh is not on PATH. Install OpenSSH's client.")
         if self._others and cluster.interface is not None:
             interface_address(cluster.interface)
         found, problems = check_hosts(self._others, self._ssh, cluster.interface, self._patience_s)

@@ -80,6 +80,8 @@ class Supervisor:
         self._signal: Optional[int] = None
         self._num_signals = 0
         self._failed_before: Optional[Failure] = None
+        self.has_trained = False
+        """Whether any attempt has come as far as a batch."""
         self.failure: Optional[Failure] = None
         """Why the run was given up, if it was."""
 
@@ -179,6 +181,8 @@ class Supervisor:
                     worker.signal(self._signal)
             for process in processes:
                 process.listen()
+            self.has_trained |= any(worker.said["batches"] for worker in workers)
+            self._signal = self._signal or _signal_before_training(workers)
             if self._ring is not None:
                 self._ring.tend(workers)
             # Whoever waits to join a ring is not waited for.
@@ -212,7 +216,9 @@ class Supervisor:
         others = [p for p in processes if p is not lost and p.exit_code is None]
         # Worker 0 keeps the run directory: without it all begin again from its last checkpoint.
         is_needed = lost.order.number == 0 or not others or not lost.can_be_replaced
-        if self._ring is None or not self._ring.generation or is_needed or self._signal or failure.how in FINAL:
+        if self._ring is None or not self._ring.generation or is_needed or self._signal:
+            return False
+        if failure.how in FINAL and not self._ring.is_newcomer(lost):
             return False
         processes.remove(lost)
         lost.close()
@@ -246,7 +252,19 @@ class Supervisor:
                 silent = process.silent_for(self._cluster.heartbeat_timeout)
                 if silent is not None:
                     return self._failure(process, silent, None)
-        return self._hung(workers)
+        return self._hung(workers) or self._late(processes)
+
+    def _late(self, processes: List[Process]) -> Optional[Failure]:
+        """A newcomer to a ring that takes too long until it asks to join."""
+        for process in processes if self._ring is not None else ():
+            is_waited_for = self._ring.is_newcomer(process) and not self._ring.asks(process)
+            started_at = process.started_at
+            if is_waited_for and started_at and time.monotonic() - started_at > self._cluster.start_timeout:
+                return self._failure(process, self._not_begun(), None)
+        return None
+
+    def _not_begun(self) -> str:
+        return f"had not begun to train after cluster.start_timeout={self._cluster.start_timeout:g} s"
 
     def _hung(self, workers: List[Process]) -> Optional[Failure]:
         busy = [worker for worker in workers if worker.exit_code is None and not worker.said["waits"]]
@@ -258,8 +276,7 @@ class Supervisor:
             started = [worker.started_at for worker in workers]
             begun = now if None in started else max(at for at in started if at is not None)
             if now - begun > self._cluster.start_timeout:
-                text = f"had not begun to train after cluster.start_timeout={self._cluster.start_timeout:g} s"
-                return self._failure(last, text, None)
+                return self._failure(last, self._not_begun(), None)
         elif now - max(worker.moved_at for worker in busy) > self._cluster.step_timeout:
             text = f"hangs: no worker finished a batch for cluster.step_timeout={self._cluster.step_timeout:g} s"
             return self._failure(last, text, None)
@@ -297,6 +314,13 @@ class Supervisor:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and self._signal is None:
             time.sleep(min(TICK_S, seconds))
+
+
+def _signal_before_training(workers: Sequence[Process]) -> Optional[int]:
+    """The signal that ended one of them before it began a batch: it could not tell the others."""
+    signals = {code: number for number, code in EXIT_CODES.items()}
+    ended = [signals[w.exit_code] for w in workers if w.exit_code in signals and not w.said["batches"]]
+    return ended[0] if ended else None
 
 
 def say(line: str) -> None:

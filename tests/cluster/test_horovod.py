@@ -7,8 +7,10 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from contextlib import closing
@@ -20,7 +22,11 @@ from test_workers import LENET, SLOW, nobody_is_left, processes
 
 from mxtrain import kvstore
 from mxtrain.checkpoint.contents import read_checkpoint
-from mxtrain.cluster.ring import KeyValueServer, peer_user
+from mxtrain.cluster.process import Order
+from mxtrain.cluster.process import Process as ClusterProcess
+from mxtrain.cluster.ring import KeyValueServer, Ring, peer_user
+from mxtrain.cluster.spec import Cluster
+from mxtrain.cluster.supervisor import Supervisor
 from mxtrain.kvstore import has_horovod
 
 pytestmark = pytest.mark.skipif(not has_horovod(), reason="Horovod is not built here: scripts/horovod")
@@ -48,6 +54,55 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_dir = tmp_path_factory.mktemp("undisturbed") / "run"
     Process(run_dir, *RING, "cluster.workers=3", *SLOW).end()
     return run_dir
+
+
+def test_a_ring_asks_nobody_for_the_name_of_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name server that does not answer would hold the supervisor up."""
+    monkeypatch.setattr(socket, "getfqdn", lambda *_: pytest.fail("asked for a name"))
+    with closing(KeyValueServer("127.0.0.1")) as server:
+        assert server.port
+
+
+class Worker(ClusterProcess):
+    """As a supervisor sees it, without a process."""
+
+    def __init__(self, number: int):
+        super().__init__(Order(f"worker {number}", [], {}, number=number))
+        self.pid, self.gone = 1000 + number, None
+        self.begun = time.monotonic()
+
+    host = "localhost"
+    exit_code = property(lambda self: self.gone)  # type: ignore[assignment]
+    started_at = property(lambda self: self.begun)  # type: ignore[assignment]
+
+    def asks_for(self, generation: int) -> None:
+        self.said = {**self.said, "generation": generation}
+
+
+def test_who_died_after_asking_is_not_in_the_ring() -> None:
+    workers = [Worker(number) for number in range(3)]
+    with closing(Ring()) as ring:
+        workers[2].asks_for(1)
+        workers[2].gone = -9
+        for worker in workers[:2]:
+            worker.asks_for(1)
+        ring.tend(workers)
+        assert ring.generation == 1 and ring.is_newcomer(workers[2]) and not ring.is_newcomer(workers[1])
+
+
+def test_a_newcomer_that_never_asks_is_given_up() -> None:
+    workers = [Worker(number) for number in range(3)]
+    with closing(Ring()) as ring:
+        for worker in workers[:2]:
+            worker.asks_for(1)
+        ring.tend(workers[:2])
+        supervisor = Supervisor(Cluster(workers=3, start_timeout=5), lambda *_: [], list, print, ring=ring)
+        assert supervisor._late(workers) is None
+        workers[2].begun -= 6
+        failure = supervisor._late(workers)
+        assert failure is not None and failure.who == "worker 2" and "start_timeout=5" in failure.cause
+        workers[2].asks_for(2)
+        assert supervisor._late(workers) is None
 
 
 def test_two_workers_compute_what_two_replicas_compute(tmp_path: Path) -> None:

@@ -8,10 +8,12 @@ from typing import Dict, List
 
 import pytest
 
+from mxtrain.cluster import launched
 from mxtrain.cluster.frames import LONGEST, decode, encode, joined, pieces
 from mxtrain.cluster.hosts import Host, interface_address, read_hosts, spread
 from mxtrain.cluster.launched import find_root, first_node, launched_environment, local_size
 from mxtrain.cluster.spec import Cluster
+from mxtrain.cluster.ssh import SSHLauncher
 from mxtrain.errors import ConfigError
 
 
@@ -136,3 +138,20 @@ def test_the_first_node_of_a_list(nodes: str, first: str) -> None:
 def test_what_does_not_fit_the_launcher_is_refused(given: Dict[str, str], words: str) -> None:
     assert words in Cluster(**given).reason_against()
     assert Cluster(launcher="mpi", hostfile="hosts", interface="eth0").reason_against() == ""
+
+
+def test_the_scheduler_listens_where_everybody_is_told_to_find_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launched, "is_own_address", lambda address: address == "192.0.2.9")
+    monkeypatch.setattr(launched, "own_address", lambda interface, root: "198.51.100.1")
+    several = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "2", "MXTRAIN_ROOT": "192.0.2.9:1234"}
+    cluster = Cluster(workers=2)
+    told = [launched_environment(cluster, "zmq", {**several, "OMPI_COMM_WORLD_RANK": rank}) for rank in ("0", "1")]
+    assert told[0]["DMLC_NODE_HOST"] == told[0]["DMLC_PS_ROOT_URI"] == told[1]["DMLC_PS_ROOT_URI"] == "192.0.2.9"
+    assert told[1]["DMLC_NODE_HOST"] == "198.51.100.1"
+
+
+def test_without_ssh_there_are_no_other_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "hosts").write_text("localhost\n192.0.2.7\n")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match="ssh is not on PATH"):
+        SSHLauncher(Cluster(workers=2, launcher="ssh", hostfile=str(tmp_path / "hosts")), "zmq")

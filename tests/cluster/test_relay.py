@@ -28,7 +28,10 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-def relayed(stack: ExitStack, tmp_path: Path, program: str, beacon: Optional[Beacon] = None, **more: object):
+def relayed(
+    stack: ExitStack, tmp_path: Path, program: str, beacon: Optional[Beacon] = None,
+    log: Optional[Path] = Path("log"), **more: object,
+):  # fmt: skip
     """A process behind a relay; with a beacon, as mpirun's; without, as ssh's."""
     order = {"command": [sys.executable, "-c", program], "environment": {}, "is_worker": True, "proof": None}
     message = {
@@ -43,7 +46,7 @@ def relayed(stack: ExitStack, tmp_path: Path, program: str, beacon: Optional[Bea
     channel = Channel(command, environment, None if beacon else message, 30.0, "relay", beacon)
     stack.callback(channel.close)
     process = RelayedProcess(
-        Order("worker 0", [], {}, tmp_path / "log"), channel, 0, ranked=False, is_first=False
+        Order("worker 0", [], {}, log and tmp_path / log), channel, 0, ranked=False, is_first=False
     )  # fmt: skip
     stack.callback(process.close)
     return process
@@ -125,3 +128,26 @@ def test_a_beacon_serves_so_many_and_reads_nothing(stack: ExitStack) -> None:
     listeners[0].sendall(b"x" * 1000)
     beacon.beat()
     assert [listener.recv(10) for listener in listeners] == [b".", b".", b""]
+
+
+CHATTY = "import sys; print('x' * 300_000); sys.exit(5)"
+
+
+def test_a_full_disk_under_a_log_does_not_end_the_run(stack: ExitStack, tmp_path: Path) -> None:
+    process = relayed(stack, tmp_path, CHATTY, log=Path("/dev/full"))
+    wait(process, lambda: process.exit_code is not None)
+    assert process.exit_code == 5
+
+
+def test_output_that_nobody_reads_holds_nothing_up(
+    stack: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = os.pipe()
+    stack.callback(os.close, reader)
+    monkeypatch.setattr(sys, "stdout", stack.enter_context(os.fdopen(writer, "w")))
+    process = relayed(stack, tmp_path, CHATTY, log=None)
+    wait(process, lambda: process.exit_code is not None)
+    assert process.exit_code == 5
+    count = 0
+    while count < 300_001:
+        count += len(os.read(reader, 1 << 16))

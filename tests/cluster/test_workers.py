@@ -31,6 +31,8 @@ from running import (
     verify,
 )
 
+from mxtrain.cli.group import arguments_of
+from mxtrain.cli.serve import compose
 from mxtrain.cluster import local
 from mxtrain.cluster.launcher import started_here
 from mxtrain.cluster.process import Order
@@ -155,12 +157,14 @@ def test_a_stopped_process_is_noticed(tmp_path: Path, undisturbed: Path, victim:
     assert re.search(rf"\(process {pid}\) was stopped \(SIGSTOP or a debugger\) 2\.\d s ago", run.output), run.output
 
 
-@pytest.mark.parametrize("receiver", ["supervisor", "worker1"])
+@pytest.mark.parametrize("receiver", ["supervisor", "worker1", "all"])
 def test_sigterm_saves_and_another_number_of_workers_goes_on(tmp_path: Path, undisturbed: Path, receiver: str) -> None:
     run_dir = tmp_path / "run"
     run = Process(run_dir, *TWO, *SLOW, "checkpoint.every_steps=1000").wait_until(has_steps(run_dir, 30))
-    pid = run.popen.pid if receiver == "supervisor" else processes(run_dir)[receiver][0]
-    os.kill(pid, signal.SIGTERM)
+    found = processes(run_dir)
+    receivers = {"supervisor": [run.popen.pid], "all": [run.popen.pid, *sum(found.values(), [])]}
+    for pid in receivers.get(receiver) or found[receiver]:
+        os.kill(pid, signal.SIGTERM)
     run.end(143)
     assert status(run_dir)["state"] == "interrupted" and status(run_dir)["exit_code"] == 143
     assert checkpoints(run_dir)[-1] == f"step-{status(run_dir)['step']:08d}"
@@ -168,6 +172,27 @@ def test_sigterm_saves_and_another_number_of_workers_goes_on(tmp_path: Path, und
     Process(run_dir, *SLOW).end()  # one process
     assert steps(run_dir) == steps(undisturbed)
     assert status(run_dir)["metrics"] == pytest.approx(status(undisturbed)["metrics"], abs=0.02)
+
+
+def test_sigterm_to_a_worker_before_training_ends_all(tmp_path: Path) -> None:
+    run = Process(tmp_path / "run", *TWO, *SLOW)
+    deadline = time.monotonic() + 30
+    while "worker1" not in processes(tmp_path / "run") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(0.3)  # it knows what to do with a signal by now
+    os.kill(processes(tmp_path / "run")["worker1"][0], signal.SIGTERM)
+    begun = time.monotonic()
+    run.end(143)
+    assert time.monotonic() - begun < 30 and "restart" not in run.output
+    nobody_is_left(tmp_path)
+
+
+def test_a_finished_run_of_workers_says_so_and_leaves_nobody(tmp_path: Path) -> None:
+    Process(tmp_path / "run", *TWO, *LENET).end()
+    before = picture(tmp_path / "run")["status.json"]
+    done = Process(tmp_path / "run", *TWO, *LENET).end()
+    assert picture(tmp_path / "run")["status.json"] == before and "restart" not in done.output
+    nobody_is_left(tmp_path)
 
 
 def test_a_refused_start_leaves_a_running_group_and_a_finished_run_alone(tmp_path: Path) -> None:
@@ -260,6 +285,59 @@ def test_a_crash_that_comes_again_does_not_loop(tmp_path: Path) -> None:
     nobody_is_left(tmp_path)
 
 
+VANISHES = """
+import os
+from pathlib import Path
+from mxtrain.errors import ConfigError
+from mxtrain.types import Callback
+
+class Vanishes(Callback):
+    '''What the first attempt had is gone when the second begins.'''
+
+    def __init__(self, mark):
+        self.mark = Path(mark)
+        if self.mark.exists():
+            raise ConfigError("the data are gone")
+
+    def on_steps(self, rows, progress):
+        if progress.step >= 25:
+            self.mark.touch()
+            os._exit(7)
+"""
+
+
+def test_a_restart_that_is_refused_keeps_what_was_trained(tmp_path: Path) -> None:
+    (tmp_path / "vanishes.py").write_text(VANISHES)
+    run = Process(
+        tmp_path / "run", *TWO, *SLOW, "+callback.vanishes._target_=vanishes.Vanishes",
+        f"+callback.vanishes.mark={tmp_path / 'mark'}",
+        env={"PYTHONPATH": f"{Path(__file__).parents[2]}:{tmp_path}"},
+    ).end(2)  # fmt: skip
+    assert "restart 1 of 3" in run.output
+    found = status(tmp_path / "run")
+    assert found["state"] == "failed" and found["exit_code"] == 2
+    assert checkpoints(tmp_path / "run") and (tmp_path / "run" / "workers" / "worker-1.log").exists()
+    nobody_is_left(tmp_path)
+
+
+def test_after_a_death_a_run_that_began_anew_goes_on(tmp_path: Path, undisturbed: Path) -> None:
+    """`never`, in a spelling of its own."""
+    run_dir = tmp_path / "run"
+    run = Process(run_dir, *TWO, *SLOW, "++checkpoint.resume=never").wait_until(has_steps(run_dir, 45))
+    os.kill(processes(run_dir)["worker1"][0], signal.SIGKILL)
+    run.end()
+    assert_same(run_dir, undisturbed)
+    assert not (run_dir / "previous").exists()
+
+
+def test_a_restart_has_the_time_that_is_left() -> None:
+    given = ["kvstore=dist_sync", "cluster.workers=2", "++trainer.max_time=100"]
+    described = compose("train", given)
+    assert arguments_of(given, described, False, 0.0) == given
+    assert arguments_of(given, described, True, 60.4) == [*given[:2], "trainer.max_time=40"]
+    assert arguments_of(given, described, True, 200.0) == [*given[:2], "trainer.max_time=1"]
+
+
 UNANSWERED = """
 import time
 from mxtrain.kvstore import dist_store
@@ -300,6 +378,18 @@ def test_what_cannot_work_is_refused_and_leaves_nothing(tmp_path: Path, override
     assert list(tmp_path.iterdir()) == []
 
 
+def listening_address(port: int) -> str:
+    """At which somebody listens, or soon will."""
+    for _ in range(1000):
+        for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+            fields = line.split()
+            address, number = fields[1].split(":")
+            if fields[3] == "0A" and int(number, 16) == port:
+                return socket.inet_ntoa(bytes.fromhex(address)[::-1])
+        time.sleep(0.02)
+    return "nowhere"
+
+
 def test_processes_that_something_else_starts(tmp_path: Path) -> None:
     """With the variables of dmlc's trackers; a worker without a rank is refused."""
     tracker = {
@@ -309,9 +399,12 @@ def test_processes_that_something_else_starts(tmp_path: Path) -> None:
     given = ("kvstore=dist_sync", "cluster.workers=2", *SMALL, "trainer.max_epochs=1")
     lost = Process(tmp_path / "run", *given, env={**tracker, "DMLC_ROLE": "worker"}).end(2)
     assert "DMLC_WORKER_ID" in lost.output and not (tmp_path / "run").exists()
-    roles = [{"DMLC_ROLE": "scheduler"}, {"DMLC_ROLE": "server"}]
+    # As in Kubernetes: there, ps-lite's scheduler would listen on every interface.
+    roles = [{"DMLC_ROLE": "scheduler", "DMLC_USE_KUBERNETES": "1"}, {"DMLC_ROLE": "server"}]
     roles += [{"DMLC_ROLE": "worker", "DMLC_WORKER_ID": str(rank)} for rank in range(2)]
-    for process in [Process(tmp_path / "run", *given, env={**tracker, **role}) for role in roles]:
+    started = [Process(tmp_path / "run", *given, env={**tracker, **role}) for role in roles]
+    assert listening_address(int(tracker["DMLC_PS_ROOT_PORT"])) == "127.0.0.1"
+    for process in started:
         process.end()
     Process(tmp_path / "replicas", *SMALL, "trainer.max_epochs=1", "parallel=data", "parallel.devices=cpu:2").end()
     assert status(tmp_path / "run")["weights_sha256"] == status(tmp_path / "replicas")["weights_sha256"]
