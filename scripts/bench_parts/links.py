@@ -13,7 +13,7 @@ import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, Optional, Sequence
 
 from bench_parts import network
 from bench_parts.clock import StepClock
@@ -51,7 +51,7 @@ def measure(options: Options) -> Measured:
         "Two workers, one thread each, each in a network namespace of its own; links slowed down by tbf in both "
         "directions; started by cluster.launcher=ssh. One server and the scheduler beside worker 0 (dist_sync, p3). "
         "samples/s: over 16 or 8 steps after the first four, a quarter of them where the link is the slowest, one run "
-        "each; one worker alone is measured before and after.",
+        "each; one worker alone is measured before and after the three links of a store.",
         "The table says how many times one worker alone two are; 2 is the limit, and what two processes reach on two "
         "cores that exchange nothing stands under placements.",
     ])  # fmt: skip
@@ -65,24 +65,25 @@ def measure(options: Options) -> Measured:
         links = [(link, _hosts(options.work / f"hosts-{number}", rate, stack))
                  for number, (link, rate) in enumerate(rates.items())]  # fmt: skip
         for name, (overrides, steps) in (QUICK if options.quick else NETWORKS).items():
-            alone = [rate_of((), [*overrides, "kvstore=local"], options.work, steps)]
-            speeds: Dict[str, List[float]] = {}
+
+            def alone(overrides: Sequence[str] = overrides, steps: int = steps) -> float:
+                return rate_of((), [*overrides, "kvstore=local"], options.work, steps)
+
+            ones = [alone()]
             for store, compressor in stores:
+                speeds = []
                 for link, hosts in links:
                     given = [*overrides, f"kvstore={store}", "cluster.workers=2", *COMPRESSORS[compressor],
                              *hosts.over_ssh(options.work)]  # fmt: skip
                     count = steps // FEWER if link == SLOW else steps
-                    speed = rate_of(hosts.on(1), given, options.work, count)
-                    speeds.setdefault(f"{store} {compressor}".strip(), []).append(speed)
-                    say(f"  {name}: {store} {compressor}, {link}: {speed:.1f} samples/s")
-            alone.append(rate_of((), [*overrides, "kvstore=local"], options.work, steps))
-            one = statistics.median(alone)
-            found.series.append(Series(f"{name}: one worker alone", "samples/s", alone))
-            for (store, compressor), values in zip(stores, speeds.values()):
-                found.table.append([name, store, compressor or "none", *(f"{value / one:.2f}" for value in values)])
-                for (link, _), value in zip(links, values):
+                    speeds.append(rate_of(hosts.on(1), given, options.work, count))
+                    say(f"  {name}: {store} {compressor}, {link}: {speeds[-1]:.1f} samples/s")
                     what = f"{name}: {store} {compressor or 'uncompressed'}, {link}"
-                    found.series.append(Series(what, "samples/s", [value]))
+                    found.series.append(Series(what, "samples/s", speeds[-1:]))
+                ones.append(alone())
+                one = statistics.mean(ones[-2:])  # before and after: the machine drifts
+                found.table.append([name, store, compressor or "none", *(f"{speed / one:.2f}" for speed in speeds)])
+            found.series.append(Series(f"{name}: one worker alone", "samples/s", ones))
     return found
 
 
