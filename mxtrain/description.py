@@ -232,6 +232,11 @@ def several_workers_need_a_store_that_joins_them(description: Description) -> No
                 f"cluster.workers={cluster.workers}: this kvstore stays within one process. Type kvstore=dist_sync."
             )
         return
+    if store.van is None and cluster.servers != "auto":
+        raise ConfigError(
+            f"cluster.servers={cluster.servers}: the workers of this kvstore sum in a ring, without servers. Leave it "
+            "out, or type kvstore=dist_sync."
+        )
     if store.updates and cluster.balance != "equal":
         raise ConfigError(
             f"cluster.balance={cluster.balance} with kvstore=dist_async: nobody waits for a slower worker, so there is "

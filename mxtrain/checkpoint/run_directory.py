@@ -70,10 +70,14 @@ def _forget_in_child() -> None:
 os.register_at_fork(after_in_child=_forget_in_child)
 
 
-def lock_run_directory(path: PathLike) -> RunDirectoryLock:
+def lock_run_directory(path: PathLike, name: Optional[PathLike] = None) -> RunDirectoryLock:
     """Take a run directory for this process, before anything else is written into it; creates it if needed.
 
     Never waits. It is held until it is released or the process ends.
+
+    Args:
+        path: the folder.
+        name: what it is called in an error, where that is another.
 
     Raises:
         RunDirectoryError: another process holds it (named with its id, host and start), or it cannot be written.
@@ -89,7 +93,7 @@ def lock_run_directory(path: PathLike) -> RunDirectoryLock:
                     _write_holder(fd)
                     return RunDirectoryLock(path, fd)
             except BlockingIOError:
-                message = _in_use(path, fd)
+                message = _in_use(Path(name or path), fd)
                 os.close(fd)
                 raise RunDirectoryError(message) from None
             except BaseException:

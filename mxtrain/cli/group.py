@@ -6,7 +6,7 @@ import os
 import shlex
 import shutil
 import time
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Callable, Iterator, List, Optional, Sequence
 
@@ -65,7 +65,7 @@ def supervise(description: Description, run_dir: Path, arguments: Sequence[str])
     run_dir = run_dir.absolute()
     logs = run_dir / LOGS
     new_folders = [folder for folder in (logs, run_dir, *run_dir.parents) if not folder.exists()]
-    with lock_run_directory(logs):  # rank 0 locks the run directory itself
+    with lock_run_directory(logs, name=run_dir):  # rank 0 locks the run directory itself
         return _supervise(description, launcher, run_dir, arguments, logs, new_folders)
 
 
@@ -81,11 +81,16 @@ def _supervise(
         passed = time.time() - started if attempt else 0.0
         return ["train", *arguments_of(arguments, description, supervisor.has_trained, passed), *place]
 
+    def say_and_note(line: str) -> None:
+        say(line)
+        with suppress(OSError), open(logs / "supervisor.log", "a", encoding="utf-8") as file:
+            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}\n")
+
     _announce(description, launcher, logs)
     with ring_of(description, launcher) as ring:
         supervisor = Supervisor(
-            description.cluster, _starter(launcher, again, logs), lambda: steps_of(run_dir / CHECKPOINTS), say,
-            launcher.obstacle, ring,
+            description.cluster, _starter(launcher, again, logs), lambda: steps_of(run_dir / CHECKPOINTS),
+            say_and_note, launcher.obstacle, ring,
         )  # fmt: skip
         code = supervisor.run()
     if code == EXIT_BAD_INPUT and not supervisor.has_trained:

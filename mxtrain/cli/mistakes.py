@@ -224,7 +224,8 @@ def unknown_key(key: str, known: Mapping[str, Any], composer: Composer, config: 
         parent, fields = group, [path[len(group) + 1 :] for path in known if path.startswith(group + ".")]
     elsewhere = "" if any(path.startswith(parent + ".") for path in meant) else options_with(group, field, composer)
     near = elsewhere or did_you_mean_any(meant)
-    return f"there is no '{key}'.{near} {parent} takes: {', '.join(fields)} ({composer.file_of(group, config.hydra)})."
+    takes, place = ", ".join(fields) or "nothing", composer.file_of(group, config.hydra)
+    return f"there is no '{key}'.{near} {parent} takes: {takes} ({place})."
 
 
 def refuse_unknown(key: str, composed: Composed) -> NoReturn:

@@ -9,10 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Deque, Dict, List, Mapping, Optional, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence
 
 from mxtrain.cluster.frames import Message, decode, encode, joined, split
 from mxtrain.cluster.process import Order, Process, kill_group, start_child
@@ -23,8 +22,8 @@ MIN_SILENCE_S = 2.0
 """A way is never given up sooner: words come each half second."""
 FAREWELL_S = 3.0
 """How long the command may take to end by itself when its processes must."""
-LAST_WORDS = 3
-"""Lines of ssh, mpirun or srun that go into a message."""
+KEPT_WORDS = 2
+"""First lines of ssh, mpirun or srun that go into a message, and as many last ones."""
 
 
 class Beacon:
@@ -87,8 +86,8 @@ class Channel:
     ):  # fmt: skip
         self.name, self._beacon = name, beacon
         self.processes: Dict[int, RelayedProcess] = {}
-        self.words: Deque[str] = deque(maxlen=LAST_WORDS)
-        """What the command itself says."""
+        self.words: List[str] = []
+        """What the command itself says: the first and the last lines."""
         self.heard_at: Dict[Optional[int], float] = {}
         """Rank of a relay (None where there is only one) -> when it said something last."""
         self.hosts: Dict[Optional[int], str] = {}
@@ -186,9 +185,15 @@ class Channel:
                     message = decode(line)
                     if message is not None:
                         self._take(message)
-                    elif line.strip():
-                        self.words.append(line.decode(errors="replace").strip())
+                    else:
+                        self._remember(line.decode(errors="replace").strip())
         return False
+
+    def _remember(self, line: str) -> None:
+        if any(letter.isalnum() for letter in line):  # a rule of dashes says nothing
+            self.words.append(line)
+        if len(self.words) > 2 * KEPT_WORDS:
+            del self.words[KEPT_WORDS]
 
     def _take(self, message: Message) -> None:
         if "hello" in message:

@@ -24,6 +24,18 @@ NO_THRESHOLD = (
 )
 
 
+def _threshold_problem(compression: str, threshold: Optional[float]) -> str:
+    """Why the two do not go together, or ""."""
+    if compression == "2bit" and threshold is None:
+        return NO_THRESHOLD
+    if compression != "2bit" and threshold is not None:
+        return (
+            f"kvstore.threshold={threshold:g} with kvstore.compression={compression}: only 2bit has a threshold. Type "
+            "kvstore.compression=2bit, or leave kvstore.threshold out."
+        )
+    return ""
+
+
 class KVStore(Spec):
     """Describes where the gradients of replicas meet. A new one is a subclass and one YAML in conf/kvstore/."""
 
@@ -70,11 +82,9 @@ class Device(KVStore):
     """Sum along the tree of GPU links that MXNet finds (MXNET_KVSTORE_USETREE); between GPUs only."""
 
     def reason_against(self, devices: str, num_workers: int = 1) -> str:
-        if self.compression == "2bit" and self.threshold is None:
-            return NO_THRESHOLD
         if self.tree and devices.startswith("cpu"):
             return f"kvstore.tree=true with parallel.devices={devices}: the tree is made of links between GPUs."
-        return ""
+        return _threshold_problem(self.compression, self.threshold)
 
     def build(self, world: World = ALONE) -> Store:
         from mxtrain.kvstore.mxnet_store import MXNetStore
@@ -113,15 +123,13 @@ class Joined(KVStore):
     """Of topk compression: which part of the elements travels, the largest of each bucket."""
 
     def reason_against(self, devices: str, num_workers: int = 1) -> str:
-        if self.compression == "2bit" and self.threshold is None:
-            return NO_THRESHOLD
         if self.compression == "topk" and 2 * num_workers * self.ratio >= 1:
             return (
                 f"kvstore.ratio={self.ratio:g} with cluster.workers={num_workers}: an element travels with its place, "
                 f"and with those of all workers: {2 * num_workers * self.ratio:.3g} times the bytes of "
                 f"kvstore.compression=none. Type a kvstore.ratio well below {1 / (2 * num_workers):.3g}, e.g. 0.01."
             )
-        return ""
+        return _threshold_problem(self.compression, self.threshold)
 
     def build_compressor(self) -> Build:
         """What a store compresses with."""

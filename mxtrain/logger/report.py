@@ -12,6 +12,7 @@ from rich.console import Group
 from rich.text import Text
 from rich.tree import Tree
 
+from mxtrain.errors import EXIT_BUDGET
 from mxtrain.override_text import quote
 from mxtrain.types import Result
 
@@ -62,7 +63,9 @@ def render_result(result: Result) -> Group:
     return Group(*lines)
 
 
-def next_commands(run_dir: Path, program: str, overrides: Sequence[str], ended_well: bool) -> List[Tuple[str, str]]:
+def next_commands(
+    run_dir: Path, program: str, overrides: Sequence[str], ended_well: bool, used_up: str = ""
+) -> List[Tuple[str, str]]:  # fmt: skip
     """What a person may want to do with a run next.
 
     Args:
@@ -70,13 +73,15 @@ def next_commands(run_dir: Path, program: str, overrides: Sequence[str], ended_w
         program: What starts mxtrain, e.g. "python -m mxtrain".
         overrides: The overrides that the run was started with, without shell quoting.
         ended_well: Whether the run did what it was asked for; if not, going on with it comes first.
+        used_up: The setting that ended it, without which it goes on.
 
     Returns:
         Pairs of a purpose and a command for a POSIX shell.
     """
     shown_dir = _short(run_dir)
     quoted_dir = shlex.quote(shown_dir)
-    kept = [word for word in overrides if not re.match(r"\+{0,2}hydra\.(run|sweep)\.", word)]
+    left_out = r"hydra\.(run|sweep)\.|checkpoint\.resume=never$" + (f"|{re.escape(used_up)}=" if used_up else "")
+    kept = [word for word in overrides if not re.match(rf"\+{{0,2}}({left_out})", word)]
     words = [*kept, f"hydra.run.dir={_hydra_value(shown_dir)}"]
     resume = ("go on with this run", " ".join([program, *(shlex.quote(word) for word in words)]))
     others = [
@@ -90,7 +95,9 @@ def next_commands(run_dir: Path, program: str, overrides: Sequence[str], ended_w
 def print_end(console: Any, result: Result, run_dir: Path, program: str, overrides: Sequence[str]) -> None:
     """Prints the result, and the commands to go on with, each on a line of its own that is never broken."""
     console.print(render_result(result))
-    for purpose, command in next_commands(run_dir, program, overrides, result.exit_code == 0):
+    ended_by = result.cause.partition("=")[0] if result.exit_code == EXIT_BUDGET else ""
+    used_up = ended_by if ended_by == "trainer.max_steps" and "trainer.max_epochs=null" not in overrides else ""
+    for purpose, command in next_commands(run_dir, program, overrides, result.exit_code == 0, used_up):
         console.print(Text(f"# {purpose}", style="dim"))
         console.print(Text(command), soft_wrap=True)
 

@@ -151,3 +151,13 @@ def test_output_that_nobody_reads_holds_nothing_up(
     count = 0
     while count < 300_001:
         count += len(os.read(reader, 1 << 16))
+
+
+def test_of_what_the_command_says_the_first_and_last_lines_are_kept(stack: ExitStack) -> None:
+    says = "print('-' * 40); print('the cause'); [print('line', n) for n in range(50)]; print('the end')"
+    channel = Channel([sys.executable, "-c", says], dict(os.environ), {}, 30.0, "starter")
+    stack.callback(channel.close)
+    while channel.end is None:
+        channel.talk()
+        time.sleep(0.02)
+    assert channel.end.endswith("exit code 0: the cause; line 0; line 49; the end")

@@ -141,7 +141,9 @@ def test_after_a_kill_the_run_ends_with_the_same_weights(tmp_path: Path, undistu
     run.end()
     assert_same(tmp_path / "run", undisturbed)
     name = re.sub(r"(\d)", r" \1", victim)
-    assert re.search(rf"{name}[ \d]* ?\(process {pid}\) was ended by SIGKILL.*restart 1 of 3", run.output), run.output
+    told = (tmp_path / "run" / "workers" / "supervisor.log").read_text()
+    for text in (run.output, told):
+        assert re.search(rf"{name}[ \d]* ?\(process {pid}\) was ended by SIGKILL.*restart 1 of 3", text), text
     nobody_is_left(tmp_path)
 
 
@@ -199,7 +201,7 @@ def test_a_refused_start_leaves_a_running_group_and_a_finished_run_alone(tmp_pat
     run_dir, longer = tmp_path / "run", (*SLOW, "trainer.max_epochs=60")  # it still runs when the second one comes
     run = Process(run_dir, *TWO, *longer).wait_until(has_steps(run_dir, 10))
     refused = Process(run_dir, *TWO, *longer).end(2)
-    assert "in use by process" in refused.output
+    assert f"The run directory {run_dir} is in use by process" in refused.output
     os.kill(processes(run_dir)["worker1"][0], signal.SIGKILL)
     run.end()
     assert "restart 1 of 3" in run.output
@@ -364,6 +366,9 @@ def test_a_farewell_without_an_answer_is_short(tmp_path: Path) -> None:
     ("overrides", "words"),
     [
         (["cluster.workers=2"], ["cluster.workers=2", "kvstore=dist_sync"]),
+        (["kvstore=horovod", "cluster.workers=2", "cluster.servers=2"], ["cluster.servers=2", "without servers"]),
+        ([*TWO, "kvstore.threshold=0.01"], ["kvstore.threshold=0.01", "kvstore.compression=2bit"]),
+        (["kvstore=device", "kvstore.threshold=0.01"], ["kvstore.threshold=0.01", "only 2bit"]),
         (["kvstore=dist_sync", "cluster.workers=0"], ["cluster.workers"]),
         (["kvstore=dist_sync", "cluster.wrokers=2"], ["cluster.workers"]),
         (["kvstore=dist_sink"], ["dist_sync"]),

@@ -20,8 +20,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from rich.console import Console as RichConsole
 
 from mxtrain.logger.console_logger import ConsoleLogger
-from mxtrain.logger.report import format_value, next_commands, render_config_tree, render_result
-from mxtrain.types import Progress
+from mxtrain.logger.report import format_value, next_commands, print_end, render_config_tree, render_result
+from mxtrain.types import Progress, Result
 
 from .conftest import CONFIG, row_of
 
@@ -271,3 +271,15 @@ def test_standard_output_on_a_full_disk_does_not_stop_the_run(tmp_path):
     with open("/dev/full", "wb") as full:
         done = subprocess.run(arguments, stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE)
     assert (done.returncode, done.stderr) == (0, b"still here\n")
+
+
+def test_the_command_to_go_on_does_not_begin_anew_or_end_at_once() -> None:
+    given = ["kvstore=dist_sync", "++checkpoint.resume=never", "trainer.max_steps=10"]
+    for result, kept in (
+        (Result("interrupted", 75, "trainer.max_steps=10 reached", step=10, epoch=1), given[:1]),
+        (Result("interrupted", 143, "SIGTERM received", step=5, epoch=1), [given[0], given[2]]),
+    ):
+        console = RichConsole(file=io.StringIO(), width=200)
+        print_end(console, result, Path("/runs/a"), "mxtrain", given)
+        command = console.file.getvalue().partition("# go on with this run\n")[2].splitlines()[0]
+        assert command.split()[1:-1] == kept
