@@ -39,6 +39,11 @@ def default_environment() -> Dict[str, str]:
     return {name: value for name, value in _with_path(os.environ).items() if not name.startswith(TUNING)}
 
 
+def same_threads_environment() -> Dict[str, str]:
+    """As many threads as mxtrain takes, and nothing else that it chooses: for what is not MXNet, or not ours."""
+    return {**default_environment(), "OMP_NUM_THREADS": tuned_environment()["OMP_NUM_THREADS"]}
+
+
 def tuning_of(environment: Mapping[str, str]) -> Dict[str, str]:
     """The variables of an environment that tune something."""
     return {name: environment[name] for name in sorted(environment) if name.startswith(TUNING)}
