@@ -47,7 +47,8 @@ def first_step_s(workers: int, folder: Path) -> float:
 
 
 def group(workers: int, servers: int = 1, store: str = "dist_sync") -> List[str]:
-    return [f"kvstore={store}", f"cluster.workers={workers}", f"cluster.servers={servers}"]
+    own = [] if store == "horovod" else [f"cluster.servers={servers}"]
+    return [f"kvstore={store}", f"cluster.workers={workers}", *own]
 
 
 def _throughput(case: Case, folder: Path, found: Measured) -> None:
