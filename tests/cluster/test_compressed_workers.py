@@ -48,7 +48,7 @@ def test_another_number_of_workers_goes_on(tmp_path: Path) -> None:
     run_dir, given = tmp_path / "run", (*TWO, *WAYS["2bit"])
     Process(run_dir, *given, "trainer.max_steps=30").end(75)
     before = read_checkpoint(run_dir / "checkpoints" / checkpoints(run_dir)[-1]).arrays("residual")
-    refused = Process(run_dir, *given, "kvstore.compression=topk").end(2)
+    refused = Process(run_dir, *given, "kvstore.compression=topk", "kvstore.threshold=null").end(2)
     assert "kvstore.compression: was 2bit, now topk" in refused.output
     done = Process(run_dir, *given, "cluster.workers=3").end()
     assert "gradients of 2 workers is split evenly over 3" in done.output

@@ -120,7 +120,8 @@ def test_ssh_after_a_kill_on_another_host_the_run_ends_with_the_same_weights(
         run.output
     )
     assert sorted(path.name for path in (run_dir / "workers").iterdir()) == [
-        ".lock", "scheduler.log", "server-0.log", "server-1.log", "server-2.log", "worker-1.log",
+        ".lock", "scheduler.log", "server-0.log", "server-1.log", "server-2.log", "supervisor.log",
+        "worker-1.log",
     ]  # fmt: skip
     assert "OMP_NUM_THREADS=1" in (run_dir / "workers" / "worker-1.log").read_text()
     nobody_is_left(run_dir)
