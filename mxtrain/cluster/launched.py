@@ -91,8 +91,6 @@ def launched_environment(
         is_root = rank == 0 and cluster.interface is None and root.address != LOOPBACK and is_own_address(root.address)
         towards = NOWHERE if rank == 0 else root.address
         told["DMLC_NODE_HOST"] = root.address if is_root else own_address(cluster.interface, towards)
-        if rank == 0:
-            told["DMLC_PS_ROOT_URI"] = told["DMLC_NODE_HOST"]  # its own name may mean loopback to it
     return told
 
 

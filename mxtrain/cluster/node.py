@@ -31,7 +31,8 @@ def run_node(role: str, control: Callable[[Any, int, bytes], None] = refuse) -> 
     """
     _end_with_workers()
     if role == "scheduler" and os.environ.get("DMLC_NODE_HOST"):
-        # ps-lite would listen on every interface, or where its own name leads, whatever the node's address is.
+        # ps-lite would listen on every interface, or where its own name leads (to itself: loopback), whatever the
+        # node's address is.
         os.environ.pop("DMLC_USE_KUBERNETES", None)
         os.environ["DMLC_PS_ROOT_URI"] = os.environ["DMLC_NODE_HOST"]
     os.environ.pop("DMLC_ROLE", None)

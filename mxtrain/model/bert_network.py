@@ -45,7 +45,7 @@ class LayerNorm(gluon.HybridBlock):
 
     MXNet's own operator sums along an axis one element after the other. Here sums over an axis and their way back
     (copies along it) are matrix products with vectors of ones, which BLAS does, and 1 / deviation is multiplied with
-    gamma before it meets the elements: docs/decisions/0016 has the times.
+    gamma before it meets the elements: docs/decisions/0018 has the times.
     """
 
     def __init__(self, units: int, **kwargs: Any):
@@ -58,7 +58,7 @@ class LayerNorm(gluon.HybridBlock):
         x_RU = F.reshape(x, shape=(-1, self._units))
         ones_U = F.BlockGrad(F.ones_like(gamma))
         ones_1U, mean_U1 = F.reshape(ones_U, shape=(1, -1)), F.reshape(ones_U * (1.0 / self._units), shape=(-1, 1))
-        centred_RU = x_RU + F.dot(F.dot(x_RU, F.reshape(ones_U * (-1.0 / self._units), shape=(-1, 1))), ones_1U)
+        centred_RU = x_RU + F.dot(F.dot(x_RU, -mean_U1), ones_1U)
         scale_R1 = F.rsqrt(F.dot(F.square(centred_RU), mean_U1) + EPSILON)
         ones_R1 = F.BlockGrad(F.ones_like(scale_R1))
         gamma_1U, beta_1U = (F.reshape(one, shape=(1, -1)) for one in (gamma, beta))
