@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Type
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type
 
 import pydantic
 
@@ -17,6 +17,8 @@ from mxtrain.types import Spec
 
 Where = Callable[[str], str]
 """Dotted path of a setting, or a group -> the file that gives it, for messages."""
+SHOULD_BE = "Input should be "
+"""How pydantic begins most messages."""
 
 
 def import_target(target: str, path: str) -> Any:
@@ -80,8 +82,27 @@ def validate(spec: Type[Spec], fields: Mapping[str, Any], path: str, where: Wher
     try:
         return spec.model_validate(dict(fields))
     except pydantic.ValidationError as error:
-        lines = [_describe(spec, item, path, where) for item in error.errors()]
+        lines = [_describe(spec, item, path, where) for item in _one_each(error.errors())]
         raise ConfigError("\n".join(dict.fromkeys(lines))) from None
+
+
+def _one_each(items: Sequence[Mapping[str, Any]]) -> List[Dict[str, Any]]:
+    """The errors, those of the branches that were tried for one value as one: "should be 'auto' or greater than 0"."""
+    merged: List[Dict[str, Any]] = []
+    first_of: Dict[Tuple[str, ...], Dict[str, Any]] = {}
+    for item in items:
+        first = first_of.get(_named(item["loc"]))
+        if first is None or not (first["msg"].startswith(SHOULD_BE) and item["msg"].startswith(SHOULD_BE)):
+            merged.append(dict(item))
+            first_of.setdefault(_named(item["loc"]), merged[-1])
+        elif item["msg"] not in first["msg"]:
+            first["msg"] += f" or {item['msg'][len(SHOULD_BE):]}"
+    return merged
+
+
+def _named(location: Sequence[Any]) -> Tuple[str, ...]:
+    """Locations of unions carry the name of the branch that was tried: only real field names are the user's."""
+    return tuple(str(part) for part in location if not _is_branch(str(part)))
 
 
 def check_arguments(target: Callable[..., Any], arguments: Mapping[str, Any], path: str, filled: Sequence[str]) -> None:
@@ -129,8 +150,7 @@ def accepted_names(target: Any, base: Type[Spec]) -> List[str]:
 
 
 def _describe(spec: Type[Spec], item: Mapping[str, Any], path: str, where: Where) -> str:
-    # Locations of unions carry the name of the branch that was tried: only real field names are the user's.
-    given = [str(part) for part in item["loc"] if not _is_branch(str(part))]
+    given = list(_named(item["loc"]))
     field = ".".join([path, *given])
     source = where(field)
     kind, value, context = item["type"], item["input"], item.get("ctx", {})

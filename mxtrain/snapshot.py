@@ -33,15 +33,22 @@ def first_nonfinite_parameter(step: Step) -> str:
 
 
 def require_same_weights(step: Step, number: int) -> None:
-    """Compares all workers' weights by their hash. Waits for all of them.
+    """Compares all replicas' weights, to the bit, and those of all workers, by their hash. Waits for all of them.
 
     Raises:
         DivergenceError: they differ, after step `number`.
     """
     world = step.store.world
+    copies = list(step.strategy.other_copies())
+    if world.size == 1 and not copies:
+        return
+    parameters = copy_parameters(step.strategy)
+    for name, copy in copies:
+        if parameters[name].tobytes() != copy.asnumpy().tobytes():
+            raise DivergenceError(f"after step {number} the copies of '{name}' differ, seen on {copy.context}")
     if world.size == 1:
         return
-    own = np.frombuffer(bytes.fromhex(canonical_sha256(copy_parameters(step.strategy))), np.uint8).astype(np.float64)
+    own = np.frombuffer(bytes.fromhex(canonical_sha256(parameters)), np.uint8).astype(np.float64)
     # Sums of numbers and of their squares as if all had one's own: then all have. Float32 holds sums of bytes exactly.
     expected = world.size * np.concatenate([own, own**2])
     if (step.store.total(np.concatenate([own, own**2])) != expected).any():

@@ -61,7 +61,7 @@ def test_a_node_becomes_its_class() -> None:
         ({"legs": True}, ["animal.legs=true"]),
         ({"lgs": 4}, ["no 'animal.lgs'", "'animal.legs'", "friends"]),
         ({"name": "belo"}, ["animal.name=belo", "'rex' or 'bello'", "Did you mean 'bello'"]),
-        ({"size": "big"}, ["animal.size=big"]),
+        ({"size": "big"}, ["animal.size=big: should be 'auto' or a valid number"]),
         ({"inner": {"sde": 1}}, ["no 'animal.inner.sde'", "'animal.inner.side'"]),
         ({"friends": [{"side": 1}, {"side": -1}]}, ["animal.friends.1.side=-1"]),
         ({"owner": "???"}, ["animal.owner must be given", "animal.owner=..."]),

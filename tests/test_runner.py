@@ -86,6 +86,24 @@ def test_weights_that_break_in_the_step_of_a_save_are_found_by_the_save(make, tm
     assert result.checkpoint.endswith("step-00000016")
 
 
+def test_a_copy_of_weights_that_is_another_ends_the_run_at_the_next_validation(make, tmp_path):
+    run = make("parallel=data", "parallel.devices=cpu:2", "trainer.max_epochs=2", "checkpoint=off")
+    strategy = run.runner._step.strategy
+    publish, calls = strategy.publish, []
+
+    def broken(names=None):
+        publish(names)
+        calls.append(names)
+        if len(calls) == 8:
+            *_, (_, copy) = strategy.other_copies()
+            copy[:1] += 1e-7
+
+    strategy.publish = broken
+    result = run.runner.train(run.info)
+    assert result.exit_code == 1, result.cause
+    assert "step 13" in result.cause and "copies of" in result.cause and "cpu(" in result.cause, result.cause
+
+
 def test_a_validation_loss_of_nan_stops_nothing_by_itself(make, tmp_path, monkeypatch):
     run = make("trainer.max_epochs=4", "trainer.monitor=val/loss", "early_stopping.patience=2", "trainer.test=false")
     monkeypatch.setattr(

@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Collection, Dict, FrozenSet, List, Literal, Optional, Sequence, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Collection,
+    Dict,
+    FrozenSet,
+    Iterator,
+    List,
+    Literal,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 import pydantic
 from typing_extensions import Annotated
@@ -252,6 +265,10 @@ class Strategy:
 
     def publish(self, names: Optional[Collection[str]] = None) -> None:
         """Brings what was written to `values` (all of them, or only `names`) to all replicas. Asynchronous."""
+        raise NotImplementedError
+
+    def other_copies(self) -> Iterator[Tuple[str, NDArray]]:
+        """(structural name, array) of every further copy of what is in `values`, on other replicas."""
         raise NotImplementedError
 
     def predict(self, data: Inputs) -> NDArray:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from itertools import zip_longest
-from typing import Any, Collection, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Collection, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxtrain.amp import FULL
 from mxtrain.backend import STATISTICS, autograd, gluon, nd, same_device_runs
@@ -117,13 +117,17 @@ class Grid(Strategy):
         return total if whole in (0, batch.global_size) else total * (batch.global_size / whole)
 
     def publish(self, names: Optional[Collection[str]] = None) -> None:
+        for name, array in self.other_copies(names):
+            self.values[name].copyto(array)
+
+    def other_copies(self, names: Optional[Collection[str]] = None) -> Iterator[Tuple[str, nd.NDArray]]:
         if len(self._devices) == 1:
             return
         for name in self.values if names is None else names:
             value = self.values[name]
             for array in self._copies[name]:
                 if array is not value:
-                    value.copyto(array)
+                    yield name, array
 
     def predict(self, data: Inputs) -> nd.NDArray:
         first = self._devices[0][0]

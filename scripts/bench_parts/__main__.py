@@ -21,6 +21,7 @@ from bench_parts import (
     faults,
     gluoncv_cifar,
     gluoncv_workers,
+    inference,
     killing,
     links,
     loading,
@@ -56,6 +57,10 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
     "placement_accuracy": (placement_accuracy.measure, "accuracy of placements, five seeds (15 minutes)"),
     "precision": (precision.measure, "bfloat16 against float32: speed, and accuracy of five seeds (20 minutes)"),
     "race": (race.measure, "training against PyTorch, float32 and bfloat16 (40 minutes; needs --torch-python)"),
+    "inference": (
+        inference.measure,
+        "evaluation against PyTorch, float32 and bfloat16 (15 minutes; needs --torch-python)",
+    ),
     "soak": (soak.measure, "200 starts of two workers and two servers, whose weights must be right (20 minutes)"),
     "workers": (workers.measure, "several processes: starts and throughput (12 minutes)"),
     "faults": (
@@ -63,7 +68,7 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
         "35 faults at random moments, of processes, network, disk and data: 700 runs (3 hours; root)",
     ),
     "compression": (compression.measure, "bytes on the wire by compressor, and accuracy of three seeds (15 minutes)"),
-    "links": (links.measure, "two workers over throttled links, each store and compressor (25 minutes; root)"),
+    "links": (links.measure, "two workers over throttled links, each store and compressor (35 minutes; root)"),
     "kill_sweep": (
         killing.measure,
         "100 kills, one at each call of a save, and what becomes of the runs (minutes, also with --quick)",
@@ -122,7 +127,7 @@ def _why_not(part: str, options: argparse.Namespace) -> str:
         return gluoncv_cifar.missing(options.gluoncv_script)
     if part == "gluoncv_workers":
         return gluoncv_workers.missing(options.gluoncv_script)
-    if part == "race":
+    if part in ("race", "inference"):
         return race.missing(options.torch_python)
     if part == "compression":
         return wire.available()

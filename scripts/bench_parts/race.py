@@ -101,7 +101,7 @@ def _run(race: Race, options: Options, found: Measured) -> None:
     sides: Dict[str, Side] = {}
     for amp, dtype in DTYPES.items():
         sides[f"mxtrain, {dtype}"] = _ours(race, amp, folder)
-        sides[f"PyTorch, {dtype}"] = _faster(race, dtype, options.torch_python, folder)
+        sides[f"PyTorch, {dtype}"] = faster_torch(race, dtype, options.torch_python, folder)
     if race.defaults is not None:
         case = Case(race.name, race.network, race.size, race.batch_size, race.block_steps, race.blocks)
         sides["MXNet's defaults, float32"] = hand_loop(case, default_environment())
@@ -128,6 +128,12 @@ def _run(race: Race, options: Options, found: Measured) -> None:
 
 
 def _ours(race: Race, amp: str, folder: Path) -> Side:
+    given = [*overrides_of(race, amp, folder), *TurnsCallback.overrides(race.block_steps)]
+    return Side(mxtrain_arguments(given), untouched_environment())
+
+
+def overrides_of(race: Race, amp: str, folder: Path) -> List[str]:
+    """What trains its network; texts are written to `folder`."""
     given = [f"amp={amp}", "lr_scheduler=constant", "early_stopping=off", f"dataset.batch_size={race.batch_size}"]
     samples = race.block_steps * (race.blocks + 5) * race.batch_size
     if race.network in BERT_SIZES:
@@ -139,7 +145,7 @@ def _ours(race: Race, amp: str, folder: Path) -> Side:
         shape = f"dataset.shape=[3,{race.size},{race.size}]"
         given = [*ZOO[race.network], "dataset=synthetic", shape, f"dataset.num_samples={int(samples / 0.8) + 10}",
                  *given, *SGD]  # fmt: skip
-    return Side(mxtrain_arguments([*given, *TurnsCallback.overrides(race.block_steps)]), untouched_environment())
+    return given
 
 
 def _text(race: Race, samples: int, folder: Path) -> List[str]:
@@ -156,12 +162,12 @@ def _text(race: Race, samples: int, folder: Path) -> List[str]:
             "dataset.val_fraction=0.1", "dataset.test_fraction=0"]  # fmt: skip
 
 
-def _faster(race: Race, dtype: str, python: str, folder: Path) -> Side:
-    """PyTorch, eager or compiled."""
+def faster_torch(race: Race, dtype: str, python: str, folder: Path, work: str = "train") -> Side:
+    """PyTorch, eager or compiled; `work` is train or eval."""
     environment = {**same_threads_environment(), "PYTHONPATH": str(ROOT / "scripts")}
     arguments = [race.network, race.size, race.batch_size, race.block_steps, dtype]
     ways = {
-        way: Side(["-m", "bench_parts.torch_loop", *map(str, arguments), way], environment, python=python)
+        way: Side(["-m", "bench_parts.torch_loop", *map(str, arguments), way, work], environment, python=python)
         for way in ("eager", "compile")
     }
     took = {}

@@ -1,6 +1,7 @@
-"""A training loop as an expert writes it with PyTorch on CPUs, to compare the runner with.
+"""Training and evaluation as an expert writes them with PyTorch on CPUs, to compare ours with.
 
-python -m bench_parts.torch_loop NETWORK SIZE BATCH_SIZE BLOCK_STEPS float32|bfloat16 eager|compile      see turn.py
+python -m bench_parts.torch_loop NETWORK SIZE BATCH_SIZE BLOCK_STEPS float32|bfloat16 eager|compile train|eval
+                                                                                                 see turn.py
 
 SIZE is pixels of an image, or tokens of a text. Channels last, autocast, fused optimizers, batches on hand before
 anything is timed; the networks have the layers of ours. Needs nothing of mxtrain: it runs in an environment of its own.
@@ -173,22 +174,28 @@ def main(arguments: List[str]) -> None:
         optimizer: Any = torch.optim.SGD(network.parameters(), 0.1, 0.9, weight_decay=1e-4, fused=True)
     else:
         optimizer = torch.optim.AdamW(network.parameters(), 2e-5, weight_decay=0.01, fused=True)
-    network.train()
+    trains = arguments[6] == "train"
+    network.train(trains)
     call = torch.compile(network) if way == "compile" else network
     turns = Turns()
-    losses: List[Tensor] = []
+    found: List[Tensor] = []
     for number in count(1):
         given, label = batches[number % len(batches)]
-        optimizer.zero_grad(set_to_none=True)
-        with torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
+        if trains:
+            optimizer.zero_grad(set_to_none=True)
+        with torch.inference_mode(not trains), torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
             logits = call(given)
-        loss = F.cross_entropy(logits.float(), label)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.detach())
+        with torch.inference_mode(not trains):
+            loss = F.cross_entropy(logits.float(), label)
+            if trains:
+                loss.backward()
+                optimizer.step()
+                found.append(loss.detach())
+            else:
+                found.append(torch.stack([loss, (logits.argmax(1) == label).float().mean()]))
         if number % block_steps == 0:
-            print(f"step {number}: loss {torch.stack(losses).mean().item():.4f}", flush=True)
-            losses = []
+            print(f"step {number}: {torch.stack(found).mean(0).tolist()}", flush=True)
+            found = []
             turns.next()
 
 

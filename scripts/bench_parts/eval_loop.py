@@ -1,0 +1,30 @@
+"""Evaluates a run as `mxtrain eval` does, in turns with others.
+
+python -m bench_parts.eval_loop RUN BLOCK_BATCHES                                               see turn.py
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import List
+
+from bench_parts.turn import Turns
+from mxtrain.cli.restored import restore_description
+
+
+def main(arguments: List[str]) -> None:
+    run, block_batches = arguments
+    checkpoint, description = restore_description(run, "last", [f"trainer.limit_val_batches={block_batches}"], [])
+    from mxtrain.build import build_loader
+    from mxtrain.trained import load_trained
+
+    trained = load_trained(checkpoint, description)
+    loader = build_loader(description, description.dataset.open().train, trained.input, trained.device)
+    turns = Turns()
+    while True:
+        print(trained.evaluator.measure(loader), flush=True)
+        turns.next()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
