@@ -96,7 +96,7 @@ def _one_each(items: Sequence[Mapping[str, Any]]) -> List[Dict[str, Any]]:
             merged.append(dict(item))
             first_of.setdefault(_named(item["loc"]), merged[-1])
         elif item["msg"] not in first["msg"]:
-            first["msg"] += f" or {item['msg'][len(SHOULD_BE):]}"
+            first["msg"] += f" or {item['msg'][len(SHOULD_BE) :]}"
     return merged
 
 
