@@ -94,7 +94,7 @@ def test_a_copy_of_weights_that_is_another_ends_the_run_at_the_next_validation(m
     def broken(names=None):
         publish(names)
         calls.append(names)
-        if len(calls) == 8:
+        if len(calls) == 13:  # the last step of the epoch: each step brings them all anew
             *_, (_, copy) = strategy.other_copies()
             copy[:1] += 1e-7
 

@@ -19,7 +19,8 @@ PIECE = 1 << 20
 class Store:
     """Sums over replicas and workers. What is here is a worker alone, which has nobody to sum with.
 
-    All workers must make the same calls in the same order.
+    Its methods are collective: all workers must make the same calls in the same order. Not so `drain`, `wants_regroup`,
+    `scalars` and `summary`.
     """
 
     world: World = ALONE
