@@ -80,12 +80,13 @@ class Description:
     runtime: Runtime
 
 
-def describe(config: Mapping[str, Any], where: Where) -> Description:
+def describe(config: Mapping[str, Any], where: Where, *, together: bool = True) -> Description:
     """Validates a composed configuration. Imports MXNet only if a user's own class does.
 
     Args:
         config: resolved plain nested dicts, one entry per group.
         where: group -> the file of its chosen option, for messages.
+        together: whether the groups must fit each other, too.
 
     Raises:
         ConfigError: everything that is wrong, one line each.
@@ -113,7 +114,7 @@ def describe(config: Mapping[str, Any], where: Where) -> Description:
 
     specs = dict(zip(GROUPS, collect([maker(group) for group in GROUPS])))
     description = Description(config=config, **specs)
-    collect([lambda rule=rule: rule(description) for rule in RULES])
+    collect([lambda rule=rule: rule(description) for rule in RULES if together])
     return description
 
 

@@ -33,6 +33,7 @@ from mxtrain.errors import (
     unforeseen,
 )
 from mxtrain.override_text import quote
+from mxtrain.runtime import huge_pages
 from mxtrain.runtime.apply import ISA
 from mxtrain.runtime.cores import usable_cores
 from mxtrain.types import Result
@@ -147,7 +148,7 @@ def compose_and_check(composer: Composer, overrides: Sequence[str]) -> Composed:
         if not right:
             raise
         try:
-            check(composer.compose(right))
+            check(composer.compose(right), together=False)  # what was meant by the others is not known
         except ConfigError as more:
             raise ConfigError(f"{error}\n{more}") from None
         raise
@@ -155,14 +156,14 @@ def compose_and_check(composer: Composer, overrides: Sequence[str]) -> Composed:
     return composed
 
 
-def check(composed: Composed) -> Description:
+def check(composed: Composed, together: bool = True) -> Description:
     """Validates a composed configuration, with the runtime set before any class of the user's is imported.
 
     Raises:
         ConfigError: everything that is wrong with it.
     """
     set_runtime(composed.config, composed.where)
-    return describe(composed.config, composed.where)
+    return describe(composed.config, composed.where, together=together)
 
 
 def set_runtime(config: Any, where: Any) -> Optional[runtime.RuntimeReport]:
@@ -336,6 +337,10 @@ def train(config: Mapping[str, Any], run_dir: Path, overrides: Sequence[str]) ->
     if report and description.amp.dtype == "bfloat16" and not report.amx:
         why = next((line for line in report.lines() if line.startswith(ISA)), "")
         log.warning("amp=bfloat16 without AMX is no faster than amp=off. %s", why)
+    if description.runtime.huge_pages and not huge_pages.keep_joining():
+        log.warning(
+            "runtime.huge_pages=true has no effect: this kernel does not join pages on request (%s)", huge_pages.ENABLED
+        )
     # Imports MXNet: only from here on.
     from mxtrain.build import build_run
     from mxtrain.provenance import write_meta

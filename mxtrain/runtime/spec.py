@@ -33,5 +33,8 @@ class Runtime(Spec):
     """Allow AMX matrix instructions; auto: for bfloat16, where the processor and the kernel grant them."""
     bulk_size: Union[Auto, NonNegative] = "auto"
     """Operators handed to the engine at once (MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN); 0: one by one; auto: MXNet's 15."""
+    huge_pages: bool = False
+    """Join the pages of memory that is computed in to pages of 2 MiB, where the kernel does so on request ("madvise" in
+    /sys/kernel/mm/transparent_hugepage/enabled)."""
     env: Dict[VariableName, Union[str, int]] = {}
     """Further environment variables, set before MXNet is imported."""

@@ -93,6 +93,12 @@ def test_all_that_is_wrong_is_listed_once_and_indented(refused) -> None:
         assert sum(part in line for line in said) == 1
 
 
+def test_a_wrong_choice_brings_no_complaint_about_what_goes_with_it(refused) -> None:
+    said = refused("kvstore=dist", "cluster.workers=2")
+    assert "Did you mean 'dist_sync'" in said and "stays within one process" not in said
+    assert refused("cluster.servers=0").count("cluster.servers=0") == 1
+
+
 @pytest.mark.parametrize("arguments", ["trainer.mx_epochs=3", "optimizer.lr=-1", "model=foo", "-m optimizer.lr=1,x"])
 def test_mistakes_are_answered_without_mxnet(mxtrain, arguments: str) -> None:
     mxtrain.refused(*arguments.split())
