@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Dict
 
-from bench_parts.measured import Measured, Options, Series
+from bench_parts.measured import Measured, Options
 from bench_parts.processes import train, untouched_environment
-from bench_parts.race import DTYPES, QUICK_RACES, RACES, Race, faster_torch, overrides_of
-from bench_parts.turns import Side, in_turns
+from bench_parts.race import DTYPES, QUICK_RACES, RACES, Race, both_sides, folder_of, overrides_of, rates_of
+from bench_parts.turns import Side
 from mxtrain.errors import EXIT_BUDGET
 
 NETWORKS = ("ResNet-50", "ResNet-20, 32 px, batch 128", "BERT-base", "BERT with")
@@ -31,17 +30,8 @@ def measure(options: Options) -> Measured:
 
 
 def _run(race: Race, options: Options, found: Measured) -> None:
-    folder = options.work / race.name.replace(" ", "_").replace(",", "")
-    folder.mkdir()
-    sides: Dict[str, Side] = {}
-    for amp, dtype in DTYPES.items():
-        sides[f"mxtrain, {dtype}"] = _ours(race, amp, folder)
-        sides[f"PyTorch, {dtype}"] = faster_torch(race, dtype, options.torch_python, folder, "eval")
-    memory: Dict[str, float] = {}
-    seconds = in_turns(sides, race.blocks, folder, memory)
-    rates = {name: [race.block_steps * race.batch_size / value for value in took] for name, took in seconds.items()}
-    found.series += [Series(f"{race.name}: {name}", "samples/s", values) for name, values in rates.items()]
-    found.series += [Series(f"{race.name}: {name}, most memory", "MiB", [value]) for name, value in memory.items()]
+    folder = folder_of(race, options)
+    rates = rates_of(race, both_sides(race, _ours, folder, options.torch_python, "eval"), folder, found)
     for dtype in DTYPES.values():
         ours, theirs = rates[f"mxtrain, {dtype}"], rates[f"PyTorch, {dtype}"]
         found.compare(f"{race.name}: mxtrain / PyTorch, evaluation, {dtype}", ours, theirs, 1.0)

@@ -21,7 +21,6 @@ from bench_parts.measured import Measured, Options, Series, say
 from bench_parts.processes import TIMEOUT_S, ProcessFailed, mxtrain_arguments, untouched_environment
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED
 from mxtrain.kvstore import has_horovod
-from mxtrain.recorder import STEPS_AHEAD
 
 RATES: Dict[str, Optional[str]] = {"not throttled": None, "1 Gbit/s": "1gbit", "100 Mbit/s": "100mbit"}
 WARM_UP = 6
@@ -104,6 +103,8 @@ def rate_of(before: Sequence[str], overrides: Sequence[str], folder: Path, steps
     Raises:
         ProcessFailed: the run failed.
     """
+    from mxtrain.recorder import STEPS_AHEAD  # imports MXNet, after which no part could set what it reads
+
     (batch,) = [int(word.partition("=")[2]) for word in overrides if word.startswith("dataset.batch_size=")]
     work = folder / f"run-{time.monotonic_ns()}"
     # Rows of the last steps come all together, at the end.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
-from typing import Dict, List, Optional, Sequence
+from typing import Callable, Dict, List, Optional, Sequence
 
 from bench_parts.bert_sizes import BERT_SIZES, NUM_CLASSES, VOCAB_SIZE
 from bench_parts.measured import Measured, Options, Series, say
@@ -96,24 +96,15 @@ def measure(options: Options) -> Measured:
 
 
 def _run(race: Race, options: Options, found: Measured) -> None:
-    folder = options.work / race.name.replace(" ", "_").replace(",", "")
-    folder.mkdir()
-    sides: Dict[str, Side] = {}
-    for amp, dtype in DTYPES.items():
-        sides[f"mxtrain, {dtype}"] = _ours(race, amp, folder)
-        sides[f"PyTorch, {dtype}"] = faster_torch(race, dtype, options.torch_python, folder)
+    folder = folder_of(race, options)
+    sides = both_sides(race, _ours, folder, options.torch_python, "train")
     if race.defaults is not None:
         case = Case(race.name, race.network, race.size, race.batch_size, race.block_steps, race.blocks)
         sides["MXNet's defaults, float32"] = hand_loop(case, default_environment())
     if race.gluonnlp is not None and HAS_GLUONNLP:
         arguments = [race.network, race.size, race.batch_size, race.block_steps]
         sides[GLUONNLP] = Side(["-m", "bench_parts.gluonnlp_loop", *map(str, arguments)], same_threads_environment())
-    memory: Dict[str, float] = {}
-    seconds = in_turns(sides, race.blocks, folder, memory)
-    samples = race.block_steps * race.batch_size
-    rates = {name: [samples / value for value in values] for name, values in seconds.items()}
-    found.series += [Series(f"{race.name}: {name}", "samples/s", values) for name, values in rates.items()]
-    found.series += [Series(f"{race.name}: {name}, most memory", "MiB", [value]) for name, value in memory.items()]
+    rates = rates_of(race, sides, folder, found)
     for number, (dtype, target) in enumerate((("float32", race.fp32), ("bfloat16", race.bf16))):
         ours, theirs = rates[f"mxtrain, {dtype}"], rates[f"PyTorch, {dtype}"]
         found.compare(f"{race.name}: mxtrain / PyTorch, {dtype}", ours, theirs, target)
@@ -125,6 +116,35 @@ def _run(race: Race, options: Options, found: Measured) -> None:
         found.compare(
             f"{race.name}: mxtrain / GluonNLP, float32", rates["mxtrain, float32"], rates[GLUONNLP], race.gluonnlp
         )
+
+
+def folder_of(race: Race, options: Options) -> Path:
+    """A new folder for what its sides write."""
+    folder = options.work / race.name.replace(" ", "_").replace(",", "")
+    folder.mkdir()
+    return folder
+
+
+def both_sides(
+    race: Race, ours: Callable[[Race, str, Path], Side], folder: Path, torch_python: str, work: str
+) -> Dict[str, Side]:
+    """Ours and PyTorch's in each precision; `work` is train or eval."""
+    sides: Dict[str, Side] = {}
+    for amp, dtype in DTYPES.items():
+        sides[f"mxtrain, {dtype}"] = ours(race, amp, folder)
+        sides[f"PyTorch, {dtype}"] = faster_torch(race, dtype, torch_python, folder, work)
+    return sides
+
+
+def rates_of(race: Race, sides: Dict[str, Side], folder: Path, found: Measured) -> Dict[str, List[float]]:
+    """samples/s of each side's blocks, in turns; notes them, and the most memory of each."""
+    memory: Dict[str, float] = {}
+    seconds = in_turns(sides, race.blocks, folder, memory)
+    samples = race.block_steps * race.batch_size
+    rates = {name: [samples / value for value in values] for name, values in seconds.items()}
+    found.series += [Series(f"{race.name}: {name}", "samples/s", values) for name, values in rates.items()]
+    found.series += [Series(f"{race.name}: {name}, most memory", "MiB", [value]) for name, value in memory.items()]
+    return rates
 
 
 def _ours(race: Race, amp: str, folder: Path) -> Side:
@@ -162,7 +182,7 @@ def _text(race: Race, samples: int, folder: Path) -> List[str]:
             "dataset.val_fraction=0.1", "dataset.test_fraction=0"]  # fmt: skip
 
 
-def faster_torch(race: Race, dtype: str, python: str, folder: Path, work: str = "train") -> Side:
+def faster_torch(race: Race, dtype: str, python: str, folder: Path, work: str) -> Side:
     """PyTorch, eager or compiled; `work` is train or eval."""
     environment = {**same_threads_environment(), "PYTHONPATH": str(ROOT / "scripts")}
     arguments = [race.network, race.size, race.batch_size, race.block_steps, dtype]
