@@ -1,6 +1,7 @@
 """Shared by all tests: MXNet with one thread, and no leftovers."""
 
 import os
+import signal
 import subprocess
 import threading
 
@@ -9,6 +10,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 import pytest
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background job ignores Ctrl-C, and so would all that the tests start and interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 OWN_THREADS = ("mxtrain",)
 

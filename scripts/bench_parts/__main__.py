@@ -55,7 +55,7 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
     "placements": (placements.measure, "replicas and stages against one device, and their memory (8 minutes)"),
     "verify": (same_numbers.measure, "verify over placements and networks (25 minutes)"),
     "placement_accuracy": (placement_accuracy.measure, "accuracy of placements, five seeds (15 minutes)"),
-    "precision": (precision.measure, "bfloat16 against float32: speed, and accuracy of five seeds (20 minutes)"),
+    "precision": (precision.measure, "bfloat16 against float32: accuracy of five seeds (20 minutes)"),
     "race": (race.measure, "training against PyTorch, float32 and bfloat16 (40 minutes; needs --torch-python)"),
     "inference": (
         inference.measure,

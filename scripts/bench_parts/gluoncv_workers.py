@@ -27,10 +27,8 @@ SIDE, CLASSES = 32, 1000
 RECORD_EPOCH = re.compile(r"Epoch\[\d+\]\tSpeed: (\S+) samples/sec")
 NOTES = (
     "Two workers on one machine, one thread and (theirs) one loading process each, the same network, batch and images, "
-    "made up, of 32 pixels. Their optimizer is NAG; ours SGD with momentum, which costs the same: MXNet's NAG now and "
-    "then gives other last bits in each process, and our workers compare their weights. A value is the median of a "
-    "run's epochs but the first; the sides "
-    "take turns. Samples/s are those of both workers.",
+    "made up, of 32 pixels, NAG. A value is the median of a run's epochs but the first; the sides take turns. "
+    "Samples/s are those of both workers.",
     'As they are shipped, neither runs here. train_horovod.py ends with "ModuleNotFoundError: No module named '
     "'autogluon'\": it imports autogluon.utils.pil_transforms, which later versions do not have, and uses "
     'it from 320 pixels on. With any network but ResNeSt it ends with "TypeError: HybridBlock.__init__() got an '
@@ -143,7 +141,7 @@ def _ours(store: str, overrides: Sequence[str], batch_size: int, epochs: int, fo
     """Trains with `batch_size` samples of each batch for each worker; returns the run directory."""
     common = [
         f"kvstore={store}", f"cluster.workers={WORKERS}", f"dataset.batch_size={WORKERS * batch_size}",
-        f"trainer.max_epochs={epochs}", "optimizer=sgd", "optimizer.momentum=0.9",
+        f"trainer.max_epochs={epochs}", "optimizer=nag", "optimizer.momentum=0.9",
         "optimizer.wd=0.0001", "lr_scheduler=constant", "early_stopping=off", "trainer.test=false",
     ]  # fmt: skip
     return train([*common, *overrides], folder, environment={"OMP_NUM_THREADS": "1"})

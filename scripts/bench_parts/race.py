@@ -111,7 +111,8 @@ def _run(race: Race, options: Options, found: Measured) -> None:
         if race.defaults is not None:
             plain = rates["MXNet's defaults, float32"]
             found.compare(f"{race.name}: {dtype} / MXNet's defaults", ours, plain, race.defaults[number])
-
+    ours = [rates[f"mxtrain, {dtype}"] for dtype in ("bfloat16", "float32")]
+    found.compare(f"{race.name}: mxtrain, bfloat16 / float32", *ours, 1.0)
     if GLUONNLP in rates and race.gluonnlp is not None:
         found.compare(
             f"{race.name}: mxtrain / GluonNLP, float32", rates["mxtrain, float32"], rates[GLUONNLP], race.gluonnlp
