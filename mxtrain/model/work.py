@@ -18,6 +18,8 @@ PASSES = {"sgd_update": 3, "sgd_mom_update": 5, "nag_mom_update": 5, "adam_updat
           "rmsprop_update": 5, "adagrad_update": 5}  # fmt: skip
 """Arrays of a parameter's size that an update reads or writes."""
 FLOAT_BYTES = 4
+OWN_GRADIENTS = ("batch_dot", "transpose")
+"""Operators whose gradients are the same operator again."""
 INTERLEAVED_OPS = ("_contrib_interleaved_matmul_selfatt_qk", "_contrib_interleaved_matmul_selfatt_valatt")
 
 
@@ -69,7 +71,8 @@ def work_by_operator(trace: Trace, low: Sequence[str] = ()) -> Dict[str, Work]:
         if learns[index]:
             # One product for the gradient of each input; images have none.
             gradients = sum(learns[i] for i in node.inputs[:2])
-            _add(found, BACKWARD + bare(node.op), Work(flops * gradients, size * (2 * given + made)))
+            name = node.op if node.op in OWN_GRADIENTS else BACKWARD + bare(node.op)
+            _add(found, name, Work(flops * gradients, size * (2 * given + made)))
     return found
 
 

@@ -26,6 +26,27 @@ class DelayCompensatedSGD(mx.optimizer.DCASGD):
         weight[:] += change
 
 
+class NAG(mx.optimizer.NAG):
+    """NAG that decays the weights of before the step.
+
+    MXNet's writes a weight and then reads it again for the momentum. Where oneDNN keeps the weight in a layout of its own,
+    after inference, it reads the old one: other bits, in one process and not in the next.
+
+    Source: Sutskever et al., On the importance of initialization and momentum in deep learning, 2013, equations 3 and 4.
+    """
+
+    def _update_impl(self, index, weight, grad, state, multi_precision=False):
+        if state is None or multi_precision:
+            return super()._update_impl(index, weight, grad, state, multi_precision)
+        self._update_count(index)
+        clip = {} if self.clip_gradient is None else {"clip_gradient": self.clip_gradient}
+        updated = nd.nag_mom_update(
+            weight, grad, state, lr=self._get_lr(index), wd=self._get_wd(index), momentum=self.momentum,
+            rescale_grad=self.rescale_grad, **clip,
+        )  # fmt: skip
+        updated.copyto(weight)
+
+
 class Adamax(mx.optimizer.Adamax):
     """Adamax that survives a gradient of exactly 0: MXNet's divides 0 by 0 there, and the weight is lost.
 

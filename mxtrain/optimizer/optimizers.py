@@ -21,6 +21,11 @@ class NAG(Optimizer):
     momentum: OpenFraction = 0.9
     mxnet_name: ClassVar[str] = "nag"
 
+    def build(self, steps_per_epoch: int) -> Any:
+        from mxtrain.optimizer import mended
+
+        return mended.NAG(**self.arguments(steps_per_epoch))
+
 
 class Adam(Optimizer):
     """Adam. Source: Kingma and Ba, https://arxiv.org/abs/1412.6980."""

@@ -16,9 +16,9 @@ VAL_SAMPLES = {"lenet": 270, "resnet": 270, "bert": 217}
 
 def measure(options: Options) -> Measured:
     found = Measured(notes=[
-        "`python -m mxtrain model=... amp=... trainer.seed=S` on the default data of each model: handwritten digits, or "
-        "passages of Python's reference by chapter. "
-        + ", ".join(f"One validation sample of {model}'s is {1 / number:.4f}." for model, number in VAL_SAMPLES.items()),
+        "`python -m mxtrain model=... amp=... trainer.seed=S` on the default data: handwritten digits, or passages of "
+        "Python's reference by chapter. "
+        + ", ".join(f"A validation sample of {model}'s is {1 / number:.4f}." for model, number in VAL_SAMPLES.items()),
     ])  # fmt: skip
     for model in VAL_SAMPLES:
         _measure_accuracy(model, options, found)

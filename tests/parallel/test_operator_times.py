@@ -27,6 +27,22 @@ def test_work_of_a_convolution_and_a_dense_layer():
     assert half["Convolution"].moved == work["Convolution"].moved / 2
 
 
+class Product(gluon.HybridBlock):
+    def __init__(self):
+        super().__init__()
+        self.weight = self.params.get("weight", shape=(2, 4, 5))
+
+    def hybrid_forward(self, F, x, weight):
+        return F.transpose(F.batch_dot(x, weight), axes=(0, 2, 1))
+
+
+def test_an_operator_whose_gradient_is_the_same_operator_counts_for_both():
+    work = work_by_operator(trace(Product(), (3, 4), batch_size=2, training=True))
+    assert set(work) == {"batch_dot", "transpose"}
+    assert work["batch_dot"].flops == 2 * (2 * 2 * 3 * 4 * 5)
+    assert work["transpose"].moved == 4 * 5 * (2 * 3 * 5)
+
+
 @pytest.mark.parametrize(
     ("op", "given", "made", "flops"),
     [
