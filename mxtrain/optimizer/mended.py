@@ -29,10 +29,10 @@ class DelayCompensatedSGD(mx.optimizer.DCASGD):
 class NAG(mx.optimizer.NAG):
     """NAG that decays the weights of before the step.
 
-    MXNet's writes a weight and then reads it again for the momentum. Where oneDNN keeps the weight in a layout of its own,
-    after inference, it reads the old one: other bits, in one process and not in the next.
+    MXNet's writes a weight and then reads it again for the momentum. Where oneDNN keeps the weight in a layout of its
+    own, after inference, it reads the old one: other bits, in one process and not in the next.
 
-    Source: Sutskever et al., On the importance of initialization and momentum in deep learning, 2013, equations 3 and 4.
+    Source: Sutskever et al., On the importance of initialization and momentum in deep learning, 2013, equations 3, 4.
     """
 
     def _update_impl(self, index, weight, grad, state, multi_precision=False):
