@@ -334,9 +334,9 @@ def train(config: Mapping[str, Any], run_dir: Path, overrides: Sequence[str]) ->
             log.info("checkpoint.resume=never: the earlier run's files are now in %s", moved)
     for line in report.lines() if report else ():
         log.info("%s", line)
-    if report and description.amp.dtype == "bfloat16" and not report.amx:
+    if report and description.amp.dtype == "bfloat16" and not report.fast_bfloat16:
         why = next((line for line in report.lines() if line.startswith(ISA)), "")
-        log.warning("amp=bfloat16 without AMX is no faster than amp=off. %s", why)
+        log.warning("amp=bfloat16 is no faster than amp=off here. %s", why)
     if description.runtime.huge_pages and not huge_pages.keep_joining():
         log.warning(
             "runtime.huge_pages=true has no effect: this kernel does not join pages on request (%s)", huge_pages.ENABLED

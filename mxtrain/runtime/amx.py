@@ -21,19 +21,30 @@ _XFEATURE_XTILEDATA = 18
 
 def cpu_flags(cpuinfo: Path = CPUINFO) -> FrozenSet[str]:
     """The instruction sets that the kernel reports for the first processor, e.g. avx2; empty where it can't be read."""
+    return frozenset(_field("flags", cpuinfo).split())
+
+
+def _field(name: str, cpuinfo: Path) -> str:
     try:
         with cpuinfo.open() as lines:
             for line in lines:
-                if line.startswith("flags"):
-                    return frozenset(line.split(":", 1)[1].split())
+                found, _, value = line.partition(":")
+                if found.strip() == name:
+                    return value.strip()
     except OSError:
         pass
-    return frozenset()
+    return ""
 
 
 def has_amx(flags: FrozenSet[str]) -> bool:
     """Whether the processor has what oneDNN's bfloat16 kernels use."""
     return {"amx_tile", "amx_bf16"} <= flags and platform.machine() == "x86_64"
+
+
+def has_fast_bfloat16(cpuinfo: Path = CPUINFO) -> bool:
+    """Whether AVX-512 multiplies bfloat16 faster than float32. AMD's does; Intel's takes twice as long for twice as
+    many, and only AMX is faster there."""
+    return "avx512_bf16" in cpu_flags(cpuinfo) and _field("vendor_id", cpuinfo) == "AuthenticAMD"
 
 
 def computes_bfloat16(flags: FrozenSet[str]) -> bool:

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import Iterator, List, Literal, MutableMapping, Tuple
 
-from mxtrain.runtime.amx import cpu_flags, has_amx, request_amx
+from mxtrain.runtime.amx import cpu_flags, has_amx, has_fast_bfloat16, request_amx
 from mxtrain.runtime.cores import usable_cores
 from mxtrain.runtime.openblas import CORE, openblas_core
 from mxtrain.runtime.spec import Runtime
@@ -18,6 +18,7 @@ ISA = "DNNL_MAX_CPU_ISA"
 ISA_WITH_AMX = "AVX512_CORE_AMX"
 ISA_WITHOUT_AMX = "AVX512_CORE_BF16"
 SLOW = "bfloat16 is then no faster than float32 (amp=off)"
+FAST = "its AVX-512 multiplies bfloat16 faster than float32, too"
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class RuntimeReport:
     """OpenMP threads of each CPU device, as MXNet will read them; empty where nobody set them."""
     amx: bool
     """Whether oneDNN may use AMX."""
+    fast_bfloat16: bool
+    """Whether oneDNN may use what multiplies bfloat16 faster than float32."""
 
     def lines(self) -> List[str]:
         """One sentence per variable, for a log."""
@@ -76,7 +79,10 @@ def apply(
         _forget_own(environ)
     settings = [_set(name, value, why, imported, environ) for name, (value, why) in wanted.items()]
     amx = _settle_amx(runtime, bfloat16, imported, environ, settings)
-    return RuntimeReport(tuple(settings), cores=cores, threads=environ.get("OMP_NUM_THREADS", ""), amx=amx)
+    isa = environ.get(ISA, "ALL").upper()
+    fast = amx or (has_fast_bfloat16() and any(word in isa for word in ("BF16", "AMX", "ALL")))
+    threads = environ.get("OMP_NUM_THREADS", "")
+    return RuntimeReport(tuple(settings), cores=cores, threads=threads, amx=amx, fast_bfloat16=fast)
 
 
 def _wanted(
@@ -150,7 +156,9 @@ def _settle_amx(
         return False
     if not has_amx(cpu_flags()):
         if bfloat16:
-            settings.append(Setting(ISA, "", f"this processor has no AMX: {SLOW}", "user"))
+            settings.append(
+                Setting(ISA, "", f"this processor has no AMX: {FAST if has_fast_bfloat16() else SLOW}", "user")
+            )
         elif runtime.amx is True:
             settings.append(Setting(ISA, "", "runtime.amx=true, but this processor has no AMX", "user"))
         return False

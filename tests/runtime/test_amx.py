@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mxtrain.runtime.amx import cpu_flags, has_amx, request_amx
+from mxtrain.runtime.amx import cpu_flags, has_amx, has_fast_bfloat16, request_amx
 
 
 def test_flags_of_a_processor(tmp_path: Path) -> None:
@@ -23,6 +23,17 @@ def test_no_cpuinfo_is_no_flags(tmp_path: Path) -> None:
 @pytest.mark.parametrize("flags", ["amx_tile", "amx_bf16", "avx512_bf16"])
 def test_amx_needs_tiles_and_bfloat16(flags: str) -> None:
     assert not has_amx(frozenset({flags}))
+
+
+@pytest.mark.parametrize(
+    ("vendor", "flags", "fast"),
+    [("AuthenticAMD", "avx512f avx512_bf16", True), ("AuthenticAMD", "avx512f", False),
+     ("GenuineIntel", "avx512f avx512_bf16", False)],
+)  # fmt: skip
+def test_amds_avx512_is_faster_in_bfloat16(tmp_path: Path, vendor: str, flags: str, fast: bool) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(f"processor\t: 0\nvendor_id\t: {vendor}\nflags\t\t: {flags}\n")
+    assert has_fast_bfloat16(cpuinfo) is fast
 
 
 def test_nothing_is_asked_of_the_kernel_without_the_instructions(tmp_path: Path) -> None:

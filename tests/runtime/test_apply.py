@@ -131,8 +131,19 @@ def test_amx_is_for_bfloat16_only() -> None:
 
 def test_a_chosen_instruction_set_stays() -> None:
     environ = {ISA: "AVX2"}
-    assert apply(Runtime(amx=True), bfloat16=True, environ=environ).amx is False
+    report = apply(Runtime(amx=True), bfloat16=True, environ=environ)
+    assert report.amx is False and report.fast_bfloat16 is False
     assert environ[ISA] == "AVX2"
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_what_is_said_of_bfloat16_without_amx_depends_on_avx512(monkeypatch: pytest.MonkeyPatch, fast: bool) -> None:
+    module = sys.modules[apply.__module__]  # its package has a function of that name
+    monkeypatch.setattr(module, "has_amx", lambda flags: False)
+    monkeypatch.setattr(module, "has_fast_bfloat16", lambda: fast)
+    report = apply(Runtime(), bfloat16=True, environ={})
+    assert report.fast_bfloat16 is fast
+    assert any("no faster than float32" in line for line in report.lines()) is not fast
 
 
 def test_importing_needs_neither_mxnet_nor_numpy() -> None:
