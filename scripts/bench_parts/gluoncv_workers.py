@@ -79,7 +79,7 @@ def _environment() -> Dict[str, str]:
 
 
 def _cifar(options: Options) -> Dict[str, Callable[[int], float]]:
-    samples_per_file, batch_size, epochs = (16, 8, 2) if options.quick else (1024, 64, 4)
+    samples_per_file, batch_size, epochs = (16, 8, 2) if options.quick else (512, 64, 4)
     from bench_parts.cifar_files import write_files
 
     home = options.work / "home"
@@ -109,7 +109,7 @@ def _cifar(options: Options) -> Dict[str, Callable[[int], float]]:
 
 
 def _records(options: Options) -> Dict[str, Callable[[int], float]]:
-    num_images, batch_size, epochs = (32, 8, 2) if options.quick else (1024, 32, 4)
+    num_images, batch_size, epochs = (32, 8, 2) if options.quick else (512, 32, 4)
     folder = options.work / "records"
     write_records(folder, num_images, WORKERS * batch_size)
 
