@@ -57,7 +57,7 @@ RACES = (
     Race("ResNet-20, 32 px, batch 64", "resnet20", 32, 64, 10, 20, 1.2, 1.1),
     Race("ResNet-20, 32 px, batch 128", "resnet20", 32, 128, 6, 15, 1.2, 1.1),
     Race("MobileNet, 96 px, batch 32", "mobilenet", 96, 32, 4, 10, 1.0, 1.0),
-    Race("DenseNet-121, 96 px, batch 16", "densenet121", 96, 16, 3, 6, 1.0, 1.0),
+    Race("DenseNet-121, 224 px, batch 8", "densenet121", 224, 8, 3, 6, 1.0, 1.0),
     Race("BERT-base, 8 x 128 tokens", "bert_base", 128, 8, 2, 5, 1.25, 1.25, gluonnlp=1.5),
     Race("BERT with 4 layers of 512 units, 8 x 128 tokens", "bert_4", 128, 8, 6, 8, 1.25, 1.25, gluonnlp=1.5),
 )
