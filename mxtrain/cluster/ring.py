@@ -22,8 +22,6 @@ from mxtrain.network import LOOPBACK
 
 MAX_BYTES = 1 << 16
 """Of one value; Gloo's addresses have some hundreds."""
-CYCLE, CYCLE_MS = "HOROVOD_CYCLE_TIME", "3"
-"""How often Horovod looks for work, in ms, unless the user says it: docs/decisions/0012."""
 
 
 class Ring:
@@ -105,7 +103,6 @@ class Ring:
             "HOROVOD_GLOO_RENDEZVOUS_PORT": str(self._meeting.port),
             "HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo",
             "HOROVOD_FUSION_THRESHOLD": "0",  # our buckets as they are: the order of sums must not depend on time
-            CYCLE: os.environ.get(CYCLE, CYCLE_MS),
         }  # fmt: skip
         if self._interface is not None:
             variables["HOROVOD_GLOO_IFACE"] = self._interface
