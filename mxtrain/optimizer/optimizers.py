@@ -20,11 +20,7 @@ class NAG(Optimizer):
 
     momentum: OpenFraction = 0.9
     mxnet_name: ClassVar[str] = "nag"
-
-    def build(self, steps_per_epoch: int) -> Any:
-        from mxtrain.optimizer import mended
-
-        return mended.NAG(**self.arguments(steps_per_epoch))
+    mended_name: ClassVar[str] = "NAG"
 
 
 class Adam(Optimizer):
@@ -62,11 +58,7 @@ class Adamax(Optimizer):
     beta1: OpenFraction = 0.9
     beta2: OpenFraction = 0.999
     mxnet_name: ClassVar[str] = "adamax"
-
-    def build(self, steps_per_epoch: int) -> Any:
-        from mxtrain.optimizer import mended
-
-        return mended.Adamax(**self.arguments(steps_per_epoch))
+    mended_name: ClassVar[str] = "Adamax"
 
 
 class Nadam(Optimizer):
@@ -78,11 +70,7 @@ class Nadam(Optimizer):
     epsilon: PositiveFloat = 1e-8
     schedule_decay: NonNegativeFloat = 0.004
     mxnet_name: ClassVar[str] = "nadam"
-
-    def build(self, steps_per_epoch: int) -> Any:
-        from mxtrain.optimizer import mended
-
-        return mended.Nadam(**self.arguments(steps_per_epoch))
+    mended_name: ClassVar[str] = "Nadam"
 
 
 class AdaGrad(Optimizer):
@@ -168,12 +156,7 @@ class DCASGD(Optimizer):
     momentum: OpenFraction = 0.0
     lamda: NonNegativeFloat = 0.04
     mxnet_name: ClassVar[str] = "dcasgd"
-
-    def build(self, steps_per_epoch: int) -> Any:
-        # MXNet's own update asks `if mom:` of an array and raises for every momentum but 0.
-        from mxtrain.optimizer.mended import DelayCompensatedSGD
-
-        return DelayCompensatedSGD(**self.arguments(steps_per_epoch))
+    mended_name: ClassVar[str] = "DelayCompensatedSGD"
 
 
 class LAMB(Optimizer):

@@ -44,7 +44,7 @@ class RuntimeReport:
     amx: bool
     """Whether oneDNN may use AMX."""
     fast_bfloat16: bool
-    """Whether oneDNN may use what multiplies bfloat16 faster than float32."""
+    """Whether oneDNN may use what multiplies bfloat16 faster than float32; looked at only where that is asked for."""
 
     def lines(self) -> List[str]:
         """One sentence per variable, for a log."""
@@ -80,7 +80,7 @@ def apply(
     settings = [_set(name, value, why, imported, environ) for name, (value, why) in wanted.items()]
     amx = _settle_amx(runtime, bfloat16, imported, environ, settings)
     isa = environ.get(ISA, "ALL").upper()
-    fast = amx or (has_fast_bfloat16() and any(word in isa for word in ("BF16", "AMX", "ALL")))
+    fast = amx or (bfloat16 and any(word in isa for word in ("BF16", "AMX", "ALL")) and has_fast_bfloat16())
     threads = environ.get("OMP_NUM_THREADS", "")
     return RuntimeReport(tuple(settings), cores=cores, threads=threads, amx=amx, fast_bfloat16=fast)
 
