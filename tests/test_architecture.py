@@ -16,6 +16,7 @@ PACKAGE = ROOT / "mxtrain"
 LAYERS = [
     {"errors", "types", "durable", "network", "override_text", "params_format", "pulse", "sharing"},
     {"config", "state", "cadence", "stopping"},
+    {"native"},
     {"backend", "engine_limits", "engine_trace"},
     {"runtime"},
     {"callback", "checkpoint", "logger"},
@@ -53,7 +54,8 @@ WITH_MXNET = {
     "mxtrain.amp.scaling",
     "mxtrain.backend", "mxtrain.build", "mxtrain.engine_limits", "mxtrain.engine_trace", "mxtrain.evaluate",
     "mxtrain.metric.meter",
-    "mxtrain.model.bert_network", "mxtrain.model.gluoncv_zoo", "mxtrain.model.networks", "mxtrain.model.layers",
+    "mxtrain.model.bert_network", "mxtrain.model.fused",
+    "mxtrain.model.gluoncv_zoo", "mxtrain.model.networks", "mxtrain.model.layers",
     "mxtrain.nonfinite",
     "mxtrain.profiling", "mxtrain.recorder", "mxtrain.runner", "mxtrain.saving", "mxtrain.snapshot", "mxtrain.step",
     "mxtrain.trained", "mxtrain.dataset.placing", "mxtrain.loss.blocks",

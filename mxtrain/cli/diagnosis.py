@@ -202,6 +202,7 @@ def _features(probe: ProbeResult) -> List[Finding]:
         flag("oneDNN", "MKLDNN", "take one of the published wheels: without it the CPU is many times slower"),
         flag("image decoding", "OPENCV", "take one of the published wheels: dataset=image_record needs it"),
         flag("distributed stores", "DIST_KVSTORE", "take one of the published wheels: kvstore=dist_* need it"),
+        _operators(probe),
         _bfloat16(probe),
         Finding("float16", "ok" if gpus else "missing", "on GPUs only", "" if gpus else "on CPUs: amp=bfloat16 or off"),
         _horovod(probe),
@@ -209,6 +210,13 @@ def _features(probe: ProbeResult) -> List[Finding]:
         _package("Optuna sweeps", "hydra-optuna-sweeper", "pip install 'mxtrain[optuna]'"),
         _package("joblib sweeps", "hydra-joblib-launcher", "pip install 'mxtrain[joblib]'"),
     ]
+
+
+def _operators(probe: ProbeResult) -> Finding:
+    operators = probe.found.get("operators", {"compiled": False, "why": "not examined"})
+    if operators["compiled"]:
+        return Finding("own operators", "ok", "compiled for this processor")
+    return Finding("own operators", "missing", operators["why"], "with g++ (apt install g++) BERT trains faster")
 
 
 def _bfloat16(probe: ProbeResult) -> Finding:

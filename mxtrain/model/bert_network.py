@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, NamedTuple
 
-from mxtrain.backend import gluon, mx
+from mxtrain.backend import OPERATORS, gluon, mx
+from mxtrain.model import fused
 
 nn = gluon.nn
 
@@ -41,20 +42,24 @@ def normal() -> Any:
 
 
 class LayerNorm(gluon.HybridBlock):
-    """Layer normalisation over the last axis of (T, B, U), or of (R, U).
+    """norm(dropout(x) + residual), the normalisation over the last axis of (T, B, U), or of (R, U).
 
-    MXNet's own operator sums along an axis one element after the other. Here sums over an axis and their way back
-    (copies along it) are matrix products with vectors of ones, which BLAS does, and 1 / deviation is multiplied with
-    gamma before it meets the elements: docs/decisions/0018 has the times.
+    One operator where our own are there. MXNet's own sums along an axis one element after the other. So without ours,
+    sums over an axis and their way back (copies along it) are matrix products with vectors of ones, which BLAS does,
+    and 1 / deviation is multiplied with gamma before it meets the elements: docs/decisions/0018 has the times.
     """
 
-    def __init__(self, units: int, **kwargs: Any):
+    def __init__(self, units: int, dropout: float = 0.0, **kwargs: Any):
         super().__init__(**kwargs)
-        self._units = units
+        self._units, self._dropout = units, dropout
         self.gamma = self.params.get("gamma", shape=(units,), init="ones")
         self.beta = self.params.get("beta", shape=(units,), init="zeros")
 
-    def hybrid_forward(self, F, x, gamma, beta):
+    def hybrid_forward(self, F, x, residual=None, *, gamma, beta):
+        if OPERATORS.path is not None:
+            return fused.norm(F, x, residual, gamma, beta, self._dropout, EPSILON)
+        x = F.Dropout(x, p=self._dropout) if self._dropout else x
+        x = x if residual is None else x + residual
         x_RU = F.reshape(x, shape=(-1, self._units))
         ones_U = F.BlockGrad(F.ones_like(gamma))
         ones_1U, mean_U1 = F.reshape(ones_U, shape=(1, -1)), F.reshape(ones_U * (1.0 / self._units), shape=(-1, 1))
@@ -68,32 +73,36 @@ class LayerNorm(gluon.HybridBlock):
 class SelfAttention(gluon.HybridBlock):
     """Multi-head attention of a sequence to itself, without the last projection: (T, B, U) to (T, B, U).
 
-    The weights of queries, keys and values are parameters of their own, as in GluonNLP's files, and are interleaved
-    head by head for each call, so that one dense layer has (N, 3, U / N) outputs and one transposition gives all three.
+    The weights of queries, keys and values are parameters of their own, as in GluonNLP's files, and are joined for each
+    call to those of one dense layer, whose output our own operator takes. Without it they are interleaved head by head,
+    so that one dense layer has (N, 3, U / N) outputs and one transposition gives all three.
     MXNet's interleaved attention operators read rows that lie 3 * B * U numbers apart, and take longer than that.
     """
 
     def __init__(self, units: int, num_heads: int, dropout: float, **kwargs: Any):
         super().__init__(**kwargs)
-        self._units, self._num_heads = units, num_heads
+        self._units, self._num_heads, self._dropout = units, num_heads, dropout
         with self.name_scope():
             for name in ("query", "key", "value"):
                 weight = self.params.get(f"{name}_weight", shape=(units, units), init=normal())
                 bias = self.params.get(f"{name}_bias", shape=(units,), init="zeros")
                 setattr(self, f"{name}_weight", weight)
                 setattr(self, f"{name}_bias", bias)
-            self.dropout_layer = nn.Dropout(dropout)
 
     def _collect_params_with_prefix(self, prefix: str = "") -> Dict[str, Any]:
         # `proj_query.weight`, not `query_weight`: names of GluonNLP's files.
         start = f"{prefix}." if prefix else ""
-        own = {f"{start}proj_{name.replace('_', '.')}": parameter for name, parameter in self._reg_params.items()}
-        return {**own, **self.dropout_layer._collect_params_with_prefix(f"{start}dropout_layer")}
+        return {f"{start}proj_{name.replace('_', '.')}": parameter for name, parameter in self._reg_params.items()}
 
     def hybrid_forward(
         self, F, x_TBU, mask, query_weight, key_weight, value_weight, query_bias, key_bias, value_bias
     ):  # fmt: skip
         num_heads = self._num_heads
+        if OPERATORS.path is not None:
+            weight = F.concat(query_weight, key_weight, value_weight, dim=0)
+            bias = F.concat(query_bias, key_bias, value_bias, dim=0)
+            qkv = F.FullyConnected(x_TBU, weight, bias, num_hidden=3 * self._units, flatten=False)
+            return fused.attention(F, qkv, mask, num_heads, self._dropout)
         weights = [F.reshape(w, shape=(num_heads, -1, self._units)) for w in (query_weight, key_weight, value_weight)]
         biases = [F.reshape(b, shape=(num_heads, -1)) for b in (query_bias, key_bias, value_bias)]
         weight = F.reshape(F.concat(*weights, dim=1), shape=(-1, self._units))
@@ -103,7 +112,8 @@ class SelfAttention(gluon.HybridBlock):
         qkv = F.transpose(F.reshape(qkv, shape=(0, -1, 3, width)), axes=(2, 1, 0, 3))
         query, key, value = F.split(qkv, num_outputs=3, axis=0, squeeze_axis=True)  # (B * N, T, U / N) each
         score = F.batch_dot(query * width**-0.5, key, transpose_b=True)
-        weight = self.dropout_layer(F.softmax(score + mask, axis=-1))
+        weight = F.softmax(score + mask, axis=-1)
+        weight = F.Dropout(weight, p=self._dropout) if self._dropout else weight
         context = F.transpose(F.batch_dot(weight, value), axes=(1, 0, 2))
         return F.reshape(context, shape=(0, -1, self._units))
 
@@ -116,13 +126,12 @@ class FeedForward(gluon.HybridBlock):
         with self.name_scope():
             self.ffn_1 = nn.Dense(hidden_size, flatten=False, in_units=units, weight_initializer=normal())
             self.ffn_2 = nn.Dense(units, flatten=False, in_units=hidden_size, weight_initializer=normal())
-            self.dropout_layer = nn.Dropout(dropout)
-            self.layer_norm = LayerNorm(units, prefix="layer_norm_")
+            self.layer_norm = LayerNorm(units, dropout, prefix="layer_norm_")
 
     def hybrid_forward(self, F, x_TBU):
         # LeakyReLU's GELU is one operator: a seventh of the time of one made of erf, or of tanh, elementwise.
         hidden = F.LeakyReLU(self.ffn_1(x_TBU), act_type="gelu")
-        return self.layer_norm(self.dropout_layer(self.ffn_2(hidden)) + x_TBU)
+        return self.layer_norm(self.ffn_2(hidden), x_TBU)
 
 
 class EncoderLayer(gluon.HybridBlock):
@@ -135,13 +144,11 @@ class EncoderLayer(gluon.HybridBlock):
         with self.name_scope():
             self.attention_cell = SelfAttention(sizes.units, sizes.num_heads, sizes.dropout, prefix="attention_")
             self.proj = nn.Dense(sizes.units, flatten=False, in_units=sizes.units, weight_initializer=normal())
-            self.dropout_layer = nn.Dropout(sizes.dropout)
-            self.layer_norm = LayerNorm(sizes.units, prefix="layer_norm_")
+            self.layer_norm = LayerNorm(sizes.units, sizes.dropout, prefix="layer_norm_")
             self.ffn = FeedForward(sizes.units, sizes.hidden_size, sizes.dropout, prefix="ffn_")
 
     def hybrid_forward(self, F, x_TBU, mask):
-        attended = self.dropout_layer(self.proj(self.attention_cell(x_TBU, mask)))
-        return self.ffn(self.layer_norm(attended + x_TBU))
+        return self.ffn(self.layer_norm(self.proj(self.attention_cell(x_TBU, mask)), x_TBU))
 
 
 class Encoder(gluon.HybridBlock):
@@ -153,8 +160,7 @@ class Encoder(gluon.HybridBlock):
         with self.name_scope():
             shape = (sizes.max_length, sizes.units)
             self.position_weight = self.params.get("position_weight", shape=shape, init=normal())
-            self.dropout_layer = nn.Dropout(sizes.dropout)
-            self.layer_norm = LayerNorm(sizes.units, prefix="layer_norm_")
+            self.layer_norm = LayerNorm(sizes.units, sizes.dropout, prefix="layer_norm_")
             self.transformer_cells = nn.HybridSequential(prefix="")
             for number in range(sizes.num_layers):
                 self.transformer_cells.add(EncoderLayer(sizes, prefix=f"transformer{number}_"))
@@ -163,8 +169,9 @@ class Encoder(gluon.HybridBlock):
         sizes = self._sizes
         positions_T = F.contrib.arange_like(x_TBU, axis=0)
         embedded_T1U = F.expand_dims(F.Embedding(positions_T, position_weight, *position_shape(sizes)), axis=1)
-        x_TBU = self.layer_norm(self.dropout_layer(F.broadcast_add(x_TBU, embedded_T1U)))
-        mask = padding_mask(F, positions_T, valid_length_B, sizes.num_heads)
+        x_TBU = self.layer_norm(F.broadcast_add(x_TBU, embedded_T1U))
+        own = OPERATORS.path is not None
+        mask = valid_length_B if own else padding_mask(F, positions_T, valid_length_B, sizes.num_heads)
         for layer in self.transformer_cells:
             x_TBU = layer(x_TBU, mask)
         return x_TBU

@@ -14,12 +14,13 @@ from mxtrain.model.trace import INPUT, Node, Trace
 
 BACKWARD = "_backward_"
 CONTRIB = "_contrib_"
-PASSES = {"sgd_update": 3, "sgd_mom_update": 5, "nag_mom_update": 5, "adam_update": 7, "adamw_update": 7,
+PASSES = {"sgd_update": 3, "sgd_mom_update": 5, "nag_mom_update": 5, "adam_update": 7, "adamw": 7,
           "rmsprop_update": 5, "adagrad_update": 5}  # fmt: skip
 """Arrays of a parameter's size that an update reads or writes."""
 FLOAT_BYTES = 4
 OWN_GRADIENTS = ("batch_dot", "transpose")
 """Operators whose gradients are the same operator again."""
+ATTENTION = "_mxtrain_attention"
 INTERLEAVED_OPS = ("_contrib_interleaved_matmul_selfatt_qk", "_contrib_interleaved_matmul_selfatt_valatt")
 
 
@@ -70,7 +71,7 @@ def work_by_operator(trace: Trace, low: Sequence[str] = ()) -> Dict[str, Work]:
         _add(found, node.op, Work(flops, size * (given + made)))
         if learns[index]:
             # One product for the gradient of each input; images have none.
-            gradients = sum(learns[i] for i in node.inputs[:2])
+            gradients = 2 if node.op == ATTENTION else sum(learns[i] for i in node.inputs[:2])
             name = node.op if node.op in OWN_GRADIENTS else BACKWARD + bare(node.op)
             _add(found, name, Work(flops * gradients, size * (2 * given + made)))
     return found
@@ -85,6 +86,9 @@ def update_work(name: str, num_elements: int) -> Optional[Work]:
 def node_flops(node: Node, traced: Trace) -> int:
     """FLOPs of one operator; a multiply-add is 2. Operators that are no matrix product count 0."""
     inputs = [traced.nodes[index].shape for index in node.inputs]
+    if node.op == ATTENTION and inputs[0] is not None:
+        tokens, batch, width = inputs[0]
+        return 4 * batch * tokens * tokens * (width // 3)
     if node.op in INTERLEAVED_OPS and node.shape is not None and inputs[0] is not None:
         tokens, batch, width = inputs[0]  # width: of queries, keys and values together
         return 2 * batch * tokens * tokens * (width // 3)

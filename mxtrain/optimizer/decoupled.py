@@ -7,7 +7,7 @@ from typing import Any, Dict
 
 import numpy as np
 
-from mxtrain.backend import mx, nd
+from mxtrain.backend import OPERATORS, mx, nd
 
 
 class AdamW(mx.optimizer.Optimizer):
@@ -42,6 +42,13 @@ class AdamW(mx.optimizer.Optimizer):
         common = {"beta1": self.beta1, "beta2": self.beta2, "epsilon": self.epsilon}
         if self.clip_gradient is not None:
             common["clip_gradient"] = self.clip_gradient
+        if OPERATORS.path is not None and weight[0].context.device_type == "cpu":
+            arrays = list(zip(weight, grad, means, variances))
+            nd._internal._mxtrain_adamw(
+                *(array for one in arrays for array in one), out=[one[i] for one in arrays for i in (0, 2, 3)],
+                size=len(index), lrs=corrections, wds=decays, etas=rates, rescale_grad=self.rescale_grad, **common,
+            )  # fmt: skip
+            return
         if weight[0].dtype == np.float32:
             mx.nd.contrib.multi_adamw_update(
                 list(weight), list(grad), list(means), list(variances), self._scale(weight[0]), out=list(weight),

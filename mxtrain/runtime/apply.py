@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import Iterator, List, Literal, MutableMapping, Tuple
 
+from mxtrain import native
 from mxtrain.runtime.amx import cpu_flags, has_amx, has_fast_bfloat16, request_amx
 from mxtrain.runtime.cores import usable_cores
 from mxtrain.runtime.openblas import CORE, openblas_core
@@ -111,6 +112,10 @@ def _wanted(
         yield "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", (str(runtime.bulk_size), given)
     elif one_by_one:
         yield "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", ("0", "trainer.profile=true shows each operator's time")
+    if runtime.operators is False:
+        yield native.VARIABLE, (native.OFF, f"{given}: MXNet's operators only")
+    elif runtime.operators == "auto" and not auto:
+        yield native.VARIABLE, (native.OFF, "runtime.mode=manual: MXNet's operators only")
     for name, value in runtime.env.items():
         yield name, (str(value), f"{given} (runtime.env)")
 

@@ -33,10 +33,11 @@ def environment() -> Dict[str, Any]:
 @_step
 def mxnet() -> Dict[str, Any]:
     """Import MXNet."""
-    from mxtrain.backend import mx
+    from mxtrain.backend import OPERATORS, mx
 
     features = {feature.name: bool(feature.enabled) for feature in mx.runtime.feature_list()}
-    return {"mxnet": mx.__version__, "path": mx.__file__, "features": features}
+    operators = {"compiled": OPERATORS.path is not None, "why": OPERATORS.why}
+    return {"mxnet": mx.__version__, "path": mx.__file__, "features": features, "operators": operators}
 
 
 @_step

@@ -14,7 +14,8 @@ VariableName = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Z_][A-Z0-
 
 
 class Runtime(Spec):
-    """How MXNet uses this machine. None of it changes what is computed, except for the last bits of sums.
+    """How MXNet uses this machine. None of it changes what is computed, except for the last bits of sums, and what
+    dropout draws (`operators`).
 
     A field that says "auto" is chosen from the machine when `mode` is "auto" and left alone when it is "manual"; a
     field with a value is set in both modes. A variable that the user already set in the environment is never replaced.
@@ -33,6 +34,9 @@ class Runtime(Spec):
     """Allow AMX matrix instructions; auto: for bfloat16, where the processor and the kernel grant them."""
     bulk_size: Union[Auto, NonNegative] = "auto"
     """Operators handed to the engine at once (MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN); 0: one by one; auto: MXNet's 15."""
+    operators: Union[Auto, bool] = "auto"
+    """Use mxtrain's own operators (BERT's attention and norms, AdamW) instead of MXNet's, on CPUs; auto: where there is
+    a C++ compiler, which they need once."""
     huge_pages: bool = False
     """Join the pages of memory that is computed in to pages of 2 MiB, where the kernel does so on request ("madvise" in
     /sys/kernel/mm/transparent_hugepage/enabled)."""

@@ -12,11 +12,22 @@ from mxtrain.model import bert_network
 from mxtrain.model.bert import Bert
 from mxtrain.model.prepare import parameter_multipliers, prepare_network
 from mxtrain.model.summary import summarize
+from mxtrain.native import Library
 from mxtrain.parallel.cut import Graph
 
 TOKENS, VOCAB, CLASSES, MASKED = 16, 50, 3, 4
 SIZES = {"num_layers": 2, "units": 32, "hidden_size": 64, "max_length": 24, "num_heads": 4}
 SHAPE = ((TOKENS,), (TOKENS,), ())
+
+
+@pytest.fixture(params=["own", "mxnet"], autouse=True)
+def operators(request, monkeypatch):
+    """Our own operators, and MXNet's, which compute where there is no compiler."""
+    if request.param == "mxnet":
+        monkeypatch.setattr(bert_network, "OPERATORS", Library(None, "a test"))
+    elif bert_network.OPERATORS.path is None:
+        pytest.skip(bert_network.OPERATORS.why)
+    return request.param
 
 
 def build(masked=False, weights=None, **options):
@@ -55,8 +66,8 @@ def test_padding_changes_nothing(masked):
     np.testing.assert_allclose(network(*longer, *given[2:]).asnumpy(), network(*given).asnumpy(), atol=2e-5)
 
 
-def test_interleaved_attention_is_attention():
-    """The operators, and the products that stand for them in float64, with their gradients."""
+def test_float32_computes_what_float64_does():
+    """With gradients."""
     found = []
     for dtype in ("float32", "float64"):
         network = build(dropout=0.0)
@@ -96,22 +107,45 @@ def test_layer_norm_is_mxnets():
         np.testing.assert_allclose(one.asnumpy(), gradient, rtol=1e-3, atol=1e-4)
 
 
+def test_own_operators_and_mxnets_give_the_same_gradients(operators, monkeypatch):
+    found = []
+    for chosen in (bert_network.OPERATORS, Library(None, "a test")):
+        monkeypatch.setattr(bert_network, "OPERATORS", chosen)
+        network = build(masked=True, dropout=0.0)
+        spread(network)
+        network.cast("float64")
+        parameters = network._collect_params_with_prefix()
+        for parameter in parameters.values():
+            parameter.grad_req = "add"
+            parameter.zero_grad()
+        network.hybridize(static_alloc=True)
+        tokens, kinds, length, positions = inputs(masked=True)
+        for _ in range(2):
+            with autograd.record():
+                loss = (network(tokens, kinds, length.astype("float64"), positions) ** 2).sum()
+            loss.backward()
+        found.append({"loss": loss.asnumpy(), **{name: one.grad().asnumpy() for name, one in parameters.items()}})
+    for name, wanted in found[1].items():
+        np.testing.assert_allclose(found[0][name], wanted, atol=1e-7 * max(1, abs(wanted).max()), err_msg=name)
+
+
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("precision", [BFloat16(), Float16()])
-def test_sums_stay_in_float32_whatever_products_compute_in(precision, masked):
-    """Layer norms' are products with vectors of ones. Weights that are interleaved first count by their own size."""
+def test_sums_stay_in_float32_whatever_products_compute_in(precision, masked, operators):
+    """MXNet's layer norms are products with vectors of ones. Weights that are joined first count by their own size."""
     shape = (*SHAPE, (MASKED,)) if masked else SHAPE
     graph = Graph(build(masked), precision, shape)
     low = {True: set(), False: set()}
     for index in graph.operators:
         node = graph._nodes[index]
         low[any(key in node["attrs"] for key in ("__amp_all__", "__amp_first__"))].add(node["op"])
-    assert low[False] >= {"dot", "softmax", "rsqrt", "Embedding"}
-    assert "FullyConnected" in low[True] and low[True].isdisjoint({"dot", "softmax", "rsqrt"})
+    sums = {"_mxtrain_norm", "_mxtrain_attention"} if operators == "own" else {"dot", "softmax", "rsqrt"}
+    assert low[False] >= {*sums, "Embedding"}
+    assert "FullyConnected" in low[True] and low[True].isdisjoint(sums)
     dense = [graph._nodes[i] for i in graph.operators if graph._nodes[i]["op"] == "FullyConnected"]
     attention = [node for node in dense if node["attrs"]["__layer__"].endswith("attention_cell")]
     assert [node["attrs"].get("__amp_all__") for node in attention] == [precision.dtype] * 2
-    assert ("batch_dot" in low[True]) == (precision.dtype == "float16")
+    assert ("batch_dot" in low[True]) == (precision.dtype == "float16" and operators == "mxnet")
     (piece,) = graph.cut([])
     kinds = {f"tensor{node}_{output}": "int32" for node, output in graph.inputs}
     arguments, outputs, _ = piece.symbol.infer_type(**{**kinds, f"tensor{graph.inputs[2][0]}_0": "float32"})

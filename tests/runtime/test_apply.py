@@ -73,8 +73,11 @@ def test_more_devices_than_cores_still_get_a_thread_each() -> None:
 def test_manual_sets_nothing_but_what_is_given() -> None:
     environ: dict[str, str] = {}
     apply(Runtime(mode="manual"), num_devices=4, bfloat16=True, environ=environ)
+    assert environ == {"MXTRAIN_OPERATORS": "off", "MXTRAIN_RUNTIME_SET": "MXTRAIN_OPERATORS=off"}
+    environ = {}
+    apply(Runtime(mode="manual", operators=True), environ=environ)
     assert environ == {}
-    apply(Runtime(mode="manual", threads=3, bulk_size=0, env={"DNNL_VERBOSE": 1}), environ=environ)
+    apply(Runtime(mode="manual", operators=True, threads=3, bulk_size=0, env={"DNNL_VERBOSE": 1}), environ=environ)
     assert {name: environ[name] for name in environ if name != "MXTRAIN_RUNTIME_SET"} == {
         "OMP_NUM_THREADS": "3",
         "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN": "0",

@@ -1,0 +1,52 @@
+"""Calls of our own operators (mxtrain/native) in networks. Imports MXNet.
+
+MXNet does not tell an operator of a library whether it trains, nor that its gradient is to be added to another one. So
+dropout is told by a draw of MXNet's own Dropout, and what others read, too, goes through an identity: its gradient can
+be added to.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+from mxtrain.backend import nd
+
+DRAWN = 64
+"""Random bits of one dropout."""
+
+
+def draw(F: Any, like: Any) -> Any:
+    """(64,) ones where the network infers, zeros and twos while it trains."""
+    options = {"ctx": like.context} if F is nd else {}
+    return F.BlockGrad(F.Dropout(F.ones(shape=(DRAWN,), **options), p=0.5))
+
+
+def norm(
+    F: Any, x: Any, residual: Optional[Any], gamma: Any, beta: Any, dropout: float, epsilon: float
+) -> Any:  # fmt: skip
+    """norm(dropout(x) + residual) over the last axis of (..., U); nothing else may read `x`.
+
+    Args:
+        residual: like `x`, or None.
+        gamma, beta: (U,).
+        dropout: probability.
+        epsilon: added to the variance.
+    """
+    given = [x, *([] if residual is None else [F.identity(residual)]), F.identity(gamma), F.identity(beta)]
+    if dropout:
+        given.append(draw(F, x))
+    return F._internal._mxtrain_norm(*given, residual=int(residual is not None), p=dropout, eps=epsilon)[0]
+
+
+def attention(F: Any, qkv: Any, length_B: Any, num_heads: int, dropout: float) -> Any:
+    """Multi-head attention of sequences to themselves; nothing else may read `qkv`.
+
+    Args:
+        qkv: queries, keys and values of all heads, (T, B, 3 * U).
+        length_B: of each text, (B,): what lies behind is not looked at.
+
+    Returns:
+        (T, B, U).
+    """
+    given = [qkv, F.BlockGrad(length_B), draw(F, qkv) if dropout else F.BlockGrad(length_B)]
+    return F._internal._mxtrain_attention(*given, num_heads=num_heads, p=dropout)[0]

@@ -1,0 +1,82 @@
+"""Operators of our own in C++, compiled for the processor at hand when they are first needed. No MXNet here.
+
+    operators.cc, mxnet_library.* -> library() -> <cache>/mxtrain/operators-<hash>.so -> mxtrain.backend loads it
+
+Where there is no compiler everything works all the same with MXNet's operators, slower: docs/decisions/0019.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Mapping, NamedTuple, Optional
+
+VARIABLE = "MXTRAIN_OPERATORS"
+"""off: MXNet's operators only; all else, and unset: ours where they can be had. Set by `runtime.operators`."""
+OFF = "off"
+FOLDER = Path(__file__).parent
+SOURCES = ("mxnet_library.h", "mxnet_library.cc", "operators.cc")
+FLAGS = (
+    # No -ffast-math: it would change how all of the process rounds, and hide what is not a number.
+    "-O3", "-march=native", "-std=c++17", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno", "-fno-trapping-math",
+)  # fmt: skip
+COMPILE_TIMEOUT_S = 300
+
+log = logging.getLogger(__name__)
+
+
+class Library(NamedTuple):
+    """What `library` found.
+
+    Attributes:
+        path: of the shared library, or None where there is none.
+        why: why there is none, or "".
+    """
+
+    path: Optional[Path]
+    why: str = ""
+
+
+def library(environ: Mapping[str, str] = os.environ) -> Library:
+    """The compiled operators; the first call on a machine compiles them, in a few seconds. Never raises for what the
+    machine lacks."""
+    if environ.get(VARIABLE) == OFF:
+        return Library(None, "switched off")
+    compiler = shutil.which(environ.get("CXX") or "g++", path=environ.get("PATH"))
+    if compiler is None:
+        return Library(None, "no C++ compiler was found (g++, or what CXX names)")
+    try:
+        return _compiled(compiler, cache_folder(environ))
+    except (OSError, subprocess.SubprocessError) as error:
+        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines() or [repr(error)]
+        return Library(None, f"they could not be compiled: {said[0]}")
+
+
+def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where compiled operators are kept: $XDG_CACHE_HOME/mxtrain, or ~/.cache/mxtrain."""
+    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "mxtrain"
+
+
+def _compiled(compiler: str, cache: Path) -> Library:
+    target = _run(compiler, *FLAGS, "-dM", "-E", "-x", "c++", os.devnull)  # compiler, version and instruction sets
+    made_of = [target, *FLAGS, *((FOLDER / name).read_text("utf-8") for name in SOURCES)]
+    path = cache / f"operators-{hashlib.sha256(chr(0).join(made_of).encode()).hexdigest()[:16]}.so"
+    if not path.exists():
+        log.info("compiling mxtrain's operators for this processor: once, a few seconds")
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as folder:
+            made = Path(folder) / path.name
+            sources = [str(FOLDER / name) for name in SOURCES if name.endswith(".cc")]
+            _run(compiler, *FLAGS, *sources, "-o", str(made), "-ldl")
+            os.replace(made, path)  # whole or not at all; another process may have been faster
+    return Library(path)
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S)
+    return done.stdout
