@@ -51,14 +51,15 @@ class LayerNorm(gluon.HybridBlock):
 
     def __init__(self, units: int, dropout: float = 0.0, **kwargs: Any):
         super().__init__(**kwargs)
-        self._units, self._dropout = units, dropout
+        self._units = units
+        self.dropout_layer = nn.Dropout(dropout)
         self.gamma = self.params.get("gamma", shape=(units,), init="ones")
         self.beta = self.params.get("beta", shape=(units,), init="zeros")
 
     def hybrid_forward(self, F, x, residual=None, *, gamma, beta):
         if OPERATORS.path is not None:
-            return fused.norm(F, x, residual, gamma, beta, self._dropout, EPSILON)
-        x = F.Dropout(x, p=self._dropout) if self._dropout else x
+            return fused.norm(F, x, residual, gamma, beta, self.dropout_layer._rate, EPSILON)
+        x = self.dropout_layer(x)
         x = x if residual is None else x + residual
         x_RU = F.reshape(x, shape=(-1, self._units))
         ones_U = F.BlockGrad(F.ones_like(gamma))
@@ -81,7 +82,8 @@ class SelfAttention(gluon.HybridBlock):
 
     def __init__(self, units: int, num_heads: int, dropout: float, **kwargs: Any):
         super().__init__(**kwargs)
-        self._units, self._num_heads, self._dropout = units, num_heads, dropout
+        self._units, self._num_heads = units, num_heads
+        self.dropout_layer = nn.Dropout(dropout)
         with self.name_scope():
             for name in ("query", "key", "value"):
                 weight = self.params.get(f"{name}_weight", shape=(units, units), init=normal())
@@ -102,7 +104,7 @@ class SelfAttention(gluon.HybridBlock):
             weight = F.concat(query_weight, key_weight, value_weight, dim=0)
             bias = F.concat(query_bias, key_bias, value_bias, dim=0)
             qkv = F.FullyConnected(x_TBU, weight, bias, num_hidden=3 * self._units, flatten=False)
-            return fused.attention(F, qkv, mask, num_heads, self._dropout)
+            return fused.attention(F, qkv, mask, num_heads, self.dropout_layer._rate)
         weights = [F.reshape(w, shape=(num_heads, -1, self._units)) for w in (query_weight, key_weight, value_weight)]
         biases = [F.reshape(b, shape=(num_heads, -1)) for b in (query_bias, key_bias, value_bias)]
         weight = F.reshape(F.concat(*weights, dim=1), shape=(-1, self._units))
@@ -112,8 +114,7 @@ class SelfAttention(gluon.HybridBlock):
         qkv = F.transpose(F.reshape(qkv, shape=(0, -1, 3, width)), axes=(2, 1, 0, 3))
         query, key, value = F.split(qkv, num_outputs=3, axis=0, squeeze_axis=True)  # (B * N, T, U / N) each
         score = F.batch_dot(query * width**-0.5, key, transpose_b=True)
-        weight = F.softmax(score + mask, axis=-1)
-        weight = F.Dropout(weight, p=self._dropout) if self._dropout else weight
+        weight = self.dropout_layer(F.softmax(score + mask, axis=-1))
         context = F.transpose(F.batch_dot(weight, value), axes=(1, 0, 2))
         return F.reshape(context, shape=(0, -1, self._units))
 
@@ -168,8 +169,9 @@ class Encoder(gluon.HybridBlock):
     def hybrid_forward(self, F, x_TBU, valid_length_B, position_weight):
         sizes = self._sizes
         positions_T = F.contrib.arange_like(x_TBU, axis=0)
-        embedded_T1U = F.expand_dims(F.Embedding(positions_T, position_weight, *position_shape(sizes)), axis=1)
-        x_TBU = self.layer_norm(F.broadcast_add(x_TBU, embedded_T1U))
+        # Looked up for each text, not added to all: the gradient of a broadcast addition is a slow sum.
+        positions_TB = F.broadcast_like(F.expand_dims(positions_T, axis=1), x_TBU, lhs_axes=(1,), rhs_axes=(1,))
+        x_TBU = self.layer_norm(x_TBU + F.Embedding(positions_TB, position_weight, *position_shape(sizes)))
         own = OPERATORS.path is not None
         mask = valid_length_B if own else padding_mask(F, positions_T, valid_length_B, sizes.num_heads)
         for layer in self.transformer_cells:
@@ -198,18 +200,20 @@ def padding_mask(F: Any, positions_T: Any, valid_length_B: Any, num_heads: int) 
 
 
 class Embed(gluon.HybridBlock):
-    """Indices (B, T) to embeddings (B, T, U) and the table itself, (V, U), as a tensor.
+    """Indices (B, T) to embeddings (B, T, U), and if it is shared the table itself, (V, U), as a tensor.
 
     A decoder that shares the table reads that tensor, so that only one operator of the graph reads the parameter, and
     stages may be cut between the two: the table and its gradient then travel with each microbatch.
     """
 
-    def __init__(self, size: int, units: int, **kwargs: Any):
+    def __init__(self, size: int, units: int, is_shared: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
-        self._size, self._units = size, units
+        self._size, self._units, self._is_shared = size, units, is_shared
         self.weight = self.params.get("weight", shape=(size, units), init=normal())
 
     def hybrid_forward(self, F, index_BT, weight):
+        if not self._is_shared:
+            return F.Embedding(index_BT, weight, self._size, self._units)
         table_VU = F.identity(weight)
         return F.Embedding(index_BT, table_VU, self._size, self._units), table_VU
 
@@ -256,7 +260,7 @@ class Bert(gluon.HybridBlock):
         self._decodes = decodes
         with self.name_scope():
             self.encoder = Encoder(sizes, prefix="encoder_")
-            self.word_embed = Numbered({0: Embed(vocab_size, units, prefix="word_embed_")})
+            self.word_embed = Numbered({0: Embed(vocab_size, units, decodes, prefix="word_embed_")})
             self.token_type_embed = Numbered({0: Embed(NUM_TOKEN_TYPES, units, prefix="token_type_embed_")})
             if decodes:
                 dense = nn.Dense(
@@ -270,9 +274,10 @@ class Bert(gluon.HybridBlock):
                 )
 
     def hybrid_forward(self, F, tokens_BT, types_BT, valid_length_B, positions_BM=None):
-        words_BTU, table_VU = self.word_embed[0](tokens_BT)
-        types_BTU, _ = self.token_type_embed[0](types_BT)
-        encoded_TBU = self.encoder(F.transpose(words_BTU + types_BTU, axes=(1, 0, 2)), valid_length_B)
+        words_BTU = self.word_embed[0](tokens_BT)
+        words_BTU, table_VU = words_BTU if self._decodes else (words_BTU, None)
+        words_BTU = words_BTU + self.token_type_embed[0](types_BT)
+        encoded_TBU = self.encoder(F.transpose(words_BTU, axes=(1, 0, 2)), valid_length_B)
         if not self._decodes:
             return self.pooler(F.reshape(F.slice_axis(encoded_TBU, axis=0, begin=0, end=1), shape=(-3, 0)))
         positions_BM = F.cast(positions_BM, "float32")

@@ -1,8 +1,11 @@
 """Calls of our own operators (mxtrain/native) in networks. Imports MXNet.
 
-MXNet does not tell an operator of a library whether it trains, nor that its gradient is to be added to another one. So
-dropout is told by a draw of MXNet's own Dropout, and what others read, too, goes through an identity: its gradient can
-be added to.
+MXNet does not tell an operator of a library whether it trains: dropout is told by a draw of MXNet's own Dropout.
+
+Nor does it tell one that its gradient is to be added to what is there, and then loses a part. It asks that where the
+gradients of a parameter are summed over several calls (grad_req), so parameters go through an identity, which can add;
+and where an array is read twice, of the gradient that is made later (src/executor/inplace_addto_detect_pass.cc). That
+is never the residual's here: `x` is made of the residual, so the gradient by way of `x` is made after it.
 """
 
 from __future__ import annotations
@@ -27,12 +30,12 @@ def norm(
     """norm(dropout(x) + residual) over the last axis of (..., U); nothing else may read `x`.
 
     Args:
-        residual: like `x`, or None.
+        residual: like `x`, which must be made of it; or None.
         gamma, beta: (U,).
         dropout: probability.
         epsilon: added to the variance.
     """
-    given = [x, *([] if residual is None else [F.identity(residual)]), F.identity(gamma), F.identity(beta)]
+    given = [x, *([] if residual is None else [residual]), F.identity(gamma), F.identity(beta)]
     if dropout:
         given.append(draw(F, x))
     return F._internal._mxtrain_norm(*given, residual=int(residual is not None), p=dropout, eps=epsilon)[0]

@@ -15,6 +15,9 @@
 namespace mxtrain {
 namespace {
 
+// MXNet's engine threads have no OpenMP threads of their own by default; as many as its own operators ask for.
+int num_threads = 1;
+
 // ---------------------------------------------------------------------------------------------- arithmetic
 
 // exp for float within 2 units in the last place. Source: Cephes, expf.c (Moshier), whose range reduction and
@@ -232,7 +235,7 @@ void attention_forward_of(const Call& call) {
   const int U = h.units(), D = h.width, block = std::min(kBlockRows, h.tokens);
   const int64_t stride = int64_t{3} * h.batch * U, out_stride = int64_t{1} * h.batch * U;
   OneThreadEach one;
-#pragma omp parallel
+#pragma omp parallel num_threads(num_threads)
   {
     std::vector<T> q(h.tokens * D), k(h.tokens * D), v(h.tokens * D), made(block * D);
     std::vector<T> scores(int64_t{1} * block * h.tokens), factors(h.tokens);
@@ -289,7 +292,7 @@ void attention_backward_of(const Call& call) {
   const int U = h.units(), D = h.width, block = std::min(kBlockRows, h.tokens), size = h.tokens * D;
   const int64_t stride = int64_t{3} * h.batch * U, out_stride = int64_t{1} * h.batch * U;
   OneThreadEach one;
-#pragma omp parallel
+#pragma omp parallel num_threads(num_threads)
   {
     std::vector<T> q(size), k(size), v(size), go(size), o(size), gq(size), gk(size), gv(size);
     std::vector<T> weights(int64_t{1} * block * h.tokens), gradients(int64_t{1} * block * h.tokens);
@@ -430,7 +433,7 @@ void norm_forward_of(const Call& call) {
   T* result = call.outputs[0].data<T>();
   T* means = call.outputs[1].data<T>();
   T* inverses = call.outputs[2].data<T>();
-#pragma omp parallel
+#pragma omp parallel num_threads(num_threads)
   {
     std::vector<T> sum(U), factors(U);
     std::vector<uint32_t> words(U + 4);
@@ -467,7 +470,7 @@ void norm_backward_of(const Call& call) {
   T* of_residual = norm.residual ? call.outputs[1].data<T>() : nullptr;
   const int at_gamma = norm.residual ? 2 : 1;
   std::vector<T> sums(int64_t{2} * kParts * U, T(0));
-#pragma omp parallel
+#pragma omp parallel num_threads(num_threads)
   {
     std::vector<T> sum(U), factors(U, T(1)), slopes(U);
     std::vector<uint32_t> words(U + 4);
@@ -562,7 +565,7 @@ void adamw_forward_of(const Call& call) {
     T* variance = call.outputs[3 * i + 2].data<T>();
     const T step = etas.at(i) * lrs.at(i), keep = 1 - etas.at(i) * wds.at(i);
     const int64_t count = call.outputs[3 * i].size();
-#pragma omp parallel for simd schedule(static) if (count > 16384)
+#pragma omp parallel for simd schedule(static) num_threads(num_threads) if (count > 16384)
     for (int64_t j = 0; j < count; ++j) {
       T g = gradient[j] * rescale;
       if (clip >= 0) g = g > clip ? clip : (g < -clip ? -clip : g);
@@ -597,6 +600,9 @@ const Operator kAdamW = {"_mxtrain_adamw", adamw_count, adamw_shapes, adamw_loos
 const Operator* const kOperators[] = {&kAttention, &kNorm, &kAdamW};
 const int kNumOperators = 3;
 
-std::string prepare() { return blas.find(); }
+std::string prepare() {
+  num_threads = omp_get_max_threads();
+  return blas.find();
+}
 
 }  // namespace mxtrain
