@@ -33,7 +33,7 @@ from mxtrain.errors import (
     unforeseen,
 )
 from mxtrain.override_text import quote
-from mxtrain.runtime import huge_pages, malloc
+from mxtrain.runtime import huge_pages
 from mxtrain.runtime.apply import ISA
 from mxtrain.runtime.cores import usable_cores
 from mxtrain.types import Result
@@ -337,8 +337,6 @@ def train(config: Mapping[str, Any], run_dir: Path, overrides: Sequence[str]) ->
     if report and description.amp.dtype == "bfloat16" and not report.fast_bfloat16:
         why = next((line for line in report.lines() if line.startswith(ISA)), "")
         log.warning("amp=bfloat16 is no faster than amp=off here. %s", why)
-    if description.runtime.mode == "auto":
-        malloc.keep_freed()
     if description.runtime.huge_pages and not huge_pages.keep_joining():
         log.warning(
             "runtime.huge_pages=true has no effect: this kernel does not join pages on request (%s)", huge_pages.ENABLED
