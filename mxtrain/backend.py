@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import ctypes
+import functools
+import logging
 import sys
 import warnings
 from typing import Any, Dict, List, Optional, Sequence
@@ -38,57 +40,18 @@ gluon = mx.gluon
 nd = mx.nd
 
 
-def _load_operators() -> native.Library:
-    """Takes our own operators into MXNet, as `mx.nd._internal._mxtrain_*` and `mx.sym._internal._mxtrain_*`."""
-    if _has_gpus():
-        return native.Library(None, "they are for CPUs, and this machine has GPUs")
-    found = native.library()
-    if found.path is None:
-        return found
-    known = set(_operator_names())
-    try:
-        mx.base.check_call(mx.base._LIB.MXLoadLib(mx.base.c_str(str(found.path)), mx.base.mx_uint(0)))
-    except (mx.MXNetError, OSError) as error:
-        return native.Library(None, f"MXNet cannot load them: {str(error).splitlines()[-1]}")
-    # mx.library.load would make the functions of all operators anew, which takes a second.
-    makers = ((nd, mx.ndarray.register._make_ndarray_function), (mx.sym, mx.symbol.register._make_symbol_function))
-    for name in sorted(set(_operator_names()) - known):
-        if name.startswith("_mxtrain_"):
-            handle = mx.base.OpHandle()
-            mx.base.check_call(mx.base._LIB.NNGetOpHandle(mx.base.c_str(name), ctypes.byref(handle)))
-            for module, make in makers:
-                setattr(module._internal, name, make(handle, name, name))
-    return found
-
-
-def _has_gpus() -> bool:
-    try:
-        return mx.context.num_gpus() > 0
-    except mx.MXNetError:  # a CUDA build without a driver
-        return False
-
-
-def _operator_names() -> List[str]:
-    size, names = mx.base.mx_uint(), ctypes.POINTER(ctypes.c_char_p)()
-    mx.base.check_call(mx.base._LIB.MXListAllOpNames(ctypes.byref(size), ctypes.byref(names)))
-    return [mx.base.py_str(names[i]) for i in range(size.value)]
-
-
-OPERATORS = _load_operators()
-"""Our own operators; `path` is None where there are none."""
-
 STATISTICS = ("running_mean", "running_var")
 """Last names of batch norms' parameters that have no gradient and change in every step."""
 
 __all__ = [
     "ARRAYS_PER_LOOK",
-    "OPERATORS",
     "STATISTICS",
     "all_finite",
     "autograd",
     "gluon",
     "mx",
     "nd",
+    "own_operators",
     "same_device_runs",
 ]
 
@@ -117,3 +80,47 @@ def all_finite(arrays: Sequence[Any]) -> bool:
     first = arrays[0].context
     found = [nd.multi_all_finite(*run, num_arrays=len(run)).as_in_context(first) for run in runs]
     return float(nd.add_n(*found).asscalar()) == len(found)
+
+
+@functools.cache
+def own_operators() -> native.Library:
+    """Takes our own operators into MXNet, as `nd._internal._mxtrain_*` and `mx.sym._internal._mxtrain_*`.
+
+    The first call compiles them where that was never done. Where there are none, whoever asks uses MXNet's.
+    """
+    found = native.Library(None, "they are for CPUs, and this machine has GPUs") if _has_gpus() else native.library()
+    if found.path is not None:
+        try:
+            _take_in(str(found.path))
+        except mx.MXNetError as error:
+            found.path.unlink(missing_ok=True)  # damaged, perhaps: the next process compiles it anew
+            found = native.Library(None, f"MXNet cannot load them: {str(error).splitlines()[-1]}")
+    if found.path is None and found.why != native.SWITCHED_OFF:
+        logging.getLogger(__name__).info("MXNet's operators compute, not mxtrain's own: %s", found.why)
+    return found
+
+
+def _take_in(path: str) -> None:
+    known = set(_operator_names())
+    mx.base.check_call(mx.base._LIB.MXLoadLib(mx.base.c_str(path), mx.base.mx_uint(0)))
+    # mx.library.load would make the functions of all operators anew, which takes a second.
+    makers = ((nd, mx.ndarray.register._make_ndarray_function), (mx.sym, mx.symbol.register._make_symbol_function))
+    for name in sorted(set(_operator_names()) - known):
+        if name.startswith("_mxtrain_"):
+            handle = mx.base.OpHandle()
+            mx.base.check_call(mx.base._LIB.NNGetOpHandle(mx.base.c_str(name), ctypes.byref(handle)))
+            for module, make in makers:
+                setattr(module._internal, name, make(handle, name, name))
+
+
+def _has_gpus() -> bool:
+    try:
+        return mx.context.num_gpus() > 0
+    except mx.MXNetError:  # a CUDA build without a driver
+        return False
+
+
+def _operator_names() -> List[str]:
+    size, names = mx.base.mx_uint(), ctypes.POINTER(ctypes.c_char_p)()
+    mx.base.check_call(mx.base._LIB.MXListAllOpNames(ctypes.byref(size), ctypes.byref(names)))
+    return [mx.base.py_str(names[i]) for i in range(size.value)]

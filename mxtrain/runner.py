@@ -160,6 +160,7 @@ class Runner:
                 if lost is not None:
                     self._regroup(lost)
                     has_changed = True
+                snapshot.require_same_operators(self._step)
                 snapshot.require_same_weights(self._step, self.state.step)
                 if has_changed and self._plan.saves_midway:
                     self._save()  # one may have been due when the ring broke

@@ -7,7 +7,7 @@ from typing import Any, Dict, Mapping, Optional
 
 import numpy as np
 
-from mxtrain.backend import all_finite, nd
+from mxtrain.backend import all_finite, nd, own_operators
 from mxtrain.checkpoint import Checkpoint, Snapshot, canonical_sha256
 from mxtrain.errors import CheckpointError, DivergenceError
 from mxtrain.parallel.base import Strategy
@@ -53,6 +53,25 @@ def require_same_weights(step: Step, number: int) -> None:
     expected = world.size * np.concatenate([own, own**2])
     if (step.store.total(np.concatenate([own, own**2])) != expected).any():
         raise DivergenceError(f"after step {number} the workers' weights differ, seen by worker {world.rank}")
+
+
+def require_same_operators(step: Step) -> None:
+    """Compares whether the workers compute with our own operators, whose last bits are not MXNet's. Waits for all.
+
+    Raises:
+        DivergenceError: only some of them do.
+    """
+    world = step.store.world
+    if world.size == 1 or not own_operators.cache_info().currsize:
+        return  # all workers train the same network with the same optimizer: none has asked for them
+    found = own_operators()
+    having = int(step.store.total([float(found.path is not None)])[0])
+    if 0 < having < world.size:
+        raise DivergenceError(
+            f"{having} of {world.size} workers compute with mxtrain's own operators, the others cannot"
+            + (f" (worker {world.rank}: {found.why})" if found.why else "")
+            + ". Install a C++ compiler on all hosts, or type runtime.operators=false."
+        )
 
 
 def take(step: Step, state: TrainState, plan: Any, metric: Optional[float], with_residuals: bool = True) -> Snapshot:

@@ -202,7 +202,7 @@ def silence(network: Any, input_shape: Shapes) -> List[str]:
     """Sets all dropout rates to 0; returns remarks on that and on what else draws random numbers."""
     remarks, silenced = [], []
     for path, block in blocks_by_path(network):
-        if isinstance(block, gluon.nn.Dropout) and block._rate:
+        if (isinstance(block, gluon.nn.Dropout) or getattr(block, "drops", False)) and block._rate:
             block._rate = 0
             silenced.append(path)
     if silenced:

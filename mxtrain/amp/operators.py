@@ -81,7 +81,8 @@ def has_eltwise_kernel(node: Dict[str, Any]) -> bool:
 BFLOAT16 = Operators(
     low=frozenset({"Convolution", "FullyConnected"}),
     # Those for which oneDNN has kernels. MXNet computes others by way of float32 copies, or not at all.
-    follow=frozenset({"BatchNorm", "Activation", "LeakyReLU", "Pooling", "Flatten", "Reshape"}),
+    # Our attention stores what it takes and gives in it, and computes in float32.
+    follow=frozenset({"BatchNorm", "Activation", "LeakyReLU", "Pooling", "Flatten", "Reshape", "_mxtrain_attention"}),
     widest=frozenset({"elemwise_add", "_plus", "_Plus", "Concat", "concat"}),
     pays=has_amx_kernels,
     can_follow=has_eltwise_kernel,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Dict, List, Literal, Optional, Tuple
 
 from mxtrain.cli.probing import ProbeResult, run_probe
+from mxtrain.native import NO_COMPILER
 from mxtrain.runtime.amx import cpu_flags, has_amx
 from mxtrain.runtime.cores import cgroup_quota, usable_cores
 
@@ -216,7 +217,8 @@ def _operators(probe: ProbeResult) -> Finding:
     operators = probe.found.get("operators", {"compiled": False, "why": "not examined"})
     if operators["compiled"]:
         return Finding("own operators", "ok", "compiled for this processor")
-    return Finding("own operators", "missing", operators["why"], "with g++ (apt install g++) BERT trains faster")
+    remedy = "apt install g++: BERT then trains faster" if NO_COMPILER in operators["why"] else ""
+    return Finding("own operators", "missing", operators["why"], remedy)
 
 
 def _bfloat16(probe: ProbeResult) -> Finding:

@@ -342,14 +342,12 @@ def train(config: Mapping[str, Any], run_dir: Path, overrides: Sequence[str]) ->
             "runtime.huge_pages=true has no effect: this kernel does not join pages on request (%s)", huge_pages.ENABLED
         )
     # Imports MXNet: only from here on.
-    from mxtrain.backend import OPERATORS
+    from mxtrain.backend import own_operators
     from mxtrain.build import build_run
     from mxtrain.provenance import write_meta
 
-    if OPERATORS.path is None and description.runtime.operators is True:
-        raise ConfigError(f"runtime.operators=true: {OPERATORS.why}. Type runtime.operators=auto, or mend that.")
-    if OPERATORS.path is None and description.runtime.operators == "auto" and description.runtime.mode == "auto":
-        log.info("MXNet's operators compute, not mxtrain's own: %s", OPERATORS.why)
+    if description.runtime.operators is True and own_operators().path is None:
+        raise ConfigError(f"runtime.operators=true: {own_operators().why}. Type runtime.operators=auto, or mend that.")
     built = build_run(description, run_dir, overrides, program(), world)
     if world.rank == 0:
         write_meta(run_dir, description, report)

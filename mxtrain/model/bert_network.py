@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, NamedTuple
 
-from mxtrain.backend import OPERATORS, gluon, mx
+from mxtrain.backend import gluon, mx, own_operators
 from mxtrain.model import fused
 
 nn = gluon.nn
@@ -49,17 +49,19 @@ class LayerNorm(gluon.HybridBlock):
     and 1 / deviation is multiplied with gamma before it meets the elements: docs/decisions/0018 has the times.
     """
 
+    drops = True
+    """It drops something itself, at `_rate`, as nn.Dropout does."""
+
     def __init__(self, units: int, dropout: float = 0.0, **kwargs: Any):
         super().__init__(**kwargs)
-        self._units = units
-        self.dropout_layer = nn.Dropout(dropout)
+        self._units, self._rate = units, dropout
         self.gamma = self.params.get("gamma", shape=(units,), init="ones")
         self.beta = self.params.get("beta", shape=(units,), init="zeros")
 
     def hybrid_forward(self, F, x, residual=None, *, gamma, beta):
-        if OPERATORS.path is not None:
-            return fused.norm(F, x, residual, gamma, beta, self.dropout_layer._rate, EPSILON)
-        x = self.dropout_layer(x)
+        if own_operators().path:
+            return fused.norm(F, x, residual, gamma, beta, self._rate, EPSILON)
+        x = F.Dropout(x, p=self._rate) if self._rate else x
         x = x if residual is None else x + residual
         x_RU = F.reshape(x, shape=(-1, self._units))
         ones_U = F.BlockGrad(F.ones_like(gamma))
@@ -80,10 +82,11 @@ class SelfAttention(gluon.HybridBlock):
     MXNet's interleaved attention operators read rows that lie 3 * B * U numbers apart, and take longer than that.
     """
 
+    drops = True
+
     def __init__(self, units: int, num_heads: int, dropout: float, **kwargs: Any):
         super().__init__(**kwargs)
-        self._units, self._num_heads = units, num_heads
-        self.dropout_layer = nn.Dropout(dropout)
+        self._units, self._num_heads, self._rate = units, num_heads, dropout
         with self.name_scope():
             for name in ("query", "key", "value"):
                 weight = self.params.get(f"{name}_weight", shape=(units, units), init=normal())
@@ -100,11 +103,11 @@ class SelfAttention(gluon.HybridBlock):
         self, F, x_TBU, mask, query_weight, key_weight, value_weight, query_bias, key_bias, value_bias
     ):  # fmt: skip
         num_heads = self._num_heads
-        if OPERATORS.path is not None:
+        if own_operators().path:
             weight = F.concat(query_weight, key_weight, value_weight, dim=0)
             bias = F.concat(query_bias, key_bias, value_bias, dim=0)
             qkv = F.FullyConnected(x_TBU, weight, bias, num_hidden=3 * self._units, flatten=False)
-            return fused.attention(F, qkv, mask, num_heads, self.dropout_layer._rate)
+            return fused.attention(F, qkv, mask, num_heads, self._rate)
         weights = [F.reshape(w, shape=(num_heads, -1, self._units)) for w in (query_weight, key_weight, value_weight)]
         biases = [F.reshape(b, shape=(num_heads, -1)) for b in (query_bias, key_bias, value_bias)]
         weight = F.reshape(F.concat(*weights, dim=1), shape=(-1, self._units))
@@ -114,7 +117,8 @@ class SelfAttention(gluon.HybridBlock):
         qkv = F.transpose(F.reshape(qkv, shape=(0, -1, 3, width)), axes=(2, 1, 0, 3))
         query, key, value = F.split(qkv, num_outputs=3, axis=0, squeeze_axis=True)  # (B * N, T, U / N) each
         score = F.batch_dot(query * width**-0.5, key, transpose_b=True)
-        weight = self.dropout_layer(F.softmax(score + mask, axis=-1))
+        weight = F.softmax(score + mask, axis=-1)
+        weight = F.Dropout(weight, p=self._rate) if self._rate else weight
         context = F.transpose(F.batch_dot(weight, value), axes=(1, 0, 2))
         return F.reshape(context, shape=(0, -1, self._units))
 
@@ -172,8 +176,7 @@ class Encoder(gluon.HybridBlock):
         # Looked up for each text, not added to all: the gradient of a broadcast addition is a slow sum.
         positions_TB = F.broadcast_like(F.expand_dims(positions_T, axis=1), x_TBU, lhs_axes=(1,), rhs_axes=(1,))
         x_TBU = self.layer_norm(x_TBU + F.Embedding(positions_TB, position_weight, *position_shape(sizes)))
-        own = OPERATORS.path is not None
-        mask = valid_length_B if own else padding_mask(F, positions_T, valid_length_B, sizes.num_heads)
+        mask = valid_length_B if own_operators().path else padding_mask(F, positions_T, valid_length_B, sizes.num_heads)
         for layer in self.transformer_cells:
             x_TBU = layer(x_TBU, mask)
         return x_TBU

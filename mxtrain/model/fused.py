@@ -2,10 +2,11 @@
 
 MXNet does not tell an operator of a library whether it trains: dropout is told by a draw of MXNet's own Dropout.
 
-Nor does it tell one that its gradient is to be added to what is there, and then loses a part. It asks that where the
-gradients of a parameter are summed over several calls (grad_req), so parameters go through an identity, which can add;
-and where an array is read twice, of the gradient that is made later (src/executor/inplace_addto_detect_pass.cc). That
-is never the residual's here: `x` is made of the residual, so the gradient by way of `x` is made after it.
+Nor does it tell one that its gradient is to be added to what is there, and then loses a part. It asks for that where a
+parameter's gradients are summed over several calls (grad_req), so parameters go through an identity, which can add. And
+where a sum of gradients has as many parts as MXNET_EXEC_INPLACE_GRAD_SUM_CAP (8) or more, of all but the part that is
+made first. That is the residual's here: `x` is made of the residual, so the gradient by way of `x` comes after it.
+Source: MXNet 1.9.1, src/executor/graph_executor.cc (AggregateGradient), inplace_addto_detect_pass.cc.
 """
 
 from __future__ import annotations
@@ -51,5 +52,5 @@ def attention(F: Any, qkv: Any, length_B: Any, num_heads: int, dropout: float) -
     Returns:
         (T, B, U).
     """
-    given = [qkv, F.BlockGrad(length_B), draw(F, qkv) if dropout else F.BlockGrad(length_B)]
+    given = [qkv, F.BlockGrad(length_B), *([draw(F, qkv)] if dropout else [])]
     return F._internal._mxtrain_attention(*given, num_heads=num_heads, p=dropout)[0]

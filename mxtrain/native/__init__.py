@@ -10,20 +10,27 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Mapping, NamedTuple, Optional
+from typing import NamedTuple, Optional, Sequence
+
+from mxtrain.durable import cache_folder
 
 VARIABLE = "MXTRAIN_OPERATORS"
 """off: MXNet's operators only; all else, and unset: ours where they can be had. Set by `runtime.operators`."""
 OFF = "off"
+SWITCHED_OFF = "they are switched off"
+NO_COMPILER = "no C++ compiler was found"
 FOLDER = Path(__file__).parent
 SOURCES = ("mxnet_library.h", "mxnet_library.cc", "operators.cc")
 FLAGS = (
-    # No -ffast-math: it would change how all of the process rounds, and hide what is not a number.
+    # No -ffast-math: it would change how all of the process rounds, and hide what is no number. No contraction: AdamW
+    # must give the same bits on all workers, whatever their processors.
     "-O3", "-march=native", "-std=c++17", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno", "-fno-trapping-math",
+    "-ffp-contract=off",
 )  # fmt: skip
 COMPILE_TIMEOUT_S = 300
 
@@ -42,29 +49,26 @@ class Library(NamedTuple):
     why: str = ""
 
 
-def library(environ: Mapping[str, str] = os.environ) -> Library:
+def library() -> Library:
     """The compiled operators; the first call on a machine compiles them, in a few seconds. Never raises for what the
     machine lacks."""
-    if environ.get(VARIABLE) == OFF:
-        return Library(None, "switched off")
-    compiler = shutil.which(environ.get("CXX") or "g++", path=environ.get("PATH"))
-    if compiler is None:
-        return Library(None, "no C++ compiler was found (g++, or what CXX names)")
+    if os.environ.get(VARIABLE) == OFF:
+        return Library(None, SWITCHED_OFF)
+    compiler = shlex.split(os.environ.get("CXX") or "g++")
+    if not compiler or shutil.which(compiler[0]) is None:
+        return Library(None, f"{NO_COMPILER} (g++, or what CXX names)")
     try:
-        return _compiled(compiler, cache_folder(environ))
-    except (OSError, subprocess.SubprocessError) as error:
-        said = (getattr(error, "stderr", None) or str(error)).strip().splitlines() or [repr(error)]
-        return Library(None, f"they could not be compiled: {said[0]}")
+        return Library(_compiled(compiler))
+    except (OSError, RuntimeError, KeyError, subprocess.SubprocessError) as error:  # two: there is no home directory
+        said = str(getattr(error, "stderr", "") or "") if isinstance(error, subprocess.CalledProcessError) else ""
+        lines = (said or str(error)).strip().splitlines() or [repr(error)]
+        return Library(None, f"they could not be compiled: {lines[0]}")
 
 
-def cache_folder(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where compiled operators are kept: $XDG_CACHE_HOME/mxtrain, or ~/.cache/mxtrain."""
-    return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "mxtrain"
-
-
-def _compiled(compiler: str, cache: Path) -> Library:
-    target = _run(compiler, *FLAGS, "-dM", "-E", "-x", "c++", os.devnull)  # compiler, version and instruction sets
-    made_of = [target, *FLAGS, *((FOLDER / name).read_text("utf-8") for name in SOURCES)]
+def _compiled(compiler: Sequence[str]) -> Path:
+    target = _run(*compiler, *FLAGS, "-dM", "-E", "-x", "c++", os.devnull)  # compiler, version and instruction sets
+    made_of = [*compiler, target, *FLAGS, *((FOLDER / name).read_text("utf-8") for name in SOURCES)]
+    cache = cache_folder()
     path = cache / f"operators-{hashlib.sha256(chr(0).join(made_of).encode()).hexdigest()[:16]}.so"
     if not path.exists():
         log.info("compiling mxtrain's operators for this processor: once, a few seconds")
@@ -72,11 +76,15 @@ def _compiled(compiler: str, cache: Path) -> Library:
         with tempfile.TemporaryDirectory(dir=cache) as folder:
             made = Path(folder) / path.name
             sources = [str(FOLDER / name) for name in SOURCES if name.endswith(".cc")]
-            _run(compiler, *FLAGS, *sources, "-o", str(made), "-ldl")
+            _run(*compiler, *FLAGS, *sources, "-o", str(made), "-ldl")
+            with made.open("rb") as file:
+                os.fsync(file.fileno())
             os.replace(made, path)  # whole or not at all; another process may have been faster
-    return Library(path)
+    return path
 
 
 def _run(*command: str) -> str:
-    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=COMPILE_TIMEOUT_S)
+    done = subprocess.run(
+        command, check=True, capture_output=True, text=True, errors="replace", timeout=COMPILE_TIMEOUT_S
+    )
     return done.stdout

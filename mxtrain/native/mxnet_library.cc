@@ -2,6 +2,8 @@
 
 #include "mxnet_library.h"
 
+#include <algorithm>
+
 namespace {
 
 using mxtrain::Array;
@@ -48,6 +50,8 @@ std::vector<Array> arrays(int count, void** data, const int64_t** shapes, int* d
   for (int i = 0; i < count; ++i) found.push_back({data[i], shapes[i], dims[i], types[i]});
   return found;
 }
+
+bool is_float(int type) { return type == mxtrain::kFloat32 || type == mxtrain::kFloat64; }
 
 const char* kCpu = "cpu";
 const char* kNone = nullptr;
@@ -123,6 +127,9 @@ int _opCallInferShape(void* handle, const char* const* keys, const char* const* 
     for (int i = 0; i < num_inputs; ++i) {
       for (int j = 0; j < in_dims[i]; ++j) inputs[i].push_back(in_shapes[i][j]);
     }
+    if (inputs[0].empty() || std::count(inputs[0].begin(), inputs[0].end(), ~0u)) {
+      throw std::invalid_argument("the shape of the first input must be known");
+    }
     static_cast<Handle*>(handle)->op->shapes({keys, values, count}, &inputs, &outputs);
     hand_over(inputs, changed_shapes, changed_dims);
     hand_over(outputs, out_shapes, out_dims);
@@ -132,16 +139,22 @@ int _opCallInferShape(void* handle, const char* const* keys, const char* const* 
 int _opCallInferType(void* handle, const char* const* keys, const char* const* values, int count, int* in_types,
                      int num_inputs, int* out_types, int num_outputs) {
   return guarded([&] {
-    int loose = static_cast<Handle*>(handle)->op->num_loose({keys, values, count});
-    int type = in_types[0];
-    if (type != mxtrain::kFloat32 && type != mxtrain::kFloat64 && type != mxtrain::kUnknown) {
-      throw std::invalid_argument("computes in float32 and float64 only");
+    const Operator* op = static_cast<Handle*>(handle)->op;
+    const int loose = op->num_loose({keys, values, count}), type = in_types[0];
+    const bool is_bfloat16 = type == mxtrain::kBFloat16 && op->takes_bfloat16;
+    if (!is_bfloat16 && !is_float(type) && type != mxtrain::kUnknown) {
+      throw std::invalid_argument(op->takes_bfloat16 ? "takes float32, float64 and bfloat16 only"
+                                                     : "takes float32 and float64 only");
     }
     for (int i = 0; i < num_inputs; ++i) {
-      bool given = i >= num_inputs - loose && in_types[i] != mxtrain::kUnknown;
-      if (!given) in_types[i] = type;
+      const bool is_loose = i >= num_inputs - loose;
+      if (!is_loose || in_types[i] == mxtrain::kUnknown) {
+        in_types[i] = is_loose && is_bfloat16 ? mxtrain::kFloat32 : type;
+      } else if (!is_float(in_types[i])) {
+        throw std::invalid_argument("takes lengths and draws in float32 and float64 only");
+      }
     }
-    for (int i = 0; i < num_outputs; ++i) out_types[i] = type;
+    for (int i = 0; i < num_outputs; ++i) out_types[i] = i && is_bfloat16 ? mxtrain::kFloat32 : type;
   });
 }
 

@@ -7,9 +7,15 @@
 // (mxtrain/model/fused.py):
 // - whether it trains or infers;
 // - that a gradient is to be added to what is there (kAddTo). It overwrites.
+//
+// Two traps: where inputs lie in oneDNN's layouts, MXNet copies them and leaves the pointers to their shapes dangling, so
+// shapes are read from outputs; and shape inference needs shapes that are known, of which MXNet passes unknown ones as
+// having -1 dimensions.
 
 #ifndef MXTRAIN_MXNET_LIBRARY_H_
 #define MXTRAIN_MXNET_LIBRARY_H_
+
+#include <locale.h>
 
 #include <cstdint>
 #include <cstdlib>
@@ -25,6 +31,13 @@ constexpr int kLibraryVersion = 11;
 constexpr int kUnknown = -1;
 constexpr int kFloat32 = 0;
 constexpr int kFloat64 = 1;
+constexpr int kBFloat16 = 12;
+
+// As strtod, whatever the locale writes for a decimal point.
+inline double parsed(const char* text, char** end) {
+  static const locale_t plain = newlocale(LC_ALL_MASK, "C", nullptr);
+  return strtod_l(text, end, plain);
+}
 
 // Attributes of an operator's call: what the graph says in strings.
 struct Attributes {
@@ -40,17 +53,17 @@ struct Attributes {
   }
   double number(const char* key, double otherwise) const {
     const char* value = find(key);
-    return value ? std::strtod(value, nullptr) : otherwise;
+    return value ? parsed(value, nullptr) : otherwise;
   }
   int integer(const char* key, int otherwise) const { return static_cast<int>(number(key, otherwise)); }
-  // "[0.1, 0.2]" or "(0.1, 0.2)".
-  std::vector<double> numbers(const char* key) const {
+  // `size` of them: "[0.1, 0.2]" or "(0.1, 0.2)".
+  std::vector<double> numbers(const char* key, size_t size) const {
     std::vector<double> found;
     const char* at = find(key);
     if (!at) throw std::invalid_argument(std::string("no attribute ") + key);
     while (*at) {
       char* end = nullptr;
-      double value = std::strtod(at, &end);
+      double value = parsed(at, &end);
       if (end == at) {
         ++at;
       } else {
@@ -58,16 +71,36 @@ struct Attributes {
         at = end;
       }
     }
+    if (found.size() != size) throw std::invalid_argument(std::string("one number for each array: ") + key);
     return found;
   }
 };
 
 using Dims = std::vector<unsigned>;
 
+// The upper half of a float32.
+struct BFloat16 {
+  uint16_t bits;
+
+  BFloat16() = default;
+  explicit BFloat16(float value) {
+    uint32_t all;
+    std::memcpy(&all, &value, sizeof all);
+    const uint32_t rounded = (all + 0x7FFFu + ((all >> 16) & 1u)) >> 16;  // to the nearest, ties to even
+    bits = static_cast<uint16_t>(value == value ? rounded : 0x7FC0u);
+  }
+  explicit operator float() const {
+    const uint32_t all = static_cast<uint32_t>(bits) << 16;
+    float value;
+    std::memcpy(&value, &all, sizeof value);
+    return value;
+  }
+};
+
 // A dense array in row-major order.
 struct Array {
   void* pointer;
-  const int64_t* shape;
+  const int64_t* shape;  // of an output; that of an input may dangle
   int dims;
   int dtype;
 
@@ -77,6 +110,9 @@ struct Array {
     int64_t product = 1;
     for (int i = 0; i < dims; ++i) product *= shape[i];
     return product;
+  }
+  void fill_with_zeros() const {
+    std::memset(pointer, 0, size() * (dtype == kFloat64 ? sizeof(double) : sizeof(float)));
   }
   // Of a small array of either floating type.
   double at(int64_t index) const {
@@ -96,6 +132,8 @@ struct Operator {
   void (*shapes)(const Attributes&, std::vector<Dims>* inputs, std::vector<Dims>* outputs);
   // How many of the last inputs may have another floating type than the rest.
   int (*num_loose)(const Attributes&);
+  // Whether the rest and the first output may be bfloat16; further outputs are float32 then.
+  bool takes_bfloat16;
   void (*forward)(const Call&);
   // Inputs: gradients of outputs, inputs, outputs. nullptr: it has no gradient.
   void (*backward)(const Call&);

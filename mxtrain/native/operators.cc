@@ -1,4 +1,5 @@
-// Operators that MXNet 1.9.1 does not have, or has slow, for CPUs: float32, and float64 to check it by.
+// Operators that MXNet 1.9.1 does not have, or has slow, for CPUs: float32, and float64 to check it by. Attention takes
+// and gives bfloat16, too, and computes in float32.
 //
 // Names of dimensions: T tokens, B batch, N heads, D units of a head, U = N * D units, R rows.
 // Results do not depend on the number of threads: sums over rows are made in a fixed number of parts.
@@ -15,7 +16,8 @@
 namespace mxtrain {
 namespace {
 
-// MXNet's engine threads have no OpenMP threads of their own by default; as many as its own operators ask for.
+// Of each parallel region: as many as OpenMP had when the library was loaded (OMP_NUM_THREADS). In MXNet's engine threads
+// OpenMP's own default is 1, and MXNet's operators name their number, too.
 int num_threads = 1;
 
 // ---------------------------------------------------------------------------------------------- arithmetic
@@ -91,14 +93,15 @@ struct Dropout {
 
 // From 64 ones that went through MXNet's own Dropout of probability 0.5: ones where it infers, else zeros and twos, of
 // which a key is made. So it draws from MXNet's own generator, and only while training.
+constexpr int kDrawn = 64;
 Dropout dropout_of(double probability, const Array& drawn) {
   Dropout made;
   if (probability <= 0) return made;
   uint32_t bits[2] = {0, 0};
-  for (int64_t i = 0; i < drawn.size(); ++i) {
+  for (int i = 0; i < kDrawn; ++i) {
     double value = drawn.at(i);
     if (value != 1) made.active = true;
-    if (value > 1) bits[i / 32 % 2] ^= 1u << (i % 32);
+    if (value > 1) bits[i / 32] |= 1u << (i % 32);
   }
   made.key = {bits[0], bits[1]};
   made.threshold = static_cast<uint32_t>(std::min(4294967295.0, probability * 4294967296.0));
@@ -143,7 +146,7 @@ inline void product(bool a_transposed, bool b_transposed, int m, int n, int k, c
               b, ldb, beta, out, ldo);
 }
 
-// While one lives, OpenBLAS divides no product between threads of its own.
+// While one lives, OpenBLAS divides no product between threads of its own; not those of other engine threads either.
 class OneThreadEach {
  public:
   OneThreadEach() {
@@ -172,20 +175,26 @@ int OneThreadEach::before_ = 1;
 // Scores are made block by block and never stored: backward makes them again.
 // Source: Dao et al., "FlashAttention", 2022, algorithms 1 and 4 (blocks of rows only: caches here hold all columns).
 //
-// Inputs: queries, keys and values (T, B, 3 * U); then loose: lengths (B,), dropout's draw (64,).
+// Inputs: queries, keys and values (T, B, 3 * U); then loose: lengths (B,), dropout's draw (64,) if there is dropout.
 // Outputs: contexts (T, B, U); logarithms of the sums of exponentials (B, N, T).
 
 constexpr int kBlockRows = 128;
 
-void attention_count(const Attributes&, int* inputs, int* outputs) { *inputs = 3, *outputs = 2; }
-int attention_loose(const Attributes&) { return 2; }
+bool has_dropout(const Attributes& attributes) { return attributes.number("p", 0) > 0; }
+
+void attention_count(const Attributes& attributes, int* inputs, int* outputs) {
+  *inputs = 2 + has_dropout(attributes);
+  *outputs = 2;
+}
+int attention_loose(const Attributes& attributes) { return 1 + has_dropout(attributes); }
 
 void attention_shapes(const Attributes& attributes, std::vector<Dims>* in, std::vector<Dims>* out) {
   unsigned heads = attributes.integer("num_heads", 1);
   const Dims& qkv = (*in)[0];
-  if (qkv.empty()) return;  // not known yet
   if (qkv.size() != 3) throw std::invalid_argument("attention takes (T, B, 3 * U)");
   if (qkv[2] % (3 * heads)) throw std::invalid_argument("attention: heads must divide the units");
+  (*in)[1] = {qkv[1]};
+  if (has_dropout(attributes)) (*in)[2] = {kDrawn};
   (*out)[0] = {qkv[0], qkv[1], qkv[2] / 3};
   (*out)[1] = {qkv[1], heads, qkv[0]};
 }
@@ -196,11 +205,13 @@ struct Heads {
   Dropout dropout;
   const Array* lengths;
 
-  Heads(const Attributes& attributes, const Array& qkv, const Array& lengths_B, const Array& draw)
-      : tokens(static_cast<int>(qkv.shape[0])), batch(static_cast<int>(qkv.shape[1])),
-        heads(attributes.integer("num_heads", 1)), width(static_cast<int>(qkv.shape[2]) / 3 / heads),
-        scale(1 / std::sqrt(static_cast<double>(width))), dropout(dropout_of(attributes.number("p", 0), draw)),
-        lengths(&lengths_B) {}
+  // `like`: an output whose last axis has `parts` times the units. `inputs` of forward.
+  Heads(const Attributes& attributes, const Array& like, int parts, const Array* inputs)
+      : tokens(static_cast<int>(like.shape[0])), batch(static_cast<int>(like.shape[1])),
+        heads(attributes.integer("num_heads", 1)), width(static_cast<int>(like.shape[2]) / parts / heads),
+        scale(1 / std::sqrt(static_cast<double>(width))), lengths(&inputs[1]) {
+    if (has_dropout(attributes)) dropout = dropout_of(attributes.number("p", 0), inputs[2]);
+  }
 
   int units() const { return heads * width; }
   // A text without a token has nothing to look at: all of its scores count alike, as they do in a masked softmax.
@@ -210,46 +221,54 @@ struct Heads {
   }
 };
 
-// Rows of one head, `stride` numbers apart, to a matrix (count, width), and back.
-template <typename T>
-void gather(const T* from, int64_t stride, int count, int width, T factor, T* to) {
+// Rows of one head, `stride` numbers apart, to a matrix (count, width), and back. S: as stored, T: to compute with.
+template <typename S, typename T>
+void gather(const S* from, int64_t stride, int count, int width, T factor, T* to) {
   for (int t = 0; t < count; ++t) {
 #pragma omp simd
-    for (int j = 0; j < width; ++j) to[t * width + j] = from[t * stride + j] * factor;
+    for (int j = 0; j < width; ++j) to[int64_t{1} * t * width + j] = static_cast<T>(from[t * stride + j]) * factor;
   }
 }
-template <typename T>
-void scatter(const T* from, int count, int width, T factor, T* to, int64_t stride) {
+template <typename S, typename T>
+void scatter(const T* from, int count, int width, T factor, S* to, int64_t stride) {
   for (int t = 0; t < count; ++t) {
 #pragma omp simd
-    for (int j = 0; j < width; ++j) to[t * stride + j] = from[t * width + j] * factor;
+    for (int j = 0; j < width; ++j) to[t * stride + j] = static_cast<S>(from[int64_t{1} * t * width + j] * factor);
   }
 }
 
-template <typename T>
+template <typename S, typename T>
 void attention_forward_of(const Call& call) {
-  const Heads h(call.attributes, call.inputs[0], call.inputs[1], call.inputs[2]);
-  const T* qkv = call.inputs[0].data<T>();
-  T* contexts = call.outputs[0].data<T>();
+  const Heads h(call.attributes, call.outputs[0], 1, call.inputs.data());
+  const S* qkv = call.inputs[0].data<S>();
+  S* contexts = call.outputs[0].data<S>();
   T* log_sums = call.outputs[1].data<T>();
   const int U = h.units(), D = h.width, block = std::min(kBlockRows, h.tokens);
-  const int64_t stride = int64_t{3} * h.batch * U, out_stride = int64_t{1} * h.batch * U;
+  const int64_t stride = int64_t{3} * h.batch * U, out_stride = int64_t{1} * h.batch * U, size = int64_t{1} * h.tokens * D;
+  struct Own {
+    std::vector<T> q, k, v, made, scores, factors;
+    std::vector<uint32_t> words;
+  };
+  std::vector<Own> of_threads(num_threads);
+  for (Own& own : of_threads) {
+    own = {std::vector<T>(size), std::vector<T>(size), std::vector<T>(size), std::vector<T>(block * D),
+           std::vector<T>(int64_t{1} * block * h.tokens), std::vector<T>(h.tokens),
+           std::vector<uint32_t>(h.tokens + 4)};
+  }
   OneThreadEach one;
 #pragma omp parallel num_threads(num_threads)
   {
-    std::vector<T> q(h.tokens * D), k(h.tokens * D), v(h.tokens * D), made(block * D);
-    std::vector<T> scores(int64_t{1} * block * h.tokens), factors(h.tokens);
-    std::vector<uint32_t> words(h.tokens + 4);
+    auto& [q, k, v, made, scores, factors, words] = of_threads[omp_get_thread_num()];
 #pragma omp for schedule(static)
     for (int pair = 0; pair < h.batch * h.heads; ++pair) {
       const int text = pair / h.heads, head = pair % h.heads, L = h.length(text);
-      const T* own = qkv + int64_t{3} * text * U + head * D;
+      const S* own = qkv + int64_t{3} * text * U + head * D;
       gather(own, stride, h.tokens, D, static_cast<T>(h.scale), q.data());
       gather(own + U, stride, L, D, T(1), k.data());
       gather(own + 2 * U, stride, L, D, T(1), v.data());
       for (int first = 0; first < h.tokens; first += block) {
         const int rows = std::min(block, h.tokens - first);
-        product(false, true, rows, L, D, q.data() + first * D, D, k.data(), D, 0, scores.data(), L);
+        product(false, true, rows, L, D, q.data() + int64_t{1} * first * D, D, k.data(), D, 0, scores.data(), L);
         for (int r = 0; r < rows; ++r) {
           T* row = scores.data() + int64_t{1} * r * L;
           T largest = row[0];
@@ -280,24 +299,34 @@ void attention_forward_of(const Call& call) {
   }
 }
 
-template <typename T>
+template <typename S, typename T>
 void attention_backward_of(const Call& call) {
-  // Gradients of the two outputs, the three inputs, the two outputs.
-  const Heads h(call.attributes, call.inputs[2], call.inputs[3], call.inputs[4]);
-  const T* gradient = call.inputs[0].data<T>();
-  const T* qkv = call.inputs[2].data<T>();
-  const T* contexts = call.inputs[5].data<T>();
-  const T* log_sums = call.inputs[6].data<T>();
-  T* result = call.outputs[0].data<T>();
-  const int U = h.units(), D = h.width, block = std::min(kBlockRows, h.tokens), size = h.tokens * D;
-  const int64_t stride = int64_t{3} * h.batch * U, out_stride = int64_t{1} * h.batch * U;
+  // Inputs: gradients of the two outputs, forward's inputs, the two outputs.
+  const Heads h(call.attributes, call.outputs[0], 3, call.inputs.data() + 2);
+  const size_t num_inputs = call.outputs.size();
+  for (size_t i = 1; i < num_inputs; ++i) call.outputs[i].fill_with_zeros();
+  const S* gradient = call.inputs[0].data<S>();
+  const S* qkv = call.inputs[2].data<S>();
+  const S* contexts = call.inputs[2 + num_inputs].data<S>();
+  const T* log_sums = call.inputs[3 + num_inputs].data<T>();
+  S* result = call.outputs[0].data<S>();
+  const int U = h.units(), D = h.width, block = std::min(kBlockRows, h.tokens);
+  const int64_t stride = int64_t{3} * h.batch * U, out_stride = int64_t{1} * h.batch * U, size = int64_t{1} * h.tokens * D;
+  struct Own {
+    std::vector<T> q, k, v, go, o, gq, gk, gv, weights, gradients, dropped, factors;
+    std::vector<uint32_t> words;
+  };
+  std::vector<Own> of_threads(num_threads);
+  for (Own& own : of_threads) {
+    for (auto* one : {&own.q, &own.k, &own.v, &own.go, &own.o, &own.gq, &own.gk, &own.gv}) one->resize(size);
+    for (auto* one : {&own.weights, &own.gradients, &own.dropped}) one->resize(int64_t{1} * block * h.tokens);
+    own.factors.resize(h.tokens);
+    own.words.resize(h.tokens + 4);
+  }
   OneThreadEach one;
 #pragma omp parallel num_threads(num_threads)
   {
-    std::vector<T> q(size), k(size), v(size), go(size), o(size), gq(size), gk(size), gv(size);
-    std::vector<T> weights(int64_t{1} * block * h.tokens), gradients(int64_t{1} * block * h.tokens);
-    std::vector<T> dropped(h.dropout.active ? int64_t{1} * block * h.tokens : 0), factors(h.tokens, T(1));
-    std::vector<uint32_t> words(h.tokens + 4);
+    auto& [q, k, v, go, o, gq, gk, gv, weights, gradients, dropped, factors, words] = of_threads[omp_get_thread_num()];
 #pragma omp for schedule(static)
     for (int pair = 0; pair < h.batch * h.heads; ++pair) {
       const int text = pair / h.heads, head = pair % h.heads, L = h.length(text);
@@ -310,16 +339,16 @@ void attention_backward_of(const Call& call) {
       for (int first = 0; first < h.tokens; first += block) {
         const int rows = std::min(block, h.tokens - first);
         const T beta = first ? 1 : 0;
-        const T* q_rows = q.data() + first * D;
-        const T* go_rows = go.data() + first * D;
+        const T* q_rows = q.data() + int64_t{1} * first * D;
+        const T* go_rows = go.data() + int64_t{1} * first * D;
         product(false, true, rows, L, D, q_rows, D, k.data(), D, 0, weights.data(), L);
         product(false, true, rows, L, D, go_rows, D, v.data(), D, 0, gradients.data(), L);
         for (int r = 0; r < rows; ++r) {
           T* weight = weights.data() + int64_t{1} * r * L;
           T* slope = gradients.data() + int64_t{1} * r * L;
           const T log_sum = log_sums[int64_t{1} * pair * h.tokens + first + r];
-          const T* go_row = go_rows + r * D;
-          const T* o_row = o.data() + (first + r) * D;
+          const T* go_row = go_rows + int64_t{1} * r * D;
+          const T* o_row = o.data() + int64_t{1} * (first + r) * D;
           T mean = 0;
 #pragma omp simd reduction(+ : mean)
           for (int j = 0; j < D; ++j) mean += go_row[j] * o_row[j];
@@ -343,10 +372,10 @@ void attention_backward_of(const Call& call) {
         const T* used = h.dropout.active ? dropped.data() : weights.data();
         product(true, false, L, D, rows, used, L, go_rows, D, beta, gv.data(), D);
         product(true, false, L, D, rows, gradients.data(), L, q_rows, D, beta, gk.data(), D);
-        product(false, false, rows, D, L, gradients.data(), L, k.data(), D, 0, gq.data() + first * D, D);
+        product(false, false, rows, D, L, gradients.data(), L, k.data(), D, 0, gq.data() + int64_t{1} * first * D, D);
       }
-      std::fill(gk.begin() + L * D, gk.end(), T(0));
-      std::fill(gv.begin() + L * D, gv.end(), T(0));
+      std::fill(gk.begin() + int64_t{1} * L * D, gk.end(), T(0));
+      std::fill(gv.begin() + int64_t{1} * L * D, gv.end(), T(0));
       scatter(gq.data(), h.tokens, D, static_cast<T>(h.scale), result + at, stride);
       scatter(gk.data(), h.tokens, D, T(1), result + at + U, stride);
       scatter(gv.data(), h.tokens, D, T(1), result + at + 2 * U, stride);
@@ -363,7 +392,6 @@ void attention_backward_of(const Call& call) {
 // Outputs: y like x; means and inverse deviations of rows, (R,) each.
 
 bool has_residual(const Attributes& attributes) { return attributes.integer("residual", 0) != 0; }
-bool has_dropout(const Attributes& attributes) { return attributes.number("p", 0) > 0; }
 
 void norm_count(const Attributes& attributes, int* inputs, int* outputs) {
   *inputs = 3 + has_residual(attributes) + has_dropout(attributes);
@@ -373,12 +401,12 @@ int norm_loose(const Attributes& attributes) { return has_dropout(attributes); }
 
 void norm_shapes(const Attributes& attributes, std::vector<Dims>* in, std::vector<Dims>* out) {
   const Dims x = (*in)[0];
-  if (x.empty()) return;  // not known yet
   unsigned rows = 1;
   for (size_t i = 0; i + 1 < x.size(); ++i) rows *= x[i];
   const int gamma = 1 + has_residual(attributes);
   if (has_residual(attributes)) (*in)[1] = x;
   (*in)[gamma] = (*in)[gamma + 1] = {x.back()};
+  if (has_dropout(attributes)) (*in)[gamma + 2] = {kDrawn};
   (*out)[0] = x;
   (*out)[1] = (*out)[2] = {rows};
 }
@@ -400,8 +428,9 @@ struct Norm {
     beta = &call.inputs[first++];
     if (has_dropout(attributes)) dropout = dropout_of(attributes.number("p", 0), call.inputs[first]);
     epsilon = attributes.number("eps", 1e-12);
-    units = x->shape[x->dims - 1];
-    rows = units ? x->size() / units : 0;
+    const Array& like = call.outputs[0];  // y, or the gradient of x
+    units = like.shape[like.dims - 1];
+    rows = units ? like.size() / units : 0;
   }
 
   // A row of dropout(x) + residual; `factors` is filled if dropout is active.
@@ -424,6 +453,26 @@ struct Norm {
   }
 };
 
+// What each thread needs for a row; made before the threads begin, where an exception may still be thrown.
+template <typename T>
+class Rows {
+ public:
+  struct Own {
+    std::vector<T> sum, factors, slopes;
+    std::vector<uint32_t> words;
+  };
+  explicit Rows(int units) : of_threads_(num_threads) {
+    for (Own& own : of_threads_) {
+      own = {std::vector<T>(units), std::vector<T>(units, T(1)), std::vector<T>(units),
+             std::vector<uint32_t>(units + 4)};
+    }
+  }
+  Own& own() { return of_threads_[omp_get_thread_num()]; }
+
+ private:
+  std::vector<Own> of_threads_;
+};
+
 template <typename T>
 void norm_forward_of(const Call& call) {
   const Norm norm(call, 0);
@@ -433,10 +482,10 @@ void norm_forward_of(const Call& call) {
   T* result = call.outputs[0].data<T>();
   T* means = call.outputs[1].data<T>();
   T* inverses = call.outputs[2].data<T>();
+  Rows<T> of_threads(U);
 #pragma omp parallel num_threads(num_threads)
   {
-    std::vector<T> sum(U), factors(U);
-    std::vector<uint32_t> words(U + 4);
+    auto& [sum, factors, slopes, words] = of_threads.own();
 #pragma omp for schedule(static)
     for (int64_t row = 0; row < norm.rows; ++row) {
       norm.sum(row, words.data(), factors.data(), sum.data());
@@ -469,11 +518,12 @@ void norm_backward_of(const Call& call) {
   T* of_x = call.outputs[0].data<T>();
   T* of_residual = norm.residual ? call.outputs[1].data<T>() : nullptr;
   const int at_gamma = norm.residual ? 2 : 1;
+  if (has_dropout(call.attributes)) call.outputs[at_gamma + 2].fill_with_zeros();
   std::vector<T> sums(int64_t{2} * kParts * U, T(0));
+  Rows<T> of_threads(U);
 #pragma omp parallel num_threads(num_threads)
   {
-    std::vector<T> sum(U), factors(U, T(1)), slopes(U);
-    std::vector<uint32_t> words(U + 4);
+    auto& [sum, factors, slopes, words] = of_threads.own();
 #pragma omp for schedule(static)
     for (int part = 0; part < kParts; ++part) {
       T* of_gamma = sums.data() + int64_t{2} * part * U;
@@ -550,12 +600,14 @@ void adamw_shapes(const Attributes&, std::vector<Dims>* in, std::vector<Dims>* o
 template <typename T>
 void adamw_forward_of(const Call& call) {
   const Attributes& given = call.attributes;
-  const std::vector<double> lrs = given.numbers("lrs"), etas = given.numbers("etas"), wds = given.numbers("wds");
+  const size_t size = call.outputs.size() / 3;
+  const std::vector<double> lrs = given.numbers("lrs", size), etas = given.numbers("etas", size);
+  const std::vector<double> wds = given.numbers("wds", size);
   const T beta1 = given.number("beta1", 0.9), beta2 = given.number("beta2", 0.999);
   const T rest1 = 1 - given.number("beta1", 0.9), rest2 = 1 - given.number("beta2", 0.999);
   const T epsilon = given.number("epsilon", 1e-6), rescale = given.number("rescale_grad", 1);
   const T clip = given.number("clip_gradient", -1);
-  for (size_t i = 0; i < call.outputs.size() / 3; ++i) {
+  for (size_t i = 0; i < size; ++i) {
     const T* old = call.inputs[4 * i].data<T>();
     const T* gradient = call.inputs[4 * i + 1].data<T>();
     const T* old_mean = call.inputs[4 * i + 2].data<T>();
@@ -563,7 +615,7 @@ void adamw_forward_of(const Call& call) {
     T* weight = call.outputs[3 * i].data<T>();
     T* mean = call.outputs[3 * i + 1].data<T>();
     T* variance = call.outputs[3 * i + 2].data<T>();
-    const T step = etas.at(i) * lrs.at(i), keep = 1 - etas.at(i) * wds.at(i);
+    const T step = etas[i] * lrs[i], keep = 1 - etas[i] * wds[i];
     const int64_t count = call.outputs[3 * i].size();
 #pragma omp parallel for simd schedule(static) num_threads(num_threads) if (count > 16384)
     for (int64_t j = 0; j < count; ++j) {
@@ -580,20 +632,30 @@ void adamw_forward_of(const Call& call) {
 
 // --------------------------------------------------------------------------------------------- what there is
 
-template <void (*Single)(const Call&), void (*Double)(const Call&)>
+// The version of an operator for how the first output is stored.
+template <void (*Single)(const Call&), void (*Double)(const Call&), void (*Half)(const Call&) = nullptr>
 void by_type(const Call& call) {
-  (call.outputs[0].dtype == kFloat64 ? Double : Single)(call);
+  const int type = call.outputs[0].dtype;
+  if (type == kBFloat16 && Half) {
+    Half(call);
+  } else {
+    (type == kFloat64 ? Double : Single)(call);
+  }
 }
 
 const Operator kAttention = {
-    "_mxtrain_attention", attention_count, attention_shapes, attention_loose,
-    by_type<attention_forward_of<float>, attention_forward_of<double>>,
-    by_type<attention_backward_of<float>, attention_backward_of<double>>};
+    "_mxtrain_attention", attention_count, attention_shapes, attention_loose, true,
+    by_type<attention_forward_of<float, float>, attention_forward_of<double, double>,
+            attention_forward_of<BFloat16, float>>,
+    by_type<attention_backward_of<float, float>, attention_backward_of<double, double>,
+            attention_backward_of<BFloat16, float>>};
 const Operator kNorm = {
-    "_mxtrain_norm", norm_count, norm_shapes, norm_loose, by_type<norm_forward_of<float>, norm_forward_of<double>>,
+    "_mxtrain_norm", norm_count, norm_shapes, norm_loose, false,
+    by_type<norm_forward_of<float>, norm_forward_of<double>>,
     by_type<norm_backward_of<float>, norm_backward_of<double>>};
-const Operator kAdamW = {"_mxtrain_adamw", adamw_count, adamw_shapes, adamw_loose,
-                         by_type<adamw_forward_of<float>, adamw_forward_of<double>>, nullptr};
+const Operator kAdamW = {
+    "_mxtrain_adamw", adamw_count, adamw_shapes, adamw_loose, false,
+    by_type<adamw_forward_of<float>, adamw_forward_of<double>>, nullptr};
 
 }  // namespace
 

@@ -7,7 +7,7 @@ from typing import Any, Dict
 
 import numpy as np
 
-from mxtrain.backend import OPERATORS, mx, nd
+from mxtrain.backend import mx, nd, own_operators
 
 
 class AdamW(mx.optimizer.Optimizer):
@@ -27,6 +27,7 @@ class AdamW(mx.optimizer.Optimizer):
         super().__init__(**arguments)
         self.beta1, self.beta2, self.epsilon, self.bias_correction = beta1, beta2, epsilon, bias_correction
         self.aggregate_num = 1  # above 0: several arrays at a time
+        self._has_own = own_operators().path is not None
         self._scales: Dict[Any, nd.NDArray] = {}
 
     def create_state(self, index: int, weight: nd.NDArray) -> Any:
@@ -42,7 +43,7 @@ class AdamW(mx.optimizer.Optimizer):
         common = {"beta1": self.beta1, "beta2": self.beta2, "epsilon": self.epsilon}
         if self.clip_gradient is not None:
             common["clip_gradient"] = self.clip_gradient
-        if OPERATORS.path is not None and weight[0].context.device_type == "cpu":
+        if self._has_own:
             arrays = list(zip(weight, grad, means, variances))
             nd._internal._mxtrain_adamw(
                 *(array for one in arrays for array in one), out=[one[i] for one in arrays for i in (0, 2, 3)],

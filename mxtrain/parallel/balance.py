@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.backend import autograd, mx, nd
-from mxtrain.durable import replace_file
+from mxtrain.durable import cache_folder, replace_file
 from mxtrain.errors import ConfigError
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.cut import MARK, Cuttable, Tensor
@@ -249,7 +249,9 @@ def measure(
     pieces = graph.cut(candidates)
     dtype = next((str(np.dtype(p.dtype)) for p in network.collect_params().values()), "float32")
     file = (
-        cache_folder() / f"{_key(graph, candidates, [shapes[tensor] for tensor in graph.inputs], device, dtype)}.json"
+        cache_folder()
+        / "block_times"
+        / f"{_key(graph, candidates, [shapes[tensor] for tensor in graph.inputs], device, dtype)}.json"
     )
     times = _read(file, len(pieces))
     if times is None:
@@ -332,11 +334,6 @@ def _timed(work: Callable[[], Any]) -> float:
     work()
     nd.waitall()
     return max(time.perf_counter() - began, 1e-9)
-
-
-def cache_folder() -> Path:
-    """Where measured times are kept."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mxtrain" / "block_times"
 
 
 def _key(graph: Cuttable, candidates: Sequence[int], inputs: Sequence[Shape], device: Any, dtype: str) -> str:

@@ -33,11 +33,19 @@ def environment() -> Dict[str, Any]:
 @_step
 def mxnet() -> Dict[str, Any]:
     """Import MXNet."""
-    from mxtrain.backend import OPERATORS, mx
+    from mxtrain.backend import mx
 
     features = {feature.name: bool(feature.enabled) for feature in mx.runtime.feature_list()}
-    operators = {"compiled": OPERATORS.path is not None, "why": OPERATORS.why}
-    return {"mxnet": mx.__version__, "path": mx.__file__, "features": features, "operators": operators}
+    return {"mxnet": mx.__version__, "path": mx.__file__, "features": features}
+
+
+@_step
+def operators() -> Dict[str, Any]:
+    """Compile and load our own operators."""
+    from mxtrain.backend import own_operators
+
+    found = own_operators()
+    return {"operators": {"compiled": found.path is not None, "why": found.why}}
 
 
 @_step

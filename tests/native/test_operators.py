@@ -9,10 +9,10 @@ import sys
 import numpy as np
 import pytest
 
-from mxtrain.backend import OPERATORS, autograd, mx, nd
+from mxtrain.backend import autograd, mx, nd, own_operators
 from mxtrain.model import fused
 
-pytestmark = pytest.mark.skipif(OPERATORS.path is None, reason=OPERATORS.why)
+pytestmark = pytest.mark.skipif(own_operators().path is None, reason=own_operators().why)
 TOLERANCE = {"float32": 2e-5, "float64": 1e-10}
 TOKENS, TEXTS, HEADS, WIDTH = 150, 3, 4, 16
 
@@ -52,12 +52,29 @@ def plain_attention(qkv, lengths):
 @pytest.mark.parametrize("dtype", TOLERANCE)
 def test_attention_is_softmax_of_products(dtype):
     """Of more tokens than one block of rows has, of texts of all lengths."""
-    lengths = [TOKENS, 70, 1]
+    lengths = [TOKENS + 5, 70, 1]
     (qkv,), (head,) = arrays(dtype, (TOKENS, TEXTS, 3 * HEADS * WIDTH)), arrays(dtype, (TOKENS, TEXTS, HEADS * WIDTH))
     wanted = with_gradients(lambda qkv: plain_attention(qkv, lengths), [qkv], head)
     made = with_gradients(lambda qkv: fused.attention(nd, qkv, nd.array(lengths), HEADS, 0.0), [qkv], head)
     for one, other in zip(made, wanted):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=TOLERANCE[dtype])
+
+
+def test_attention_stores_bfloat16_and_computes_in_float32():
+    (qkv,), (head,) = arrays("float32", (9, 2, 48)), arrays("float32", (9, 2, 16))
+    short = np.dtype([("bfloat16", np.uint16)])  # MXNet's own name for it
+    qkv[:] = nd.amp_cast(nd.amp_cast(qkv, dtype=short), dtype="float32")  # so that the cast loses nothing
+    head = nd.amp_cast(nd.amp_cast(head, dtype=short), dtype="float32")
+
+    def attention(qkv, in_short):
+        made = fused.attention(nd, nd.amp_cast(qkv, dtype=short) if in_short else qkv, nd.array([9, 4]), 2, 0.0)
+        return nd.amp_cast(made, dtype="float32")
+
+    wanted, found = (with_gradients(lambda qkv, s=in_short: attention(qkv, s), [qkv], head) for in_short in (0, 1))
+    np.testing.assert_array_equal(
+        found[0], nd.amp_cast(nd.amp_cast(nd.array(wanted[0]), dtype=short), dtype="float32").asnumpy()
+    )
+    np.testing.assert_allclose(found[1], wanted[1], atol=0.01 * abs(wanted[1]).max())
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -137,6 +154,12 @@ def test_what_is_dropped_follows_from_the_seed():
     np.testing.assert_allclose(normed(inferring), nd.LayerNorm(x, nd.ones((16,)), nd.zeros((16,))).asnumpy(), atol=1e-5)
 
 
+def test_a_text_without_tokens_looks_at_all_alike():
+    (qkv,) = arrays("float32", (6, 2, 24))
+    none, all_ = (fused.attention(nd, qkv, nd.array([given, 3]), 2, 0.0).asnumpy() for given in (0, 6))
+    np.testing.assert_array_equal(none, all_)
+
+
 def test_philox_is_the_published_one():
     """The known answers of its authors' library (Random123, kat_vectors): philox4x32 10, all zeros."""
     words = np.array([0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8], dtype=np.uint64) / 2**32
@@ -177,7 +200,7 @@ def test_adamw_is_the_algorithm(dtype, clip):
 def test_what_is_no_number_stays_none():
     qkv = nd.ones((4, 1, 24))
     qkv[1, 0, 3] = float("nan")
-    made = nd._internal._mxtrain_attention(qkv, nd.array([4]), drawn(), num_heads=1, p=0.0)[0]
+    made = nd._internal._mxtrain_attention(qkv, nd.array([4]), num_heads=1, p=0.0)[0]
     assert np.isnan(made.asnumpy()[1]).all()
     x = nd.array([[1, 2, float("inf")], [1, 2, 3]])
     made = nd._internal._mxtrain_norm(x, nd.ones((3,)), nd.zeros((3,)), eps=1e-5)[0].asnumpy()
@@ -185,19 +208,37 @@ def test_what_is_no_number_stays_none():
 
 
 def test_wrong_calls_are_refused():
+    with pytest.raises(mx.MXNetError, match="one number for each array: wds"):
+        arrays_ = [nd.ones((2,)) for _ in range(4)]
+        nd._internal._mxtrain_adamw(*arrays_, size=1, lrs=[1.0], etas=[1.0], wds=[])[0].wait_to_read()
+    with pytest.raises(mx.MXNetError, match=r"Provided = \[2\], inferred shape=\[3\]"):
+        fused.attention(nd, nd.ones((4, 3, 24)), nd.ones((2,)), 2, 0.0).wait_to_read()
+    with pytest.raises(mx.MXNetError, match="lengths and draws in float32"):
+        fused.attention(nd, nd.ones((4, 1, 24)), nd.ones((1,), dtype="int32"), 2, 0.0).wait_to_read()
     with pytest.raises(mx.MXNetError, match="heads must divide the units"):
-        nd._internal._mxtrain_attention(nd.ones((4, 1, 24)), nd.ones((1,)), drawn(), num_heads=3, p=0.0)[
-            0
-        ].wait_to_read()
-    with pytest.raises(mx.MXNetError, match="float32 and float64 only"):
+        fused.attention(nd, nd.ones((4, 1, 24)), nd.ones((1,)), 3, 0.0).wait_to_read()
+    with pytest.raises(mx.MXNetError, match="takes float32 and float64 only"):
         nd._internal._mxtrain_norm(nd.ones((2, 3), dtype="float16"), nd.ones((3,)), nd.ones((3,)))[0].wait_to_read()
+
+
+def test_two_devices_at_once_compute_what_one_does():
+    """Two of the engine's threads, which share OpenBLAS."""
+    (qkv,) = arrays("float32", (64, 8, 96))
+    one = fused.attention(nd, qkv, nd.full((8,), 64), 2, 0.0).asnumpy()
+    copies = [qkv.copyto(mx.cpu(number)) for number in range(2)]
+    lengths = [nd.full((8,), 64, ctx=mx.cpu(number)) for number in range(2)]
+    for _ in range(30):
+        both = [fused.attention(nd, copy, length, 2, 0.0) for copy, length in zip(copies, lengths)]
+        for other in both:
+            np.testing.assert_array_equal(other.asnumpy(), one)
 
 
 def test_numbers_do_not_depend_on_threads():
     code = """
 import hashlib, numpy as np
-from mxtrain.backend import autograd, mx, nd
+from mxtrain.backend import autograd, mx, nd, own_operators
 from mxtrain.model import fused
+own_operators()
 mx.random.seed(5)
 rng = np.random.RandomState(0)
 qkv, x, gamma = (nd.array(rng.randn(*shape)) for shape in ((40, 3, 48), (100, 33), (33,)))

@@ -7,11 +7,12 @@ import random
 import pytest
 
 from mxtrain.backend import gluon, mx, nd
+from mxtrain.durable import cache_folder
 from mxtrain.errors import ConfigError
 from mxtrain.model.networks import build_resnet
 from mxtrain.model.trace import NotTraceable
 from mxtrain.parallel import balance as module
-from mxtrain.parallel.balance import BlockCost, balance, cache_folder, find_candidates, given_positions
+from mxtrain.parallel.balance import BlockCost, balance, find_candidates, given_positions
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.chain import open_to_cut
 from mxtrain.parallel.cut import Graph
@@ -185,7 +186,7 @@ def test_times_are_measured_once_and_a_broken_cache_is_measured_again(monkeypatc
     assert choose().positions == first.positions and len(calls) == 1
     for name, value in before.items():
         assert (network.collect_params()[name].data().asnumpy() == value).all()  # statistics included
-    (file,) = cache_folder().iterdir()
+    (file,) = (cache_folder() / "block_times").iterdir()
     for damage in (b"", b"[]", b"{", json.dumps({"forward_s": [1], "backward_s": [1], "bytes_per_s": 1}).encode()):
         file.write_bytes(damage)
         choose()

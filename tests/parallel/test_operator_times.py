@@ -52,6 +52,7 @@ def test_an_operator_whose_gradient_is_the_same_operator_counts_for_both():
         ("Deconvolution", [(2, 3, 4, 4), (3, 6, 2, 2)], (2, 6, 8, 8), 2 * (2 * 3 * 16) * (6 * 4)),
         ("_contrib_interleaved_matmul_selfatt_qk", [(10, 2, 36)], (8, 10, 10), 2 * 8 * 10 * 10 * 3),
         ("_contrib_interleaved_matmul_selfatt_valatt", [(10, 2, 36), (8, 10, 10)], (10, 2, 12), 2 * 8 * 10 * 10 * 3),
+        ("_mxtrain_attention", [(10, 2, 36), (2,), (64,)], (10, 2, 12), 2 * 2 * 8 * 10 * 10 * 3),
         ("Activation", [(2, 3)], (2, 3), 0),
     ],
 )
@@ -77,6 +78,7 @@ def test_times_are_added_up_and_set_against_limits():
     assert by_name["Cast"].work is None and "operator_limit/Cast" not in found.scalars()
     assert found.scalars()["operator_ms/dot"] == pytest.approx(200)
     assert update_work("multi_lamb_phase1", 3) is None and update_work("_multi_adamw_update", 3).moved == 84
+    assert update_work("_mxtrain_adamw", 3).moved == 84
 
 
 def test_limits_are_plausible():
