@@ -38,6 +38,7 @@ class Race:
         fp32, bf16: how many times as fast as PyTorch it should be.
         defaults: how many times as fast as MXNet with its defaults, in each precision, or None.
         gluonnlp: how many times as fast as GluonNLP in float32, or None.
+        starts: how often all sides are started anew, for `blocks` each: a process is fast or slow as a whole.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Race:
     bf16: float
     defaults: Optional[Sequence[float]] = None
     gluonnlp: Optional[float] = None
+    starts: int = 1
 
 
 RACES = (
@@ -58,12 +60,12 @@ RACES = (
     Race("ResNet-20, 32 px, batch 128", "resnet20", 32, 128, 6, 15, 1.2, 1.1),
     Race("MobileNet, 96 px, batch 32", "mobilenet", 96, 32, 4, 10, 1.0, 1.0),
     Race("DenseNet-121, 224 px, batch 8", "densenet121", 224, 8, 3, 6, 1.0, 1.0),
-    Race("BERT-base, 8 x 128 tokens", "bert_base", 128, 8, 2, 5, 1.25, 1.25, gluonnlp=1.5),
-    Race("BERT with 4 layers of 512 units, 8 x 128 tokens", "bert_4", 128, 8, 6, 8, 1.25, 1.25, gluonnlp=1.5),
+    Race("BERT-base, 8 x 128 tokens", "bert_base", 128, 8, 2, 2, 1.25, 1.25, gluonnlp=1.5, starts=3),
+    Race("BERT with 4 layers of 512 units, 8 x 128 tokens", "bert_4", 128, 8, 6, 3, 1.25, 1.25, gluonnlp=1.5, starts=4),
 )
 QUICK_RACES = (
     Race("ResNet-20, 16 px, batch 8", "resnet20", 16, 8, 2, 2, 1.2, 1.1),
-    Race("BERT with 4 layers of 512 units, 2 x 16 tokens", "bert_4", 16, 2, 2, 2, 1.25, 1.25, gluonnlp=1.5),
+    Race("BERT with 4 layers of 512 units, 2 x 16 tokens", "bert_4", 16, 2, 2, 2, 1.25, 1.25, gluonnlp=1.5, starts=2),
 )
 SGD = ("optimizer=sgd", "optimizer.lr=0.1", "optimizer.momentum=0.9", "optimizer.wd=0.0001")
 ZOO = {**MODELS, "mobilenet": ["model=gluoncv", "model.name=mobilenet1.0"],
@@ -140,7 +142,12 @@ def both_sides(
 def rates_of(race: Race, sides: Dict[str, Side], folder: Path, found: Measured) -> Dict[str, List[float]]:
     """samples/s of each side's blocks, in turns; notes them, and the most memory of each."""
     memory: Dict[str, float] = {}
-    seconds = in_turns(sides, race.blocks, folder, memory)
+    seconds: Dict[str, List[float]] = {name: [] for name in sides}
+    for start in range(race.starts):
+        own = folder / f"start{start}"
+        own.mkdir()
+        for name, values in in_turns(sides, race.blocks, own, memory).items():
+            seconds[name] += values
     samples = race.block_steps * race.batch_size
     rates = {name: [samples / value for value in values] for name, values in seconds.items()}
     found.series += [Series(f"{race.name}: {name}", "samples/s", values) for name, values in rates.items()]
@@ -154,7 +161,7 @@ def _ours(race: Race, amp: str, folder: Path) -> Side:
 
 
 def overrides_of(race: Race, amp: str, folder: Path) -> List[str]:
-    """What trains its network; texts are written to `folder`."""
+    """What trains its network for one start; texts are written to `folder`."""
     given = [f"amp={amp}", "lr_scheduler=constant", "early_stopping=off", f"dataset.batch_size={race.batch_size}"]
     samples = race.block_steps * (race.blocks + 5) * race.batch_size
     if race.network in BERT_SIZES:
