@@ -51,6 +51,7 @@ __all__ = [
     "gluon",
     "mx",
     "nd",
+    "operators_in_use",
     "own_operators",
     "same_device_runs",
 ]
@@ -98,6 +99,12 @@ def own_operators() -> native.Library:
     if found.path is None and found.why != native.SWITCHED_OFF:
         logging.getLogger(__name__).info("MXNet's operators compute, not mxtrain's own: %s", found.why)
     return found
+
+
+def operators_in_use() -> str:
+    """The name of the library of our own operators, or "" where nothing has asked for it or it is not there."""
+    asked = own_operators.cache_info().currsize > 0
+    return own_operators().path.name if asked and own_operators().path else ""
 
 
 def _take_in(path: str) -> None:

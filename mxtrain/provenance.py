@@ -27,6 +27,8 @@ def write_meta(run_dir: Path, description: Description, runtime_report: Any) -> 
 
 def collect_meta(description: Description, runtime_report: Any) -> Dict[str, Any]:
     """argv, configuration hash, versions, git state, host, devices and runtime, as JSON-able values."""
+    from mxtrain.backend import operators_in_use
+
     canonical = json.dumps(description.config, sort_keys=True, default=str)
     return {
         "argv": sys.argv,
@@ -38,17 +40,9 @@ def collect_meta(description: Description, runtime_report: Any) -> Dict[str, Any
         "host": {"name": platform.node(), "system": platform.platform(), "processor": processor_name()},
         "devices": [str(device) for stages in description.parallel.place() for device in stages],
         "precision": {"dtype": description.amp.dtype, "amx": runtime_report.amx},
-        "own_operators": _operators_in_use(),
+        "own_operators": operators_in_use(),
         "runtime": {setting.variable: setting.value for setting in runtime_report.settings},
     }
-
-
-def _operators_in_use() -> Optional[str]:
-    """The library of our own operators, if anything asked for it and it is there; it decides about the last bits."""
-    from mxtrain.backend import own_operators
-
-    asked = own_operators.cache_info().currsize > 0
-    return own_operators().path.name if asked and own_operators().path else None
 
 
 def package_version(name: str) -> Optional[str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from mxtrain import nonfinite, resume, snapshot
+from mxtrain.backend import operators_in_use
 from mxtrain.cadence import Cadence
 from mxtrain.checkpoint import canonical_sha256
 from mxtrain.checkpoint.contents import read_checkpoint, write_contents
@@ -108,6 +109,12 @@ class Runner:
             self._remarks.append(
                 f"{checkpoint.path.name} was computed with OMP_NUM_THREADS={before['threads'] or '(not set)'}, now it "
                 f"is {snapshot.threads() or '(not set)'}: the last bits may differ from those of an unbroken run"
+            )
+        now = operators_in_use()
+        if before.get("own_operators", now) != now:
+            self._remarks.append(
+                f"{checkpoint.path.name} was computed with {before['own_operators'] or 'MXNet'}'s operators, now with "
+                f"{now or 'MXNet'}'s: the last bits, and what dropout draws, differ from those of an unbroken run"
             )
 
     def train(self, run: RunInfo) -> Result:

@@ -7,7 +7,7 @@ from typing import Any, Dict, Mapping, Optional
 
 import numpy as np
 
-from mxtrain.backend import all_finite, nd, own_operators
+from mxtrain.backend import all_finite, nd, operators_in_use, own_operators
 from mxtrain.checkpoint import Checkpoint, Snapshot, canonical_sha256
 from mxtrain.errors import CheckpointError, DivergenceError
 from mxtrain.parallel.base import Strategy
@@ -89,8 +89,8 @@ def take(step: Step, state: TrainState, plan: Any, metric: Optional[float], with
     residuals = step.store.residuals(step.strategy.reductions) if with_residuals else {}
     if residuals:
         arrays["residual"] = residuals
-    run = {**plan.identity, "threads": threads(), "workers": step.store.world.size,
-           "updates": step.store.updates}  # fmt: skip
+    run = {**plan.identity, "threads": threads(), "own_operators": operators_in_use(),
+           "workers": step.store.world.size, "updates": step.store.updates}  # fmt: skip
     return Snapshot(
         step=state.step, epoch=state.epoch, arrays=arrays, metric=metric, direction=plan.direction,
         monitor=plan.monitor,

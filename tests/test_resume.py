@@ -24,6 +24,8 @@ from running import (
     steps,
 )
 
+from mxtrain.native import library
+
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory):
@@ -238,6 +240,15 @@ def test_a_finished_run_says_so_and_keeps_its_status(copy):
     again = Process(copy, *SMALL, "trainer.max_epochs=2").end()
     assert "nothing is left to do" in again.output and "26 steps" in again.output
     assert status(copy) == before and before["metrics"]["test/accuracy"] > 0
+
+
+@pytest.mark.skipif(library().path is None, reason=library().why)
+def test_other_operators_are_told(tmp_path):
+    options = (*SMALL, "optimizer=adamw", "trainer.max_epochs=2")
+    Process(tmp_path / "run", *options, "trainer.max_steps=14").end(75)
+    assert json.loads((tmp_path / "run/meta.json").read_text())["own_operators"] == library().path.name
+    process = Process(tmp_path / "run", *options, env={"MXTRAIN_OPERATORS": "off"}).end()
+    assert "operators, now with MXNet's" in process.output
 
 
 def test_more_epochs_and_other_threads_may_follow_and_leftovers_go(copy):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from mxtrain import snapshot
 from mxtrain.backend import autograd, mx, nd, own_operators
+from mxtrain.errors import DivergenceError
 from mxtrain.model import fused
 
 pytestmark = pytest.mark.skipif(own_operators().path is None, reason=own_operators().why)
@@ -219,6 +222,16 @@ def test_wrong_calls_are_refused():
         fused.attention(nd, nd.ones((4, 1, 24)), nd.ones((1,)), 3, 0.0).wait_to_read()
     with pytest.raises(mx.MXNetError, match="takes float32 and float64 only"):
         nd._internal._mxtrain_norm(nd.ones((2, 3), dtype="float16"), nd.ones((3,)), nd.ones((3,)))[0].wait_to_read()
+
+
+def test_workers_that_compute_with_others_are_refused():
+    def begin(having):
+        store = SimpleNamespace(world=SimpleNamespace(size=3, rank=1), total=lambda values: np.array([having]))
+        snapshot.require_same_operators(SimpleNamespace(store=store))
+
+    begin(3.0)
+    with pytest.raises(DivergenceError, match="2 of 3 workers compute with mxtrain's own operators"):
+        begin(2.0)
 
 
 def test_two_devices_at_once_compute_what_one_does():
