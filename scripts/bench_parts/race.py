@@ -84,8 +84,8 @@ def measure(options: Options) -> Measured:
         "Ours: `python -m mxtrain` with every default callback and logger, its data through the loader. PyTorch's: "
         "scripts/bench_parts/torch_loop.py, channels last, autocast, fused optimizers, batches on hand; of eager and "
         "torch.compile, the one that was faster in a short trial. All with as many threads as there are cores; what "
-        "else mxtrain sets is mxtrain's alone. They train in turns. A process is fast or slow as a whole (BERT of 4 layers in bfloat16: 365 to 490 ms a "
-        "step), so BERT's sides are started anew three and four times.",
+        "else mxtrain sets is mxtrain's alone. They train in turns. A process is fast or slow as a whole (BERT of 4 "
+        "layers in bfloat16: 365 to 490 ms a step), so BERT's sides are started anew three and four times.",
         "Images: SGD with momentum and weight decay, 10 classes. Texts: AdamW, 10 classes, a vocabulary of 30522, all "
         "texts of full length, though the networks mask padding; dropout 0.1. GluonNLP: its BERT and optimizer "
         "(scripts/bench_parts/gluonnlp_loop.py), hybridized with static_alloc.",
