@@ -94,7 +94,6 @@ def own_operators() -> native.Library:
         try:
             _take_in(str(found.path))
         except mx.MXNetError as error:
-            found.path.unlink(missing_ok=True)  # damaged, perhaps: the next process compiles it anew
             found = native.Library(None, f"MXNet cannot load them: {str(error).splitlines()[-1]}")
     if found.path is None and found.why != native.SWITCHED_OFF:
         logging.getLogger(__name__).info("MXNet's operators compute, not mxtrain's own: %s", found.why)

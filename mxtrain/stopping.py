@@ -68,6 +68,10 @@ def startup_signals() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
+SAME_S = 0.3
+"""Signals that come so soon after the first are the same wish: timeout(1) signals the process and then its group."""
+
+
 class SignalStop:
     """Turns the first SIGINT or SIGTERM into a `Stop`; the second one ends the process at once, unless a supervisor
     watches over that: a signal to all processes of a run reaches this one twice, by itself and through the supervisor.
@@ -80,6 +84,7 @@ class SignalStop:
 
     def __init__(self) -> None:
         self.stop: Optional[Stop] = None
+        self._first_s = 0.0
         self._before: Dict[int, Any] = {}
         self._thread: Optional[threading.Thread] = None
 
@@ -114,10 +119,11 @@ class SignalStop:
                 self._receive(number)
 
     def _receive(self, number: int) -> None:
-        if self.stop is not None and PULSE.is_heard:
+        if self.stop is not None and (PULSE.is_heard or time.monotonic() - self._first_s < SAME_S):
             return
         if self.stop is not None:
             os._exit(EXIT_CODES[number])
+        self._first_s = time.monotonic()
         name = signal.Signals(number).name
         self.stop = Stop("interrupted", EXIT_CODES[number], f"{name} received")
         try:

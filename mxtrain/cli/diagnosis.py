@@ -14,7 +14,7 @@ from typing import Dict, List, Literal, Optional, Tuple
 
 from mxtrain.cli.probing import ProbeResult, run_probe
 from mxtrain.native import NO_COMPILER
-from mxtrain.runtime.amx import cpu_flags, has_amx
+from mxtrain.runtime.amx import cpu_flags, has_amx, has_fast_bfloat16
 from mxtrain.runtime.cores import cgroup_quota, usable_cores
 
 GPU_REMEDY = "with an NVIDIA driver: MXTRAIN_MXNET=cu117 scripts/train, or pip install 'mxtrain[cu117]'"
@@ -226,7 +226,8 @@ def _bfloat16(probe: ProbeResult) -> Finding:
         return Finding("bfloat16", "missing", probe.cause or "gave wrong numbers", "use amp=off")
     if probe.found.get("amx"):
         return Finding("bfloat16", "ok", "with AMX, which the kernel granted; amp=bfloat16")
-    why = "the kernel refused AMX" if has_amx(cpu_flags()) else "without AMX: not faster than float32"
+    speed = "faster than float32 all the same" if has_fast_bfloat16() else "not faster than float32"
+    why = "the kernel refused AMX" if has_amx(cpu_flags()) else f"without AMX: {speed}"
     return Finding("bfloat16", "ok", why)
 
 

@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from typing import NamedTuple, Optional, Sequence
 
@@ -33,6 +34,7 @@ FLAGS = (
     "-ffp-contract=off",
 )  # fmt: skip
 COMPILE_TIMEOUT_S = 300
+FOLDER_PREFIX = "compiling-"
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +58,7 @@ def library() -> Library:
         return Library(None, SWITCHED_OFF)
     compiler = shlex.split(os.environ.get("CXX") or "g++")
     if not compiler or shutil.which(compiler[0]) is None:
-        return Library(None, f"{NO_COMPILER} (g++, or what CXX names)")
+        return Library(None, f"{NO_COMPILER}: no {os.environ.get('CXX') or 'g++'} in PATH")
     try:
         return Library(_compiled(compiler))
     except (OSError, RuntimeError, KeyError, subprocess.SubprocessError) as error:  # two: there is no home directory
@@ -68,19 +70,33 @@ def library() -> Library:
 def _compiled(compiler: Sequence[str]) -> Path:
     target = _run(*compiler, *FLAGS, "-dM", "-E", "-x", "c++", os.devnull)  # compiler, version and instruction sets
     made_of = [*compiler, target, *FLAGS, *((FOLDER / name).read_text("utf-8") for name in SOURCES)]
+    key = f"operators-{hashlib.sha256(chr(0).join(made_of).encode()).hexdigest()[:16]}"
     cache = cache_folder()
-    path = cache / f"operators-{hashlib.sha256(chr(0).join(made_of).encode()).hexdigest()[:16]}.so"
-    if not path.exists():
-        log.info("compiling mxtrain's operators for this processor: once, a few seconds")
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache) as folder:
-            made = Path(folder) / path.name
-            sources = [str(FOLDER / name) for name in SOURCES if name.endswith(".cc")]
-            _run(*compiler, *FLAGS, *sources, "-o", str(made), "-ldl")
-            with made.open("rb") as file:
-                os.fsync(file.fileno())
-            os.replace(made, path)  # whole or not at all; another process may have been faster
+    # A library that is not whole would end the process when it is loaded, so its name says what is in it, too.
+    whole = (path for path in sorted(cache.glob(f"{key}-*.so")) if path.name == f"{key}-{_digest(path)}.so")
+    path = next(whole, None)
+    return path if path is not None else _compile(compiler, cache, key)
+
+
+def _compile(compiler: Sequence[str], cache: Path, key: str) -> Path:
+    log.info("compiling mxtrain's operators for this processor: once, a few seconds")
+    cache.mkdir(parents=True, exist_ok=True)
+    for old in cache.glob(f"{FOLDER_PREFIX}*"):
+        if time.time() - old.stat().st_mtime > 2 * COMPILE_TIMEOUT_S:  # of a process that was killed
+            shutil.rmtree(old, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX, dir=cache) as folder:
+        made = Path(folder) / "operators.so"
+        sources = [str(FOLDER / name) for name in SOURCES if name.endswith(".cc")]
+        _run(*compiler, *FLAGS, *sources, "-o", str(made), "-ldl")
+        with made.open("rb") as file:
+            os.fsync(file.fileno())
+        path = cache / f"{key}-{_digest(made)}.so"
+        os.replace(made, path)
     return path
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def _run(*command: str) -> str:

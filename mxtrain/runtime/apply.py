@@ -29,8 +29,9 @@ class Setting:
     variable: str
     value: str
     why: str
-    source: Literal["set", "user", "too late"]
-    """set: by mxtrain; user: it was there already and stays; too late: MXNet is imported and uses another value."""
+    source: Literal["set", "user", "too late", "unset"]
+    """set: by mxtrain; user: it was there already and stays; too late: MXNet is imported and uses another value; unset:
+    it is left alone."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,10 @@ class RuntimeReport:
     def lines(self) -> List[str]:
         """One sentence per variable, for a log."""
         marks = {"set": "", "user": " (yours, kept)", "too late": " (too late: MXNet was imported before)"}
-        return [f"{item.variable}={item.value}{marks[item.source]}: {item.why}" for item in self.settings]
+        return [
+            f"{item.variable} is left alone: {item.why}" if item.source == "unset" else
+            f"{item.variable}={item.value}{marks[item.source]}: {item.why}" for item in self.settings
+        ]  # fmt: skip
 
 
 def apply(
@@ -162,16 +166,16 @@ def _settle_amx(
     if not has_amx(cpu_flags()):
         if bfloat16:
             settings.append(
-                Setting(ISA, "", f"this processor has no AMX: {FAST if has_fast_bfloat16() else SLOW}", "user")
+                Setting(ISA, "", f"this processor has no AMX: {FAST if has_fast_bfloat16() else SLOW}", "unset")
             )
         elif runtime.amx is True:
-            settings.append(Setting(ISA, "", "runtime.amx=true, but this processor has no AMX", "user"))
+            settings.append(Setting(ISA, "", "runtime.amx=true, but this processor has no AMX", "unset"))
         return False
     if imported:
         settings.append(Setting(ISA, ISA_WITH_AMX, "AMX for bfloat16", "too late"))
         return False
     if not request_amx():
-        settings.append(Setting(ISA, "", f"the kernel refused AMX to this process, so it stays off; {SLOW}", "user"))
+        settings.append(Setting(ISA, "", f"the kernel refused AMX to this process, so it stays off; {SLOW}", "unset"))
         return False
     settings.append(_put(ISA, ISA_WITH_AMX, "AMX for bfloat16; the kernel granted its registers", environ))
     return True
