@@ -13,6 +13,8 @@ import warnings
 from typing import Any, Dict, List, Optional, Sequence
 
 from mxtrain import native
+from mxtrain.runtime import spinning
+from mxtrain.runtime.apply import is_own
 
 with warnings.catch_warnings():
     # MXNet 1.9.1 uses numpy aliases that numpy deprecated (notes: Installing).
@@ -34,6 +36,9 @@ with warnings.catch_warnings():
 
     for name in hidden:
         del sys.modules[name]
+
+if is_own(spinning.VARIABLE):
+    spinning.start()
 
 autograd = mx.autograd
 gluon = mx.gluon

@@ -17,8 +17,8 @@ LAYERS = [
     {"errors", "types", "durable", "network", "override_text", "params_format", "pulse", "sharing"},
     {"config", "state", "cadence", "stopping"},
     {"native"},
-    {"backend", "engine_limits", "engine_trace"},
     {"runtime"},
+    {"backend", "engine_limits", "engine_trace"},
     {"callback", "checkpoint", "logger"},
     {
         "model",

@@ -9,10 +9,11 @@ import math
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, FrozenSet, Optional
 
+from mxtrain.runtime.amx import uses_amx
 from mxtrain.types import Shape
 
-BLOCK = 32
-"""Channels that oneDNN's AMX kernels take at once."""
+AMX_BLOCK, BLOCK = 32, 16
+"""Channels that oneDNN's kernels take at once: those for AMX, and those for AVX-512."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Operators:
         low: compute in it, from all of their inputs: matrix products and convolutions, which is where the time goes.
         follow: compute in what their first input is in; their other inputs stay as they are.
         widest: compute in it if all inputs are in it, else in float32.
+        narrowest: compute in it if any input is in it.
         can_follow: node of `follow` -> whether it can compute in the low precision.
         pays: (node of `low`, shape of its weight, of its output; None where unknown) -> whether it is faster in the low
             precision, and right.
@@ -31,30 +33,36 @@ class Operators:
     low: FrozenSet[str]
     follow: FrozenSet[str]
     widest: FrozenSet[str]
+    narrowest: FrozenSet[str]
     pays: Callable[[Dict[str, Any], Optional[Shape], Optional[Shape]], bool]
     can_follow: Callable[[Dict[str, Any]], bool] = lambda node: True
 
 
-def has_amx_kernels(node: Dict[str, Any], weight: Optional[Shape], output: Optional[Shape]) -> bool:
-    """Whether oneDNN 2.4 has AMX kernels for a layer's output and for both of its gradients.
+def has_kernels(
+    node: Dict[str, Any], weight: Optional[Shape], output: Optional[Shape], amx: Optional[bool] = None
+) -> bool:
+    """Whether oneDNN 2.4 has fast kernels for a layer's output and for both of its gradients.
 
     Where one of the three is missing, it is a kernel that is no faster than float32's, or a plain matrix product; and
     its result lies in memory in another order than the other two's, so that a batch norm that meets both falls back to
-    a reference kernel, which takes a hundred times as long. Found by running 70 kinds of convolutions.
+    a reference kernel, which takes a hundred times as long. Found by running 70 kinds of convolutions with AMX.
 
     Args:
         node: of the graph.
         weight: (outputs, inputs, ...).
         output: (B, C, H, W).
+        amx: whether those for AMX are used; None: as in this process.
     """
     if weight is None:
         return False
     if node["op"] == "FullyConnected":
-        return min(weight[0], weight[1]) >= BLOCK
-    if math.prod(weight[2:]) == 1 and overruns(output):
+        return min(weight[0], weight[1]) >= 32
+    amx = uses_amx() if amx is None else amx
+    if amx and math.prod(weight[2:]) == 1 and overruns(output):
         return False
     grouped = node.get("attrs", {}).get("num_group", "1") != "1"
-    return not grouped and weight[0] % BLOCK == 0 and weight[1] % BLOCK == 0
+    block = AMX_BLOCK if amx else BLOCK
+    return not grouped and weight[0] % block == 0 and weight[1] % block == 0
 
 
 def overruns(output: Optional[Shape]) -> bool:
@@ -83,8 +91,11 @@ BFLOAT16 = Operators(
     # Those for which oneDNN has kernels. MXNet computes others by way of float32 copies, or not at all.
     # Our attention stores what it takes and gives in it, and computes in float32.
     follow=frozenset({"BatchNorm", "Activation", "LeakyReLU", "Pooling", "Flatten", "Reshape", "_mxtrain_attention"}),
-    widest=frozenset({"elemwise_add", "_plus", "_Plus", "Concat", "concat"}),
-    pays=has_amx_kernels,
+    widest=frozenset(),
+    # What is added to or beside bfloat16 by a layer that stays in float32 would make float32 of all that
+    # follows: every shortcut of a ResNet's stage, all of a block of a DenseNet.
+    narrowest=frozenset({"elemwise_add", "_plus", "_Plus", "Concat", "concat"}),
+    pays=has_kernels,
     can_follow=has_eltwise_kernel,
 )
 """For oneDNN 2.4 under MXNet 1.9.1. MXNet's own lists have the same two operators in `low`, whatever their size."""
@@ -105,6 +116,7 @@ FLOAT16 = Operators(
         "elemwise_add", "_plus", "_Plus", "elemwise_mul", "broadcast_add", "broadcast_mul", "add_n", "Concat", "concat",
         "stack", "where",
     }),
+    narrowest=frozenset(),
     pays=lambda node, weight, output: True,
 )  # fmt: skip
 """For cuDNN and cuBLAS, which add in float32 inside of products."""

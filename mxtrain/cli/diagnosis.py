@@ -1,4 +1,4 @@
-"""What `mxtrain doctor` looks at. Nothing here imports MXNet: `mxtrain.runtime.probe` does, in a process of its own."""
+"""What `mxtrain doctor` looks at. Nothing here imports MXNet: `mxtrain.cli.probe` does, in a process of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run `mxtrain.runtime.probe` in a process of its own, and make sense of however it ends."""
+"""Run `mxtrain.cli.probe` in a process of its own, and make sense of however it ends."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any, Dict, Sequence
 
-PROBE = (sys.executable, "-W", "ignore", "-m", "mxtrain.runtime.probe")
+PROBE = (sys.executable, "-W", "ignore", "-m", "mxtrain.cli.probe")
 
 
 @dataclass(frozen=True)

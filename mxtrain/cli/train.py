@@ -34,7 +34,7 @@ from mxtrain.errors import (
 )
 from mxtrain.override_text import quote
 from mxtrain.runtime import huge_pages
-from mxtrain.runtime.apply import ISA
+from mxtrain.runtime.amx import ISA
 from mxtrain.runtime.cores import usable_cores
 from mxtrain.types import Result
 

@@ -7,11 +7,14 @@ instruction, so oneDNN may be told about AMX only after `request_amx` returned T
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 from pathlib import Path
-from typing import FrozenSet
+from typing import FrozenSet, Mapping
 
 CPUINFO = Path("/proc/cpuinfo")
+ISA = "DNNL_MAX_CPU_ISA"
+"""The environment's variable that says which instructions oneDNN may use; AMX only where it names it, or all."""
 
 _SYS_ARCH_PRCTL = 158  # x86-64
 _ARCH_GET_XCOMP_PERM = 0x1022
@@ -39,6 +42,12 @@ def _field(name: str, cpuinfo: Path) -> str:
 def has_amx(flags: FrozenSet[str]) -> bool:
     """Whether the processor has what oneDNN's bfloat16 kernels use."""
     return {"amx_tile", "amx_bf16"} <= flags and platform.machine() == "x86_64"
+
+
+def uses_amx(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether oneDNN uses AMX in this process, as `apply` settled it."""
+    isa = environ.get(ISA, "").upper()
+    return ("AMX" in isa or isa == "ALL") and has_amx(cpu_flags())
 
 
 def has_fast_bfloat16(cpuinfo: Path = CPUINFO) -> bool:

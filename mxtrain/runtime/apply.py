@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
-from typing import Iterator, List, Literal, MutableMapping, Tuple
+from typing import Iterator, List, Literal, Mapping, MutableMapping, Tuple
 
 from mxtrain import native
-from mxtrain.runtime.amx import cpu_flags, has_amx, has_fast_bfloat16, request_amx
+from mxtrain.runtime import spinning
+from mxtrain.runtime.amx import ISA, cpu_flags, has_amx, has_fast_bfloat16, request_amx
 from mxtrain.runtime.cores import usable_cores
 from mxtrain.runtime.openblas import CORE, openblas_core
 from mxtrain.runtime.spec import Runtime
 
 OWN = "MXTRAIN_RUNTIME_SET"
 """What mxtrain itself set, as `NAME=value` words: a child process must not take that for the user's wish."""
-ISA = "DNNL_MAX_CPU_ISA"
+WAIT_POLICY = "OMP_WAIT_POLICY"
+SLEEP = ("passive", "threads that spin while they wait slow down all else on these cores")
 ISA_WITH_AMX = "AVX512_CORE_AMX"
 ISA_WITHOUT_AMX = "AVX512_CORE_BF16"
 SLOW = "bfloat16 is then no faster than float32 (amp=off)"
@@ -82,6 +84,9 @@ def apply(
     imported = "mxnet" in sys.modules
     if not imported:
         _forget_own(environ)
+    if wanted.get(WAIT_POLICY) == SLEEP and (WAIT_POLICY not in environ or is_own(WAIT_POLICY, environ)):
+        threads_each = cores // num_devices if runtime.threads == "auto" else runtime.threads
+        wanted = {**wanted, **dict(_spinning(threads_each, cores)), **wanted}  # what is given wins
     settings = [_set(name, value, why, imported, environ) for name, (value, why) in wanted.items()]
     amx = _settle_amx(runtime, bfloat16, imported, environ, settings)
     isa = environ.get(ISA, "ALL").upper()
@@ -102,7 +107,7 @@ def _wanted(
         why = f"{cores} usable cores / {num_devices} CPU devices" if num_devices > 1 else f"{cores} usable cores"
         yield "OMP_NUM_THREADS", (str(max(1, cores // num_devices)), f"{why}; MXNet alone would take half the cores")
     if auto:
-        yield "OMP_WAIT_POLICY", ("passive", "threads that spin while they wait slow down all else on these cores")
+        yield WAIT_POLICY, SLEEP
         core = openblas_core(cpu_flags())
         if core:
             yield CORE, (core, "OpenBLAS does not know newer processors and takes its slowest kernels for them")
@@ -124,6 +129,15 @@ def _wanted(
         yield name, (str(value), f"{given} (runtime.env)")
 
 
+def _spinning(threads: int, cores: int) -> Iterator[Tuple[str, Tuple[str, str]]]:
+    """What makes each device's threads spin for a moment, while nothing else wants the cores (`spinning`)."""
+    has_quota = cores < len(os.sched_getaffinity(0))  # of the processor's time, which spinning would use up
+    if threads > 1 and not has_quota and spinning.can_watch():
+        why = "waiting threads may spin for about a millisecond, while nothing else wants the cores"
+        yield spinning.VARIABLE, (str(spinning.SPINS), why)
+        yield "MXNET_CPU_PARALLEL_SIZE", ("2147483647", "a team for copies would keep the others from spinning")
+
+
 def _forget_own(environ: MutableMapping[str, str]) -> None:
     """Take back what mxtrain set, here or in the parent process, where nobody changed it since."""
     for word in environ.pop(OWN, "").split():
@@ -132,15 +146,16 @@ def _forget_own(environ: MutableMapping[str, str]) -> None:
             del environ[name]
 
 
-def _is_own(name: str, environ: MutableMapping[str, str]) -> bool:
+def is_own(name: str, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a variable has the value that mxtrain gave it, in this process or in one before."""
     return f"{name}={environ.get(name)}" in environ.get(OWN, "").split()
 
 
 def _set(name: str, value: str, why: str, imported: bool, environ: MutableMapping[str, str]) -> Setting:
     present = environ.get(name)
-    if present == value and (imported or _is_own(name, environ)):
-        return Setting(name, value, why, "set" if _is_own(name, environ) else "user")
-    if present is not None and not _is_own(name, environ):
+    if present == value and (imported or is_own(name, environ)):
+        return Setting(name, value, why, "set" if is_own(name, environ) else "user")
+    if present is not None and not is_own(name, environ):
         return Setting(name, present, f"mxtrain would set {value}: {why}", "user")
     if imported:
         return Setting(name, value, f"{why}; call mxtrain.runtime.apply before importing mxnet", "too late")

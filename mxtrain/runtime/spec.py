@@ -22,8 +22,9 @@ class Runtime(Spec):
     """
 
     mode: Literal["auto", "manual"] = "auto"
-    """auto: choose what is not given, let waiting threads sleep (OMP_WAIT_POLICY), name OpenBLAS's kernels
-    (OPENBLAS_CORETYPE); manual: set only what is given."""
+    """auto: choose what is not given, let waiting threads sleep (OMP_WAIT_POLICY), after they spun for a moment where
+    nothing else wants the cores (GOMP_SPINCOUNT), name OpenBLAS's kernels (OPENBLAS_CORETYPE); manual: set only what is
+    given."""
     threads: Union[Auto, Positive] = "auto"
     """OpenMP threads of each CPU device (OMP_NUM_THREADS); auto: usable cores / CPU devices."""
     cpu_temp_copy: Union[Auto, Positive] = "auto"

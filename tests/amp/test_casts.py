@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mxtrain.amp import FULL, BFloat16, Float16
-from mxtrain.amp.operators import has_amx_kernels, overruns
+from mxtrain.amp.operators import has_kernels, overruns
 from mxtrain.backend import gluon, mx, nd
 from mxtrain.build import hybridize
 from mxtrain.loss.losses import SoftmaxCrossEntropy
@@ -97,7 +97,7 @@ def test_lists_decide_by_operator_and_by_what_pays():
     inner = "features.3.0.body"
     kinds = ["Convolution", "BatchNorm", "Activation", "Convolution", "BatchNorm"]
     assert [found[(f"{inner}.{i}", kind)] for i, kind in enumerate(kinds)] == ["bfloat16"] * 5
-    assert found[("features.3.0", "elemwise_add")] == "float32"  # the shortcut is the float32 stem
+    assert found[("features.3.0", "elemwise_add")] == "bfloat16"  # though the shortcut is the float32 stem
     assert found[("features.4.0", "elemwise_add")] == "bfloat16"
     assert found[("output", "FullyConnected")] == "float32"  # 3 classes
     assert "amp_cast" in symbol.tojson(remove_amp_cast=False)
@@ -109,12 +109,21 @@ def test_convolutions_that_overrun_their_memory_stay_in_float32():
     assert [n for n in range(1, 200) if overruns((8, 64, 1, n))] == [21, 27, 33, 36, 39, 42, 45, 48]
     node = {"op": "Convolution", "attrs": {"num_group": "1"}}
     sizes = [((64, 64, 1, 1), (8, 64, 6, 6)), ((64, 64, 3, 3), (8, 64, 6, 6)), ((64, 64, 1, 1), (8, 64, 7, 7))]
-    assert [has_amx_kernels(node, *size) for size in sizes] == [False, True, True]
-    assert not has_amx_kernels(node, (64, 64, 1, 1), None)
+    assert [has_kernels(node, *size, amx=True) for size in sizes] == [False, True, True]
+    assert not has_kernels(node, (64, 64, 1, 1), None, amx=True)
 
 
-def test_the_sizes_of_a_network_decide():
+def test_without_amx_blocks_of_channels_are_half_as_large():
+    node = {"op": "Convolution", "attrs": {"num_group": "1"}}
+    weights = [(16, 16, 3, 3), (48, 32, 3, 3), (16, 3, 3, 3), (24, 16, 3, 3), (64, 64, 1, 1)]
+    output = (8, 64, 6, 6)
+    assert [has_kernels(node, weight, output, amx=False) for weight in weights] == [True, True, False, False, True]
+    assert [has_kernels(node, weight, output, amx=True) for weight in weights] == [False] * 5
+
+
+def test_the_sizes_of_a_network_decide(monkeypatch):
     """A shortcut of 1 x 1 whose output has 6 x 6 pixels, or 4 x 4."""
+    monkeypatch.setattr("mxtrain.amp.operators.uses_amx", lambda: True)
 
     def precision(pixels):
         graph = Graph(network(), BFloat16(), (3, pixels, pixels))

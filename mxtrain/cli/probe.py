@@ -1,6 +1,6 @@
 """Import MXNet in a process of its own and report what it can do, one JSON object a line.
 
-    python -m mxtrain.runtime.probe
+    python -m mxtrain.cli.probe
 
 Each line is printed before the next thing is tried, so that whoever reads them knows what a crash happened in.
 """

@@ -1,0 +1,137 @@
+"""OpenMP's threads spin for a moment before they sleep, but only while nothing else wants the cores.
+
+    apply sets GOMP_SPINCOUNT -> MXNet's import loads GNU OpenMP -> start: a thread looks every half second
+                                   whether this process's threads wait for cores, and engages or releases the brake
+
+To wake a thread that sleeps takes as long as a small operator, and a step has hundreds. But where two runs spin on the
+same cores, each spends its time slices on waiting for threads that the other one keeps from running.
+
+The brake: GNU OpenMP does not spin (with OMP_WAIT_POLICY=passive; else hardly) while its threads are more than the
+cores, in all of the process. A team of one thread more than there are cores, which sleeps, is all that it takes.
+
+Sources: GCC's libgomp manual, GOMP_SPINCOUNT; Linux, Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Dict, Optional, Tuple
+
+VARIABLE = "GOMP_SPINCOUNT"
+SPINS = 100_000
+"""About a millisecond; of 30,000 to 1,000,000 none was better for all networks (docs/decisions/0010)."""
+TASKS = Path("/proc/self/task")
+PERIOD_S = 0.5
+CONTENDED, CALM = 0.4, 0.3
+"""Of the time in which threads ran or waited for a core, what they waited. Two equal runs: a half. One run alone: up to
+0.3, where its network is so small that Python takes as long."""
+FIRST_PATIENCE_S, LONGEST_PATIENCE_S = 1.0, 64.0
+"""How long it must be calm before threads may spin: at first, and after the brake had to be engaged again and again."""
+
+
+def can_watch(tasks: Path = TASKS) -> bool:
+    """Whether the kernel says how long threads wait for cores."""
+    return sum(_look(tasks).get(threading.get_native_id(), (0, 0))) > 0
+
+
+def start() -> Optional[threading.Thread]:
+    """Lets OpenMP's threads spin while nothing else wants the cores, until the process ends. Call it after MXNet's
+    import. Returns None where MXNet's OpenMP is not GNU's, which this is about."""
+    try:
+        brake = Brake(ctypes.CDLL("libgomp.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW))
+    except OSError:
+        return None
+    brake.engage()
+    thread = threading.Thread(target=_watch, args=(brake,), name="mxtrain-spinning", daemon=True)
+    thread.start()
+    return thread
+
+
+def _watch(brake: Brake) -> None:
+    judge, before = Judge(), _look(TASKS)
+    while True:
+        time.sleep(PERIOD_S)
+        now = _look(TASKS)
+        ran, waited = (sum(now[task][i] - before.get(task, (0, 0))[i] for task in now) / 1e9 for i in (0, 1))
+        before = now
+        may_spin = judge.may_spin(ran, waited, PERIOD_S)
+        if may_spin and brake.is_engaged:
+            brake.release()
+        elif not may_spin and not brake.is_engaged:
+            brake.engage()
+
+
+def _look(tasks: Path) -> Dict[int, Tuple[int, int]]:
+    """Thread -> ns that it ran, and that it could have run but waited for a core. Empty where it is not said."""
+    found = {}
+    for name in os.listdir(tasks) if tasks.exists() else ():
+        try:
+            ran, waited, _ = (tasks / name / "schedstat").read_text().split()
+        except (OSError, ValueError):  # it ended meanwhile; or there is no such file
+            continue
+        found[int(name)] = (int(ran), int(waited))
+    return found
+
+
+class Judge:
+    """Decides from what threads did in one period after the other whether they may spin; at first they may not."""
+
+    def __init__(self) -> None:
+        self._spin = False
+        self._calm_s = 0.0
+        self._patience_s = FIRST_PATIENCE_S
+
+    def may_spin(self, ran_s: float, waited_s: float, period_s: float) -> bool:
+        """Whether they may from now on, after a period in which all threads together ran and waited for so long."""
+        if ran_s + waited_s < 0.1 * period_s:
+            return self._spin  # nothing to judge from
+        share = waited_s / (ran_s + waited_s)
+        if self._spin and share > CONTENDED:
+            self._spin, self._calm_s = False, 0.0
+            self._patience_s = min(2 * self._patience_s, LONGEST_PATIENCE_S)
+        elif not self._spin:
+            self._calm_s = self._calm_s + period_s if share < CALM else 0.0
+            self._spin = self._calm_s >= self._patience_s
+        return self._spin
+
+
+class Brake:
+    """Keeps GNU OpenMP's threads from spinning while it is engaged.
+
+    Args:
+        gomp: GNU OpenMP, loaded.
+    """
+
+    def __init__(self, gomp: ctypes.CDLL):
+        self._parallel = gomp.GOMP_parallel
+        self._parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+        self._parallel.restype = None
+        # What each thread of the team calls: it must be C, and do nothing.
+        self._nothing = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p)
+        self._let_go: Optional[threading.Event] = None
+
+    @property
+    def is_engaged(self) -> bool:
+        return self._let_go is not None
+
+    def engage(self) -> None:
+        """Returns once the team is there."""
+        self._let_go, there = threading.Event(), threading.Event()
+        thread = threading.Thread(target=self._hold, args=(self._let_go, there), name="mxtrain-brake", daemon=True)
+        thread.start()
+        there.wait()
+
+    def release(self) -> None:
+        """The team ends with the thread that made it, soon."""
+        if self._let_go is not None:
+            self._let_go.set()
+        self._let_go = None
+
+    def _hold(self, let_go: threading.Event, there: threading.Event) -> None:
+        self._parallel(self._nothing, None, len(os.sched_getaffinity(0)) + 1, 0)
+        there.set()
+        let_go.wait()

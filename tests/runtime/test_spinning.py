@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mxtrain.runtime import Runtime, apply
+from mxtrain.runtime.spinning import FIRST_PATIENCE_S, LONGEST_PATIENCE_S, PERIOD_S, VARIABLE, Judge, can_watch
+
+CORES = len(os.sched_getaffinity(0))
+ALONE, SHARED, IDLE = (0.98, 0.07), (0.5, 0.47), (0.01, 0.0)
+"""Seconds in which a run's threads ran and waited, in half a second: alone, beside an equal run, between two steps."""
+several_cores = pytest.mark.skipif(CORES == 1, reason="one core")
+
+
+def _verdicts(*periods: tuple[float, float]) -> list[bool]:
+    judge = Judge()
+    return [judge.may_spin(ran, waited, PERIOD_S) for ran, waited in periods]
+
+
+def test_threads_spin_once_it_was_calm_and_until_others_want_the_cores() -> None:
+    patience = int(FIRST_PATIENCE_S / PERIOD_S)
+    assert _verdicts(*[ALONE] * 4) == [False] * (patience - 1) + [True] * (5 - patience)
+    assert _verdicts(*[SHARED] * 9) == [False] * 9
+    assert _verdicts(ALONE, SHARED, ALONE, ALONE, ALONE)[-2:] == [True, True]
+    assert _verdicts(*[ALONE] * 5, SHARED, ALONE)[-2:] == [False, False]
+
+
+def test_what_is_idle_changes_nothing() -> None:
+    assert _verdicts(*[ALONE] * 5, *[IDLE] * 9)[-9:] == [True] * 9
+    assert _verdicts(*[IDLE] * 9) == [False] * 9
+
+
+def test_who_was_disturbed_again_and_again_waits_longer_each_time() -> None:
+    judge, waits = Judge(), []
+    for _ in range(9):
+        waits.append(1)
+        while not judge.may_spin(*ALONE, PERIOD_S):
+            waits[-1] += 1
+        judge.may_spin(*SHARED, PERIOD_S)
+    seconds = [wait * PERIOD_S for wait in waits]
+    assert seconds[:3] == [FIRST_PATIENCE_S, 2 * FIRST_PATIENCE_S, 4 * FIRST_PATIENCE_S]
+    assert seconds[-2:] == [LONGEST_PATIENCE_S] * 2
+
+
+def test_a_kernel_that_does_not_say_is_noticed(tmp_path: Path) -> None:
+    assert can_watch() and not can_watch(tmp_path / "none")
+    (tmp_path / "17").mkdir()
+    assert not can_watch(tmp_path)
+
+
+SLEEPS = """
+import ctypes, os, time
+from mxtrain.runtime.spinning import Brake
+gomp = ctypes.CDLL("libgomp.so.1")
+brake = Brake(gomp)
+def sleeps():
+    lines = [line for task in os.listdir("/proc/self/task") for line in open(f"/proc/self/task/{task}/status")]
+    return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary"))
+def count():
+    before = sleeps()
+    for _ in range(300):
+        gomp.GOMP_parallel(brake._nothing, None, 2, 0)
+        end = time.perf_counter() + 1e-4
+        while time.perf_counter() < end:
+            pass
+    return sleeps() - before
+count()
+free = count()
+brake.engage()
+threads = len(os.listdir("/proc/self/task"))
+braked = count()
+brake.release()
+end = time.monotonic() + 20
+while len(os.listdir("/proc/self/task")) >= threads and time.monotonic() < end:
+    time.sleep(0.01)
+print(free, braked, count(), threads - len(os.listdir("/proc/self/task")))
+"""
+
+
+@several_cores
+def test_threads_sleep_at_every_barrier_while_the_brake_is_engaged() -> None:
+    environ = {**os.environ, "OMP_WAIT_POLICY": "passive", VARIABLE: "3000000"}
+    done = subprocess.run([sys.executable, "-c", SLEEPS], env=environ, capture_output=True, text=True, check=True)
+    free, braked, again, ended = map(int, done.stdout.split())
+    assert braked > 200 and free < braked / 2 and again < braked / 2, done.stdout
+    assert ended == CORES + 1, done.stdout  # the brake's own thread, and all but one of its team
+
+
+def _applied(runtime: Runtime, **environ: str) -> dict[str, str]:
+    apply(runtime, environ=environ)
+    return environ
+
+
+@several_cores
+def test_who_shall_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "mxnet", raising=False)
+    assert int(_applied(Runtime())[VARIABLE]) > 0
+    for runtime in (Runtime(mode="manual"), Runtime(threads=1), Runtime(env={"OMP_WAIT_POLICY": "passive"})):
+        assert VARIABLE not in _applied(runtime), runtime
+    assert VARIABLE not in _applied(Runtime(), OMP_WAIT_POLICY="passive")
+    assert _applied(Runtime(), **{VARIABLE: "7"})[VARIABLE] == "7"
+    assert _applied(Runtime(env={VARIABLE: 8}))[VARIABLE] == "8"
+    module = importlib.import_module("mxtrain.runtime.apply")  # the package has a function of that name
+    monkeypatch.setattr(module, "usable_cores", lambda: CORES - 1)  # a control group's quota
+    assert VARIABLE not in _applied(Runtime(threads=2))
+
+
+@several_cores
+@pytest.mark.parametrize("environ, watched", [({}, True), ({"OMP_WAIT_POLICY": "passive"}, False)])
+def test_who_spins_is_watched(environ: dict[str, str], watched: bool) -> None:
+    code = """
+from mxtrain.runtime import Runtime, apply
+apply(Runtime())
+import threading, mxtrain.backend
+print({thread.name for thread in threading.enumerate()} >= {"mxtrain-spinning", "mxtrain-brake"})
+"""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "MXTRAIN_"))}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        env={**clean, **environ},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == str(watched)
