@@ -19,7 +19,6 @@ import tempfile
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
@@ -84,12 +83,14 @@ def in_turns(
     """
     found: Dict[str, List[float]] = {name: [] for name in sides}
     with ExitStack() as stack:
-        players = {
-            name: [stack.enter_context(_Player(name, side, folder)) for _ in range(side.copies)]
-            for name, side in sides.items()
-        }
-        for player in chain.from_iterable(players.values()):
-            player.wait(FIRST_BLOCK_S)
+        players = {}
+        for (
+            name,
+            side,
+        ) in sides.items():  # one after the other: who starts beside others waits for cores, and would sleep
+            players[name] = [stack.enter_context(_Player(name, side, folder)) for _ in range(side.copies)]
+            for player in players[name]:
+                player.wait(FIRST_BLOCK_S)
         for number in range(-1, blocks):
             for name in list(players) if number % 2 == 0 else reversed(list(players)):
                 time.sleep(REST_S)
