@@ -17,7 +17,6 @@ from mxtrain.runtime.spec import Runtime
 OWN = "MXTRAIN_RUNTIME_SET"
 """What mxtrain itself set, as `NAME=value` words: a child process must not take that for the user's wish."""
 WAIT_POLICY = "OMP_WAIT_POLICY"
-SLEEP = ("passive", "threads that spin while they wait slow down all else on these cores")
 ISA_WITH_AMX = "AVX512_CORE_AMX"
 ISA_WITHOUT_AMX = "AVX512_CORE_BF16"
 SLOW = "bfloat16 is then no faster than float32 (amp=off)"
@@ -80,13 +79,11 @@ def apply(
         What was set, what the user had set and what came too late.
     """
     cores = usable_cores()
-    wanted = dict(_wanted(runtime, num_devices=num_devices, cores=cores, one_by_one=one_by_one))
     imported = "mxnet" in sys.modules
     if not imported:
         _forget_own(environ)
-    if wanted.get(WAIT_POLICY) == SLEEP and (WAIT_POLICY not in environ or is_own(WAIT_POLICY, environ)):
-        threads_each = cores // num_devices if runtime.threads == "auto" else runtime.threads
-        wanted = {**wanted, **dict(_spinning(threads_each, cores)), **wanted}  # what is given wins
+    is_chosen = WAIT_POLICY in runtime.env or (WAIT_POLICY in environ and not is_own(WAIT_POLICY, environ))
+    wanted = dict(_wanted(runtime, num_devices=num_devices, cores=cores, one_by_one=one_by_one, may_spin=not is_chosen))
     settings = [_set(name, value, why, imported, environ) for name, (value, why) in wanted.items()]
     amx = _settle_amx(runtime, bfloat16, imported, environ, settings)
     isa = environ.get(ISA, "ALL").upper()
@@ -96,18 +93,21 @@ def apply(
 
 
 def _wanted(
-    runtime: Runtime, *, num_devices: int, cores: int, one_by_one: bool
+    runtime: Runtime, *, num_devices: int, cores: int, one_by_one: bool, may_spin: bool
 ) -> Iterator[Tuple[str, Tuple[str, str]]]:  # fmt: skip
     """(variable, (value, why)) in the order of the report; a later entry of the same variable wins."""
     auto = runtime.mode == "auto"
     given = "given in the configuration"
+    threads = max(1, cores // num_devices) if runtime.threads == "auto" else runtime.threads
     if runtime.threads != "auto":
-        yield "OMP_NUM_THREADS", (str(runtime.threads), given)
+        yield "OMP_NUM_THREADS", (str(threads), given)
     elif auto:
         why = f"{cores} usable cores / {num_devices} CPU devices" if num_devices > 1 else f"{cores} usable cores"
-        yield "OMP_NUM_THREADS", (str(max(1, cores // num_devices)), f"{why}; MXNet alone would take half the cores")
+        yield "OMP_NUM_THREADS", (str(threads), f"{why}; MXNet alone would take half the cores")
     if auto:
-        yield WAIT_POLICY, SLEEP
+        yield WAIT_POLICY, ("passive", "threads that spin while they wait slow down all else on these cores")
+        if may_spin:
+            yield from _spinning(threads, cores)
         core = openblas_core(cpu_flags())
         if core:
             yield CORE, (core, "OpenBLAS does not know newer processors and takes its slowest kernels for them")

@@ -38,17 +38,15 @@ def can_watch(tasks: Path = TASKS) -> bool:
     return sum(_look(tasks).get(threading.get_native_id(), (0, 0))) > 0
 
 
-def start() -> Optional[threading.Thread]:
+def start() -> None:
     """Lets OpenMP's threads spin while nothing else wants the cores, until the process ends. Call it after MXNet's
-    import. Returns None where MXNet's OpenMP is not GNU's, which this is about."""
+    import. Does nothing where MXNet's OpenMP is not GNU's, which this is about."""
     try:
         brake = Brake(ctypes.CDLL("libgomp.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW))
     except OSError:
-        return None
+        return
     brake.engage()
-    thread = threading.Thread(target=_watch, args=(brake,), name="mxtrain-spinning", daemon=True)
-    thread.start()
-    return thread
+    threading.Thread(target=_watch, args=(brake,), name="mxtrain-spinning", daemon=True).start()
 
 
 def _watch(brake: Brake) -> None:

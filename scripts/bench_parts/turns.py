@@ -84,10 +84,8 @@ def in_turns(
     found: Dict[str, List[float]] = {name: [] for name in sides}
     with ExitStack() as stack:
         players = {}
-        for (
-            name,
-            side,
-        ) in sides.items():  # one after the other: who starts beside others waits for cores, and would sleep
+        # One after the other: who starts beside others waits for cores, and its threads would sleep for seconds after.
+        for name, side in sides.items():
             players[name] = [stack.enter_context(_Player(name, side, folder)) for _ in range(side.copies)]
             for player in players[name]:
                 player.wait(FIRST_BLOCK_S)

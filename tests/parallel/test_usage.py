@@ -105,6 +105,7 @@ def test_a_hybrid_run_measures_itself(tmp_path, capsys, monkeypatch):
     from mxtrain.cli import main
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("mxtrain.parallel.operator_times.SHOWN", 100)  # which are the longest varies on a busy machine
     run_dir = tmp_path / "run"
     code = main([
         f"hydra.run.dir={run_dir}", "parallel=hybrid", "model=mlp", "trainer.max_epochs=1", "trainer.profile=true",
@@ -113,7 +114,7 @@ def test_a_hybrid_run_measures_itself(tmp_path, capsys, monkeypatch):
     assert code == 0
     shown = capsys.readouterr().out
     assert "measured in steps 11 to 13: devices wait" in shown and "(expected:" in shown
-    assert "operators in steps 11 to 13; measured limits of a device" in shown and "FullyConnected" in shown
+    assert "operators in steps 11 to 13; measured limits of a device" in shown and "_backward_FullyConnected" in shown
     timeline = json.loads((run_dir / "timeline.json").read_text())
     assert {e["pid"] for e in timeline["traceEvents"] if e["ph"] == "X"} == {0, 1, 2, 3}
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -122,10 +123,7 @@ def test_a_hybrid_run_measures_itself(tmp_path, capsys, monkeypatch):
     events.Reload()
     tags = {tag for tag in events.Tags()["scalars"] if tag.startswith("perf/")}
     assert {"perf/bubble", "perf/exchange", "perf/cpu3/samples_per_s", "perf/cpu3/busy"} <= tags
-    # The longest operators are shown: of a network this small, on a busy machine, not always the same ones.
-    limits = [tag.partition("/")[2] for tag in events.Tags()["scalars"] if tag.startswith("operator_limit/")]
-    assert any("FullyConnected" in name for name in limits)
-    assert all(0 < events.Scalars(f"operator_limit/{name}")[0].value < 2 for name in limits)
-    assert all(events.Scalars(f"operator_ms/{name}")[0].value > 0 for name in limits)
+    assert 0 < events.Scalars("operator_limit/FullyConnected")[0].value < 2
+    assert events.Scalars("operator_ms/FullyConnected")[0].value > 0
     assert events.Scalars("perf/bubble")[0].step == 13
     assert 0 <= events.Scalars("perf/bubble")[0].value <= 1
