@@ -54,7 +54,7 @@ def _mark(
     if node["op"] in operators.low:
         output = shapes.get(f"{node['name']}_output")
         return ALL_INPUTS if operators.pays(node, _weight(node, nodes, shapes), output) else ""
-    if is_low and (node["op"] in operators.widest and all(is_low) or node["op"] in operators.narrowest and any(is_low)):
+    if is_low and node["op"] in operators.join and operators.joins(is_low):
         return ALL_INPUTS
     follows = node["op"] in operators.follow and is_low and is_low[0] and operators.can_follow(node)
     return FIRST_INPUT if follows else ""

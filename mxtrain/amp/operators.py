@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, FrozenSet, Optional
+from typing import Any, Callable, Dict, FrozenSet, Iterable, Optional
 
 from mxtrain.runtime.amx import uses_amx
 from mxtrain.types import Shape
@@ -23,8 +23,7 @@ class Operators:
     Attributes:
         low: compute in it, from all of their inputs: matrix products and convolutions, which is where the time goes.
         follow: compute in what their first input is in; their other inputs stay as they are.
-        widest: compute in it if all inputs are in it, else in float32.
-        narrowest: compute in it if any input is in it.
+        join: compute in it if `joins` of whether each input is in it, else in float32.
         can_follow: node of `follow` -> whether it can compute in the low precision.
         pays: (node of `low`, shape of its weight, of its output; None where unknown) -> whether it is faster in the low
             precision, and right.
@@ -32,8 +31,8 @@ class Operators:
 
     low: FrozenSet[str]
     follow: FrozenSet[str]
-    widest: FrozenSet[str]
-    narrowest: FrozenSet[str]
+    join: FrozenSet[str]
+    joins: Callable[[Iterable[bool]], bool]
     pays: Callable[[Dict[str, Any], Optional[Shape], Optional[Shape]], bool]
     can_follow: Callable[[Dict[str, Any]], bool] = lambda node: True
 
@@ -91,10 +90,10 @@ BFLOAT16 = Operators(
     # Those for which oneDNN has kernels. MXNet computes others by way of float32 copies, or not at all.
     # Our attention stores what it takes and gives in it, and computes in float32.
     follow=frozenset({"BatchNorm", "Activation", "LeakyReLU", "Pooling", "Flatten", "Reshape", "_mxtrain_attention"}),
-    widest=frozenset(),
+    join=frozenset({"elemwise_add", "_plus", "_Plus", "Concat", "concat"}),
     # What is added to or beside bfloat16 by a layer that stays in float32 would make float32 of all that
     # follows: every shortcut of a ResNet's stage, all of a block of a DenseNet.
-    narrowest=frozenset({"elemwise_add", "_plus", "_Plus", "Concat", "concat"}),
+    joins=any,
     pays=has_kernels,
     can_follow=has_eltwise_kernel,
 )
@@ -112,11 +111,11 @@ FLOAT16 = Operators(
         "BatchNorm", "Activation", "Pooling", "Flatten", "Reshape", "Dropout", "LeakyReLU", "relu", "clip", "Pad",
         "transpose", "SwapAxis", "expand_dims", "squeeze", "slice", "slice_axis", "SliceChannel", "UpSampling",
     }),
-    widest=frozenset({
+    join=frozenset({
         "elemwise_add", "_plus", "_Plus", "elemwise_mul", "broadcast_add", "broadcast_mul", "add_n", "Concat", "concat",
         "stack", "where",
     }),
-    narrowest=frozenset(),
+    joins=all,
     pays=lambda node, weight, output: True,
 )  # fmt: skip
 """For cuDNN and cuBLAS, which add in float32 inside of products."""

@@ -7,6 +7,7 @@ instruction, so oneDNN may be told about AMX only after `request_amx` returned T
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import platform
 from pathlib import Path
@@ -27,6 +28,7 @@ def cpu_flags(cpuinfo: Path = CPUINFO) -> FrozenSet[str]:
     return frozenset(_field("flags", cpuinfo).split())
 
 
+@functools.cache  # asked for each layer
 def _field(name: str, cpuinfo: Path) -> str:
     try:
         with cpuinfo.open() as lines:

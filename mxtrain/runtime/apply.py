@@ -10,7 +10,7 @@ from typing import Iterator, List, Literal, Mapping, MutableMapping, Tuple
 from mxtrain import native
 from mxtrain.runtime import spinning
 from mxtrain.runtime.amx import ISA, cpu_flags, has_amx, has_fast_bfloat16, request_amx
-from mxtrain.runtime.cores import usable_cores
+from mxtrain.runtime.cores import cgroup_quota, usable_cores
 from mxtrain.runtime.openblas import CORE, openblas_core
 from mxtrain.runtime.spec import Runtime
 
@@ -107,7 +107,7 @@ def _wanted(
     if auto:
         yield WAIT_POLICY, ("passive", "threads that spin while they wait slow down all else on these cores")
         if may_spin:
-            yield from _spinning(threads, cores)
+            yield from _spinning(threads)
         core = openblas_core(cpu_flags())
         if core:
             yield CORE, (core, "OpenBLAS does not know newer processors and takes its slowest kernels for them")
@@ -129,10 +129,11 @@ def _wanted(
         yield name, (str(value), f"{given} (runtime.env)")
 
 
-def _spinning(threads: int, cores: int) -> Iterator[Tuple[str, Tuple[str, str]]]:
+def _spinning(threads: int) -> Iterator[Tuple[str, Tuple[str, str]]]:
     """What makes each device's threads spin for a moment, while nothing else wants the cores (`spinning`)."""
-    has_quota = cores < len(os.sched_getaffinity(0))  # of the processor's time, which spinning would use up
-    if threads > 1 and not has_quota and spinning.can_watch():
+    quota = cgroup_quota()
+    is_limited = quota is not None and quota < len(os.sched_getaffinity(0))  # spinning would use it up
+    if threads > 1 and not is_limited and spinning.can_watch():
         why = "waiting threads may spin for about a millisecond, while nothing else wants the cores"
         yield spinning.VARIABLE, (str(spinning.SPINS), why)
         yield "MXNET_CPU_PARALLEL_SIZE", ("2147483647", "a team for copies would keep the others from spinning")

@@ -15,6 +15,7 @@ Sources: GCC's libgomp manual, GOMP_SPINCOUNT; Linux, Documentation/scheduler/sc
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import threading
 import time
@@ -31,6 +32,10 @@ CONTENDED, CALM = 0.4, 0.3
 0.3, where its network is so small that Python takes as long."""
 FIRST_PATIENCE_S, LONGEST_PATIENCE_S = 1.0, 64.0
 """How long it must be calm before threads may spin: at first, and after the brake had to be engaged again and again."""
+LONG_S = 30.0
+"""After so long without a calm period the user hears of it."""
+
+_LOG = logging.getLogger(__name__)
 
 
 def can_watch(tasks: Path = TASKS) -> bool:
@@ -50,7 +55,7 @@ def start() -> None:
 
 
 def _watch(brake: Brake) -> None:
-    judge, before = Judge(), _look(TASKS)
+    judge, before, is_said = Judge(), _look(TASKS), False
     while True:
         time.sleep(PERIOD_S)
         now = _look(TASKS)
@@ -61,6 +66,12 @@ def _watch(brake: Brake) -> None:
             brake.release()
         elif not may_spin and not brake.is_engaged:
             brake.engage()
+        if judge.contended_s >= LONG_S and not is_said:
+            is_said = True
+            _LOG.warning(
+                "This run's threads wait for a core about as long as they compute: something else wants the same "
+                "cores. Runs side by side are faster with a core each (runtime.threads=1)."
+            )
 
 
 def _look(tasks: Path) -> Dict[int, Tuple[int, int]]:
@@ -76,9 +87,14 @@ def _look(tasks: Path) -> Dict[int, Tuple[int, int]]:
 
 
 class Judge:
-    """Decides from what threads did in one period after the other whether they may spin; at first they may not."""
+    """Decides from what threads did in one period after the other whether they may spin; at first they may not.
+
+    Attributes:
+        contended_s: how long others have wanted the cores, without a break.
+    """
 
     def __init__(self) -> None:
+        self.contended_s = 0.0
         self._spin = False
         self._calm_s = 0.0
         self._patience_s = FIRST_PATIENCE_S
@@ -88,6 +104,7 @@ class Judge:
         if ran_s + waited_s < 0.1 * period_s:
             return self._spin  # nothing to judge from
         share = waited_s / (ran_s + waited_s)
+        self.contended_s = self.contended_s + period_s if share > CONTENDED else 0.0
         if self._spin and share > CONTENDED:
             self._spin, self._calm_s = False, 0.0
             self._patience_s = min(2 * self._patience_s, LONGEST_PATIENCE_S)

@@ -35,6 +35,14 @@ def test_what_is_idle_changes_nothing() -> None:
     assert _verdicts(*[IDLE] * 9) == [False] * 9
 
 
+def test_others_are_noticed_that_want_the_cores_without_a_break() -> None:
+    judge, seconds = Judge(), []
+    for period in (*[SHARED] * 4, IDLE, SHARED, ALONE, SHARED):
+        judge.may_spin(*period, PERIOD_S)
+        seconds.append(judge.contended_s / PERIOD_S)
+    assert seconds == [1, 2, 3, 4, 4, 5, 0, 1]
+
+
 def test_who_was_disturbed_again_and_again_waits_longer_each_time() -> None:
     judge, waits = Judge(), []
     for _ in range(9):
@@ -106,8 +114,10 @@ def test_who_shall_spin(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _applied(Runtime(), **{VARIABLE: "7"})[VARIABLE] == "7"
     assert _applied(Runtime(env={VARIABLE: 8}))[VARIABLE] == "8"
     module = importlib.import_module("mxtrain.runtime.apply")  # the package has a function of that name
-    monkeypatch.setattr(module, "usable_cores", lambda: CORES - 1)  # a control group's quota
-    assert VARIABLE not in _applied(Runtime(threads=2))
+    monkeypatch.setattr(module, "cgroup_quota", lambda: CORES - 0.5)
+    assert VARIABLE not in _applied(Runtime())
+    monkeypatch.setattr(module, "cgroup_quota", lambda: 2.0 * CORES)
+    assert VARIABLE in _applied(Runtime())
 
 
 @several_cores
