@@ -1,6 +1,7 @@
 """Calls of our own operators (mxtrain/native) in networks. Imports MXNet.
 
-MXNet does not tell an operator of a library whether it trains: dropout is told by a draw of MXNet's own Dropout.
+MXNet does not tell an operator of a library whether it trains: dropout is told by its seed, which MXNet's own Dropout
+draws.
 
 Nor does it tell one that its gradient is to be added to what is there, and then loses a part. It asks for that where a
 parameter's gradients are summed over several calls (grad_req), so parameters go through an identity, which can add. And
@@ -15,14 +16,14 @@ from typing import Any, Optional
 
 from mxtrain.backend import nd
 
-DRAWN = 64
-"""Random bits of one dropout."""
+SEED_BITS = 64
+"""Of one dropout; mxtrain/native/common.h writes the same number."""
 
 
-def draw(F: Any, like: Any) -> Any:
+def dropout_seed(F: Any, like: Any) -> Any:
     """(64,) ones where the network infers, zeros and twos while it trains."""
     options = {"ctx": like.context} if F is nd else {}
-    return F.BlockGrad(F.Dropout(F.ones(shape=(DRAWN,), **options), p=0.5))
+    return F.BlockGrad(F.Dropout(F.ones(shape=(SEED_BITS,), **options), p=0.5))
 
 
 def norm(
@@ -31,14 +32,14 @@ def norm(
     """norm(dropout(x) + residual) over the last axis of (..., U); nothing else may read `x`.
 
     Args:
-        residual: like `x`, which must be made of it; or None.
+        residual: like `x`, which must be computed from it, else its gradient is lost; or None.
         gamma, beta: (U,).
         dropout: probability.
         epsilon: added to the variance.
     """
     given = [x, *([] if residual is None else [residual]), F.identity(gamma), F.identity(beta)]
     if dropout:
-        given.append(draw(F, x))
+        given.append(dropout_seed(F, x))
     return F._internal._mxtrain_norm(*given, residual=int(residual is not None), p=dropout, eps=epsilon)[0]
 
 
@@ -52,5 +53,5 @@ def attention(F: Any, qkv: Any, length_B: Any, num_heads: int, dropout: float) -
     Returns:
         (T, B, U).
     """
-    given = [qkv, F.BlockGrad(length_B), *([draw(F, qkv)] if dropout else [])]
+    given = [qkv, F.BlockGrad(length_B), *([dropout_seed(F, qkv)] if dropout else [])]
     return F._internal._mxtrain_attention(*given, num_heads=num_heads, p=dropout)[0]

@@ -1,6 +1,6 @@
 """Operators of our own in C++, compiled for the processor at hand when they are first needed. No MXNet here.
 
-    operators.cc, mxnet_library.* -> library() -> <cache>/mxtrain/operators-<hash>.so -> mxtrain.backend loads it
+    *.h, *.cc -> library() -> <cache>/mxtrain/operators-<hash>.so -> mxtrain.backend loads it
 
 Where there is no compiler everything works all the same with MXNet's operators, slower: docs/decisions/0019.
 """
@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Optional, Sequence
 
@@ -26,7 +27,9 @@ OFF = "off"
 SWITCHED_OFF = "they are switched off"
 NO_COMPILER = "no C++ compiler was found"
 FOLDER = Path(__file__).parent
-SOURCES = ("mxnet_library.h", "mxnet_library.cc", "operators.cc")
+SOURCES = (
+    "mxnet_library.h", "mxnet_library.cc", "common.h", "attention.cc", "norm.cc", "adamw.cc", "operators.cc",
+)  # fmt: skip
 FLAGS = (
     # No -ffast-math: it would change how all of the process rounds, and hide what is no number. No contraction: AdamW
     # must give the same bits on all workers, whatever their processors.
@@ -56,9 +59,13 @@ def library() -> Library:
     machine lacks."""
     if os.environ.get(VARIABLE) == OFF:
         return Library(None, SWITCHED_OFF)
-    compiler = shlex.split(os.environ.get("CXX") or "g++")
+    try:
+        compiler = shlex.split(os.environ.get("CXX") or "g++")
+    except ValueError as error:
+        return Library(None, f"CXX={os.environ['CXX']}: {error}")
     if not compiler or shutil.which(compiler[0]) is None:
-        return Library(None, f"{NO_COMPILER}: no {os.environ.get('CXX') or 'g++'} in PATH")
+        given = os.environ.get("CXX")
+        return Library(None, f"there is no {given}, which CXX names" if given else f"{NO_COMPILER}: no g++ in PATH")
     try:
         return Library(_compiled(compiler))
     except (OSError, RuntimeError, KeyError, subprocess.SubprocessError) as error:  # two: there is no home directory
@@ -82,8 +89,9 @@ def _compile(compiler: Sequence[str], cache: Path, key: str) -> Path:
     log.info("compiling mxtrain's operators for this processor: once, a few seconds")
     cache.mkdir(parents=True, exist_ok=True)
     for old in cache.glob(f"{FOLDER_PREFIX}*"):
-        if time.time() - old.stat().st_mtime > 2 * COMPILE_TIMEOUT_S:  # of a process that was killed
-            shutil.rmtree(old, ignore_errors=True)
+        with suppress(FileNotFoundError):  # another process was faster
+            if time.time() - old.stat().st_mtime > 2 * COMPILE_TIMEOUT_S:  # of a process that was killed
+                shutil.rmtree(old, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX, dir=cache) as folder:
         made = Path(folder) / "operators.so"
         sources = [str(FOLDER / name) for name in SOURCES if name.endswith(".cc")]

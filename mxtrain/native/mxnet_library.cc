@@ -58,7 +58,7 @@ const char* kNone = nullptr;
 
 }  // namespace
 
-// MXNet hands these pointers back without looking at them: each is the operator itself, or its gradient's tag.
+// MXNet hands pointers to these back without looking at what they point to.
 struct Handle {
   const Operator* op;
   bool is_backward;
@@ -151,7 +151,7 @@ int _opCallInferType(void* handle, const char* const* keys, const char* const* v
       if (!is_loose || in_types[i] == mxtrain::kUnknown) {
         in_types[i] = is_loose && is_bfloat16 ? mxtrain::kFloat32 : type;
       } else if (!is_float(in_types[i])) {
-        throw std::invalid_argument("takes lengths and draws in float32 and float64 only");
+        throw std::invalid_argument("takes lengths and seeds in float32 and float64 only");
       }
     }
     for (int i = 0; i < num_outputs; ++i) out_types[i] = i && is_bfloat16 ? mxtrain::kFloat32 : type;
