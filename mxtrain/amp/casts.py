@@ -35,9 +35,15 @@ def with_marks(
         keep: whether a node computes in float32 whatever the lists say.
     """
     low: Set[Output] = set()
+    of_layers: Set[Output] = set()
     nodes: List[Dict[str, Any]] = []
     for index, node in enumerate(graph["nodes"]):
-        mark = "" if keep(node) else _mark(node, graph["nodes"], low, shapes, operators)
+        inputs = [(source, output) for source, output, *_ in node["inputs"]]
+        is_join = node["op"] in operators.join
+        if node["op"] in operators.low | operators.follow or is_join and of_layers.issuperset(inputs):
+            of_layers.add((index, 0))
+        joins_layers = operators.join_layers and (index, 0) in of_layers
+        mark = "" if keep(node) else _mark(node, graph["nodes"], low, shapes, operators, joins_layers)
         if mark:
             node = {**node, "attrs": {**node.get("attrs", {}), mark: dtype}}
             low.add((index, 0))
@@ -47,14 +53,14 @@ def with_marks(
 
 def _mark(
     node: Dict[str, Any], nodes: Sequence[Dict[str, Any]], low: Set[Output], shapes: Mapping[str, Shape],
-    operators: Operators,
+    operators: Operators, joins_layers: bool,
 ) -> str:  # fmt: skip
     """Of an operator, where `low` holds the outputs before it that are in the low precision."""
     is_low = [(source, output) in low for source, output, *_ in node["inputs"]]
     if node["op"] in operators.low:
         output = shapes.get(f"{node['name']}_output")
         return ALL_INPUTS if operators.pays(node, _weight(node, nodes, shapes), output) else ""
-    if is_low and node["op"] in operators.join and operators.joins(is_low):
+    if is_low and node["op"] in operators.join and (all(is_low) or joins_layers and any(is_low)):
         return ALL_INPUTS
     follows = node["op"] in operators.follow and is_low and is_low[0] and operators.can_follow(node)
     return FIRST_INPUT if follows else ""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, FrozenSet, Iterable, Optional
+from typing import Any, Callable, Dict, FrozenSet, Optional
 
 from mxtrain.runtime.amx import uses_amx
 from mxtrain.types import Shape
@@ -23,7 +23,9 @@ class Operators:
     Attributes:
         low: compute in it, from all of their inputs: matrix products and convolutions, which is where the time goes.
         follow: compute in what their first input is in; their other inputs stay as they are.
-        join: compute in it if `joins` of whether each input is in it, else in float32.
+        join: compute in it if all inputs are in it, else in float32.
+        join_layers: `join` computes in it, too, if one input is in it and all are made by layers: by operators of `low`
+            and `follow`, and by `join` from such.
         can_follow: node of `follow` -> whether it can compute in the low precision.
         pays: (node of `low`, shape of its weight, of its output; None where unknown) -> whether it is faster in the low
             precision, and right.
@@ -32,9 +34,9 @@ class Operators:
     low: FrozenSet[str]
     follow: FrozenSet[str]
     join: FrozenSet[str]
-    joins: Callable[[Iterable[bool]], bool]
     pays: Callable[[Dict[str, Any], Optional[Shape], Optional[Shape]], bool]
     can_follow: Callable[[Dict[str, Any]], bool] = lambda node: True
+    join_layers: bool = False
 
 
 def has_kernels(
@@ -91,9 +93,9 @@ BFLOAT16 = Operators(
     # Our attention stores what it takes and gives in it, and computes in float32.
     follow=frozenset({"BatchNorm", "Activation", "LeakyReLU", "Pooling", "Flatten", "Reshape", "_mxtrain_attention"}),
     join=frozenset({"elemwise_add", "_plus", "_Plus", "Concat", "concat"}),
-    # What is added to or beside bfloat16 by a layer that stays in float32 would make float32 of all that
-    # follows: every shortcut of a ResNet's stage, all of a block of a DenseNet.
-    joins=any,
+    # What a layer that stays in float32 adds to bfloat16, or puts beside it, would make float32 of all that follows:
+    # every shortcut of a ResNet's stage, all of a block of a DenseNet. Not so other sums, of which norms are made.
+    join_layers=True,
     pays=has_kernels,
     can_follow=has_eltwise_kernel,
 )
@@ -115,7 +117,6 @@ FLOAT16 = Operators(
         "elemwise_add", "_plus", "_Plus", "elemwise_mul", "broadcast_add", "broadcast_mul", "add_n", "Concat", "concat",
         "stack", "where",
     }),
-    joins=all,
     pays=lambda node, weight, output: True,
 )  # fmt: skip
 """For cuDNN and cuBLAS, which add in float32 inside of products."""

@@ -143,6 +143,7 @@ def test_sums_stay_in_float32_whatever_products_compute_in(precision, masked, op
         node = graph._nodes[index]
         low[any(key in node["attrs"] for key in ("__amp_all__", "__amp_first__"))].add(node["op"])
     sums = {"_mxtrain_norm"} if operators == "own" else {"dot", "softmax", "rsqrt"}
+    sums |= {"elemwise_add"} & low[False]  # the residual's, and those of which a norm is made
     assert low[False] >= {*sums, "Embedding"}
     assert "FullyConnected" in low[True] and low[True].isdisjoint(sums)
     dense = [graph._nodes[i] for i in graph.operators if graph._nodes[i]["op"] == "FullyConnected"]
