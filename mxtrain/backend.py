@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Optional, Sequence
 
 from mxtrain import native
 from mxtrain.runtime import spinning
-from mxtrain.runtime.apply import is_own
+from mxtrain.runtime.apply import lets_threads_spin
 
 with warnings.catch_warnings():
     # MXNet 1.9.1 uses numpy aliases that numpy deprecated (notes: Installing).
@@ -37,7 +37,7 @@ with warnings.catch_warnings():
     for name in hidden:
         del sys.modules[name]
 
-if is_own(spinning.VARIABLE):
+if lets_threads_spin():
     spinning.start()
 
 autograd = mx.autograd

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Tuple, Type
@@ -203,6 +205,16 @@ def the_devices_must_compute_in_the_precision(description: Description) -> None:
         raise ConfigError(reason)
 
 
+def the_environments_threads_must_be_a_number(description: Description) -> None:
+    """MXNet ends the process where they are none."""
+    given = os.environ.get("OMP_NUM_THREADS")
+    if description.runtime.threads == "auto" and given and re.fullmatch("[1-9][0-9]{0,3}", given) is None:
+        raise ConfigError(
+            f"OMP_NUM_THREADS={given} in the environment: it must be a number from 1 on. Unset it, or type "
+            "runtime.threads=2."
+        )
+
+
 def a_loss_scale_needs_exact_sums(description: Description) -> None:
     """Who leaves a step out is decided by what all workers see alike: infinities must arrive."""
     if not hasattr(description.amp, "init_scale"):
@@ -294,6 +306,7 @@ RULES = (
     the_batch_must_be_divisible,
     the_store_must_suit_the_devices,
     the_devices_must_compute_in_the_precision,
+    the_environments_threads_must_be_a_number,
     a_loss_scale_needs_exact_sums,
     several_workers_need_a_store_that_joins_them,
     a_metric_must_not_be_called_loss,

@@ -81,7 +81,7 @@ def find_files(names: Sequence[str]) -> List[Path]:
 
 
 def open_texts(dataset: Any, names: Sequence[str]) -> Tuple[Any, List[str]]:
-    """All texts of the files, and where each stands: `file:number`.
+    """All texts of the files, and where each stands: `file:line`.
 
     Raises:
         ConfigError, DataError: the run names no classes, or a file cannot be read.
@@ -90,9 +90,9 @@ def open_texts(dataset: Any, names: Sequence[str]) -> Tuple[Any, List[str]]:
 
     pairs, places = [], []
     for name in names:
-        own = dataset.read_unlabelled(name)
-        pairs += own
-        places += [f"{name}:{number}" for number in range(1, len(own) + 1)]
+        for line, pair in dataset.read_unlabelled(name):
+            pairs.append(pair)
+            places.append(f"{name}:{line}")
     return LabelledTexts(pairs), places
 
 

@@ -13,7 +13,7 @@ from mxtrain.dataset import reference_text
 from mxtrain.dataset.base import BaseDataset, Splits
 from mxtrain.dataset.randomness import Draw, bits
 from mxtrain.dataset.splitting import refuse_empty, split_indices
-from mxtrain.dataset.table import SUFFIXES, Column, read_columns
+from mxtrain.dataset.table import SUFFIXES, Column, numbered_rows, read_columns
 from mxtrain.dataset.text_source import LabelledTexts, PlainTexts
 from mxtrain.dataset.wordpiece import Pair, Reading, read_vocab, require_tokenizers, train_vocab
 from mxtrain.errors import DataError, did_you_mean
@@ -59,25 +59,29 @@ class TextDataset(BaseDataset):
         """
         raise DataError("predict names the classes of texts, and this run was trained to find hidden tokens.")
 
-    def read_unlabelled(self, path: str) -> List[Pair]:
-        """The texts of a file: of a table by the dataset's columns, of any other one a line, a tab between two.
+    def read_unlabelled(self, path: str) -> List[Tuple[int, Pair]]:
+        """The texts of a file, and the lines that they end in: of a table by the dataset's columns, of any other file
+        one a line, a tab between two.
 
         Raises:
             DataError: the file cannot be read, or holds no pairs where pairs are classified.
         """
         columns, header = self.text_columns()
         if path.endswith(SUFFIXES):
-            rows = read_columns(path, columns, header)
+            rows = numbered_rows(path, columns, header)
         else:
             try:
                 lines = Path(path).read_text(encoding="utf-8").splitlines()
             except (OSError, UnicodeDecodeError) as error:
                 raise DataError(f"{path} cannot be read as UTF-8 text: {error}.") from error
-            rows = [tuple(line.split("\t")) if len(columns) > 1 else (line,) for line in lines if line.strip()]
-        short = next((row for row in rows if len(row) < len(columns)), None)
-        if not rows or short is not None:
-            raise DataError(f"{path}: there must be {len(columns)} texts in each row, a tab between two.")
-        return [(row[0], row[1] if len(columns) > 1 else None) for row in rows]
+            rows = [(number, tuple(line.split("\t")) if len(columns) > 1 else (line,))
+                    for number, line in enumerate(lines, start=1) if line.strip()]  # fmt: skip
+        if not rows:
+            raise DataError(f"{path}: there is no text.")
+        for number, row in rows:
+            if len(row) < len(columns):
+                raise DataError(f"{path}, line {number}: there must be {len(columns)} texts, a tab between two.")
+        return [(number, (row[0], row[1] if len(columns) > 1 else None)) for number, row in rows]
 
     def _labelled_splits(
         self, name: str, train: Sequence[Row], val: Optional[Sequence[Row]], test: Optional[Sequence[Row]],

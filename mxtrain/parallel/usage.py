@@ -20,11 +20,11 @@ Interval = Tuple[float, float]
 
 
 def kind_of(name: str) -> str:
-    """What an operation of the engine is for, by MXNet's name for it: exchange is copies and the store's sums.
-    Optimizers that MXNet has no operator of count as compute."""
+    """What an operation of the engine is for, by its name: exchange is copies and the store's sums. Optimizers without
+    an operator count as compute."""
     if name.startswith(("Copy", "KVStore", "_CrossDeviceCopy")):
         return EXCHANGE
-    return UPDATE if name.endswith("_update") or "_update_" in name else COMPUTE
+    return UPDATE if name.endswith(("_update", "adamw")) or "_update_" in name else COMPUTE
 
 
 @dataclass(frozen=True)

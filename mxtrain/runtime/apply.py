@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
-from typing import Iterator, List, Literal, Mapping, MutableMapping, Tuple
+from typing import Iterator, List, Literal, Mapping, MutableMapping, NamedTuple, Tuple
 
 from mxtrain import native
 from mxtrain.runtime import spinning
@@ -16,7 +16,8 @@ from mxtrain.runtime.spec import Runtime
 
 OWN = "MXTRAIN_RUNTIME_SET"
 """What mxtrain itself set, as `NAME=value` words: a child process must not take that for the user's wish."""
-WAIT_POLICY = "OMP_WAIT_POLICY"
+THREADS, WAIT_POLICY = "OMP_NUM_THREADS", "OMP_WAIT_POLICY"
+GIVEN = "given in the configuration"
 ISA_WITH_AMX = "AVX512_CORE_AMX"
 ISA_WITHOUT_AMX = "AVX512_CORE_BF16"
 SLOW = "bfloat16 is then no faster than float32 (amp=off)"
@@ -33,6 +34,14 @@ class Setting:
     source: Literal["set", "user", "too late", "unset"]
     """set: by mxtrain; user: it was there already and stays; too late: MXNet is imported and uses another value; unset:
     it is left alone."""
+
+
+class Wish(NamedTuple):
+    """What a variable should be; what the configuration gives replaces what the environment holds."""
+
+    value: str
+    why: str
+    is_given: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,61 +91,64 @@ def apply(
     imported = "mxnet" in sys.modules
     if not imported:
         _forget_own(environ)
-    is_chosen = WAIT_POLICY in runtime.env or (WAIT_POLICY in environ and not is_own(WAIT_POLICY, environ))
-    wanted = dict(_wanted(runtime, num_devices=num_devices, cores=cores, one_by_one=one_by_one, may_spin=not is_chosen))
-    settings = [_set(name, value, why, imported, environ) for name, (value, why) in wanted.items()]
+    wanted = dict(_wanted(runtime, num_devices=num_devices, cores=cores, one_by_one=one_by_one, environ=environ))
+    settings = [_set(name, wish, imported, environ) for name, wish in wanted.items()]
     amx = _settle_amx(runtime, bfloat16, imported, environ, settings)
     isa = environ.get(ISA, "ALL").upper()
     fast = amx or (bfloat16 and any(word in isa for word in ("BF16", "AMX", "ALL")) and has_fast_bfloat16())
-    threads = environ.get("OMP_NUM_THREADS", "")
+    threads = environ.get(THREADS, "")
     return RuntimeReport(tuple(settings), cores=cores, threads=threads, amx=amx, fast_bfloat16=fast)
 
 
 def _wanted(
-    runtime: Runtime, *, num_devices: int, cores: int, one_by_one: bool, may_spin: bool
-) -> Iterator[Tuple[str, Tuple[str, str]]]:  # fmt: skip
-    """(variable, (value, why)) in the order of the report; a later entry of the same variable wins."""
+    runtime: Runtime, *, num_devices: int, cores: int, one_by_one: bool, environ: Mapping[str, str]
+) -> Iterator[Tuple[str, Wish]]:  # fmt: skip
+    """(variable, wish) in the order of the report; a later entry of the same variable wins."""
     auto = runtime.mode == "auto"
-    given = "given in the configuration"
     threads = max(1, cores // num_devices) if runtime.threads == "auto" else runtime.threads
     if runtime.threads != "auto":
-        yield "OMP_NUM_THREADS", (str(threads), given)
+        many = f": more than there are cores ({cores}), which slows it down" if threads * num_devices > cores else ""
+        yield THREADS, Wish(str(threads), GIVEN + many, is_given=True)
     elif auto:
         why = f"{cores} usable cores / {num_devices} CPU devices" if num_devices > 1 else f"{cores} usable cores"
-        yield "OMP_NUM_THREADS", (str(threads), f"{why}; MXNet alone would take half the cores")
+        yield THREADS, Wish(str(threads), f"{why}; MXNet alone would take half the cores")
+        kept = environ.get(THREADS, "")
+        threads = int(kept) if kept.isdecimal() else threads
     if auto:
-        yield WAIT_POLICY, ("passive", "threads that spin while they wait slow down all else on these cores")
-        if may_spin:
-            yield from _spinning(threads)
+        yield WAIT_POLICY, Wish("passive", "threads that wait for each other sleep, so that others have the cores")
+        is_chosen = WAIT_POLICY in runtime.env or (WAIT_POLICY in environ and not is_own(WAIT_POLICY, environ))
+        if not is_chosen and 1 < threads <= cores // num_devices:
+            yield from _spinning()
         core = openblas_core(cpu_flags())
         if core:
-            yield CORE, (core, "OpenBLAS does not know newer processors and takes its slowest kernels for them")
+            yield CORE, Wish(core, "OpenBLAS does not know newer processors and takes its slowest kernels for them")
     if runtime.cpu_temp_copy != "auto":
-        yield "MXNET_CPU_TEMP_COPY", (str(runtime.cpu_temp_copy), given)
+        yield "MXNET_CPU_TEMP_COPY", Wish(str(runtime.cpu_temp_copy), GIVEN, is_given=True)
     elif auto and num_devices > 1:
-        yield "MXNET_CPU_TEMP_COPY", ("64", "CPU devices share these work spaces and wait for each other at MXNet's 4")
+        why = "CPU devices share these work spaces and wait for each other at MXNet's 4"
+        yield "MXNET_CPU_TEMP_COPY", Wish("64", why)
     if runtime.cpu_workers != "auto":
-        yield "MXNET_CPU_WORKER_NTHREADS", (str(runtime.cpu_workers), given)
+        yield "MXNET_CPU_WORKER_NTHREADS", Wish(str(runtime.cpu_workers), GIVEN, is_given=True)
     if runtime.bulk_size != "auto":
-        yield "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", (str(runtime.bulk_size), given)
+        yield "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", Wish(str(runtime.bulk_size), GIVEN, is_given=True)
     elif one_by_one:
-        yield "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", ("0", "trainer.profile=true shows each operator's time")
+        yield "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", Wish("0", "trainer.profile=true shows each operator's time")
     if runtime.operators is False:
-        yield native.VARIABLE, (native.OFF, f"{given}: MXNet's operators only")
+        yield native.VARIABLE, Wish(native.OFF, f"{GIVEN}: MXNet's operators only", is_given=True)
     elif runtime.operators == "auto" and not auto:
-        yield native.VARIABLE, (native.OFF, "runtime.mode=manual: MXNet's operators only")
+        yield native.VARIABLE, Wish(native.OFF, "runtime.mode=manual: MXNet's operators only")
     for name, value in runtime.env.items():
-        yield name, (str(value), f"{given} (runtime.env)")
+        yield name, Wish(str(value), f"{GIVEN} (runtime.env)", is_given=True)
 
 
-def _spinning(threads: int) -> Iterator[Tuple[str, Tuple[str, str]]]:
+def _spinning() -> Iterator[Tuple[str, Wish]]:
     """What makes each device's threads spin for a moment, while nothing else wants the cores (`spinning`)."""
     quota = cgroup_quota()
     is_limited = quota is not None and quota < len(os.sched_getaffinity(0))  # spinning would use it up
-    if threads > 1 and not is_limited and spinning.can_watch():
-        why = "waiting threads may spin for about a millisecond, while nothing else wants the cores"
-        yield spinning.VARIABLE, (str(spinning.SPINS), why)
-        yield "MXNET_CPU_PARALLEL_SIZE", ("2147483647", "a team for copies would keep the others from spinning")
+    if not is_limited and spinning.can_watch():
+        why = "but they spin for a millisecond first, while nothing else wants the cores"
+        yield spinning.VARIABLE, Wish(str(spinning.SPINS), why)
+        yield "MXNET_CPU_PARALLEL_SIZE", Wish("2147483647", "with a team for copies they could not spin")
 
 
 def _forget_own(environ: MutableMapping[str, str]) -> None:
@@ -152,15 +164,21 @@ def is_own(name: str, environ: Mapping[str, str] = os.environ) -> bool:
     return f"{name}={environ.get(name)}" in environ.get(OWN, "").split()
 
 
-def _set(name: str, value: str, why: str, imported: bool, environ: MutableMapping[str, str]) -> Setting:
-    present = environ.get(name)
+def lets_threads_spin(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether mxtrain chose how long threads spin, and not the user."""
+    return is_own(spinning.VARIABLE, environ) and environ[spinning.VARIABLE] == str(spinning.SPINS)
+
+
+def _set(name: str, wish: Wish, imported: bool, environ: MutableMapping[str, str]) -> Setting:
+    present, (value, why, is_given) = environ.get(name), wish
     if present == value and (imported or is_own(name, environ)):
         return Setting(name, value, why, "set" if is_own(name, environ) else "user")
-    if present is not None and not is_own(name, environ):
+    is_users = present is not None and not is_own(name, environ)
+    if is_users and (present == value or not is_given):
         return Setting(name, present, f"mxtrain would set {value}: {why}", "user")
     if imported:
         return Setting(name, value, f"{why}; call mxtrain.runtime.apply before importing mxnet", "too late")
-    return _put(name, value, why, environ)
+    return _put(name, value, f"{why}, instead of the environment's {present}" if is_users else why, environ)
 
 
 def _put(name: str, value: str, why: str, environ: MutableMapping[str, str]) -> Setting:
@@ -182,7 +200,7 @@ def _settle_amx(
     if not has_amx(cpu_flags()):
         if bfloat16:
             settings.append(
-                Setting(ISA, "", f"this processor has no AMX: {FAST if has_fast_bfloat16() else SLOW}", "unset")
+                Setting(ISA, "", f"this processor has no AMX; {FAST if has_fast_bfloat16() else SLOW}", "unset")
             )
         elif runtime.amx is True:
             settings.append(Setting(ISA, "", "runtime.amx=true, but this processor has no AMX", "unset"))

@@ -19,6 +19,7 @@ import logging
 import os
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Dict, Optional, Tuple
 
@@ -45,7 +46,9 @@ def can_watch(tasks: Path = TASKS) -> bool:
 
 def start() -> None:
     """Lets OpenMP's threads spin while nothing else wants the cores, until the process ends. Call it after MXNet's
-    import. Does nothing where MXNet's OpenMP is not GNU's, which this is about."""
+    import. Does nothing where it cannot watch, or MXNet's OpenMP is not GNU's, which this is about."""
+    if not can_watch():
+        return
     try:
         brake = Brake(ctypes.CDLL("libgomp.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW))
     except OSError:
@@ -59,7 +62,8 @@ def _watch(brake: Brake) -> None:
     while True:
         time.sleep(PERIOD_S)
         now = _look(TASKS)
-        ran, waited = (sum(now[task][i] - before.get(task, (0, 0))[i] for task in now) / 1e9 for i in (0, 1))
+        # Not of those that are new: they may be old, and not have been readable the last time.
+        ran, waited = (sum(now[task][i] - before[task][i] for task in now if task in before) / 1e9 for i in (0, 1))
         before = now
         may_spin = judge.may_spin(ran, waited, PERIOD_S)
         if may_spin and brake.is_engaged:
@@ -77,12 +81,11 @@ def _watch(brake: Brake) -> None:
 def _look(tasks: Path) -> Dict[int, Tuple[int, int]]:
     """Thread -> ns that it ran, and that it could have run but waited for a core. Empty where it is not said."""
     found = {}
-    for name in os.listdir(tasks) if tasks.exists() else ():
-        try:
-            ran, waited, _ = (tasks / name / "schedstat").read_text().split()
-        except (OSError, ValueError):  # it ended meanwhile; or there is no such file
-            continue
-        found[int(name)] = (int(ran), int(waited))
+    with suppress(OSError):  # there is no such folder, or no file can be opened now
+        for name in os.listdir(tasks):
+            with suppress(OSError, ValueError):  # it ended meanwhile; or there is no such file
+                ran, waited, _ = (tasks / name / "schedstat").read_text().split()
+                found[int(name)] = (int(ran), int(waited))
     return found
 
 
@@ -135,10 +138,10 @@ class Brake:
 
     def engage(self) -> None:
         """Returns once the team is there."""
-        self._let_go, there = threading.Event(), threading.Event()
-        thread = threading.Thread(target=self._hold, args=(self._let_go, there), name="mxtrain-brake", daemon=True)
-        thread.start()
+        let_go, there = threading.Event(), threading.Event()
+        threading.Thread(target=self._hold, args=(let_go, there), name="mxtrain-brake", daemon=True).start()
         there.wait()
+        self._let_go = let_go
 
     def release(self) -> None:
         """The team ends with the thread that made it, soon."""

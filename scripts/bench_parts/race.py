@@ -141,17 +141,19 @@ def both_sides(
 
 def rates_of(race: Race, sides: Dict[str, Side], folder: Path, found: Measured) -> Dict[str, List[float]]:
     """samples/s of each side's blocks, in turns; notes them, and the most memory of each."""
-    memory: Dict[str, float] = {}
+    peaks: Dict[str, List[float]] = {name: [] for name in sides}
     seconds: Dict[str, List[float]] = {name: [] for name in sides}
     for start in range(race.starts):
         own = folder / f"start{start}"
         own.mkdir()
+        memory: Dict[str, float] = {}
         for name, values in in_turns(sides, race.blocks, own, memory).items():
             seconds[name] += values
+            peaks[name].append(memory[name])
     samples = race.block_steps * race.batch_size
     rates = {name: [samples / value for value in values] for name, values in seconds.items()}
     found.series += [Series(f"{race.name}: {name}", "samples/s", values) for name, values in rates.items()]
-    found.series += [Series(f"{race.name}: {name}, most memory", "MiB", [value]) for name, value in memory.items()]
+    found.series += [Series(f"{race.name}: {name}, most memory", "MiB", values) for name, values in peaks.items()]
     return rates
 
 

@@ -28,7 +28,7 @@ from bench_parts.turn import SOCKET, Turns
 from mxtrain.types import Callback, Progress
 
 REST_S = 0.3
-"""OpenMP's threads spin for 0.2 s after their work; the next side must not meet that."""
+"""PyTorch's and plain MXNet's threads spin for 0.2 s after their work; the next side must not meet that."""
 FIRST_BLOCK_S, BLOCK_S = 300, 300
 
 

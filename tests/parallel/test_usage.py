@@ -25,6 +25,7 @@ def two_stages():
     "name, kind",
     [
         ("ImperativeBulk", COMPUTE), ("Convolution", COMPUTE), ("adam_update", UPDATE), ("multi_sgd_update", UPDATE),
+        ("_mxtrain_adamw", UPDATE),
         ("CopyCPU2CPU", EXCHANGE), ("CopyGPU2GPU", EXCHANGE), ("KVStoreReduce", EXCHANGE),
     ],
 )  # fmt: skip

@@ -85,12 +85,27 @@ def test_manual_sets_nothing_but_what_is_given() -> None:
     }
 
 
-def test_the_users_environment_wins_and_is_reported() -> None:
+def test_the_users_environment_is_kept_and_reported() -> None:
     environ = {"OMP_NUM_THREADS": "7"}
-    report = apply(Runtime(threads=3), environ=environ)
+    report = apply(Runtime(), environ=environ)
     assert environ["OMP_NUM_THREADS"] == "7" == report.threads
     assert [item.source for item in report.settings[:2]] == ["user", "set"]
-    assert "yours, kept" in report.lines()[0] and "3" in report.lines()[0]
+    assert "yours, kept" in report.lines()[0] and str(CORES) in report.lines()[0]
+
+
+def test_what_the_configuration_gives_replaces_what_the_environment_holds() -> None:
+    environ = {"OMP_NUM_THREADS": "7", "DNNL_VERBOSE": "0", "MXNET_CPU_TEMP_COPY": "9"}
+    report = apply(Runtime(threads=1, cpu_temp_copy=9, env={"DNNL_VERBOSE": 1}), environ=environ)
+    assert (environ["OMP_NUM_THREADS"], environ["DNNL_VERBOSE"]) == ("1", "1")
+    assert report.lines()[0] == "OMP_NUM_THREADS=1: given in the configuration, instead of the environment's 7"
+    assert any(line.startswith("MXNET_CPU_TEMP_COPY=9 (yours, kept)") for line in report.lines())
+
+
+def test_more_threads_than_cores_are_remarked_on() -> None:
+    (line, *_) = apply(Runtime(threads=CORES + 1), environ={}).lines()
+    assert f"more than there are cores ({CORES})" in line
+    assert "more than" not in apply(Runtime(threads=CORES), environ={}).lines()[0]
+    assert "more than" in apply(Runtime(threads=CORES), num_devices=2, environ={}).lines()[0]
 
 
 def test_a_child_process_does_not_take_its_parents_settings_for_the_users() -> None:

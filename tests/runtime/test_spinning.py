@@ -106,14 +106,19 @@ def _applied(runtime: Runtime, **environ: str) -> dict[str, str]:
 
 @several_cores
 def test_who_shall_spin(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("mxtrain.runtime.apply")  # the package has a function of that name
     monkeypatch.delitem(sys.modules, "mxnet", raising=False)
     assert int(_applied(Runtime())[VARIABLE]) > 0
-    for runtime in (Runtime(mode="manual"), Runtime(threads=1), Runtime(env={"OMP_WAIT_POLICY": "passive"})):
+    more = Runtime(threads=CORES + 1)  # of which libgomp lets none spin
+    for runtime in (Runtime(mode="manual"), Runtime(threads=1), more, Runtime(env={"OMP_WAIT_POLICY": "passive"})):
         assert VARIABLE not in _applied(runtime), runtime
-    assert VARIABLE not in _applied(Runtime(), OMP_WAIT_POLICY="passive")
+    for environ in ({"OMP_WAIT_POLICY": "passive"}, {"OMP_NUM_THREADS": "1"}, {"OMP_NUM_THREADS": str(CORES + 1)}):
+        assert VARIABLE not in _applied(Runtime(), **environ), environ
     assert _applied(Runtime(), **{VARIABLE: "7"})[VARIABLE] == "7"
     assert _applied(Runtime(env={VARIABLE: 8}))[VARIABLE] == "8"
-    module = importlib.import_module("mxtrain.runtime.apply")  # the package has a function of that name
+    assert module.lets_threads_spin(_applied(Runtime()))
+    assert not module.lets_threads_spin(_applied(Runtime(env={VARIABLE: 8})))
+    assert not module.lets_threads_spin(_applied(Runtime(), **{VARIABLE: "7"}))
     monkeypatch.setattr(module, "cgroup_quota", lambda: CORES - 0.5)
     assert VARIABLE not in _applied(Runtime())
     monkeypatch.setattr(module, "cgroup_quota", lambda: 2.0 * CORES)
