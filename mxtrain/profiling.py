@@ -124,6 +124,7 @@ class Profiling:
         works = {seen: _work(network, seen, listed) for seen in set(steps)}  # most have the same shapes
         num_elements = sum(math.prod(p.shape) for p in network.collect_params().values() if is_trained(p))
         num_elements *= len(self._layout.devices)
+        self._say("trainer.profile=true: the machine's limits are measured, which takes a few seconds")
         limits = measure_limits(self._devices, dtype)
         return measure_operators(
             operations, [works[seen] for seen in steps], num_elements, limits, listed, first_step

@@ -90,6 +90,8 @@ def open_texts(dataset: Any, names: Sequence[str]) -> Tuple[Any, List[str]]:
 
     pairs, places = [], []
     for name in names:
+        if Path(name).is_dir():
+            raise DataError(f"{name} is a folder: name the files in it.")
         for line, pair in dataset.read_unlabelled(name):
             pairs.append(pair)
             places.append(f"{name}:{line}")

@@ -2,14 +2,15 @@
 
 Whoever reads them next may read the old ones, or half of the new. The operator that writes them also writes the
 gradients of the norm's scale and shift, and of that the engine knows. So after a backward pass an operator is put into
-the engine that reads those gradients and pretends to write the statistics: readers after it wait for it.
+the engine that pretends to write both: readers after it wait for it. It is one for all norms of a device, since each
+operator costs the host as long as a small one takes to compute.
 """
 
 from __future__ import annotations
 
 from typing import Any, Dict, Sequence
 
-from mxtrain.backend import gluon, nd
+from mxtrain.backend import gluon, nd, same_device_runs
 from mxtrain.model.trace import blocks_by_path
 
 
@@ -38,13 +39,14 @@ class Fence:
 
     Args:
         statistics: arrays.
-        gradients: for each, an array of the same size that the same operator writes.
+        gradients: for each, one that the same operator writes.
     """
 
     def __init__(self, statistics: Sequence[nd.NDArray], gradients: Sequence[nd.NDArray]):
-        self._pairs = list(zip(statistics, gradients))
+        arrays = list({id(array): array for array in (*statistics, *gradients)}.values())
+        self._runs = [[arrays[index] for index in run] for run in same_device_runs(arrays)]
 
     def __call__(self) -> None:
         """Call after backward. Asynchronous; nothing is computed, the values stay as they are."""
-        for statistic, gradient in self._pairs:
-            nd._internal._identity_with_attr_like_rhs(statistic, gradient, out=statistic)
+        for run in self._runs:
+            nd.amp_multicast(*run, num_outputs=len(run), out=run)  # arrays of one type that are their own results

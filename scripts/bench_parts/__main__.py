@@ -139,7 +139,8 @@ def _why_not(part: str, options: argparse.Namespace) -> str:
 
 
 def _parse(arguments: List[str]) -> argparse.Namespace:
-    parts = "\n".join(f"  {name:12}{text}" for name, (_, text) in PARTS.items())
+    width = max(map(len, PARTS))
+    parts = "\n".join(f"  {name:{width}}  {text}" for name, (_, text) in PARTS.items())
     parser = argparse.ArgumentParser(
         "scripts/bench", formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Measure mxtrain on this machine, with nothing else running.", epilog=f"parts:\n{parts}",
@@ -148,7 +149,8 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="tiny versions, written to a new folder unless --out is given"
     )
-    parser.add_argument("--out", default="", help="folder of benchmarks.md and benchmarks/ (docs)")
+    parser.add_argument("--out", default="", help="folder of benchmarks.md and benchmarks/, in which what "
+                        "is not measured stays as it is (docs)")
     parser.add_argument("--work", default=None, help="folder for what the runs write (the system's temporary one)")
     parser.add_argument("--gluoncv-script", default=os.environ.get(gluoncv_cifar.SCRIPT_VARIABLE, ""),
                         help="GluonCV's scripts/classification/cifar/train_cifar10.py")  # fmt: skip
