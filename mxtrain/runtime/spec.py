@@ -18,7 +18,8 @@ class Runtime(Spec):
     dropout draws (`operators`).
 
     A field that says "auto" is chosen from the machine when `mode` is "auto" and left alone when it is "manual"; a
-    field with a value is set in both modes. A variable that the user already set in the environment is never replaced.
+    field with a value is set in both modes. A variable that the user already set in the environment is replaced by
+    fields with a value only.
     """
 
     mode: Literal["auto", "manual"] = "auto"

@@ -149,8 +149,11 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="tiny versions, written to a new folder unless --out is given"
     )
-    parser.add_argument("--out", default="", help="folder of benchmarks.md and benchmarks/, in which what "
-                        "is not measured stays as it is (docs)")
+    parser.add_argument(
+        "--out",
+        default="",
+        help="folder of benchmarks.md and benchmarks/, in which what is not measured stays as it is (docs)",
+    )
     parser.add_argument("--work", default=None, help="folder for what the runs write (the system's temporary one)")
     parser.add_argument("--gluoncv-script", default=os.environ.get(gluoncv_cifar.SCRIPT_VARIABLE, ""),
                         help="GluonCV's scripts/classification/cifar/train_cifar10.py")  # fmt: skip
