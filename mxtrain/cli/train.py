@@ -8,6 +8,7 @@ import os
 import shlex
 import shutil
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
@@ -30,6 +31,7 @@ from mxtrain.errors import (
     EXIT_SIGTERM,
     ConfigError,
     MxtrainError,
+    RunDirectoryError,
     unforeseen,
 )
 from mxtrain.override_text import quote
@@ -80,13 +82,20 @@ def run_once(composed: Composed, flags: Sequence[str]) -> int:
     member = find_part(description)
     if member is not None and member.role != "worker":
         return serve(member.role, "train", [*flags, *composed.overrides])
+    run_dir = Path(str(composed.hydra.run.dir))
+    earlier = {path: path.read_bytes() for path in (run_dir / ".hydra").glob("*.yaml")}
     if member is None and description.kvstore.distributed:
-        return supervise(description, Path(str(composed.hydra.run.dir)), [*flags, *composed.overrides])
+        code = supervise(description, run_dir, [*flags, *composed.overrides])
+        if code == EXIT_BAD_INPUT and earlier:
+            # Another worker may have refused first, and ended the one that writes there.
+            from mxtrain.checkpoint import lock_run_directory
+
+            with suppress(RunDirectoryError), lock_run_directory(run_dir):  # not while another run is there
+                put_back(earlier)
+        return code
     if member is not None and member.world.rank > 0:
         return run_follower(composed)
-    run_dir = Path(str(composed.hydra.run.dir))
     new_folders = [folder for folder in (run_dir, *run_dir.parents) if not folder.exists()]
-    earlier = {path: path.read_bytes() for path in (run_dir / ".hydra").glob("*.yaml")}
     overrides = [*composed.overrides, f"hydra.run.dir={quote(str(run_dir))}", "hydra.mode=RUN"]
     _outcomes.clear()
     with claim(run_dir, composed):
@@ -94,9 +103,14 @@ def run_once(composed: Composed, flags: Sequence[str]) -> int:
     code = exit_code_of(_outcomes)
     if code == EXIT_BAD_INPUT:
         remove_unstarted(new_folders)
-        for path, content in earlier.items():  # they say how the run was made that is there
-            path.write_bytes(content)
+        put_back(earlier)
     return code
+
+
+def put_back(earlier: Mapping[Path, bytes]) -> None:
+    """Writes files that say how the run was made that is there."""
+    for path, content in earlier.items():
+        path.write_bytes(content)
 
 
 def run_follower(composed: Composed) -> int:
