@@ -82,6 +82,8 @@ def run_once(composed: Composed, flags: Sequence[str]) -> int:
     member = find_part(description)
     if member is not None and member.role != "worker":
         return serve(member.role, "train", [*flags, *composed.overrides])
+    if member is not None and member.world.rank > 0:
+        return run_follower(composed)
     run_dir = Path(str(composed.hydra.run.dir))
     earlier = {path: path.read_bytes() for path in (run_dir / ".hydra").glob("*.yaml")}
     if member is None and description.kvstore.distributed:
@@ -93,8 +95,6 @@ def run_once(composed: Composed, flags: Sequence[str]) -> int:
             with suppress(RunDirectoryError), lock_run_directory(run_dir):  # not while another run is there
                 put_back(earlier)
         return code
-    if member is not None and member.world.rank > 0:
-        return run_follower(composed)
     new_folders = [folder for folder in (run_dir, *run_dir.parents) if not folder.exists()]
     overrides = [*composed.overrides, f"hydra.run.dir={quote(str(run_dir))}", "hydra.mode=RUN"]
     _outcomes.clear()

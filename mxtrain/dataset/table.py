@@ -10,10 +10,8 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple, Union
 from mxtrain.errors import DataError, did_you_mean
 
 Column = Union[str, int]
-SUFFIXES = (".tsv", ".csv", ".jsonl")
-
-
 Row = Tuple[str, ...]
+SUFFIXES = (".tsv", ".csv", ".jsonl")
 
 
 def read_columns(

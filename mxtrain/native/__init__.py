@@ -59,12 +59,12 @@ def library() -> Library:
     machine lacks."""
     if os.environ.get(VARIABLE) == OFF:
         return Library(None, SWITCHED_OFF)
+    given = os.environ.get("CXX")
     try:
-        compiler = shlex.split(os.environ.get("CXX") or "g++")
+        compiler = shlex.split(given or "g++")
     except ValueError as error:
-        return Library(None, f"CXX={os.environ['CXX']}: {error}")
+        return Library(None, f"CXX={given}: {error}")
     if not compiler or shutil.which(compiler[0]) is None:
-        given = os.environ.get("CXX")
         return Library(None, f"there is no {given}, which CXX names" if given else f"{NO_COMPILER}: no g++ in PATH")
     try:
         return Library(_compiled(compiler))

@@ -116,7 +116,7 @@ def _wanted(
         threads = int(kept) if kept.isdecimal() else threads
     if auto:
         yield WAIT_POLICY, Wish("passive", "threads that wait for each other sleep, so that others have the cores")
-        is_chosen = WAIT_POLICY in runtime.env or (WAIT_POLICY in environ and not is_own(WAIT_POLICY, environ))
+        is_chosen = WAIT_POLICY in runtime.env or (WAIT_POLICY in environ and not _is_own(WAIT_POLICY, environ))
         if not is_chosen and 1 < threads <= cores // num_devices:
             yield from _spinning()
         core = openblas_core(cpu_flags())
@@ -159,21 +159,21 @@ def _forget_own(environ: MutableMapping[str, str]) -> None:
             del environ[name]
 
 
-def is_own(name: str, environ: Mapping[str, str] = os.environ) -> bool:
+def _is_own(name: str, environ: Mapping[str, str] = os.environ) -> bool:
     """Whether a variable has the value that mxtrain gave it, in this process or in one before."""
     return f"{name}={environ.get(name)}" in environ.get(OWN, "").split()
 
 
 def lets_threads_spin(environ: Mapping[str, str] = os.environ) -> bool:
     """Whether mxtrain chose how long threads spin, and not the user."""
-    return is_own(spinning.VARIABLE, environ) and environ[spinning.VARIABLE] == str(spinning.SPINS)
+    return _is_own(spinning.VARIABLE, environ) and environ[spinning.VARIABLE] == str(spinning.SPINS)
 
 
 def _set(name: str, wish: Wish, imported: bool, environ: MutableMapping[str, str]) -> Setting:
     present, (value, why, is_given) = environ.get(name), wish
-    if present == value and (imported or is_own(name, environ)):
-        return Setting(name, value, why, "set" if is_own(name, environ) else "user")
-    is_users = present is not None and not is_own(name, environ)
+    if present == value and (imported or _is_own(name, environ)):
+        return Setting(name, value, why, "set" if _is_own(name, environ) else "user")
+    is_users = present is not None and not _is_own(name, environ)
     if is_users and (present == value or not is_given):
         return Setting(name, present, f"mxtrain would set {value}: {why}", "user")
     if imported:

@@ -237,7 +237,6 @@ def test_workers_that_compute_with_others_are_refused():
 def test_products_of_another_device_are_right_while_attention_computes():
     """Both devices' threads share OpenBLAS. Sums of small integers are exact, however they are divided."""
     code = """
-import sys
 import numpy as np
 from mxtrain.backend import mx, nd, own_operators
 from mxtrain.model import fused
