@@ -1,0 +1,45 @@
+"""Each row of docs/damaged-input.md: whole input is read, damaged input is refused in a sentence, and soon."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import damaged_data
+import pytest
+from damage import DAMAGES, KINDS, table
+
+from mxtrain.errors import MxtrainError
+
+CASES = [*damaged_data.CASES]
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "damaged-input.md"
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_damaged_input(case, tmp_path):
+    read = KINDS[case.kind](tmp_path)
+    DAMAGES[case.kind, case.damage](tmp_path)
+    if case.exit_code == 0:
+        assert case.said in (read() or "")
+        return
+    with pytest.raises(MxtrainError) as caught:
+        read()
+    assert case.said in str(caught.value) and caught.value.exit_code == case.exit_code
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whole_input(kind, tmp_path):
+    assert not KINDS[kind](tmp_path)()
+
+
+def test_every_damage_has_its_row():
+    assert {(case.kind, case.damage) for case in CASES} == set(DAMAGES)
+
+
+def test_the_page_shows_the_rows():
+    """`MXTRAIN_WRITE_DOCS=1 pytest tests/damaged` writes them."""
+    head, mark, _ = PAGE.read_text(encoding="utf-8").partition("| what |")
+    if os.environ.get("MXTRAIN_WRITE_DOCS"):
+        PAGE.write_text(head + table(CASES), encoding="utf-8")
+    assert mark and PAGE.read_text(encoding="utf-8") == head + table(CASES)
