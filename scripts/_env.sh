@@ -61,19 +61,38 @@ _choose_variant() {
   if [[ -n "$wanted" ]]; then
     [[ " $mxtrain_variants " == *" $wanted "* ]] ||
       _fail "MXTRAIN_MXNET=$wanted is not known. It may be: $mxtrain_variants." \
-      "(mxnet-cu118 and later have never been published; cu117 runs on newer drivers.)"
+      "(mxnet-cu118 and later have never been published; cu117 runs on newer drivers, on GPUs of compute capability below 9.0.)"
     printf '%s' "$wanted"; return
   fi
   if [[ "$(_driver_mark)" != none ]] && command -v nvidia-smi >/dev/null; then
     cuda="$(nvidia-smi 2>/dev/null | sed -nE 's/.*CUDA Version: *([0-9]+)\.([0-9]).*/\1\2/p' | head -n 1 || true)"
   fi
   # The newest wheel that is not newer than the CUDA that the driver supports.
-  if [[ -n "$cuda" ]]; then
+  if [[ -n "$cuda" ]] && ! _gpus_are_too_new; then
     for variant in $mxtrain_variants; do
       [[ "$variant" != cpu ]] && (( ${variant#cu} <= cuda )) && { printf '%s' "$variant"; return; }
     done
   fi
   printf cpu
+}
+
+# Whether the driver reports only GPUs that no published wheel has code for: up to compute capability 8.6 (which 8.9 runs,
+# too), and no PTX, from which the driver could make code for 9.0 and later. Says so, and what to do.
+_gpus_are_too_new() {
+  local capability name too_new="" fits=""
+  while IFS=, read -r capability name; do
+    [[ "$capability" =~ ^\ *([0-9]+)\.[0-9]+\ *$ ]] || continue
+    if (( BASH_REMATCH[1] >= 9 )); then too_new+="${too_new:+,}$name (compute capability ${capability// /})"; else fits=1; fi
+  done < <(nvidia-smi --query-gpu=compute_cap,name --format=csv,noheader 2>/dev/null || true)
+  [[ -n "$too_new" ]] || return 1
+  if [[ -n "$fits" ]]; then
+    _say "of these GPUs MXNet can't run on:$too_new. Hide them with CUDA_VISIBLE_DEVICES."
+    return 1
+  fi
+  _say "every published wheel of MXNet 1.9.1 holds code up to compute capability 8.6 and no PTX, so it can't run on" \
+    "this machine's GPUs:$too_new. Taking the CPU wheel."
+  _say "For the GPUs build MXNet 1.9.1 for that architecture under a version of its own, such as 1.9.1+sm90, and install" \
+    "it in place of the wheel: .venv/bin/python -m pip uninstall -y mxnet; .venv/bin/python -m pip install YOUR.whl"
 }
 
 # Print the path of a CPython 3.9 to 3.11 that can make environments.
@@ -233,6 +252,23 @@ _install() {
 _stamp() {
   printf '%s\n%s\n%s\n' "$mxtrain_root" "$lock" "$driver" > "$1/mxtrain-ready-$2.new"
   mv "$1/mxtrain-ready-$2.new" "$1/mxtrain-ready-$2"
+}
+
+# _with_progress SECONDS LOG COMMAND...: run a command that takes minutes, its output in LOG; every so many seconds say how
+# long it has been at work, with the percentage that make printed last, if it prints one.
+_with_progress() {
+  local interval="$1" log="$2" begun="$SECONDS" said="$SECONDS" percent process
+  shift 2
+  "$@" > "$log" 2>&1 < /dev/null &
+  process=$!
+  while kill -0 "$process" 2>/dev/null; do
+    sleep 0.5
+    (( SECONDS - said >= interval )) || continue
+    said="$SECONDS"
+    percent="$(sed -nE 's/^.*\[ *([0-9]+%)\].*$/\1/p' "$log" | tail -n 1)"
+    _say "  $(( SECONDS - begun )) s${percent:+, compiled $percent}"
+  done
+  wait "$process" || { tail -n 15 "$log" >&2; return 1; }
 }
 
 _link() {

@@ -216,6 +216,41 @@ def test_the_newest_mxnet_that_the_driver_supports_is_taken(tmp_path: Path, driv
     assert done.stdout == variant
 
 
+@pytest.mark.parametrize(
+    "capabilities, variant, said",
+    [
+        (["8.6"], "cu117", ""),
+        (["9.0"], "cpu", "can't run on this machine's GPUs: H100 (compute capability 9.0). Taking the CPU wheel"),
+        (["12.0", "10.0"], "cpu", "1.9.1+sm90"),
+        (["8.9", "9.0"], "cu117", "Hide them with CUDA_VISIBLE_DEVICES"),
+    ],
+)
+def test_gpus_that_no_published_wheel_has_code_for_get_the_cpu_wheel(
+    tmp_path: Path, capabilities: list[str], variant: str, said: str
+) -> None:
+    path = _tools(tmp_path / "bin")
+    listed = "\n".join(f"{capability}, H100" for capability in capabilities)
+    answer = f"case \"$1\" in --query-gpu=*) echo '{listed}';; *) echo 'CUDA Version: 12.4 ';; esac"
+    _program(path / "nvidia-smi", f"#!/bin/sh\n{answer}\n")
+    bash = f'source "{ROOT}/scripts/_env.sh"; _driver_mark() {{ printf there; }}; _choose_variant'
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", bash], env={"PATH": str(path)}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == variant and said in done.stderr and bool(said) == bool(done.stderr)
+
+
+def test_what_takes_minutes_says_how_far_it_is(tmp_path: Path) -> None:
+    path = _tools(tmp_path / "bin")
+    (path / "sleep").symlink_to(shutil.which("sleep"))
+    bash = f'source "{ROOT}/scripts/_env.sh"; _with_progress 1 "$1" bash -c "$2" && echo done'
+    work = "echo '[ 12%] Building CXX a.o'; echo ' [ 43%] Building CXX b.o'; sleep 2.2; exit "
+    command = ["bash", "-euo", "pipefail", "-c", bash, "-", str(tmp_path / "log")]
+    good = subprocess.run([*command, work + "0"], env={"PATH": str(path)}, capture_output=True, text=True, check=True)
+    assert re.search(r"^mxtrain:   \d+ s, compiled 43%$", good.stderr, re.M) and good.stdout == "done\n"
+    bad = subprocess.run([*command, work + "3"], env={"PATH": str(path)}, capture_output=True, text=True, check=False)
+    assert bad.returncode == 1 and "Building CXX b.o" in bad.stderr.splitlines()[-1]
+
+
 def test_what_is_not_the_newest_python_on_path_is_found_behind_a_broken_shim(tmp_path: Path) -> None:
     path = _tools(tmp_path / "bin")
     _program(path / "python3.11", "#!/bin/sh\nexit 127\n")
@@ -229,6 +264,13 @@ def test_what_is_not_the_newest_python_on_path_is_found_behind_a_broken_shim(tmp
         check=True,
     )
     assert done.stdout == str(tmp_path / "other/python3.11")
+
+
+@pytest.mark.parametrize("group", ["experiment", "debug"])
+def test_the_readme_lists_the_presets_that_exist(group: str) -> None:
+    row = next(line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith(f"| `{group}` |"))
+    listed = {name for code in re.findall("`([^`]+)`", row) for name in code.split()} - {group}
+    assert listed == {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")}
 
 
 def test_the_wheel_carries_conf_and_the_console_script(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shlex
 import shutil
 import sys
 from dataclasses import dataclass
@@ -16,8 +17,9 @@ from mxtrain.cli.probing import ProbeResult, run_probe
 from mxtrain.native import NO_COMPILER
 from mxtrain.runtime.amx import cpu_flags, has_amx, has_fast_bfloat16
 from mxtrain.runtime.cores import cgroup_quota, usable_cores
+from mxtrain.runtime.gpus import REMEDY, find_gpus, is_published_build, reason_against
 
-GPU_REMEDY = "with an NVIDIA driver: MXTRAIN_MXNET=cu117 scripts/train, or pip install 'mxtrain[cu117]'"
+GPU_REMEDY = "with an NVIDIA driver: MXTRAIN_MXNET=cu117 scripts/train"
 HOROVOD_REMEDY = "scripts/horovod builds it (two minutes; needs g++, make and CMake), for kvstore=horovod"
 
 
@@ -119,7 +121,9 @@ def judge_mxnet_packages(packages: List[str]) -> Finding:
         return Finding("MXNet package", "ok", packages[0])
     if not packages:
         # A build of one's own has no package; whether it works is what the probe tells.
-        return Finding("MXNet package", "missing", "none installed", "scripts/train, or pip install 'mxtrain[cpu]'")
+        return Finding(
+            "MXNet package", "missing", "none installed", "scripts/train installs it, or pip install mxnet==1.9.1"
+        )
     names = " ".join(package.split()[0] for package in packages)
     remedy = f"they overwrite each other: pip uninstall -y {names}; then pip install the one that fits"
     return Finding("MXNet package", "problem", f"{len(packages)} installed at once: {', '.join(packages)}", remedy)
@@ -146,7 +150,8 @@ def _mxnet(probe: ProbeResult) -> List[Finding]:
         findings.append(Finding("computing", "ok", "a convolution and its gradient"))
     else:
         findings.append(Finding("computing", "problem", probe.cause, remedy_for(probe.cause)))
-    version = probe.found.get("gluoncv") or installed_version("gluoncv")
+    # The package's own version, as in meta.json: the module names another.
+    version = installed_version("gluoncv") or probe.found.get("gluoncv", "")
     if probe.stage == "gluoncv" and probe.cause:
         findings.append(Finding("GluonCV", "problem", probe.cause, remedy_for(probe.cause)))
     else:
@@ -165,7 +170,7 @@ _REMEDIES: Tuple[Tuple[str, str], ...] = (
         "install that CUDA library and put its folder on LD_LIBRARY_PATH, or train on the CPU: "
         "MXTRAIN_MXNET=cpu scripts/train",
     ),
-    (r"No module named '?mxnet", "scripts/train prepares an environment that has it; or pip install 'mxtrain[cpu]'"),
+    (r"No module named '?mxnet", "scripts/train prepares an environment that has it; or pip install mxnet==1.9.1"),
     (r"No module named", "scripts/train prepares an environment that has it; or pip install the missing package"),
     (r"SIGILL", "unset DNNL_MAX_CPU_ISA; if it stays, the processor is too old for these wheels"),
     (r"SIGKILL", "out of memory is the usual cause: free some, or raise the container's limit"),
@@ -180,6 +185,21 @@ def remedy_for(cause: str) -> str:
         if re.search(pattern, cause):
             return remedy
     return "remove .venv-* and run scripts/train again to get the tested set of packages"
+
+
+def _installing(*packages: str) -> str:
+    """The command that adds packages to this very environment; mxtrain itself is not published."""
+    return shlex.join([sys.executable, "-m", "pip", "install", *packages])
+
+
+def _gpus(count: int) -> Finding:
+    """The GPUs, and why MXNet may not run on what the driver reports."""
+    known = find_gpus()
+    reason = reason_against(known)
+    if reason and (not count or is_published_build()):
+        return Finding("GPUs", "missing", reason, REMEDY)
+    names = f" ({', '.join(gpu.name for gpu in known)})" if known else ""
+    return Finding("GPUs", "ok" if count else "missing", f"{count}{names}")
 
 
 def _features(probe: ProbeResult) -> List[Finding]:
@@ -197,7 +217,7 @@ def _features(probe: ProbeResult) -> List[Finding]:
         cuda = Finding("CUDA", "missing", f"built in, but {why}", "check nvidia-smi and CUDA_VISIBLE_DEVICES")
     return [
         cuda,
-        Finding("GPUs", "ok" if gpus else "missing", str(gpus)),
+        _gpus(gpus),
         flag("cuDNN", "CUDNN", "comes with the CUDA builds"),
         flag("NCCL", "NCCL", "comes with the CUDA builds; kvstore=device works without it"),
         flag("oneDNN", "MKLDNN", "take one of the published wheels: without it the CPU is many times slower"),
@@ -207,9 +227,9 @@ def _features(probe: ProbeResult) -> List[Finding]:
         _bfloat16(probe),
         Finding("float16", "ok" if gpus else "missing", "on GPUs only", "" if gpus else "on CPUs: amp=bfloat16 or off"),
         _horovod(probe),
-        _package("TensorBoard", "tensorboard", "pip install tensorboard", "tensorboard --logdir outputs"),
-        _package("Optuna sweeps", "hydra-optuna-sweeper", "pip install 'mxtrain[optuna]'"),
-        _package("joblib sweeps", "hydra-joblib-launcher", "pip install 'mxtrain[joblib]'"),
+        _package("TensorBoard", "tensorboard", _installing("tensorboard"), "tensorboard --logdir outputs"),
+        _package("Optuna sweeps", "hydra-optuna-sweeper", _installing("hydra-optuna-sweeper<1.4", "sqlalchemy<2")),
+        _package("joblib sweeps", "hydra-joblib-launcher", _installing("hydra-joblib-launcher<1.4")),
     ]
 
 

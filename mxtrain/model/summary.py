@@ -25,7 +25,7 @@ class Row:
     Attributes:
         name: structural name, "" for the network itself.
         type: the block's class.
-        output_shape: for one sample, batch size first; None where it is not known.
+        output_shape: of a batch of one sample; None where it is not known.
         parameters: numbers that are learned (or frozen); moving statistics are not counted.
         flops: for one sample, forward.
     """
@@ -35,6 +35,14 @@ class Row:
     output_shape: Optional[Shape]
     parameters: int
     flops: int
+
+    @property
+    def sample_shape(self) -> Optional[Shape]:
+        """`output_shape` without the batch, which is the first axis of size 1: encoders of text have it second."""
+        shape = self.output_shape
+        if shape is None or 1 not in shape:
+            return shape
+        return (*shape[: shape.index(1)], *shape[shape.index(1) + 1 :])
 
 
 @dataclass(frozen=True)
@@ -71,7 +79,7 @@ class Summary:
         for title in ("output", "parameters", "FLOPs"):
             table.add_column(title, justify="right")
         for row in self.grouped(max_rows):
-            shape = "x".join(map(str, row.output_shape[1:])) if row.output_shape else "?"
+            shape = "?" if row.sample_shape is None else "x".join(map(str, row.sample_shape)) or "1"
             flops = _short(row.flops) if row.flops else ""
             parameters = f"{row.parameters:,}" if row.parameters else ""
             table.add_row(row.name or "(network)", row.type, shape, parameters, flops)

@@ -23,6 +23,7 @@ from typing_extensions import Annotated
 
 from mxtrain.amp import FULL, Precision
 from mxtrain.errors import ConfigError
+from mxtrain.runtime.gpus import REMEDY, find_gpus, is_published_build, reason_against
 from mxtrain.types import Batch, Inputs, Positive, Shapes, Spec
 
 if TYPE_CHECKING:
@@ -75,14 +76,26 @@ class Parallel(Spec):
         num_gpus = mx.context.num_gpus()
         replicas, stages = self.axes(num_gpus)
         kind = "gpu" if self.devices.startswith("gpu") or (self.devices == "auto" and num_gpus) else "cpu"
-        if kind == "gpu" and replicas * stages > num_gpus:
+        if kind == "gpu":
+            self._require_gpus(replicas * stages, num_gpus)
+        return [[mx.Context(kind, replica * stages + stage) for stage in range(stages)] for replica in range(replicas)]
+
+    def _require_gpus(self, wanted: int, num_gpus: int) -> None:
+        """Raises: ConfigError: MXNet sees fewer, or can't run on what there is."""
+        missing = wanted > num_gpus
+        gpus = find_gpus()
+        reason = reason_against(gpus)
+        if reason and (missing or is_published_build()):
+            hidden = [str(gpu.index) for gpu in gpus if not gpu.is_too_new]
+            hide = f"hide what is too new (CUDA_VISIBLE_DEVICES={','.join(hidden)}), " if hidden else ""
+            raise ConfigError(f"parallel.devices={self.devices}: {reason}. What helps: {hide}{REMEDY}.")
+        if missing:
             seen = f"only {num_gpus} GPU{'s' * (num_gpus > 1)}" if num_gpus else "no GPU"
             raise ConfigError(
                 f"parallel.devices={self.devices}: MXNet sees {seen} here. Type "
-                f"parallel.devices={f'gpu:{num_gpus}' if num_gpus else f'cpu:{replicas * stages}'}, or see what "
+                f"parallel.devices={f'gpu:{num_gpus}' if num_gpus else f'cpu:{wanted}'}, or see what "
                 "`python -m mxtrain doctor` says about CUDA."
             )
-        return [[mx.Context(kind, replica * stages + stage) for stage in range(stages)] for replica in range(replicas)]
 
     def build(self, objective: Objective, grad_accumulation: int, workers: Optional[Store] = None) -> Strategy:
         """The strategy over an initialised network.

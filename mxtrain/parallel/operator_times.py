@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.model.work import Work, bare, update_work
 from mxtrain.types import Limits
 
 SHOWN = 15
+BEYOND = (
+    "; above 100%: arrays that stay in caches move faster than memory, which was measured, and some kernels multiply "
+    "less often than the formula of the operator says (Winograd's convolution)"
+)
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,17 @@ class OperatorTime:
     def share_of_limit(self) -> float:
         """Of the time that it took, the share that the machine needs at least: for arithmetic or for moving bytes,
         whichever is longer (the roofline model: Williams et al., 2009, doi:10.1145/1498765.1498785)."""
-        return max(self.flops_per_s / self.limits.flops, self.moved_per_s / self.limits.moved)
+        return max(self._shares)
+
+    @property
+    def limit(self) -> str:
+        """Which of the two that is: "arithmetic" or "memory"."""
+        arithmetic, memory = self._shares
+        return "arithmetic" if arithmetic >= memory else "memory"
+
+    @property
+    def _shares(self) -> Tuple[float, float]:
+        return self.flops_per_s / self.limits.flops, self.moved_per_s / self.limits.moved
 
 
 @dataclass(frozen=True)
@@ -73,10 +87,11 @@ class OperatorTimes:
         from rich.table import Table
 
         low = f" ({self.limits.low_flops / 1e9:,.0f} in fewer bits)" if self.low else ""
+        beyond = any(row.work is not None and row.share_of_limit > 1 for row in self.rows[:SHOWN])
         table = Table(
             caption=f"operators in steps {self.first_step} to {self.first_step + self.num_steps - 1}; measured limits "
             f"of a device: {self.limits.flops / 1e9:,.0f} GFLOP/s{low}, {self.limits.moved / 1e9:,.1f} GB/s; of the "
-            "limit: the time that the machine needs at least / the time it took",
+            "limit: the time that the machine needs at least / the time it took" + (BEYOND if beyond else ""),
             caption_justify="left",
         )  # fmt: skip
         for title in ("operator", "calls", "ms a step", "of all", "GFLOP/s", "GB/s", "of the limit"):
@@ -86,7 +101,7 @@ class OperatorTimes:
             cells = _figures(row.calls / self.num_steps, 1000 * row.seconds / self.num_steps, row.seconds / total)
             flops = f"{row.flops_per_s / 1e9:,.0f}" if row.work and row.work.flops else ""
             rest = ["", "", ""] if row.work is None else [flops, f"{row.moved_per_s / 1e9:,.1f}",
-                                                          f"{row.share_of_limit:.0%}"]  # fmt: skip
+                                                          f"{row.share_of_limit:.0%} {row.limit}"]  # fmt: skip
             table.add_row(row.name, *cells, *rest)
         others = self.rows[SHOWN:]
         if others:

@@ -8,6 +8,7 @@ import pytest
 from mxtrain.cli.diagnosis import judge_mxnet_packages, judge_numpy, remedy_for
 from mxtrain.cli.doctor import run
 from mxtrain.cli.probing import run_probe
+from mxtrain.provenance import package_version
 
 
 def test_this_machine_can_train(capsys: pytest.CaptureFixture[str]) -> None:
@@ -19,6 +20,8 @@ def test_this_machine_can_train(capsys: pytest.CaptureFixture[str]) -> None:
     assert by_name["distributed stores"]["state"] == "ok"
     assert by_name["computing"]["state"] == "ok"
     assert {finding["state"] for finding in report["findings"]} <= {"ok", "missing"}
+    assert by_name["GluonCV"]["value"] == package_version("gluoncv")  # what meta.json says
+    assert not any("mxtrain[" in finding["remedy"] for finding in report["findings"])  # it is not published
 
 
 def test_a_broken_mxnet_is_a_problem_with_a_remedy(

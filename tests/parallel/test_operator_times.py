@@ -1,6 +1,9 @@
 """Where the time of a step goes: work is counted as the formulas say, and times are added up per operator."""
 
+from io import StringIO
+
 import pytest
+from rich.console import Console
 
 from mxtrain.backend import gluon, mx
 from mxtrain.engine_limits import measure_limits
@@ -79,6 +82,18 @@ def test_times_are_added_up_and_set_against_limits():
     assert found.scalars()["operator_ms/dot"] == pytest.approx(200)
     assert update_work("multi_lamb_phase1", 3) is None and update_work("_multi_adamw_update", 3).moved == 84
     assert update_work("_mxtrain_adamw", 3).moved == 84
+
+
+def test_the_table_says_which_limit_a_share_is_of_and_how_one_can_be_above_it():
+    def shown(moved):
+        ran = [Operation("cpu(0)", "dot", 0.0, 0.1), Operation("cpu(0)", "relu", 0.1, 0.2)]
+        works = [{"dot": Work(5e8, 1e6), "relu": Work(0, moved)}]
+        console = Console(width=200, file=StringIO())
+        console.print(measure_operators(ran, works, 10, Limits(1e10, 1e10, 1e10), [], first_step=1).table())
+        return console.file.getvalue()
+
+    assert "50% arithmetic" in shown(2.5e8) and "25% memory" in shown(2.5e8) and "above 100%" not in shown(2.5e8)
+    assert "230% memory" in shown(2.3e9) and "above 100%: arrays that stay in caches" in shown(2.3e9)
 
 
 def test_limits_are_plausible():

@@ -1,0 +1,84 @@
+"""Which GPUs there are, as the driver reports them, and which of them the published builds of MXNet can run on."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+from importlib import metadata
+from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+FIRST_UNSUPPORTED = (9, 0)
+"""Every published wheel of MXNet 1.9.1 holds machine code for 3.0 to 8.6, which 8.7 and 8.9 run, too, and no PTX, from
+which a driver could make machine code for later ones."""
+PUBLISHED = re.compile(r"mxnet-cu(102|11[02-7]) 1\.9\.1")
+QUERY = ("nvidia-smi", "--query-gpu=index,compute_cap,name", "--format=csv,noheader")
+REMEDY = (
+    "train on the CPU (parallel.devices=cpu:1), or build MXNet 1.9.1 for that architecture (-DMXNET_CUDA_ARCH, a CUDA "
+    "toolkit that knows it) under a version of its own, such as 1.9.1+sm90, and install that in place of the wheel"
+)
+
+
+class Gpu(NamedTuple):
+    """One GPU of this machine."""
+
+    index: int
+    """The driver's number."""
+    name: str
+    capability: Tuple[int, int]
+    """Compute capability, e.g. (8, 6)."""
+
+    @property
+    def is_too_new(self) -> bool:
+        """Whether no published build of MXNet runs on it."""
+        return self.capability >= FIRST_UNSUPPORTED
+
+    def __str__(self) -> str:
+        return f"GPU {self.index} ({self.name}, compute capability {self.capability[0]}.{self.capability[1]})"
+
+
+def find_gpus(environ: Mapping[str, str] = os.environ) -> List[Gpu]:
+    """What nvidia-smi lists, without what CUDA_VISIBLE_DEVICES hides by number; nothing where there is no driver. The
+    first call takes up to some seconds: ask only where the answer matters."""
+    found = _ask_driver(environ.get("PATH", os.defpath))
+    visible = environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None or not re.fullmatch(r"[\d,\s]*", visible):
+        return list(found)
+    numbers = {int(number) for number in visible.split(",") if number.strip()}
+    return [gpu for gpu in found if gpu.index in numbers]
+
+
+@functools.cache
+def _ask_driver(path: str) -> Tuple[Gpu, ...]:
+    program = shutil.which(QUERY[0], path=path)
+    if program is None:
+        return ()
+    try:
+        done = subprocess.run(
+            [program, *QUERY[1:]], capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    return tuple(gpu for gpu in map(_read, done.stdout.splitlines()) if gpu is not None)
+
+
+def _read(line: str) -> Optional[Gpu]:
+    match = re.fullmatch(r"\s*(\d+)\s*,\s*(\d+)\.(\d+)\s*,\s*(.*?)\s*", line)
+    return Gpu(int(match[1]), match[4], (int(match[2]), int(match[3]))) if match else None
+
+
+def reason_against(gpus: Sequence[Gpu]) -> str:
+    """Why MXNet can't compute on these GPUs; empty where it can, as far as the driver tells."""
+    too_new = [gpu for gpu in gpus if gpu.is_too_new]
+    if not too_new:
+        return ""
+    names = ", ".join(map(str, too_new))
+    return f"{names}: every published wheel of MXNet 1.9.1 holds machine code up to 8.6 and no PTX, and can't run there"
+
+
+def is_published_build() -> bool:
+    """Whether the installed MXNet is one of the published wheels with CUDA, and no build of the user's own."""
+    installed = (f"{item.metadata['Name']} {item.version}" for item in metadata.distributions())
+    return any(PUBLISHED.fullmatch(package) for package in installed)

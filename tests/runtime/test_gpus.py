@@ -1,0 +1,80 @@
+"""What the driver says of GPUs that no published MXNet can run on, from a program that stands in for nvidia-smi."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mxtrain.cli import diagnosis
+from mxtrain.errors import ConfigError
+from mxtrain.parallel import base
+from mxtrain.parallel.single import Single
+from mxtrain.runtime.gpus import PUBLISHED, find_gpus
+
+HOPPER, AMPERE = "NVIDIA H100 80GB HBM3, 9.0", "NVIDIA A100-SXM4-40GB, 8.0"
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Puts a driver with these GPUs on PATH."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def install(*gpus: str) -> None:
+        rows = [f"{index}, {gpu.split(', ')[1]}, {gpu.split(', ')[0]}" for index, gpu in enumerate(gpus)]
+        program = tmp_path / f"driver-{len(list(tmp_path.iterdir()))}" / "nvidia-smi"
+        program.parent.mkdir()
+        program.write_text("#!/bin/sh\n" + "".join(f"echo '{row}'\n" for row in rows))
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+
+    return install
+
+
+def test_the_driver_is_asked_and_hidden_gpus_do_not_count(driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver(AMPERE, HOPPER)
+    assert [(gpu.name, gpu.capability) for gpu in find_gpus()] == [
+        ("NVIDIA A100-SXM4-40GB", (8, 0)), ("NVIDIA H100 80GB HBM3", (9, 0)),
+    ]  # fmt: skip
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert [gpu.index for gpu in find_gpus()] == [1]
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert find_gpus() == []
+
+
+def test_parallel_says_why_hopper_cannot_be_used_and_what_to_do(driver) -> None:
+    driver(HOPPER)
+    with pytest.raises(
+        ConfigError, match=r"gpu:1: GPU 0 \(NVIDIA H100.*9\.0\).*up to 8\.6 and no PTX.*parallel.devices=cpu:1"
+    ):
+        Single(devices="gpu:1").place()
+    driver(AMPERE)  # MXNet's CPU build sees none: another reason
+    with pytest.raises(ConfigError, match="MXNet sees no GPU here"):
+        Single(devices="gpu:1").place()
+
+
+@pytest.mark.parametrize("devices", ["gpu:1", "auto"])
+def test_a_published_build_is_refused_where_mxnet_sees_such_a_gpu(driver, monkeypatch, devices: str) -> None:
+    from mxtrain.backend import mx
+
+    driver(HOPPER, AMPERE)
+    monkeypatch.setattr(mx.context, "num_gpus", lambda: 2)
+    monkeypatch.setattr(base, "is_published_build", lambda: True)
+    with pytest.raises(ConfigError, match="CUDA_VISIBLE_DEVICES=1"):
+        Single(devices=devices).place()
+    monkeypatch.setattr(base, "is_published_build", lambda: False)  # one's own, for that architecture
+    assert str(Single(devices=devices).place()[0][0]) == "gpu(0)"
+
+
+def test_doctor_says_it(driver) -> None:
+    driver(HOPPER)
+    finding = diagnosis._gpus(0)
+    assert finding.state == "missing" and "9.0" in finding.value and "1.9.1+sm90" in finding.remedy
+    driver("NVIDIA L4, 8.9")
+    assert diagnosis._gpus(1) == diagnosis.Finding("GPUs", "ok", "1 (NVIDIA L4)")
+
+
+def test_which_wheels_are_the_published_ones() -> None:
+    assert all(PUBLISHED.fullmatch(f"mxnet-cu{cuda} 1.9.1") for cuda in (102, 110, 112, 117))
+    assert not any(map(PUBLISHED.fullmatch, ["mxnet 1.9.1", "mxnet-cu121 1.9.1", "mxnet-cu117 1.9.1+sm90"]))
