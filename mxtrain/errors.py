@@ -47,15 +47,31 @@ class WeightsError(MxtrainError):
 
 
 class CheckpointError(MxtrainError):
-    """A checkpoint is damaged, or does not fit the description."""
+    """A checkpoint cannot be used: it is damaged, cannot be read, or does not fit the description."""
 
     exit_code = EXIT_BAD_INPUT
+
+
+class DamagedCheckpoint(CheckpointError):
+    """What a checkpoint's files hold is not what was written: nothing is lost with them."""
+
+
+class UnreadableCheckpoint(CheckpointError):
+    """A checkpoint may be whole, but cannot be read now (permission, a fault of the disk): it is never removed."""
+
+
+class LaterCheckpoint(UnreadableCheckpoint):
+    """A checkpoint was made by a later version of mxtrain."""
 
 
 class RunDirectoryError(MxtrainError):
     """The run directory is in use by another process or cannot be written."""
 
     exit_code = EXIT_BAD_INPUT
+
+
+class RunDirectoryLost(MxtrainError):
+    """The run directory was removed, moved or replaced while the run wrote to it."""
 
 
 class LoaderError(MxtrainError):

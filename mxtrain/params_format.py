@@ -14,6 +14,7 @@ Source: apache/mxnet 1.9.1, src/ndarray/ndarray.cc, NDArray::Save, Load, LegacyL
 
 from __future__ import annotations
 
+import math
 import struct
 from typing import TYPE_CHECKING, List, Tuple, Union
 
@@ -26,6 +27,7 @@ DENSE = 0
 BFLOAT16 = 12
 DTYPES = {0: "<f4", 1: "<f8", 2: "<f2", 3: "u1", 4: "<i4", 5: "i1", 6: "<i8", 7: "?", BFLOAT16: "<u2"}
 MAX_DIMS = 32
+MAX_BYTES = (1 << 63) - 1
 
 
 class Damaged(Exception):
@@ -124,9 +126,9 @@ def _array(reader: _Reader) -> np.ndarray:
     if type_flag not in DTYPES:
         raise Damaged(f"an array at byte {reader.position} has the unknown type {type_flag}")
     dtype = np.dtype(DTYPES[type_flag])
-    size = dtype.itemsize
-    for dim in shape:
-        size *= dim  # Python integers do not overflow
+    size = dtype.itemsize * math.prod(shape)  # Python integers do not overflow
+    if dtype.itemsize * math.prod(max(dim, 1) for dim in shape) > MAX_BYTES:
+        raise Damaged(f"an array at byte {reader.position} has the impossible shape {shape}")
     array = np.frombuffer(reader.take(size), dtype).reshape(shape)
     if type_flag == BFLOAT16:
         array = (array.astype("<u4") << 16).view("<f4")

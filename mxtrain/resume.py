@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any, List, Mapping, Optional
 
-from mxtrain.checkpoint import Checkpoint, CheckpointStore, open_checkpoint
+from mxtrain.checkpoint import Checkpoint, CheckpointStore, open_checkpoint, require_run_state
 from mxtrain.config import flatten, shown
 from mxtrain.errors import CheckpointError
 
@@ -92,14 +92,17 @@ def find_checkpoint(resume: str, store: CheckpointStore, config: Mapping[str, An
         config: the description as plain nested dicts.
 
     Raises:
-        CheckpointError: there is none at that path, or the description differs.
+        CheckpointError: none can be used, here or at that path, or the description differs.
     """
     if resume == "never":
         return None
     checkpoint = store.latest()
+    if checkpoint is None:
+        store.require_usable()
     if checkpoint is None and resume != "auto":
         checkpoint = open_checkpoint(resume, which="last")
     if checkpoint is not None:
+        require_run_state(checkpoint)
         require_same_description(checkpoint, config)
     return checkpoint
 

@@ -8,8 +8,8 @@ from typing import Any, Dict, Mapping, Optional
 import numpy as np
 
 from mxtrain.backend import all_finite, nd, operators_in_use, own_operators
-from mxtrain.checkpoint import Checkpoint, Snapshot, canonical_sha256
-from mxtrain.errors import CheckpointError, DivergenceError
+from mxtrain.checkpoint import Checkpoint, Snapshot, canonical_sha256, require_same_arrays
+from mxtrain.errors import DivergenceError
 from mxtrain.parallel.base import Strategy
 from mxtrain.state import TrainState
 from mxtrain.step import Step
@@ -125,7 +125,9 @@ def restore(checkpoint: Checkpoint, step: Step) -> TrainState:
     set_parameters(step.strategy, checkpoint.arrays("model"), str(checkpoint.path))
     step.updater.restore(checkpoint.arrays("optimizer"), checkpoint.state["optimizer"])
     if step.average.arrays:
-        step.average.restore(checkpoint.arrays("ema"))
+        averages = checkpoint.arrays("ema")
+        require_same_arrays(step.average.arrays, averages, f"the moving average in {checkpoint.path}")
+        step.average.restore(averages)
     if checkpoint.state.get("scaling"):
         step.scaling.restore(checkpoint.state["scaling"])
     if "residual" in checkpoint.stems:
@@ -139,12 +141,8 @@ def set_parameters(strategy: Strategy, arrays: Mapping[str, np.ndarray], source:
     Raises:
         CheckpointError: names or shapes differ.
     """
-    odd = sorted(set(strategy.values) ^ set(arrays))
-    if odd:
-        raise CheckpointError(f"{source} is of another network: only one of the two has {', '.join(odd[:5])}")
+    require_same_arrays(strategy.values, arrays, f"{source} is of another network, it")
     for name, value in strategy.values.items():
-        if value.shape != arrays[name].shape:
-            raise CheckpointError(f"{source}: '{name}' has shape {arrays[name].shape}, the network wants {value.shape}")
         # Not `value[:] = ...`: after inference oneDNN may hold it in a layout of its own, which host copies refuse.
         nd.array(arrays[name], ctx=value.context, dtype=arrays[name].dtype).copyto(value)
     strategy.publish()

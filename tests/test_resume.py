@@ -24,6 +24,8 @@ from running import (
     steps,
 )
 
+from mxtrain.cli.restored import restore_description
+from mxtrain.errors import CheckpointError
 from mxtrain.native import library
 
 
@@ -265,6 +267,34 @@ def test_a_damaged_checkpoint_is_passed_over(copy, small):
     (copy / "status.json").unlink()
     Process(copy, *SMALL, "trainer.max_epochs=2").end()
     assert_same(copy, small)
+
+
+def test_checkpoints_of_which_none_can_be_used_are_named_and_nothing_is_written(copy, capfd):
+    """Beginning at step 0 would take their place."""
+    for name in checkpoints(copy):
+        change_last_byte(copy / "checkpoints" / name / "state.json")
+    before = picture(copy)
+    refused = Process(copy, *SMALL, "trainer.max_epochs=3").end(2)
+    assert picture(copy) == before and "Traceback" not in refused.output
+    assert all(name in refused.output for name in checkpoints(copy)) and "checkpoint.resume=never" in refused.output
+    for which in ("last", "best"):
+        with pytest.raises(CheckpointError, match="cannot be used: state.json has SHA-256"):
+            restore_description(str(copy), which, [], [])
+
+
+def test_eval_of_the_last_one_never_measures_another(copy, small, capfd):
+    newest = copy / "checkpoints" / checkpoints(copy)[-1]
+    change_last_byte(newest / "model.params")
+    with pytest.raises(CheckpointError, match=f"{newest.name} cannot be used: model.params.*Available in"):
+        restore_description(str(copy), "last", [], [])
+    checkpoint, _ = restore_description(str(copy), "best", [], [])
+    told = capfd.readouterr().err
+    assert checkpoint.step == 13 and f"{newest.name} cannot be used" in told and "the one of step 13" in told
+
+
+def change_last_byte(path):
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
 
 
 def test_early_stopping_continues_to_count_and_patience_may_grow(tmp_path):

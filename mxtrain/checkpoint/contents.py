@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from mxtrain.checkpoint.ndarray_file import parse_ndarrays, write_ndarrays
-from mxtrain.checkpoint.verified import read_file, verify_file
+from mxtrain.checkpoint.verified import of_os_error, read_file, verify_file
 from mxtrain.durable import Digest, HashedFile, PathLike, fsync_directory
-from mxtrain.errors import CheckpointError
+from mxtrain.errors import CheckpointError, DamagedCheckpoint, LaterCheckpoint, UnreadableCheckpoint
 
 if TYPE_CHECKING:
     import numpy as np
@@ -93,7 +93,7 @@ class Checkpoint:
         try:
             return parse_ndarrays(self._read(name), source=name)
         except CheckpointError as error:
-            raise _damaged(self.path, error) from error
+            raise _unusable(self.path, error) from error
 
     def in_memory(self) -> Checkpoint:
         """The same without its directory. Raises: CheckpointError: as `arrays`."""
@@ -138,7 +138,8 @@ def read_checkpoint(path: PathLike, *, verify_arrays: bool = True) -> Checkpoint
         verify_arrays: also read every array file and compare its SHA-256; else sizes only.
 
     Raises:
-        CheckpointError: a file is missing, damaged or not listed, or the format is a later one.
+        DamagedCheckpoint: a file is missing, damaged or not listed.
+        UnreadableCheckpoint: a file cannot be read now; `LaterCheckpoint`: by this version of mxtrain.
     """
     path = Path(path)
     try:
@@ -148,11 +149,11 @@ def read_checkpoint(path: PathLike, *, verify_arrays: bool = True) -> Checkpoint
             if name != STATE and verify_arrays:
                 verify_file(path / name, digest)
     except CheckpointError as error:
-        raise _damaged(path, error) from error
+        raise _unusable(path, error) from error
     except OSError as error:
-        raise _damaged(path, f"{error.filename} cannot be read: {error.strerror}") from error
+        raise _unusable(path, of_os_error(error, f"{error.filename} cannot be read: {error.strerror}")) from error
     except RecursionError as error:
-        raise _damaged(path, f"{STATE} is nested too deeply") from error
+        raise _unusable(path, DamagedCheckpoint(f"{STATE} is nested too deeply")) from error
     return Checkpoint(path=path, files=files, **header)
 
 
@@ -233,7 +234,7 @@ def _read_manifest(path: Path) -> Dict[str, Digest]:
     manifest = _load_json(read_file(path / MANIFEST), MANIFEST)
     version = manifest.get("version")
     if manifest.get("format") == FORMAT and type(version) is int and version > VERSION:
-        raise CheckpointError(f"it is of format {version}, made by a later mxtrain; this one reads up to {VERSION}")
+        raise LaterCheckpoint(f"it is of format {version}, made by a later mxtrain; this one reads up to {VERSION}")
     if manifest.get("format") != FORMAT or version != VERSION or set(manifest) != {"format", "version", "files"}:
         raise CheckpointError(f"{MANIFEST} is not the manifest of an mxtrain checkpoint")
     entries = manifest["files"]
@@ -279,5 +280,7 @@ def _read_header(path: Path, digest: Digest) -> Dict[str, Any]:
     return {**header, "state": decode_json(state)}
 
 
-def _damaged(path: Path, reason: object) -> CheckpointError:
-    return CheckpointError(f"The checkpoint {path} cannot be used: {reason}.")
+def _unusable(path: Path, reason: CheckpointError) -> CheckpointError:
+    """The same kind of error, with the name of the checkpoint; where no kind was named it is damage."""
+    kind = type(reason) if isinstance(reason, UnreadableCheckpoint) else DamagedCheckpoint
+    return kind(f"The checkpoint {path} cannot be used: {reason}.")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Mapping, Union
 
 from mxtrain.checkpoint.verified import read_file
 from mxtrain.durable import Digest, HashedFile, PathLike
-from mxtrain.errors import CheckpointError
+from mxtrain.errors import CheckpointError, DamagedCheckpoint
 from mxtrain.params_format import ARRAY_MAGIC_V2, DENSE, LIST_MAGIC, MAX_DIMS, Damaged, parse_arrays
 
 if TYPE_CHECKING:
@@ -84,9 +84,9 @@ def parse_ndarrays(data: Union[bytes, memoryview], *, source: str) -> dict[str, 
     try:
         arrays, names = parse_arrays(data)
     except Damaged as damage:
-        raise CheckpointError(f"{source} is damaged or no MXNet .params file: {damage}") from damage
+        raise DamagedCheckpoint(f"{source} is damaged or no MXNet .params file: {damage}") from damage
     if len(names) != len(arrays):
-        raise CheckpointError(f"{source} holds {len(arrays)} arrays but {len(names)} names")
+        raise DamagedCheckpoint(f"{source} holds {len(arrays)} arrays but {len(names)} names")
     return dict(zip(names, arrays))
 
 

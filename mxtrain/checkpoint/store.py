@@ -1,37 +1,38 @@
-"""The checkpoints of a run: written in the background, kept by age and by metric, found by looking.
-
-A checkpoint appears under its name by one rename, after all of it is on the disk; until then it is called `.tmp-...`.
-It disappears by one rename to `.tmp-...` too. So whenever the process dies, what is there under `step-...` is complete.
-"""
+"""The checkpoints of a run: written in the background, kept by age and by metric, found by looking."""
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
+import stat
 import threading
 import time
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Deque, List, NamedTuple, Optional, Sequence, Set
+from typing import TYPE_CHECKING, Callable, Deque, Dict, List, Optional, Sequence, Set
 
 from mxtrain.checkpoint.contents import MANIFEST, Checkpoint, Snapshot, read_checkpoint, write_contents
+from mxtrain.checkpoint.folder import (
+    CHECKPOINTS,
+    NAME,
+    TEMPORARY,
+    available,
+    discard,
+    opens,
+    read_named,
+    remove_leftovers,
+    scan,
+)
 from mxtrain.durable import PathLike, fsync_directory
-from mxtrain.errors import CheckpointError
+from mxtrain.errors import CheckpointError, UnreadableCheckpoint
 
 if TYPE_CHECKING:
     from mxtrain.checkpoint.run_directory import RunDirectoryLock
 
-__all__ = ["Checkpoint", "CheckpointStore", "SaveOutcome", "Snapshot", "choose_kept", "open_checkpoint"]
-
-TEMPORARY = ".tmp-"
-CHECKPOINTS = "checkpoints"
-"""The folder of a run directory."""
-
-# The second number counts the copies of one step: a step that is saved again with other content gets the next one,
-# so that the old copy stays until the new one is there. A rename cannot replace a directory that holds files.
-_NAME = re.compile(r"step-(\d{8,})(?:-(\d+))?\Z")
+__all__ = [
+    "CHECKPOINTS", "Checkpoint", "CheckpointStore", "SaveOutcome", "Snapshot", "choose_kept", "open_checkpoint",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -47,14 +48,6 @@ class SaveOutcome:
     wall_s: float
 
 
-class _Place(NamedTuple):
-    """A `step-...` directory; sorts by age."""
-
-    step: int
-    copy: int
-    path: Path
-
-
 class CheckpointStore:
     """Saves, finds and retires the checkpoints in one directory. One writer per directory: hold the run's lock.
 
@@ -65,7 +58,10 @@ class CheckpointStore:
         keep_last: newest checkpoints to keep, at least 1.
         keep_top: checkpoints with the best metric to keep besides.
         lock: the lock of the run directory. Its holder removes what dead processes left half written.
-        report: is told of damaged checkpoints in a sentence; by default they go unmentioned.
+        report: is told of checkpoints that cannot be used in a sentence; by default they go unmentioned.
+
+    Attributes:
+        unusable: why, for each checkpoint that `latest` or `best` came across and could not use.
     """
 
     def __init__(
@@ -82,12 +78,12 @@ class CheckpointStore:
         self.keep_last = keep_last
         self.keep_top = keep_top
         self._report = report or (lambda sentence: None)
-        self._damaged: Set[Path] = set()
+        self.unusable: Dict[Path, CheckpointError] = {}
         self._outcomes: Deque[SaveOutcome] = deque()
         self._writer: Optional[threading.Thread] = None
         if lock is not None:
             assert lock.held, "the run directory must be locked before its checkpoints are opened"
-            _remove_leftovers(self.directory)
+            remove_leftovers(self.directory)
 
     def __enter__(self) -> CheckpointStore:
         return self
@@ -116,17 +112,42 @@ class CheckpointStore:
         self._join()
 
     def latest(self) -> Optional[Checkpoint]:
-        """The newest checkpoint whose every byte is right; damaged ones are reported and passed over."""
+        """The newest checkpoint whose every byte is right; those that cannot be used are reported and passed over.
+
+        Raises:
+            UnreadableCheckpoint: the folder cannot be read.
+        """
         self._join()
-        return self._first_whole(
-            [place.path for place in reversed(_scan(self.directory))], "The one before it is used."
-        )
+        return self._first_whole([place.path for place in reversed(scan(self.directory))], "The one before it is used.")
 
     def best(self) -> Optional[Checkpoint]:
-        """The checkpoint with the best metric, the earliest of equals; None where no checkpoint has one."""
+        """The checkpoint with the best metric, the earliest of equals; None where no checkpoint has one.
+
+        Raises:
+            UnreadableCheckpoint: the folder cannot be read.
+        """
         self._join()
-        ranked = _rank(self._summaries(), keep_top=None)
-        return self._first_whole([checkpoint.path for checkpoint in ranked], "The next best is used.")
+        unusable: Dict[Path, CheckpointError] = {}
+        ranked = _rank(self._summaries(unusable), keep_top=None)
+        found = self._first_whole([checkpoint.path for checkpoint in ranked], "The next best is used.")
+        for path, error in unusable.items():
+            if path not in self.unusable:
+                self._report(f"{error} Whether it was the best is not known.")
+        self.unusable.update(unusable)
+        return found
+
+    def require_usable(self) -> None:
+        """Refuses to begin anew where there are checkpoints, and `latest` found none that can be used.
+
+        Raises:
+            CheckpointError: names each of them, and why.
+        """
+        if self.unusable:
+            reasons = "\n".join(f"  {error}" for _, error in sorted(self.unusable.items()))
+            raise CheckpointError(
+                f"No checkpoint in {self.directory} can be used:\n{reasons}\nMake them readable, or start over with "
+                "checkpoint.resume=never (which keeps the earlier files under previous/)."
+            )
 
     def _join(self) -> None:
         if self._writer is not None:
@@ -138,24 +159,29 @@ class CheckpointStore:
         problems: List[CheckpointError] = []
         for path in paths:
             try:
-                found = _read_named(path)
+                found = read_named(path)
+                self.unusable.pop(path, None)
                 break
             except CheckpointError as error:
                 problems.append(error)
-                self._damaged.add(path)
+                self.unusable[path] = error
         for error in problems:
             self._report(f"{error} {otherwise if found else 'No other one can be used.'}")
         return found
 
-    def _summaries(self) -> List[Checkpoint]:
-        """What the directory holds, by age, without what is known to be damaged. Reads no arrays."""
+    def _summaries(self, unusable: Dict[Path, CheckpointError]) -> List[Checkpoint]:
+        """What the directory holds, by age, without what is known to be of no use. Reads no arrays.
+
+        Args:
+            unusable: is told of those that could not be read.
+        """
         found = []
-        for place in _scan(self.directory):
-            if place.path not in self._damaged:
+        for place in scan(self.directory):
+            if place.path not in self.unusable:
                 try:
-                    found.append(_read_named(place.path, verify_arrays=False))
-                except CheckpointError:
-                    pass  # `latest` and `best` report it where it matters
+                    found.append(read_named(place.path, verify_arrays=False))
+                except CheckpointError as error:
+                    unusable[place.path] = error
         return found
 
     # In the background.
@@ -188,7 +214,7 @@ class CheckpointStore:
 
     def _publish(self, temporary: Path, step: int) -> Path:
         """Give a written checkpoint its name; where the same is there already and whole, that one stays."""
-        copies = [place for place in _scan(self.directory) if place.step == step]
+        copies = [place for place in scan(self.directory) if place.step == step]
         if not copies:
             target = self.directory / f"step-{step:08d}"
         else:
@@ -200,17 +226,20 @@ class CheckpointStore:
         return target
 
     def _retire(self, saved: Path) -> None:
-        """Remove what need not be kept. What cannot be read stays, unless there is a newer copy of its step."""
-        summaries = self._summaries()
+        """Remove what need not be kept. What is damaged stays until there is a newer copy of its step, and what may be
+        whole but could not be read stays for good: nobody knows what is in it."""
+        unusable = dict(self.unusable)
+        summaries = self._summaries(unusable)
         kept = choose_kept(summaries, keep_last=self.keep_last, keep_top=self.keep_top)
         removable = {summary.path for summary in summaries} - kept
-        places = _scan(self.directory)
+        places = scan(self.directory)
         step = next(place.step for place in places if place.path == saved)
         removable |= {place.path for place in places if place.step == step}
         for place in places:
-            if place.path in removable and place.path != saved:
-                _discard(place.path)
-                self._damaged.discard(place.path)
+            may_be_whole = isinstance(unusable.get(place.path), UnreadableCheckpoint)
+            if place.path in removable and place.path != saved and not may_be_whole and opens(place.path):
+                discard(place.path)
+                self.unusable.pop(place.path, None)
 
 
 def choose_kept(checkpoints: Sequence[Checkpoint], *, keep_last: int, keep_top: int) -> Set[Path]:
@@ -235,42 +264,50 @@ def open_checkpoint(
     Args:
         path: a checkpoint directory; or a run directory, or its `checkpoints` folder.
         which: of a run, "best" by metric (the last where none was measured) or "last".
-        report: is told of damaged checkpoints of a run that were passed over.
+        report: is told of those that were passed over, to use the next best.
 
     Raises:
-        CheckpointError: there is nothing to open at `path`, or it is damaged; names what there is instead.
+        CheckpointError: there is nothing to open at `path`, or it cannot be used, or the last one cannot where it was
+            asked for; names what there is instead.
     """
     assert which in ("best", "last")
     path = Path(path)
-    if not path.is_dir():
+    if not _is_directory(path):
         hint = f" Give its folder, {path.parent}, instead." if path.is_file() else ""
-        raise CheckpointError(f"There is no checkpoint and no run directory at {path}.{hint}{_available(path.parent)}")
-    if (path / MANIFEST).exists() or _NAME.match(path.name):
-        try:
-            return read_checkpoint(path)
-        except CheckpointError as error:
-            raise CheckpointError(f"{error}{_available(path.parent, but=path)}") from error
-    folder = path / CHECKPOINTS if (path / CHECKPOINTS).is_dir() else path
-    if not _scan(folder):
-        raise CheckpointError(f"{path} holds no checkpoint.{_available(path.parent)}")
+        raise CheckpointError(f"There is no checkpoint and no run directory at {path}.{hint}{available(path.parent)}")
+    if NAME.match(path.name) or os.path.exists(path / MANIFEST):
+        return _read_asked(path, read_checkpoint)
+    folder = path / CHECKPOINTS if os.path.isdir(path / CHECKPOINTS) else path
+    places = scan(folder)
+    if not places:
+        raise CheckpointError(f"{path} holds no checkpoint.{available(path.parent)}")
+    if which == "last":
+        return _read_asked(places[-1].path, read_named)
     problems: List[str] = []
     store = CheckpointStore(folder, keep_last=1, keep_top=0, report=problems.append)
-    found = (store.best() if which == "best" else None) or store.latest()
+    found = store.best() or store.latest()
     if found is None:
         raise CheckpointError("\n".join([f"No checkpoint in {folder} can be used."] + sorted(set(problems))))
     for problem in problems if report is not None else ():
-        report(problem)
+        report(f"{problem} That is the one of step {found.step}.")
     return found
 
 
-def _scan(directory: Path) -> List[_Place]:
-    """The `step-...` directories by age, oldest first; empty where there is no such folder."""
+def _is_directory(path: Path) -> bool:
     try:
-        names = os.listdir(directory)
+        return stat.S_ISDIR(os.stat(path).st_mode)
     except (FileNotFoundError, NotADirectoryError):
-        return []
-    matches = [(_NAME.match(name), directory / name) for name in names]
-    return sorted(_Place(int(match[1]), int(match[2] or 1), path) for match, path in matches if match)
+        return False
+    except OSError as error:
+        raise UnreadableCheckpoint(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _read_asked(path: Path, read: Callable[[Path], Checkpoint]) -> Checkpoint:
+    """The one that was asked for, and no other."""
+    try:
+        return read(path)
+    except CheckpointError as error:
+        raise type(error)(f"{error}{available(path.parent, but=path)}") from error
 
 
 def _rank(checkpoints: Sequence[Checkpoint], keep_top: Optional[int]) -> List[Checkpoint]:
@@ -284,35 +321,11 @@ def _rank(checkpoints: Sequence[Checkpoint], keep_top: Optional[int]) -> List[Ch
     return sorted(same, key=lambda c: (sign * (c.metric or 0.0), c.step))[:keep_top]
 
 
-def _read_named(path: Path, *, verify_arrays: bool = True) -> Checkpoint:
-    """As `read_checkpoint`, for a directory whose name says the step: it must be true."""
-    checkpoint = read_checkpoint(path, verify_arrays=verify_arrays)
-    match = _NAME.match(path.name)
-    if match is None or int(match[1]) != checkpoint.step:
-        raise CheckpointError(f"The checkpoint {path} cannot be used: it holds step {checkpoint.step}.")
-    return checkpoint
-
-
 def _same_and_whole(existing: Path, written: Path) -> bool:
     try:
         return read_checkpoint(existing).files == read_checkpoint(written, verify_arrays=False).files
     except CheckpointError:
         return False
-
-
-def _discard(path: Path) -> None:
-    """Remove a checkpoint so that no half of it is ever seen under its name."""
-    hidden = path.parent / f"{TEMPORARY}discarded-{path.name}-{os.getpid()}"
-    shutil.rmtree(hidden, ignore_errors=True)
-    os.rename(path, hidden)
-    shutil.rmtree(hidden)
-
-
-def _remove_leftovers(directory: Path) -> None:
-    if directory.is_dir():
-        for name in os.listdir(directory):
-            if name.startswith(TEMPORARY):
-                shutil.rmtree(directory / name, ignore_errors=True)
 
 
 def _explain(problem: Exception, directory: Path) -> str:
@@ -321,12 +334,3 @@ def _explain(problem: Exception, directory: Path) -> str:
     if isinstance(problem, CheckpointError):
         return str(problem).rstrip(".")
     return f"{type(problem).__name__}: {problem}"
-
-
-def _available(folder: Path, but: Optional[Path] = None) -> str:
-    """` Available in x: a, b.`, or nothing."""
-    for place in (folder / CHECKPOINTS, folder):
-        names = [found.path.name for found in _scan(place) if found.path != but]
-        if names:
-            return f" Available in {place}: {', '.join(names)}."
-    return ""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Optional, Tuple
 
 from mxtrain.durable import CHUNK_BYTES, Digest, PathLike
-from mxtrain.errors import CheckpointError
+from mxtrain.errors import CheckpointError, DamagedCheckpoint, UnreadableCheckpoint
 
 
 def read_file(path: PathLike, *, expected: Optional[Digest] = None) -> memoryview:
@@ -20,20 +20,23 @@ def read_file(path: PathLike, *, expected: Optional[Digest] = None) -> memoryvie
         expected: what its manifest says; the bytes that are returned are the bytes that were checked.
 
     Raises:
-        CheckpointError: the file cannot be read, or differs from `expected`.
+        UnreadableCheckpoint: the file cannot be read now.
+        DamagedCheckpoint: it is not there, or differs from `expected`.
     """
     path = Path(path)
     fd, size = _open_regular(path, expected)
-    buffer = memoryview(bytearray(size))
     filled = 0
     try:
+        buffer = memoryview(bytearray(size))
         while filled < size:
             count = os.readv(fd, [buffer[filled:]])
             if count == 0:
-                raise CheckpointError(f"{path.name} ended at byte {filled} of {size} while it was read")
+                raise DamagedCheckpoint(f"{path.name} ended at byte {filled} of {size} while it was read")
             filled += count
     except OSError as error:
-        raise CheckpointError(f"{path.name} cannot be read: {error.strerror}") from error
+        raise UnreadableCheckpoint(f"{path.name} cannot be read: {error.strerror}") from error
+    except MemoryError as error:
+        raise UnreadableCheckpoint(f"{path.name} has {size} bytes, more than there is memory for") from error
     finally:
         os.close(fd)
     if expected is not None:
@@ -45,7 +48,7 @@ def verify_file(path: PathLike, expected: Digest) -> None:
     """Read a file and compare it with its manifest entry, in constant memory.
 
     Raises:
-        CheckpointError: the file cannot be read, or differs.
+        UnreadableCheckpoint, DamagedCheckpoint: see `read_file`.
     """
     path = Path(path)
     fd, _ = _open_regular(path, expected)
@@ -58,10 +61,16 @@ def verify_file(path: PathLike, expected: Digest) -> None:
                 break
             hash_.update(buffer[:count])
     except OSError as error:
-        raise CheckpointError(f"{path.name} cannot be read: {error.strerror}") from error
+        raise UnreadableCheckpoint(f"{path.name} cannot be read: {error.strerror}") from error
     finally:
         os.close(fd)
     _check_hash(path, hash_.hexdigest(), expected)
+
+
+def of_os_error(error: OSError, text: str) -> CheckpointError:
+    """What is not there is damage; all else may be well again the next time."""
+    missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
+    return (DamagedCheckpoint if missing else UnreadableCheckpoint)(text)
 
 
 def _open_regular(path: Path, expected: Optional[Digest]) -> Tuple[int, int]:
@@ -69,7 +78,7 @@ def _open_regular(path: Path, expected: Optional[Digest]) -> Tuple[int, int]:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise CheckpointError(f"{path.name} cannot be opened: {error.strerror}") from error
+        raise of_os_error(error, f"{path.name} cannot be opened: {error.strerror}") from error
     status = os.fstat(fd)
     problem = ""
     if not stat.S_ISREG(status.st_mode):
@@ -78,10 +87,12 @@ def _open_regular(path: Path, expected: Optional[Digest]) -> Tuple[int, int]:
         problem = f"{path.name} has {status.st_size} bytes, its manifest says {expected.size}"
     if problem:
         os.close(fd)
-        raise CheckpointError(problem)
+        raise DamagedCheckpoint(problem)
     return fd, status.st_size
 
 
 def _check_hash(path: Path, sha256: str, expected: Digest) -> None:
     if sha256 != expected.sha256:
-        raise CheckpointError(f"{path.name} has SHA-256 {sha256[:12]}..., its manifest says {expected.sha256[:12]}...")
+        raise DamagedCheckpoint(
+            f"{path.name} has SHA-256 {sha256[:12]}..., its manifest says {expected.sha256[:12]}..."
+        )

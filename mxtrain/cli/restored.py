@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Sequence, Tuple, Type, TypeVar
 
 from omegaconf import OmegaConf
 
-from mxtrain.checkpoint import Checkpoint, open_checkpoint
+from mxtrain.checkpoint import Checkpoint, open_checkpoint, require_run_state
 from mxtrain.cli.arguments import Arguments
 from mxtrain.cli.compose import Composed, Composer, is_change
 from mxtrain.cli.train import set_runtime
@@ -54,7 +55,8 @@ def restore_description(path: str, which: str, overrides: Sequence[str], config_
         CheckpointError: there is no good checkpoint.
         ConfigError: an override is wrong.
     """
-    checkpoint = open_checkpoint(path, which=which)
+    checkpoint = open_checkpoint(path, which=which, report=lambda text: print(f"warning: {text}", file=sys.stderr))
+    require_run_state(checkpoint)
     config = dict(checkpoint.state["run"]["description"])
     with Composer(config_dirs) as composer:
         # Wherever it was trained, one device measures and predicts, unless the user says where.

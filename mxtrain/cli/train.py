@@ -207,7 +207,7 @@ def claim(run_dir: Path, composed: Composed) -> Any:
     new_folders = [folder for folder in (run_dir, *run_dir.parents) if not folder.exists()]
     lock = lock_run_directory(run_dir)
     try:
-        if (run_dir / "checkpoints").is_dir() or settings["resume"] not in ("auto", "never"):
+        if os.path.lexists(run_dir / "checkpoints") or settings["resume"] not in ("auto", "never"):
             store = CheckpointStore(run_dir / "checkpoints", keep_last=1, keep_top=1, report=lambda text: None)
             find_checkpoint(settings["resume"], store, composed.config)
         if settings["resume"] == "never":

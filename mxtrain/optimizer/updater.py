@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from mxtrain.backend import mx, nd, same_device_runs
+from mxtrain.checkpoint import require_same_arrays
 from mxtrain.errors import CheckpointError, ConfigError
 
 # MXNet's fused updates take up to 45 arrays. They walk through all of them at once, as far as the largest goes: good
 # for small arrays of similar size, slow for others (ResNet-50, momentum: 182 ms with 45 at a time, 121 ms with MXNet's
 # default of 4, 87 ms one by one).
 AGGREGATED_UPDATES = 45
+NUMBERS = ("num_update", "last_lr", "cur_lr")
+"""Attributes of MXNet's optimizers that change while training; a checkpoint sets no others."""
 LARGE = 1 << 13
 """Elements from which on an array is updated by itself."""
 
@@ -120,9 +123,10 @@ class Updater:
         """
         own = {name: array for name, array in self.arrays().items() if not name.endswith(":cum_grad")}
         given = {name: array for name, array in arrays.items() if not name.endswith(":cum_grad")}
-        if set(own) != set(given):
-            odd = sorted(set(own) ^ set(given))
-            raise CheckpointError(f"the checkpoint's optimizer state does not fit this optimizer: {', '.join(odd[:5])}")
+        require_same_arrays(own, given, "the checkpoint's optimizer state")
+        odd = sorted({*numbers["attributes"]} - {*NUMBERS}) or sorted({*numbers["update_counts"]} ^ {*self.names})
+        if odd:
+            raise CheckpointError(f"the checkpoint's optimizer state does not fit: look at {', '.join(odd[:5])}.")
         for name, array in own.items():
             array[:] = given[name]
         for name, value in numbers["attributes"].items():
@@ -137,5 +141,5 @@ class Updater:
     def _numbers(self) -> Dict[str, Any]:
         """Python-side numbers that change while training; the description sets all others."""
         optimizer = self._optimizer
-        found = {name: getattr(optimizer, name, None) for name in ("num_update", "last_lr", "cur_lr")}
+        found = {name: getattr(optimizer, name, None) for name in NUMBERS}
         return {name: value for name, value in found.items() if value is not None}

@@ -14,7 +14,13 @@ import pytest
 
 from mxtrain.checkpoint import CheckpointStore, Snapshot, open_checkpoint
 from mxtrain.checkpoint.contents import decode_json, encode_json, read_checkpoint, write_contents
-from mxtrain.errors import EXIT_BAD_INPUT, CheckpointError
+from mxtrain.errors import (
+    EXIT_BAD_INPUT,
+    CheckpointError,
+    DamagedCheckpoint,
+    LaterCheckpoint,
+    UnreadableCheckpoint,
+)
 
 
 def snapshot(step: int, metric=None, **more) -> Snapshot:
@@ -45,56 +51,72 @@ def rewrite(path: Path, change) -> None:
     path.write_text(json.dumps(value))
 
 
-DAMAGE = {
-    "bit of an array": (lambda d: flip(d / "model.params", 80), "model.params has SHA-256"),
-    "bit of the state": (lambda d: flip(d / "state.json", 30), "state.json has SHA-256"),
-    "array file cut": (lambda d: os.truncate(d / "optimizer.params", 50), "optimizer.params has 50 bytes"),
-    "array file longer": (lambda d: os.truncate(d / "model.params", 9999), "model.params has 9999 bytes"),
-    "array file empty": (lambda d: os.truncate(d / "model.params", 0), "model.params has 0 bytes"),
-    "array file missing": (lambda d: os.unlink(d / "model.params"), "model.params is missing"),
-    "state missing": (lambda d: os.unlink(d / "state.json"), "state.json is missing"),
-    "manifest missing": (lambda d: os.unlink(d / "manifest.json"), "manifest.json is missing"),
-    "manifest empty": (lambda d: os.truncate(d / "manifest.json", 0), "manifest.json is not JSON"),
-    "manifest huge": (lambda d: os.truncate(d / "manifest.json", 1 << 40), "larger than"),
-    "a file too many": (lambda d: (d / "notes.txt").write_text("x"), "notes.txt does not belong"),
-    "empty": (lambda d: [os.unlink(d / name) for name in os.listdir(d)], "manifest.json is missing"),
-    "a pipe": (lambda d: (os.unlink(d / "state.json"), os.mkfifo(d / "state.json")), "state.json has 0 bytes"),
-    "a folder": (lambda d: (os.unlink(d / "model.params"), os.mkdir(d / "model.params")), "model.params has"),
-    "not a directory": (lambda d: (shutil.rmtree(d), d.write_text("x")), "Not a directory"),
-    "state not listed": (lambda d: rewrite(d / "manifest.json", lambda m: m["files"].pop("state.json")), "is missing"),
-    "later format": (lambda d: rewrite(d / "manifest.json", lambda m: m.update(version=2)), "later mxtrain"),
-    "path in the manifest": (
-        lambda d: rewrite(
-            d / "manifest.json", lambda m: m["files"].update({"../x.params": {"size": 1, "sha256": "0"}})
-        ),
-        "which no checkpoint has",
-    ),
-    "another step's": (
-        lambda d: (shutil.rmtree(d), shutil.copytree(d.parent / "step-00000010", d)),
-        "it holds step 10",
-    ),
-}
-
-
-@pytest.mark.parametrize("kind", DAMAGE)
-def test_damage_is_named_and_the_one_before_is_used(two, kind):
-    damage, said = DAMAGE[kind]
-    damage(two / "step-00000020")
+def test_the_one_before_is_used_and_asking_for_the_damaged_one_names_it(two):
+    """What may be wrong with it: tests/damaged."""
+    flip(two / "step-00000020" / "model.params", 80)
     told = []
     store = CheckpointStore(two, keep_last=2, keep_top=0, report=told.append)
     found = store.latest()
     assert found is not None and found.step == 10 and found.state["n"] == 10
-    assert len(told) == 1 and "step-00000020" in told[0] and said in told[0] and "one before it is used" in told[0]
+    assert len(told) == 1 and "step-00000020" in told[0] and "one before it is used" in told[0]
+    for path, which in ((two / "step-00000020", "best"), (two, "last")):
+        with pytest.raises(DamagedCheckpoint) as caught:
+            open_checkpoint(path, which)
+        text = str(caught.value)
+        assert f"Available in {two}: step-00000010." in text and caught.value.exit_code == EXIT_BAD_INPUT
+    told.clear()
+    assert open_checkpoint(two, "best", told.append).step == 10
+    assert "step-00000020 cannot be used" in told[0] and told[0].endswith("That is the one of step 10.")
 
 
-@pytest.mark.parametrize("kind", sorted(set(DAMAGE) - {"not a directory", "another step's"}))
-def test_asking_for_a_damaged_one_names_the_others(two, kind):
-    damage, said = DAMAGE[kind]
-    damage(two / "step-00000020")
+def test_a_best_whose_metric_cannot_be_read_is_told(two):
+    """It may have been the best: it must not be left out in silence."""
+    flip(two / "step-00000020" / "state.json", 30)
+    told = []
+    assert open_checkpoint(two, "best", told.append).step == 10
+    assert len(told) == 1 and "state.json has SHA-256" in told[0] and "Whether it was the best is not known" in told[0]
+
+
+KINDS = {
+    "damaged": (lambda d: flip(d / "model.params", 70), DamagedCheckpoint),
+    "missing": (lambda d: os.unlink(d / "state.json"), DamagedCheckpoint),
+    "later": (lambda d: rewrite(d / "manifest.json", lambda m: m.update(version=2)), LaterCheckpoint),
+    "a loop of links": (
+        lambda d: (os.unlink(d / "model.params"), (d / "model.params").symlink_to("model.params")), UnreadableCheckpoint
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_may_be_whole_is_told_from_what_is_damaged(two, kind):
+    spoil, error = KINDS[kind]
+    spoil(two / "step-00000020")
     with pytest.raises(CheckpointError) as caught:
-        open_checkpoint(two / "step-00000020")
-    text = str(caught.value)
-    assert said in text and f"Available in {two}: step-00000010." in text and caught.value.exit_code == EXIT_BAD_INPUT
+        open_checkpoint(two, "last")
+    assert type(caught.value) is error
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user to be forbidden something")
+def test_another_user_is_told_of_the_permission(two):
+    """Root is forbidden nothing, so a child becomes somebody else."""
+    os.chmod(two / "step-00000020" / "model.params", 0)
+    for folder in (two, *two.parents):
+        if folder.stat().st_uid == 0 and folder != Path("/"):
+            os.chmod(folder, folder.stat().st_mode | 0o055)
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setuid(65534)
+        try:
+            open_checkpoint(two, "last")
+        except CheckpointError as error:
+            os.write(writer, f"{type(error).__name__} {error}".encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    told = os.read(reader, 10_000).decode()
+    os.close(reader)
+    assert told.startswith("UnreadableCheckpoint") and "model.params cannot be opened: Permission denied" in told
 
 
 def test_a_flipped_bit_in_any_byte_of_manifest_or_state_is_refused(tmp_path):
@@ -127,7 +149,7 @@ def test_all_damaged(two):
     assert CheckpointStore(two, keep_last=1, keep_top=1, report=told.append).latest() is None
     assert len(told) == 2 and all("No other one" in sentence for sentence in told)
     with pytest.raises(CheckpointError, match="(?s)No checkpoint in .* can be used.*step-00000010.*step-00000020"):
-        open_checkpoint(two, "last")
+        open_checkpoint(two)
 
 
 def test_a_damaged_best_gives_way_to_the_next_best(two):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import math
 import os
 import random
@@ -11,7 +13,8 @@ import time
 import numpy as np
 import pytest
 
-from mxtrain.checkpoint import CheckpointStore, Snapshot, lock_run_directory
+from mxtrain.checkpoint import CheckpointStore, Snapshot, lock_run_directory, verified
+from mxtrain.errors import CheckpointError
 
 
 def snapshot(step: int, metric=None, value=None, direction: str = "max", monitor: str = "val/accuracy") -> Snapshot:
@@ -117,6 +120,44 @@ def test_an_unreadable_checkpoint_is_never_removed(tmp_path):
     for step in (20, 30):
         save(store, step)
     assert names(store) == ["step-00000010", "step-00000030"]
+
+
+LATER = json.dumps({"format": "mxtrain-checkpoint", "version": 2, "files": {}})
+
+
+def test_what_may_be_whole_outlives_retention_and_its_own_step(tmp_path, monkeypatch):
+    """A later version's, and one that the disk gave no answer for: neither age nor a newer copy removes them."""
+    store = CheckpointStore(tmp_path, keep_last=1, keep_top=0)
+    save(store, 10)
+    (tmp_path / "step-00000010" / "manifest.json").write_text(LATER)
+    save(store, 20)
+    save(CheckpointStore(tmp_path, keep_last=1, keep_top=0), 10, value=5)
+    assert names(store) == ["step-00000010", "step-00000010-2", "step-00000020"]
+    again = CheckpointStore(tmp_path, keep_last=1, keep_top=0)
+
+    def fail(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as faulty:
+        faulty.setattr(verified.os, "readv", fail)
+        assert again.latest() is None
+    with pytest.raises(CheckpointError, match="(?s)step-00000010 .*step-00000020 cannot be used.*Input/output error"):
+        again.require_usable()
+    for step in (10, 20, 30):
+        save(again, step, value=6)
+    assert {"step-00000010", "step-00000010-2", "step-00000020", "step-00000030"} == set(names(again))
+
+
+def test_arrays_that_cannot_be_opened_keep_their_checkpoint(tmp_path):
+    """A new process has not looked at all of them, and retention reads no arrays."""
+    save(CheckpointStore(tmp_path, keep_last=1, keep_top=0), 10)
+    arrays = tmp_path / "step-00000010" / "model.params"
+    size = arrays.stat().st_size
+    arrays.unlink()
+    arrays.symlink_to("x" * (size - 1))
+    (tmp_path / "step-00000010" / ("x" * (size - 1))).symlink_to("model.params")
+    save(CheckpointStore(tmp_path, keep_last=1, keep_top=0), 20)
+    assert len(os.listdir(tmp_path)) == 2
 
 
 def test_leftovers_go_only_with_the_lock(tmp_path):

@@ -1,0 +1,91 @@
+"""What the state of a run's checkpoint must hold: looked at before any of it is used, whoever wrote it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Iterator, Mapping
+
+from mxtrain.checkpoint.contents import STATE, Checkpoint
+from mxtrain.errors import CheckpointError, DamagedCheckpoint
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_NUMBER = (int, float)
+# A type or several; {} of a fixed set of keys ("?": may be missing), {"*": of any}; [of one kind].
+_RUN_STATE = {
+    "run": {
+        "description": {"*": object},
+        "input": {"shape": [(int, list)], "mean": [_NUMBER], "std": [_NUMBER], "class_names": [str],
+                  "reading?": {"vocab": [str], "*": object}},
+        "cut_before?": [str], "threads?": str, "own_operators?": str, "workers": int, "updates?": bool,
+    },
+    "train": {
+        "step": int, "epoch": int, "epoch_step": int, "epoch_sums": [_NUMBER], "validated_step": int,
+        "validation_due": bool, "values": {"*": (*_NUMBER, type(None))}, "early_stopping": {"*": object},
+        "best": (dict, type(None)),
+    },
+    "optimizer": {"update_counts": {"*": int}, "attributes": {"*": _NUMBER}, "cum_counts": {"*": int}},
+    "scaling?": {"*": _NUMBER},
+}  # fmt: skip
+
+
+def require_run_state(checkpoint: Checkpoint) -> None:
+    """Refuses a checkpoint whose state is not that of a run, before something that is missing breaks the run.
+
+    Raises:
+        DamagedCheckpoint: names the first thing that is missing or of another kind.
+    """
+    for problem in _problems(checkpoint.state, _RUN_STATE, ""):
+        raise DamagedCheckpoint(f"The checkpoint {checkpoint.path} cannot be used: in {STATE}, {problem}.")
+    if checkpoint.state["train"]["step"] != checkpoint.step:
+        raise DamagedCheckpoint(
+            f"The checkpoint {checkpoint.path} cannot be used: {STATE} is of step {checkpoint.step} and of "
+            f"{checkpoint.state['train']['step']}."
+        )
+
+
+def require_same_arrays(own: Mapping[str, Any], given: Mapping[str, np.ndarray], what: str) -> None:
+    """Refuses arrays that are not those of this network or optimizer.
+
+    Args:
+        own: name -> anything with a shape.
+        given: of a checkpoint.
+        what: that they are of, for messages.
+
+    Raises:
+        CheckpointError: names or shapes differ.
+    """
+    odd = sorted(set(own) ^ set(given))
+    if odd:
+        raise CheckpointError(f"{what} does not fit: only one of the two has {', '.join(odd[:5])}.")
+    for name, array in own.items():
+        if tuple(array.shape) != tuple(given[name].shape):
+            raise CheckpointError(f"{what} does not fit: '{name}' has shape {given[name].shape}, not {array.shape}.")
+
+
+def _problems(value: Any, wanted: Any, path: str) -> Iterator[str]:
+    if isinstance(wanted, dict):
+        yield from _problems_of_mapping(value, wanted, path)
+    elif isinstance(wanted, list):
+        if not isinstance(value, list):
+            yield f"'{path}' is no list"
+        else:
+            for item in value:
+                yield from _problems(item, wanted[0], f"{path}[]")
+    elif not isinstance(value, wanted) or isinstance(value, bool) and wanted in (int, _NUMBER):
+        yield f"'{path}' is a {type(value).__name__}"
+
+
+def _problems_of_mapping(value: Any, wanted: Mapping[str, Any], path: str) -> Iterator[str]:
+    if not isinstance(value, dict):
+        yield f"'{path}' is no object"
+        return
+    named = {key.rstrip("?"): kind for key, kind in wanted.items() if key != "*"}
+    for key in wanted:
+        if not key.endswith("?") and key != "*" and key not in value:
+            yield f"'{path}{'.' if path else ''}{key}' is missing"
+    for key, item in value.items():
+        if key in named and item is None and f"{key}?" in wanted:
+            continue
+        kind = named.get(key, wanted.get("*", object))
+        yield from _problems(item, kind, f"{path}{'.' if path else ''}{key}")
