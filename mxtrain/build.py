@@ -353,7 +353,9 @@ def build_callbacks(description: Description, run_dir: Path) -> List[Callback]:
     """Everyone who watches, in the order in which they are told."""
     # The status after the user's own callbacks: if one of them fails at the end, it can say so.
     own, loggers = ([spec.build() for spec in group.values()] for group in (description.callback, description.logger))
-    return [*own, StatusFile(run_dir), RunRecord(), *loggers]
+    lock = held_lock(run_dir)
+    status = StatusFile(run_dir, lock.is_in_place) if lock else StatusFile(run_dir)
+    return [*own, status, RunRecord(), *loggers]
 
 
 def _text(shape: Shapes) -> str:

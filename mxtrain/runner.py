@@ -296,6 +296,8 @@ class Runner:
         log, validate, save = (rule.due(*now) for rule in (self._plan.log, self._plan.validate, self._plan.save))
         save = save or self._agreement.saves
         validate = validate or finished
+        if log or validate or save or stop:
+            self._saving.require_in_place()
         if self._profiling and (validate or save or stop):
             self._profiling.break_off()
         if validate or save or stop or epoch_ended:
@@ -387,6 +389,7 @@ class Runner:
         if self._profiling:
             self._profiling.end()
         saving.settle()
+        saving.require_in_place()
         self._step.settle()
         last = snapshot.copy_parameters(self._step.strategy)
         values = {**self.state.values, **self._workers.summary()}

@@ -24,7 +24,7 @@ class NoStore:
     def poll(self) -> None:
         """Nothing was done."""
 
-    wait = latest = best = poll
+    wait = latest = best = require_in_place = poll
 
 
 class Saving:
@@ -42,8 +42,13 @@ class Saving:
         self.failure = ""
         """Why the newest checkpoint could not be written; empty if it was."""
 
+    def require_in_place(self) -> None:
+        """Raises: RunDirectoryLost: what the run writes goes nowhere any more."""
+        self._store.require_in_place()
+
     def save(self, snapshot: Any) -> None:
         """Writes in the background; waits only for the save before this one."""
+        self.require_in_place()
         self._tell(self._store.poll())
         self._store.save(snapshot)
         self.saved_step = snapshot.step

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from running import checkpoints, rows, status, steps
 
 from mxtrain.backend import nd
 from mxtrain.build import build_run
-from mxtrain.checkpoint import open_checkpoint
+from mxtrain.checkpoint import lock_run_directory, open_checkpoint
 from mxtrain.types import Callback
 
 SMALL = ("model=mlp", "model.hidden=[16]", "dataset.batch_size=100", "trainer.log_interval=5")  # 13 steps an epoch
@@ -102,6 +103,32 @@ def test_a_copy_of_weights_that_is_another_ends_the_run_at_the_next_validation(m
     result = run.runner.train(run.info)
     assert result.exit_code == 1, result.cause
     assert "step 13" in result.cause and "copies of" in result.cause and "cpu(" in result.cause, result.cause
+
+
+class Removing(Callback):
+    """Removes the run directory while the run writes there, or puts another one in its place."""
+
+    def __init__(self, run_dir, step, replaced=False):
+        self.run_dir, self.step, self.replaced = run_dir, step, replaced
+
+    def on_steps(self, rows, progress):
+        if rows[-1]["step"] >= self.step and self.run_dir.exists() and not (self.run_dir / "other").exists():
+            shutil.rmtree(self.run_dir)
+            if self.replaced:
+                (self.run_dir / "other").mkdir(parents=True)
+
+
+@pytest.mark.parametrize(
+    "step, replaced, checkpoint", [(3, False, "default"), (26, True, "default"), (26, False, "off")]
+)
+def test_a_run_whose_directory_is_removed_ends_with_1_and_makes_none_anew(make, tmp_path, step, replaced, checkpoint):
+    with lock_run_directory(tmp_path / "run"):
+        run = make("trainer.max_epochs=2", f"checkpoint={checkpoint}")
+        run.runner._watchers._callbacks.append(Removing(tmp_path / "run", step, replaced))
+        result = run.runner.train(run.info)
+    assert (result.state, result.exit_code) == ("failed", 1) and result.step < 27
+    assert "was removed or replaced" in result.cause and str(tmp_path / "run") in result.cause
+    assert [path.name for path in tmp_path.rglob("*")] == (["run", "other"] if replaced else [])
 
 
 def test_a_validation_loss_of_nan_stops_nothing_by_itself(make, tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
 from mxtrain.durable import write_json_atomic
 from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
@@ -17,10 +17,14 @@ class StatusFile(Callback):
     """Replaces status.json atomically, at most every two seconds while training.
 
     A disk that is full only costs the status its freshness.
+
+    Args:
+        run_dir: where it stands.
+        in_place: whether that is still the run's own directory, and not another one under its name.
     """
 
-    def __init__(self, run_dir: Path):
-        self._path = run_dir / "status.json"
+    def __init__(self, run_dir: Path, in_place: Callable[[], bool] = lambda: True):
+        self._path, self._in_place = run_dir / "status.json", in_place
         self._status: Dict[str, Any] = {
             "state": "running", "exit_code": None, "cause": "", "epoch": 0, "step": 0, "best": None,
             "checkpoint": None, "weights_sha256": None, "samples_per_s": None,
@@ -53,6 +57,8 @@ class StatusFile(Callback):
         if not now and self._written_at is not None and time.monotonic() - self._written_at < SECONDS_BETWEEN_WRITES:
             return
         self._written_at = time.monotonic()
+        if not self._in_place():
+            return  # the run ends because of that
         try:
             write_json_atomic(self._path, self._status)
         except OSError:

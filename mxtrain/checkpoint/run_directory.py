@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Optional
 
 from mxtrain.durable import PathLike
-from mxtrain.errors import RunDirectoryError
+from mxtrain.errors import RunDirectoryError, RunDirectoryLost
 
 LOCK_FILE = ".lock"
 _MAX_HOLDER_BYTES = 4096
@@ -30,12 +30,30 @@ class RunDirectoryLock:
         self.path = path
         """The run directory."""
         self._fd = fd
+        # Held open: while it is, no other directory can get its number.
+        self._directory_fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         _HELD.append(self)
 
     @property
     def held(self) -> bool:
         """Whether it was not released yet."""
         return self._fd >= 0
+
+    def is_in_place(self) -> bool:
+        """Whether the directory is there under its name; two system calls."""
+        return not self.held or _is_still_there(self.path, self._directory_fd)
+
+    def require_in_place(self) -> None:
+        """For whoever is about to write there.
+
+        Raises:
+            RunDirectoryLost: the directory was removed or moved away, or there is another one under its name.
+        """
+        if not self.is_in_place():
+            raise RunDirectoryLost(
+                f"The run directory {self.path} was removed or replaced while the run wrote to it: what was trained "
+                "is lost unless it was moved elsewhere. Put it back, or give the same command again to begin anew."
+            )
 
     def release(self) -> None:
         """Let the next run in. Does nothing the second time."""
@@ -50,6 +68,7 @@ class RunDirectoryLock:
         if fd >= 0:
             _HELD.remove(self)
             os.close(fd)
+            os.close(self._directory_fd)
 
     def __enter__(self) -> RunDirectoryLock:
         return self
@@ -115,7 +134,7 @@ def held_lock(path: PathLike) -> Optional[RunDirectoryLock]:
 def _is_still_there(path: Path, fd: int) -> bool:
     try:
         return os.path.samestat(os.stat(path), os.fstat(fd))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
 
 

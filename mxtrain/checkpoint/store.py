@@ -81,6 +81,7 @@ class CheckpointStore:
         self.unusable: Dict[Path, CheckpointError] = {}
         self._outcomes: Deque[SaveOutcome] = deque()
         self._writer: Optional[threading.Thread] = None
+        self._lock = lock
         if lock is not None:
             assert lock.held, "the run directory must be locked before its checkpoints are opened"
             remove_leftovers(self.directory)
@@ -149,6 +150,11 @@ class CheckpointStore:
                 "checkpoint.resume=never (which keeps the earlier files under previous/)."
             )
 
+    def require_in_place(self) -> None:
+        """Raises: RunDirectoryLost: the run directory is not there any more."""
+        if self._lock is not None:
+            self._lock.require_in_place()
+
     def _join(self) -> None:
         if self._writer is not None:
             self._writer.join()
@@ -208,6 +214,7 @@ class CheckpointStore:
         self._outcomes.append(outcome)
 
     def _make_directory(self) -> None:
+        self.require_in_place()  # never made anew: the run's other files would not be in it
         if not self.directory.is_dir():
             self.directory.mkdir(parents=True, exist_ok=True)
             fsync_directory(self.directory.parent)

@@ -124,7 +124,7 @@ def run_follower(composed: Composed) -> int:
 
 def remove_unstarted(folders: Sequence[Path]) -> None:
     """Takes back the folders that were made for a run that could not start: bad input leaves nothing behind."""
-    if not folders or not {path.name for path in folders[0].iterdir()} <= UNSTARTED:
+    if not folders or not folders[0].is_dir() or not {path.name for path in folders[0].iterdir()} <= UNSTARTED:
         return
     shutil.rmtree(folders[0])
     for folder in folders[1:]:

@@ -148,16 +148,23 @@ def test_what_may_be_whole_outlives_retention_and_its_own_step(tmp_path, monkeyp
     assert {"step-00000010", "step-00000010-2", "step-00000020", "step-00000030"} == set(names(again))
 
 
-def test_arrays_that_cannot_be_opened_keep_their_checkpoint(tmp_path):
+def test_arrays_that_cannot_be_opened_keep_their_checkpoint(tmp_path, monkeypatch):
     """A new process has not looked at all of them, and retention reads no arrays."""
     save(CheckpointStore(tmp_path, keep_last=1, keep_top=0), 10)
-    arrays = tmp_path / "step-00000010" / "model.params"
-    size = arrays.stat().st_size
-    arrays.unlink()
-    arrays.symlink_to("x" * (size - 1))
-    (tmp_path / "step-00000010" / ("x" * (size - 1))).symlink_to("model.params")
-    save(CheckpointStore(tmp_path, keep_last=1, keep_top=0), 20)
-    assert len(os.listdir(tmp_path)) == 2
+    opened = os.open
+
+    def forbid(path, *args, **kwargs):
+        if str(path).endswith("step-00000010/model.params"):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return opened(path, *args, **kwargs)
+
+    store = CheckpointStore(tmp_path, keep_last=1, keep_top=0)
+    with monkeypatch.context() as forbidden:
+        forbidden.setattr(os, "open", forbid)
+        save(store, 20)
+    assert names(store) == ["step-00000010", "step-00000020"]
+    save(store, 30)
+    assert names(store) == ["step-00000030"]
 
 
 def test_leftovers_go_only_with_the_lock(tmp_path):
