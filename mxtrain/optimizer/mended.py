@@ -101,6 +101,52 @@ class Nadam(mx.optimizer.Nadam):
         return self._schedule[step]
 
 
+class Signum(mx.optimizer.Signum):
+    """Signum that without momentum takes the sign of what it does with momentum: MXNet's leaves weight decay out of the
+    sign there, and takes no decoupled decay.
+
+    Source: Bernstein et al., https://arxiv.org/abs/1802.04434, algorithm 1.
+    """
+
+    def update(self, index, weight, grad, state):
+        if state is not None:
+            return super().update(index, weight, grad, state)
+        self._update_count(index)
+        lr, wd = self._get_lr(index), self._get_wd(index)
+        grad = scaled(self, grad) + wd * weight
+        weight[:] = (1 - lr * self.wd_lh) * weight - lr * nd.sign(grad)
+
+
+class LARS(mx.optimizer.LARS):
+    """LARS whose momentum correction reaches every parameter: MXNet's notes the rate anew for each group of arrays that
+    it updates together, so that all groups but the first find no change of the rate.
+
+    Source: You et al., https://arxiv.org/abs/1708.03888; the correction is Goyal et al., https://arxiv.org/abs/1706.02677,
+    section 3.
+    """
+
+    def _update_count(self, index):
+        before = self.num_update
+        super()._update_count(index)
+        if self.num_update > before:  # the first group of a step
+            self.last_lr = self.lr if self.cur_lr is None else self.cur_lr
+            self.cur_lr = self.lr
+
+    def _get_lrs(self, indices):
+        return mx.optimizer.Optimizer._get_lrs(self, indices)
+
+
+class LBSGD(mx.optimizer.LBSGD):
+    """LBSGD that keeps a copy of the first gradient: MXNet's keeps the array itself, which the next step's gradient is
+    written into."""
+
+    def _cumulate_gradient(self, grad, index):
+        gathered = super()._cumulate_gradient(grad, index)
+        if gathered["cum_grad"] is grad and self.batch_scale > 1:
+            gathered["cum_grad"] = grad.copy()
+        return gathered
+
+
 def scaled(optimizer, grad):
     """The gradient, rescaled and clipped as the optimizer was told."""
     grad = grad * optimizer.rescale_grad

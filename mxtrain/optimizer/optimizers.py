@@ -74,7 +74,7 @@ class Nadam(Optimizer):
 
 
 class AdaGrad(Optimizer):
-    """AdaGrad. Source: Duchi et al. 2011."""
+    """AdaGrad. Source: Duchi et al. 2011. Its weight decay is decoupled: no gradient's history holds it."""
 
     lr: PositiveFloat = 0.01
     epsilon: PositiveFloat = 1e-7
@@ -93,7 +93,8 @@ class GroupAdaGrad(Optimizer):
 
 
 class AdaDelta(Optimizer):
-    """AdaDelta. Source: https://arxiv.org/abs/1212.5701. MXNet's update has no learning rate: lr changes nothing."""
+    """AdaDelta. Source: https://arxiv.org/abs/1212.5701. MXNet's update knows no learning rate, nor does its decay: lr
+    changes nothing, unless it is 0."""
 
     lr: PositiveFloat = 1.0
     rho: OpenFraction = 0.9
@@ -139,6 +140,7 @@ class Signum(Optimizer):
     momentum: OpenFraction = 0.9
     wd_lh: NonNegativeFloat = 0.0
     mxnet_name: ClassVar[str] = "signum"
+    mended_name: ClassVar[str] = "Signum"
 
 
 class SGLD(Optimizer):
@@ -150,7 +152,8 @@ class SGLD(Optimizer):
 
 
 class DCASGD(Optimizer):
-    """Delay-compensated asynchronous SGD. Source: https://arxiv.org/abs/1609.08326."""
+    """Delay-compensated asynchronous SGD. Source: https://arxiv.org/abs/1609.08326. MXNet compensates for a delay of
+    one update, whether there is one or not."""
 
     lr: PositiveFloat = 0.01
     momentum: OpenFraction = 0.0
@@ -173,24 +176,28 @@ class LAMB(Optimizer):
 
 
 class LARS(Optimizer):
-    """Layer-wise adaptive rate scaling. Source: https://arxiv.org/abs/1708.03888."""
+    """Layer-wise adaptive rate scaling. Source: https://arxiv.org/abs/1708.03888. What is called bias, gamma or beta
+    keeps the rate as it is, as in MXNet."""
 
     momentum: OpenFraction = 0.9
     eta: PositiveFloat = 0.001
     epsilon: NonNegativeFloat = 0.0
     momentum_correction: bool = True
     mxnet_name: ClassVar[str] = "lars"
+    mended_name: ClassVar[str] = "LARS"
     mxnet_names: ClassVar[Dict[str, str]] = {"lr": "learning_rate", "epsilon": "eps"}
 
 
 class LBSGD(Optimizer):
-    """Large-batch SGD with warm-up or LARS. `batch_scale` steps are summed into one update, at that times the rate."""
+    """Large-batch SGD with warm-up: the mean gradient of `batch_scale` steps makes one update, at a rate that rises to
+    as many times the given one."""
 
     momentum: OpenFraction = 0.9
     warmup_strategy: Literal["linear", "power2", "sqrt", "lars"] = "linear"
     warmup_epochs: NonNegative = 5
     batch_scale: Positive = 1
     mxnet_name: ClassVar[str] = "lbsgd"
+    mended_name: ClassVar[str] = "LBSGD"
 
     def arguments(self, steps_per_epoch: int) -> Dict[str, Any]:
         return {**super().arguments(steps_per_epoch), "updates_per_epoch": steps_per_epoch}

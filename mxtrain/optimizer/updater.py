@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
+import numpy as np
+
 from mxtrain.backend import mx, nd, same_device_runs
 from mxtrain.checkpoint import require_same_arrays
 from mxtrain.errors import CheckpointError, ConfigError
@@ -16,6 +18,8 @@ NUMBERS = ("num_update", "last_lr", "cur_lr")
 """Attributes of MXNet's optimizers that change while training; a checkpoint sets no others."""
 LARGE = 1 << 13
 """Elements from which on an array is updated by itself."""
+SMALLEST_RATE = 1e-30
+"""What learns more slowly does not move: FTRL and FTML multiply by the inverse, which float32 can hardly hold."""
 
 
 def flatten(state: Any) -> List[Any]:
@@ -27,10 +31,22 @@ def flatten(state: Any) -> List[Any]:
     return [array for part in state for array in flatten(part)]
 
 
+def in_float64(state: Any) -> Any:
+    """The same state with float64 in the place of float32."""
+    if isinstance(state, nd.NDArray):
+        return state.astype(np.float64) if state.dtype == np.float32 else state
+    return type(state)(map(in_float64, state)) if isinstance(state, (list, tuple)) else state
+
+
 def create_state(optimizer: Any, index: int, weight: nd.NDArray, name: str) -> Any:
-    """Raises: ConfigError: the optimizer cannot train an array of this shape."""
+    """The state of one parameter, in its precision: some of MXNet's optimizers know only float32.
+
+    Raises:
+        ConfigError: the optimizer cannot train an array of this shape.
+    """
     try:
-        return optimizer.create_state_multi_precision(index, weight)
+        state = optimizer.create_state_multi_precision(index, weight)
+        return in_float64(state) if weight.dtype == np.float64 else state
     except AssertionError:
         raise ConfigError(
             f"optimizer: {type(optimizer).__name__} trains only matrices, and '{name}' has shape {weight.shape}. "
@@ -55,6 +71,9 @@ def similar_sizes(indices: Sequence[int], arrays: Sequence[nd.NDArray]) -> List[
 class Updater:
     """One optimizer over a fixed, ordered set of parameters, each on a device.
 
+    A parameter whose learning rate is 0 is not given to the optimizer: neither it nor its state changes, by weight
+    decay or momentum either, and the update is not counted. MXNet's optimizers divide by such a rate, or ignore it.
+
     Args:
         optimizer: an mxnet.optimizer.Optimizer.
         weights: structural name -> NDArray, the parameters to train.
@@ -69,25 +88,37 @@ class Updater:
         # By index, not by name: by name MXNet silently drops weight decay of all that doesn't end in "_weight".
         optimizer.lr_mult = {i: multipliers[name][0] for i, name in enumerate(self.names)}
         optimizer.wd_mult = {i: multipliers[name][1] for i, name in enumerate(self.names)}
+        optimizer.idx2name = dict(enumerate(self.names))  # LARS leaves biases, gamma and beta out by their names
         if optimizer.aggregate_num > 0:
             optimizer.aggregate_num = AGGREGATED_UPDATES
         # MXNet counts updates per device, for replicas that all update; here each parameter is updated on one device.
         optimizer._set_current_context = lambda device_id: None
         self._updater = mx.optimizer.get_updater(optimizer)
         self._weights = [weights[name] for name in self.names]
-        self._runs = same_device_runs(self._weights)
-        if optimizer.aggregate_num > 0:
-            self._runs = [group for run in self._runs for group in similar_sizes(run, self._weights)]
+        self._runs: Dict[Tuple[int, ...], List[List[int]]] = {}
         for i, weight in enumerate(self._weights):
-            self._updater.states[i] = create_state(optimizer, i, weight, self.names[i])
-            self._updater.states_synced[i] = True
             optimizer._index_update_count[i] = 0
+            if optimizer.lr_mult[i]:
+                self._updater.states[i] = create_state(optimizer, i, weight, self.names[i])
+                self._updater.states_synced[i] = True
 
     def update(self, gradients: Sequence[nd.NDArray], lr: float) -> None:
         """One step for all parameters. `gradients` are of the mean loss, in the order of `names`."""
         self._optimizer.lr = lr
-        for run in self._runs:
+        for run in self._runs_at(lr):
             self._updater(run, [gradients[i] for i in run], [self._weights[i] for i in run])
+
+    def _runs_at(self, lr: float) -> List[List[int]]:
+        """Parameters that move at this rate, in groups that are updated together; known from one step to the next."""
+        multipliers = self._optimizer.lr_mult
+        moving = tuple(i for i in range(len(self.names)) if abs(lr * multipliers[i]) >= SMALLEST_RATE)
+        if moving not in self._runs:
+            weights = [self._weights[i] for i in moving]
+            runs = same_device_runs(weights)
+            if self._optimizer.aggregate_num > 0:
+                runs = [group for run in runs for group in similar_sizes(run, weights)]
+            self._runs[moving] = [[moving[i] for i in run] for run in runs]
+        return self._runs[moving]
 
     def settle(self) -> bool:
         """Whether parameters changed because other workers had been ahead: never, where all update the same."""
@@ -98,7 +129,7 @@ class Updater:
         found = {
             f"{name}:{position}": array
             for i, name in enumerate(self.names)
-            for position, array in enumerate(flatten(self._updater.states[i]))
+            for position, array in enumerate(flatten(self._updater.states.get(i)))
         }
         for i, gathered in getattr(self._optimizer, "cumgrads", {}).items():
             if isinstance(gathered["cum_grad"], nd.NDArray):
@@ -122,7 +153,11 @@ class Updater:
             CheckpointError: the state is of another optimizer or another network.
         """
         own = {name: array for name, array in self.arrays().items() if not name.endswith(":cum_grad")}
-        given = {name: array for name, array in arrays.items() if not name.endswith(":cum_grad")}
+        still = {name for i, name in enumerate(self.names) if not self._optimizer.lr_mult[i]}
+        given = {
+            name: array for name, array in arrays.items()
+            if not name.endswith(":cum_grad") and name.rpartition(":")[0] not in still
+        }  # fmt: skip
         require_same_arrays(own, given, "the checkpoint's optimizer state")
         odd = sorted({*numbers["attributes"]} - {*NUMBERS}) or sorted({*numbers["update_counts"]} ^ {*self.names})
         if odd:
@@ -135,7 +170,8 @@ class Updater:
             self._optimizer._index_update_count[i] = numbers["update_counts"][name]
             if name in numbers["cum_counts"]:
                 gathered = arrays.get(f"{name}:cum_grad")
-                gathered = 0 if gathered is None else nd.array(gathered, ctx=self._weights[i].context)
+                weight = self._weights[i]
+                gathered = 0 if gathered is None else nd.array(gathered, ctx=weight.context, dtype=weight.dtype)
                 self._optimizer.cumgrads[i] = {"cum_grad": gathered, "num_cums": numbers["cum_counts"][name]}
 
     def _numbers(self) -> Dict[str, Any]:

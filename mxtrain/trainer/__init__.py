@@ -34,7 +34,8 @@ class Trainer(Spec):
     clip_global_norm: Optional[PositiveFloat] = None
     """Largest L2 norm of all gradients together."""
     ema_decay: Optional[OpenFraction] = None
-    """Validate and keep an exponential moving average of the weights with this decay."""
+    """Validate and keep an exponential moving average of the weights with this decay; at step t it is
+    min(this, (1 + t) / (10 + t))."""
     monitor: str = "val/accuracy"
     """What "best" means: a split and a loss or metric, e.g. val/loss."""
     test: bool = True
