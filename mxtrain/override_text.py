@@ -1,8 +1,9 @@
-"""Values as text on a Hydra command line. Knows the grammar of overrides, not Hydra."""
+"""Overrides as text on a Hydra command line. Knows their grammar, not Hydra."""
 
 from __future__ import annotations
 
 import re
+from typing import List, Sequence
 
 
 def quote(text: str) -> str:
@@ -10,3 +11,11 @@ def quote(text: str) -> str:
     # A backslash counts only before a quote, or at the end, where it would hide the closing one.
     escaped = re.sub(r'(\\*)("|$)', lambda match: match[1] * 2 + ('\\"' if match[2] else ""), text)
     return f'"{escaped}"'
+
+
+def code_arguments(arguments: Sequence[str]) -> List[str]:
+    """Those of a run's flags and overrides with which `eval` and `predict` accept the classes that it was made with."""
+    flags = list(arguments[:2]) if list(arguments[:1]) == ["--config-dir"] else []
+    elsewhere = any(re.match(r"\+*hydra\.searchpath", word) for word in arguments)
+    typed = [word for word in arguments if re.search(r"_target_\s*[:=]", word)]
+    return [*flags, *(["--trust-code"] if elsewhere else []), *typed]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any, Callable, Dict
 
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.types import Callback, Spec
@@ -33,7 +33,7 @@ class CallbackSpec(Spec):
 class CustomCallback(CallbackSpec):
     """Wraps a user's Callback class."""
 
-    target: Any
+    target: Callable[..., Any]
     arguments: Dict[str, Any] = {}
 
     def build(self) -> Callback:

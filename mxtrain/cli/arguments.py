@@ -13,7 +13,7 @@ from mxtrain.errors import ConfigError, did_you_mean
 
 FLAGS = (
     "--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--multirun", "--config-dir", "--info",
-    "--shell-completion",
+    "--shell-completion", "--trust-code",
 )  # fmt: skip
 
 REFUSED = {
@@ -35,6 +35,7 @@ class Arguments:
         overrides: `key=value` and their variants, in order.
         positionals: everything else that is no flag.
         config_dirs: folders of the user's own groups and presets.
+        trusts_code: whether classes that only a checkpoint names may be imported and called.
         shows: what to print instead of running: help, hydra_help, cfg, info, shell_completion, or None.
         known: the flags as Hydra's parser gives them.
         parser: Hydra's parser, which its own help shows.
@@ -43,6 +44,7 @@ class Arguments:
     overrides: List[str]
     positionals: List[str]
     config_dirs: List[str]
+    trusts_code: bool
     multirun: bool
     shows: Optional[str]
     known: argparse.Namespace
@@ -54,13 +56,20 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(message.replace("argument ", "", 1) + ". `python -m mxtrain --help` shows all flags.")
 
 
-def parse(arguments: Sequence[str]) -> Arguments:
+def parse(arguments: Sequence[str], reads_checkpoint: bool = False) -> Arguments:
     """Parses what follows the command.
+
+    Args:
+        arguments: of the command line.
+        reads_checkpoint: whether the command takes its description from a checkpoint.
 
     Raises:
         ConfigError: an unknown flag, one without its value, or several that exclude each other.
     """
     parser = get_args_parser()
+    parser.add_argument(
+        "--trust-code", action="store_true", help="eval and predict: run whatever code the checkpoint names"
+    )
     parser.__class__ = _Parser
     known, unknown = parser.parse_known_intermixed_args(list(arguments))
     for flag in unknown:
@@ -68,6 +77,11 @@ def parse(arguments: Sequence[str]) -> Arguments:
     for name, sentence in REFUSED.items():
         if getattr(known, name) is not None:
             raise ConfigError(sentence)
+    if known.trust_code and not reads_checkpoint:
+        raise ConfigError(
+            "--trust-code goes with eval and predict, which take a description from a checkpoint. Here nothing is run "
+            "but what you type: leave it out."
+        )
     shows = [name for name in NOT_FOR_TRAINING if getattr(known, name)]
     exclusive = [*shows, *(["multirun"] if known.multirun and shows != ["shell_completion"] else [])]
     if len(exclusive) > 1:
@@ -79,6 +93,7 @@ def parse(arguments: Sequence[str]) -> Arguments:
         overrides=[word for word in known.overrides if is_override(word)],
         positionals=[word for word in known.overrides if not is_override(word)],
         config_dirs=[known.config_dir] if known.config_dir else [],
+        trusts_code=bool(known.trust_code),
         multirun=bool(known.multirun),
         shows=shows[0] if shows else None,
         known=known,

@@ -30,13 +30,13 @@ COMMANDS: Dict[str, Command] = {
     "train": Command("mxtrain.cli.train", helps_itself=True),
     "eval": Command(
         "mxtrain.cli.evaluate",
-        "RUN|CHECKPOINT [setting=value ...] [group.field=value ...]",
+        "RUN|CHECKPOINT [--config-dir DIR | --trust-code] [setting=value ...] [group.field=value ...]",
         "EvalSettings",
         ("eval outputs/2030-01-31/12-00-00-abcd", "eval RUN split=val which=last", "eval RUN dataset.root=FOLDER"),
     ),
     "predict": Command(
         "mxtrain.cli.predict",
-        "RUN|CHECKPOINT FILE|FOLDER... [setting=value ...] [group.field=value ...]",
+        "RUN|CHECKPOINT FILE|FOLDER... [--config-dir DIR | --trust-code] [setting=value ...] [group.field=value ...]",
         "PredictSettings",
         ("predict RUN photo.jpg", "predict RUN photos/ output=predictions.csv top_k=5"),
     ),

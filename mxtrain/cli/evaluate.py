@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, Mapping, Optional, Sequence
 
 from mxtrain.cli import arguments as command_line
-from mxtrain.cli.restored import one_run, restore_description, run_dir_of, split_settings
+from mxtrain.cli.restored import restore_description, run_dir_of, split_settings
 from mxtrain.durable import write_json_atomic
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.types import Spec
@@ -26,11 +26,11 @@ class EvalSettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Measures, prints and writes; returns the exit code."""
-    given = command_line.parse(arguments)
+    given = command_line.parse(arguments, reads_checkpoint=True)
     settings, overrides = split_settings(given, EvalSettings, "eval")
     if len(given.positionals) > 1:
         raise ConfigError(f"eval takes one run or checkpoint, not also '{given.positionals[1]}'.")
-    checkpoint, description = restore_description(one_run(given, "eval"), settings.which, overrides, given.config_dirs)
+    checkpoint, description = restore_description(given, "eval", settings.which, overrides)
     splits = description.dataset.open()
     split = settings.split if settings.split != "auto" else ("test" if splits.test is not None else "val")
     source = getattr(splits, split)

@@ -31,12 +31,12 @@ class PredictSettings(Spec):
 
 def run(arguments: Sequence[str]) -> int:
     """Predicts and writes; returns the exit code."""
-    given = command_line.parse(arguments)
+    given = command_line.parse(arguments, reads_checkpoint=True)
     settings, overrides = split_settings(given, PredictSettings, "predict")
-    path = one_run(given, "predict")
+    one_run(given, "predict")
     if not given.positionals[1:]:
         raise ConfigError("predict takes a run and files or folders: `python -m mxtrain predict RUN FILE...`.")
-    checkpoint, description = restore_description(path, settings.which, overrides, given.config_dirs)
+    checkpoint, description = restore_description(given, "predict", settings.which, overrides)
     reads_text = description.dataset.gives == "text"
     if reads_text:
         source, files = open_texts(description.dataset, given.positionals[1:])

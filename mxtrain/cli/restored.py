@@ -12,6 +12,7 @@ from mxtrain.checkpoint import Checkpoint, open_checkpoint, require_run_state
 from mxtrain.cli.arguments import Arguments
 from mxtrain.cli.compose import Composed, Composer, is_change
 from mxtrain.cli.train import set_runtime
+from mxtrain.cli.trust import require_trusted
 from mxtrain.config import flatten, validate
 from mxtrain.description import Description, describe
 from mxtrain.errors import ConfigError, did_you_mean
@@ -46,22 +47,33 @@ def _read(text: str, default: Any) -> Any:
         return text
 
 
-def restore_description(path: str, which: str, overrides: Sequence[str], config_dirs: Sequence[str]) -> Tuple[
+def restore_description(given: Arguments, command: str, which: str, overrides: Sequence[str]) -> Tuple[
     Checkpoint, Description
 ]:  # fmt: skip
-    """The checkpoint at `path`, and the description of its run with `overrides`. Imports no MXNet.
+    """The checkpoint that was named, and the description of its run with `overrides`. Imports no MXNet.
+
+    Args:
+        given: the command line.
+        command: its name.
+        which: of a run's checkpoints.
+        overrides: without the command's own settings.
 
     Raises:
         CheckpointError: there is no good checkpoint.
-        ConfigError: an override is wrong.
+        ConfigError: an override is wrong, or the checkpoint names code that nobody said to trust.
     """
+    path = one_run(given, command)
     checkpoint = open_checkpoint(path, which=which, report=lambda text: print(f"warning: {text}", file=sys.stderr))
     require_run_state(checkpoint)
     config = dict(checkpoint.state["run"]["description"])
-    with Composer(config_dirs) as composer:
+    with Composer(given.config_dirs) as composer:
         # Wherever it was trained, one device measures and predicts, unless the user says where.
         default = composer.compose([]).config
         config.update({group: default[group] for group in PLACEMENT})
+        if not given.trusts_code:
+            typed = [override.key_or_group for override in composer.parse(overrides)]
+            # Before anything in it is looked up in the environment, imported or set.
+            require_trusted(config, str(checkpoint.path), command, typed, given.config_dirs)
         config = amend(config, overrides, composer)
 
     def where(path: str) -> str:

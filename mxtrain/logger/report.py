@@ -13,7 +13,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from mxtrain.errors import EXIT_BUDGET
-from mxtrain.override_text import quote
+from mxtrain.override_text import code_arguments, quote
 from mxtrain.types import Result
 
 _STATE_STYLES = {"finished": "bold green", "stopped_early": "bold green", "interrupted": "bold yellow"}
@@ -83,11 +83,12 @@ def next_commands(
     left_out = r"hydra\.(run|sweep)\.|checkpoint\.resume=never$" + (f"|{re.escape(used_up)}=" if used_up else "")
     kept = [word for word in overrides if not re.match(rf"\+{{0,2}}({left_out})", word)]
     words = [*kept, f"hydra.run.dir={_hydra_value(shown_dir)}"]
+    own_code = "".join(f" {shlex.quote(word)}" for word in code_arguments(kept))
     resume = ("go on with this run", " ".join([program, *(shlex.quote(word) for word in words)]))
     others = [
         ("watch", f"tensorboard --logdir {quoted_dir}"),
-        ("evaluate", f"{program} eval {quoted_dir}"),
-        ("predict", f"{program} predict {quoted_dir} FILE..."),
+        ("evaluate", f"{program} eval {quoted_dir}{own_code}"),
+        ("predict", f"{program} predict {quoted_dir} FILE...{own_code}"),
     ]
     return [*others, resume] if ended_well else [resume, *others]
 

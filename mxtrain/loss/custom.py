@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any, Callable, Dict
 
 from mxtrain.loss.losses import Loss
 
@@ -10,7 +10,7 @@ from mxtrain.loss.losses import Loss
 class CustomLoss(Loss):
     """Wraps a gluon loss class or function returning one: a block of (scores (B, K), one-hot (B, K)) -> (B,)."""
 
-    target: Any
+    target: Callable[..., Any]
     arguments: Dict[str, Any] = {}
 
     def block(self) -> Any:

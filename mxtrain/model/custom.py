@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, ClassVar, Dict, Optional
+from typing import Any, Callable, ClassVar, Dict, Optional
 
 from mxtrain.model.base import Model
 from mxtrain.types import Shape, Shapes
@@ -19,7 +19,7 @@ class CustomModel(Model):
     """
 
     reads: ClassVar[str] = ""
-    target: Any
+    target: Callable[..., Any]
     arguments: Dict[str, Any] = {}
 
     def build(self, num_classes: int, input_shape: Shape) -> Any:

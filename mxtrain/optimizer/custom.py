@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any, Callable, Dict
 
 from mxtrain.optimizer.base import Optimizer
 
@@ -10,7 +10,7 @@ from mxtrain.optimizer.base import Optimizer
 class CustomOptimizer(Optimizer):
     """Wraps an mxnet.optimizer.Optimizer class; it gets lr as `learning_rate`, wd and clip_gradient, and its own."""
 
-    target: Any
+    target: Callable[..., Any]
     target_arguments: Dict[str, Any] = {}
 
     def build(self, steps_per_epoch: int) -> Any:

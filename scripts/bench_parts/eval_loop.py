@@ -9,12 +9,15 @@ import sys
 from typing import List
 
 from bench_parts.turn import Turns
+from mxtrain.cli.arguments import parse
 from mxtrain.cli.restored import restore_description
 
 
 def main(arguments: List[str]) -> None:
     run, block_batches = arguments
-    checkpoint, description = restore_description(run, "last", [f"trainer.limit_val_batches={block_batches}"], [])
+    checkpoint, description = restore_description(
+        parse([run]), "eval", "last", [f"trainer.limit_val_batches={block_batches}"]
+    )
     from mxtrain.build import build_loader
     from mxtrain.trained import load_trained
 

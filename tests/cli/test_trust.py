@@ -1,0 +1,169 @@
+"""What a checkpoint of somebody's may make `eval` and `predict` run: nothing but mxtrain's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any, Dict
+
+import pytest
+
+from mxtrain.checkpoint import CheckpointStore, Snapshot
+from mxtrain.cli import main
+from mxtrain.cli.compose import Composer, conf_dir
+from mxtrain.cli.trust import foreign, is_own
+from mxtrain.override_text import code_arguments
+
+BOMB = "import pathlib\npathlib.Path({mark!r}).touch()\ndef network(classes=0):\n    raise SystemExit(77)\n"
+
+
+@pytest.fixture(scope="module")
+def composed() -> str:
+    with Composer() as composer:
+        return json.dumps(composer.compose([]).config)
+
+
+@pytest.fixture
+def description(composed) -> Dict[str, Any]:
+    return json.loads(composed)
+
+
+def put(description: Dict[str, Any], place: str, value: Any) -> None:
+    *parents, last = place.split("/")
+    node: Any = description
+    for name in parents:
+        node = node.setdefault(name, {})
+    node[last] = value
+
+
+@pytest.fixture
+def stranger(tmp_path, description, monkeypatch):
+    """(path in the description, value) -> somebody's run, in a folder with modules that leave a mark when imported."""
+    mark = tmp_path / "executed"
+    for name in ("bomb", "horovod_like"):
+        (tmp_path / f"{name}.py").write_text(BOMB.format(mark=str(mark)))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+
+    def make(place: str, value: Any) -> Path:
+        put(description, place, value)
+        store = CheckpointStore(tmp_path / "run" / "checkpoints", keep_last=1, keep_top=0, report=print)
+        state = {"run": {"description": description, "input": {}}}
+        store.save(Snapshot(step=1, epoch=0, arrays={}, state=state))
+        store.close()
+        return tmp_path / "run"
+
+    make.mark = mark
+    return make
+
+
+HOSTILE = (
+    ("model/_target_", "os.system"),
+    ("model/_target_", "bomb.network"),
+    ("dataset/_target_", "bomb.network"),
+    ("loss/_target_", "subprocess.call"),
+    ("optimizer/_target_", "builtins.exec"),
+    ("early_stopping/_target_", "bomb.network"),
+    ("amp/_target_", "bomb.network"),  # read before the others, for the runtime
+    ("runtime/_target_", "bomb.network"),
+    ("trainer/_target_", "bomb.network"),
+    ("callback/x", {"_target_": "bomb.network"}),
+    ("logger/x", {"_target_": "bomb.network"}),
+    ("metric/x", {"_target_": "bomb.network"}),
+    ("model/_target_", "mxtrain.cli.main"),
+    ("model/_target_", "mxtrain.model.gluoncv.pydantic"),
+    ("model/_target_", "mxtrain.model.base.Spec"),
+    ("model/_target_", "mxtrain.model.prepare.prepare_network"),
+    ("model/_target_", "mxtrain.optimizer.optimizers.SGD"),
+    ("model/_target_", "mxtrain.model.custom.Any"),
+    ("model/_target_", "mxtrainer.model.Net"),
+    ("model/options", {"deep": [{"_target_": "bomb.network"}]}),
+    ("model/_target_", ["bomb.network"]),
+    ("callback/own._target_", {"_target_": "bomb.network"}),
+    ("dataset/root", "${oc.env:HOME}"),
+    ("runtime/env", {"CXX": "/tmp/own-compiler"}),
+    ("runtime/env", {"LD_PRELOAD": "/tmp/own.so"}),
+    ("runtime/env", {"PATH": "."}),
+    ("runtime/env", {"XDG_CACHE_HOME": "/tmp"}),
+    ("runtime/env", {"MXNET_LIBRARY_PATH": "libmxnet.so"}),
+    ("runtime/env", {"OMP_TOOL_LIBRARIES": "own.so"}),
+    ("runtime/env", {"DMLC_ROLE": "server"}),
+    ("runtime/env", {"MXNET_HOME": "own"}),
+    ("runtime/env", {"MXNET_ENGINE_TYPE": "/a/b"}),
+)
+
+
+@pytest.mark.parametrize("place, value", HOSTILE)
+def test_all_that_leads_to_code_is_found(description, place, value):
+    put(description, place, value)
+    found = dict(foreign(description))
+    assert len(found) == 1 and next(iter(found)).startswith(place.split("/")[0] + ".")
+
+
+@pytest.mark.parametrize("command", ["eval", "predict"])
+@pytest.mark.parametrize("place, value", (HOSTILE[1], HOSTILE[6], ("callback/x", {"_target_": "bomb.network"})))
+def test_what_a_checkpoint_names_is_refused_before_it_is_imported(stranger, capsys, command, place, value):
+    run_dir = stranger(place, value)
+    before, environment = sorted(run_dir.rglob("*")), dict(os.environ)
+    assert main([command, str(run_dir), *(["x.png"] if command == "predict" else [])]) == 2
+    said = capsys.readouterr().err
+    assert "--trust-code" in said and place.replace("/", ".") in said and "=bomb.network" in said
+    assert not stranger.mark.exists() and sorted(run_dir.rglob("*")) == before and dict(os.environ) == environment
+
+
+@pytest.mark.parametrize("arguments", [["--trust-code"], ["model._target_=bomb.network"], ["--config-dir", "own"]])
+def test_what_the_user_trusts_is_imported(stranger, capsys, arguments):
+    run_dir = stranger("model/_target_", "bomb.network")
+    (run_dir.parent / "own" / "model").mkdir(parents=True)
+    (run_dir.parent / "own" / "model" / "mine.yaml").write_text("_target_: bomb.network\n")
+    assert main(["eval", str(run_dir), *arguments]) == 2  # its arguments are not those of model=lenet
+    assert "--trust-code" not in capsys.readouterr().err
+    assert stranger.mark.exists()
+
+
+def test_trusting_one_class_trusts_no_other(stranger, capsys):
+    run_dir = stranger("callback/x", {"_target_": "bomb.network"})
+    assert main(["eval", str(run_dir), "model=mlp", "trainer.max_epochs=1"]) == 2
+    assert "callback.x._target_=bomb.network" in capsys.readouterr().err
+    assert not stranger.mark.exists()
+
+
+def test_a_group_chosen_anew_is_the_users(stranger, capsys):
+    run_dir = stranger("model/_target_", "bomb.network")
+    main(["eval", str(run_dir), "model=mlp"])
+    assert "--trust-code" not in capsys.readouterr().err and not stranger.mark.exists()
+
+
+def test_every_option_of_ours_is_our_own(description):
+    assert list(foreign(description)) == []
+    for file in conf_dir().rglob("*.yaml"):
+        found = re.findall(r"^ *_target_: (mxtrain\..*)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+        assert all(is_own(target, file.parent.name) for target in found), file
+
+
+@pytest.mark.parametrize(
+    "env", [{"MXNET_SAFE_ACCUMULATION": 1}, {"OMP_PROC_BIND": "close"}, {"MXNET_ENGINE_TYPE": "Naive"}]
+)
+def test_variables_that_say_how_to_compute_need_no_trust(description, env):
+    description["runtime"]["env"] = env
+    assert list(foreign(description)) == []
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--trust-code"], ["verify", "--trust-code"], ["explain", "model", "--trust-code"]]
+)
+def test_other_commands_have_nothing_to_trust(arguments, capsys):
+    assert main(arguments) == 2
+    assert "--trust-code goes with eval and predict" in capsys.readouterr().err
+
+
+def test_the_commands_after_a_run_name_its_code():
+    assert code_arguments(["model=mlp"]) == []
+    assert code_arguments(["--config-dir", "conf", "model=mine"]) == ["--config-dir", "conf"]
+    assert code_arguments(["model._target_=own.Net", "model.x=1"]) == ["model._target_=own.Net"]
+    assert code_arguments(["+callback.own={_target_:own.Own}"]) == ["+callback.own={_target_:own.Own}"]
+    assert code_arguments(["hydra.searchpath=[file://x]"]) == ["--trust-code"]
