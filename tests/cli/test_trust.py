@@ -52,7 +52,12 @@ def stranger(tmp_path, description, monkeypatch):
     def make(place: str, value: Any) -> Path:
         put(description, place, value)
         store = CheckpointStore(tmp_path / "run" / "checkpoints", keep_last=1, keep_top=0, report=print)
-        state = {"run": {"description": description, "input": {}}}
+        given = {"shape": [1, 8, 8], "mean": [0.0], "std": [1.0], "class_names": ["a", "b"]}
+        train = {"step": 1, "epoch": 0, "epoch_step": 1, "epoch_sums": [], "validated_step": 0, "validation_due": False,
+                 "values": {}, "early_stopping": {}, "best": None}  # fmt: skip
+        optimizer: Dict[str, Any] = {"update_counts": {}, "attributes": {}, "cum_counts": {}}
+        run = {"description": description, "input": given, "workers": 1}
+        state = {"run": run, "train": train, "optimizer": optimizer}
         store.save(Snapshot(step=1, epoch=0, arrays={}, state=state))
         store.close()
         return tmp_path / "run"
