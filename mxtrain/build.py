@@ -17,7 +17,7 @@ from mxtrain.checkpoint import Checkpoint, CheckpointStore
 from mxtrain.checkpoint.parcel import pack, unpack
 from mxtrain.checkpoint.run_directory import held_lock
 from mxtrain.checkpoint.store import CHECKPOINTS
-from mxtrain.dataset.base import Splits
+from mxtrain.dataset.base import Decoding, Splits, open_splits
 from mxtrain.dataset.loader import BatchLoader, Loader
 from mxtrain.dataset.sources import Subset
 from mxtrain.dataset.text_loader import TextLoader
@@ -57,6 +57,8 @@ class Input:
     class_names: Sequence[str]
     reading: Optional[Reading] = None
     """Of text: how it becomes tokens."""
+    decoding: Optional[Decoding] = None
+    """Of images: how files are read. None in checkpoints of mxtrain before it was kept."""
 
     @property
     def num_classes(self) -> int:
@@ -76,14 +78,16 @@ class Input:
     def to_json(self) -> Dict[str, Any]:
         """As a checkpoint holds it."""
         lists = {name: list(getattr(self, name)) for name in ("shape", "mean", "std", "class_names")}
-        return {**lists, "reading": self.reading.to_json()} if self.reading else lists
+        parts = {"reading": self.reading, "decoding": self.decoding}
+        return {**lists, **{name: part.to_json() for name, part in parts.items() if part is not None}}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Input:
         """The inverse of `to_json`."""
         shape = tuple(tuple(size) if isinstance(size, (list, tuple)) else size for size in values["shape"])
         reading = Reading.from_json(values["reading"]) if values.get("reading") else None
-        return cls(**{**values, "shape": shape, "reading": reading})
+        decoding = Decoding.from_json(values["decoding"]) if values.get("decoding") else None
+        return cls(**{**values, "shape": shape, "reading": reading, "decoding": decoding})
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,10 @@ def fit_input(description: Description, splits: Splits) -> Input:
         channels = dataset.channels
     if dataset.image_size != "auto":
         height, width = dataset.image_size
-    return Input((channels, height, width), list(splits.mean), list(splits.std), list(splits.class_names))
+    decoding = splits.decoding or Decoding(tuple(splits.shape))
+    return Input(
+        (channels, height, width), list(splits.mean), list(splits.std), list(splits.class_names), decoding=decoding
+    )
 
 
 def fit_text(splits: Splits, reading: Reading) -> Input:
@@ -261,7 +268,7 @@ def build_run(
     Raises:
         ConfigError, DataError, WeightsError, CheckpointError: nothing was started.
     """
-    splits = description.dataset.open()
+    splits = open_splits(description.dataset)
     given = fit_input(description, splits)
     devices = description.parallel.place()
     device = devices[0][0]

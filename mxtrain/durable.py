@@ -156,8 +156,19 @@ def write_json_atomic(path: PathLike, value: Any, *, durable: bool = True) -> No
         OSError: it could not be written; the old file is unchanged.
         TypeError: something in it is no JSON value.
     """
-    text = json.dumps(to_strict_json(value), indent=2, allow_nan=False) + "\n"
-    replace_file(path, text.encode("utf-8"), durable=durable)
+    replace_file(path, encode_json(value, indent=2) + b"\n", durable=durable)
+
+
+def encode_json(value: Any, indent: Optional[int] = None) -> bytes:
+    """JSON in UTF-8, for people and programs: letters of any script as they are; a NaN is null.
+
+    What is no Unicode (a byte of a file's name) becomes an escape, which Python reads back as it was.
+
+    Raises:
+        TypeError: something in it is no JSON value.
+    """
+    text = json.dumps(to_strict_json(value), indent=indent, allow_nan=False, ensure_ascii=False)
+    return text.encode("utf-8", "backslashreplace")
 
 
 def to_strict_json(value: Any) -> Any:

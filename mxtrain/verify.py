@@ -13,6 +13,7 @@ from mxtrain import snapshot
 from mxtrain.amp import FULL
 from mxtrain.backend import gluon
 from mxtrain.build import build_data, build_network, build_objective, build_step, fit_input, mixes
+from mxtrain.dataset.base import open_splits
 from mxtrain.description import Description
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.mxnet_store import MXNetStore
@@ -128,7 +129,7 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
         ConfigError: the description changes gradients or draws noise on purpose.
     """
     refuse_incomparable(description)
-    splits = description.dataset.open()
+    splits = open_splits(description.dataset)
     given = fit_input(description, splits)
     devices = description.parallel.place()
     first, parts, parallel = devices[0][0], description.trainer.grad_accumulation, description.parallel

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Literal, Mapping, Optional, Sequence
 
 from mxtrain.cli import arguments as command_line
-from mxtrain.cli.restored import restore_description, run_dir_of, split_settings
+from mxtrain.cli.restored import decoding_of, restore_description, run_dir_of, split_settings
+from mxtrain.dataset.base import open_splits
 from mxtrain.durable import write_json_atomic
-from mxtrain.errors import ConfigError, DataError
+from mxtrain.errors import ConfigError, DataError, LoaderError
 from mxtrain.types import Spec
 
 
@@ -31,7 +32,8 @@ def run(arguments: Sequence[str]) -> int:
     if len(given.positionals) > 1:
         raise ConfigError(f"eval takes one run or checkpoint, not also '{given.positionals[1]}'.")
     checkpoint, description = restore_description(given, "eval", settings.which, overrides)
-    splits = description.dataset.open()
+    decoding = decoding_of(checkpoint, description, overrides)
+    splits = open_splits(description.dataset if decoding is None else description.dataset.decoded_as(decoding))
     split = settings.split if settings.split != "auto" else ("test" if splits.test is not None else "val")
     source = getattr(splits, split)
     if source is None:
@@ -51,9 +53,12 @@ def run(arguments: Sequence[str]) -> int:
         )
     loader = build_loader(description, source, trained.input, trained.device)
     folder = Path(settings.output) if settings.output else run_dir_of(checkpoint) / "eval" / split
-    if trained.input.finds_tokens:
-        return write_values(trained.evaluator.measure(loader), split, checkpoint.step, folder)
-    values, probability_NK, label_N = trained.measure(loader)
+    try:
+        if trained.input.finds_tokens:
+            return write_values(trained.evaluator.measure(loader), split, checkpoint.step, folder)
+        values, probability_NK, label_N = trained.measure(loader)
+    except LoaderError as error:
+        raise DataError(str(error)) from error  # nothing was trained, nothing is written
     report = Report(split, checkpoint.step, values, probability_NK, label_N, list(splits.class_names))
     write_report(report, folder)
     report.show(folder)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence, Tuple, Type, TypeVar
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar
 
 from omegaconf import OmegaConf
 
@@ -14,6 +15,7 @@ from mxtrain.cli.compose import Composed, Composer, is_change
 from mxtrain.cli.train import set_runtime
 from mxtrain.cli.trust import require_trusted
 from mxtrain.config import flatten, validate
+from mxtrain.dataset.base import Decoding
 from mxtrain.description import Description, describe
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.types import Spec
@@ -41,6 +43,8 @@ def split_settings(given: Arguments, spec: Type[S], command: str) -> Tuple[S, Li
 
 def _read(text: str, default: Any) -> Any:
     """A number where the setting is one; else the text, which is judged later."""
+    if isinstance(default, bool):
+        return {"true": True, "false": False}.get(text.lower(), text)
     try:
         return int(text) if text.isdigit() else float(text) if isinstance(default, float) else text
     except ValueError:
@@ -107,6 +111,42 @@ def amend(config: Mapping[str, Any], overrides: Sequence[str], composer: Compose
             raise ConfigError(f"there is no '{key}'.{did_you_mean(key, [*known, *groups])}")
         OmegaConf.update(amended, key, override.value(), force_add=True)
     return OmegaConf.to_container(amended, resolve=True)  # type: ignore[return-value]
+
+
+def decoding_of(checkpoint: Checkpoint, description: Description, overrides: Sequence[str]) -> Optional[Decoding]:
+    """How this command reads images: as the run did, which its checkpoint says, and another `dataset.central_crop` only
+    where that is typed. None of text.
+
+    Raises:
+        ConfigError: something else of what enters the network was to be changed.
+    """
+    dataset, given = description.dataset, checkpoint.state["run"]["input"]
+    if dataset.gives != "images":
+        return None
+    typed = {word.lstrip("+").partition("=")[0] for word in overrides}
+    kept = {
+        "dataset.image_size": given["shape"][1:], "dataset.channels": given["shape"][0],
+        "dataset.mean": given["mean"], "dataset.std": given["std"],
+    }  # fmt: skip
+    for key, value in kept.items():
+        wanted = getattr(dataset, key.partition(".")[2], value)
+        if key in typed and wanted not in (value, "auto"):
+            raise ConfigError(
+                f"{key}={wanted}: what enters the network is part of what was trained, and {checkpoint.path} says "
+                f"{key}={value}. Leave it out."
+            )
+    if given.get("decoding"):
+        decoding = Decoding.from_json(given["decoding"])
+    else:
+        decoding = dataset.decoding_for(tuple(given["shape"]))
+        size = "x".join(map(str, decoding.shape))
+        print(
+            f"{checkpoint.path} was made by an earlier version and does not say how image files are read: as {size}, "
+            f"with central_crop={decoding.central_crop:g}", file=sys.stderr,
+        )  # fmt: skip
+    if "dataset.central_crop" in typed:
+        decoding = replace(decoding, central_crop=dataset.central_crop)  # type: ignore[attr-defined]
+    return decoding
 
 
 def run_dir_of(checkpoint: Checkpoint) -> Path:

@@ -6,12 +6,26 @@ Shapes are suffixes: B batch, C channels, H height, W width.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, List, Optional, Protocol, Sequence, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    ClassVar,
+    Dict,
+    List,
+    Mapping,
+    Optional,
+    Protocol,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 import numpy as np
 import pydantic
 from typing_extensions import Annotated, Literal
 
+from mxtrain.dataset.regular_files import explain
 from mxtrain.types import Fraction, NonNegative, NonNegativeFloat, OpenFraction, Positive, PositiveFloat, Shape, Spec
 
 if TYPE_CHECKING:
@@ -62,6 +76,31 @@ class Augment(Spec):
         return self.mixup > 0 or self.cutmix > 0
 
 
+@dataclass(frozen=True)
+class Decoding:
+    """How an image file becomes a sample, apart from random changes; a checkpoint carries it.
+
+    Its pixels are read as `pixels.Picture` says; then a central part is cut out and resized. Images that were never
+    encoded (MNIST's, CIFAR's) are taken whole.
+
+    Attributes:
+        shape: (C, H, W) that images are decoded to; C is 1 or 3. A network's own channels and size may be others.
+        central_crop: the largest central part with the aspect of `shape`, times this, is taken.
+    """
+
+    shape: Shape
+    central_crop: float = 1.0
+
+    def to_json(self) -> Dict[str, Any]:
+        """As a checkpoint holds it."""
+        return {"shape": list(self.shape), "central_crop": self.central_crop}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Decoding:
+        """The inverse of `to_json`."""
+        return cls(tuple(values["shape"]), float(values["central_crop"]))
+
+
 class Source(Protocol):
     """Samples by index. Must be safe to call from several threads at once.
 
@@ -106,6 +145,7 @@ class Splits:
         shape: Native (C, H, W); for decoded images the shape after resizing.
         mean: Per channel, in units where white is 1.
         std: Per channel, in units where white is 1.
+        decoding: For images: how files are read as its samples are; None = whole, in `shape`.
         read: For text: makes the vocabulary, which may take a while. Its splits are `text_source.TextSource`s, and it
             has no classes but its tokens where these are to be predicted.
     """
@@ -117,6 +157,7 @@ class Splits:
     shape: Shape = ()
     mean: Sequence[float] = ()
     std: Sequence[float] = ()
+    decoding: Optional[Decoding] = None
     read: Optional[Callable[[], Reading]] = None
 
 
@@ -152,6 +193,14 @@ class BaseDataset(Spec):
     def mixes(self) -> bool:
         """Whether training mixes samples, so that labels are probabilities."""
         return False
+
+    def decoding_for(self, shape: Shape) -> Decoding:
+        """How image files are read for a network whose checkpoint says no more than the (C, H, W) that enters it."""
+        return Decoding(shape)
+
+    def decoded_as(self, decoding: Decoding) -> BaseDataset:
+        """This dataset with images read so, where its images are read from files; else itself."""
+        return self
 
     def open(self) -> Splits:
         """Find, check and split the data. Imports no MXNet.
@@ -199,3 +248,16 @@ class Dataset(BaseDataset):
         channels = native[0] if self.channels == "auto" else self.channels
         height, width = native[1:] if self.image_size == "auto" else self.image_size
         return (channels, height, width)
+
+
+def open_splits(dataset: BaseDataset) -> Splits:
+    """What `dataset.open()` gives, whoever wrote it.
+
+    Raises:
+        DataError: as `open` says, or the system does not let it read: no permission, a path that is too long, a disk
+            that fails.
+    """
+    try:
+        return dataset.open()
+    except OSError as error:
+        raise explain(error.filename or getattr(dataset, "root", type(dataset).__name__), error) from error

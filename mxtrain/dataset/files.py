@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import List, Optional, Sequence, Tuple, Union
+from typing import Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
+from mxtrain.dataset.base import Decoding
 from mxtrain.dataset.decoding import DecodedSource
-from mxtrain.errors import DataError
-from mxtrain.types import Shape
+from mxtrain.dataset.regular_files import exists, read_bytes, walk
+from mxtrain.errors import DataError, LoaderError
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+MAX_BYTES = 2 << 30
+"""Of one file: more than the largest image that is read."""
 
 
 class ImageFiles:
@@ -35,16 +37,16 @@ class ImageFiles:
         """The path in quotes."""
         return f"'{self.paths[index]}'"
 
-    def read(self, index: int) -> Tuple[str, int]:
-        """Path and label."""
-        return self.paths[index], int(self.label_N[index])
+    def read(self, index: int) -> Tuple[bytes, int]:
+        """The file's bytes, and its label."""
+        return read_bytes(self.paths[index], MAX_BYTES), int(self.label_N[index])
 
 
 def list_images(folder: Union[str, Path]) -> List[Path]:
     """Image files in a folder and below, sorted by path; hidden ones are left out.
 
     Args:
-        folder: Where to look; links to folders are followed.
+        folder: Where to look; links are followed, each real folder and file counts once.
 
     Returns:
         Their paths.
@@ -55,35 +57,34 @@ def list_images(folder: Union[str, Path]) -> List[Path]:
     folder = Path(folder)
     if not folder.is_dir():
         raise DataError(f"'{folder}' is not a folder. Give a folder that holds images ({', '.join(EXTENSIONS)}).")
-    found = find_images(folder)
+    found = [path for path, _ in walk(folder, EXTENSIONS)]
     if not found:
         raise DataError(f"'{folder}' holds no images: no file there or below ends in {', '.join(EXTENSIONS)}.")
     return found
 
 
-def find_images(folder: Path) -> List[Path]:
-    """As `list_images`, but an empty list where there are none."""
-    found = []
-    for parent, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in names:
-            if name.lower().endswith(EXTENSIONS) and not name.startswith("."):
-                found.append(Path(parent, name))
-    return sorted(found)
+def find_files(paths: Sequence[Union[str, Path]]) -> List[Path]:
+    """Files as they are, folders as all images in them.
+
+    Raises:
+        DataError: A path does not exist, or a folder holds no images.
+    """
+    found: List[Path] = []
+    for path in map(Path, paths):
+        if not exists(path):
+            raise DataError(f"There is no image file or folder '{path}'.")
+        found += list_images(path) if path.is_dir() else [path]
+    if not found:
+        raise DataError("No image file or folder was given.")
+    return found
 
 
-def open_files(
-    paths: Sequence[Union[str, Path]],
-    *,
-    shape_CHW: Shape,
-    central_crop: float = 0.875,
-) -> DecodedSource:
+def open_files(paths: Sequence[Union[str, Path]], decoding: Decoding) -> DecodedSource:
     """A source of image files without labels, for predictions; labels are -1.
 
     Args:
         paths: Image files, and folders that are searched for them.
-        shape_CHW: (C, H, W) of the result.
-        central_crop: See `DecodedSource`.
+        decoding: How they are read.
 
     Returns:
         The source; `source.encoded.paths` are the files in order.
@@ -91,14 +92,36 @@ def open_files(
     Raises:
         DataError: A path does not exist, or a folder holds no images.
     """
-    found: List[Path] = []
-    for path in map(Path, paths):
-        if path.is_dir():
-            found += list_images(path)
-        elif path.is_file():
-            found.append(path)
-        else:
-            raise DataError(f"There is no image file or folder '{path}'.")
-    if not found:
-        raise DataError("No image file or folder was given.")
-    return DecodedSource(ImageFiles(found), shape_CHW, central_crop=central_crop)
+    return DecodedSource(ImageFiles(find_files(paths)), decoding)
+
+
+class Readable:
+    """A source that goes on where an image cannot be read: its place is black."""
+
+    def __init__(self, source: DecodedSource, unreadable: Dict[int, str]) -> None:
+        """Wrap.
+
+        Args:
+            source: Of the files.
+            unreadable: Gets what is wrong with an image, by index, when it is fetched.
+        """
+        self.source = source
+        self.shape = source.shape
+        self.samples_per_task = source.samples_per_task
+        self.unreadable = unreadable
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, np.ndarray]:
+        """See `Source.fetch`."""
+        options = {"seed": seed, "epoch": epoch, "train": train}
+        parts = [self._fetch_one(int(index), options) for index in index_B]
+        return np.concatenate([image for image, _ in parts]), np.concatenate([label for _, label in parts])
+
+    def _fetch_one(self, index: int, options: Dict[str, int]) -> Tuple[np.ndarray, np.ndarray]:
+        try:
+            return self.source.fetch(np.array([index]), **options)
+        except LoaderError as error:
+            self.unreadable[index] = str(error)
+            return np.zeros((1, *self.shape), np.uint8), np.full(1, -1, np.int32)

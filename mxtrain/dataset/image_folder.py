@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import List, Optional, Sequence, Tuple
+from typing import Collection, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.dataset.base import AreaShare, Augment, Dataset, Source, Splits
+from mxtrain.dataset.base import AreaShare, Augment, Dataset, Decoding, Source, Splits
 from mxtrain.dataset.decoding import DecodedSource, known_statistics
-from mxtrain.dataset.files import EXTENSIONS, ImageFiles, find_images
+from mxtrain.dataset.files import EXTENSIONS, ImageFiles
+from mxtrain.dataset.regular_files import FileId, exists, id_of, walk
 from mxtrain.dataset.sources import Subset
 from mxtrain.dataset.splitting import refuse_empty, split_indices
 from mxtrain.errors import DataError
@@ -32,6 +34,20 @@ class DecodedDataset(Dataset):
         """(C, H, W) that images are decoded to: colour and 224 x 224 where the description says auto."""
         height, width = (_DEFAULT_SIDE, _DEFAULT_SIDE) if self.image_size == "auto" else self.image_size
         return (3 if self.channels == "auto" else self.channels, height, width)
+
+    def decoding(self) -> Decoding:
+        """How files become samples."""
+        return Decoding(self.decoded_shape(), self.central_crop)
+
+    def decoding_for(self, shape: Shape) -> Decoding:
+        """See `BaseDataset.decoding_for`."""
+        return self.decoding()
+
+    def decoded_as(self, decoding: Decoding) -> DecodedDataset:
+        """See `BaseDataset.decoded_as`."""
+        channels, height, width = decoding.shape
+        settings = {"channels": channels, "image_size": [height, width], "central_crop": decoding.central_crop}
+        return self.model_copy(update=settings)
 
     def make_splits(
         self,
@@ -75,12 +91,11 @@ class DecodedDataset(Dataset):
             shape=self.decoded_shape(),
             mean=mean if self.mean == "auto" else self.mean,
             std=std if self.std == "auto" else self.std,
+            decoding=self.decoding(),
         )
 
     def _make_source(self, encoded: ImageFiles) -> Source:
-        return DecodedSource(
-            encoded, self.decoded_shape(), crop_scale=self.augment.crop_scale, central_crop=self.central_crop
-        )
+        return DecodedSource(encoded, self.decoding(), crop_scale=self.augment.crop_scale)
 
 
 class ImageFolder(DecodedDataset):
@@ -96,49 +111,88 @@ class ImageFolder(DecodedDataset):
     def open(self) -> Splits:
         """See `Dataset.open`."""
         root = Path(self.root)
-        if not root.is_dir():
+        if not exists(root) or not root.is_dir():
             raise DataError(
                 f"dataset=image_folder: there is no folder '{root}'. It must hold one folder per class with images, or "
                 f"train/CLASS/ with val/CLASS/ beside. Name yours with dataset.root=FOLDER."
             )
         train_root = root / "train" if (root / "train").is_dir() else root
         class_names = _list_classes(train_root)
-        train = _list_split(train_root, class_names)
-        val = test = None
+        roots = {"train": train_root}
         if train_root != root:
-            val = _list_split(root / "val", class_names) if (root / "val").is_dir() else None
-            test = _list_split(root / "test", class_names) if (root / "test").is_dir() else None
-        return self.make_splits((train, train.label_N), val, test, class_names)
+            roots.update({name: root / name for name in ("val", "test") if (root / name).is_dir()})
+        finder = _ClassFinder(root, roots.values(), class_names)
+        found = {name: finder.list_split(folder) for name, folder in roots.items()}
+        return self.make_splits(
+            (found["train"], found["train"].label_N), found.get("val"), found.get("test"), class_names
+        )
 
 
 def _list_classes(folder: Path) -> List[str]:
-    names = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    names = _folders_in(folder)
     if len(names) < 2:
         held = f"only one, '{names[0]}'" if names else "none"
         raise DataError(
             f"dataset=image_folder: '{folder}' must hold one folder for each of at least two classes, but holds {held}"
             ". Sort the images into CLASS folders, or name another folder with dataset.root=FOLDER."
         )
+    for name in names:
+        require_utf8(name, f"The class folder in '{folder}'")
     return names
 
 
-def _list_split(folder: Path, class_names: Sequence[str]) -> ImageFiles:
-    unknown = sorted({path.name for path in folder.iterdir() if path.is_dir()} - set(class_names))
-    unknown = [name for name in unknown if not name.startswith(".")]
-    if unknown:
-        raise DataError(
-            f"'{folder}' holds the class '{unknown[0]}', which the training images do not have. "
-            f"Theirs are: {', '.join(class_names[:20])}."
-        )
-    paths: List[Path] = []
-    labels: List[int] = []
-    for label, name in enumerate(class_names):
-        found = find_images(folder / name) if (folder / name).is_dir() else []
-        if not found:
+def _folders_in(folder: Path) -> List[str]:
+    with os.scandir(folder) as entries:
+        return sorted(entry.name for entry in entries if entry.is_dir() and not entry.name.startswith("."))
+
+
+def require_utf8(name: str, what: str) -> None:
+    """Raises: DataError: a name of bytes that are no UTF-8, which no JSON, table or picture could hold."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        shown = os.fsencode(name).decode("utf-8", "backslashreplace")
+        raise DataError(f"{what} is called '{shown}', which is no UTF-8. Rename it.") from None
+
+
+class _ClassFinder:
+    """Lists the images of each class, each real file once: links may lead anywhere, also round in circles."""
+
+    def __init__(self, root: Path, roots: Collection[Path], class_names: Sequence[str]) -> None:
+        self._class_names = class_names
+        self._seen: Dict[FileId, Path] = {}
+        folders = [root, *roots, *(folder / name for folder in roots for name in class_names)]
+        self._known = {id_of(folder) for folder in folders if folder.is_dir()}
+        """What a link within a class does not add to it."""
+
+    def list_split(self, folder: Path) -> ImageFiles:
+        """The images in `folder/CLASS/`.
+
+        Raises:
+            DataError: a class is unknown or empty, or an image was seen before, in another class or split.
+        """
+        unknown = sorted(set(_folders_in(folder)) - set(self._class_names))
+        if unknown:
             raise DataError(
-                f"The class folder '{folder / name}' holds no images (files ending in {', '.join(EXTENSIONS)}). "
-                "Add some, or remove the folder."
+                f"'{folder}' holds the class '{unknown[0]}', which the training images do not have. "
+                f"Theirs are: {', '.join(self._class_names[:20])}."
             )
-        paths += found
-        labels += [label] * len(found)
-    return ImageFiles(paths, np.asarray(labels))
+        paths: List[Path] = []
+        labels: List[int] = []
+        for label, name in enumerate(self._class_names):
+            found = walk(folder / name, EXTENSIONS, self._known) if (folder / name).is_dir() else []
+            if not found:
+                raise DataError(
+                    f"The class folder '{folder / name}' holds no images (files ending in {', '.join(EXTENSIONS)}). "
+                    "Add some, or remove the folder."
+                )
+            for path, number in found:
+                if number in self._seen:
+                    raise DataError(
+                        f"'{path}' and '{self._seen[number]}' are the same file, by a link: an image has one class, "
+                        "and is either trained on or measured. Remove one of the two."
+                    )
+                self._seen[number] = path
+            paths += (path for path, _ in found)
+            labels += [label] * len(found)
+        return ImageFiles(paths, np.asarray(labels))

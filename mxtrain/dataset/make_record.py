@@ -17,10 +17,12 @@ from typing import List, Optional, Tuple
 
 import numpy as np
 
-from mxtrain.dataset.base import Source
-from mxtrain.dataset.files import ImageFiles
+from mxtrain.dataset.base import Source, open_splits
+from mxtrain.dataset.files import MAX_BYTES, ImageFiles
 from mxtrain.dataset.image_folder import ImageFolder
+from mxtrain.dataset.pixels import Picture, read_error
 from mxtrain.dataset.record_file import RecordFile
+from mxtrain.dataset.regular_files import read_bytes
 from mxtrain.dataset.sources import Subset
 from mxtrain.errors import DataError, MxtrainError
 
@@ -54,9 +56,9 @@ def make_record(
     """
     from mxtrain.backend import mx
 
-    splits = ImageFolder(
-        root=folder, val_fraction=val_fraction, test_fraction=test_fraction, split_seed=split_seed
-    ).open()
+    splits = open_splits(
+        ImageFolder(root=folder, val_fraction=val_fraction, test_fraction=test_fraction, split_seed=split_seed)
+    )
     parts = {"train": splits.train, "val": splits.val, "test": splits.test}
     parts = {name: source for name, source in parts.items() if source is not None}
     target = Path(prefix)
@@ -87,9 +89,8 @@ def _write_part(mx: object, path: Path, source: Source, size: int, quality: int)
     record = mx.recordio.MXIndexedRecordIO(f"{path}.idx", f"{path}.rec", "w")
     try:
         for number, index in enumerate(index_N.tolist()):
-            name, label = files.read(index)
-            header = mx.recordio.IRHeader(0, float(label), number, 0)
-            record.write_idx(number, mx.recordio.pack(header, _encode(name, size, quality)))
+            header = mx.recordio.IRHeader(0, float(files.label_N[index]), number, 0)
+            record.write_idx(number, mx.recordio.pack(header, _encode(files.paths[index], size, quality)))
     finally:
         record.close()
     found = RecordFile(Path(f"{path}.rec")).read_labels()  # MXNet's writer does not notice a full disk
@@ -104,24 +105,25 @@ def _files_of(source: Source) -> Tuple[ImageFiles, np.ndarray]:
 
 
 def _encode(path: str, size: int, quality: int) -> bytes:
-    from PIL import Image, ImageOps
+    from PIL import Image
 
     try:
-        content = Path(path).read_bytes()
-        with Image.open(io.BytesIO(content)) as image:
-            if not size:
-                image.load()  # only to know that it can be
-                return content
-            image.draft("RGB", (size, size))
-            upright = ImageOps.exif_transpose(image).convert("RGB")
-            scale = size / min(upright.size)
-            if scale < 1:
-                upright = upright.resize([max(size, round(side * scale)) for side in upright.size], Image.BICUBIC)
-            result = io.BytesIO()
-            upright.save(result, "JPEG", quality=quality)
-            return result.getvalue()
+        content = read_bytes(path, MAX_BYTES)
+        picture = Picture(content)
+        width, height = picture.size
+        scale = min(size / min(width, height), 1.0) if size else 1.0
+        target = (max(size, round(width * scale)), max(size, round(height * scale))) if scale < 1 else picture.size
+        image_CHW = picture.resized((0, 0, width, height), target, 3, bicubic=True)
+        if not size:
+            return content  # it was decoded only to know that it can be
+        result = io.BytesIO()
+        pixels_HWC = np.rint(np.clip(image_CHW, 0, 255)).astype(np.uint8).transpose(1, 2, 0)
+        Image.fromarray(np.ascontiguousarray(pixels_HWC)).save(result, "JPEG", quality=quality)
+        return result.getvalue()
+    except MxtrainError:
+        raise
     except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
-        raise DataError(f"'{path}' cannot be read as an image ({error}). Replace or remove it.") from error
+        raise DataError(read_error(f"'{path}'", error)) from error
 
 
 def _sync(path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mxtrain.dataset.base import Augment
+from mxtrain.dataset.base import Augment, Decoding
 from mxtrain.dataset.decoding import DecodedSource
 from mxtrain.dataset.files import ImageFiles, list_images, open_files
 from mxtrain.dataset.image_folder import ImageFolder
@@ -95,7 +95,7 @@ def test_decoding_takes_the_centre(tmp_path):
     pixels = np.zeros((40, 80, 3), np.uint8)
     pixels[:, 20:60] = (255, 0, 0)
     Image.fromarray(pixels).save(tmp_path / "wide.png")
-    source = DecodedSource(ImageFiles([tmp_path / "wide.png"]), (3, 20, 20), central_crop=0.9)
+    source = DecodedSource(ImageFiles([tmp_path / "wide.png"]), Decoding((3, 20, 20), 0.9))
     image, label = read_all(source)
     assert (image[0, 0] == 255).all() and (image[0, 1:] == 0).all() and label.tolist() == [-1]
 
@@ -105,20 +105,22 @@ def test_big_jpegs_are_reduced_while_decoding_with_the_same_result(tmp_path):
     pixels = np.stack([x % 256, y % 256, (x + y) // 6], -1).astype(np.uint8) // 2 + 60
     Image.fromarray(pixels).resize((1600, 1200)).save(tmp_path / "a.jpg", quality=95)
     Image.open(tmp_path / "a.jpg").save(tmp_path / "a.png")
-    image, _ = read_all(open_files([tmp_path / "a.jpg", tmp_path / "a.png"], shape_CHW=(3, 64, 64)))
+    image, _ = read_all(open_files([tmp_path / "a.jpg", tmp_path / "a.png"], Decoding((3, 64, 64), 0.875)))
     assert abs(image[0].astype(int) - image[1].astype(int)).mean() < 2
 
 
+@pytest.mark.parametrize("ending", ["jpg", "tif"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_photographs_are_turned_upright(tmp_path, orientation):
+def test_photographs_are_turned_upright(tmp_path, orientation, ending):
     pixels = np.zeros((60, 90, 3), np.uint8)
     pixels[:30, :45] = 250  # bright in the upper left
     undo = {1: None, 2: 0, 3: 3, 4: 1, 5: 5, 6: 2, 7: 6, 8: 4}[orientation]  # the transposition that made it so
     picture = Image.fromarray(pixels)
     exif = Image.Exif()
     exif[0x0112] = orientation
-    (picture if undo is None else picture.transpose(undo)).save(tmp_path / "turned.jpg", exif=exif)
-    image, _ = read_all(open_files([tmp_path / "turned.jpg"], shape_CHW=(1, 20, 30), central_crop=1.0))
+    path = tmp_path / f"turned.{ending}"
+    (picture if undo is None else picture.transpose(undo)).save(path, exif=exif)
+    image, _ = read_all(open_files([path], Decoding((1, 20, 30))))
     assert image[0, 0, :8, :12].min() > 200 and image[0, 0, 12:].max() < 50 and image[0, 0, :, 18:].max() < 50
 
 
@@ -127,7 +129,7 @@ def test_photographs_are_turned_upright(tmp_path, orientation):
 def test_all_kinds_of_pixels_are_read(tmp_path, mode, channels):
     name = tmp_path / ("a.jpg" if mode == "CMYK" else "a.png")
     Image.new("RGB", (30, 20), (255, 255, 255)).convert(mode).save(name)
-    image, _ = read_all(open_files([name], shape_CHW=(channels, 8, 8)))
+    image, _ = read_all(open_files([name], Decoding((channels, 8, 8))))
     assert image.shape == (1, channels, 8, 8) and image.min() > 250
 
 
@@ -136,11 +138,11 @@ def test_files_to_predict_on(write_images, tmp_path):
     (root / "notes.txt").write_text("no image")
     (root / ".hidden.jpg").write_text("no image")
     assert len(list_images(root)) == 16
-    source = open_files([root / "red" / "0.jpg", root / "blue"], shape_CHW=(3, 8, 8))
+    source = open_files([root / "red" / "0.jpg", root / "blue"], Decoding((3, 8, 8)))
     assert [path.split("/")[-2] for path in source.encoded.paths] == ["red"] + ["blue"] * 8
     assert read_all(source)[1].tolist() == [-1] * 9
     with pytest.raises(DataError, match="no image file or folder '.*gone.jpg'"):
-        open_files([root / "gone.jpg"], shape_CHW=(3, 8, 8))
+        open_files([root / "gone.jpg"], Decoding((3, 8, 8)))
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="holds no images"):
         list_images(tmp_path / "empty")

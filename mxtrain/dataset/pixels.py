@@ -1,0 +1,193 @@
+"""One encoded image, JPEG or PNG or the like, as a person sees it: upright, in grey or colour, at its own depth.
+
+White is 255 in what comes out. Up to 8 bits a channel stay uint8. More become float32, scaled by their type: integers
+by their largest value (65,535 of 16 bits), floats lie between 0 and 1 already. Transparency is dropped: what is under
+it shows. Of several pictures in a file, the first is read. Importing this module imports no Pillow.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from typing import Any, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+MAX_PIXELS = 178_956_970
+"""Of one image: half a gigabyte in colour. A file of a few kilobytes can claim to be larger than any memory."""
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM")
+"""What is read. Of the others that Pillow knows, some start programs (EPS) or hold no pixels."""
+
+_ORIENTATION = 0x0112
+_LUMA = (0.299, 0.587, 0.114)
+"""Grey of red, green and blue: ITU-R 601, as Pillow has it."""
+_DEEP_COLOUR = ("RGB", "RGBA", "RGBX", "LA", "L")
+
+
+class Picture:
+    """An opened image; nothing is decoded before `resized`.
+
+    Raises:
+        Exception: the content is no image, or too large; Pillow raises OSError, SyntaxError, ValueError, struct.error
+            and its own, so `read_error` makes one sentence of all.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        """Read the header.
+
+        Args:
+            content: of the file.
+        """
+        from PIL import Image, ImageFile
+
+        # GluonCV switches this on for the whole process when it is imported: half an image would pass as a whole one.
+        ImageFile.LOAD_TRUNCATED_IMAGES = False
+        Image.MAX_IMAGE_PIXELS = None  # the limit below is said in a sentence, and not twice
+        image = Image.open(io.BytesIO(content), formats=FORMATS)
+        width, height = image.size
+        if width * height > MAX_PIXELS:
+            raise ValueError(f"it has {width} x {height} pixels, and at most {MAX_PIXELS:,} are read")
+        planes = _deep_planes(image, content)
+        self._images = [image] if planes is None else planes
+        self._is_deep = planes is not None
+        # Pillow and OpenCV turn TIFFs upright themselves.
+        turn = None if image.format == "TIFF" else _turn(image)
+        if turn is not None:  # a box of the upright picture does not fit one that lies on its side
+            self._images = [one.transpose(turn) for one in self._images]
+        self.size: Tuple[int, int] = self._images[0].size
+        """(width, height)."""
+
+    def resized(
+        self, box: Sequence[float], size: Tuple[int, int], channels: int, *, bicubic: bool = False
+    ) -> np.ndarray:  # fmt: skip
+        """A part of the picture in another size.
+
+        Args:
+            box: left, top, right and bottom in pixels.
+            size: (width, height) of the result.
+            channels: 1 grey, 3 colour.
+            bicubic: smoother and slower than bilinear.
+
+        Returns:
+            image_CHW, uint8, or float32 from 0 to 255 of an image with more than 8 bits.
+        """
+        from PIL import Image
+
+        resample = Image.BICUBIC if bicubic else Image.BILINEAR
+        if self._is_deep:
+            planes = [np.asarray(plane.resize(size, resample, box=tuple(box))) for plane in self._images]
+            return np.stack(_as_channels(planes, channels))
+        mode = "L" if channels == 1 else "RGB"
+        image, box = _draft(self._images[0], mode, tuple(box), size)
+        if image.mode != mode:
+            image = image.convert(mode)
+        array_HWC = np.asarray(image.resize(size, resample, box=box))
+        return array_HWC[None] if channels == 1 else array_HWC.transpose(2, 0, 1)
+
+
+def read_error(name: str, error: Exception) -> str:
+    """The sentence for an image that cannot be read."""
+    return f"{name} cannot be read as an image ({error}). Replace or remove it, and run the same command again."
+
+
+def _draft(image: Any, mode: str, box: Tuple[float, ...], target: Tuple[int, int]) -> Tuple[Any, Tuple[float, ...]]:
+    """Let the JPEG decoder halve the image while the box keeps at least the target's pixels: saves most of the work."""
+    full_width, full_height = image.size
+    shrink = min((box[2] - box[0]) / target[0], (box[3] - box[1]) / target[1])
+    if shrink >= 2 and hasattr(image, "draft"):  # an image that was turned is decoded already
+        image.draft(mode, (math.ceil(full_width / shrink), math.ceil(full_height / shrink)))
+        x, y = image.size[0] / full_width, image.size[1] / full_height
+        box = (box[0] * x, box[1] * y, min(box[2] * x, image.size[0]), min(box[3] * y, image.size[1]))
+    return image, box
+
+
+def _turn(image: Any) -> Optional[int]:
+    """How to bring a photograph upright that was taken with the camera on its side; None where it is."""
+    from PIL import Image
+
+    orientation = image.getexif().get(_ORIENTATION, 1)
+    return {
+        2: Image.Transpose.FLIP_LEFT_RIGHT,
+        3: Image.Transpose.ROTATE_180,
+        4: Image.Transpose.FLIP_TOP_BOTTOM,
+        5: Image.Transpose.TRANSPOSE,
+        6: Image.Transpose.ROTATE_270,
+        7: Image.Transpose.TRANSVERSE,
+        8: Image.Transpose.ROTATE_90,
+    }.get(orientation)
+
+
+def _deep_planes(image: Any, content: bytes) -> Optional[List[Any]]:
+    """The channels of an image with more than 8 bits each, as pictures of floats from 0 to 255; None of any other."""
+    from PIL import Image
+
+    kind, bits, flags, maximum = _depth(image)
+    if bits <= 8:
+        return None
+    if image.mode[0] in "IF":  # one channel, which Pillow reads as it is
+        planes_CHW = [_scaled(np.asarray(image), bits, flags)]
+    elif kind in _DEEP_COLOUR:  # Pillow would keep 8 bits of each
+        planes_CHW = [plane.astype(np.float64) * (255.0 / maximum) for plane in _read_colour(image.size, content)]
+    else:
+        raise ValueError(f"{kind} with {bits} bits is not read: save it as RGB")
+    return [Image.fromarray(plane.astype(np.float32)) for plane in planes_CHW]
+
+
+def _depth(image: Any) -> Tuple[str, int, str, int]:
+    """(kind of channels, bits of each, S for signed or F for floats, largest value), as Pillow names the raw pixels."""
+    if image.format not in ("PNG", "TIFF", "PPM") or not image.tile:
+        return image.mode, 8, "", 255
+    codec, arguments = image.tile[0][0], image.tile[0][3]
+    raw = arguments if isinstance(arguments, str) else str(arguments[0])
+    if codec.startswith("ppm"):
+        maximum = int(arguments[1])
+        if maximum <= 255:
+            return raw, 8, "", 255
+        return (raw, 16, "", maximum) if raw != "L" else (raw, 16, "", 65535)  # Pillow spreads grey over 16 bits itself
+    found = re.fullmatch(r"(\w+);(\d+)(\w*)", raw)
+    if found is None:
+        return image.mode, 8, "", 255
+    bits = int(found[2])
+    return found[1], bits, found[3], (1 << bits) - 1
+
+
+def _scaled(array_HW: np.ndarray, bits: int, flags: str) -> np.ndarray:
+    """Pixels of one channel, from 0 to 255."""
+    if array_HW.dtype.kind == "f":
+        low, high = float(array_HW.min()), float(array_HW.max())
+        if not (0 <= low and high <= 1):
+            raise ValueError(f"its pixels are floats from {low:g} to {high:g}; they must lie between 0 and 1, white")
+        return array_HW.astype(np.float64) * 255.0
+    if "S" not in flags and bits == 32:
+        array_HW = array_HW.view(np.uint32)
+    maximum = (1 << (bits - 1 if "S" in flags else bits)) - 1
+    low, high = int(array_HW.min()), int(array_HW.max())
+    if low < 0:
+        raise ValueError(f"its pixels are whole numbers from {low} to {high}; none may be below 0, black")
+    if bits > 16 and 0 < high * 510 < maximum:
+        raise ValueError(
+            f"its pixels have {bits} bits, and the brightest is {high} of {maximum}, which is black. Save it with 16 "
+            "bits, or as floats from 0 to 1"
+        )
+    return array_HW.astype(np.float64) * (255.0 / maximum)
+
+
+def _read_colour(size: Tuple[int, int], content: bytes) -> List[np.ndarray]:
+    """Red, green and blue, or grey, at their depth and without transparency."""
+    import cv2
+
+    found = cv2.imdecode(np.frombuffer(content, np.uint8), cv2.IMREAD_UNCHANGED)
+    if found is None or found.dtype != np.uint16 or found.shape[1::-1] != tuple(size):
+        raise ValueError("OpenCV cannot read its 16 bits a channel: save it as PNG")
+    if found.ndim == 2:
+        return [found]
+    return [found[..., channel] for channel in (2, 1, 0)]
+
+
+def _as_channels(planes: List[np.ndarray], channels: int) -> List[np.ndarray]:
+    if len(planes) == channels:
+        return planes
+    if channels == 3:
+        return planes * 3
+    return [sum(plane * np.float32(share) for plane, share in zip(planes, _LUMA))]  # type: ignore[list-item]

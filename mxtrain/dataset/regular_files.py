@@ -1,0 +1,170 @@
+"""Reading files and folders of data: regular files only, of a size that fits, each real folder once.
+
+A pipe or a device has no end: /dev/zero would fill the memory, and a pipe without a writer waits for ever.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Collection, Dict, Iterator, List, Set, Tuple, Union
+
+from mxtrain.errors import DataError
+
+AnyPath = Union[str, Path]
+FileId = Tuple[int, int]
+"""Device and inode: the same for all names of a file or folder."""
+
+MAX_BYTES = 16 << 30
+_KINDS = {
+    stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
+}  # fmt: skip
+_BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+
+
+def explain(path: object, error: OSError, verb: str = "read") -> DataError:
+    """What to say of a file or folder that the system does not give."""
+    shown = str(path)
+    shown = shown if len(shown) <= 200 else f"{shown[:100]}...{shown[-40:]}"
+    return DataError(f"'{shown}' cannot be {verb}: {error.strerror or error}.")
+
+
+def read_bytes(path: AnyPath, at_most: int = MAX_BYTES) -> bytes:
+    """The content of a regular file.
+
+    Args:
+        path: links are followed.
+        at_most: bytes; a larger file is refused before anything is read.
+
+    Raises:
+        DataError: it cannot be read, is no regular file or too large.
+    """
+    try:
+        # Without O_NONBLOCK, opening a pipe would wait for somebody to write to it.
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+            status = os.fstat(file.fileno())
+            _require_regular(path, status)
+            if status.st_size > at_most:
+                raise DataError(f"'{path}' has {status.st_size:,} bytes; at most {at_most:,} are read.")
+            return file.read(at_most)
+    except OSError as error:
+        raise explain(path, error) from error
+    except ValueError as error:
+        raise DataError(f"{str(path)!r} is no path: {error}.") from error
+
+
+def _require_regular(path: AnyPath, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
+        raise DataError(f"'{path}' is {kind}, and only regular files are read.")
+
+
+def read_text(path: AnyPath) -> str:
+    """The text of a regular file in UTF-8, line ends as they are, without a byte order mark.
+
+    Raises:
+        DataError: it cannot be read, or is no UTF-8; the message names the line.
+    """
+    content = read_bytes(path)
+    if content[:2] in _BOMS:
+        raise DataError(f"{path} is in {_BOMS[content[:2]]}, not UTF-8. Convert it: iconv -f UTF-16 -t UTF-8 FILE.")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(
+            f"{path}, line {line} is no UTF-8: it holds the byte 0x{content[error.start]:02x}. Convert it, e.g. iconv "
+            "-f LATIN1 -t UTF-8 FILE."
+        ) from error
+
+
+def exists(path: AnyPath) -> bool:
+    """Whether a path leads somewhere.
+
+    Raises:
+        DataError: nobody can tell: the path is too long, or a folder above may not be searched.
+    """
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise explain(path, error) from error
+    except ValueError as error:
+        raise DataError(f"{str(path)!r} is no path: {error}.") from error
+    return True
+
+
+def id_of(path: AnyPath) -> FileId:
+    """Of what a path leads to.
+
+    Raises:
+        OSError: it leads nowhere.
+    """
+    status = os.stat(path)
+    return status.st_dev, status.st_ino
+
+
+def walk(
+    folder: AnyPath, endings: Tuple[str, ...], elsewhere: Collection[FileId] = ()
+) -> List[Tuple[Path, FileId]]:  # fmt: skip
+    """The files in a folder and below whose names end so, sorted by path; hidden ones are left out.
+
+    Links are followed, but each real folder is visited once and each real file counts once, whatever its names: a link
+    to a folder above would else lead round and round.
+
+    Args:
+        folder: where to begin.
+        endings: in lower case; those of files are compared without regard to case.
+        elsewhere: real folders that are not visited, because they belong to something else.
+
+    Raises:
+        DataError: a folder cannot be read, or a name leads to a pipe, a device or nowhere.
+    """
+    found: Dict[FileId, Path] = {}
+    visited: Set[FileId] = set()
+    waiting = [os.fspath(folder)]
+    try:
+        visited.add(id_of(folder))
+    except OSError as error:
+        raise explain(folder, error) from error
+    while waiting:
+        for path, number, is_folder in _entries(waiting.pop(), endings):
+            if not is_folder:
+                found.setdefault(number, Path(path))
+            elif number not in visited and number not in elsewhere:
+                visited.add(number)
+                waiting.append(path)
+    return sorted((path, number) for number, path in found.items())
+
+
+def _entries(folder: str, endings: Tuple[str, ...]) -> Iterator[Tuple[str, FileId, bool]]:
+    """(path, identity, whether it is a folder) of the folders in a folder and of the files whose names end so; real
+    ones before links to them."""
+    try:
+        with os.scandir(folder) as entries:
+            listed = sorted(entries, key=lambda entry: (entry.is_symlink(), entry.name))
+        device = os.stat(folder).st_dev
+    except OSError as error:
+        raise explain(folder, error) from error
+    for entry in listed:
+        counts = entry.name.lower().endswith(endings)
+        if entry.name.startswith("."):
+            continue
+        if entry.is_file(follow_symlinks=False):  # known without asking: there may be millions
+            if counts:
+                yield entry.path, (device, entry.inode()), False
+            continue
+        try:
+            status = entry.stat()
+        except OSError as error:
+            if counts:
+                raise explain(entry.path, error) from error
+            continue  # a link to nothing that was not meant to be read
+        is_folder = stat.S_ISDIR(status.st_mode)
+        if counts and not is_folder:
+            _require_regular(entry.path, status)
+        if counts or is_folder:
+            yield entry.path, (status.st_dev, status.st_ino), is_folder
