@@ -109,3 +109,13 @@ def test_the_scale_continues_from_json():
         assert scaling.unscale([gradient]) and (gradient.asnumpy() == 1 / 512).all()
         scaling.unscale([fine[0].copy()])
         assert scaling.scale == 1024.0
+
+
+def test_the_scale_stays_within_its_bounds():
+    made = DynamicScaling(8.0, 1, smallest=4.0, largest=16.0)
+    scales = []
+    for value in (1.0, 1.0, 1.0, np.inf, np.nan, np.inf, 1.0):
+        made.unscale([nd.array([value])])
+        scales.append(made.scale)
+    assert scales == [16.0, 16.0, 16.0, 8.0, 4.0, 4.0, 8.0]
+    assert made.to_json() == {"scale": 8.0, "good_steps": 0, "num_skipped": 3}

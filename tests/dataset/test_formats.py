@@ -42,6 +42,16 @@ def test_split_is_stratified_seeded_and_disjoint():
     assert not np.array_equal(split_indices(label, 0.2, 0.1, seed=1)[1], parts[1])
 
 
+def test_the_remainder_of_a_split_goes_to_the_classes_that_lose_most_by_rounding():
+    """A quarter of 10, 11 and 14 is 2.5, 2.75 and 3.5: eight in all are nine, and the last class had its share."""
+    label = np.repeat(np.arange(3), [10, 11, 14])
+    _, val, _ = split_indices(label, 0.25, 0.0, seed=0)
+    assert np.bincount(label[val]).tolist() == [3, 3, 3]
+    label = np.repeat(np.arange(4), [9, 6, 7, 10])  # 2.25, 1.5, 1.75, 2.5: two are left for 1.75 and the first .5
+    _, val, _ = split_indices(label, 0.25, 0.0, seed=0)
+    assert np.bincount(label[val]).tolist() == [2, 2, 2, 2]
+
+
 def test_split_of_small_classes_has_the_right_size_and_leaves_each_something():
     label = np.repeat(np.arange(30), 5)
     train, val, test = split_indices(label, 0.1, 0.1, seed=0)

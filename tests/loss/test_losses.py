@@ -20,8 +20,8 @@ def value(spec, labels, training=True, dense=False):
     return block(nd.array(SCORES), nd.array(labels)).asnumpy()
 
 
-def log_softmax():
-    return SCORES - np.log(np.exp(SCORES).sum(1, keepdims=True))
+def log_softmax(scores=SCORES):
+    return scores - np.log(np.exp(scores).sum(1, keepdims=True))
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -42,6 +42,59 @@ def test_label_smoothing_is_for_training_only(kind):
 def test_softmax_cross_entropy_is_gluons():
     gluons = gluon.loss.SoftmaxCrossEntropyLoss()(nd.array(SCORES), nd.array(LABELS)).asnumpy()
     np.testing.assert_allclose(value(losses.SoftmaxCrossEntropy(), LABELS), gluons, rtol=1e-6)
+
+
+def mean(value_BK):
+    return value_BK.mean(axis=1)
+
+
+def log_sigmoid(score):
+    return -np.logaddexp(0, -score)
+
+
+# Of scores (B, K) and targets (B, K) from 0 to 1; the signed ones take 2 * target - 1.
+FORMULAS = {
+    losses.SoftmaxCrossEntropy: lambda s, t: -(t * log_softmax(s)).sum(1),
+    losses.SigmoidBCE: lambda s, t: mean(-t * log_sigmoid(s) - (1 - t) * log_sigmoid(-s)),
+    losses.KLDiv: lambda s, t: (t * (np.log(t + 1e-12) - log_softmax(s))).sum(1),
+    losses.L1: lambda s, t: mean(np.abs(s - t)),
+    losses.L2: lambda s, t: mean((s - t) ** 2) / 2,
+    losses.Huber: lambda s, t: mean(np.where(np.abs(s - t) > 1, np.abs(s - t) - 0.5, (s - t) ** 2 / 2)),
+    losses.Hinge: lambda s, t: mean(np.maximum(0, 1 - s * (2 * t - 1))),
+    losses.SquaredHinge: lambda s, t: mean(np.maximum(0, 1 - s * (2 * t - 1)) ** 2),
+    losses.Logistic: lambda s, t: mean(-t * log_sigmoid(s) - (1 - t) * log_sigmoid(-s)),
+}
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+@pytest.mark.parametrize("kind", ALL)
+def test_every_loss_and_its_gradient_equal_the_formula(kind, smoothing):
+    target = (1 - smoothing) * ONE_HOT.astype(np.float64) + smoothing / 4
+    spec = kind(label_smoothing=smoothing)
+    np.testing.assert_allclose(value(spec, LABELS), FORMULAS[kind](SCORES.astype(np.float64), target), rtol=1e-5)
+    scores = nd.array(SCORES)
+    scores.attach_grad()
+    block = spec.build(4, True)
+    with autograd.record():
+        block(scores, nd.array(LABELS)).sum().backward()
+    numeric = np.zeros((6, 4))
+    for column in range(4):
+        step = np.zeros((6, 4))
+        step[:, column] = 1e-5
+        above, below = (FORMULAS[kind](SCORES.astype(np.float64) + sign * step, target) for sign in (1, -1))
+        numeric[:, column] = (above - below) / 2e-5
+    np.testing.assert_allclose(scores.grad.asnumpy(), numeric, rtol=1e-3, atol=1e-5)
+
+
+def test_settings_of_a_loss_change_it():
+    """`rho` of Huber, `margin` of the hinges."""
+    score = SCORES.astype(np.float64)
+    off, signed = np.abs(score - ONE_HOT), 2 * ONE_HOT - 1
+    huber = np.where(off > 0.3, off - 0.15, off**2 / 0.6)
+    np.testing.assert_allclose(value(losses.Huber(rho=0.3), LABELS), mean(huber), rtol=1e-5)
+    hinge = np.maximum(0, 0.4 - score * signed)
+    np.testing.assert_allclose(value(losses.Hinge(margin=0.4), LABELS), mean(hinge), rtol=1e-5)
+    np.testing.assert_allclose(value(losses.SquaredHinge(margin=0.4), LABELS), mean(hinge**2), rtol=1e-5)
 
 
 def test_smoothed_cross_entropy_equals_its_definition():

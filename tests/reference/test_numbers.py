@@ -11,12 +11,14 @@ from typing import Any, Dict, List, Tuple
 import numpy as np
 import pytest
 from arithmetic import Adam, Moment, Momentum, Reference, Settings, Split, falling, log_softmax, warmup_cosine
+from in_threads import Meeting, Threads
 from running import Process, rows, status
 
 from mxtrain.build import build_run
 from mxtrain.cli.compose import Composer
 from mxtrain.cli.dispatch import run as run_command
 from mxtrain.cli.train import check
+from mxtrain.sharing import World
 from mxtrain.types import Callback
 
 # 8 steps of 157 samples and one of a single sample: where two share it, one of them has nothing.
@@ -36,6 +38,8 @@ class Case:
     overrides: Tuple[str, ...]
     settings: Dict[str, Any]
     optimizer: Any
+    num_threads: int = 1
+    """Workers in threads of this process."""
     has_processes: bool = False
 
 
@@ -45,7 +49,7 @@ CASES = {
             "model=mlp", "model.hidden=[16]", "model.param_groups=[{pattern: output.*, lr_mult: 3.0, wd_mult: 2.0}]",
             "optimizer=sgd", "optimizer.lr=0.1", "optimizer.wd=0.01", "loss.label_smoothing=0.1",
             "trainer.clip_global_norm=1.5", "trainer.ema_decay=0.5", "lr_scheduler=cosine", "lr_scheduler.unit=steps",
-            "lr_scheduler.warmup=4", "lr_scheduler.warmup_from=0.25",
+            "lr_scheduler.warmup=4", "lr_scheduler.warmup_from=0.25", "dataset.eval_batch_size=4",
         ),
         dict(
             network="mlp", lr=warmup_cosine(0.1, 0.25, 4, NUM_STEPS), wd=0.01, smoothing=0.1, clip_global_norm=1.5,
@@ -73,6 +77,19 @@ CASES = {
         ),
         dict(network="lenet", lr=lambda step: 0.05, average_decay=0.9, num_parts=2, num_shares=2),
         lambda: Momentum(clip_gradient=0.01),
+    ),
+    "three workers": Case(
+        (
+            *LENET, "kvstore._target_=in_threads.Threads", "cluster.workers=3", "optimizer=sgd", "optimizer.lr=0.05",
+            "optimizer.wd=0.01", "trainer.clip_global_norm=1", "loss.label_smoothing=0.2", "lr_scheduler=constant",
+            "trainer.ema_decay=0.8",
+        ),
+        dict(
+            network="lenet", lr=lambda step: 0.05, wd=0.01, multipliers={**NO_DECAY, "output.bias": (1.0, 0.0)},
+            smoothing=0.2, clip_global_norm=1.0, average_decay=0.8, num_shares=3,
+        ),
+        Momentum,
+        num_threads=3,
     ),
     "two workers": Case(
         (
@@ -141,9 +158,15 @@ def trained(request: Any, tmp_path_factory: Any) -> Trained:
     if case.has_processes:
         Process(run_dir, *COMMON, *case.overrides).end()
     else:
-        made = build_run(description, run_dir)
-        made.runner._watchers._callbacks.insert(0, watching)
-        assert made.runner.train(made.info).exit_code == 0
+
+        def work(world: World) -> int:
+            made = build_run(description, run_dir, world=world)
+            if world.rank == 0:
+                made.runner._watchers._callbacks.insert(0, watching)
+            return made.runner.train(made.info).exit_code
+
+        Threads.meeting = Meeting(case.num_threads)
+        assert Threads.meeting.run(work) == [0] * case.num_threads
     splits = description.dataset.open()
     settings = Settings(batch_size=157, epochs=2, optimizer=case.optimizer(), **case.settings)
     reference = Reference(settings, saved(run_dir, 0), Split(splits.train.image_NCHW, splits.train.label_N))
@@ -237,3 +260,24 @@ def test_what_the_cases_are_about_happens(trained: Trained) -> None:
     assert limit is None or min(norms) < limit < max(norms), norms
     first, last = trained.moments[0], trained.moments[-1]
     assert all(np.abs(last.weights[name] - array).max() > 1e-3 for name, array in first.weights.items())
+
+
+def test_without_checkpoints_the_last_average_is_tested_and_the_live_weights_stay(
+    describe_run: Any, tmp_path: Path
+) -> None:
+    case = CASES["mlp"]
+    overrides = [one for one in COMMON if not one.startswith("checkpoint")]
+    description = describe_run(*overrides, *case.overrides, "checkpoint=off", "logger=jsonl")
+    made = build_run(description, tmp_path / "run")
+    values = made.runner._step.strategy.values
+    initial, splits = {name: array.asnumpy() for name, array in values.items()}, description.dataset.open()
+    result = made.runner.train(made.info)
+    settings = Settings(batch_size=157, epochs=2, optimizer=case.optimizer(), **case.settings)
+    reference = Reference(settings, initial, Split(splits.train.image_NCHW, splits.train.label_N))
+    *_, last = reference.moments()
+    for name, array in values.items():
+        close(array.asnumpy(), last.weights[name])
+    expected = reference.measure(last.average, Split(splits.test.image_NCHW, splits.test.label_N))
+    live = reference.measure(last.weights, Split(splits.test.image_NCHW, splits.test.label_N))
+    assert result.metrics["test/loss"] == pytest.approx(expected["loss"], rel=1e-4) != live["loss"]
+    assert result.metrics["test/accuracy"] == pytest.approx(expected["accuracy"])

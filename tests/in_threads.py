@@ -1,0 +1,74 @@
+"""Workers of one run in threads of this process: all that joins workers, without processes and a wire."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Callable, ClassVar, List, Sequence
+
+import numpy as np
+
+from mxtrain.kvstore import Joined
+from mxtrain.kvstore.joined_store import JoinedStore
+from mxtrain.kvstore.store import Store
+from mxtrain.sharing import ALONE, World
+
+PATIENCE_S = 60
+
+
+class Meeting:
+    """Where the threads add their numbers up, in the order of their ranks."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._barrier = threading.Barrier(size)
+        self._given: List[Any] = [None] * size
+
+    def sum(self, rank: int, arrays: Sequence[np.ndarray]) -> List[np.ndarray]:
+        self._given[rank] = arrays
+        self._barrier.wait(PATIENCE_S)
+        found = [np.sum(same, axis=0, dtype=same[0].dtype) for same in zip(*self._given)]
+        self._barrier.wait(PATIENCE_S)
+        return found
+
+    def run(self, work: Callable[[World], Any]) -> List[Any]:
+        """What `work` returns in each of the workers; raises what one of them raised."""
+        found: List[Any] = [None] * self.size
+        raised: List[BaseException] = []
+
+        def begin(rank: int) -> None:
+            try:
+                found[rank] = work(World(rank, self.size))
+            except BaseException as error:
+                raised.append(error)
+                self._barrier.abort()
+
+        threads = [threading.Thread(target=begin, args=(rank,)) for rank in range(self.size)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(2 * PATIENCE_S)
+        if raised:
+            raise raised[0]
+        return found
+
+
+class ThreadStore(JoinedStore):
+    """A worker's connection to the other threads."""
+
+    def __init__(self, world: World, meeting: Meeting, **options: Any) -> None:
+        super().__init__(world, **options)
+        self._meeting = meeting
+
+    def sum_in_place(self, arrays: Sequence[Any]) -> None:
+        for array, total in zip(arrays, self._meeting.sum(self.world.rank, [array.asnumpy() for array in arrays])):
+            array[:] = total
+
+
+class Threads(Joined):
+    """The same for a description: `kvstore._target_=in_threads.Threads`. A test sets the meeting."""
+
+    meeting: ClassVar[Meeting]
+    van: ClassVar[str] = "zmq"
+
+    def build(self, world: World = ALONE) -> Store:
+        return ThreadStore(world, self.meeting, compressor=self.build_compressor())
