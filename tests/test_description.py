@@ -13,6 +13,7 @@ from mxtrain.config import import_target
 from mxtrain.description import GROUPS, NAMED_GROUPS, PRESET_GROUPS
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore import has_horovod
+from mxtrain.runtime.amx import computes_bfloat16, cpu_flags
 from mxtrain.types import Callback, Spec
 
 CONF = Path(__file__).resolve().parents[1] / "conf"
@@ -33,6 +34,11 @@ NEEDS = {
     "metric/masked_accuracy": ["model=bert", "dataset=masked_text"],
     "metric/masked_perplexity": ["model=bert", "dataset=masked_text"],
 }
+# What is not here, though an option stands for it; "" where it is.
+MISSING = {
+    "kvstore/horovod": "" if has_horovod() else "Horovod is not installed",
+    "amp/bfloat16": "" if computes_bfloat16(cpu_flags()) else "this processor has no bfloat16",
+}
 
 
 def test_every_group_has_a_package_and_every_folder_is_a_group() -> None:
@@ -48,8 +54,8 @@ def test_every_yaml_is_an_option_or_a_preset() -> None:
 
 def composed(option: Path) -> Any:
     """An option as a parameter of a test that composes it, which needs what it stands for."""
-    without = str(option) == "kvstore/horovod" and not has_horovod()
-    return pytest.param(option, marks=[pytest.mark.skip("Horovod is not installed")] if without else [])
+    missing = MISSING.get(str(option), "")
+    return pytest.param(option, marks=[pytest.mark.skip(missing)] if missing else [])
 
 
 @pytest.mark.parametrize("option", [composed(option) for option in OPTIONS], ids=str)
