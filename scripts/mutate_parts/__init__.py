@@ -1,0 +1,1 @@
+"""Mutation testing: which changes of the program does no test notice?"""

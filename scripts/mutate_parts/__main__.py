@@ -1,0 +1,125 @@
+"""scripts/mutate: chosen faults, and changes drawn by chance, against the tests."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, Dict, List
+
+from mutate_parts.faults import FAULTS
+from mutate_parts.forks import Copy
+from mutate_parts.mutants import AREAS, Mutant, draw
+from mutate_parts.tracing import Tracer
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORD = ROOT / ".mutate-record.json"
+RECORDED = (
+    "tests/reference", "tests/loss", "tests/parallel", "tests/kvstore", "tests/amp", "tests/optimizer", "tests/metric",
+    "tests/test_runner.py", "tests/test_verify.py", "tests/test_nonfinite.py", "tests/test_evaluate.py",
+    "tests/test_snapshot.py", "tests/test_step.py", "tests/test_build.py", "tests/test_end_to_end.py",
+)  # fmt: skip
+"""Tests that are quick for what they see."""
+LONGEST_S = 60.0
+"""Of the tests of one change together."""
+
+
+def faults(arguments: argparse.Namespace, copy: Copy) -> int:
+    """Each fault alone must make one of its tests fail."""
+    survivors = 0
+    for number, fault in enumerate(FAULTS):
+        if arguments.only and arguments.only not in fault.name:
+            continue
+        path = copy.folder / fault.file
+        source = path.read_text()
+        if source.count(fault.old) != 1:
+            print(
+                f"{number:3} STALE     {fault.name}: {fault.file} holds {source.count(fault.old)} times {fault.old!r}"
+            )
+            survivors += 1
+            continue
+        with copy.changed(fault.file, source.replace(fault.old, fault.new)):
+            outcome = copy.run(fault.tests, 5 * LONGEST_S)
+        survivors += not outcome.died
+        said = f"died in {outcome.seconds:4.0f} s" if outcome.died else "SURVIVED   "
+        print(f"{number:3} {said}  {fault.name}  {outcome.last_line if outcome.died else ''}", flush=True)
+    print(f"{survivors} of {len(FAULTS)} faults are not noticed")
+    return int(survivors > 0)
+
+
+def record(arguments: argparse.Namespace, copy: Copy) -> int:
+    """Writes which tests run which line."""
+    files = {str(path.relative_to(ROOT)) for pattern in AREAS.values() for path in ROOT.glob(pattern)}
+    RECORD.unlink(missing_ok=True)
+    tests = [name for name in arguments.tests or RECORDED if (ROOT / name).exists()]
+    outcome = copy.run(tests, 3600, [Tracer(copy.folder, files, RECORD)])
+    print(outcome.output[-3000:])
+    return 0 if RECORD.exists() else 1
+
+
+def draw_some(arguments: argparse.Namespace, copy: Copy) -> int:
+    """A line of JSON for each change: what it was, and whether a test noticed."""
+    known = json.loads(RECORD.read_text())
+    mutants = draw(copy.folder, arguments.seed, arguments.count)[arguments.first : arguments.last]
+    with open(arguments.output, "a") as written:
+        for number, mutant in enumerate(mutants, start=arguments.first):
+            tests = covering(known, mutant)
+            row: Dict[str, Any] = {"number": number, **vars(mutant), "tests": len(tests), "outcome": "no test"}
+            del row["source"]
+            if tests:
+                with copy.changed(mutant.file, mutant.source):
+                    outcome = copy.run(tests, 2 * LONGEST_S + 30)
+                row.update(outcome="died" if outcome.died else "survived", by=outcome.last_line if outcome.died else "")
+                row["seconds"] = round(outcome.seconds, 1)
+            written.write(json.dumps(row) + "\n")
+            written.flush()
+            print(f"{number:3} {row['outcome']:8} {mutant.file}:{mutant.line} {mutant.kind}: {mutant.before}"
+                  f"  ->  {mutant.after}", flush=True)  # fmt: skip
+    return 0
+
+
+def covering(known: Dict[str, Any], mutant: Mutant) -> List[str]:
+    """The tests that run the changed line, those of its own area first, then the quick ones, up to a time in all.
+
+    A line that runs only when its module is imported (a default, a table) counts as run by all that run the module.
+    """
+    lines, seconds = known["lines"].get(mutant.file, {}), known["seconds"]
+    tests = lines.get(str(mutant.line)) or sorted({test for found in lines.values() for test in found})
+    stem = Path(mutant.file).stem
+
+    def nearness(test: str) -> int:
+        names = (f"/{mutant.area}/", f"test_{mutant.area}", f"test_{stem}")
+        return 0 if any(name in test for name in names) else 1 if "reference" in test else 2
+
+    chosen: List[str] = []
+    total = 0.0
+    for test in sorted(tests, key=lambda one: (nearness(one), seconds.get(one, 0.0))):
+        total += seconds.get(test, 0.0)
+        if total > LONGEST_S and chosen:
+            break
+        chosen.append(test)
+    return chosen
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="scripts/mutate", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("faults").add_argument("only", nargs="?", help="only faults with this text in their name")
+    commands.add_parser("record").add_argument("tests", nargs="*")
+    drawing = commands.add_parser("draw")
+    drawing.add_argument("--seed", type=int, default=0)
+    drawing.add_argument("--count", type=int, default=200)
+    drawing.add_argument("--first", type=int, default=0)
+    drawing.add_argument("--last", type=int, default=None)
+    drawing.add_argument("--output", default="mutants.jsonl")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="mxtrain-mutate-") as folder:
+        copy = Copy(ROOT, Path(folder) / "checkout")
+        copy.preload()
+        return {"faults": faults, "record": record, "draw": draw_some}[arguments.command](arguments, copy)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

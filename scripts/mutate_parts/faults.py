@@ -1,0 +1,204 @@
+"""Faults that were once made on purpose, where parts of the program are joined, and that no test noticed.
+
+Each must make one of its tests fail: `scripts/mutate faults`. tests/test_mutate.py says when a line is no longer there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Tuple
+
+RUNS = "tests/reference/test_numbers.py"
+LOSSES = ("tests/loss/test_losses.py",)
+SCALING = ("tests/amp/test_scaling.py",)
+SNAPSHOT = ("tests/test_snapshot.py",)
+STEP = ("tests/test_step.py",)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One change of the program.
+
+    Attributes:
+        old: text that `file` holds once; `new` takes its place.
+        tests: of which one must fail, as pytest takes them.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: Tuple[str, ...] = (RUNS, "-m", "not slow")
+
+
+FAULTS = [
+    # What a step and a run are made of.
+    Fault("the step forgets the moving average", "mxtrain/step.py", "        self.average.update(step)\n", ""),
+    Fault(
+        "validation takes live weights", "mxtrain/runner.py",
+        "        with self._step.average.applied():\n            try:\n",
+        "        if True:\n            try:\n",
+    ),
+    Fault(
+        "the test split and eval take live weights", "mxtrain/snapshot.py",
+        'checkpoint.arrays("ema" if "ema" in checkpoint.stems else "model")', 'checkpoint.arrays("model")',
+    ),
+    Fault(
+        "the test split takes live weights where none were kept", "mxtrain/runner.py",
+        "with self._step.average.applied() if best is None else nullcontext():", "with nullcontext():",
+    ),
+    Fault(
+        "eval takes live weights", "mxtrain/trained.py",
+        "snapshot.weights_to_use(checkpoint)", 'checkpoint.arrays("model")',
+    ),
+    Fault(
+        "training goes on from the average", "mxtrain/optimizer/ema.py",
+        "        finally:\n            self._write(live)\n", "        finally:\n            del live\n",
+    ),
+    Fault(
+        "a checkpoint's model is its average", "mxtrain/snapshot.py",
+        '"model": copy_parameters(step.strategy),',
+        '"model": {**copy_parameters(step.strategy), **{n: a.asnumpy() for n, a in step.average.arrays.items()}},',
+    ),
+    Fault(
+        "a step's rate is the next step's", "mxtrain/runner.py",
+        "lr, epoch = self._plan.lr(state.step), state.epoch + 1",
+        "lr, epoch = self._plan.lr(state.step + 1), state.epoch + 1",
+    ),
+    Fault(
+        "a row's rate is the next step's", "mxtrain/runner.py",
+        "Entry(state.step, epoch, batch.global_size, lr, sums, self._step.grad_norm)",
+        "Entry(state.step, epoch, batch.global_size, self._plan.lr(state.step), sums, self._step.grad_norm)",
+    ),
+    Fault(
+        "rows count epochs from 0", "mxtrain/runner.py",
+        "lr, epoch = self._plan.lr(state.step), state.epoch + 1", "lr, epoch = self._plan.lr(state.step), state.epoch",
+    ),
+    # What a description says.
+    Fault(
+        "clip_global_norm is ignored", "mxtrain/build.py",
+        "strategy.publish), trainer.clip_global_norm,", "strategy.publish), None,",
+    ),
+    Fault(
+        "lr_mult and wd_mult are ignored", "mxtrain/build.py",
+        "multipliers = parameter_multipliers(description.model, network)",
+        "multipliers = dict.fromkeys(strategy.values, (1.0, 1.0))",
+    ),
+    Fault(
+        "lr_mult is ignored", "mxtrain/optimizer/updater.py",
+        "optimizer.lr_mult = {i: multipliers[name][0] for", "optimizer.lr_mult = {i: 1.0 for",
+    ),
+    Fault(
+        "wd_mult is ignored", "mxtrain/optimizer/updater.py",
+        "optimizer.wd_mult = {i: multipliers[name][1] for", "optimizer.wd_mult = {i: 1.0 for",
+    ),
+    Fault(
+        "labels are not smoothed in training", "mxtrain/build.py",
+        "description.loss.build(given.num_classes, training=True)",
+        "description.loss.build(given.num_classes, training=False)",
+    ),
+    Fault(
+        "labels are smoothed in evaluation", "mxtrain/build.py",
+        "description.loss.build(num_classes, training=False)", "description.loss.build(num_classes, training=True)",
+    ),
+    Fault(
+        "the test split is measured on the validation samples", "mxtrain/build.py",
+        "test=build_loader(description, splits.test, given", "test=build_loader(description, splits.val, given",
+    ),
+    Fault(
+        "a run neither shuffles nor augments", "mxtrain/build.py",
+        "train = build_loader(description, splits.train, given, device, train=True, **training)",
+        "train = build_loader(description, splits.train, given, device, **training)",
+    ),
+    Fault(
+        "a run does not augment", "mxtrain/build.py",
+        'augment = dataset.augment if options.get("train") else None', "augment = None",
+    ),
+    Fault(
+        "shown samples have logits", "mxtrain/evaluate.py",
+        'nd.softmax(logits.astype("float32")).asnumpy() for', 'logits.astype("float32").asnumpy() for',
+    ),
+    # Losses and sums.
+    Fault(
+        "KL divergence of logits taken for logarithms", "mxtrain/loss/losses.py",
+        "KLDivLoss(from_logits=False)", "KLDivLoss(from_logits=True)", LOSSES,
+    ),
+    Fault(
+        "logistic labels of 0 and 1", "mxtrain/loss/losses.py",
+        'LogisticLoss(label_format="signed")', 'LogisticLoss(label_format="binary")', LOSSES,
+    ),
+    Fault(
+        "squared hinge without signs", "mxtrain/loss/losses.py",
+        'gluon_name: ClassVar[str] = "SquaredHingeLoss"\n    signed_target: ClassVar[bool] = True',
+        'gluon_name: ClassVar[str] = "SquaredHingeLoss"\n    signed_target: ClassVar[bool] = False', LOSSES,
+    ),
+    Fault(
+        "signs the wrong way round", "mxtrain/loss/blocks.py",
+        "target_BK = 2 * target_BK - 1", "target_BK = 1 - 2 * target_BK", LOSSES,
+    ),
+    Fault(
+        "an evaluation forgets all but its last 64 batches", "mxtrain/evaluate.py",
+        "if len(vectors) == VECTORS_PER_READ:\n                    sums += ",
+        "if len(vectors) == VECTORS_PER_READ:\n                    sums = ",
+    ),
+    Fault(
+        "an evaluation is a mean over unequal batches", "mxtrain/evaluate.py",
+        "vectors.append(self._meter(logits, batch.label, self._loss(logits, batch.label)))",
+        "vectors.append(self._meter(logits, batch.label, self._loss(logits, batch.label)) * (256 / batch.size))",
+    ),
+    Fault(
+        "a batch's gradient is a mean over unequal shares", "mxtrain/parallel/grid.py",
+        "loss_B.backward(self._pipeline.head_gradient(loss_B, size, self._global_batch_size))",
+        "loss_B.backward(self._pipeline.head_gradient(loss_B, size, size * len(self._pipeline.devices)))",
+    ),
+    Fault(
+        "replicas without samples count in moving statistics", "mxtrain/parallel/grid.py",
+        "return min(largest, len(self._devices))", "return len(self._devices)",
+    ),
+    Fault(
+        "workers without samples count in moving statistics", "mxtrain/parallel/grid.py",
+        "share = 1.0 / sum(self._num_active(global_size, worker) for worker in range(world.size))",
+        "share = 1.0 / world.size",
+    ),
+    Fault(
+        "a worker without samples leaves the last gradients", "mxtrain/parallel/grid.py",
+        "self._zero(range(0 if self._accumulates or not parts else len(parts[0]), len(self._devices)))",
+        "self._zero(range(0 if self._accumulates else len(parts[0]) if parts else 1, len(self._devices)))", STEP,
+    ),
+    # What must be the same, or come back.
+    Fault(
+        "the loss scale is not restored", "mxtrain/snapshot.py",
+        'step.scaling.restore(checkpoint.state["scaling"])', "pass", SNAPSHOT,
+    ),
+    Fault(
+        "the loss scale grows without end", "mxtrain/amp/scaling.py",
+        "min(self.scale * 2, self._largest)", "self.scale * 2", SCALING,
+    ),
+    Fault(
+        "the loss scale falls without end", "mxtrain/amp/scaling.py",
+        "max(self.scale / 2, self._smallest)", "self.scale / 2", SCALING,
+    ),
+    Fault(
+        "each worker's optimizer draws its own", "mxtrain/step.py",
+        "self.seed_random(step)  # what an optimizer draws", "self.seed_random(step, world.rank)  # what", STEP,
+    ),
+    Fault(
+        "nobody compares the workers' weights", "mxtrain/snapshot.py",
+        "    if world.size == 1:\n        return\n    own =", "    if world.size:\n        return\n    own =", SNAPSHOT,
+    ),
+    Fault(
+        "weights are compared by their sum", "mxtrain/snapshot.py",
+        "own = np.frombuffer(bytes.fromhex(canonical_sha256(parameters)), np.uint8).astype(np.float64)",
+        "own = np.array([sum(np.sort(a.ravel()).sum() for a in parameters.values())]).astype(np.float32)", SNAPSHOT,
+    ),
+    Fault(
+        "weights are compared with their mean", "mxtrain/snapshot.py",
+        "if (step.store.total(np.concatenate([own, own**2])) != expected).any():",
+        "if (step.store.total(own) != expected[: len(own)]).any():", SNAPSHOT,
+    ),
+    Fault(
+        "the remainder of a split goes to the wrong class", "mxtrain/dataset/splitting.py",
+        "np.argsort(-(exact_K - count_K)[open_K], kind=", "np.argsort((exact_K - count_K)[open_K], kind=",
+        ("tests/dataset/test_formats.py",),
+    ),
+]  # fmt: skip
