@@ -1,6 +1,10 @@
 import sys
 
-from mxtrain.cli import main
-
 if __name__ == "__main__":
+    # Before anything else is imported, which could be the current folder's.
+    from mxtrain.search_path import leave_out_current_folder
+
+    leave_out_current_folder()
+    from mxtrain.cli import main
+
     sys.exit(main())

@@ -13,6 +13,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 import pydantic
 
 from mxtrain.errors import ConfigError, did_you_mean, nearest
+from mxtrain.search_path import admit_current_folder
 from mxtrain.types import Spec
 
 Where = Callable[[str], str]
@@ -30,6 +31,8 @@ def import_target(target: str, path: str) -> Any:
     module_name, _, name = target.rpartition(".")
     if not module_name:
         raise ConfigError(f"{path}._target_={target}: write an import path, package.module.Name.")
+    if module_name.partition(".")[0] != __package__:
+        admit_current_folder(module_name)
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:

@@ -47,6 +47,10 @@ def collect_meta(description: Description, runtime_report: Any) -> Dict[str, Any
     }
 
 
+GIT = ("git", "-c", "core.fsmonitor=false")
+"""Without a program that the repository's own configuration may name: the current folder may be somebody's."""
+
+
 def package_version(name: str) -> Optional[str]:
     """Of what is installed under that name; MXNet's CUDA wheels have others."""
     try:
@@ -61,7 +65,7 @@ def git_state() -> Optional[Dict[str, Any]]:
 
     def ask(*words: str) -> Optional[str]:
         try:
-            done = subprocess.run(["git", *words], capture_output=True, text=True, timeout=5, check=True)
+            done = subprocess.run([*GIT, *words], capture_output=True, text=True, timeout=5, check=True)
         except (OSError, subprocess.SubprocessError):
             return None
         return done.stdout
@@ -69,5 +73,5 @@ def git_state() -> Optional[Dict[str, Any]]:
     commit = ask("rev-parse", "HEAD")
     if commit is None:
         return None
-    diff = ask("diff", "HEAD") or ""
+    diff = ask("diff", "--no-ext-diff", "--no-textconv", "HEAD") or ""
     return {"commit": commit.strip(), "dirty": bool(diff), "diff_sha256": hashlib.sha256(diff.encode()).hexdigest()}

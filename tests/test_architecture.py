@@ -14,7 +14,7 @@ PACKAGE = ROOT / "mxtrain"
 
 # Each layer may import those before it, and itself only within one part.
 LAYERS = [
-    {"errors", "types", "durable", "network", "override_text", "params_format", "pulse", "sharing"},
+    {"errors", "types", "durable", "network", "override_text", "params_format", "pulse", "search_path", "sharing"},
     {"config", "state", "cadence", "stopping"},
     {"native"},
     {"runtime"},

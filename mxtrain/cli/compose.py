@@ -6,7 +6,7 @@ import os
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from hydra import version
 from hydra._internal.hydra import Hydra
@@ -22,7 +22,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
+from mxtrain.config import flatten
 from mxtrain.errors import ConfigError
+from mxtrain.search_path import admit_current_folder
 
 CONFIG_NAME = "config"
 
@@ -156,6 +158,8 @@ class Composer:
             # Composing is what takes time, so mistakes are looked for only once there is one.
             parsed = mistakes.fit_open_mappings(parsed, self, error)
             config = self.load(parsed)
+        if any(not str(target).startswith("hydra") for target in _targets(config.hydra)):
+            admit_current_folder()  # a launcher, sweeper or callback of the user's, which Hydra imports itself
         return Composed(resolve(config), config.hydra, [o.input_line for o in parsed], self)
 
     def parse(self, overrides: Sequence[str]) -> List[Override]:
@@ -185,6 +189,12 @@ class Composer:
         if "model.name" in keys and "model" not in keys and "experiment" not in keys:
             return [*self.parse(["model=gluoncv"]), *parsed]
         return list(parsed)
+
+
+def _targets(node: Any) -> Iterator[Any]:
+    """All classes that Hydra's own configuration names."""
+    settings = flatten(OmegaConf.to_container(node))
+    return (value for path, value in settings.items() if path.rpartition(".")[2] == "_target_")
 
 
 def resolve(config: DictConfig) -> Dict[str, Any]:

@@ -43,9 +43,6 @@ def run(argv: Optional[List[str]] = None) -> int:
 def run_safely(argv: Optional[List[str]]) -> Tuple[int, bool]:
     """(the exit code, whatever happens; whether the command came to its end together with the other processes)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # As `python -m` does: user classes in the current folder can be imported from the console script, too.
-    if os.getcwd() not in sys.path and "" not in sys.path:
-        sys.path.insert(0, os.getcwd())
     try:
         with startup_signals():
             code = answer(arguments)

@@ -9,7 +9,9 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any, Dict, Sequence
 
-PROBE = (sys.executable, "-W", "ignore", "-m", "mxtrain.cli.probe")
+from mxtrain.search_path import module_command
+
+PROBE = (sys.executable, "-W", "ignore", *module_command("mxtrain.cli.probe")[1:])
 
 
 @dataclass(frozen=True)

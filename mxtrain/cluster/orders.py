@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
@@ -13,6 +12,7 @@ from mxtrain.cluster.member import HOST_WORKERS
 from mxtrain.cluster.process import Order
 from mxtrain.cluster.spec import Cluster
 from mxtrain.network import LOOPBACK
+from mxtrain.search_path import module_command
 from mxtrain.sharing import WORKER
 
 PASSED = ("MXNET_", "OMP_", "KMP_", "GOMP_", "MKL_", "DNNL_", "ONEDNN_", "OPENBLAS_", "PYTHON", "MXTRAIN_", "CUDA_",
@@ -98,7 +98,7 @@ def group_orders(
         if socket is not None:
             own["PORT"] = socket.name
         log = None if name == "worker 0" else logs / f"{name.replace(' ', '-')}.log"
-        orders.append(Order(name, [sys.executable, "-m", "mxtrain", *arguments], own, log, socket, number))
+        orders.append(Order(name, [*module_command("mxtrain"), *arguments], own, log, socket, number))
     return orders
 
 

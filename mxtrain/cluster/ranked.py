@@ -21,6 +21,7 @@ from mxtrain.cluster.relayed import Beacon, Channel
 from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import ConfigError
 from mxtrain.network import address_towards
+from mxtrain.search_path import module_command
 
 ORDERS = "MXTRAIN_ORDERS"
 """Where mpirun's relays find their orders."""
@@ -144,7 +145,7 @@ class MPILauncher(RankedLauncher):
         return [*command, *self.cluster.launcher_options]
 
     def _channel(self, message: Message, count: int, address: str, stack: ExitStack) -> Channel:
-        relay = [python_of(self.cluster), "-m", "mxtrain.cluster.remote", "--ranked", "--from", ORDERS]
+        relay = [*module_command("mxtrain.cluster.remote", python_of(self.cluster)), "--ranked", "--from", ORDERS]
         beacon = Beacon(address, limit=4 * count)
         stack.callback(beacon.close)
         orders = encode({**message, "beacon": [beacon.address, beacon.port]}).decode()
@@ -163,7 +164,7 @@ class SlurmLauncher(RankedLauncher):
     def _channel(self, message: Message, count: int, address: str, stack: ExitStack) -> Channel:
         command = [
             self.program, f"--ntasks={count}", "--kill-on-bad-exit=1", "--cpu-bind=none", "--chdir",
-            directory_of(self.cluster), *self.cluster.launcher_options, python_of(self.cluster), "-m",
-            "mxtrain.cluster.remote", "--ranked",
+            directory_of(self.cluster), *self.cluster.launcher_options,
+            *module_command("mxtrain.cluster.remote", python_of(self.cluster)), "--ranked",
         ]  # fmt: skip
         return Channel(command, os.environ, message, None, "srun")

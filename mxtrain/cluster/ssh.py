@@ -21,6 +21,7 @@ from mxtrain.cluster.process import Process, start_child
 from mxtrain.cluster.relayed import Channel
 from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import ConfigError
+from mxtrain.search_path import module_command
 
 CHECK_S = 30.0
 """How long a host that was reached may take to say what it has."""
@@ -95,7 +96,7 @@ class SSHLauncher(Launcher):
             "ServerAliveCountMax": max(1, self._patience_s // alive), "ControlPath": "none", "RequestTTY": "no",
         }  # fmt: skip
         python_path = os.environ.get("PYTHONPATH")
-        relay = [python_of(self.cluster), "-m", "mxtrain.cluster.remote", *arguments]
+        relay = [*module_command("mxtrain.cluster.remote", python_of(self.cluster)), *arguments]
         told = ["env", f"PYTHONPATH={python_path}"] if python_path else []
         command = f"cd {shlex.quote(directory_of(self.cluster))} && exec {shlex.join([*told, *relay])}"
         return [

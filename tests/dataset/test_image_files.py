@@ -1,8 +1,10 @@
 """Images that are decoded when read: folders, RecordIO files, and files to predict on."""
 
+import ast
 import io
 import os
 import struct
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -10,13 +12,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mxtrain.dataset import decoding
 from mxtrain.dataset.base import Augment, Decoding
 from mxtrain.dataset.decoding import DecodedSource
 from mxtrain.dataset.files import ImageFiles, list_images, open_files
 from mxtrain.dataset.image_folder import ImageFolder
 from mxtrain.dataset.image_record import ImageRecord
 from mxtrain.dataset.loader import Loader
-from mxtrain.dataset.make_record import main, make_record
+from mxtrain.dataset.make_record import _encode, main, make_record
 from mxtrain.dataset.record_file import RecordFile
 from mxtrain.errors import DataError, LoaderError
 
@@ -240,3 +243,32 @@ def test_a_corrupt_record_is_named_and_does_not_end_the_process(write_images, tm
     loader = make_loader(splits, splits.train)
     with pytest.raises(LoaderError, match="Record 5 of '.*images_train.rec' .*cannot be read as an image"):
         list(loader.epoch())
+
+
+def test_a_picture_starts_no_program(tmp_path, monkeypatch):
+    """Pillow would hand an EPS to Ghostscript, whatever the file is called."""
+    from PIL import EpsImagePlugin
+
+    path, gs = tmp_path / "x.jpg", tmp_path / "bin" / "gs"
+    path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n")
+    gs.parent.mkdir()
+    gs.write_text(f"#!/bin/sh\ntouch {tmp_path}/executed\n")
+    gs.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{gs.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)
+    source = open_files([path], Decoding((3, 8, 8)))
+    with pytest.raises(LoaderError, match="x.jpg"):
+        source.fetch(np.array([0]), seed=0, epoch=0, train=False)
+    for size in (0, 4):
+        with pytest.raises(DataError, match="x.jpg"):
+            _encode(str(path), size, 95)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_every_picture_is_opened_as_one_of_the_known_formats():
+    calls = [
+        ast.unparse(node) for path in Path(decoding.__file__).parents[1].rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)
+    ]  # fmt: skip
+    opened = [text for text in calls if text.startswith("Image.open(")]
+    assert opened and all("formats=FORMATS" in text for text in opened), opened

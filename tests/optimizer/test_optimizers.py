@@ -215,3 +215,14 @@ def test_adamw_follows_its_paper(dtype, tolerance, bias_correction, operators, m
             expected[name] -= rate * (correction * mean / (np.sqrt(variance) + 1e-6) + decay * expected[name])
         np.testing.assert_allclose(values[name].asnumpy(), expected[name], rtol=tolerance, atol=tolerance)
     assert len(one.arrays()) == 6  # two moments each, which a checkpoint holds
+
+
+@pytest.mark.parametrize("name", ["update", "lr_scheduler", "__class__", "_index_update_count", "lr"])
+def test_a_checkpoint_sets_no_attribute_but_the_optimizers_numbers(name):
+    one = updater(optimizers.SGD(), weights())
+    arrays = {name: array.asnumpy() for name, array in one.arrays().items()}
+    before = dict(vars(one._optimizer))
+    numbers = one.numbers()
+    with pytest.raises(CheckpointError, match=name):
+        one.restore(arrays, {**numbers, "attributes": {**numbers["attributes"], name: 1.0}})
+    assert vars(one._optimizer) == before

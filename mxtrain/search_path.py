@@ -1,0 +1,56 @@
+"""Where Python looks for modules: not in the current folder, until the user names a class that may lie there.
+
+`python -m` and `python -c` put the current folder first, before the standard library. In a folder of somebody's, a
+`horovod.py` or a `random.py` would then run in whatever imports that name.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+# `typing` is not imported here: at this point of `python -m mxtrain` it could be one of the current folder's.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List
+
+START = (
+    "import sys; sys.path[:1] == [''] and sys.path.pop(0); import importlib.util, runpy; "
+    "importlib.util.find_spec('mxtrain') or sys.path.append(''); "
+    "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+)
+"""What `-P -m` does in Python 3.11 and later; mxtrain itself may lie in the current folder, a checkout."""
+
+
+def module_command(module: str, python: str = sys.executable) -> List[str]:
+    """How to start a process that runs one of mxtrain's modules, without the current folder on its path; arguments may
+    follow.
+
+    Args:
+        module: e.g. "mxtrain" or "mxtrain.cli.probe".
+        python: the interpreter, of any version that mxtrain runs on, here or on another host.
+    """
+    return [python, "-c", START, module]
+
+
+def leave_out_current_folder() -> None:
+    """Undoes what `python -m` did to the path, unless mxtrain itself is found by that."""
+    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    here = os.getcwd()
+    is_isolated = sys.flags.isolated or getattr(sys.flags, "safe_path", False)
+    if not is_isolated and sys.path[:1] in ([""], [here]) and own != here:
+        del sys.path[0]
+
+
+def admit_current_folder(module: str = "") -> None:
+    """Puts the current folder on the path, for a class that the user named: first where it holds the module, as
+    `python -m` would; else last, for what an installed class may import from there.
+
+    Args:
+        module: the import path of the class's module.
+    """
+    here = os.getcwd()
+    if here in sys.path or "" in sys.path:
+        return
+    first = os.path.join(here, module.partition(".")[0])
+    sys.path.insert(0 if module and (os.path.isdir(first) or os.path.exists(f"{first}.py")) else len(sys.path), here)
