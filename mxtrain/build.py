@@ -40,7 +40,7 @@ from mxtrain.saving import NoStore
 from mxtrain.sharing import ALONE, World
 from mxtrain.step import Step
 from mxtrain.team import Team
-from mxtrain.types import Callback, RunInfo, Shapes, shapes_of
+from mxtrain.types import BY_HAND, Callback, CommandLine, RunInfo, Shapes, shapes_of
 
 log = logging.getLogger("mxtrain")
 
@@ -257,8 +257,7 @@ def build_plan(description: Description, steps_per_epoch: int, identity: Mapping
 
 
 def build_run(
-    description: Description, run_dir: Path, overrides: Sequence[str] = (), program: str = "python -m mxtrain",
-    world: World = ALONE,
+    description: Description, run_dir: Path, command: CommandLine = BY_HAND, world: World = ALONE,
 ) -> Run:  # fmt: skip
     """Everything that is needed to train in `run_dir`, continued from what it already holds.
 
@@ -309,7 +308,7 @@ def build_run(
         steps_per_epoch=plan.steps_per_epoch, class_names=given.class_names, input_shape=given.shape, network=network,
         metric_names=list(description.metric), monitor=plan.monitor,
         graph_nodes=lambda: graph_nodes(network, given.shape), model_table=summarize(network, given.shape).table(),
-        placement_table=placement_table(strategy.layout), program=program, overrides=list(overrides),
+        placement_table=placement_table(strategy.layout), command=command,
     )  # fmt: skip
     return Run(runner, info)
 

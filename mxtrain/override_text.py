@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import List, Sequence
 
@@ -19,3 +20,11 @@ def code_arguments(arguments: Sequence[str]) -> List[str]:
     elsewhere = any(re.match(r"\+*hydra\.searchpath", word) for word in arguments)
     typed = [word for word in arguments if re.search(r"_target_\s*[:=]", word)]
     return [*flags, *(["--trust-code"] if elsewhere else []), *typed]
+
+
+def expand_home(text: str) -> str:
+    """An override with the home folder for `~/` at the begin of its value, or of one in a list: shells leave it as it
+    is within a word, and Hydra's grammar has no `~` in values."""
+    if "'" in text or '"' in text:
+        return text
+    return re.sub(r"(?<=[=,\[])~(?=/)", lambda match: os.path.expanduser("~"), text)

@@ -12,6 +12,7 @@ from typing import Any, List, Mapping, Optional
 from mxtrain.checkpoint import Checkpoint, CheckpointStore, open_checkpoint, require_run_state
 from mxtrain.config import flatten, shown
 from mxtrain.errors import CheckpointError
+from mxtrain.types import expand_path
 
 # What may change between a run and its continuation without changing what a step computes: for how long, where, how it
 # is watched and kept. Everything else makes other weights.
@@ -100,7 +101,7 @@ def find_checkpoint(resume: str, store: CheckpointStore, config: Mapping[str, An
     if checkpoint is None:
         store.require_usable()
     if checkpoint is None and resume != "auto":
-        checkpoint = open_checkpoint(resume, which="last")
+        checkpoint = open_checkpoint(expand_path(resume), which="last")
     if checkpoint is not None:
         require_run_state(checkpoint)
         require_same_description(checkpoint, config)

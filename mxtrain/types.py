@@ -8,6 +8,7 @@ Shapes are suffixes: B batch, C channels, H height, W width, K classes.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, ClassVar, Mapping, Optional, Sequence, Tuple, Union
@@ -28,6 +29,15 @@ NonNegativeFloat = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
 Fraction = Annotated[float, pydantic.Field(ge=0, le=1)]
 ProperFraction = Annotated[float, pydantic.Field(gt=0, lt=1)]
 OpenFraction = Annotated[float, pydantic.Field(ge=0, lt=1)]
+
+
+def expand_path(text: str) -> str:
+    """A path as a shell would read it: `~` and `$NAME` mean what they mean there, also in quotes and in YAML files."""
+    return os.path.expanduser(os.path.expandvars(text))
+
+
+PathText = Annotated[str, pydantic.AfterValidator(expand_path)]
+"""A path that a user gives, of a file or a folder."""
 
 Shape = Tuple[int, ...]
 Shapes = Union[Shape, Tuple[Shape, ...]]
@@ -124,6 +134,34 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class CommandLine:
+    """How a run was started: what is shown of that, and what the commands to go on with are made of. Nothing in it is
+    quoted for a shell but `program` and `tensorboard`."""
+
+    program: str = "python -m mxtrain"
+    """What starts mxtrain here, as a person would type it."""
+    tensorboard: str = "tensorboard"
+    """What starts TensorBoard, likewise."""
+    flags: Sequence[str] = ()
+    """What every command on this run needs, such as `--config-dir FOLDER`."""
+    overrides: Sequence[str] = ()
+    """Of this run (of this job in a sweep), as Hydra was given them."""
+    choices: Mapping[str, str] = field(default_factory=dict)
+    """The chosen option of each group, as a person would type it, e.g. {"amp": "off"}; empty where nobody knows."""
+    swept: Sequence[str] = ()
+    """In a sweep: the settings in which its jobs differ, e.g. ["optimizer.lr"]."""
+
+    @property
+    def words(self) -> Sequence[str]:
+        """What follows `program` to make the same run again."""
+        return [*self.flags, *self.overrides]
+
+
+BY_HAND = CommandLine()
+"""Of a run that no command line started."""
+
+
+@dataclass(frozen=True)
 class RunInfo:
     """What callbacks and loggers are told when a run begins."""
 
@@ -147,10 +185,8 @@ class RunInfo:
     """The model summary as text or as something that `rich` can print."""
     placement_table: Any = None
     """How the network is spread over devices, likewise; None where it is whole."""
-    program: str = "python -m mxtrain"
-    """What starts mxtrain here, as a person would type it."""
-    overrides: Sequence[str] = ()
-    """The overrides of this run (of this job in a sweep), as Hydra was given them, without any shell quoting."""
+    command: CommandLine = BY_HAND
+    """How the run was started."""
 
 
 @dataclass(frozen=True)

@@ -157,3 +157,22 @@ def test_a_class_of_another_group_is_refused(describe_run, group: str) -> None:
     other = "mxtrain.trainer.Trainer" if group != "trainer" else "mxtrain.amp.FullPrecision"
     with pytest.raises(ConfigError, match=rf"{group}\._target_={other}: is no "):
         describe_run(f"{group}._target_={other}")
+
+
+@pytest.mark.parametrize(
+    "overrides, read",
+    [
+        *((["dataset=" + name, "dataset.root=~/x"], lambda made: made.dataset.root)
+          for name in ("mnist", "cifar10", "cifar100", "image_folder", "image_record", "fashion_mnist")),
+        (["dataset=image_folder", "dataset.root='$HOME/x'"], lambda made: made.dataset.root),
+        (["dataset=glue", "dataset.task=rte", "dataset.root=~/x", "model=bert"], lambda made: made.dataset.root),
+        (["model=bert", "dataset.train=~/x", "dataset.sentence=a", "dataset.label=b"], lambda made: made.dataset.train),
+        (["model=bert", "dataset=masked_text", "dataset.train=[~/x,~/y]"], lambda made: made.dataset.train[0]),
+        (["model=bert", "dataset.vocab=~/x"], lambda made: made.dataset.vocab),
+        (["model.weights=~/x"], lambda made: made.model.weights),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)  # fmt: skip
+def test_paths_are_read_as_a_shell_reads_them(overrides, read, describe_run, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert read(describe_run(*overrides)) == "/home/me/x"

@@ -132,6 +132,18 @@ def test_a_second_call_starts_at_once_with_the_same_arguments_and_folder(checkou
     assert min(times) < 0.5  # about 0.02 s on an idle machine; a Python start more would show
 
 
+def test_training_is_told_how_the_script_was_called_and_tensorboard_has_one(checkout: Path, tmp_path: Path) -> None:
+    folder = _complete(checkout)
+    path = _tools(tmp_path / "bin")
+    done = _run(checkout, "tensorboard", path=path, cwd=tmp_path)
+    assert done.stdout.splitlines() == [str(tmp_path), "-m", "tensorboard.main", "--logdir", "outputs"], done.stderr
+    done = _run(checkout, "tensorboard", "--logdir", "a b", path=path)
+    assert done.stdout.splitlines()[1:] == ["-m", "tensorboard.main", "--logdir", "a b"]
+    _program(folder / "bin/python", '#!/bin/sh\nprintf %s "$MXTRAIN_STARTED_BY"\n')
+    typed = subprocess.run(["./scripts/train"], cwd=checkout, env={"PATH": str(path)}, capture_output=True, text=True)
+    assert typed.stdout == "./scripts/train"
+
+
 def test_the_test_script_runs_pytest_from_the_top(checkout: Path, tmp_path: Path) -> None:
     _complete(checkout)
     done = _run(checkout, "test", "-k", "x y", path=_tools(tmp_path / "bin"), cwd=tmp_path)

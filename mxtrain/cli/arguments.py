@@ -10,6 +10,7 @@ from typing import Any, List, Optional, Sequence
 from hydra._internal.utils import get_args_parser
 
 from mxtrain.errors import ConfigError, did_you_mean
+from mxtrain.types import expand_path
 
 FLAGS = (
     "--help", "--hydra-help", "--version", "--cfg", "--resolve", "--package", "--multirun", "--config-dir", "--info",
@@ -92,7 +93,7 @@ def parse(arguments: Sequence[str], reads_checkpoint: bool = False) -> Arguments
     return Arguments(
         overrides=[word for word in known.overrides if is_override(word)],
         positionals=[word for word in known.overrides if not is_override(word)],
-        config_dirs=[known.config_dir] if known.config_dir else [],
+        config_dirs=[expand_path(known.config_dir)] if known.config_dir else [],
         trusts_code=bool(known.trust_code),
         multirun=bool(known.multirun),
         shows=shows[0] if shows else None,

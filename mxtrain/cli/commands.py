@@ -58,6 +58,7 @@ COMMANDS: Dict[str, Command] = {
 
 def help_of(name: str) -> str:
     """How to use a command."""
+    from mxtrain.cli.program import as_typed
     from mxtrain.config import shown, spec_help
 
     command = COMMANDS[name]
@@ -69,4 +70,4 @@ def help_of(name: str) -> str:
         for field, info in spec.model_fields.items():
             lines.append(f"  {field + '=' + shown(info.default):<18} {spec_help(spec, [field])}".rstrip())
     lines += ["", "Examples", *(f"  python -m mxtrain {example}" for example in command.examples)]
-    return "\n".join(lines)
+    return as_typed("\n".join(lines))

@@ -24,7 +24,9 @@ from yaml import YAMLError
 
 from mxtrain.config import flatten
 from mxtrain.errors import ConfigError
+from mxtrain.override_text import expand_home
 from mxtrain.search_path import admit_current_folder
+from mxtrain.types import expand_path
 
 CONFIG_NAME = "config"
 
@@ -62,6 +64,16 @@ class Composed:
             # Hydra does not note the choices of a list; each of its options has its own name below the group.
             return [name for name in self.config.get(group) or {} if name in self.composer.options(group)]
         return [str(option)]
+
+    @property
+    def run_dir(self) -> Path:
+        """Where a single run is kept."""
+        return Path(expand_path(str(self.hydra.run.dir)))
+
+    @property
+    def sweep_dir(self) -> Path:
+        """Where the jobs of a sweep are kept, each in a folder of its own."""
+        return Path(expand_path(str(self.hydra.sweep.dir)))
 
     def where(self, path: str) -> str:
         """The file (and line) that gives a setting, else that of its group's option, as short as can be written."""
@@ -168,7 +180,7 @@ class Composer:
         parsed, wrong = [], []
         for text in overrides:
             try:
-                parsed.extend(parser.parse_overrides([text]))
+                parsed.extend(parser.parse_overrides([expand_home(text)]))
             except HydraException:
                 from mxtrain.cli.mistakes import malformed
 

@@ -11,7 +11,7 @@ from mxtrain.cli.restored import decoding_of, restore_description, run_dir_of, s
 from mxtrain.dataset.base import open_splits
 from mxtrain.durable import write_json_atomic
 from mxtrain.errors import ConfigError, DataError, LoaderError
-from mxtrain.types import Spec
+from mxtrain.types import PathText, Spec
 
 
 class EvalSettings(Spec):
@@ -21,7 +21,7 @@ class EvalSettings(Spec):
     """auto: test where there is one, else val."""
     which: Literal["best", "last"] = "best"
     """Which checkpoint of a run."""
-    output: Optional[str] = None
+    output: Optional[PathText] = None
     """Folder for the results; default: eval/<split> in the run directory."""
 
 

@@ -62,7 +62,8 @@ def malformed(text: str) -> str:
         reason = f"'{key}' is no name of a setting"
     else:
         value = text.partition("=")[2]
-        reason = f"""a text with commas, colons, brackets or equals signs needs quotes: "{key}='{value}'\""""
+        signs = " ".join(dict.fromkeys(re.findall(r"[^\w./@%+\-\s]", value)))
+        reason = f"""a value with {signs or "such signs"} in it needs quotes: "{key}='{value}'\""""
     return f"{text} is no override: {reason}."
 
 

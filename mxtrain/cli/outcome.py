@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, List, Mapping, Optional, Sequence
 
+from mxtrain.cli.program import as_typed
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM
 from mxtrain.types import Result
 
@@ -56,7 +57,7 @@ def print_outcome(outcome: Outcome) -> None:
 def print_cause(text: str, exit_code: int) -> None:
     """Prints a cause to standard error, as the last thing that is printed; its further lines are indented."""
     word = "stopped" if exit_code in STOPS else "error"
-    first, *more = text.splitlines() or [""]
+    first, *more = as_typed(text).splitlines() or [""]
     indent = " " * len(f"{word}: ")
     sys.stdout.flush()
     print("\n".join([f"{word}: {first}", *(indent + line for line in more)]), file=sys.stderr, flush=True)

@@ -15,7 +15,7 @@ from mxtrain.dataset.files import find_files
 from mxtrain.dataset.regular_files import explain
 from mxtrain.durable import encode_json
 from mxtrain.errors import ConfigError, DataError, LoaderError
-from mxtrain.types import Positive, Spec
+from mxtrain.types import PathText, Positive, Spec
 
 
 class PredictSettings(Spec):
@@ -23,7 +23,7 @@ class PredictSettings(Spec):
 
     which: Literal["best", "last"] = "best"
     """Which checkpoint of a run."""
-    output: Optional[str] = None
+    output: Optional[PathText] = None
     """File for the predictions; default: standard output."""
     format: Literal["auto", "jsonl", "csv"] = "auto"
     """auto: csv where the output's name ends so, else jsonl."""

@@ -15,6 +15,7 @@ from mxtrain.cli.arguments import Arguments
 from mxtrain.cli.commands import COMMANDS
 from mxtrain.cli.compose import CONFIG_NAME, Composed, Composer
 from mxtrain.cli.mistakes import did_you_mean_any, nearest_settings, settings_of
+from mxtrain.cli.program import as_typed
 from mxtrain.errors import EXIT_FINISHED, ConfigError
 
 WIDTH = 110
@@ -62,7 +63,7 @@ def help_text(composed: Composed) -> str:
     """The help, from its template in conf/hydra/help/mxtrain.yaml."""
     HydraConfig.instance().cfg = None
     template = string.Template(composed.hydra.help.template)
-    return template.safe_substitute(APP_CONFIG_GROUPS="\n".join(group_lines(composed)))
+    return as_typed(template.safe_substitute(APP_CONFIG_GROUPS="\n".join(group_lines(composed))))
 
 
 def group_lines(composed: Composed) -> List[str]:

@@ -53,7 +53,7 @@ def run_sweep(
             wrong.extend(str(error).splitlines())
     if wrong:
         raise ConfigError("\n".join(dict.fromkeys(wrong)))
-    folder = Path(str(first.hydra.sweep.dir))
+    folder = first.sweep_dir
     file = folder / OUTCOMES
     start = file.stat().st_size if file.is_file() else 0
     own = [f"hydra.sweep.dir={quote(str(folder))}", *sweeper_settings(first, composer, overrides, descriptions[0])]

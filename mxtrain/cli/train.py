@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shlex
 import shutil
 import sys
 from contextlib import suppress
@@ -16,10 +15,11 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from mxtrain import runtime
-from mxtrain.cli import arguments as command_line
+from mxtrain.cli import arguments as given_arguments
 from mxtrain.cli import sweep
 from mxtrain.cli.compose import CONFIG_NAME, Composed, Composer
 from mxtrain.cli.outcome import STOPS, JobFailed, Outcome, append_outcome, exit_code_of, print_cause, print_outcome
+from mxtrain.cli.program import command_line
 from mxtrain.cluster.member import HOST_WORKERS, find_world
 from mxtrain.config import build_spec
 from mxtrain.description import GROUPS, Description, describe
@@ -38,7 +38,7 @@ from mxtrain.override_text import quote
 from mxtrain.runtime import huge_pages
 from mxtrain.runtime.amx import ISA
 from mxtrain.runtime.cores import usable_cores
-from mxtrain.types import Result
+from mxtrain.types import CommandLine, Result
 
 log = logging.getLogger("mxtrain")
 file_log = logging.getLogger("mxtrain.record")
@@ -53,12 +53,12 @@ _outcomes: List[Outcome] = []
 
 def run(arguments: Sequence[str]) -> int:
     """Trains, or runs a sweep, or prints what a flag asks for; returns the exit code."""
-    given = command_line.parse(arguments)
+    given = given_arguments.parse(arguments)
     if given.shows is not None:
         from mxtrain.cli.show import show
 
         return show(given)
-    command_line.no_positionals(given, "train")
+    given_arguments.no_positionals(given, "train")
     with Composer(given.config_dirs) as composer:
         if given.multirun or asks_for_sweep(composer, given.overrides):
             return run_sweep(composer, given.overrides)
@@ -84,7 +84,7 @@ def run_once(composed: Composed, flags: Sequence[str]) -> int:
         return serve(member.role, "train", [*flags, *composed.overrides])
     if member is not None and member.world.rank > 0:
         return run_follower(composed)
-    run_dir = Path(str(composed.hydra.run.dir))
+    run_dir = composed.run_dir
     earlier = {path: path.read_bytes() for path in (run_dir / ".hydra").glob("*.yaml")}
     if member is None and description.kvstore.distributed:
         code = supervise(description, run_dir, [*flags, *composed.overrides])
@@ -116,7 +116,7 @@ def put_back(earlier: Mapping[Path, bytes]) -> None:
 def run_follower(composed: Composed) -> int:
     """Trains as one of the workers that write no run directory."""
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
-    result = train_safely(composed.config, Path(str(composed.hydra.run.dir)), composed.overrides)
+    result = train_safely(composed.config, composed.run_dir, command_line(overrides=composed.overrides))
     if result.cause:
         print_cause(result.cause, result.exit_code)
     return result.exit_code
@@ -235,19 +235,19 @@ def job(config: DictConfig) -> Optional[float]:
     settings = HydraConfig.get()
     run_dir = Path(settings.runtime.output_dir)
     overrides = list(settings.overrides.task)
+    command = command_line(flags=config_dir_of(settings), overrides=overrides, choices=choices_of(settings))
     if settings.mode is None or settings.mode.name != "MULTIRUN":
-        overrides = [*config_dir_of(settings), *overrides]
-        result = train_safely(plain, run_dir, overrides)
+        result = train_safely(plain, run_dir, command)
         if "console" not in (plain.get("logger") or {}) and result.state != "failed":
             from mxtrain.logger.report import print_end
             from mxtrain.logger.terminal import open_console
 
-            print_end(open_console(sys.stdout), result, run_dir, program(), overrides)
-        outcome = Outcome.of(None, overrides, run_dir, result)
+            print_end(open_console(sys.stdout), result, run_dir, plain, command)
+        outcome = Outcome.of(None, command.words, run_dir, result)
         _outcomes.append(outcome)
         print_outcome(outcome)
         return None
-    outcome = sweep_job(plain, settings, run_dir, overrides)
+    outcome = sweep_job(plain, settings, run_dir, command)
     if outcome.exit_code in (EXIT_SIGINT, EXIT_SIGTERM) and sweep.in_this_process:
         raise KeyboardInterrupt
     if outcome.exit_code != EXIT_FINISHED and outcome.exit_code not in STOPS:
@@ -257,11 +257,11 @@ def job(config: DictConfig) -> Optional[float]:
     return None if outcome.best is None else float(outcome.best["value"])
 
 
-def sweep_job(config: Dict[str, Any], settings: DictConfig, run_dir: Path, overrides: Sequence[str]) -> Outcome:
+def sweep_job(config: Dict[str, Any], settings: DictConfig, run_dir: Path, command: CommandLine) -> Outcome:
     """One job of a sweep, under its own lock, with its line in jobs.jsonl."""
     from mxtrain.checkpoint import lock_run_directory
 
-    number = int(settings.job.num)
+    number, overrides = int(settings.job.num), command.overrides
     print(f"\njob {number}: {' '.join(overrides)}", flush=True)
     share_machine(config, settings, overrides)
     before = None
@@ -270,9 +270,9 @@ def sweep_job(config: Dict[str, Any], settings: DictConfig, run_dir: Path, overr
             result = before = sweep.finished_before(run_dir, config)
             described = describe(config, conf_of)
             if result is None and not described.kvstore.distributed:
-                result = train_safely(config, run_dir, [*config_dir_of(settings), *overrides])
+                result = train_safely(config, run_dir, command)
         if result is None:  # rank 0 takes the lock
-            result = train_as_group(described, run_dir, [*config_dir_of(settings), *overrides])
+            result = train_as_group(described, run_dir, command.words)
     except MxtrainError as error:
         result = failure(error)
     outcome = Outcome.of(number, overrides, run_dir, result, before is not None)
@@ -310,10 +310,10 @@ def share_machine(config: Dict[str, Any], settings: DictConfig, overrides: Seque
         console.update(show_config=False, show_model=False)
 
 
-def train_safely(config: Dict[str, Any], run_dir: Path, overrides: Sequence[str]) -> Result:
+def train_safely(config: Mapping[str, Any], run_dir: Path, command: CommandLine) -> Result:
     """Trains; an error becomes a result. What nobody foresaw is shown with its traceback."""
     try:
-        return train(config, run_dir, overrides)
+        return train(config, run_dir, command)
     except MxtrainError as error:
         file_log.error("%s", error)
         return failure(error)
@@ -331,7 +331,7 @@ def failure(error: MxtrainError) -> Result:
     return Result("failed", error.exit_code, str(error), step=0, epoch=0)
 
 
-def train(config: Mapping[str, Any], run_dir: Path, overrides: Sequence[str]) -> Result:
+def train(config: Mapping[str, Any], run_dir: Path, command: CommandLine) -> Result:
     """Trains what the configuration describes.
 
     Raises:
@@ -362,7 +362,7 @@ def train(config: Mapping[str, Any], run_dir: Path, overrides: Sequence[str]) ->
 
     if description.runtime.operators is True and own_operators().path is None:
         raise ConfigError(f"runtime.operators=true: {own_operators().why}. Type runtime.operators=auto, or mend that.")
-    built = build_run(description, run_dir, overrides, program(), world)
+    built = build_run(description, run_dir, command, world)
     if world.rank == 0:
         write_meta(run_dir, description, report)
     return built.runner.train(built.info)
@@ -380,8 +380,7 @@ def config_flags(folders: Sequence[str]) -> List[str]:
     return ["--config-dir", folders[0]] if folders else []
 
 
-def program() -> str:
-    """What started this process, as a person would type it."""
-    name = os.path.basename(sys.argv[0])
-    python = os.path.basename(sys.executable) or "python"
-    return "mxtrain" if name == "mxtrain" else shlex.join([python, "-m", "mxtrain"])
+def choices_of(settings: DictConfig) -> Dict[str, str]:
+    """The chosen option of each group that takes one."""
+    chosen = settings.runtime.choices.items()
+    return {group: str(option) for group, option in chosen if option is not None and not group.startswith("hydra/")}

@@ -15,7 +15,7 @@ from mxtrain.cluster.member import find_world
 from mxtrain.description import Description, describe
 from mxtrain.durable import write_json_atomic
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError
-from mxtrain.types import Positive, PositiveFloat, Spec
+from mxtrain.types import PathText, Positive, PositiveFloat, Spec
 
 
 class VerifySettings(Spec):
@@ -25,7 +25,7 @@ class VerifySettings(Spec):
     """Optimizer steps; the last one's batch is smaller and odd."""
     tolerance: PositiveFloat = 1e-6
     """Largest difference that passes in float64, over the tensor's largest value."""
-    output: Optional[str] = None
+    output: Optional[PathText] = None
     """File for the differences as JSON."""
 
 

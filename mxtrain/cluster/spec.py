@@ -7,7 +7,7 @@ from typing import List, Literal, Optional, Union
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.types import NonNegative, NonNegativeFloat, Positive, PositiveFloat, Spec
+from mxtrain.types import NonNegative, NonNegativeFloat, PathText, Positive, PositiveFloat, Spec
 
 VariableName = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
@@ -23,7 +23,7 @@ class Cluster(Spec):
     launcher: Literal["local", "ssh", "mpi", "slurm"] = "local"
     """What starts the processes; local: all of them on this machine; ssh: on the hosts of `hostfile`; mpi: one mpirun
     (Open MPI); slurm: one srun."""
-    hostfile: Optional[str] = None
+    hostfile: Optional[PathText] = None
     """For ssh and mpi: a file with a line `HOST [slots=N]` for each host; one of them is this machine."""
     interface: Optional[str] = None
     """The network interface, of this name on every host, to which processes on several hosts bind; None: the one by

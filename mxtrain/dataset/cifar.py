@@ -13,6 +13,7 @@ from mxtrain.dataset.memory import split_in_memory
 from mxtrain.dataset.official import refuse_missing, verify
 from mxtrain.dataset.sources import MemorySource
 from mxtrain.errors import DataError
+from mxtrain.types import PathText
 
 _HOME = "https://www.cs.toronto.edu/~kriz/cifar.html"
 _PIXELS = 3 * 32 * 32
@@ -87,7 +88,7 @@ class Cifar10(_Cifar):
     Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images" (2009).
     """
 
-    root: str = "data/cifar10"
+    root: PathText = "data/cifar10"
     """Folder of the .bin files, or of the `cifar-10-batches-bin` that holds them."""
 
     option: ClassVar[str] = "cifar10"
@@ -112,7 +113,7 @@ class Cifar100(_Cifar):
     Source: Krizhevsky, "Learning Multiple Layers of Features from Tiny Images" (2009).
     """
 
-    root: str = "data/cifar100"
+    root: PathText = "data/cifar100"
     """Folder of the .bin files, or of the `cifar-100-binary` that holds them."""
     labels: Literal["fine", "coarse"] = "fine"
     """fine = 100 classes, coarse = 20."""

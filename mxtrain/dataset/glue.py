@@ -15,7 +15,7 @@ from mxtrain.dataset.base import Splits
 from mxtrain.dataset.table import Column, read_columns
 from mxtrain.dataset.text import Row, TextDataset
 from mxtrain.errors import DataError
-from mxtrain.types import OpenFraction
+from mxtrain.types import OpenFraction, PathText
 
 
 class Layout(NamedTuple):
@@ -56,7 +56,7 @@ def _refuse_regression(task: object) -> object:
 class Glue(TextDataset):
     """A task of GLUE. GLUE's test labels are secret: its development split is what validation measures."""
 
-    root: str = "data/glue"
+    root: PathText = "data/glue"
     """Folder that holds the tasks' folders: CoLA, SST-2, MRPC, QQP, MNLI, QNLI, RTE, WNLI."""
     task: Annotated[
         Literal["cola", "sst2", "mrpc", "qqp", "mnli", "qnli", "rte", "wnli"],

@@ -15,7 +15,7 @@ from mxtrain.dataset.regular_files import FileId, exists, id_of, walk
 from mxtrain.dataset.sources import Subset
 from mxtrain.dataset.splitting import refuse_empty, split_indices
 from mxtrain.errors import DataError
-from mxtrain.types import OpenFraction, Positive, Shape
+from mxtrain.types import OpenFraction, PathText, Positive, Shape
 
 _DEFAULT_SIDE = 224
 
@@ -105,7 +105,7 @@ class ImageFolder(DecodedDataset):
     images by `val_fraction` and `test_fraction`, seeded and stratified.
     """
 
-    root: str = "data/image_folder"
+    root: PathText = "data/image_folder"
     """The folder."""
 
     def open(self) -> Splits:

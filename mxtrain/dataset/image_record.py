@@ -11,6 +11,7 @@ from mxtrain.dataset.base import Splits
 from mxtrain.dataset.image_folder import DecodedDataset
 from mxtrain.dataset.record_file import RecordFile
 from mxtrain.errors import DataError
+from mxtrain.types import PathText
 
 
 class ImageRecord(DecodedDataset):
@@ -19,7 +20,7 @@ class ImageRecord(DecodedDataset):
     Missing splits are carved out of the training records, missing class names are numbers; both read every label first.
     """
 
-    root: str = "data/image_record"
+    root: PathText = "data/image_record"
     """The folder."""
     prefix: str = "images"
     """Beginning of the file names; '' = train.rec, val.rec, test.rec and classes.txt."""

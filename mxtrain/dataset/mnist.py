@@ -15,6 +15,7 @@ from mxtrain.dataset.memory import split_in_memory
 from mxtrain.dataset.official import refuse_missing, verify
 from mxtrain.dataset.sources import MemorySource
 from mxtrain.errors import DataError
+from mxtrain.types import PathText
 
 _FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _IMAGE_MAGIC, _LABEL_MAGIC = 0x803, 0x801
@@ -26,7 +27,7 @@ class Mnist(Dataset):
     Source: LeCun, Bottou, Bengio, Haffner, "Gradient-Based Learning Applied to Document Recognition" (1998).
     """
 
-    root: str = "data/mnist"
+    root: PathText = "data/mnist"
     """Folder of the four official files, as they are or unpacked."""
     verify_checksum: bool = True
     """Refuse files whose content is not the official one; false for your own files in the same format."""
@@ -88,7 +89,7 @@ class FashionMnist(Mnist):
     Source: Xiao, Rasul, Vollgraf, "Fashion-MNIST" (2017).
     """
 
-    root: str = "data/fashion_mnist"
+    root: PathText = "data/fashion_mnist"
     augment: Augment = Augment(crop_padding=2, flip=True)
 
     option: ClassVar[str] = "fashion_mnist"

@@ -17,7 +17,7 @@ from mxtrain.dataset.table import SUFFIXES, Column, numbered_rows, read_columns
 from mxtrain.dataset.text_source import LabelledTexts, PlainTexts
 from mxtrain.dataset.wordpiece import Pair, Reading, read_vocab, require_tokenizers, train_vocab
 from mxtrain.errors import DataError, did_you_mean
-from mxtrain.types import OpenFraction, Positive, ProperFraction
+from mxtrain.types import OpenFraction, PathText, Positive, ProperFraction
 
 Row = Tuple[str, ...]
 SHOWN_CLASSES = 12
@@ -31,7 +31,7 @@ class TextDataset(BaseDataset):
     batch_size: Positive = 32
     eval_batch_size: Positive = 64
     val_fraction: OpenFraction = 0.15
-    vocab: Optional[str] = None
+    vocab: Optional[PathText] = None
     """File of the vocabulary: BERT's vocab.txt, or GluonNLP's JSON; null = one trained from the training texts."""
     vocab_size: Annotated[int, pydantic.Field(ge=100)] = 4000
     """Tokens of a trained vocabulary, at most."""
@@ -132,11 +132,11 @@ def _labels(rows: Sequence[Row], names: Sequence[str], where: str) -> np.ndarray
 class Text(TextDataset):
     """Texts, or pairs of them, and their classes: from files, or passages of Python's reference by chapter."""
 
-    train: Optional[str] = None
+    train: Optional[PathText] = None
     """File of training texts: .tsv, .csv or .jsonl; null = passages of Python's language reference, by chapter."""
-    val: Optional[str] = None
+    val: Optional[PathText] = None
     """File of validation texts; null = val_fraction of the training texts."""
-    test: Optional[str] = None
+    test: Optional[PathText] = None
     """File of test texts; null = test_fraction of the training texts."""
     sentence: Column = "sentence"
     """Column of the text: its name, or its number from 0."""
@@ -175,10 +175,10 @@ class Text(TextDataset):
 class MaskedText(TextDataset):
     """Plain text of which some tokens are hidden, others in each epoch, to be found by the network."""
 
-    train: Union[None, str, List[str]] = None
+    train: Union[None, PathText, List[PathText]] = None
     """Text files, or folders of .txt files: an empty line ends a paragraph, a file a document; null = Python's
     language reference."""
-    val: Union[None, str, List[str]] = None
+    val: Union[None, PathText, List[PathText]] = None
     """Likewise for validation; null = val_fraction of the paragraphs."""
     mask_fraction: ProperFraction = 0.15
     """Share of a sample's tokens to find."""

@@ -12,9 +12,9 @@ from rich.console import Group
 from rich.text import Text
 from rich.tree import Tree
 
-from mxtrain.errors import EXIT_BUDGET
+from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_NON_FINITE
 from mxtrain.override_text import code_arguments, quote
-from mxtrain.types import Result
+from mxtrain.types import CommandLine, Result
 
 _STATE_STYLES = {"finished": "bold green", "stopped_early": "bold green", "interrupted": "bold yellow"}
 _PLAIN_HYDRA_VALUE = re.compile(r"[\w./:@%+-]+")
@@ -64,43 +64,73 @@ def render_result(result: Result) -> Group:
 
 
 def next_commands(
-    run_dir: Path, program: str, overrides: Sequence[str], ended_well: bool, used_up: str = ""
+    result: Result, run_dir: Path, config: Mapping[str, Any], command: CommandLine
 ) -> List[Tuple[str, str]]:  # fmt: skip
-    """What a person may want to do with a run next.
+    """What a person may want to do with a run next: only what can work, the likeliest first.
 
     Args:
+        result: How the run ended.
         run_dir: The run directory.
-        program: What starts mxtrain, e.g. "python -m mxtrain".
-        overrides: The overrides that the run was started with, without shell quoting.
-        ended_well: Whether the run did what it was asked for; if not, going on with it comes first.
-        used_up: The setting that ended it, without which it goes on.
+        config: Of the run, resolved, as plain nested dicts.
+        command: How it was started.
 
     Returns:
         Pairs of a purpose and a command for a POSIX shell.
     """
-    shown_dir = _short(run_dir)
-    quoted_dir = shlex.quote(shown_dir)
-    left_out = r"hydra\.(run|sweep)\.|checkpoint\.resume=never$" + (f"|{re.escape(used_up)}=" if used_up else "")
-    kept = [word for word in overrides if not re.match(rf"\+{{0,2}}({left_out})", word)]
-    words = [*kept, f"hydra.run.dir={_hydra_value(shown_dir)}"]
-    own_code = "".join(f" {shlex.quote(word)}" for word in code_arguments(kept))
-    resume = ("go on with this run", " ".join([program, *(shlex.quote(word) for word in words)]))
-    others = [
-        ("watch", f"tensorboard --logdir {quoted_dir}"),
-        ("evaluate", f"{program} eval {quoted_dir}{own_code}"),
-        ("predict", f"{program} predict {quoted_dir} FILE...{own_code}"),
-    ]
-    return [*others, resume] if ended_well else [resume, *others]
+    place = _short(run_dir)
+    # What has a `=` or begins so would be read as an override or a flag.
+    place = shlex.quote(f"./{place}" if "=" in place or place.startswith(("+", "~", "-")) else place)
+    own_code = "".join(f" {shlex.quote(word)}" for word in code_arguments(command.words))
+    loggers = (config.get("logger") or {}).values()
+    is_trained = result.checkpoint is not None and Path(result.checkpoint).name != "step-00000000"
+    steps: List[Tuple[str, str]] = []
+    if any(str(logger.get("_target_", "")).endswith(".TensorBoard") for logger in loggers):
+        steps.append(("watch", f"{command.tensorboard} --logdir {place}"))
+    if is_trained:
+        steps.append(("evaluate", f"{command.program} eval {place}{own_code}"))
+    if is_trained and "mask_fraction" not in (config.get("dataset") or {}):  # hidden tokens are found, not classes
+        steps.append(("predict", f"{command.program} predict {place} FILE...{own_code}"))
+    if result.exit_code == EXIT_FINISHED:
+        return steps
+    if result.exit_code == EXIT_NON_FINITE:
+        return [_steadier(config, command), *steps]
+    return [_again(result, run_dir, command), *steps]
 
 
-def print_end(console: Any, result: Result, run_dir: Path, program: str, overrides: Sequence[str]) -> None:
+def _again(result: Result, run_dir: Path, command: CommandLine) -> Tuple[str, str]:
+    """The same command in the same run directory, without the limit that ended it."""
+    ended_by = result.cause.partition("=")[0] if result.exit_code == EXIT_BUDGET else ""
+    is_used_up = ended_by == "trainer.max_steps" and "trainer.max_epochs=null" not in command.overrides
+    left_out = ["checkpoint.resume=never", *([f"{ended_by}="] if is_used_up else [])]
+    text = _retyped(command, left_out, f"hydra.run.dir={_hydra_value(_short(run_dir))}")
+    return ("go on with this run" if result.checkpoint else "try again"), text
+
+
+def _steadier(config: Mapping[str, Any], command: CommandLine) -> Tuple[str, str]:
+    """The same command with what keeps a loss finite, as a new run."""
+    lr = (config.get("optimizer") or {}).get("lr")
+    changes = ["trainer.clip_global_norm=1"]
+    if isinstance(lr, (int, float)) and lr:
+        changes.insert(0, f"optimizer.lr={lr / 10:g}")
+    advice = "the loss diverged: a lower rate, clipped gradients and a warm-up (lr_scheduler.warmup=EPOCHS) help"
+    return advice, _retyped(command, ["optimizer.lr=", "trainer.clip_global_norm="], *changes)
+
+
+def _retyped(command: CommandLine, left_out: Sequence[str], *added: str) -> str:
+    """The command as it was typed, without some of its overrides (and where it was kept), and with others."""
+    without = ("hydra.run.", "hydra.sweep.", *left_out)
+    kept = [word for word in command.words if not word.lstrip("+").startswith(without)]
+    return " ".join([command.program, *(shlex.quote(word) for word in (*kept, *added))])
+
+
+def print_end(
+    console: Any, result: Result, run_dir: Path, config: Mapping[str, Any], command: CommandLine
+) -> None:  # fmt: skip
     """Prints the result, and the commands to go on with, each on a line of its own that is never broken."""
     console.print(render_result(result))
-    ended_by = result.cause.partition("=")[0] if result.exit_code == EXIT_BUDGET else ""
-    used_up = ended_by if ended_by == "trainer.max_steps" and "trainer.max_epochs=null" not in overrides else ""
-    for purpose, command in next_commands(run_dir, program, overrides, result.exit_code == 0, used_up):
+    for purpose, text in next_commands(result, run_dir, config, command):
         console.print(Text(f"# {purpose}", style="dim"))
-        console.print(Text(command), soft_wrap=True)
+        console.print(Text(text), soft_wrap=True)
 
 
 def format_value(value: Any) -> str:

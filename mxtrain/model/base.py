@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, List, Literal, Mapping, Optional, Tuple
 
-from mxtrain.types import NonNegativeFloat, Shape, Shapes, Spec
+from mxtrain.types import NonNegativeFloat, PathText, Shape, Shapes, Spec
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -32,7 +32,7 @@ class Model(Spec):
     reads: ClassVar[str] = "images"
     """What it takes: "images" or "text"; "" where only its code knows."""
 
-    weights: Optional[str] = None
+    weights: Optional[PathText] = None
     """Path of a `.params` file to start from (Gluon, GluonCV, or exported by Module); None starts from `init`."""
     freeze: List[str] = []
     """Patterns of parameters that stay as they are; a BatchNorm whose statistics are matched keeps them too."""

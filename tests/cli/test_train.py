@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -32,11 +31,10 @@ def test_a_run_leaves_its_record(mxtrain) -> None:
     assert re.search(r"INFO finished \(exit code 0\); step=5 best: metric=val/accuracy", log)
     assert done.stdout.count("OMP_NUM_THREADS=") == 1
     # The command to go on is one that works when pasted.
-    command = next(line for line in done.stdout.splitlines() if "hydra.run.dir=" in line)
-    arguments = re.sub(r"^\S+ -m mxtrain", f"{sys.executable} -m mxtrain", command)
-    again = subprocess.run(["bash", "-c", arguments], cwd=mxtrain.folder, capture_output=True, text=True, check=False,
+    command = done.stdout.partition("# evaluate\n")[2].splitlines()[0]
+    again = subprocess.run(["bash", "-c", command], cwd=mxtrain.folder, capture_output=True, text=True, check=False,
                            env={"PYTHONPATH": str(EXAMPLE.parents[1]), "OMP_NUM_THREADS": "1"})  # fmt: skip
-    assert again.returncode == 0 and "nothing is left to do" in again.stdout
+    assert again.returncode == 0 and "accuracy" in again.stdout, command + again.stderr
 
 
 def test_a_budget_that_is_used_up_is_no_error(mxtrain) -> None:
@@ -83,5 +81,5 @@ def test_the_example_of_own_code_runs(mxtrain) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     diary = json.loads((mxtrain.folder / "r/diary.jsonl").read_text())
     assert diary["state"] == "finished" and diary["best"]["value"] > 0.8
-    again = next(line for line in done.stdout.splitlines() if "hydra.run.dir=r" in line)
-    assert "--config-dir" in again and "experiment=shapes" in again
+    evaluate = done.stdout.partition("# evaluate\n")[2].splitlines()[0]
+    assert re.search(r" -m mxtrain eval r --config-dir \S*conf$", evaluate)

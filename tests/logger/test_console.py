@@ -21,7 +21,7 @@ from rich.console import Console as RichConsole
 
 from mxtrain.logger.console_logger import ConsoleLogger
 from mxtrain.logger.report import format_value, next_commands, print_end, render_config_tree, render_result
-from mxtrain.types import Progress, Result
+from mxtrain.types import CommandLine, Progress, Result
 
 from .conftest import CONFIG, row_of
 
@@ -190,25 +190,65 @@ def test_records_of_existing_handlers_appear_above_the_bar_once(fake_run, termin
     assert lines.count("[mine] a record") == 1
 
 
+CHECKPOINT = "checkpoints/step-00000010"
+TENSORBOARD = {"logger": {"tensorboard": {"_target_": "mxtrain.logger.tensorboard.TensorBoard"}}}
+ENDED = {
+    "finished": Result("finished", 0, "", step=10, epoch=1, checkpoint=CHECKPOINT),
+    "interrupted": Result("interrupted", 143, "SIGTERM received", step=10, epoch=1, checkpoint=CHECKPOINT),
+    "diverged": Result("failed", 3, "the loss is nan", step=10, epoch=1, checkpoint=CHECKPOINT),
+    "crashed at once": Result("failed", 1, "KeyError", step=0, epoch=0, checkpoint="checkpoints/step-00000000"),
+    "crashed with nothing": Result("failed", 1, "KeyError", step=3, epoch=0),
+}
+
+
 def test_commands_are_whole_lines(fake_run, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     run_dir = tmp_path / ("a directory's " + "very long name " * 10)
     stream = io.StringIO()
     logger = ConsoleLogger(stream=stream)
-    logger.on_start(replace(fake_run.info(), run_dir=run_dir, overrides=["model=lenet", "optimizer.lr=0.1"]))
-    logger.on_end(fake_run.result(30))
+    command = CommandLine("scripts/train", "scripts/tensorboard", ["--config-dir", "my conf"], ["model=lenet"])
+    logger.on_start(replace(fake_run.info(config=TENSORBOARD), run_dir=run_dir, command=command))
+    logger.on_end(ENDED["interrupted"])
     lines = stream.getvalue().splitlines()
-    words = [shlex.split(line, comments=True) for line in lines if line.startswith(("tensorboard", "python"))]
+    words = [shlex.split(line, comments=True) for line in lines if line.startswith("scripts/")]
     name = run_dir.name
-    assert ["tensorboard", "--logdir", name] in words
-    assert ["python", "-m", "mxtrain", "eval", name] in words
-    assert ["python", "-m", "mxtrain", "predict", name, "FILE..."] in words
-    assert words[-1][:5] == ["python", "-m", "mxtrain", "model=lenet", "optimizer.lr=0.1"]
+    assert words[0][:4] == ["scripts/train", "--config-dir", "my conf", "model=lenet"]
+    assert words[1:] == [
+        ["scripts/tensorboard", "--logdir", name],
+        ["scripts/train", "eval", name, "--config-dir", "my conf"],
+        ["scripts/train", "predict", name, "FILE...", "--config-dir", "my conf"],
+    ]
+
+
+@pytest.mark.parametrize(
+    "ended, config, purposes",
+    [
+        ("finished", TENSORBOARD, ["watch", "evaluate", "predict"]),
+        ("finished", {}, ["evaluate", "predict"]),
+        ("finished", {"dataset": {"mask_fraction": 0.15}}, ["evaluate"]),
+        ("interrupted", {}, ["go on with this run", "evaluate", "predict"]),
+        ("crashed at once", TENSORBOARD, ["go on with this run", "watch"]),
+        ("crashed with nothing", {}, ["try again"]),
+    ],
+)
+def test_only_what_can_work_is_advised(ended, config, purposes):
+    assert [purpose for purpose, _ in next_commands(ENDED[ended], Path("a"), config, CommandLine())] == purposes
+
+
+def test_after_divergence_the_advice_is_about_rate_warm_up_and_clipping():
+    command = CommandLine("scripts/train", overrides=["model=mlp", "optimizer.lr=0.9", "hydra.run.dir=a"])
+    config = {"optimizer": {"lr": 0.9}}
+    (advice, text), *others = next_commands(ENDED["diverged"], Path("a"), config, command)
+    assert (
+        "warm-up" in advice and "lower rate" in advice and [purpose for purpose, _ in others] == ["evaluate", "predict"]
+    )
+    assert text == "scripts/train model=mlp optimizer.lr=0.09 trainer.clip_global_norm=1"
 
 
 @pytest.mark.parametrize("name", ["plain-1.0", "a b", "it's", 'say "x"', "a,b", "x=1", "back\\", 'b\\"s', "{k}", "[1]"])
 def test_the_resume_command_survives_shell_and_hydra(name):
-    commands = dict(next_commands(Path("/runs") / name, "python -m mxtrain", ["hydra.run.dir=old", "a=[1, 2]"], False))
+    typed = CommandLine(overrides=["hydra.run.dir=old", "a=[1, 2]"])
+    commands = dict(next_commands(ENDED["interrupted"], Path("/runs") / name, {}, typed))
     assert list(commands)[0] == "go on with this run"
     *_, kept, override = shlex.split(commands["go on with this run"])
     assert kept == "a=[1, 2]"
@@ -276,10 +316,10 @@ def test_standard_output_on_a_full_disk_does_not_stop_the_run(tmp_path):
 def test_the_command_to_go_on_does_not_begin_anew_or_end_at_once() -> None:
     given = ["kvstore=dist_sync", "++checkpoint.resume=never", "trainer.max_steps=10"]
     for result, kept in (
-        (Result("interrupted", 75, "trainer.max_steps=10 reached", step=10, epoch=1), given[:1]),
-        (Result("interrupted", 143, "SIGTERM received", step=5, epoch=1), [given[0], given[2]]),
+        (replace(ENDED["interrupted"], exit_code=75, cause="trainer.max_steps=10 reached"), given[:1]),
+        (ENDED["interrupted"], [given[0], given[2]]),
     ):
         console = RichConsole(file=io.StringIO(), width=200)
-        print_end(console, result, Path("/runs/a"), "mxtrain", given)
+        print_end(console, result, Path("/runs/a"), {}, CommandLine("mxtrain", overrides=given))
         command = console.file.getvalue().partition("# go on with this run\n")[2].splitlines()[0]
         assert command.split()[1:-1] == kept

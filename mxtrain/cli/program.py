@@ -1,0 +1,71 @@
+"""What a person types to start mxtrain here: the commands that are printed can be pasted where the person is."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import sys
+
+from mxtrain.types import CommandLine
+
+STARTED_BY = "MXTRAIN_STARTED_BY"
+"""How scripts/train was called, as it was typed; it runs Python from an environment that need not be active."""
+
+
+def program() -> str:
+    """What starts mxtrain: the console script or `python -m mxtrain` where the environment is active (on PATH), else
+    scripts/train where that was called, else Python by its path."""
+    name = os.path.basename(sys.argv[0])
+    if name == "mxtrain":
+        return name if _is_on_path(name, os.path.dirname(os.path.abspath(sys.argv[0]))) else shlex.quote(sys.argv[0])
+    script = os.environ.get(STARTED_BY)
+    return shlex.quote(script) if script and not _is_active() else f"{python()} -m mxtrain"
+
+
+def tensorboard() -> str:
+    """What starts TensorBoard, likewise."""
+    folder = os.path.dirname(os.path.abspath(sys.executable))
+    script = os.environ.get(STARTED_BY)
+    if _is_on_path("tensorboard", folder):
+        return "tensorboard"
+    return (
+        shlex.quote(os.path.join(os.path.dirname(script), "tensorboard"))
+        if script
+        else f"{python()} -m tensorboard.main"
+    )
+
+
+def python() -> str:
+    """This Python, by its name where that is enough."""
+    name = os.path.basename(sys.executable) or "python"
+    if _is_active():
+        return shlex.quote(name)
+    relative = os.path.relpath(sys.executable)
+    if relative.startswith(".."):
+        return shlex.quote(sys.executable)
+    return shlex.quote(relative if os.sep in relative else f"./{relative}")
+
+
+def as_typed(text: str) -> str:
+    """A text that names `python -m mxtrain`, with the script's name for it where that was called; else as it is."""
+    if not os.environ.get(STARTED_BY) or _is_active():
+        return text
+    text = re.sub(r"\bpython -m mxtrain(?![.\w])", lambda match: program(), text)
+    return re.sub(r"\bpython -m mxtrain(?=\.\w)", lambda match: f"{python()} -m mxtrain", text)
+
+
+def command_line(**known: object) -> CommandLine:
+    """How this process was started, with what is known of the run."""
+    return CommandLine(program=program(), tensorboard=tensorboard(), **known)  # type: ignore[arg-type]
+
+
+def _is_active() -> bool:
+    return _is_on_path(os.path.basename(sys.executable) or "python", os.path.dirname(os.path.abspath(sys.executable)))
+
+
+def _is_on_path(name: str, folder: str) -> bool:
+    """Whether a shell finds this program in this folder first."""
+    found = shutil.which(name)
+    return found is not None and os.path.realpath(os.path.dirname(os.path.abspath(found))) == os.path.realpath(folder)

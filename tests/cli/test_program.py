@@ -1,0 +1,68 @@
+"""What is printed can be pasted: it names what this person started mxtrain with."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from mxtrain.cli import program as started
+from mxtrain.cli.commands import help_of
+from mxtrain.cli.outcome import print_cause
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An environment's bin folder that is not on PATH."""
+    folder = tmp_path / "env" / "bin"
+    folder.mkdir(parents=True)
+    for name in ("python", "tensorboard", "mxtrain"):
+        (folder / name).write_text("#!/bin/sh\n")
+        (folder / name).chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))
+    monkeypatch.setattr(sys, "argv", ["/somewhere/mxtrain/__main__.py"])
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.delenv(started.STARTED_BY, raising=False)
+    return folder
+
+
+def test_the_script_is_named_as_it_was_typed(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(started.STARTED_BY, "../my checkout/scripts/train")
+    assert started.program() == "'../my checkout/scripts/train'"
+    assert started.tensorboard() == "'../my checkout/scripts/tensorboard'"
+
+
+def test_an_active_environment_needs_no_script(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(started.STARTED_BY, "scripts/train")
+    monkeypatch.setenv("PATH", str(environment), prepend=os.pathsep)
+    assert (started.program(), started.tensorboard()) == ("python -m mxtrain", "tensorboard")
+    monkeypatch.setattr(sys, "argv", [str(environment / "mxtrain")])
+    assert started.program() == "mxtrain"
+
+
+def test_a_python_that_is_not_on_path_is_named_by_its_path(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (started.program(), started.tensorboard()) == (
+        "env/bin/python -m mxtrain",
+        "env/bin/python -m tensorboard.main",
+    )
+    monkeypatch.chdir(environment)
+    assert started.program() == "./python -m mxtrain"
+    (other := environment.parents[1] / "other").mkdir()
+    monkeypatch.chdir(other)
+    assert started.program() == f"{environment}/python -m mxtrain"
+    monkeypatch.setattr(sys, "argv", [str(environment / "mxtrain")])
+    assert started.program() == f"{environment}/mxtrain"
+
+
+def test_help_and_causes_name_it_too(environment: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setenv(started.STARTED_BY, "scripts/train")
+    text = "see `python -m mxtrain doctor`, or python -m mxtrain.dataset.make_record"
+    print_cause(text, 2)
+    assert (
+        capsys.readouterr().err
+        == "error: see `scripts/train doctor`, or env/bin/python -m mxtrain.dataset.make_record\n"
+    )
+    assert "usage: scripts/train eval" in help_of("eval") and "python -m mxtrain" not in help_of("eval")
