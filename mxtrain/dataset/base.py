@@ -5,6 +5,7 @@ Shapes are suffixes: B batch, C channels, H height, W width.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import (
     TYPE_CHECKING,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 ChannelMean = Union[Literal["auto"], List[Fraction]]
 ChannelStd = Union[Literal["auto"], List[PositiveFloat]]
 ImageSize = Annotated[List[Positive], pydantic.Field(min_length=2, max_length=2)]
+_MAX_BATCH_GIB = 64
 AreaShare = Annotated[float, pydantic.Field(gt=0, le=1)]
 
 
@@ -231,6 +233,18 @@ class Dataset(BaseDataset):
     """Divided by, per channel, in units where white is 1; auto = measured on the training samples."""
     num_workers: Union[Literal["auto"], Positive] = "auto"
     """Threads that decode images; auto = the cores this process may use."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_memory(self) -> Dataset:
+        if self.image_size != "auto":
+            channels = 3 if self.channels == "auto" else self.channels
+            gib = self.batch_size * channels * math.prod(self.image_size) * 4 / 2**30
+            if gib > _MAX_BATCH_GIB:
+                raise ValueError(
+                    f"image_size={self.image_size} with batch_size={self.batch_size}: a batch would take {gib:,.0f} "
+                    f"GiB of memory, and at most {_MAX_BATCH_GIB} are allowed. Choose smaller ones"
+                )
+        return self
 
     @property
     def mixes(self) -> bool:

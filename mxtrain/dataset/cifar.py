@@ -11,6 +11,7 @@ from typing_extensions import Literal
 from mxtrain.dataset.base import Augment, Dataset, Splits
 from mxtrain.dataset.memory import split_in_memory
 from mxtrain.dataset.official import refuse_missing, verify
+from mxtrain.dataset.regular_files import MAX_BYTES, exists, open_regular, read_text
 from mxtrain.dataset.sources import MemorySource
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
@@ -51,7 +52,7 @@ class _Cifar(Dataset):
         names = [*self.train_sha1, *self.test_sha1]
         missing: Optional[List[str]] = None
         for root in (given / self.folder, given):
-            missing = [name for name in names if not (root / name).is_file()]
+            missing = [name for name in names if not exists(root / name)]
             if not missing:
                 return root
             if len(missing) < len(names):  # some of them: this is the folder that was meant
@@ -64,12 +65,13 @@ class _Cifar(Dataset):
         tables = []
         for name, checksum in files.items():
             path = root / name
-            content = path.read_bytes()
-            if not content or len(content) % row:
-                raise DataError(
-                    f"'{path}' is truncated or damaged: {len(content)} bytes are not a whole number of images of {row} "
-                    f"bytes each. Fetch it again from {_HOME}."
-                )
+            with open_regular(path) as (file, size):
+                if not size or size % row or size > MAX_BYTES:
+                    raise DataError(
+                        f"'{path}' is truncated or damaged: {size} bytes are not a whole number of images of {row} "
+                        f"bytes each. Fetch it again from {_HOME}."
+                    )
+                content = file.read(size)
             if self.verify_checksum:
                 verify(path, content, checksum, _HOME)
             table = np.frombuffer(content, np.uint8).reshape(-1, row)
@@ -130,5 +132,5 @@ class Cifar100(_Cifar):
     def _class_names(self, root: Path) -> List[str]:
         count = 20 if self.labels == "coarse" else 100
         path = root / f"{self.labels}_label_names.txt"  # comes with the official files
-        names = path.read_text().split() if path.is_file() else []
+        names = read_text(path).split() if path.is_file() else []
         return names if len(names) == count else [f"class {label}" for label in range(count)]

@@ -12,6 +12,7 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.dataset.base import Splits
+from mxtrain.dataset.regular_files import exists
 from mxtrain.dataset.table import Column, read_columns
 from mxtrain.dataset.text import Row, TextDataset
 from mxtrain.errors import DataError
@@ -74,7 +75,7 @@ class Glue(TextDataset):
         layout = LAYOUTS[self.task]
         folder = Path(self.root) / layout.folder
         names = ["train", layout.val, layout.test]
-        missing = [f"{name}.tsv" for name in names if name and not (folder / f"{name}.tsv").is_file()]
+        missing = [f"{name}.tsv" for name in names if name and not exists(folder / f"{name}.tsv")]
         if missing:
             raise DataError(
                 f"{folder} lacks {', '.join(missing)}. Get the task '{self.task}' from https://gluebenchmark.com/tasks "

@@ -120,7 +120,7 @@ class ImageFolder(DecodedDataset):
         class_names = _list_classes(train_root)
         roots = {"train": train_root}
         if train_root != root:
-            roots.update({name: root / name for name in ("val", "test") if (root / name).is_dir()})
+            roots.update({name: root / name for name in ("val", "test") if os.path.lexists(root / name)})
         finder = _ClassFinder(root, roots.values(), class_names)
         found = {name: finder.list_split(folder) for name, folder in roots.items()}
         return self.make_splits(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from pathlib import Path
 from typing import List, Optional
 
@@ -10,6 +12,7 @@ import numpy as np
 from mxtrain.dataset.base import Splits
 from mxtrain.dataset.image_folder import DecodedDataset
 from mxtrain.dataset.record_file import RecordFile
+from mxtrain.dataset.regular_files import read_text
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
 
@@ -28,7 +31,7 @@ class ImageRecord(DecodedDataset):
     def open(self) -> Splits:
         """See `Dataset.open`."""
         train_path = self._path("train.rec")
-        if not train_path.is_file():
+        if not os.path.lexists(train_path):
             raise DataError(
                 f"dataset=image_record: there is no file '{train_path}'. Make it from a folder of images with\n"
                 f"    python -m mxtrain.dataset.make_record FOLDER {self.root}/{self.prefix or 'images'}\n"
@@ -53,10 +56,14 @@ class ImageRecord(DecodedDataset):
 
     def _open_split(self, ending: str, class_names: Optional[List[str]]) -> Optional[RecordFile]:
         path = self._path(ending)
-        return RecordFile(path, len(class_names or ())) if path.is_file() else None
+        return RecordFile(path, len(class_names or ())) if os.path.lexists(path) else None
 
     def _read_class_names(self) -> Optional[List[str]]:
         path = self._path("classes.txt")
-        if not path.is_file():
+        if not os.path.lexists(path):
             return None
-        return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        names = [line.strip("\r") for line in read_text(path).split("\n") if line.strip()]
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        if twice:
+            raise DataError(f"'{path}' names the class '{twice[0]}' twice. Give each class a name of its own.")
+        return names

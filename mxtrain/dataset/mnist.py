@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import struct
 import zlib
 from pathlib import Path
@@ -13,12 +14,15 @@ import numpy as np
 from mxtrain.dataset.base import Augment, Dataset, Splits
 from mxtrain.dataset.memory import split_in_memory
 from mxtrain.dataset.official import refuse_missing, verify
+from mxtrain.dataset.regular_files import exists, open_regular
 from mxtrain.dataset.sources import MemorySource
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
 
 _FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _IMAGE_MAGIC, _LABEL_MAGIC = 0x803, 0x801
+_LARGEST_RATIO = 1033
+"""Bytes that a byte can become when it is unpacked: deflate packs 258 into two bits."""
 
 
 class Mnist(Dataset):
@@ -56,10 +60,10 @@ class Mnist(Dataset):
     def _find(self) -> List[Path]:
         root = Path(self.root)
         candidates = [[root / name, root / f"{name}.gz"] for name in _FILES]
-        missing = [str(pair[1].name) for pair in candidates if not any(path.is_file() for path in pair)]
+        missing = [str(pair[1].name) for pair in candidates if not any(map(exists, pair))]
         if missing:
             refuse_missing(self.option, root, missing, self.home, "They may stay gzipped.")
-        return [next(path for path in pair if path.is_file()) for pair in candidates]
+        return [next(path for path in pair if exists(path)) for pair in candidates]
 
     def _read_pair(self, image_path: Path, label_path: Path) -> Tuple[np.ndarray, np.ndarray]:
         image_NHW = self._read(image_path, _IMAGE_MAGIC, "images")
@@ -76,7 +80,7 @@ class Mnist(Dataset):
         return image_NHW[:, None], label_N
 
     def _read(self, path: Path, magic: int, what: str) -> np.ndarray:
-        content = _unpack(path)
+        content = _read_content(path, magic, what)
         array = parse_idx(content, path, magic, what)
         if self.verify_checksum:
             verify(path, content, self.md5[path.name[:-3] if path.suffix == ".gz" else path.name], self.home)
@@ -138,9 +142,8 @@ def parse_idx(content: bytes, path: Path, magic: int, what: str) -> np.ndarray:
             f"'{path}' is not an IDX file of {what}: it must begin with the bytes {magic:08x}, not {begin}. "
             "A download that failed often leaves a web page under this name: fetch the file again."
         )
-    shape = struct.unpack(f">{num_dims}I", content[4:header])
-    expected = header + int(np.prod(shape, dtype=np.int64))
-    if len(content) != expected:
+    shape, expected = _shape_and_size(content, num_dims)
+    if len(content) != expected or 0 in shape[1:]:
         raise DataError(
             f"'{path}' is truncated or damaged: its header says {shape[0]} {what}, which take {expected} bytes, but it "
             f"holds {len(content)}. Fetch the file again."
@@ -148,11 +151,33 @@ def parse_idx(content: bytes, path: Path, magic: int, what: str) -> np.ndarray:
     return np.frombuffer(content, np.uint8, offset=header).reshape(shape)
 
 
-def _unpack(path: Path) -> bytes:
-    content = path.read_bytes()
-    if path.suffix != ".gz":
-        return content
-    try:
-        return gzip.decompress(content)
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"'{path}' is truncated or not gzipped ({error}). Fetch the file again.") from error
+def _shape_and_size(head: bytes, num_dims: int) -> Tuple[Tuple[int, ...], int]:
+    """What a header says: the array's shape, and the bytes of the whole unpacked file."""
+    shape = struct.unpack_from(f">{num_dims}I", head, 4)
+    return shape, 4 * (1 + num_dims) + math.prod(shape)
+
+
+def _read_content(path: Path, magic: int, what: str) -> bytes:
+    """The unpacked file, or as much of it as shows what is wrong: no more than its header and its size allow.
+
+    Raises:
+        DataError: it cannot be read or unpacked, or what its header says cannot be in it.
+    """
+    num_dims = magic & 0xFF
+    header = 4 * (1 + num_dims)
+    is_packed = path.suffix == ".gz"
+    with open_regular(path) as (file, size):
+        try:
+            stream = gzip.GzipFile(fileobj=file) if is_packed else file
+            head = stream.read(header)
+            if len(head) < header or int.from_bytes(head[:4], "big") != magic:
+                return head  # refused by the caller, who compares
+            shape, expected = _shape_and_size(head, num_dims)
+            if is_packed and expected > size * _LARGEST_RATIO:
+                raise DataError(
+                    f"'{path}' is truncated or damaged: its header says {shape[0]} {what}, which take {expected} "
+                    f"bytes, more than can be in {size} packed ones. Fetch the file again."
+                )
+            return head + stream.read((expected if is_packed else min(expected, size)) - header + 1)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise DataError(f"'{path}' is truncated or not gzipped ({error}). Fetch the file again.") from error

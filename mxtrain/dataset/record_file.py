@@ -18,6 +18,7 @@ from typing import List, Tuple
 
 import numpy as np
 
+from mxtrain.dataset.regular_files import open_regular, read_text
 from mxtrain.errors import DataError, LoaderError
 
 _MAGIC = 0xCED7230A
@@ -25,6 +26,8 @@ _LENGTH_MASK = (1 << 29) - 1
 _FRAME = struct.Struct("<II")
 _HEADER = struct.Struct("<IfQQ")
 _WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
+_MAX_CLASSES = 1 << 20
+"""Where nothing says how many classes there are: a damaged label must not make a network of a billion outputs."""
 
 
 class RecordFile:
@@ -42,11 +45,11 @@ class RecordFile:
         """
         self.path = Path(path)
         self.num_classes = num_classes
-        self._file = os.open(str(path), os.O_RDONLY)
+        with open_regular(self.path) as (file, self._size):
+            self._file = os.dup(file.fileno())
         weakref.finalize(self, os.close, self._file)
-        self._size = os.fstat(self._file).st_size
         index_path = self.path.with_suffix(".idx")
-        self.offset_N = self._read_index(index_path) if index_path.is_file() else self._walk()
+        self.offset_N = self._read_index(index_path) if os.path.lexists(index_path) else self._walk()
         if not len(self.offset_N):
             raise DataError(f"'{path}' holds no records. Make it again: python -m mxtrain.dataset.make_record.")
 
@@ -72,21 +75,25 @@ class RecordFile:
         label_N = np.empty(len(self), np.int32)
         try:
             for index, offset in enumerate(self.offset_N.tolist()):
-                self._read_frame(index, offset)
-                label_N[index], _ = self._read_label(index, self._read_bytes(index, offset + 8, _HEADER.size))
+                _, length = self._read_frame(index, offset)
+                content = self._read_bytes(index, offset + _FRAME.size, min(length, _HEADER.size))
+                label_N[index], _ = self._read_label(index, content)
         except LoaderError as error:
             raise DataError(str(error)) from error
         return label_N
 
     def _read_index(self, index_path: Path) -> np.ndarray:
         try:
-            pairs = [line.split("\t") for line in index_path.read_text().splitlines() if line.strip()]
+            pairs = [line.split("\t") for line in read_text(index_path).split("\n") if line.strip()]
             offset_N = np.asarray([int(offset) for _, offset in pairs], np.int64)
-        except (ValueError, UnicodeDecodeError) as error:
+        except (ValueError, OverflowError) as error:
             raise DataError(
                 f"'{index_path}' is not an index of records (a number, a tab and a byte position on each line). Remove "
                 "it to have it made up from the .rec file."
             ) from error
+        if len(offset_N) and (offset_N.min() < 0 or len(np.unique(offset_N)) < len(offset_N)):
+            wrong = f"byte {offset_N.min()}" if offset_N.min() < 0 else "a byte twice"
+            raise DataError(f"'{index_path}' points to {wrong}. Remove it to have it made up from the .rec file.")
         if len(offset_N) and int(offset_N.max()) + _FRAME.size > self._size:
             raise DataError(
                 f"'{self.path}' is truncated: its index '{index_path}' points to byte {offset_N.max()}, but the file "
@@ -130,19 +137,28 @@ class RecordFile:
                 f"Record {index} of '{self.path}' does not begin at byte {position}: the file is damaged, or is no "
                 "RecordIO file, or its .idx belongs to another. Make it again: python -m mxtrain.dataset.make_record."
             )
-        return word >> 29, word & _LENGTH_MASK
+        kind, length = word >> 29, word & _LENGTH_MASK
+        self._require_inside(index, position + _FRAME.size + length)
+        return kind, length
 
     def _read_bytes(self, index: int, position: int, length: int) -> bytes:
+        self._require_inside(index, position + length)  # before memory is taken
         content = os.pread(self._file, length, position)
         if len(content) < length:
-            raise LoaderError(
-                f"'{self.path}' is truncated: record {index} ends at byte {position + length}, the file at {self._size}"
-                ". Copy or make it again."
-            )
+            raise LoaderError(f"'{self.path}' became shorter while it was read. Copy or make it again.")
         return content
+
+    def _require_inside(self, index: int, end: int) -> None:
+        if end > self._size:
+            raise LoaderError(
+                f"'{self.path}' is truncated: record {index} ends at byte {end}, the file at {self._size}. Copy or "
+                "make it again."
+            )
 
     def _read_label(self, index: int, content: bytes) -> Tuple[int, int]:
         """The label, and how many bytes the header takes."""
+        if len(content) < _HEADER.size:
+            raise LoaderError(f"{self.name(index)} has {len(content)} bytes, too few for a label. Make the file again.")
         flag, value, _, _ = _HEADER.unpack_from(content)
         length = _HEADER.size
         if flag > 1:
@@ -156,7 +172,7 @@ class RecordFile:
             if len(tail) < 4:
                 tail = self._read_bytes(index, int(self.offset_N[index]) + _FRAME.size + _HEADER.size, 4)
             (value,) = struct.unpack("<f", tail)
-        if value != int(value) or value < 0 or (self.num_classes and value >= self.num_classes):
-            allowed = f"0 to {self.num_classes - 1}" if self.num_classes else "a whole number from 0"
+        if not 0 <= value < (self.num_classes or _MAX_CLASSES) or value != int(value):  # NaN is not between them
+            allowed = f"0 to {(self.num_classes or _MAX_CLASSES) - 1}"
             raise LoaderError(f"{self.name(index)} has the label {value:g}; allowed is {allowed}.")
         return int(value), length

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Collection, Dict, Iterator, List, Set, Tuple, Union
+from typing import BinaryIO, Collection, Dict, Iterator, List, Set, Tuple, Union
 
 from mxtrain.errors import DataError
 
@@ -41,18 +42,27 @@ def read_bytes(path: AnyPath, at_most: int = MAX_BYTES) -> bytes:
     Raises:
         DataError: it cannot be read, is no regular file or too large.
     """
+    with open_regular(path) as (file, size):
+        if size > at_most:
+            raise DataError(f"'{path}' has {size:,} bytes; at most {at_most:,} are read.")
+        return file.read(at_most)
+
+
+@contextmanager
+def open_regular(path: AnyPath) -> Iterator[Tuple[BinaryIO, int]]:
+    """A regular file, opened for reading, and its size in bytes.
+
+    Raises:
+        DataError: it cannot be opened or read, or is no regular file.
+    """
     try:
         # Without O_NONBLOCK, opening a pipe would wait for somebody to write to it.
         with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
             status = os.fstat(file.fileno())
             _require_regular(path, status)
-            if status.st_size > at_most:
-                raise DataError(f"'{path}' has {status.st_size:,} bytes; at most {at_most:,} are read.")
-            return file.read(at_most)
+            yield file, status.st_size
     except OSError as error:
         raise explain(path, error) from error
-    except ValueError as error:
-        raise DataError(f"{str(path)!r} is no path: {error}.") from error
 
 
 def _require_regular(path: AnyPath, status: os.stat_result) -> None:

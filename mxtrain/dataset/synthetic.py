@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import List
 
 import numpy as np
@@ -32,7 +33,7 @@ class Synthetic(Dataset):
 
     def open(self) -> Splits:
         """See `Dataset.open`."""
-        gib = self.num_samples * float(np.prod(self.shape)) / 2**30
+        gib = self.num_samples * math.prod(self.shape) / 2**30
         if gib > _MAX_GIB:
             raise DataError(
                 f"dataset=synthetic with num_samples={self.num_samples} and shape={self.shape} would take {gib:.0f} "

@@ -12,6 +12,7 @@ from typing_extensions import Annotated
 from mxtrain.dataset import reference_text
 from mxtrain.dataset.base import BaseDataset, Splits
 from mxtrain.dataset.randomness import Draw, bits
+from mxtrain.dataset.regular_files import read_text, walk
 from mxtrain.dataset.splitting import refuse_empty, split_indices
 from mxtrain.dataset.table import SUFFIXES, Column, numbered_rows, read_columns
 from mxtrain.dataset.text_source import LabelledTexts, PlainTexts
@@ -70,10 +71,7 @@ class TextDataset(BaseDataset):
         if path.endswith(SUFFIXES):
             rows = numbered_rows(path, columns, header)
         else:
-            try:
-                lines = Path(path).read_text(encoding="utf-8").splitlines()
-            except (OSError, UnicodeDecodeError) as error:
-                raise DataError(f"{path} cannot be read as UTF-8 text: {error}.") from error
+            lines = [line.rstrip("\r") for line in read_text(path).split("\n")]
             rows = [(number, tuple(line.split("\t")) if len(columns) > 1 else (line,))
                     for number, line in enumerate(lines, start=1) if line.strip()]  # fmt: skip
         if not rows:
@@ -229,12 +227,8 @@ def _read_documents(given: Union[str, List[str]]) -> List[List[str]]:
     documents = []
     for name in [given] if isinstance(given, str) else given:
         path = Path(name)
-        files = sorted(path.rglob("*.txt")) if path.is_dir() else [path]
-        for file in files:
-            try:
-                text = file.read_text(encoding="utf-8")
-            except (OSError, UnicodeDecodeError) as error:
-                raise DataError(f"{file} cannot be read as UTF-8 text: {error}.") from error
+        for file in [found for found, _ in walk(path, (".txt",))] if path.is_dir() else [path]:
+            text = read_text(file).replace("\r\n", "\n").replace("\r", "\n")
             paragraphs = [" ".join(part.split()) for part in text.split("\n\n")]
             documents.append([part for part in paragraphs if part])
     if not any(documents):

@@ -14,6 +14,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
+from mxtrain.dataset.regular_files import read_text
 from mxtrain.durable import replace_file
 from mxtrain.errors import DataError
 
@@ -114,9 +115,11 @@ def read_vocab(path: str) -> Tuple[str, ...]:
         DataError: it cannot be read, repeats a token or lacks a special one.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_text(path)
         vocab = json.loads(text)["idx_to_token"] if text.startswith("{") else text.splitlines()
-    except (OSError, ValueError, KeyError) as error:
+        if not isinstance(vocab, list) or not all(isinstance(token, str) for token in vocab):
+            raise ValueError("idx_to_token must be a list of texts")
+    except (DataError, ValueError, KeyError, RecursionError) as error:
         raise DataError(
             f"dataset.vocab={path} is no vocabulary ({type(error).__name__}: {error}). Give BERT's vocab.txt, or "
             "dataset.vocab=null for one that is made of the texts."

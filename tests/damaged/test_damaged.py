@@ -6,13 +6,14 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import damaged_checkpoints
-import damaged_data
+import damaged_images
+import damaged_texts
 import pytest
 from damage import DAMAGES, KINDS, table
 
 from mxtrain.errors import MxtrainError
 
-CASES = [*damaged_data.CASES, *damaged_checkpoints.CASES]
+CASES = [*damaged_images.CASES, *damaged_texts.CASES, *damaged_checkpoints.CASES]
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "damaged-input.md"
 
 
