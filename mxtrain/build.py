@@ -126,7 +126,7 @@ def build_loader(description: Description, source: Any, given: Input, device: An
     dataset, trainer = description.dataset, description.trainer
     settings = {
         "batch_size": dataset.eval_batch_size, "prefetch": dataset.prefetch, "device": device, "seed": trainer.seed,
-        "limit_batches": trainer.limit_val_batches, **options,
+        **options,
     }  # fmt: skip
     if given.reading is not None:
         return TextLoader(source, reading=given.reading, batches_per_pool=dataset.batches_per_pool, **settings)
@@ -151,8 +151,10 @@ def build_data(description: Description, splits: Splits, given: Input, device: A
         train = build_loader(description, take(splits.train, first), given, device, **training)
     return Data(
         train=train,
-        val=build_loader(description, splits.val, given, device, world=world),
-        test=build_loader(description, splits.test, given, device) if splits.test and trainer.test else None,
+        val=build_loader(description, splits.val, given, device, world=world, limit_batches=trainer.limit_val_batches),
+        test=build_loader(description, splits.test, given, device, limit_batches=trainer.limit_test_batches)
+        if splits.test and trainer.test
+        else None,
         samples=build_samples(description, splits, given, device),
     )
 
@@ -250,6 +252,7 @@ def build_plan(description: Description, steps_per_epoch: int, identity: Mapping
         validate=Cadence(**{"every_steps" if by_steps else "every_epochs": trainer.val_interval}),
         save=checkpoint.cadence(),
         save_on_end=checkpoint.save_on_end,
+        keeps_best=checkpoint.keep_top > 0,
         monitor=trainer.monitor,
         direction=direction,
         identity=identity,

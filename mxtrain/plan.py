@@ -34,6 +34,8 @@ class Plan:
     """What a checkpoint has to say of its run: the description, the input, the classes."""
     save_on_end: bool = True
     """Whether the last step is saved, whatever the cadence says."""
+    keeps_best: bool = True
+    """Whether a new best is saved when it is found, whatever the cadence says."""
 
     @property
     def saves_midway(self) -> bool:

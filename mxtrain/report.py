@@ -24,6 +24,7 @@ class Report:
         values: loss, metrics, samples_per_s.
         probability_NK: class probabilities.
         label_N: true classes.
+        part: e.g. "2 of 6 batches" where that is all that was measured.
     """
 
     split: str
@@ -32,6 +33,7 @@ class Report:
     probability_NK: np.ndarray
     label_N: np.ndarray
     class_names: Sequence[str]
+    part: str = ""
 
     def confusion_KK(self) -> np.ndarray:
         """Counts; rows are true classes, columns predicted ones."""
@@ -69,7 +71,8 @@ class Report:
         for true, predicted, count in self.worst_confusions():
             console.print(f"{count} x {true} taken for {predicted}", soft_wrap=True)
         shown = "  ".join(f"{name} {value:.4f}" for name, value in self.values.items() if name != "samples_per_s")
-        console.print(f"\n{self.split}: {shown}  ({len(self.label_N)} samples, step {self.step}, "
+        of_part = f"{self.part} only, " if self.part else ""
+        console.print(f"\n{self.split}: {shown}  ({of_part}{len(self.label_N)} samples, step {self.step}, "
                       f"{self.values['samples_per_s']:.0f} samples/s)", soft_wrap=True)  # fmt: skip
         console.print(f"written to {folder}", soft_wrap=True)
 
@@ -85,7 +88,10 @@ class Report:
 def write_report(report: Report, folder: Path) -> None:
     """Writes metrics.json, confusion.csv, confusion.png and per_class.csv."""
     folder.mkdir(parents=True, exist_ok=True)
-    values = {"split": report.split, "step": report.step, "samples": len(report.label_N), **report.values}
+    values = {
+        "split": report.split, "part": report.part, "step": report.step, "samples": len(report.label_N),
+        **report.values,
+    }  # fmt: skip
     write_json_atomic(folder / "metrics.json", values)
     with open(folder / "per_class.csv", "w", newline="") as file:
         csv.writer(file).writerows([["class", "samples", "precision", "recall", "f1"], *report.per_class()])

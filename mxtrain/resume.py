@@ -17,8 +17,9 @@ from mxtrain.types import expand_path
 # What may change between a run and its continuation without changing what a step computes: for how long, where, how it
 # is watched and kept. Everything else makes other weights.
 FREE = (
-    "trainer.max_*", "trainer.log_interval", "trainer.val_interval*", "trainer.limit_val_batches", "trainer.test",
-    "trainer.profile", "early_stopping.*", "checkpoint.*", "runtime.*", "parallel.*", "kvstore.*", "cluster.*",
+    "trainer.max_*", "trainer.log_interval", "trainer.val_interval*", "trainer.limit_val_batches",
+    "trainer.limit_test_batches", "trainer.test", "trainer.profile", "early_stopping.*", "checkpoint.*", "runtime.*",
+    "parallel.*", "kvstore.*", "cluster.*",
     "callback", "callback.*", "logger", "logger.*",  # without the dot: the group may have been empty
     "dataset.root", "dataset.num_workers", "dataset.prefetch", "dataset.eval_batch_size", "model.weights",
 )  # fmt: skip

@@ -217,7 +217,8 @@ class Runner:
             rule.start(self.state.step, self.state.epoch, 0.0)
         stop = self._reached()
         if self.state.validation_due or (stop is not None and stop.state == "finished"):
-            self._validate()
+            if self._validate() and self._is_best():
+                self._save()  # the checkpoint that this run goes on from does not know how good it is
         stop = self._last_word(stop)
         if stop is not None:
             return stop
@@ -306,9 +307,8 @@ class Runner:
             self._recorder.pause()
         elif log:
             self._record(everything=False)
-        if validate:
-            self._validate()
-        if save and not stop:
+        is_best = validate and self._validate() and self._is_best()
+        if (save and not stop) or is_best:
             self._save()
             self._clock.start(step, self.state.epoch, time.monotonic())
 
@@ -337,11 +337,15 @@ class Runner:
         if bad_step is not None:
             raise NonFiniteError(self._explain_loss(bad_step, together))
 
-    def _validate(self) -> None:
-        """Measures the validation split, unless that was done at this step. A signal breaks it off; it stays due."""
+    def _validate(self) -> bool:
+        """Measures the validation split, unless that was done at this step. A signal breaks it off; it stays due.
+
+        Returns:
+            Whether it was measured now.
+        """
         state = self.state
         if state.validated_step == state.step or self._data.val is None:
-            return
+            return False
         state.validation_due = True  # until it is done, whatever comes between
         self._step.settle()
         snapshot.require_same_weights(self._step, state.step)
@@ -350,19 +354,21 @@ class Runner:
                 values = self._evaluator.measure(BreakableLoader(self._data.val, self._signals), workers=self._workers)
             except BrokenOff:
                 self._broken_off = self._agreement.now(self._signals.stop)
-                return
+                return False
             found = {f"val/{name}": value for name, value in values.items() if name != "samples_per_s"}
             trained = {f"train/{name}": value for name, value in self._recorder.epoch_values().items()}
             state.values = self._workers.agree({**found, **trained})
             self._note_best()
             state.validated_step, state.validation_due = state.step, False
+            part = {"part": self._data.val.part} if self._data.val.part else {}
             validation = Validation(
-                row={"step": state.step, "epoch": self._epoch_number(), "split": "val", **values},
+                row={"step": state.step, "epoch": self._epoch_number(), "split": "val", **values, **part},
                 best=state.best,
                 read_samples=lambda: self._evaluator.samples(self._data.samples),
                 read_parameters=lambda: snapshot.copy_parameters(self._step.strategy),
             )
             self._watchers.tell("on_validation", validation, self._progress(state.step))
+        return True
 
     def _note_best(self) -> None:
         state, plan = self.state, self._plan
@@ -371,6 +377,11 @@ class Runner:
         if math.isfinite(value) and (state.best is None or sign * value > sign * state.best["value"]):
             state.best = {"metric": plan.monitor, "value": value, "step": state.step}
         state.early_stopping = self._early_stopping.check(state.values, state.early_stopping, self._meter.direction)
+
+    def _is_best(self) -> bool:
+        """Whether the weights were just found to be the best so far, and are to be kept whatever the cadence says."""
+        best = self.state.best
+        return self._plan.keeps_best and best is not None and best["step"] == self.state.step
 
     def _save(self) -> None:
         self._step.settle()
@@ -392,16 +403,30 @@ class Runner:
         saving.require_in_place()
         self._step.settle()
         last = snapshot.copy_parameters(self._step.strategy)
-        values = {**self.state.values, **self._workers.summary()}
+        values, best = {**self.state.values, **self._workers.summary()}, saving.best()
+        measured = self._measured()
         PULSE.waits = self._workers.world.rank > 0
         if stop.exit_code == EXIT_FINISHED and self._data.test is not None and not PULSE.waits:
             try:
-                values.update(self._test(saving.best(), last))
+                values.update(self._test(best, last))
+                measured["test"] = {"step": best.step if best else self.state.step, "part": self._data.test.part}
             except BrokenOff:
                 stop = self._signals.stop or stop  # all is trained and saved; the same command measures it
         if saving.failure and saving.saved_step == self.state.step:
             stop = self._without_last_checkpoint(stop)
-        return self._result(stop, metrics=values, weights_sha256=canonical_sha256(last))
+        is_kept = best is not None and self.state.best is not None and best.step == self.state.best["step"]
+        return self._result(
+            stop, metrics=values, measured=measured, best_checkpoint=str(best.path) if is_kept else None,
+            weights_sha256=canonical_sha256(last),
+        )  # fmt: skip
+
+    def _measured(self) -> Dict[str, Dict[str, Any]]:
+        """Which weights the values of the last validation are of, and of how much of the split."""
+        if not self.state.validated_step:
+            return {}
+        part = self._data.val.part if self._data.val is not None else ""
+        return {name: {"step": self.state.validated_step, "part": part if name == "val" else ""}
+                for name in ("train", "val")}  # fmt: skip
 
     def _save_at_end(self) -> None:
         """All workers gather what compression has left over: where one of them is lost, the others can still go on."""
@@ -464,6 +489,7 @@ class Runner:
         return Result(
             state=stop.state, exit_code=stop.exit_code, cause=stop.cause, step=state.step, epoch=state.epoch,
             best=state.best, metrics=status.get("metrics") or {}, checkpoint=status.get("checkpoint"),
+            best_checkpoint=status.get("best_checkpoint"), measured=status.get("measured") or {},
             weights_sha256=sha256, samples_per_s=status.get("samples_per_s") or 0.0,
         )  # fmt: skip
 

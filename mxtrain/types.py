@@ -230,6 +230,10 @@ class Result:
     metrics: Mapping[str, float] = field(default_factory=dict)
     """The last or best values by tag, e.g. {"val/accuracy": 0.99, "test/accuracy": 0.98}."""
     checkpoint: Optional[str] = None
+    best_checkpoint: Optional[str] = None
+    """The checkpoint of the best step; None where its weights were not kept."""
+    measured: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What the `metrics` of a split are of: "val" -> {"step": of the weights, "part": e.g. "2 of 6 batches", or ""}."""
     weights_sha256: str = ""
     samples_per_s: float = 0.0
     wall_s: float = 0.0

@@ -11,8 +11,12 @@ import pytest
 from running import checkpoints, rows, status, steps
 
 from mxtrain.backend import nd
-from mxtrain.build import build_run
+from mxtrain.build import build_loader, build_run
 from mxtrain.checkpoint import lock_run_directory, open_checkpoint
+from mxtrain.cli import evaluate
+from mxtrain.errors import ConfigError
+from mxtrain.logger.report import render_result
+from mxtrain.trained import load_trained
 from mxtrain.types import Callback
 
 SMALL = ("model=mlp", "model.hidden=[16]", "dataset.batch_size=100", "trainer.log_interval=5")  # 13 steps an epoch
@@ -195,6 +199,80 @@ def test_limits(train_run, tmp_path, overrides, state, exit_code, last_step):
     assert steps(tmp_path / "run") == list(range(1, last_step + 1))
     # What is complete was validated at its last step, whatever the interval says.
     assert (steps(tmp_path / "run", "val")[-1:] == [last_step]) == (state == "finished")
+
+
+# Gets worse soon after a good validation that no epoch ends with.
+UNSTEADY = ("optimizer=sgd", "optimizer.lr=0.9", "lr_scheduler=constant", "trainer.max_epochs=3", "early_stopping=off",
+            "trainer.val_interval=7", "trainer.val_interval_unit=steps", "dataset.eval_batch_size=100")  # fmt: skip
+
+
+def measure(run_dir, description, split):
+    """Loss and metrics as `eval` finds them with the best checkpoint of a run, and its step."""
+    checkpoint = open_checkpoint(run_dir)
+    trained = load_trained(checkpoint, description)
+    source = getattr(description.dataset.open(), split)
+    values = trained.evaluator.measure(build_loader(description, source, trained.input, trained.device))
+    return {f"{split}/{name}": value for name, value in values.items() if name != "samples_per_s"}, checkpoint.step
+
+
+@pytest.mark.parametrize("saved", [(), ("checkpoint.every_epochs=5",), ("checkpoint.save_on_end=false",)])
+def test_the_best_weights_are_kept_when_they_are_found_and_measured_at_the_end(
+    train_run, describe_run, tmp_path, saved
+):
+    _, result = train_run(*SMALL, *UNSTEADY, *saved)
+    best = result.best
+    assert best["step"] % 7 == 0 and best["step"] % 13 and best["step"] < result.step
+    assert result.best_checkpoint.endswith(f"step-{best['step']:08d}")
+    assert result.measured["test"]["step"] == best["step"] and result.measured["val"]["step"] == result.step
+    description = describe_run(*SMALL, *UNSTEADY)
+    values, step = measure(tmp_path / "run", description, "val")
+    assert (step, values["val/accuracy"]) == (best["step"], best["value"])
+    values, _ = measure(tmp_path / "run", description, "test")
+    assert values == {tag: value for tag, value in result.metrics.items() if tag.startswith("test/")}
+    assert status(tmp_path / "run")["measured"] == result.measured
+    assert "not kept" not in text_of(result)
+
+
+def text_of(result):
+    return "\n".join(str(line) for line in render_result(result).renderables)
+
+
+def test_weights_that_were_not_kept_are_said_to_be_gone(train_run):
+    _, result = train_run(*SMALL, *UNSTEADY, "checkpoint=end_only")
+    assert result.best["step"] < result.step and result.best_checkpoint is None
+    assert result.measured["test"] == {"step": result.step, "part": ""}
+    assert f"at step {result.best['step']} (its weights were not kept)" in text_of(result)
+    assert f"test/loss={result.metrics['test/loss']:.4f} (step {result.step})" in text_of(result)
+
+
+def test_a_best_that_is_found_at_the_start_of_a_continued_run_is_kept(train_run, tmp_path):
+    """The checkpoint that it goes on from was saved without a validation."""
+    options = (*SMALL, "optimizer.lr=0.01", "trainer.val_interval=3", "trainer.val_interval_unit=steps")
+    _, before = train_run(*options, "trainer.max_steps=13", "trainer.max_epochs=2", "lr_scheduler=constant")
+    assert before.exit_code == 75 and before.best["step"] == 12
+    _, result = train_run(*options, "trainer.max_steps=13", "trainer.max_epochs=null", "lr_scheduler=constant")
+    assert (result.exit_code, result.best["step"], result.measured["test"]["step"]) == (0, 13, 13), result
+    assert result.best_checkpoint == result.checkpoint and "step-00000013" in result.checkpoint
+
+
+def test_a_limit_of_validation_is_named_and_limits_nothing_else(train_run, describe_run, tmp_path, capsys):
+    few = (*SMALL, "dataset.eval_batch_size=100", "trainer.max_epochs=1", "trainer.limit_val_batches=2")
+    _, result = train_run(*few)
+    (row,) = (row for row in rows(tmp_path / "run") if row["split"] == "val")
+    assert row["part"] == result.measured["val"]["part"] == "2 of 3 batches" and result.measured["test"]["part"] == ""
+    assert "(step 13, 2 of 3 batches)" in text_of(result)
+    values, _ = measure(tmp_path / "run", describe_run(*SMALL), "test")
+    assert values == {tag: pytest.approx(v) for tag, v in result.metrics.items() if tag.startswith("test/")}
+    values, _ = measure(tmp_path / "run", describe_run(*few), "val")
+    assert values["val/loss"] != pytest.approx(result.metrics["val/loss"], rel=1e-6)
+    assert evaluate.run([str(tmp_path / "run"), "split=test", "limit_batches=1"]) == 0
+    assert "test: " in capsys.readouterr().out
+    report = json.loads((tmp_path / "run" / "eval" / "test" / "metrics.json").read_text())
+    assert (report["part"], report["samples"]) == ("1 of 3 batches", 100)
+    with pytest.raises(ConfigError, match="limit_batches=N"):
+        evaluate.run([str(tmp_path / "run"), "trainer.limit_val_batches=1"])
+    _, limited = train_run(*few, "trainer.limit_test_batches=1", run_dir=tmp_path / "limited")
+    assert limited.measured["test"]["part"] == "1 of 3 batches"
 
 
 def test_validation_by_steps_and_a_training_monitor(train_run, tmp_path):

@@ -49,7 +49,7 @@ class StatusFile(Callback):
             state=result.state, exit_code=result.exit_code, cause=result.cause, step=result.step, epoch=result.epoch,
             best=result.best, checkpoint=result.checkpoint, weights_sha256=result.weights_sha256 or None,
             samples_per_s=result.samples_per_s or self._status["samples_per_s"], metrics=dict(result.metrics),
-            wall_s=result.wall_s,
+            wall_s=result.wall_s, best_checkpoint=result.best_checkpoint, measured=dict(result.measured),
         )  # fmt: skip
         self._write(now=True)
 

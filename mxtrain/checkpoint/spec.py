@@ -29,7 +29,8 @@ class CheckpointSpec(Spec):
     keep_last: Positive = 2
     """Newest checkpoints to keep. With 2 there is one to fall back on when the newest is damaged."""
     keep_top: NonNegative = 1
-    """Checkpoints with the best `trainer.monitor` to keep besides the newest."""
+    """Checkpoints with the best `trainer.monitor` to keep besides the newest. A new best is saved when it is found,
+    whatever the cadence says; with 0 it is not."""
     save_on_end: bool = True
     """Save at the end, also of an interrupted run."""
 

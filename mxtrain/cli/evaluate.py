@@ -11,7 +11,7 @@ from mxtrain.cli.restored import decoding_of, restore_description, run_dir_of, s
 from mxtrain.dataset.base import open_splits
 from mxtrain.durable import write_json_atomic
 from mxtrain.errors import ConfigError, DataError, LoaderError
-from mxtrain.types import PathText, Spec
+from mxtrain.types import PathText, Positive, Spec
 
 
 class EvalSettings(Spec):
@@ -21,6 +21,8 @@ class EvalSettings(Spec):
     """auto: test where there is one, else val."""
     which: Literal["best", "last"] = "best"
     """Which checkpoint of a run."""
+    limit_batches: Optional[Positive] = None
+    """Batches to measure, for quick trials; null: all."""
     output: Optional[PathText] = None
     """Folder for the results; default: eval/<split> in the run directory."""
 
@@ -29,6 +31,7 @@ def run(arguments: Sequence[str]) -> int:
     """Measures, prints and writes; returns the exit code."""
     given = command_line.parse(arguments, reads_checkpoint=True)
     settings, overrides = split_settings(given, EvalSettings, "eval")
+    require_no_limit(overrides)
     if len(given.positionals) > 1:
         raise ConfigError(f"eval takes one run or checkpoint, not also '{given.positionals[1]}'.")
     checkpoint, description = restore_description(given, "eval", settings.which, overrides)
@@ -51,26 +54,37 @@ def run(arguments: Sequence[str]) -> int:
             f"({len(trained.input.class_names)}): {_some(splits.class_names)} against "
             f"{_some(trained.input.class_names)}. Name the right data with dataset=... or dataset.root=FOLDER."
         )
-    loader = build_loader(description, source, trained.input, trained.device)
+    loader = build_loader(
+        description, source, trained.input, trained.device, limit_batches=settings.limit_batches
+    )  # fmt: skip
     folder = Path(settings.output) if settings.output else run_dir_of(checkpoint) / "eval" / split
     try:
         if trained.input.finds_tokens:
-            return write_values(trained.evaluator.measure(loader), split, checkpoint.step, folder)
+            return write_values(trained.evaluator.measure(loader), split, checkpoint.step, folder, loader.part)
         values, probability_NK, label_N = trained.measure(loader)
     except LoaderError as error:
         raise DataError(str(error)) from error  # nothing was trained, nothing is written
-    report = Report(split, checkpoint.step, values, probability_NK, label_N, list(splits.class_names))
+    report = Report(split, checkpoint.step, values, probability_NK, label_N, list(splits.class_names), loader.part)
     write_report(report, folder)
     report.show(folder)
     return 0
 
 
-def write_values(values: Mapping[str, float], split: str, step: int, folder: Path) -> int:
+def require_no_limit(overrides: Sequence[str]) -> None:
+    """Raises: ConfigError: a limit of the training was given, which `eval` does not look at."""
+    for word in overrides:
+        key = word.lstrip("+~").partition("=")[0]
+        if key.startswith("trainer.limit_"):
+            raise ConfigError(f"{key} limits a training; eval measures all batches of a split, or limit_batches=N.")
+
+
+def write_values(values: Mapping[str, float], split: str, step: int, folder: Path, part: str) -> int:
     """Of hidden tokens: too many classes for a table of them."""
     shown = "  ".join(f"{name} {value:.4f}" for name, value in values.items() if name != "samples_per_s")
-    print(f"{split}: {shown}  (step {step}, {values['samples_per_s']:.0f} samples/s)")
+    of_part = f"{part} only, " if part else ""
+    print(f"{split}: {shown}  ({of_part}step {step}, {values['samples_per_s']:.0f} samples/s)")
     folder.mkdir(parents=True, exist_ok=True)
-    write_json_atomic(folder / "metrics.json", {"split": split, "step": step, **values})
+    write_json_atomic(folder / "metrics.json", {"split": split, "part": part, "step": step, **values})
     print(f"written to {folder}")
     return 0
 

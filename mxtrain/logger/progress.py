@@ -24,6 +24,8 @@ class RunProgress:
         self._row_epoch: Any = self.epochs_done
         self._values: Dict[str, float] = {}
         """By tag, e.g. train/loss; the newest of each."""
+        self._part = ""
+        """Of the validation split, e.g. 2 of 6 batches, where that is all that was measured."""
         self._samples_per_s: Optional[float] = None
         self._total_steps = run.total_steps
         self._steps_per_epoch = max(1, run.steps_per_epoch)
@@ -43,6 +45,7 @@ class RunProgress:
     def update_validation(self, validation: Validation, progress: Progress) -> None:
         """Take the result of a validation."""
         self._update("val", [validation.row], progress)
+        self._part = validation.row.get("part", "")
         if validation.best:
             self._values["best"] = validation.best["value"]
 
@@ -70,6 +73,8 @@ class RunProgress:
         left_s = self.left_s()
         if left_s is not None:
             words.append(f"left={format_seconds(left_s)}")
+        if split == "val" and self._part:
+            words.append(f"(val/... of {self._part})")
         return " ".join(words)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

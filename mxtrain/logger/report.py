@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 from pathlib import Path
-from typing import Any, List, Mapping, Sequence, Tuple
+from typing import Any, Iterator, List, Mapping, Sequence, Tuple
 
 from rich.console import Group
 from rich.text import Text
@@ -55,12 +55,22 @@ def render_result(result: Result) -> Group:
     lines = [headline, Text(f"{work} samples_per_s={format_rate(result.samples_per_s)}")]
     if result.best:
         best = result.best
-        lines.append(Text(f"best {best['metric']}={format_value(best['value'])} at step {best['step']}"))
-    if result.metrics:
-        lines.append(Text(" ".join(f"{tag}={format_value(value)}" for tag, value in sorted(result.metrics.items()))))
+        kept = "" if result.best_checkpoint or result.exit_code else " (its weights were not kept)"
+        lines.append(Text(f"best {best['metric']}={format_value(best['value'])} at step {best['step']}{kept}"))
+    lines += [Text(line) for line in _values_by_split(result)]
     if result.checkpoint:
         lines.append(Text(f"checkpoint {result.checkpoint}"))
     return Group(*lines)
+
+
+def _values_by_split(result: Result) -> Iterator[str]:
+    """One line for each split: values, and the step of the weights that they are of."""
+    tags = sorted(result.metrics)
+    for split in dict.fromkeys(tag.partition("/")[0] for tag in tags):
+        of = result.measured.get(split, {})
+        values = [f"{tag}={format_value(result.metrics[tag])}" for tag in tags if tag.partition("/")[0] == split]
+        values += [f"(step {of['step']}{', ' * bool(of.get('part'))}{of.get('part', '')})"] if of else []
+        yield " ".join(values)
 
 
 def next_commands(

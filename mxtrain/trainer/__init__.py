@@ -26,7 +26,9 @@ class Trainer(Spec):
     limit_train_batches: Optional[Positive] = None
     """Steps of an epoch, for quick trials."""
     limit_val_batches: Optional[Positive] = None
-    """Batches of a validation (and test) pass, for quick trials."""
+    """Batches of a validation pass, for quick trials."""
+    limit_test_batches: Optional[Positive] = None
+    """Batches of the test split, for quick trials."""
     overfit_batches: Optional[Positive] = None
     """Train on the same first batches in every epoch, unaugmented and unshuffled: they must be learnt by heart."""
     grad_accumulation: Positive = 1

@@ -15,14 +15,13 @@ from mxtrain.cli.restored import restore_description
 
 def main(arguments: List[str]) -> None:
     run, block_batches = arguments
-    checkpoint, description = restore_description(
-        parse([run]), "eval", "last", [f"trainer.limit_val_batches={block_batches}"]
-    )
+    checkpoint, description = restore_description(parse([run]), "eval", "last", [])
     from mxtrain.build import build_loader
     from mxtrain.trained import load_trained
 
     trained = load_trained(checkpoint, description)
-    loader = build_loader(description, description.dataset.open().train, trained.input, trained.device)
+    source = description.dataset.open().train
+    loader = build_loader(description, source, trained.input, trained.device, limit_batches=int(block_batches))
     turns = Turns()
     while True:
         print(trained.evaluator.measure(loader), flush=True)
