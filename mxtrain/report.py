@@ -10,6 +10,7 @@ from typing import Any, List, Mapping, Sequence
 import numpy as np
 
 from mxtrain.durable import write_json_atomic
+from mxtrain.logger.fonts import drawable, font_of
 
 MAX_SHOWN_CLASSES = 40
 # Beyond this many classes the numbers in the cells of the picture could not be read.
@@ -93,10 +94,10 @@ def write_report(report: Report, folder: Path) -> None:
         **report.values,
     }  # fmt: skip
     write_json_atomic(folder / "metrics.json", values)
-    with open(folder / "per_class.csv", "w", newline="") as file:
+    with open(folder / "per_class.csv", "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([["class", "samples", "precision", "recall", "f1"], *report.per_class()])
     confusion_KK = report.confusion_KK()
-    with open(folder / "confusion.csv", "w", newline="") as file:
+    with open(folder / "confusion.csv", "w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["true \\ predicted", *report.class_names])
         writer.writerows([name, *row] for name, row in zip(report.class_names, confusion_KK.tolist()))
@@ -107,6 +108,7 @@ def draw_confusion(confusion_KK: np.ndarray, class_names: Sequence[str], title: 
     """The matrix as a picture, each row scaled to its own sum."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.font_manager import FontProperties
 
     size = len(class_names)
     figure = Figure(figsize=(min(max(4.5, 0.55 * size), 16),) * 2, dpi=110, layout="constrained")
@@ -116,8 +118,14 @@ def draw_confusion(confusion_KK: np.ndarray, class_names: Sequence[str], title: 
     axes.imshow(share_KK, cmap="Blues", vmin=0, vmax=1)
     axes.set(xlabel="predicted", ylabel="true", title=title)
     if size <= MAX_SHOWN_CLASSES:
-        axes.set_xticks(range(size), class_names, rotation=90 if max(map(len, class_names)) > 3 else 0)
-        axes.set_yticks(range(size), class_names)
+        # A dollar sign would begin a formula.
+        shown = [name.replace("$", r"\$") for name in drawable(class_names)]
+        axes.set_xticks(range(size), shown, rotation=90 if max(map(len, class_names)) > 3 else 0)
+        axes.set_yticks(range(size), shown)
+        for name, *labels in zip(class_names, axes.get_xticklabels(), axes.get_yticklabels()):
+            for label in labels:
+                if font_of(str(name)):
+                    label.set_fontproperties(FontProperties(fname=font_of(str(name)), size=label.get_size()))
     if size <= MAX_NUMBERED_CLASSES:
         for true, predicted in np.argwhere(confusion_KK):
             dark = share_KK[true, predicted] > 0.5

@@ -207,9 +207,9 @@ def _header(snapshot: Snapshot) -> Dict[str, Any]:
 
 
 def _write_json(path: Path, value: Any) -> Digest:
-    text = json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    text = json.dumps(value, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"
     with HashedFile(path) as file:
-        file.write(text.encode("utf-8"))
+        file.write(text.encode("utf-8", "backslashreplace"))
     assert file.digest is not None
     return file.digest
 

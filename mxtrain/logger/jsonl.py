@@ -44,7 +44,7 @@ def encode_row(row: Mapping[str, Any]) -> bytes:
         text = _ENCODER.encode(row)
     except ValueError:
         text = _ENCODER.encode(to_strict_json(row))
-    return text.encode("ascii") + b"\n"
+    return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
 def drop_rows_after(path: Path, step: int) -> None:
@@ -110,4 +110,4 @@ def _plain(value: Any) -> Any:
     return None if isinstance(number, float) and not math.isfinite(number) else number
 
 
-_ENCODER = json.JSONEncoder(allow_nan=False, default=_plain)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_plain)

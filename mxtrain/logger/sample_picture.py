@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import math
 from typing import Sequence
@@ -9,6 +10,7 @@ from typing import Sequence
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
+from mxtrain.logger.fonts import drawable, font_of
 from mxtrain.types import Samples
 
 _TILE = 112  # pixels along a sample's longer side, about
@@ -35,7 +37,7 @@ def draw_samples(samples: Samples, class_names: Sequence[str], max_images: int) 
     Returns:
         An RGB picture.
     """
-    font = ImageFont.load_default(_FONT_SIZE)
+    shown = drawable(class_names)
     tiles = [_tile(image) for image in samples.image_BHWC[:max_images]]
     columns = min(_COLUMNS, max(1, len(tiles)))
     cell_w = max([_TILE, *(tile.width for tile in tiles)]) + _GAP
@@ -54,14 +56,24 @@ def draw_samples(samples: Samples, class_names: Sequence[str], max_images: int) 
             draw.rectangle((x - 3, y - 3, x + tile.width + 2, y + tile.height + 2), outline=_WRONG, width=3)
         width = cell_w - _GAP
         y += tile.height + 4
-        draw.text((x, y), _fit(_name(class_names, label), width, font), _INK, font)
+        name = _name(shown, label)
+        draw.text((x, y), _fit(name, width, _font(name)), _INK, _font(name))
         probability = f" {samples.probability_BK[index][predicted]:.2f}"
-        room = width - font.getlength(probability)
-        name = _fit(_name(class_names, predicted), room, font)
+        room = width - _font("").getlength(probability)
+        name = _name(shown, predicted)
+        font = _font(name)
+        name = _fit(name, room, font)
         y += _FONT_SIZE + 4
         draw.text((x, y), name, color, font)
-        draw.text((x + font.getlength(name), y), probability, _QUIET if predicted == label else _WRONG, font)
+        draw.text((x + font.getlength(name), y), probability, _QUIET if predicted == label else _WRONG, _font(""))
     return picture
+
+
+@functools.lru_cache(maxsize=256)
+def _font(name: str) -> ImageFont.FreeTypeFont:
+    """A font that has the letters of a name."""
+    file = font_of(name)
+    return ImageFont.truetype(file, _FONT_SIZE) if file else ImageFont.load_default(_FONT_SIZE)
 
 
 def encode_png(picture: Image.Image) -> bytes:

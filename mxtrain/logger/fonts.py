@@ -1,0 +1,72 @@
+"""Fonts that have the letters of a name: for pictures whose labels may be in any script.
+
+Pillow's own font has plain English letters. Matplotlib carries DejaVu Sans, which has Latin, Greek, Cyrillic, Arabic
+and Hebrew; Chinese, Japanese and Korean need a font of the system.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from pathlib import Path
+from typing import FrozenSet, List, Optional, Sequence
+
+log = logging.getLogger("mxtrain")
+
+PREFERRED = ("notosanscjk", "sourcehansans", "notosans", "wqy", "droidsansfallback", "ipa", "nanum")
+"""Beginnings of file names, best first: plain letters before handwriting."""
+UNFIT = ("emoji", "symbol", "math", "bold", "italic", "oblique", "condensed", "mono")
+
+
+@functools.cache
+def font_of(name: str) -> Optional[str]:
+    """The file of a font that has every letter of a name; "" where Pillow's own has, None where there is none."""
+    letters = frozenset(ord(letter) for letter in name if letter.isprintable() and not letter.isspace())
+    if all(letter < 128 for letter in letters):
+        return ""
+    wanted = letters | {ord("l"), ord("p")}  # by which matplotlib measures a line
+    return next((path for path in _candidates() if wanted <= _letters_in(path)), None)
+
+
+def drawable(names: Sequence[str]) -> List[str]:
+    """The names as a picture can show them: those with letters that no font here has become their numbers, which is
+    said once."""
+    missing = [number for number, name in enumerate(names) if font_of(str(name)) is None]
+    if missing:
+        _say_what_is_missing(str(names[missing[0]]))
+    return [f"#{number}" if number in set(missing) else str(name) for number, name in enumerate(names)]
+
+
+@functools.cache
+def _say_what_is_missing(name: str) -> None:
+    log.warning(
+        "no font on this machine has the letters of '%s': pictures show its number instead, as of other such classes. "
+        "Install one, e.g. apt-get install fonts-noto-cjk", name,
+    )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=1)
+def _candidates() -> List[str]:
+    """Font files, best first."""
+    import matplotlib
+    from matplotlib import font_manager
+
+    own = os.path.join(matplotlib.get_data_path(), "fonts", "ttf", "DejaVuSans.ttf")
+
+    def rank(path: str) -> tuple:
+        file = Path(path).name.lower().replace("-", "").replace("_", "")
+        place = next((place for place, name in enumerate(PREFERRED) if file.startswith(name)), len(PREFERRED))
+        return any(word in file for word in UNFIT), place, path
+
+    return [own, *sorted(font_manager.findSystemFonts(), key=rank)]
+
+
+@functools.cache
+def _letters_in(path: str) -> FrozenSet[int]:
+    from matplotlib.ft2font import FT2Font
+
+    try:
+        return frozenset(FT2Font(path).get_charmap())
+    except (RuntimeError, OSError):  # a file that is no font, or of a kind that matplotlib cannot draw
+        return frozenset()
