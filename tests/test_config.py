@@ -102,6 +102,8 @@ def test_a_module_that_breaks_is_not_called_missing(tmp_path, monkeypatch) -> No
 
 def test_arguments_that_the_group_fills_in_need_not_be_given() -> None:
     check_arguments(Robot, {"colour": "red"}, "animal", ["legs_of_steel"])
+    with pytest.raises(ConfigError, match="legs_of_steel"):
+        check_arguments(Robot, {"colour": "red"}, "animal", [])
     check_arguments(dict, {"anything": 1}, "animal", [])
 
 

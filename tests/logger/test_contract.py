@@ -85,10 +85,15 @@ def test_a_whole_run_leaves_no_thread_and_no_open_file(callback, fake_run, capsy
 
 
 def test_ending_twice_or_before_the_start_is_harmless(callback, fake_run, capsys):
+    before = threading.active_count(), len(os.listdir("/proc/self/fd"))
     callback.on_end(fake_run.result(0))
+    assert not list(fake_run.run_dir.iterdir()), "there was no run to write of"
     fake_run.drive(callback, 1, 10)
+    written = {path: path.stat().st_size for path in fake_run.run_dir.rglob("*") if path.is_file()}
     callback.on_end(fake_run.result(10))
+    assert {path: path.stat().st_size for path in written} == written, "nothing is written twice"
     fake_run.five_steps(callback, 15)
+    assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == before
 
 
 @pytest.mark.parametrize("state", ["interrupted", "failed"])

@@ -59,7 +59,9 @@ def test_every_name_takes_what_it_asks_for(name):
     model = GluonCV(name=name)
     for native in ((1, 8, 8), (3, 70, 100), (3, 224, 224), (3, 299, 299), (3, 331, 331)):
         shape = model.input_shape(native)
-        infer_shapes(model.build(7, shape), shape, 7)
+        network = model.build(7, shape)
+        infer_shapes(network, shape, 7)
+        assert all(0 not in parameter.shape for parameter in network.collect_params().values()), shape
 
 
 @pytest.mark.parametrize(

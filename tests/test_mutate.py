@@ -1,0 +1,28 @@
+"""The chosen faults of `scripts/mutate` are still about lines that exist, and drawn changes are programs."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from mutate_parts.faults import FAULTS
+from mutate_parts.mutants import AREAS, draw
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_the_line_of_a_fault_is_there_once(fault) -> None:
+    assert (ROOT / fault.file).read_text().count(fault.old) == 1, f"{fault.file}: {fault.old}"
+    assert all((ROOT / name).exists() for name in fault.tests if name.startswith("tests/"))
+
+
+def test_changes_are_drawn_by_seed_in_all_areas_and_change_one_statement() -> None:
+    drawn = draw(ROOT, 3, 16)
+    assert {one.area for one in drawn} == set(AREAS)
+    assert drawn[:8] == draw(ROOT, 3, 8)  # the first ones are a sample of all
+    for one in drawn:
+        before, after = ast.parse((ROOT / one.file).read_text()), ast.parse(one.source)
+        assert ast.dump(before) != ast.dump(after), one
+        assert len(ast.unparse(before).splitlines()) - len(one.source.splitlines()) in range(30), one
