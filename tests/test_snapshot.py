@@ -66,9 +66,9 @@ def test_everything_of_a_step_comes_back_from_a_checkpoint(tmp_path: Any) -> Non
 def test_a_checkpoint_of_another_network_is_refused() -> None:
     step = build_step(Store(), mx.optimizer.SGD())
     whole = values(step)
-    with pytest.raises(CheckpointError, match="only one of the two has 0.bias"):
+    with pytest.raises(CheckpointError, match="0.bias"):
         snapshot.set_parameters(step.strategy, {name: whole[name] for name in whole if name != "0.bias"}, "it")
-    with pytest.raises(CheckpointError, match=r"it: '0.bias' has shape \(9,\), the network wants \(8,\)"):
+    with pytest.raises(CheckpointError, match=r"'0.bias' has shape \(9,\).*\(8,\)"):
         snapshot.set_parameters(step.strategy, {**whole, "0.bias": np.zeros(9)}, "it")
 
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 import tempfile
+import zlib
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -15,7 +16,7 @@ from mutate_parts.mutants import AREAS, Mutant, draw
 from mutate_parts.tracing import Tracer
 
 ROOT = Path(__file__).resolve().parents[2]
-RECORD = ROOT / ".mutate-record.json"
+RECORDS = ROOT / ".mutate"
 RECORDED = (
     "tests/reference", "tests/loss", "tests/parallel", "tests/kvstore", "tests/amp", "tests/optimizer", "tests/metric",
     "tests/test_runner.py", "tests/test_verify.py", "tests/test_nonfinite.py", "tests/test_evaluate.py",
@@ -52,16 +53,31 @@ def faults(arguments: argparse.Namespace, copy: Copy) -> int:
 def record(arguments: argparse.Namespace, copy: Copy) -> int:
     """Writes which tests run which line."""
     files = {str(path.relative_to(ROOT)) for pattern in AREAS.values() for path in ROOT.glob(pattern)}
-    RECORD.unlink(missing_ok=True)
     tests = [name for name in arguments.tests or RECORDED if (ROOT / name).exists()]
-    outcome = copy.run(tests, 3600, [Tracer(copy.folder, files, RECORD)])
+    RECORDS.mkdir(exist_ok=True)
+    result = RECORDS / f"{zlib.crc32(' '.join(tests).encode()):08x}.json"
+    result.unlink(missing_ok=True)
+    outcome = copy.run(tests, 3600, [Tracer(copy.folder, files, result)])
     print(outcome.output[-3000:])
-    return 0 if RECORD.exists() else 1
+    return 0 if result.exists() else 1
+
+
+def recorded() -> Dict[str, Any]:
+    """All records as one."""
+    lines: Dict[str, Dict[str, List[str]]] = {}
+    seconds: Dict[str, float] = {}
+    for path in sorted(RECORDS.glob("*.json")):
+        found = json.loads(path.read_text())
+        seconds.update(found["seconds"])
+        for file, places in found["lines"].items():
+            for line, tests in places.items():
+                lines.setdefault(file, {}).setdefault(line, []).extend(tests)
+    return {"lines": lines, "seconds": seconds}
 
 
 def draw_some(arguments: argparse.Namespace, copy: Copy) -> int:
     """A line of JSON for each change: what it was, and whether a test noticed."""
-    known = json.loads(RECORD.read_text())
+    known = recorded()
     mutants = draw(copy.folder, arguments.seed, arguments.count)[arguments.first : arguments.last]
     with open(arguments.output, "a") as written:
         for number, mutant in enumerate(mutants, start=arguments.first):
@@ -75,7 +91,7 @@ def draw_some(arguments: argparse.Namespace, copy: Copy) -> int:
                 row["seconds"] = round(outcome.seconds, 1)
             written.write(json.dumps(row) + "\n")
             written.flush()
-            print(f"{number:3} {row['outcome']:8} {mutant.file}:{mutant.line} {mutant.kind}: {mutant.before}"
+            print(f"{number:3} {row['outcome']:8} {mutant.file}:{mutant.lines[0]} {mutant.kind}: {mutant.before}"
                   f"  ->  {mutant.after}", flush=True)  # fmt: skip
     return 0
 
@@ -83,10 +99,13 @@ def draw_some(arguments: argparse.Namespace, copy: Copy) -> int:
 def covering(known: Dict[str, Any], mutant: Mutant) -> List[str]:
     """The tests that run the changed line, those of its own area first, then the quick ones, up to a time in all.
 
-    A line that runs only when its module is imported (a default, a table) counts as run by all that run the module.
+    A line that runs when its module is imported (a default, a table) counts as run by all that run the module.
     """
     lines, seconds = known["lines"].get(mutant.file, {}), known["seconds"]
-    tests = lines.get(str(mutant.line)) or sorted({test for found in lines.values() for test in found})
+    first, last = mutant.lines
+    tests = sorted({test for line in range(first, last + 1) for test in lines.get(str(line), [])})
+    if mutant.at_import:
+        tests = sorted({test for found in lines.values() for test in found})
     stem = Path(mutant.file).stem
 
     def nearness(test: str) -> int:

@@ -33,10 +33,13 @@ class Mutant:
 
     area: str
     file: str
-    line: int
+    lines: Tuple[int, int]
+    """Of the statement, without its body: first and last."""
     kind: str
     before: str
     after: str
+    at_import: bool
+    """Whether it is in no function."""
     source: str
     """The whole changed file."""
 
@@ -78,9 +81,13 @@ def make(root: Path, area: str, file: str, position: int, kind: str) -> Mutant:
         one for one in ast.walk(tree)
         if isinstance(one, ast.stmt) and any(child is node for child in _own_nodes(one))
     )  # fmt: skip
-    before, line = _head(statement), node.lineno
+    functions = [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)]
+    at_import = not any(node is child for one in functions for body in one.body for child in ast.walk(body))
+    before = _head(statement)
+    last = statement.body[0].lineno - 1 if getattr(statement, "body", None) else statement.end_lineno
+    lines = (statement.lineno, max(statement.lineno, last))
     changes(node)[kind](node)
-    return Mutant(area, file, line, kind, before, _head(statement), ast.unparse(tree) + "\n")
+    return Mutant(area, file, lines, kind, before, _head(statement), at_import, ast.unparse(tree) + "\n")
 
 
 def changes(node: ast.AST) -> Dict[str, Change]:
