@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from types import SimpleNamespace
 from typing import Any, List
 
 import numpy as np
@@ -46,6 +49,7 @@ def test_everything_of_a_step_comes_back_from_a_checkpoint(tmp_path: Any) -> Non
         1,
         {"a": 1},
     )
+    assert checkpoint.state["run"]["threads"] == os.environ["OMP_NUM_THREADS"]
     after = build_step(Store(), mx.optimizer.Adam())
     after.average = build_average(0.5, after.strategy.values, after.strategy.publish)
     after.scaling = DynamicScaling(1.0, 100)
@@ -81,9 +85,9 @@ def test_the_first_nonfinite_parameter_or_average_is_named() -> None:
     assert snapshot.first_nonfinite_parameter(step) == "2.bias"
 
 
-def of_three(change: Any) -> List[str]:
-    """What each of three workers says of its weights, after `change` of those that it has."""
-    meeting = Meeting(3)
+def of_workers(count: int, change: Any) -> List[str]:
+    """What each of some workers says of its weights, after `change` of those that it has."""
+    meeting = Meeting(count)
 
     def work(world: World) -> str:
         step = build_step(ThreadStore(world, meeting), mx.optimizer.SGD())
@@ -108,14 +112,44 @@ def move_apart(rank: int, values_: Any) -> None:
     values_["2.bias"][:] = rank
 
 
-def test_weights_that_differ_on_one_of_three_workers_are_found_by_all() -> None:
-    assert of_three(lambda rank, values_: None) == [""] * 3
+@pytest.mark.parametrize("count", [2, 3])
+def test_weights_that_differ_on_one_worker_are_found_by_all(count: int) -> None:
+    assert of_workers(count, lambda rank, values_: None) == [""] * count
     for change in (permute, move_apart):
-        expected = [f"after step 7 the workers' weights differ, seen by worker {rank}" for rank in range(3)]
-        assert of_three(change) == expected
+        expected = [f"after step 7 the workers' weights differ, seen by worker {rank}" for rank in range(count)]
+        assert of_workers(count, change) == expected
 
 
 def test_hashes_whose_sum_is_three_times_ones_own_are_told_apart(monkeypatch: Any) -> None:
     """Each byte of the middle one is the mean of the three: the squares tell."""
     monkeypatch.setattr(snapshot, "canonical_sha256", lambda arrays: f"{int(arrays['2.bias'][0]) + 9:02x}" * 32)
-    assert all(of_three(move_apart))
+    assert all(of_workers(3, move_apart))
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("having", [0, 1, 2, 3])
+def test_workers_of_which_only_some_have_our_operators_end(count: int, having: int, monkeypatch: Any) -> None:
+    meeting, own = Meeting(count), threading.local()
+
+    def own_operators() -> Any:
+        return SimpleNamespace(
+            path="a library" if own.rank < having else None, why="" if own.rank < having else "no g++"
+        )
+
+    own_operators.cache_info = lambda: SimpleNamespace(currsize=1)  # type: ignore[attr-defined]
+    monkeypatch.setattr(snapshot, "own_operators", own_operators)
+
+    def work(world: World) -> str:
+        own.rank = world.rank
+        try:
+            snapshot.require_same_operators(SimpleNamespace(store=ThreadStore(world, meeting)))  # type: ignore[arg-type]
+        except DivergenceError as error:
+            return str(error)
+        return ""
+
+    found = meeting.run(work)
+    if having in (0, *range(count, 4)):
+        assert found == [""] * count
+    else:
+        assert all(f"{having} of {count} workers compute with mxtrain's own operators" in said for said in found)
+        assert "(worker 1: no g++)" in found[1] if having == 1 else "(worker" not in found[0]

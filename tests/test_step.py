@@ -109,6 +109,46 @@ def test_clipping_is_by_the_norm_of_all_gradients_on_all_devices() -> None:
     for limit in (0.5 * norm, 2 * norm):
         arrays = [nd.array(array, ctx=mx.cpu(number % 2)) for number, array in enumerate(given)]
         found = clip_by_global_norm(arrays, limit)
-        assert found.shape == (1,) and found.asscalar() == pytest.approx(norm, rel=1e-6)
+        assert found.context == arrays[0].context and found.shape == (1,)
+        assert found.asscalar() == pytest.approx(norm, rel=1e-6)
         for array, before in zip(arrays, given):
             np.testing.assert_allclose(array.asnumpy(), before * min(limit / norm, 1.0), rtol=1e-5)
+
+
+def test_clipping_leaves_tiny_gradients_alone() -> None:
+    tiny = nd.array([1e-8, -1e-8])
+    clip_by_global_norm([tiny], 1.0)
+    np.testing.assert_allclose(tiny.asnumpy(), [1e-8, -1e-8], rtol=1e-6)
+
+
+def test_the_seeds_of_steps_stay_what_they_were(monkeypatch: Any) -> None:
+    """A checkpoint is continued by the next version with the same numbers."""
+    step, seeds = build_step(Store(), mx.optimizer.SGD(), random_seed=5), []
+    monkeypatch.setattr(mx.random, "seed", seeds.append)
+    for number, rank in ((1, 0), (2, 0), (1, 1)):
+        step.seed_random(number, rank)
+    assert seeds == [387329765, 387370268, 387398834]
+    step._random_seed = None
+    step.seed_random(3)
+    assert len(seeds) == 3
+
+
+class Settling:
+    """An updater on servers, which has news or has not."""
+
+    def __init__(self, has_news: bool) -> None:
+        self.settle = lambda: has_news
+
+
+@pytest.mark.parametrize("has_news", [True, False])
+def test_settling_averages_statistics_and_averages_and_publishes(has_news: bool, monkeypatch: Any) -> None:
+    step, averaged, published = build_step(Store(), mx.optimizer.SGD()), [], []
+    step.updater = Settling(has_news)
+    step.average = build_average(0.5, step.strategy.values, step.strategy.publish)
+    step._statistics = ["0.bias"]
+    monkeypatch.setattr(step.store, "average", averaged.extend, raising=False)
+    monkeypatch.setattr(step.strategy, "publish", lambda *names: published.append(names))
+    step.settle()
+    expected = [step.strategy.values["0.bias"], *step.average.arrays.values()] if has_news else []
+    assert [id(array) for array in averaged] == [id(array) for array in expected]
+    assert published == [()] * has_news

@@ -81,6 +81,8 @@ def test_an_overflow_leaves_the_step_out_and_halves_the_scale():
     assert all((before[name] == after[name]).all() for name in before)  # moving statistics, too
     assert all((array.asnumpy() == states[name]).all() for name, array in made.updater.arrays().items())
     assert set(made.updater.numbers()["update_counts"].values()) == {0}
+    copies = list(made.strategy.other_copies())
+    assert copies and all((copy.asnumpy() == before[name]).all() for name, copy in copies)
 
 
 def test_an_overflow_on_one_replica_counts_for_all():

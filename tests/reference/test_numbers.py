@@ -18,8 +18,9 @@ from mxtrain.build import build_run
 from mxtrain.cli.compose import Composer
 from mxtrain.cli.dispatch import run as run_command
 from mxtrain.cli.train import check
+from mxtrain.errors import EXIT_BUDGET
 from mxtrain.sharing import World
-from mxtrain.types import Callback
+from mxtrain.types import Callback, Samples
 
 # 8 steps of 157 samples and one of a single sample: where two share it, one of them has nothing.
 COMMON = (
@@ -38,6 +39,8 @@ class Case:
     overrides: Tuple[str, ...]
     settings: Dict[str, Any]
     optimizer: Any
+    stops_after: int = 0
+    """Steps after which the run is stopped, and continued from its checkpoint."""
     num_threads: int = 1
     """Workers in threads of this process."""
     has_processes: bool = False
@@ -49,7 +52,7 @@ CASES = {
             "model=mlp", "model.hidden=[16]", "model.param_groups=[{pattern: output.*, lr_mult: 3.0, wd_mult: 2.0}]",
             "optimizer=sgd", "optimizer.lr=0.1", "optimizer.wd=0.01", "loss.label_smoothing=0.1",
             "trainer.clip_global_norm=1.5", "trainer.ema_decay=0.5", "lr_scheduler=cosine", "lr_scheduler.unit=steps",
-            "lr_scheduler.warmup=4", "lr_scheduler.warmup_from=0.25", "dataset.eval_batch_size=4",
+            "lr_scheduler.warmup=4", "lr_scheduler.warmup_from=0.25", "dataset.eval_batch_size=2",
         ),
         dict(
             network="mlp", lr=warmup_cosine(0.1, 0.25, 4, NUM_STEPS), wd=0.01, smoothing=0.1, clip_global_norm=1.5,
@@ -77,6 +80,7 @@ CASES = {
         ),
         dict(network="lenet", lr=lambda step: 0.05, average_decay=0.9, num_parts=2, num_shares=2),
         lambda: Momentum(clip_gradient=0.01),
+        stops_after=5,
     ),
     "three workers": Case(
         (
@@ -89,6 +93,7 @@ CASES = {
             smoothing=0.2, clip_global_norm=1.0, average_decay=0.8, num_shares=3,
         ),
         Momentum,
+        stops_after=5,
         num_threads=3,
     ),
     "two workers": Case(
@@ -111,13 +116,13 @@ class Watching(Callback):
 
     def __init__(self) -> None:
         self.scalars: Dict[int, Dict[str, float]] = {}
-        self.probabilities: Dict[int, np.ndarray] = {}
+        self.samples: Dict[int, Samples] = {}
 
     def on_scalars(self, scalars: Any, step: int) -> None:
         self.scalars.setdefault(step, {}).update(scalars)
 
     def on_validation(self, validation: Any, progress: Any) -> None:
-        self.probabilities[progress.step] = validation.read_samples().probability_BK
+        self.samples[progress.step] = validation.read_samples()
 
 
 @dataclass
@@ -150,23 +155,36 @@ def saved(run_dir: Path, step: int, stem: str = "model") -> Dict[str, np.ndarray
 PARAMS = [pytest.param(name, marks=[pytest.mark.slow] * case.has_processes) for name, case in CASES.items()]
 
 
+def describe(*overrides: str) -> Any:
+    with Composer() as composer:
+        return check(composer.compose(overrides))
+
+
+def train(description: Any, run_dir: Path, num_threads: int, watching: Watching) -> int:
+    """The exit code of all workers; rank 0 is watched."""
+
+    def work(world: World) -> int:
+        made = build_run(description, run_dir, world=world)
+        if world.rank == 0:
+            made.runner._watchers._callbacks.insert(0, watching)
+        return made.runner.train(made.info).exit_code
+
+    Threads.meeting = Meeting(num_threads)
+    (code,) = set(Threads.meeting.run(work))
+    return code
+
+
 @pytest.fixture(scope="module", params=PARAMS)
 def trained(request: Any, tmp_path_factory: Any) -> Trained:
     case, run_dir, watching = CASES[request.param], tmp_path_factory.mktemp("numbers") / "run", Watching()
-    with Composer() as composer:
-        description = check(composer.compose(["logger=jsonl", *COMMON, *case.overrides]))
+    description = describe("logger=jsonl", *COMMON, *case.overrides)
     if case.has_processes:
         Process(run_dir, *COMMON, *case.overrides).end()
-    else:
-
-        def work(world: World) -> int:
-            made = build_run(description, run_dir, world=world)
-            if world.rank == 0:
-                made.runner._watchers._callbacks.insert(0, watching)
-            return made.runner.train(made.info).exit_code
-
-        Threads.meeting = Meeting(case.num_threads)
-        assert Threads.meeting.run(work) == [0] * case.num_threads
+    elif case.stops_after:
+        stopped = describe("logger=jsonl", *COMMON, *case.overrides, f"trainer.max_steps={case.stops_after}")
+        assert train(stopped, run_dir, case.num_threads, watching) == EXIT_BUDGET
+    if not case.has_processes:
+        assert train(description, run_dir, case.num_threads, watching) == 0
     splits = description.dataset.open()
     settings = Settings(batch_size=157, epochs=2, optimizer=case.optimizer(), **case.settings)
     reference = Reference(settings, saved(run_dir, 0), Split(splits.train.image_NCHW, splits.train.label_N))
@@ -242,8 +260,10 @@ def test_the_probabilities_of_shown_samples(trained: Trained) -> None:
     val = trained.split("val")
     shown = np.linspace(0, len(val.label_N) - 1, 16).astype(int)
     few = Split(val.image_NCHW[shown], val.label_N[shown])
-    for step, found in trained.watching.probabilities.items():
-        close(found, np.exp(log_softmax(trained.reference.scores(trained.validated(step), few))))
+    for step, found in trained.watching.samples.items():
+        close(found.probability_BK, np.exp(log_softmax(trained.reference.scores(trained.validated(step), few))))
+        np.testing.assert_array_equal(found.image_BHWC, few.image_NCHW.transpose(0, 2, 3, 1))
+        np.testing.assert_array_equal(found.label_B, few.label_N)
 
 
 def test_the_scalars_of_a_step(trained: Trained) -> None:

@@ -1,0 +1,86 @@
+"""From a description to a run: what is read, how it is placed and what a step is told of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mxtrain.build import Input, build_run
+from mxtrain.dataset.wordpiece import Reading
+
+SMALL = ("model=mlp", "model.hidden=[8]", "dataset.batch_size=50", "logger=jsonl")
+
+
+@pytest.fixture
+def made(describe_run: Any, tmp_path: Path) -> Any:
+    """Overrides -> the runner of a run that has not begun."""
+    return lambda *overrides: build_run(describe_run(*SMALL, *overrides), tmp_path / "run").runner
+
+
+def test_mixed_samples_count_as_what_they_are(made: Any) -> None:
+    """The loss of blended labels, smoothed; the likeliest class counts as right."""
+    runner = made("dataset.augment.mixup=0.4", "loss.label_smoothing=0.2")
+    strategy = runner._step.strategy
+    batch = next(iter(runner._data.train.epoch(0)))
+    score_BK, label_BK = strategy.predict(batch.data).asnumpy().astype(np.float64), batch.label.asnumpy()
+    assert label_BK.shape == (50, 10) and ((label_BK > 0) & (label_BK < 1)).any()
+    log_p_BK = score_BK - np.log(np.exp(score_BK).sum(axis=1, keepdims=True))
+    loss, right = strategy.forward_backward(batch).asnumpy()
+    assert loss == pytest.approx(-((0.8 * label_BK + 0.02) * log_p_BK).sum(), rel=1e-5)
+    assert right == (score_BK.argmax(axis=1) == label_BK.argmax(axis=1)).sum()
+
+
+def test_overfitting_takes_the_first_samples_in_order_and_as_they_are(made: Any, describe_run: Any) -> None:
+    runner = made("trainer.overfit_batches=2", "dataset.augment.mixup=0.4")
+    source = describe_run(*SMALL).dataset.open().train
+    for epoch in (0, 1):
+        batches = list(runner._data.train.epoch(epoch))
+        labels = np.concatenate([batch.label.asnumpy() for batch in batches])
+        np.testing.assert_array_equal(labels, source.label_N[:100])
+
+
+def test_splits_are_measured_as_the_description_says(made: Any) -> None:
+    data = made("trainer.test=false", "trainer.limit_train_batches=3", "dataset.eval_batch_size=100")._data
+    assert data.test is None and (len(data.train), len(data.val)) == (3, 3)
+    assert made("dataset.test_fraction=0")._data.test is None
+    assert made()._data.test.num_samples == 270
+
+
+def test_the_networks_input_is_the_users_choice_or_the_images_own(made: Any) -> None:
+    def shape(*overrides: str) -> Any:
+        return next(iter(made(*overrides)._data.val.epoch(0))).data.shape[1:]
+
+    assert shape() == (1, 8, 8)
+    assert shape("dataset.channels=3") == (3, 8, 8)
+    assert shape("dataset.image_size=[12,10]") == (1, 12, 10)
+
+
+def test_lengths_are_in_steps(made: Any) -> None:
+    plan = made("trainer.max_epochs=3")._plan  # 26 steps an epoch
+    assert (plan.steps_per_epoch, plan.total_steps, plan.max_steps) == (26, 78, None)
+    assert (plan.validate.every_epochs, plan.validate.every_steps) == (1, None)
+    by_steps = ("trainer.val_interval=5", "trainer.val_interval_unit=steps", "trainer.monitor=val/loss")
+    plan = made("trainer.max_epochs=null", "trainer.max_steps=7", "trainer.log_interval=4", *by_steps)._plan
+    assert (plan.total_steps, plan.max_steps, plan.log.every_steps) == (7, 7, 4)
+    assert (plan.validate.every_epochs, plan.validate.every_steps) == (None, 5)
+    assert (plan.monitor, plan.direction) == ("val/loss", "min")
+
+
+def test_random_numbers_are_seeded_only_where_something_draws(made: Any) -> None:
+    assert made("trainer.seed=4")._step._random_seed is None
+    assert made("trainer.seed=4", "model.dropout=0.1")._step._random_seed == 4
+    assert made("trainer.seed=4", "optimizer=sgld")._step._random_seed == 4
+
+
+def test_an_input_survives_a_checkpoint() -> None:
+    picture = Input((3, 8, 9), [0.5] * 3, [0.25] * 3, ["a", "b"])
+    assert Input.from_json(picture.to_json()) == picture
+    assert (picture.num_classes, picture.vocab_size, picture.finds_tokens) == (2, None, False)
+    text = Input(((5,), (5,), ()), [], [], ["a", "b"], Reading(("x", "y", "z"), True, 5))
+    assert Input.from_json(text.to_json()) == text
+    assert (text.num_classes, text.vocab_size, text.finds_tokens) == (2, 3, False)
+    masked = Input(((5,), (5,), (), (1,)), [], [], ["a", "b"], Reading(("x", "y", "z"), True, 5, 0.2))
+    assert (masked.num_classes, masked.vocab_size, masked.finds_tokens) == (3, 3, True)

@@ -1,0 +1,105 @@
+"""Whole runs of workers in threads: what only several of them do. 10 s."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, List
+
+import numpy as np
+import pytest
+from in_threads import Meeting, Threads
+from running import rows, status
+
+from mxtrain.build import build_run
+from mxtrain.checkpoint import open_checkpoint
+from mxtrain.sharing import World
+
+THREE = ("kvstore._target_=in_threads.Threads", "cluster.workers=3", "model=mlp", "model.hidden=[8]", "logger=jsonl",
+         "dataset.batch_size=200", "trainer.max_epochs=2", "early_stopping=off")  # fmt: skip
+
+
+def train(description: Any, run_dir: Path, poison: Any = None) -> List[Any]:
+    """The results of all workers; `poison` may change a worker's runner before it begins."""
+
+    def work(world: World) -> Any:
+        made = build_run(description, run_dir, world=world)
+        if poison:
+            poison(world.rank, made.runner)
+        return made.runner.train(made.info)
+
+    Threads.meeting = Meeting(3)
+    return Threads.meeting.run(work)
+
+
+@pytest.mark.parametrize("way", ["fp16", "bf16", "topk", "2bit"])
+def test_what_compression_leaves_over_is_continued_to_the_bit(describe_run: Any, tmp_path: Path, way: str) -> None:
+    compressed = (*THREE, f"kvstore.compression={way}", "kvstore.ratio=0.1",
+                  *["kvstore.threshold=0.001"] * (way == "2bit"))  # fmt: skip
+    whole = train(describe_run(*compressed), tmp_path / "whole")
+    stopped = train(describe_run(*compressed, "trainer.max_steps=5"), tmp_path / "run")
+    assert [result.exit_code for result in stopped] == [75] * 3
+    left = open_checkpoint(tmp_path / "run", which="last").arrays("residual")
+    assert {name.split(":")[1] for name in left} >= {"0", "1", "2"}
+    assert all(left[f"output.weight:{rank}"].any() for rank in range(3))
+    assert (left["output.weight:0"] != left["output.weight:1"]).any()
+    resumed = train(describe_run(*compressed), tmp_path / "run")
+    assert len({result.weights_sha256 for result in (*whole, *resumed)}) == 1
+    assert rows(tmp_path / "run") == rows(tmp_path / "whole")
+    assert status(tmp_path / "run")["metrics"] == status(tmp_path / "whole")["metrics"]
+
+
+class Spoilt:
+    """Batches whose `number`th, from 1, is not finite."""
+
+    def __init__(self, loader: Any, number: int) -> None:
+        self._loader, self._number = loader, number
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+    def epoch(self, epoch: int, start: int = 0) -> Any:
+        for number, batch in enumerate(self._loader.epoch(epoch, start), start=start + 1):
+            if number == self._number:
+                batch.data[:] = np.inf
+            yield batch
+
+
+@pytest.mark.parametrize(
+    ("ranks", "said"),
+    [
+        ([1], "in step 4 the gradients of worker 1 alone were non-finite, from its data or its machine"),
+        ([0, 2], "in step 4 the gradients of workers 0, 2 alone were non-finite, from its data or its machine"),
+        (
+            [0, 1, 2],
+            "in step 4 the gradients of workers 0, 1, 2 (all) were the first non-finite ones",
+        ),
+    ],
+)
+def test_the_worker_whose_numbers_broke_first_is_named(
+    describe_run: Any, tmp_path: Path, ranks: List[int], said: str
+) -> None:
+    def poison(rank: int, runner: Any) -> None:
+        if rank in ranks:
+            runner._data.train = Spoilt(runner._data.train, 4)
+
+    results = train(describe_run(*THREE, "checkpoint.every_steps=2"), tmp_path / "run", poison)
+    for result in results:
+        assert (result.exit_code, result.state) == (3, "failed")
+        assert said in result.cause and "step 4" in result.cause, result.cause
+
+
+def test_workers_whose_weights_differ_end_at_the_next_validation(describe_run: Any, tmp_path: Path) -> None:
+    def poison(rank: int, runner: Any) -> None:
+        if rank == 2:
+            update = runner._step.updater.update
+
+            def other(gradients: Any, lr: float) -> None:
+                update(gradients, lr)
+                weight = runner._step.strategy.values["output.weight"]
+                weight[:] = weight[:, ::-1] if runner.state.step == 3 else weight
+
+            runner._step.updater.update = other
+
+    results = train(describe_run(*THREE), tmp_path / "run", poison)
+    assert [result.exit_code for result in results] == [1] * 3
+    assert all(f"weights differ, seen by worker {rank}" in result.cause for rank, result in enumerate(results))
