@@ -28,3 +28,8 @@ def expand_home(text: str) -> str:
     if "'" in text or '"' in text:
         return text
     return re.sub(r"(?<=[=,\[])~(?=/)", lambda match: os.path.expanduser("~"), text)
+
+
+def key_of(text: str) -> str:
+    """The setting or group that an override is about."""
+    return text.partition("=")[0].lstrip("+~")

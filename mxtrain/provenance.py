@@ -44,6 +44,7 @@ def collect_meta(description: Description, runtime_report: Any) -> Dict[str, Any
         "runtime": {
             setting.variable: setting.value for setting in runtime_report.settings if setting.source != "unset"
         },  # fmt: skip
+        "runtime_reasons": runtime_report.lines(),
     }
 
 

@@ -148,6 +148,8 @@ class CommandLine:
     """Of this run (of this job in a sweep), as Hydra was given them."""
     choices: Mapping[str, str] = field(default_factory=dict)
     """The chosen option of each group, as a person would type it, e.g. {"amp": "off"}; empty where nobody knows."""
+    job: Optional[int] = None
+    """In a sweep: the number of the job."""
     swept: Sequence[str] = ()
     """In a sweep: the settings in which its jobs differ, e.g. ["optimizer.lr"]."""
 

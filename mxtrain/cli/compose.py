@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ from mxtrain.search_path import admit_current_folder
 from mxtrain.types import expand_path
 
 CONFIG_NAME = "config"
+MAX_FOLDER_NAME = 120
 
 
 def conf_dir() -> Path:
@@ -40,6 +42,16 @@ def conf_dir() -> Path:
 def register_resolvers() -> None:
     """Interpolations of our own: `unique_suffix` keeps two runs that start in the same second apart."""
     OmegaConf.register_new_resolver("unique_suffix", lambda: uuid.uuid4().hex[:4], use_cache=True, replace=True)
+    OmegaConf.register_new_resolver("job_folder", job_folder, replace=True)
+
+
+def job_folder(number: Any, swept: str) -> str:
+    """The folder of a sweep's job, e.g. `0_model-lenet_optimizer.lr-0.1`, which is its name in TensorBoard, too.
+
+    Only what needs no quotes stands in it: a name with `=` or commas would be an override or a sweep where it is typed.
+    """
+    words = [re.sub(r"[^\w.-]+", "-", word).strip("-") for word in re.split(r",(?=[+~]*[\w./@]+=)", swept)]
+    return "_".join([str(number), *filter(None, words)])[:MAX_FOLDER_NAME].rstrip("_-.")
 
 
 @dataclass(frozen=True)
@@ -81,6 +93,10 @@ class Composed:
 
         origins = [origin for origin in find_origins(path, self) if origin.in_file]
         return origins[-1].place if origins else self.composer.file_of(path.split(".")[0], self.hydra)
+
+
+# A launcher's worker imports this module with the job, and composes before it calls anything in it.
+register_resolvers()
 
 
 def short(path: Path) -> str:

@@ -38,7 +38,7 @@ class Finding:
 def examine(timeout_s: float = 120.0) -> List[Finding]:
     """Look at everything; never raises for what it finds."""
     probe = run_probe(timeout_s)
-    return [*_machine(), *_packages(), *_mxnet(probe), *_features(probe)]
+    return [*_machine(), *_packages(), *_mxnet(probe), *_environment(probe), *_features(probe)]
 
 
 def _machine() -> List[Finding]:
@@ -185,6 +185,11 @@ def remedy_for(cause: str) -> str:
         if re.search(pattern, cause):
             return remedy
     return "remove .venv-* and run scripts/train again to get the tested set of packages"
+
+
+def _environment(probe: ProbeResult) -> List[Finding]:
+    """What runtime=auto sets before MXNet is imported, one variable a line, and why."""
+    return [Finding("environment", "ok", str(line)) for line in probe.found.get("runtime", ())]
 
 
 def _installing(*packages: str) -> str:

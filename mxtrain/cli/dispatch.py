@@ -29,6 +29,10 @@ FLAGS_WITH_VALUE = ("--config-dir", "-cd", "--cfg", "-c", "--package", "-p", "--
                     "--config-path", "-cp", "--experimental-rerun")  # fmt: skip
 
 
+SHOWS = {"--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc"}
+"""Flags of `train` that print something, which nothing else may stand before."""
+
+
 def run(argv: Optional[List[str]] = None) -> int:
     """Runs one command; see `mxtrain.cli`."""
     code, is_parted = run_safely(argv)
@@ -81,6 +85,8 @@ def answer(arguments: List[str]) -> int:
     if not command.helps_itself and {"--help", "-h"}.intersection(arguments):
         print(help_of(name))
         return EXIT_FINISHED
+    if name == "train" and sys.stdout.isatty() and not SHOWS.intersection(word.partition("=")[0] for word in arguments):
+        print("mxtrain: reading the configuration ...", flush=True)  # Hydra alone takes half a second to import
     served = enter_role(name, arguments) if name in GROUP_COMMANDS else None
     return int(importlib.import_module(command.module).run(arguments)) if served is None else served
 

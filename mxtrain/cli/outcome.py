@@ -34,16 +34,24 @@ class Outcome:
     cause: str
     step: int
     best: Optional[Mapping[str, Any]]
+    swept: Sequence[str] = ()
+    """In a sweep: the settings in which its jobs differ."""
     before: bool = False
     """Whether it had finished before this sweep began, and was not run again."""
 
     @classmethod
     def of(
-        cls, number: Optional[int], overrides: Sequence[str], run_dir: Path, result: Result, before: bool = False
+        cls,
+        number: Optional[int],
+        overrides: Sequence[str],
+        run_dir: Path,
+        result: Result,
+        before: bool = False,
+        swept: Sequence[str] = (),
     ) -> Outcome:
         """What a job's result says."""
         return cls(number, list(overrides), str(run_dir), result.state, result.exit_code, result.cause, result.step,
-                   result.best, before)  # fmt: skip
+                   result.best, list(swept), before)  # fmt: skip
 
 
 def print_outcome(outcome: Outcome) -> None:

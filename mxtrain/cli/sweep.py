@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
+import os
+import shlex
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+from rich.table import Table
 
 from mxtrain.checkpoint import CheckpointStore
 from mxtrain.cli.compose import CONFIG_NAME, Composed, Composer
 from mxtrain.cli.outcome import STOPS, Outcome, exit_code_of, print_cause, read_outcomes
+from mxtrain.cli.program import program, tensorboard
 from mxtrain.config import flatten
 from mxtrain.description import Description
 from mxtrain.errors import EXIT_FINISHED, EXIT_SIGINT, CheckpointError, ConfigError
-from mxtrain.override_text import quote
+from mxtrain.logger.report import format_value, print_commands
+from mxtrain.logger.terminal import open_console
+from mxtrain.override_text import code_arguments, key_of, quote
 from mxtrain.types import Result
 
 MAX_CHECKED_JOBS = 32
@@ -56,9 +64,15 @@ def run_sweep(
     folder = first.sweep_dir
     file = folder / OUTCOMES
     start = file.stat().st_size if file.is_file() else 0
-    own = [f"hydra.sweep.dir={quote(str(folder))}", *sweeper_settings(first, composer, overrides, descriptions[0])]
+    fitted = fit(first, composer, overrides)
+    swept = [o.key_or_group for o in composer.parse(listed) if o.is_sweep_override()]
+    own = [
+        f"hydra.sweep.dir={quote(str(folder))}",
+        folder_names(composer, fitted, swept),
+        *sweeper_settings(first, composer, overrides, descriptions[0]),
+    ]
     try:
-        failure = _call_hydra(composer, [*_without_sweep_dir(composer, fit(first, composer, overrides)), *own], job)
+        failure = _call_hydra(composer, [*_without_sweep_dir(composer, fitted), *own], job)
     except Exception:
         # A sweeper that has no result to choose from complains; why each job failed was said when it happened.
         if not _all_failed(read_outcomes(file, start)):
@@ -67,7 +81,7 @@ def run_sweep(
     finally:
         outcomes = read_outcomes(file, start)
         if outcomes:
-            print_table(outcomes, folder)
+            print_table(outcomes, folder, descriptions[0])
     interrupted = failure and outcomes and outcomes[-1].exit_code in STOPS
     return outcomes[-1].exit_code if interrupted else failure or exit_code_of(outcomes)
 
@@ -153,12 +167,23 @@ def sweeper_settings(
         optuna.logging.set_verbosity(optuna.logging.WARNING)
     settings = []
     if "direction" in sweeper and "hydra.sweeper.direction" not in given:
-        name = description.trainer.monitor.split("/", 1)[1]
-        better = "min" if name == "loss" else description.metric[name].direction
-        settings.append(f"hydra.sweeper.direction={'maximize' if better == 'max' else 'minimize'}")
+        better = "maximize" if direction_of(description) == "max" else "minimize"
+        settings.append(f"hydra.sweeper.direction={better}")
     if "max_failure_rate" in sweeper and "hydra.sweeper.max_failure_rate" not in given:
         settings.append("hydra.sweeper.max_failure_rate=1.0")
     return settings
+
+
+def direction_of(description: Description) -> str:
+    """Which way `trainer.monitor` is better: "min" or "max"."""
+    name = description.trainer.monitor.split("/", 1)[1]
+    return "min" if name == "loss" else description.metric[name].direction
+
+
+def folder_names(composer: Composer, overrides: Sequence[str], swept: Sequence[str]) -> str:
+    """What keeps all that is not swept out of the names of the jobs' folders."""
+    fixed = {override.key_or_group for override in composer.parse(overrides)} - set(swept)
+    return f"hydra.job.config.override_dirname.exclude_keys=[{','.join(map(quote, sorted(fixed)))}]"
 
 
 # Jobs that need not run again.
@@ -189,27 +214,59 @@ def _what_counts(config: Mapping[str, Any]) -> Dict[str, Any]:
     return {path: value for path, value in flatten(config).items() if not path.startswith(WITHOUT_EFFECT)}
 
 
+def only(swept: Sequence[str], overrides: Sequence[str]) -> List[str]:
+    """The overrides of what is swept."""
+    return [text for text in overrides if key_of(text) in swept]
+
+
 # What is shown.
 
 
-def print_table(outcomes: Sequence[Outcome], folder: Path) -> None:
-    """Number, overrides, state, best value and where it was reached."""
-    from rich.table import Table
+def by_rank(outcomes: Sequence[Outcome], direction: str) -> List[Outcome]:
+    """The best first; those without a value last, in the order of their numbers."""
+    sign = -1 if direction == "max" else 1
 
-    from mxtrain.logger.terminal import open_console
+    def rank(outcome: Outcome) -> Tuple[bool, float, int]:
+        value = float(outcome.best["value"]) if outcome.best else math.nan
+        is_known = math.isfinite(value)
+        return not is_known, sign * value if is_known else 0.0, outcome.number or 0
 
-    table = Table("job", "overrides", "state", "best", "step", box=None, pad_edge=False)
-    for outcome in outcomes:
+    return sorted(outcomes, key=rank)
+
+
+def _next_steps(best: Outcome, folder: Path, description: Description) -> List[Tuple[str, str]]:
+    """What to do with the jobs, once for all."""
+    steps = []
+    if any(type(logger).__name__ == "TensorBoard" for logger in description.logger.values()):
+        steps.append(("compare", f"{tensorboard()} --logdir {shlex.quote(str(folder))}"))
+    if best.best is not None and best.exit_code == EXIT_FINISHED:
+        place = shlex.quote(os.path.relpath(best.run_dir))
+        own_code = "".join(f" {shlex.quote(word)}" for word in code_arguments(best.overrides))
+        steps.append(("evaluate the best", f"{program()} eval {place}{own_code}"))
+    return steps
+
+
+def print_table(outcomes: Sequence[Outcome], folder: Path, description: Description) -> None:
+    """The jobs, the best by `trainer.monitor` first: what was swept, state, best value and where it was reached."""
+    ranked = by_rank(outcomes, direction_of(description))
+    swept = list(dict.fromkeys(key for outcome in outcomes for key in outcome.swept))
+    table = Table(box=None, pad_edge=False)
+    for title in ("job", *(swept or ["overrides"]), "state", description.trainer.monitor, "step", ""):
+        table.add_column(title)
+    for place, outcome in enumerate(ranked):
         best = outcome.best or {}
-        value = f"{best['value']:.4f} {best['metric']}" if best else "-"
+        value = format_value(best["value"]) if best else "-"
         state = outcome.state if outcome.exit_code == EXIT_FINISHED else f"{outcome.state} ({outcome.exit_code})"
-        note = ", before" if outcome.before else ""
-        row = [str(outcome.number), " ".join(outcome.overrides), state + note, value, str(best.get("step", "-"))]
-        table.add_row(*row)
+        given = {key_of(text): text.partition("=")[2] for text in outcome.overrides}
+        tried = [given.get(key, "") for key in swept] or [" ".join(outcome.overrides)]
+        is_best = place == 0 and bool(best)
+        row = [str(outcome.number), *tried, state + (", before" if outcome.before else ""), value,
+               str(best.get("step", "-")), "<- best" if is_best else ""]  # fmt: skip
+        table.add_row(*row, style="bold green" if is_best else None)
     console = open_console(sys.stdout)
     console.print()
     console.print(table)
-    console.print(f"\n# compare\ntensorboard --logdir {folder}", soft_wrap=True)
+    print_commands(console, _next_steps(ranked[0], folder, description))
     failed = sum(outcome.exit_code != EXIT_FINISHED for outcome in outcomes)
     if failed:
         console.print(f"{failed} of {len(outcomes)} jobs did not finish; the same command with "

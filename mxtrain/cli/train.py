@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
@@ -34,7 +35,7 @@ from mxtrain.errors import (
     RunDirectoryError,
     unforeseen,
 )
-from mxtrain.override_text import quote
+from mxtrain.override_text import key_of, quote
 from mxtrain.runtime import huge_pages
 from mxtrain.runtime.amx import ISA
 from mxtrain.runtime.cores import usable_cores
@@ -247,7 +248,8 @@ def job(config: DictConfig) -> Optional[float]:
         _outcomes.append(outcome)
         print_outcome(outcome)
         return None
-    outcome = sweep_job(plain, settings, run_dir, command)
+    swept = swept_of(settings, overrides)
+    outcome = sweep_job(plain, settings, run_dir, replace(command, job=int(settings.job.num), swept=swept))
     if outcome.exit_code in (EXIT_SIGINT, EXIT_SIGTERM) and sweep.in_this_process:
         raise KeyboardInterrupt
     if outcome.exit_code != EXIT_FINISHED and outcome.exit_code not in STOPS:
@@ -261,8 +263,8 @@ def sweep_job(config: Dict[str, Any], settings: DictConfig, run_dir: Path, comma
     """One job of a sweep, under its own lock, with its line in jobs.jsonl."""
     from mxtrain.checkpoint import lock_run_directory
 
-    number, overrides = int(settings.job.num), command.overrides
-    print(f"\njob {number}: {' '.join(overrides)}", flush=True)
+    number, overrides = command.job, command.overrides
+    print(f"\njob {number}: {' '.join(sweep.only(command.swept, overrides) or overrides)}", flush=True)
     share_machine(config, settings, overrides)
     before = None
     try:
@@ -275,7 +277,7 @@ def sweep_job(config: Dict[str, Any], settings: DictConfig, run_dir: Path, comma
             result = train_as_group(described, run_dir, command.words)
     except MxtrainError as error:
         result = failure(error)
-    outcome = Outcome.of(number, overrides, run_dir, result, before is not None)
+    outcome = Outcome.of(number, overrides, run_dir, result, before is not None, command.swept)
     print_outcome(outcome)
     append_outcome(Path(str(settings.sweep.dir)) / sweep.OUTCOMES, outcome)
     return outcome
@@ -346,8 +348,13 @@ def train(config: Mapping[str, Any], run_dir: Path, command: CommandLine) -> Res
         moved = set_aside(run_dir)
         if moved is not None:
             log.info("checkpoint.resume=never: the earlier run's files are now in %s", moved)
-    for line in report.lines() if report else ():
-        log.info("%s", line)
+    if report and "mxnet" not in sys.modules:  # the first of a sweep's jobs in this process
+        log.info("loading MXNet: %s", report.summary())
+        for line in report.lines():
+            file_log.info("%s", line)
+    for setting in report.settings if report else ():
+        if setting.source == "too late":
+            log.warning("%s=%s comes too late: %s", setting.variable, setting.value, setting.why)
     if report and description.amp.dtype == "bfloat16" and not report.fast_bfloat16:
         why = next((line for line in report.lines() if line.startswith(ISA)), "")
         log.warning("amp=bfloat16 is no faster than amp=off here. %s", why)
@@ -378,6 +385,12 @@ def config_dir_of(settings: DictConfig) -> List[str]:
 def config_flags(folders: Sequence[str]) -> List[str]:
     """What brings in the user's own configuration."""
     return ["--config-dir", folders[0]] if folders else []
+
+
+def swept_of(settings: DictConfig, overrides: Sequence[str]) -> List[str]:
+    """The settings in which a sweep's jobs differ: all but those that `run_sweep` keeps out of the folders' names."""
+    fixed = set(settings.job.config.override_dirname.exclude_keys)
+    return [key for key in map(key_of, overrides) if key not in fixed]
 
 
 def choices_of(settings: DictConfig) -> Dict[str, str]:

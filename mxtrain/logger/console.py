@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, Union
+
 from mxtrain.logger.base import Logger
 from mxtrain.types import Callback, NonNegativeFloat
 
@@ -9,8 +11,9 @@ from mxtrain.types import Callback, NonNegativeFloat
 class Console(Logger):
     """Shows a run to whoever started it: configuration, model, progress, result and what to do next."""
 
-    show_config: bool = True
-    """Whether to print the configuration as a tree when the run starts."""
+    show_config: Union[bool, Literal["full"]] = True
+    """Whether to print the configuration when the run starts: what was typed, and what differs from its default; full:
+    all settings."""
     show_model: bool = True
     """Whether to print the model summary when the run starts."""
     refresh_s: NonNegativeFloat = 0.5

@@ -9,9 +9,10 @@ from typing import Any, Mapping, Optional, Sequence, Set, TextIO, Union
 from rich.console import Console
 from rich.text import Text
 
+from mxtrain.logger.config_tree import render_config
 from mxtrain.logger.progress import RunProgress
-from mxtrain.logger.report import print_end, render_config_tree
-from mxtrain.logger.terminal import LogRedirection, open_console
+from mxtrain.logger.report import print_end
+from mxtrain.logger.terminal import LogRedirection, open_console, without_box
 from mxtrain.logger.views import BarView, PlainView
 from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 
@@ -21,7 +22,7 @@ class ConsoleLogger(Callback):
 
     def __init__(
         self,
-        show_config: bool = True,
+        show_config: Union[bool, str] = True,
         show_model: bool = True,
         refresh_s: float = 0.5,
         plain_interval_s: float = 10.0,
@@ -42,16 +43,16 @@ class ConsoleLogger(Callback):
     def on_start(self, run: RunInfo) -> None:
         self._run = run
         self._console = console = open_console(self._stream or sys.stdout)
+        live = console.is_terminal and not console.is_dumb_terminal
         if self._show_config and run.config:
-            console.print(render_config_tree(run.config))
-        if self._show_model and run.model_table is not None:
-            console.print(run.model_table)
-        if self._show_model and run.placement_table is not None:
-            console.print(run.placement_table)
+            full = self._show_config == "full"
+            console.print(render_config(run.config, run.command, full=full, plain=not live))
+        for table in (run.model_table, run.placement_table):
+            if self._show_model and table is not None:
+                console.print(table if live else without_box(table))
         resumed = f", resumed at step {run.resumed_step}" if run.resumed_step else ""
         console.print(Text(f"run directory {Path(run.run_dir)}{resumed}"), soft_wrap=True)
         progress = RunProgress(run)
-        live = console.is_terminal and not console.is_dumb_terminal
         # Before the bar starts: it replaces sys.stdout and sys.stderr, by which the handlers are recognised.
         self._logs = LogRedirection(console, redirect=live)
         if live:
@@ -66,7 +67,8 @@ class ConsoleLogger(Callback):
     def on_usage(self, usage: Any) -> None:
         if self._console and type(usage) not in self._usage_shown:
             self._usage_shown.add(type(usage))  # once is enough for a person; TensorBoard gets them all
-            self._console.print(usage.table())
+            table = usage.table()
+            self._console.print(table if isinstance(self._view, BarView) else without_box(table))
 
     def on_validation(self, validation: Validation, progress: Progress) -> None:
         if self._view:

@@ -1,27 +1,30 @@
 """What TensorBoard's HParams tab is told, so that the runs of a sweep compare.
 
-Only the session is described, not the experiment: TensorBoard takes an experiment from any one run, whose columns would
-then hide what other runs of the sweep vary. Without one it collects the columns from all of them.
+Of a single run only the session is described, not the experiment: TensorBoard takes an experiment from any one run,
+whose columns would then hide what others vary. Without one it collects the columns from all of them. The jobs of a
+sweep vary the same settings, so each describes the experiment: what is swept and the validation's metrics come first.
 """
 
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, Iterator, Mapping, Tuple, Union
+from typing import Any, Dict, Iterator, Mapping, Sequence, Tuple, Union
 
-from tensorboardX.proto.api_pb2 import Status
+from tensorboardX.proto.api_pb2 import DataType, Experiment, HParamInfo, MetricInfo, MetricName, Status
 from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
 from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
 
 Value = Union[str, bool, float]
 
+DIFFERS = bytes([7 << 3, 1])
+"""`HParamInfo.differs = true`, by which TensorBoard sorts, as it stands on the wire: tensorboardX does not know it."""
 _GROUPS = ("model", "dataset", "optimizer", "lr_scheduler", "loss", "amp", "parallel", "kvstore")
 _TRAINER = ("seed", "max_epochs", "max_steps", "grad_accumulation", "clip_global_norm", "ema_decay")
 _WITHOUT_EFFECT = frozenset(("root", "path", "folder", "workers", "num_workers", "prefetch", "name_of_run"))
 
 
-def select_hparams(config: Mapping[str, Any]) -> Dict[str, Value]:
-    """The values of the configuration that make runs differ, flat.
+def select_hparams(config: Mapping[str, Any], swept: Sequence[str] = ()) -> Dict[str, Value]:
+    """The values of the configuration that make runs differ, flat; those that a sweep varies first.
 
     A group's own name stands for its class (`model: LeNet`), the rest keeps its dotted path (`optimizer.lr: 0.1`).
     """
@@ -34,7 +37,23 @@ def select_hparams(config: Mapping[str, Any]) -> Dict[str, Value]:
             chosen[path] = value
     trainer = config.get("trainer") or {}
     chosen.update({f"trainer.{name}": trainer[name] for name in _TRAINER if trainer.get(name) is not None})
-    return chosen
+    known = dict(_leaves(config, ""))
+    first = {key: chosen.get(key, known.get(key)) for key in swept if key in chosen or key in known}
+    return {**first, **chosen}
+
+
+def experiment_summary(hparams: Mapping[str, Value], swept: Sequence[str], metrics: Sequence[str]) -> Summary:
+    """The columns of a sweep's table: what is swept before all else, and the metrics in this order."""
+    columns = []
+    for name, value in hparams.items():
+        kind = "BOOL" if isinstance(value, bool) else "FLOAT64" if isinstance(value, (int, float)) else "STRING"
+        column = HParamInfo(name=name, type=DataType.Value(f"DATA_TYPE_{kind}"))
+        if name in swept:
+            column.MergeFromString(DIFFERS)
+        columns.append(column)
+    shown = [MetricInfo(name=MetricName(tag=tag)) for tag in metrics]
+    experiment = Experiment(hparam_infos=columns, metric_infos=shown, time_created_secs=time.time())
+    return _summary("_hparams_/experiment", HParamsPluginData(experiment=experiment, version=0))
 
 
 def start_summary(hparams: Mapping[str, Value]) -> Summary:

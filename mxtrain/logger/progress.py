@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterable, Mapping, Optional, Sequence
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.progress_bar import ProgressBar
@@ -26,6 +26,8 @@ class RunProgress:
         """By tag, e.g. train/loss; the newest of each."""
         self._part = ""
         """Of the validation split, e.g. 2 of 6 batches, where that is all that was measured."""
+        self._is_best = False
+        """Whether the newest validation is the best so far."""
         self._samples_per_s: Optional[float] = None
         self._total_steps = run.total_steps
         self._steps_per_epoch = max(1, run.steps_per_epoch)
@@ -48,6 +50,7 @@ class RunProgress:
         self._part = validation.row.get("part", "")
         if validation.best:
             self._values["best"] = validation.best["value"]
+            self._is_best = validation.best["step"] == validation.row["step"]
 
     def left_s(self) -> Optional[float]:
         """Seconds left at the pace so far, validations and checkpoints included and the first steps left out, which are
@@ -77,6 +80,16 @@ class RunProgress:
             words.append(f"(val/... of {self._part})")
         return " ".join(words)
 
+    def epoch_line(self, split: str, width: int) -> Text:
+        """One line of an epoch ("train") or a validation ("val") that stays on a terminal, with as many of the values
+        as fit; a star marks the best validation so far."""
+        head = Text(self._epoch_of_total(self._row_epoch), style="bold")
+        values = {tag: value for tag, value in self._values.items() if tag.split("/")[0] in ("train", split)}
+        star = Text(" *" if split == "val" and self._is_best else "", style="bold green")
+        first = ("train/loss", "val/loss", self._monitor, *values)
+        words = {tag: format_value(values[tag]) for tag in dict.fromkeys(first) if tag in values and tag != "train/lr"}
+        return Text("  ").join([head, self._fitting(words, words, width - len(head) - 4)]).append_text(star)
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         total = self._total_steps or self._steps_per_epoch
         done = self._step if self._total_steps else self._step % self._steps_per_epoch
@@ -85,7 +98,7 @@ class RunProgress:
         for ratio in (None, 1, None, None):
             bar.add_column(no_wrap=True, ratio=ratio)
         bar.add_row(
-            Text(self._epoch_of_total(), style="bold"),
+            Text(self._epoch_of_total(self.epochs_done + 1), style="bold"),
             ProgressBar(total=total, completed=done),
             Text(f"step {self._step_of_total()}"),
             Text(f"{format_seconds(left_s)} left" if left_s is not None else "", style="dim"),
@@ -105,9 +118,14 @@ class RunProgress:
         words = {tag: format_value(value) for tag, value in self._values.items()}
         if self._samples_per_s is not None:
             words["samples/s"] = format_rate(self._samples_per_s)
+        first = ("train/loss", self._monitor, "best", "samples/s")
+        return self._fitting(words, sorted(words, key=lambda name: name not in first), width)
+
+    def _fitting(self, words: Mapping[str, str], by_weight: Iterable[str], width: int) -> Text:
+        """The words that fit into the width, in their own order; the first of `by_weight` are taken first."""
         room = width
         chosen = set()
-        for name in sorted(words, key=lambda name: name not in ("train/loss", self._monitor, "best", "samples/s")):
+        for name in by_weight:
             room -= len(f"{name} {words[name]}  ")
             if room >= -2:  # nothing follows the last one
                 chosen.add(name)
@@ -117,11 +135,11 @@ class RunProgress:
             line.append(words[name], style="bold" if name == self._monitor else "")
         return line
 
-    def _epoch_of_total(self) -> str:
+    def _epoch_of_total(self, epoch: int) -> str:
         if not self._total_steps:
-            return f"epoch {self.epochs_done + 1}"
+            return f"epoch {epoch}"
         total = -(-self._total_steps // self._steps_per_epoch)
-        return f"epoch {min(self.epochs_done + 1, total)}/{total}"
+        return f"epoch {min(epoch, total):{len(str(total))}}/{total}"
 
     def _step_of_total(self) -> str:
         return f"{self._step}/{self._total_steps}" if self._total_steps else str(self._step)

@@ -1,4 +1,4 @@
-"""What is printed before and after a run: the configuration, the result and the commands to go on."""
+"""What is printed after a run: the result, and the commands to go on with."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 import re
 import shlex
 from pathlib import Path
-from typing import Any, Iterator, List, Mapping, Sequence, Tuple
+from typing import Any, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
 from rich.console import Group
+from rich.table import Table
 from rich.text import Text
-from rich.tree import Tree
 
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_NON_FINITE
 from mxtrain.override_text import code_arguments, quote
@@ -20,30 +20,12 @@ _STATE_STYLES = {"finished": "bold green", "stopped_early": "bold green", "inter
 _PLAIN_HYDRA_VALUE = re.compile(r"[\w./:@%+-]+")
 
 
-def render_config_tree(config: Mapping[str, Any]) -> Tree:
-    """The configuration as a tree: one line per group, with its class and its values; nested parts are branches.
-
-    Args:
-        config: The resolved configuration as plain nested dicts.
-
-    Returns:
-        A tree that `rich.print` shows, wrapped to whatever width there is.
-    """
-    tree = Tree(Text("configuration", style="bold"), guide_style="dim")
-    scalars = {name: value for name, value in config.items() if not isinstance(value, Mapping)}
-    if scalars:
-        tree.add(_label("", scalars))
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            _add_branch(tree, str(name), value)
-    return tree
-
-
-def render_result(result: Result) -> Group:
-    """How a run ended, in a few lines: state, cause, work done, best value, last values.
+def render_result(result: Result, plain: bool = False) -> Group:
+    """How a run ended: state, cause, work done, and a table of values with the weights that each row was measured with.
 
     Args:
         result: The run's result.
+        plain: For what is no terminal: `name=value` words, one line for each row of the table.
 
     Returns:
         Lines that `rich.print` shows.
@@ -52,25 +34,80 @@ def render_result(result: Result) -> Group:
     if result.cause:
         headline.append(f": {result.cause}", style="default")
     work = f"steps={result.step} epochs={result.epoch} wall={format_seconds(result.wall_s)}"
-    lines = [headline, Text(f"{work} samples_per_s={format_rate(result.samples_per_s)}")]
-    if result.best:
-        best = result.best
-        kept = "" if result.best_checkpoint or result.exit_code else " (its weights were not kept)"
-        lines.append(Text(f"best {best['metric']}={format_value(best['value'])} at step {best['step']}{kept}"))
-    lines += [Text(line) for line in _values_by_split(result)]
+    lines: List[Any] = [headline, Text(f"{work} samples_per_s={format_rate(result.samples_per_s)}")]
+    rows = list(_rows_of(result))
+    if plain:
+        lines += [Text(line) for line in _plain_lines(result)]
+    elif rows:
+        lines.append(_table_of(rows))
     if result.checkpoint:
         lines.append(Text(f"checkpoint {result.checkpoint}"))
     return Group(*lines)
 
 
-def _values_by_split(result: Result) -> Iterator[str]:
-    """One line for each split: values, and the step of the weights that they are of."""
+def _plain_lines(result: Result) -> Iterator[str]:
+    """One line for the best value and one for each split, with the step of the weights that it was measured with."""
+    if result.best:
+        kept = "" if result.best_checkpoint or result.exit_code else " (its weights were not kept)"
+        best = result.best
+        yield f"best {best['metric']}={format_value(best['value'])} at step {best['step']}{kept}"
     tags = sorted(result.metrics)
     for split in dict.fromkeys(tag.partition("/")[0] for tag in tags):
         of = result.measured.get(split, {})
         values = [f"{tag}={format_value(result.metrics[tag])}" for tag in tags if tag.partition("/")[0] == split]
         values += [f"(step {of['step']}{', ' * bool(of.get('part'))}{of.get('part', '')})"] if of else []
         yield " ".join(values)
+
+
+class _ResultRow(NamedTuple):
+    """One line of the result."""
+
+    name: str
+    tags: List[Tuple[str, str]]
+    """Pairs of a tag, such as val/loss, and its value as text."""
+    weights: str
+    """Which weights the values are of."""
+
+
+def _rows_of(result: Result) -> Iterator[_ResultRow]:
+    best = result.best
+    for split in ("train", "val", "best", "test"):
+        if split == "best" and best:
+            kept = "" if result.best_checkpoint or result.exit_code else ", whose weights were not kept"
+            yield _ResultRow("best", [(best["metric"], format_value(best["value"]))], f"step {best['step']}{kept}")
+        tags = sorted(tag for tag in result.metrics if tag.partition("/")[0] == split)
+        if tags:
+            values = [(tag, format_value(result.metrics[tag])) for tag in tags]
+            yield _ResultRow(split, values, _weights_of(split, result))
+    others = sorted(tag for tag in result.metrics if tag.partition("/")[0] not in ("train", "val", "test"))
+    if others:
+        yield _ResultRow("", [(tag, format_value(result.metrics[tag])) for tag in others], f"step {result.step}")
+
+
+def _weights_of(split: str, result: Result) -> str:
+    """Which weights the values of a split are of, and of how much of it."""
+    if split == "train":
+        return "while they were trained, in the last epoch"
+    of = result.measured.get(split, {})
+    step = of.get("step", result.step)
+    is_best = result.best is not None and step == result.best["step"]
+    words = f"step {step}" + (", the best" if is_best else ", the last" if step == result.step else "")
+    return words + (f", {of['part']}" if of.get("part") else "")
+
+
+def _table_of(rows: Sequence[_ResultRow]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    found = {tag.partition("/")[2] for row in rows for tag, _ in row.tags}
+    names = sorted(found, key=lambda name: (name != "loss", name))
+    table.add_column("")
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("measured with the weights of", style="dim")
+    for row in rows:
+        values = {tag.partition("/")[2]: value for tag, value in row.tags}
+        marked = Text(row.name, style="bold green" if row.name == "best" else "")
+        table.add_row(marked, *(values.get(name, "") for name in names), row.weights)
+    return table
 
 
 def next_commands(
@@ -137,8 +174,15 @@ def print_end(
     console: Any, result: Result, run_dir: Path, config: Mapping[str, Any], command: CommandLine
 ) -> None:  # fmt: skip
     """Prints the result, and the commands to go on with, each on a line of its own that is never broken."""
-    console.print(render_result(result))
-    for purpose, text in next_commands(result, run_dir, config, command):
+    console.print(render_result(result, plain=not console.is_terminal))
+    # What to do with the jobs of a sweep is said once, at its end.
+    steps = next_commands(result, run_dir, config, command) if command.job is None else []
+    print_commands(console, steps)
+
+
+def print_commands(console: Any, steps: Sequence[Tuple[str, str]]) -> None:
+    """Prints pairs of a purpose and a command."""
+    for purpose, text in steps:
         console.print(Text(f"# {purpose}", style="dim"))
         console.print(Text(text), soft_wrap=True)
 
@@ -161,38 +205,6 @@ def format_seconds(seconds: float) -> str:
         return f"{seconds:.1f}s"
     whole = int(round(seconds))
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
-
-
-def _add_branch(tree: Tree, name: str, group: Mapping[str, Any]) -> None:
-    scalars = {key: value for key, value in group.items() if not isinstance(value, Mapping)}
-    branch = tree.add(_label(name, scalars))
-    for key, value in group.items():
-        if isinstance(value, Mapping) and value:
-            _add_branch(branch, str(key), value)
-
-
-def _label(name: str, scalars: Mapping[str, Any]) -> Text:
-    label = Text(name, style="bold cyan")
-    target = scalars.get("_target_")
-    if target:
-        label.append(f" {str(target).rsplit('.', 1)[-1]}", style="not bold green")
-    for key, value in scalars.items():
-        if key != "_target_":
-            label.append(" " if label else "", style="not bold default")
-            label.append(f"{key}=", style="not bold default dim")
-            label.append(_yaml_like(value), style="not bold default")
-    return label
-
-
-def _yaml_like(value: Any) -> str:
-    """A value as one would type it after `key=`, so that it can be copied from the screen."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, (list, tuple)):
-        return f"[{','.join(_yaml_like(item) for item in value)}]"
-    return str(value) if value != "" else "''"
 
 
 def _short(run_dir: Path) -> str:

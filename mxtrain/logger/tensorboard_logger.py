@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Dict, Iterator, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import numpy as np
 from tensorboardX import summary as messages
@@ -11,7 +11,7 @@ from tensorboardX.proto.summary_pb2 import Summary
 
 from mxtrain.logger.event_file import EventFile
 from mxtrain.logger.graph import build_graph_def
-from mxtrain.logger.hparams import end_summary, select_hparams, start_summary
+from mxtrain.logger.hparams import end_summary, experiment_summary, select_hparams, start_summary
 from mxtrain.logger.rows import mean_of_rows
 from mxtrain.logger.sample_picture import draw_samples, encode_png
 from mxtrain.types import Callback, Progress, Result, RunInfo, Samples, Validation
@@ -51,7 +51,10 @@ class TensorBoardLogger(Callback):
         config = config_as_markdown(run.config)
         events.add(lambda: [messages.text("config", config)], first_step)
         if self._hparams:
-            hparams = select_hparams(run.config)
+            hparams = select_hparams(run.config, run.command.swept)
+            if run.command.swept:
+                metrics = metric_tags(run)
+                events.add(lambda: [experiment_summary(hparams, run.command.swept, metrics)], first_step)
             events.add(lambda: [start_summary(hparams)], first_step)
         if self._graph:
             self._add_graph(run, events)
@@ -135,6 +138,14 @@ class TensorBoardLogger(Callback):
             self._newest_step.update(dict.fromkeys(values, step))
             summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
             self._events.add(lambda: [summary], step)
+
+
+def metric_tags(run: RunInfo) -> List[str]:
+    """The scalars by which the jobs of a sweep compare: what is monitored, then the validation's, then the others."""
+    split, _, name = run.monitor.partition("/")
+    names = list(dict.fromkeys(["loss", *run.metric_names]))
+    tags = [f"{one}/{metric}" for one in ("val", "test", "train") for metric in names]
+    return list(dict.fromkeys([f"{split}/best_{name}", run.monitor, *tags]))
 
 
 def histograms_of(parameters: Mapping[str, np.ndarray]) -> Iterator[Summary]:

@@ -7,9 +7,10 @@ import io
 import logging
 import os
 import sys
-from typing import Callable, List, Optional, TextIO, Tuple
+from typing import Any, Callable, List, Optional, TextIO, Tuple
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 PLAIN_WIDTH = 120
@@ -81,6 +82,13 @@ def open_console(stream: TextIO) -> Console:
         markup=False,
         emoji=False,
     )
+
+
+def without_box(table: Any) -> Any:
+    """The same table without frames, for a file or a pipe; what is no table stays as it is."""
+    if isinstance(table, Table):
+        table.box, table.pad_edge = None, False
+    return table
 
 
 class ConsoleStream(io.TextIOBase):

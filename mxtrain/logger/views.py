@@ -13,15 +13,13 @@ from mxtrain.logger.progress import RunProgress
 from mxtrain.types import Progress, Validation
 
 
-class PlainView:
-    """One line per validation or epoch, and in between at most one per interval."""
+class _View:
+    """What both ways have in common: a line for each epoch and each validation, one where they fall together."""
 
-    def __init__(self, console: Console, progress: RunProgress, interval_s: float) -> None:
+    def __init__(self, console: Console, progress: RunProgress) -> None:
         self._console = console
         self._progress = progress
-        self._interval_s = interval_s
-        self._printed_s = time.monotonic()
-        self._epoch_line: Optional[str] = None
+        self._epoch_line: Optional[Text] = None
         """The line of an epoch that has ended: it waits, because a validation may follow and say the same and more."""
 
     def steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
@@ -30,40 +28,61 @@ class PlainView:
         epochs_before = self._progress.epochs_done
         self._progress.update_train(rows, progress)
         if progress.epoch > epochs_before:
-            self._epoch_line = self._progress.plain_line("train")
-        elif time.monotonic() - self._printed_s >= self._interval_s:
-            self._print(self._progress.plain_line("train"))
+            self._epoch_line = self._line("train")
 
     def validation(self, validation: Validation, progress: Progress) -> None:
         """Take the result of a validation."""
         self._epoch_line = None
         self._progress.update_validation(validation, progress)
-        self._print(self._progress.plain_line("val", ("train", "val", "best")))
+        self._print(self._line("val"))
 
     def message(self, text: str) -> None:
         """Print a sentence."""
-        self._print(text)
+        self._print(Text(text))
 
     def close(self) -> None:
         """Print what waits."""
         self._print_epoch_line()
+
+    def _line(self, split: str) -> Text:
+        """What has just happened, an epoch ("train") or a validation ("val")."""
+        raise NotImplementedError
 
     def _print_epoch_line(self) -> None:
         if self._epoch_line is not None:
             self._print(self._epoch_line)
             self._epoch_line = None
 
-    def _print(self, line: str) -> None:
+    def _print(self, line: Text) -> None:
+        self._console.print(line, soft_wrap=True)
+
+
+class PlainView(_View):
+    """One line per validation or epoch, and in between at most one per interval."""
+
+    def __init__(self, console: Console, progress: RunProgress, interval_s: float) -> None:
+        super().__init__(console, progress)
+        self._interval_s = interval_s
         self._printed_s = time.monotonic()
-        self._console.print(Text(line), soft_wrap=True)
+
+    def steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+        super().steps(rows, progress)
+        if self._epoch_line is None and time.monotonic() - self._printed_s >= self._interval_s:
+            self._print(self._line("train"))
+
+    def _line(self, split: str) -> Text:
+        return Text(self._progress.plain_line(split, ("train",) if split == "train" else ("train", "val", "best")))
+
+    def _print(self, line: Text) -> None:
+        self._printed_s = time.monotonic()
+        super()._print(line)
 
 
-class BarView:
-    """A bar with the newest numbers below it, at the foot of a terminal."""
+class BarView(_View):
+    """A bar with the newest numbers below it, at the foot of a terminal; each epoch leaves a line above it."""
 
     def __init__(self, console: Console, progress: RunProgress, refresh_s: float) -> None:
-        self._console = console
-        self._progress = progress
+        super().__init__(console, progress)
         self._refresh_s = refresh_s
         self._refreshed_s = 0.0
         # Rich's own refresh thread would draw ten times a second, at a cost that a training step can feel.
@@ -73,23 +92,21 @@ class BarView:
         console.show_cursor(True)
 
     def steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
-        """Take the rows of the newest steps."""
-        self._progress.update_train(rows, progress)
+        super().steps(rows, progress)
         if time.monotonic() - self._refreshed_s >= self._refresh_s:
             self._refresh()
 
     def validation(self, validation: Validation, progress: Progress) -> None:
-        """Take the result of a validation."""
-        self._progress.update_validation(validation, progress)
+        super().validation(validation, progress)
         self._refresh()
-
-    def message(self, text: str) -> None:
-        """Print a sentence above the bar."""
-        self._console.print(Text(text), soft_wrap=True)
 
     def close(self) -> None:
         """Remove the bar."""
+        super().close()
         self._live.stop()
+
+    def _line(self, split: str) -> Text:
+        return self._progress.epoch_line(split, self._console.width)
 
     def _refresh(self) -> None:
         self._live.refresh()

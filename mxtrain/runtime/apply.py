@@ -58,6 +58,16 @@ class RuntimeReport:
     fast_bfloat16: bool
     """Whether oneDNN may use what multiplies bfloat16 faster than float32; looked at only where that is asked for."""
 
+    def summary(self) -> str:
+        """All of it in a few words; `lines` says more."""
+        of_cores = f"{self.cores} core{'s' * (self.cores != 1)}"
+        threads = f"{self.threads} thread{'s' * (self.threads != '1')} on {of_cores}" if self.threads else of_cores
+        changed = sum(item.source == "set" for item in self.settings)
+        kept = sum(item.source == "user" for item in self.settings)
+        parts = [f"{changed} variable{'s' * (changed != 1)} set for this machine"] if changed else []
+        parts += [f"{kept} of yours kept"] if kept else []
+        return f"{threads}; {', '.join(parts)} (meta.json and `doctor` list them)" if parts else threads
+
     def lines(self) -> List[str]:
         """One sentence per variable, for a log."""
         marks = {"set": "", "user": " (yours, kept)", "too late": " (too late: MXNet was imported before)"}

@@ -12,12 +12,22 @@ from pathlib import Path
 
 import pytest
 
+from mxtrain.cli.compose import job_folder
+from mxtrain.cli.outcome import Outcome
+from mxtrain.cli.sweep import by_rank
+
 ROOT = Path(__file__).resolve().parents[2]
 FAST = ("debug=fast", "model=mlp", "logger=jsonl", "hydra.sweep.dir=s")
 
 
+def folder_of(mxtrain, number: int) -> Path:
+    """A job's, whatever was swept."""
+    (found,) = (mxtrain.folder / "s").glob(f"{number}_*")
+    return found
+
+
 def status_of(mxtrain, number: int) -> dict:
-    return json.loads((mxtrain.folder / "s" / str(number) / "status.json").read_text())
+    return json.loads((folder_of(mxtrain, number) / "status.json").read_text())
 
 
 def rows(text: str) -> list:
@@ -34,20 +44,28 @@ def test_jobs_have_their_own_directories_and_one_failure_stops_no_other(mxtrain)
     # Said when it happened, once, and not again by Hydra.
     assert re.findall(r"^error: job (\d)", done.stderr, re.MULTILINE) == ["0", "1"]
     assert "Traceback" not in done.stderr and "Error executing job" not in done.stderr
-    assert [(n, state) for n, state, _ in rows(done.stdout)] == [
-        ("0", "failed (3)"), ("1", "failed (3)"), ("2", "finished"), ("3", "finished"),
+    # The best first, those that failed last.
+    shown = rows(done.stdout)
+    assert [state for _, state, _ in shown] == ["finished", "finished", "failed (3)", "failed (3)"]
+    assert [n for n, _, _ in shown[2:]] == ["0", "1"] and float(shown[0][2]) >= float(shown[1][2])
+    assert re.search(rf"^{shown[0][0]} .* <- best", done.stdout, re.MULTILINE) and done.stdout.count("<- best") == 1
+    assert [folder_of(mxtrain, n).name for n in (0, 3)] == [
+        "0_optimizer.lr-1e38_trainer.seed-1", "3_optimizer.lr-0.01_trainer.seed-2",
     ]  # fmt: skip
+    # The environment and what to do next stand there once.
+    assert done.stdout.count("loading MXNet") == 1 and done.stdout.count("# evaluate") == 1
+    assert "# compare" not in done.stdout  # TensorBoard does not watch
     lines = [json.loads(line) for line in (mxtrain.folder / "s/jobs.jsonl").read_text().splitlines()]
     assert [line["best"] == status_of(mxtrain, n)["best"] for n, line in enumerate(lines)] == [True] * 4
     assert "trainer.seed=2" in lines[3]["overrides"]
 
     # The same command again: what is finished is not touched, what failed is tried again.
-    written = {n: (mxtrain.folder / f"s/{n}/status.json").stat().st_mtime_ns for n in range(4)}
+    written = {n: (folder_of(mxtrain, n) / "status.json").stat().st_mtime_ns for n in range(4)}
     again = mxtrain(*sweep, mxnet=True)
     assert again.returncode == 3
-    changed = [n for n in range(4) if (mxtrain.folder / f"s/{n}/status.json").stat().st_mtime_ns != written[n]]
+    changed = [n for n in range(4) if (folder_of(mxtrain, n) / "status.json").stat().st_mtime_ns != written[n]]
     assert changed == [0, 1]
-    assert [state for _, state, _ in rows(again.stdout)][2:] == ["finished, before"] * 2
+    assert [state for _, state, _ in rows(again.stdout)][:2] == ["finished, before"] * 2
 
 
 def test_a_finished_job_goes_on_where_more_epochs_are_asked_for(mxtrain) -> None:
@@ -97,14 +115,14 @@ def test_a_signal_ends_the_job_and_the_sweep(mxtrain) -> None:
                              stdout=subprocess.DEVNULL, text=True)  # fmt: skip
     try:
         deadline = time.monotonic() + 60
-        while not list(mxtrain.folder.glob("s/0/checkpoints/step-*[1-9]*")) and time.monotonic() < deadline:
+        while not list(mxtrain.folder.glob("s/0_*/checkpoints/step-*[1-9]*")) and time.monotonic() < deadline:
             time.sleep(0.1)
         sweep.terminate()
         said = sweep.communicate(timeout=60)[1]
     finally:
         sweep.kill()
     assert sweep.returncode == 143 and "error: " not in said and "the sweep was interrupted" in said
-    assert status_of(mxtrain, 0)["state"] == "interrupted" and not (mxtrain.folder / "s/1").exists()
+    assert status_of(mxtrain, 0)["state"] == "interrupted" and not list(mxtrain.folder.glob("s/1*"))
 
 
 @pytest.mark.slow
@@ -125,3 +143,22 @@ def test_a_sweep_in_which_everything_fails_says_why_and_no_more(mxtrain) -> None
                    "optimizer.lr=interval(1e37,1e38)", mxnet=True)  # fmt: skip
     assert done.returncode == 3 and "Traceback" not in done.stderr
     assert [state for _, state, _ in rows(done.stdout)] == ["failed (3)"] * 2
+
+
+def test_folders_of_jobs_need_no_quotes_where_they_are_typed() -> None:
+    assert job_folder(0, "model=lenet,optimizer.lr=0.1") == "0_model-lenet_optimizer.lr-0.1"
+    assert (
+        job_folder(1, "model.hidden=[64,32],+dataset.root=/a b/c,lr=-1")
+        == "1_model.hidden-64-32_dataset.root-a-b-c_lr--1"
+    )
+    assert job_folder("2", "") == "2" and len(job_folder(3, "x=" + "y" * 300)) == 120
+
+
+def test_jobs_are_ranked_by_what_is_monitored() -> None:
+    def job(number: int, value: object) -> Outcome:
+        best = None if value is None else {"metric": "val/loss", "value": value, "step": 1}
+        return Outcome(number, [], "r", "finished", 0, "", 1, best)
+
+    jobs = [job(0, 0.5), job(1, None), job(2, 0.25), job(3, float("nan"))]
+    assert [one.number for one in by_rank(jobs, "min")] == [2, 0, 1, 3]
+    assert [one.number for one in by_rank(jobs, "max")] == [0, 2, 1, 3]

@@ -18,12 +18,15 @@ from pathlib import Path
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from rich.console import Console as RichConsole
+from rich.table import Table
 
+from mxtrain.logger.config_tree import render_config
 from mxtrain.logger.console_logger import ConsoleLogger
-from mxtrain.logger.report import format_value, next_commands, print_end, render_config_tree, render_result
-from mxtrain.types import CommandLine, Progress, Result
+from mxtrain.logger.progress import RunProgress
+from mxtrain.logger.report import format_value, next_commands, print_end, render_result
+from mxtrain.types import CommandLine, Progress, Result, Validation
 
-from .conftest import CONFIG, row_of
+from .conftest import row_of
 
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
@@ -260,22 +263,90 @@ def test_result():
     from .conftest import FakeRun
 
     console = RichConsole(file=io.StringIO(), width=60)
-    console.print(render_result(FakeRun(None).result(30, "failed", 3, "the loss became NaN")))
+    console.print(render_result(FakeRun(None).result(30, "failed", 3, "the loss became NaN"), plain=True))
     text = console.file.getvalue()
     assert "failed: the loss became NaN" in text
     assert "steps=30 epochs=3 wall=0:01:15" in text
     assert "best val/accuracy=0.7500 at step 10" in text
-    assert "test/accuracy=0.5000 train/loss=0.1000" in text and "val/accuracy=0.7500" in text
+    assert all(value in text for value in ("test/accuracy=0.5000", "train/loss=0.1000", "val/accuracy=0.7500"))
 
 
-def test_config_tree_is_compact_and_complete():
-    console = RichConsole(file=io.StringIO(), width=200)
-    config = {**CONFIG, "name": "x", "dataset": {"batch_size": 8, "augment": {"_target_": "a.Crop", "pad": None}}}
-    console.print(render_config_tree(config))
-    lines = console.file.getvalue().splitlines()
-    assert len(lines) == 8
-    for expected in ("name=x", "model LeNet channels=[16,32] weights=null", "augment Crop pad=null"):
-        assert [line for line in lines if line.rstrip().endswith(expected)]
+def shown(renderable, width=200):
+    console = RichConsole(file=io.StringIO(), width=width)
+    console.print(renderable)
+    return console.file.getvalue().splitlines()
+
+
+DESCRIBED = {
+    "amp": {"_target_": "mxtrain.amp.FullPrecision"},
+    "checkpoint": {"_target_": "mxtrain.checkpoint.spec.CheckpointSpec", "keep_last": 2},
+    "trainer": {"_target_": "mxtrain.trainer.Trainer", "max_epochs": 30, "seed": 0, "ema_decay": 0.9},
+    "metric": {"accuracy": {"_target_": "mxtrain.metric.metrics.Accuracy"}},
+    "model": {"_target_": "mxtrain.model.lenet.LeNet", "channels": [16, 32], "hidden": 128},
+    "dataset": {"_target_": "own.Shapes", "batch_size": 8, "augment": {"_target_": "own.Crop", "pad": None}},
+}
+TYPED = CommandLine(
+    overrides=["model.channels=[16,32]", "trainer.ema_decay=0.9"],
+    choices={"amp": "off", "model": "lenet", "checkpoint": "default", "trainer": "default"},
+)
+
+
+def test_the_configuration_begins_with_what_was_typed_and_hides_defaults():
+    title, typed, *groups = shown(render_config(DESCRIBED, TYPED, plain=True))
+    assert "logger.console.show_config=full" in title
+    assert typed.strip() == "typed 'model.channels=[16,32]' trainer.ema_decay=0.9"
+    assert [line.strip() for line in groups] == [
+        "dataset Shapes batch_size=8", "augment pad=null", "model=lenet channels=[16,32]", "metric=[accuracy]",
+        "trainer max_epochs=30 seed=0 ema_decay=0.9", "amp=off",
+    ]  # fmt: skip
+
+
+def test_all_settings_are_shown_where_that_is_asked_for_and_branches_only_on_a_terminal():
+    lines = shown(render_config(DESCRIBED, TYPED, full=True, plain=True))
+    assert any(line.strip() == "model=lenet channels=[16,32] hidden=128" for line in lines)
+    assert any(line.strip() == "checkpoint keep_last=2" for line in lines)
+    assert not any(character in "".join(lines) for character in "├│└")
+    assert any(line.startswith("├── model=lenet") for line in shown(render_config(DESCRIBED, TYPED, full=True)))
+
+
+def test_tables_have_frames_on_a_terminal_only(fake_run, terminal):
+    table = Table("layer", title="")
+    table.add_row("conv0")
+    plain = io.StringIO()
+    ConsoleLogger(stream=plain).on_start(fake_run.info(model_table=table))
+    assert "conv0" in plain.getvalue() and not any(character in plain.getvalue() for character in "┏┃│└├")
+
+
+def test_an_epoch_leaves_a_line_that_fits_the_terminal(fake_run):
+    progress = RunProgress(fake_run.info())
+    at = Progress(10, 1, 30)
+    progress.update_train([row_of(10)], at)
+    row = row_of(10, "val")
+    progress.update_validation(Validation(row, {"metric": "val/accuracy", "value": 0.9, "step": 10}, None, None), at)
+    line = progress.epoch_line("val", 80).plain
+    assert line == "epoch 0/3  train/loss 0.2000  val/loss 0.2000  val/accuracy 0.9000 *"
+    assert len(progress.epoch_line("val", 40).plain) <= 40 and "val/" not in progress.epoch_line("train", 80).plain
+    progress.update_validation(Validation(row, {"metric": "val/accuracy", "value": 0.95, "step": 5}, None, None), at)
+    assert not progress.epoch_line("val", 80).plain.endswith("*")
+
+
+def test_the_summary_says_with_which_weights_the_test_split_was_measured():
+    result = Result(
+        "finished", 0, "", step=30, epoch=3, best={"metric": "val/accuracy", "value": 0.75, "step": 10},
+        metrics={"val/accuracy": 0.7, "val/loss": 0.6, "test/accuracy": 0.5, "train/loss": 0.1},
+        measured={"val": {"step": 30}, "test": {"step": 10, "part": "2 of 6 batches"}}, best_checkpoint="step-10",
+    )  # fmt: skip
+    text = [" ".join(line.split()) for line in shown(render_result(result))]
+    assert "loss accuracy measured with the weights of" in " ".join(text)
+    assert "best 0.7500 step 10" in text and "val 0.6000 0.7000 step 30, the last" in text
+    assert "test 0.5000 step 10, the best, 2 of 6 batches" in text
+
+
+def test_the_jobs_of_a_sweep_do_not_repeat_what_to_do_next():
+    for job, count in ((None, 2), (0, 0)):
+        lines = io.StringIO()
+        print_end(RichConsole(file=lines), ENDED["finished"], Path("a"), {}, CommandLine(job=job))
+        assert lines.getvalue().count("# ") == count
 
 
 @pytest.mark.parametrize(

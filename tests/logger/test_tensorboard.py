@@ -12,7 +12,7 @@ from mxtrain.logger.graph import build_graph_def
 from mxtrain.logger.hparams import select_hparams
 from mxtrain.logger.sample_picture import draw_samples
 from mxtrain.logger.tensorboard import TensorBoard
-from mxtrain.types import Samples
+from mxtrain.types import CommandLine, Samples
 
 from .conftest import CONFIG, NODES, read_samples
 
@@ -161,6 +161,19 @@ def test_the_picture_is_stored_as_png(fake_run):
     (event,) = read(fake_run.run_dir).Images("val/samples")
     picture = Image.open(io.BytesIO(event.encoded_image_string))
     assert picture.size == (event.width, event.height) == draw_samples(read_samples(), [], 4).size
+
+
+def test_a_sweep_shows_what_is_swept_and_the_validation_first(fake_run):
+    logger = TensorBoard(images=0, graph=False).build()
+    command = CommandLine(job=0, swept=["optimizer.lr"])
+    logger.on_start(fake_run.info(command=command))
+    logger.on_end(fake_run.result(10))
+    content = read(fake_run.run_dir).SummaryMetadata("_hparams_/experiment").plugin_data.content
+    experiment = plugin_data_pb2.HParamsPluginData.FromString(content).experiment
+    assert [info.name for info in experiment.hparam_infos if info.differs] == ["optimizer.lr"]
+    assert experiment.hparam_infos[0].name == "optimizer.lr" and len(experiment.hparam_infos) > 2
+    tags = [info.name.tag for info in experiment.metric_infos]
+    assert tags[:3] == ["val/best_accuracy", "val/accuracy", "val/loss"] and "test/accuracy" in tags[3:]
 
 
 def test_hparams_are_what_makes_runs_differ():

@@ -1,0 +1,148 @@
+"""What a run was described by, as it is shown when it begins: what was typed, then each group as one would type it."""
+
+from __future__ import annotations
+
+import shlex
+from contextlib import suppress
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+
+import pydantic
+from rich.console import Group, RenderableType
+from rich.text import Text
+from rich.tree import Tree
+
+from mxtrain.config import import_target
+from mxtrain.errors import ConfigError
+from mxtrain.types import CommandLine, Spec
+
+ORDER = ("dataset", "model", "loss", "metric", "optimizer", "lr_scheduler", "trainer", "parallel", "kvstore", "amp")
+"""Groups that say what is learned, from what and how; those that are left follow."""
+ALWAYS_SHOWN = {"dataset": ("batch_size",), "optimizer": ("lr",), "trainer": ("max_epochs", "seed")}
+"""Settings that are shown also where they are what they are without a word."""
+HIDDEN_DEFAULTS = "defaults are hidden (logger.console.show_config=full)"
+
+
+def render_config(
+    config: Mapping[str, Any], command: CommandLine, full: bool = False, plain: bool = False
+) -> RenderableType:  # fmt: skip
+    """The configuration: what was typed, then a line or two for each group.
+
+    Args:
+        config: The resolved configuration as plain nested dicts.
+        command: How the run was started, with the chosen options.
+        full: Show every setting, and not only those that differ from their defaults.
+        plain: Lines without the branches of a tree, for what is no terminal.
+
+    Returns:
+        Something that `rich.print` shows, wrapped to whatever width there is.
+    """
+    title = Text("configuration", style="bold")
+    if not full:
+        title.append(f"  {HIDDEN_DEFAULTS}", style="not bold dim")
+    typed = Text("typed", style="bold cyan").append(
+        f" {shlex.join(command.words) or 'nothing'}", style="not bold default"
+    )
+    branches = [(typed, []), *_branches(config, command.choices, full)]
+    if plain:
+        lines = [title]
+        for label, nested in branches:
+            lines += [Text("  ").append_text(label), *(Text("    ").append_text(part) for part in nested)]
+        return Group(*lines)
+    tree = Tree(title, guide_style="dim")
+    for label, nested in branches:
+        branch = tree.add(label)
+        for part in nested:
+            branch.add(part)
+    return tree
+
+
+def _branches(config: Mapping[str, Any], choices: Mapping[str, str], full: bool) -> Iterator[Tuple[Text, List[Text]]]:
+    """Each group's label and what is nested in it; in the short form groups with nothing of their own share a line."""
+    scalars = {name: value for name, value in config.items() if not isinstance(value, Mapping)}
+    if scalars:
+        yield _label("", scalars), []
+    silent = Text()
+    for name in sorted((name for name in config if name not in scalars), key=_rank):
+        settings, nested = _split(name, config[name], full)
+        head = _head(name, config[name], choices)
+        if full or settings or nested or name in ORDER:
+            yield _label(head, settings), [_label(part, values) for part, values in nested.items()]
+        elif config[name] and choices.get(name) != "default":
+            silent.append(" " if silent else "").append(head, style="bold cyan")
+    if silent:
+        yield silent, []
+
+
+def _rank(name: str) -> Tuple[int, str]:
+    return (ORDER.index(name), "") if name in ORDER else (len(ORDER), name)
+
+
+def _head(name: str, group: Mapping[str, Any], choices: Mapping[str, str]) -> str:
+    """A group as one would type it: `amp=off`, `metric=[accuracy,f1]`; its class where nobody chose an option."""
+    if name in choices:
+        return name if choices[name] == "default" else f"{name}={choices[name]}"
+    if "_target_" in group:
+        return f"{name} {str(group['_target_']).rsplit('.', 1)[-1]}"
+    return f"{name}=[{','.join(map(str, group))}]" if group else name
+
+
+def _split(
+    name: str, group: Mapping[str, Any], full: bool
+) -> Tuple[Mapping[str, Any], Mapping[str, Mapping[str, Any]]]:  # fmt: skip
+    """A group's own settings that are shown, and those of its parts, by name."""
+    values = group if full else changed_settings(group, ALWAYS_SHOWN.get(name, ()))
+    own = {key: value for key, value in values.items() if not isinstance(value, Mapping) and key != "_target_"}
+    parts = {str(key): value for key, value in values.items() if isinstance(value, Mapping)}
+    if not full:
+        parts = {key: changed_settings(value) if "_target_" in value else value for key, value in parts.items()}
+    return own, {key: value for key, value in parts.items() if value}
+
+
+def changed_settings(node: Mapping[str, Any], always: Sequence[str] = ()) -> Dict[str, Any]:
+    """The settings of a node that differ from the defaults of its class, and some more; all of a user's own class."""
+    target = None
+    with suppress(ConfigError):
+        target = import_target(str(node.get("_target_", "")), "")
+    fields = target.model_fields if isinstance(target, type) and issubclass(target, Spec) else {}
+    shown = {}
+    for key, value in node.items():
+        if key == "_target_":
+            continue
+        default = _plain(fields[key].default) if key in fields else None
+        if isinstance(value, Mapping) and isinstance(default, Mapping):
+            value = {name: one for name, one in value.items() if default.get(name) != one}
+            if value:
+                shown[key] = value
+        elif key in always or key not in fields or _plain(value) != default:
+            shown[key] = value
+    return shown
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, pydantic.BaseModel):
+        return {key: _plain(one) for key, one in value.model_dump().items()}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _label(head: str, values: Mapping[str, Any]) -> Text:
+    label = Text(head, style="bold cyan")
+    for key, value in values.items():
+        if key == "_target_":
+            continue
+        label.append(" " if label else "", style="not bold default")
+        label.append(f"{key}=", style="not bold default dim")
+        label.append(as_typed_value(value), style="not bold default")
+    return label
+
+
+def as_typed_value(value: Any) -> str:
+    """A value as one would type it after `key=`, so that it can be copied from the screen."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (list, tuple)):
+        return f"[{','.join(map(as_typed_value, value))}]"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{as_typed_value(one)}" for key, one in value.items()) + "}"
+    return str(value) if value != "" else "''"
