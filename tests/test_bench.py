@@ -151,6 +151,18 @@ def test_cli(tmp_path):
 
 
 @pytest.mark.slow
+def test_start(tmp_path):
+    series, _ = run_part("start", tmp_path, "--before", str(ROOT))
+    assert list(series) == [
+        "first visible line, before",
+        "first visible line, now",
+        "first step, before",
+        "first step, now",
+    ]
+    assert 0 < series["first visible line, now"]["median"] < series["first step, now"]["median"]
+
+
+@pytest.mark.slow
 def test_checkpoint(tmp_path):
     series, _ = run_part("checkpoint", tmp_path)
     assert all(found["median"] > 0 for name, found in series.items() if "a step" in name)

@@ -54,9 +54,9 @@ def test_a_second_signal_quits_at_once_while_the_engine_is_busy(tmp_path):
 def test_sigint_ends_the_whole_sweep(tmp_path):
     command = [sys.executable, "-m", "mxtrain", "-m", f"hydra.sweep.dir={tmp_path}", "optimizer.lr=0.1,0.01,0.001"]
     process = Process(tmp_path / "unused", *LONG, command=command)
-    process.wait_until(has_steps(tmp_path / "0", 5)).kill(signal.SIGINT).end(130)
-    assert status(tmp_path / "0")["state"] == "interrupted"
-    assert not (tmp_path / "1" / "metrics.jsonl").exists() and "Traceback" not in process.output
+    process.wait_until(has_steps(tmp_path / "0_optimizer.lr-0.1", 5)).kill(signal.SIGINT).end(130)
+    assert status(tmp_path / "0_optimizer.lr-0.1")["state"] == "interrupted"
+    assert not list(tmp_path.glob("1_*/metrics.jsonl")) and "Traceback" not in process.output
 
 
 FILL = """

@@ -34,6 +34,7 @@ from bench_parts import (
     runner,
     same_numbers,
     soak,
+    start,
     wire,
     workers,
 )
@@ -51,6 +52,7 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
     ),
     "loader": (loading.measure, "samples/s of the loaders (5 minutes)"),
     "cli": (command_line.measure, "wall time of --help, --cfg job and a mistake (1 minute)"),
+    "start": (start.measure, "first visible line and first step after Enter (2 minutes; --before FOLDER compares)"),
     "checkpoint": (checkpoint_cost.measure, "what checkpoints cost (6 minutes)"),
     "placements": (placements.measure, "replicas and stages against one device, and their memory (8 minutes)"),
     "verify": (same_numbers.measure, "verify over placements and networks (25 minutes)"),
@@ -114,6 +116,7 @@ def _measure(part: str, options: argparse.Namespace) -> Dict[str, Any]:
                 options.torch_python,
                 options.records,
                 options.minutes,
+                options.before,
             )
         )
     return {
@@ -162,6 +165,9 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
                         help="faults: a file for each run as it ends; runs that it already holds count")  # fmt: skip
     parser.add_argument("--minutes", type=float, default=math.inf,
                         help="faults: begin no further run after that")  # fmt: skip
+    parser.add_argument(
+        "--before", default="", help="start: another checkout, which is measured in turns with this one"
+    )
     options = parser.parse_args(arguments)
     unknown = [part for part in options.parts if part not in PARTS]
     if unknown:

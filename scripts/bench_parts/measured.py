@@ -20,6 +20,7 @@ class Options:
         gluoncv_script: GluonCV's train_cifar10.py, or empty.
         torch_python: a Python with PyTorch, or empty.
         records: where a part that takes hours writes each run, and finds those it need not repeat; None: nowhere.
+        before: another checkout to compare with, or empty.
         minutes: after which such a part begins no further run.
     """
 
@@ -29,6 +30,7 @@ class Options:
     torch_python: str = ""
     records: Optional[Path] = None
     minutes: float = math.inf
+    before: str = ""
 
 
 @dataclass(frozen=True)

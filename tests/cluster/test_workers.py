@@ -425,7 +425,7 @@ def test_a_sweep_of_groups(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     jobs = [json.loads(line) for line in (tmp_path / "jobs.jsonl").read_text().splitlines()]
     assert [job["exit_code"] for job in jobs] == [0, 0]
-    assert status(tmp_path / "1")["state"] == "finished"
+    assert status(next(tmp_path.glob("1_*")))["state"] == "finished"
 
 
 POISONED = "dataset._target_=bench_parts.poisoned.Digits"
