@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shutil
 import struct
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -247,6 +248,16 @@ def test_predict_goes_on_where_asked_and_lists_what_it_left_out(damaged, tmp_pat
     assert "no file could be read" in capsys.readouterr().err and list((tmp_path / "out").iterdir()) == []
     assert run([*words, str(folder / "gone.jpg")]) == 2
     assert run(["eval", str(run_dir), "skip_unreadable=true"]) == 2
+
+
+def test_eval_on_an_unreadable_image_exits_with_2_and_writes_nothing(train_run, photos, tmp_path, capsys):
+    shutil.copytree(photos, tmp_path / "photos")
+    train_run("model=mlp", "trainer.max_epochs=1", f"dataset.root={tmp_path / 'photos'}", "dataset=image_folder",
+              "dataset.image_size=[8,8]", "dataset.batch_size=4", "dataset.test_fraction=0.3")  # fmt: skip
+    for path in (tmp_path / "photos").rglob("*.jpg"):
+        path.write_bytes(b"no image")
+    assert run(["eval", str(tmp_path / "run")]) == 2
+    assert "cannot be read as an image" in capsys.readouterr().err and not (tmp_path / "run" / "eval").exists()
 
 
 def test_rows_are_utf8_whatever_the_terminal(damaged, capsys):

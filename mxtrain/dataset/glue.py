@@ -12,7 +12,7 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.dataset.base import Splits
-from mxtrain.dataset.regular_files import exists
+from mxtrain.dataset.regular_files import exists, refuse_shared
 from mxtrain.dataset.table import Column, read_columns
 from mxtrain.dataset.text import Row, TextDataset
 from mxtrain.errors import DataError
@@ -81,6 +81,7 @@ class Glue(TextDataset):
                 f"{folder} lacks {', '.join(missing)}. Get the task '{self.task}' from https://gluebenchmark.com/tasks "
                 "and unpack it there, or name another folder by dataset.root=FOLDER."
             )
+        refuse_shared({name: [folder / f"{name}.tsv"] for name in names if name})
         train, val, test = (self._rows(folder / f"{name}.tsv", layout) if name else None for name in names)
         assert train is not None
         return self._labelled_splits(str(folder), train, val, test, layout.classes)

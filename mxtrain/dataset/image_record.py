@@ -12,7 +12,7 @@ import numpy as np
 from mxtrain.dataset.base import Splits
 from mxtrain.dataset.image_folder import DecodedDataset
 from mxtrain.dataset.record_file import RecordFile
-from mxtrain.dataset.regular_files import read_text
+from mxtrain.dataset.regular_files import read_text, refuse_shared
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
 
@@ -40,6 +40,8 @@ class ImageRecord(DecodedDataset):
         class_names = self._read_class_names()
         train = RecordFile(train_path, len(class_names or ()))
         val, test = self._open_split("val.rec", class_names), self._open_split("test.rec", class_names)
+        refuse_shared({part: [records.path] for part, records in (("train", train), ("val", val), ("test", test))
+                       if records is not None})  # fmt: skip
         needs_labels = class_names is None or val is None or (test is None and self.test_fraction > 0)
         label_N = train.read_labels() if needs_labels else np.empty(0, np.int32)
         if class_names is None:

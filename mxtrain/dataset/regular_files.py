@@ -9,7 +9,7 @@ import os
 import stat
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Collection, Dict, Iterator, List, Set, Tuple, Union
+from typing import BinaryIO, Collection, Dict, Iterable, Iterator, List, Mapping, Set, Tuple, Union
 
 from mxtrain.errors import DataError
 
@@ -115,6 +115,26 @@ def id_of(path: AnyPath) -> FileId:
     """
     status = os.stat(path)
     return status.st_dev, status.st_ino
+
+
+def refuse_shared(files: Mapping[str, Iterable[AnyPath]]) -> None:
+    """Raises: DataError: a real file belongs to two of these, e.g. to train and val, under whatever names.
+
+    Args:
+        files: what they belong to -> paths that exist.
+    """
+    seen: Dict[FileId, Tuple[str, AnyPath]] = {}
+    for owner, paths in files.items():
+        for path in paths:
+            try:
+                before = seen.setdefault(id_of(path), (owner, path))
+            except OSError as error:
+                raise explain(path, error) from error
+            if before[0] != owner:
+                raise DataError(
+                    f"'{before[1]}' ({before[0]}) and '{path}' ({owner}) are the same file: what is trained on is not "
+                    "measured. Give each its own."
+                )
 
 
 def walk(

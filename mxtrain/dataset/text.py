@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, List, Optional, Sequence, Tuple, Union
+from typing import ClassVar, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import pydantic
@@ -12,7 +12,7 @@ from typing_extensions import Annotated
 from mxtrain.dataset import reference_text
 from mxtrain.dataset.base import BaseDataset, Splits
 from mxtrain.dataset.randomness import Draw, bits
-from mxtrain.dataset.regular_files import read_text, walk
+from mxtrain.dataset.regular_files import FileId, exists, id_of, read_text, refuse_shared, walk
 from mxtrain.dataset.splitting import refuse_empty, split_indices
 from mxtrain.dataset.table import SUFFIXES, Column, numbered_rows, read_columns
 from mxtrain.dataset.text_source import LabelledTexts, PlainTexts
@@ -159,7 +159,9 @@ class Text(TextDataset):
         """See `BaseDataset.open`."""
         if self.train is None:
             return self._labelled_splits("Python's reference", reference_text.by_chapter(), None, None)
-        given = [None if path is None else self._rows(path) for path in (self.train, self.val, self.test)]
+        named = {"train": self.train, "val": self.val, "test": self.test}
+        given = [None if path is None else self._rows(path) for path in named.values()]
+        refuse_shared({name: [path] for name, path in named.items() if path is not None})
         assert given[0] is not None
         return self._labelled_splits(self.train, given[0], given[1], given[2])
 
@@ -186,6 +188,8 @@ class MaskedText(TextDataset):
         require_tokenizers()
         documents = reference_text.documents() if self.train is None else _read_documents(self.train)
         val = _read_documents(self.val) if self.val is not None else None
+        if self.train is not None and self.val is not None:
+            refuse_shared({"train": _text_files(self.train), "val": _text_files(self.val)})
         if val is None:
             documents, val, test = self._hold_out(documents)
         else:
@@ -218,6 +222,17 @@ class MaskedText(TextDataset):
         return parts
 
 
+def _text_files(given: Union[str, List[str]]) -> List[Path]:
+    """Files as they are, folders as all .txt files in them; each real file once."""
+    found: Dict[FileId, Path] = {}
+    for path in map(Path, [given] if isinstance(given, str) else given):
+        if not exists(path):
+            raise DataError(f"'{path}': there is no such file or folder.")
+        for file, number in walk(path, (".txt",)) if path.is_dir() else [(path, id_of(path))]:
+            found.setdefault(number, file)
+    return list(found.values())
+
+
 def _read_documents(given: Union[str, List[str]]) -> List[List[str]]:
     """The paragraphs of each file.
 
@@ -225,12 +240,10 @@ def _read_documents(given: Union[str, List[str]]) -> List[List[str]]:
         DataError: a file is missing or no UTF-8 text, or there is no text.
     """
     documents = []
-    for name in [given] if isinstance(given, str) else given:
-        path = Path(name)
-        for file in [found for found, _ in walk(path, (".txt",))] if path.is_dir() else [path]:
-            text = read_text(file).replace("\r\n", "\n").replace("\r", "\n")
-            paragraphs = [" ".join(part.split()) for part in text.split("\n\n")]
-            documents.append([part for part in paragraphs if part])
+    for file in _text_files(given):
+        text = read_text(file).replace("\r\n", "\n").replace("\r", "\n")
+        paragraphs = [" ".join(part.split()) for part in text.split("\n\n")]
+        documents.append([part for part in paragraphs if part])
     if not any(documents):
         raise DataError(f"{given}: there is no text; give .txt files, or folders of them.")
     return documents

@@ -9,8 +9,10 @@ import pytest
 
 from mxtrain.dataset.files import list_images
 from mxtrain.dataset.image_folder import ImageFolder
+from mxtrain.dataset.image_record import ImageRecord
+from mxtrain.dataset.make_record import make_record
 from mxtrain.dataset.regular_files import walk
-from mxtrain.dataset.text import MaskedText
+from mxtrain.dataset.text import MaskedText, Text
 from mxtrain.errors import DataError
 
 
@@ -94,3 +96,28 @@ def test_walking_is_in_order_whatever_the_disk_says(tmp_path):
     (tmp_path / ".hidden.txt").write_text("")
     found = [path.name for path, _ in walk(tmp_path, (".txt",))]
     assert found == sorted(names)
+
+
+def test_a_file_that_is_trained_on_is_not_measured(write_images, tmp_path):
+    make_record(str(write_images()), str(tmp_path / "a"))
+    for ending in ("rec", "idx"):
+        (tmp_path / f"a_val.{ending}").unlink()
+        (tmp_path / f"a_val.{ending}").symlink_to(f"a_train.{ending}")
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("one two\n\nthree four\n")
+    table = tmp_path / "a.csv"
+    table.write_text("sentence,label\n" + "one,a\ntwo,b\n" * 9)
+    for dataset in (
+        ImageRecord(root=str(tmp_path), prefix="a"),
+        Text(train=str(table), val=str(table)),
+        MaskedText(train=str(tmp_path / "texts"), val=[str(tmp_path / "texts" / "a.txt")]),
+    ):
+        with pytest.raises(DataError, match=r"\(train\) and '.*' \(val\) are the same file"):
+            dataset.open()
+
+
+def test_a_text_that_is_named_twice_counts_once(tmp_path):
+    (tmp_path / "a.txt").write_text("one two\n\nthree four\n\nfive six\n\nseven eight\n")
+    once, twice = (MaskedText(train=given, val_fraction=0.25).open() for given in
+                   (str(tmp_path), [str(tmp_path), str(tmp_path / "a.txt")]))  # fmt: skip
+    assert once.train.documents == twice.train.documents
