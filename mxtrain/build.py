@@ -26,6 +26,7 @@ from mxtrain.description import Description
 from mxtrain.errors import CheckpointError, ConfigError
 from mxtrain.evaluate import Evaluator, SampleLoader, TextSamples
 from mxtrain.kvstore.store import Store
+from mxtrain.loss.custom import CustomLoss
 from mxtrain.metric.meter import Meter
 from mxtrain.model.prepare import parameter_multipliers, prepare_network
 from mxtrain.model.summary import graph_nodes, has_random_layers, summarize
@@ -40,6 +41,7 @@ from mxtrain.saving import NoStore
 from mxtrain.sharing import ALONE, World
 from mxtrain.step import Step
 from mxtrain.team import Team
+from mxtrain.trainer import Trainer
 from mxtrain.types import BY_HAND, Callback, CommandLine, RunInfo, Shapes, shapes_of
 
 log = logging.getLogger("mxtrain")
@@ -199,8 +201,8 @@ def hybridize(block: Any) -> Any:
 
 def build_evaluator(description: Description, strategy: Any, num_classes: int) -> Evaluator:
     """Measures with the loss unsmoothed and labels as class indices."""
-    loss = hybridize(description.loss.build(num_classes, training=False))
-    return Evaluator(strategy, loss, Meter(description.metric, num_classes))
+    loss = description.loss.build(num_classes, training=False)
+    return Evaluator(strategy, hybridize(loss), Meter(description.metric, num_classes))
 
 
 def build_objective(
@@ -209,6 +211,9 @@ def build_objective(
     """What a strategy computes for a batch."""
     begin, end = world.share(description.dataset.batch_size)
     loss = description.loss.build(given.num_classes, training=True)
+    if isinstance(description.loss, CustomLoss):
+        positions = given.shape[3] if given.finds_tokens else ()
+        description.loss.check(loss, (2, *positions, given.num_classes))
     loss.dense = mixes(description)
     return Objective(network, hybridize(loss), meter, given.shape, max(end - begin, 1), description.amp)
 
@@ -237,10 +242,26 @@ def mixes(description: Description) -> bool:
     return description.dataset.mixes and description.trainer.overfit_batches is None
 
 
+def total_steps_of(trainer: Trainer, steps_per_epoch: int) -> Optional[int]:
+    """Steps of the whole run, None where only time limits it."""
+    return trainer.max_epochs * steps_per_epoch if trainer.max_epochs else trainer.max_steps
+
+
+def warnings_of(description: Description, num_samples: int, steps_per_epoch: int) -> List[str]:
+    """What is allowed, but does hardly what one would think, now that the data's size is known; a sentence each."""
+    size, total_steps = description.dataset.batch_size, total_steps_of(description.trainer, steps_per_epoch)
+    found = description.lr_scheduler.warnings(steps_per_epoch, total_steps)
+    if size > num_samples:
+        found.append(
+            f"dataset.batch_size={size} is more than the {num_samples} training samples: a step takes them all."
+        )
+    return found
+
+
 def build_plan(description: Description, steps_per_epoch: int, identity: Mapping[str, Any], direction: str) -> Plan:
     """Lengths, cadences and the schedule, in steps."""
     trainer, checkpoint = description.trainer, description.checkpoint
-    total_steps = trainer.max_epochs * steps_per_epoch if trainer.max_epochs else trainer.max_steps
+    total_steps = total_steps_of(trainer, steps_per_epoch)
     by_steps = trainer.val_interval_unit == "steps"
     return Plan(
         lr=description.lr_scheduler.build(description.optimizer.lr, steps_per_epoch, total_steps),
@@ -295,6 +316,9 @@ def build_run(
     strategy = parallel.build(objective, description.trainer.grad_accumulation, workers)
     step = build_step(description, network, given, len(data.train), strategy, workers)
     identity = {"description": description.config, "input": given.to_json(), "cut_before": strategy.layout.cut_before}
+    if world.rank == 0:
+        for line in warnings_of(description, len(splits.train), len(data.train)):
+            log.warning("%s", line)
     direction = meter.direction(description.trainer.monitor.split("/", 1)[1])
     plan = build_plan(description, len(data.train), identity, direction)
     is_first = world.rank == 0

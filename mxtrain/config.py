@@ -75,9 +75,10 @@ def build_spec(node: Any, path: str, base: Type[Spec], where: Where) -> Spec:
         if not issubclass(target, base):
             raise ConfigError(f"{path}._target_={node['_target_']}: is no {base.__name__}.")
         return validate(target, fields, path, where)
-    own = {name: fields.pop(name) for name in base.model_fields if name in fields}
+    common = base.with_target()
+    own = {name: fields.pop(name) for name in common.model_fields if name in fields}
     check_arguments(target, fields, path, base.filled)
-    return base.of_target(target, fields, validate(base, own, path, where), path)
+    return base.of_target(target, fields, validate(common, own, path, where), path)
 
 
 def validate(spec: Type[Spec], fields: Mapping[str, Any], path: str, where: Where) -> Spec:
@@ -149,7 +150,7 @@ def accepted_names(target: Any, base: Type[Spec]) -> List[str]:
     """The settings that a `_target_` takes, whether or not its YAML lists them."""
     if inspect.isclass(target) and issubclass(target, Spec):
         return list(target.model_fields)
-    return [*base.model_fields, *(parameters_of(target) or ())]
+    return [*base.with_target().model_fields, *(parameters_of(target) or ())]
 
 
 def _describe(spec: Type[Spec], item: Mapping[str, Any], path: str, where: Where) -> str:

@@ -299,6 +299,29 @@ def losses_and_metrics_must_fit_the_data(description: Description) -> None:
             )
 
 
+def a_users_loss_must_take_the_labels(description: Description) -> None:
+    """Class indices cannot be smoothed or mixed, and Gluon's losses count the label -1."""
+    loss, data = description.loss, description.dataset
+    if not isinstance(loss, CustomLoss) or loss.dense_labels:
+        return
+    remedy = "Type loss.dense_labels=true if it takes probabilities"
+    if loss.label_smoothing:
+        raise ConfigError(
+            f"loss.label_smoothing={loss.label_smoothing}: {loss.name} is given class indices, which cannot be smoothed. "
+            f"{remedy}, or loss.label_smoothing=0."
+        )
+    if data.mixes and description.trainer.overfit_batches is None:
+        raise ConfigError(
+            f"dataset.augment mixes samples, and {loss.name} is given class indices, which cannot be mixed. {remedy}, or "
+            "switch mixup and cutmix off."
+        )
+    if getattr(data, "mask_fraction", 0.0) > 0 and loss.name.startswith("mxnet.gluon.loss."):
+        raise ConfigError(
+            f"loss: {loss.name} would count positions without a hidden token, whose label is -1. Type "
+            "loss=masked_softmax_cross_entropy."
+        )
+
+
 RULES = (
     the_run_must_end,
     the_schedule_must_know_its_end,
@@ -312,4 +335,5 @@ RULES = (
     a_metric_must_not_be_called_loss,
     the_model_must_read_what_the_data_gives,
     losses_and_metrics_must_fit_the_data,
+    a_users_loss_must_take_the_labels,
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Mapping, Optional, Sequence, Tuple, Type, Union
 
 import pydantic
 from typing_extensions import Annotated
@@ -58,13 +58,18 @@ class Spec(pydantic.BaseModel):
     """Arguments that the group itself gives to a user's own class or function."""
 
     @classmethod
+    def with_target(cls) -> Type[Spec]:
+        """The fields that stand beside a `_target_` which is no `Spec`; everything else is its arguments."""
+        return cls
+
+    @classmethod
     def of_target(cls, target: Any, arguments: Mapping[str, Any], common: Spec, path: str) -> Spec:
         """Wraps a user's own class or function that is no `Spec`; groups that can take one say how.
 
         Args:
             target: the class or function at `_target_`.
             arguments: its arguments.
-            common: the group's own fields.
+            common: the group's own fields, as `with_target` says.
             path: where it stands, for messages.
 
         Raises:

@@ -131,6 +131,9 @@ def test_a_hook_that_nothing_calls_is_refused(describe_run) -> None:
         describe_run(f"+callback.own._target_={__name__}.Misspelt")
 
 
+GLUON_LOSS = "loss._target_=mxnet.gluon.loss.SoftmaxCrossEntropyLoss"
+
+
 @pytest.mark.parametrize(
     "overrides, part",
     [
@@ -140,6 +143,15 @@ def test_a_hook_that_nothing_calls_is_refused(describe_run) -> None:
         (["early_stopping.monitor=test/loss"], "early_stopping.monitor=test/loss"),
         (["trainer.grad_accumulation=65"], "dataset.batch_size=64"),
         (["dataset.val_fraction=0.5", "dataset.test_fraction=0.5"], "below 1"),
+        (["lr_scheduler=multistep", "lr_scheduler.milestones=[9,4]"], "milestones=[9.0, 4.0]: each must come after"),
+        (["lr_scheduler.warmup=5", "lr_scheduler.duration=4"], "warmup=5 must be shorter than duration=4"),
+        ([GLUON_LOSS, "loss.label_smoothing=0.1"], "cannot be smoothed. Type loss.dense_labels=true"),
+        ([GLUON_LOSS, "dataset.augment.mixup=0.2"], "cannot be mixed. Type loss.dense_labels=true"),
+        (["loss=l1", "loss.dense_labels=true"], "there is no 'loss.dense_labels'"),
+        (
+            ["dataset=masked_text", "model=bert", GLUON_LOSS],
+            "whose label is -1. Type loss=masked_softmax_cross_entropy",
+        ),
     ],
 )
 def test_rules_between_settings(describe_run, overrides: list, part: str) -> None:

@@ -1,5 +1,6 @@
 """Whole runs in this process: what is trained, saved, and opened again."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -83,6 +84,44 @@ def test_every_loss_and_several_metrics_train(train_run, tmp_path):
         )
         assert result.exit_code == 0
         assert set(rows(tmp_path / loss, "val")[0]) >= {"loss", "accuracy", "f1", "mcc", "top_k_accuracy"}
+
+
+def test_gluons_own_cross_entropy_trains_as_ours_does(train_run, tmp_path):
+    """By `_target_`: it is given class indices, in training and in evaluation."""
+    short = ("model=mlp", "trainer.max_epochs=1", "trainer.limit_train_batches=5", "runtime.threads=1")
+    train_run(*short, run_dir=tmp_path / "ours")
+    train_run(*short, "loss._target_=mxnet.gluon.loss.SoftmaxCrossEntropyLoss", run_dir=tmp_path / "theirs")
+    for split in ("train", "val"):
+        found, wanted = rows(tmp_path / "theirs", split), rows(tmp_path / "ours", split)
+        assert [row["loss"] for row in found] == pytest.approx([row["loss"] for row in wanted], rel=1e-6)
+
+
+def test_what_does_hardly_what_one_would_think_is_said_before_training(train_run, caplog):
+    caplog.set_level("WARNING")
+    train_run("model=mlp", "trainer.max_epochs=1", "dataset.batch_size=2000", "lr_scheduler.warmup=2", "logger=[]")
+    said = [record.getMessage() for record in caplog.records if record.name == "mxtrain"]
+    assert len(said) == 2 and said[0].startswith(
+        "lr_scheduler.warmup=2 epochs (2 steps) is longer than the run (1 steps)"
+    )
+    assert said[1].startswith("dataset.batch_size=2000 is more than the ") and "training samples" in said[1]
+
+
+@pytest.mark.parametrize(
+    "command, words, instead",
+    [
+        (["eval", "RUN", "optimizer.lr=0.5"], "optimizer.lr=0.5: `eval` does not train", ""),
+        (["eval", "RUN", "optimizer=sgd"], "optimizer=sgd: `eval` does not train", ""),
+        (["eval", "RUN", "trainer.limit_val_batches=2"], "trainer.limit_val_batches=2", "limit_batches=N"),
+        (["eval", "RUN", "dataset.batch_size=8"], "dataset.batch_size=8", "dataset.eval_batch_size=N"),
+        (["eval", "RUN", "~early_stopping"], "~early_stopping", ""),
+        (["predict", "RUN", "x.png", "metric=f1", "loss=l2"], "loss=l2: `predict` does not train", ""),
+    ],
+)
+def test_settings_that_only_training_looks_at_are_refused(command, words, instead):
+    module = importlib.import_module({"eval": "mxtrain.cli.evaluate"}.get(command[0], "mxtrain.cli.predict"))
+    with pytest.raises(ConfigError) as caught:
+        module.run(command[1:])
+    assert words in str(caught.value) and instead in str(caught.value)
 
 
 def test_monitoring_what_is_not_measured_is_refused(describe_run):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal, Mapping, Optional, Sequence
 
 from mxtrain.cli import arguments as command_line
-from mxtrain.cli.restored import decoding_of, restore_description, run_dir_of, split_settings
+from mxtrain.cli.restored import decoding_of, refuse_what_only_trains, restore_description, run_dir_of, split_settings
 from mxtrain.dataset.base import open_splits
 from mxtrain.durable import write_json_atomic
 from mxtrain.errors import ConfigError, DataError, LoaderError
@@ -31,7 +31,7 @@ def run(arguments: Sequence[str]) -> int:
     """Measures, prints and writes; returns the exit code."""
     given = command_line.parse(arguments, reads_checkpoint=True)
     settings, overrides = split_settings(given, EvalSettings, "eval")
-    require_no_limit(overrides)
+    refuse_what_only_trains(overrides, "eval")
     if len(given.positionals) > 1:
         raise ConfigError(f"eval takes one run or checkpoint, not also '{given.positionals[1]}'.")
     checkpoint, description = restore_description(given, "eval", settings.which, overrides)
@@ -68,14 +68,6 @@ def run(arguments: Sequence[str]) -> int:
     write_report(report, folder)
     report.show(folder)
     return 0
-
-
-def require_no_limit(overrides: Sequence[str]) -> None:
-    """Raises: ConfigError: a limit of the training was given, which `eval` does not look at."""
-    for word in overrides:
-        key = word.lstrip("+~").partition("=")[0]
-        if key.startswith("trainer.limit_"):
-            raise ConfigError(f"{key} limits a training; eval measures all batches of a split, or limit_batches=N.")
 
 
 def write_values(values: Mapping[str, float], split: str, step: int, folder: Path, part: str) -> int:

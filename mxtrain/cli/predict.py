@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Collection, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, TextIO, Tuple
 
 from mxtrain.cli import arguments as command_line
-from mxtrain.cli.restored import decoding_of, one_run, restore_description, split_settings
+from mxtrain.cli.restored import decoding_of, one_run, refuse_what_only_trains, restore_description, split_settings
 from mxtrain.dataset.files import find_files
 from mxtrain.dataset.regular_files import explain
 from mxtrain.durable import encode_json
@@ -37,6 +37,7 @@ def run(arguments: Sequence[str]) -> int:
     """Predicts and writes; returns the exit code."""
     given = command_line.parse(arguments, reads_checkpoint=True)
     settings, overrides = split_settings(given, PredictSettings, "predict")
+    refuse_what_only_trains(overrides, "predict")
     one_run(given, "predict")
     if not given.positionals[1:]:
         raise ConfigError("predict takes a run and files or folders: `python -m mxtrain predict RUN FILE...`.")

@@ -20,6 +20,19 @@ from mxtrain.description import Description, describe
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.types import Spec
 
+TRAINS = ("optimizer", "lr_scheduler", "early_stopping", "checkpoint", "callback", "logger", "trainer")
+"""Groups that only training looks at."""
+ONLY_TRAINS: Dict[str, Tuple[str, ...]] = {
+    "eval": (*TRAINS, "dataset.batch_size", "dataset.augment"),
+    "predict": (*TRAINS, "dataset.batch_size", "dataset.augment", "loss", "metric"),
+}
+"""By command: groups and settings that change nothing of what it does."""
+INSTEAD = {
+    "trainer.limit_val_batches": " Type limit_batches=N to measure a part of the split.",
+    "dataset.batch_size": " Type dataset.eval_batch_size=N.",
+}
+"""What to type instead."""
+
 S = TypeVar("S", bound=Spec)
 PLACEMENT = ("parallel", "kvstore", "cluster")
 
@@ -39,6 +52,18 @@ def split_settings(given: Arguments, spec: Type[S], command: str) -> Tuple[S, Li
         else:
             rest.append(word)
     return validate(spec, own, command, lambda group: f"`{command}` takes {', '.join(spec.model_fields)}"), rest
+
+
+def refuse_what_only_trains(overrides: Sequence[str], command: str) -> None:
+    """Raises: ConfigError: settings were given that this command does not look at; all of them, a line each."""
+    wrong = []
+    for word in overrides:
+        key = word.lstrip("+~").partition("=")[0].partition("@")[0].replace("/", ".")
+        if any(key == name or key.startswith(f"{name}.") for name in ONLY_TRAINS[command]):
+            instead = INSTEAD.get(key, "") if command == "eval" or key.startswith("dataset.") else ""
+            wrong.append(f"{word}: `{command}` does not train, so nothing would come of it. Leave it out.{instead}")
+    if wrong:
+        raise ConfigError("\n".join(wrong))
 
 
 def _read(text: str, default: Any) -> Any:

@@ -50,6 +50,18 @@ class MaskedSoftmaxCrossEntropyLoss(gluon.HybridBlock):
         return F.sum(loss_BM * counts_BM, axis=-1) / F.maximum(F.sum(counts_BM, axis=-1), 1)
 
 
+class IndexLabelLoss(gluon.Block):
+    """A user's loss, which takes class indices; it may be a block that cannot be hybridized."""
+
+    def __init__(self, block: gluon.Block):
+        super().__init__()
+        self.dense = False
+        self.block = block
+
+    def forward(self, scores, label):
+        return self.block(scores, label)
+
+
 class DenseTargetLoss(gluon.HybridBlock):
     """One of gluon.loss's losses against one-hot or smoothed targets."""
 

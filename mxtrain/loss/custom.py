@@ -2,16 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Tuple
 
-from mxtrain.loss.losses import Loss
+from mxtrain.errors import ConfigError
+from mxtrain.loss.losses import LossOfUser
 
 
-class CustomLoss(Loss):
-    """Wraps a gluon loss class or function returning one: a block of (scores (B, K), one-hot (B, K)) -> (B,)."""
+class CustomLoss(LossOfUser):
+    """Wraps a gluon loss class or function returning one: a block of (scores (B, K), labels) -> (B,).
+
+    Labels are class indices (B,), as Gluon's losses take them, or with `dense_labels` probabilities (B, K): one-hot,
+    smoothed or mixed. Of hidden tokens they are indices (B, M), -1 where none counts.
+    """
 
     target: Callable[..., Any]
     arguments: Dict[str, Any] = {}
 
+    @property
+    def name(self) -> str:
+        """What was brought in."""
+        return f"{self.target.__module__}.{getattr(self.target, '__qualname__', self.target)}"
+
+    def build(self, num_classes: int, training: bool) -> Any:
+        if self.dense_labels:
+            return super().build(num_classes, training)
+        from mxtrain.loss.blocks import IndexLabelLoss
+
+        return IndexLabelLoss(self.block())
+
     def block(self) -> Any:
         return self.target(**self.arguments)
+
+    def check(self, block: Any, score_shape: Tuple[int, ...]) -> None:
+        """Tries the loss on scores of this shape, batch first.
+
+        Raises:
+            ConfigError: it fails on them, or does not return one value per sample.
+        """
+        from mxtrain.backend import nd
+
+        takes = "probabilities (B, K)" if self.dense_labels else "class indices (B,)"
+        other = "false if it takes class indices" if self.dense_labels else "true if it takes probabilities (one-hot)"
+        said = f"loss: {self.name} is given scores (B, K) and {takes}"
+        try:
+            found = block(nd.zeros(score_shape), nd.zeros(score_shape[:-1]))
+            shape = found.shape
+            found.wait_to_read()
+        except Exception as error:  # whatever the user's code raises
+            reason = ([line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__])[-1]
+            raise ConfigError(f"{said}, and fails: {reason.rstrip('.')}. Type loss.dense_labels={other}.") from error
+        if shape != score_shape[:1]:
+            raise ConfigError(
+                f"{said}, and for {score_shape[0]} samples returns the shape {shape}. It must return one value per "
+                "sample, (B,): end it with .mean(axis=1), not .mean()."
+            )

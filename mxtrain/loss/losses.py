@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Mapping
+from typing import Any, ClassVar, Mapping, Type
 
 from mxtrain.types import OpenFraction, PositiveFloat, Spec
 
@@ -39,10 +39,21 @@ class Loss(Spec):
         return getattr(gluon.loss, self.gluon_name)(**self.model_dump(exclude={"label_smoothing"}))
 
     @classmethod
+    def with_target(cls) -> Type[Spec]:
+        return LossOfUser
+
+    @classmethod
     def of_target(cls, target: Any, arguments: Mapping[str, Any], common: Spec, path: str) -> Spec:
         from mxtrain.loss.custom import CustomLoss
 
         return CustomLoss(target=target, arguments=dict(arguments), **dict(common))
+
+
+class LossOfUser(Loss):
+    """What stands beside a loss that is brought in by `_target_`."""
+
+    dense_labels: bool = False
+    """Whether it takes class probabilities, (B, K), instead of class indices, (B,), which is Gluon's convention."""
 
 
 class SoftmaxCrossEntropy(Loss):

@@ -10,6 +10,7 @@ from typing import Callable, ClassVar, List, Literal, Optional
 
 import pydantic
 
+from mxtrain.config import shown
 from mxtrain.errors import ConfigError
 from mxtrain.types import Fraction, NonNegativeFloat, PositiveFloat, Spec
 
@@ -48,6 +49,36 @@ class Schedule(Spec):
 
         return lr
 
+    def warnings(self, steps_per_epoch: int, total_steps: Optional[int]) -> List[str]:
+        """What of the schedule a run of this length does not do as one would think, a sentence each."""
+        if total_steps is None:
+            return []
+        per_unit = steps_per_epoch if self.unit == "epochs" else 1
+        end = self.end_steps(per_unit, total_steps)
+        warmup = self.warmup_steps(per_unit, end)
+        if warmup > total_steps:
+            reached = self.warmup_from + (1 - self.warmup_from) * total_steps / warmup
+            return [
+                f"lr_scheduler.warmup={self.warmup:g} {self.unit} ({warmup} steps) is longer than the run ({total_steps} "
+                f"steps), in which the rate rises to {reached:.2g} of optimizer.lr only."
+            ]
+        found = self.late(per_unit, total_steps)
+        if warmup < total_steps and warmup and self.factor(warmup, warmup, end, per_unit) < 1 and not self.needs_end:
+            found.append(
+                f"lr_scheduler.warmup={self.warmup:g} {self.unit}: the rate falls within the warm-up already, and drops "
+                f"to {self.factor(warmup, warmup, end, per_unit):.2g} of optimizer.lr right after it."
+            )
+        if self.factor(total_steps - 1, warmup, end, per_unit) == 0:
+            still = next(step for step in range(warmup, total_steps) if not self.factor(step, warmup, end, per_unit))
+            found.append(
+                f"lr_scheduler: the rate is 0 from step {still + 1} of {total_steps} on, so nothing is learnt after it."
+            )
+        return found
+
+    def late(self, per_unit: int, total_steps: int) -> List[str]:
+        """What of the schedule lies beyond the end of the run."""
+        return []
+
     def warmup_steps(self, per_unit: int, end: int) -> int:
         """Steps of the warm-up."""
         return round(self.warmup * per_unit)
@@ -79,6 +110,14 @@ class Step(Schedule):
     period: PositiveFloat = 30.0
     gamma: Fraction = 0.1
 
+    def late(self, per_unit: int, total_steps: int) -> List[str]:
+        if round(self.period * per_unit) < total_steps:
+            return []
+        return [
+            f"lr_scheduler.period={self.period:g} {self.unit} is not shorter than the run ({total_steps} steps), so the "
+            "rate never falls."
+        ]
+
     def factor(self, step: int, warmup_steps: int, end: int, per_unit: int) -> float:
         # In whole steps: dividing floats would put a boundary one step late.
         return self.gamma ** (step // max(round(self.period * per_unit), 1))
@@ -89,6 +128,22 @@ class MultiStep(Schedule):
 
     milestones: List[PositiveFloat] = pydantic.Field(default=[15.0, 22.0], min_length=1)
     gamma: Fraction = 0.1
+
+    @pydantic.field_validator("milestones")
+    @classmethod
+    def _rise(cls, milestones: List[float]) -> List[float]:
+        if milestones != sorted(set(milestones)):
+            raise ValueError(f"milestones={shown(milestones)}: each must come after the one before it")
+        return milestones
+
+    def late(self, per_unit: int, total_steps: int) -> List[str]:
+        late = [f"{milestone:g}" for milestone in self.milestones if round(milestone * per_unit) >= total_steps]
+        if not late:
+            return []
+        return [
+            f"lr_scheduler.milestones: {', '.join(late)} {self.unit} lie{'s' if len(late) == 1 else ''} at or beyond the "
+            f"end of the run ({total_steps} steps), so the rate does not fall there."
+        ]
 
     def factor(self, step: int, warmup_steps: int, end: int, per_unit: int) -> float:
         return self.gamma ** sum(step >= round(milestone * per_unit) for milestone in self.milestones)
@@ -102,6 +157,24 @@ class Decay(Schedule):
     """Where the fall ends; null is the end of the run."""
 
     needs_end: ClassVar[bool] = True
+
+    @pydantic.model_validator(mode="after")
+    def _falls(self) -> Decay:
+        if self.duration is not None and self.warmup >= self.duration:
+            raise ValueError(
+                f"warmup={self.warmup:g} must be shorter than duration={self.duration:g}, where the fall ends"
+            )
+        return self
+
+    def late(self, per_unit: int, total_steps: int) -> List[str]:
+        end = self.end_steps(per_unit, total_steps)
+        if end <= total_steps:
+            return []
+        left = self.factor(total_steps, self.warmup_steps(per_unit, end), end, per_unit)
+        return [
+            f"lr_scheduler.duration={self.duration:g} {self.unit} ({end} steps) is longer than the run ({total_steps} "
+            f"steps), which ends at {left:.2g} of optimizer.lr."
+        ]
 
     def factor(self, step: int, warmup_steps: int, end: int, per_unit: int) -> float:
         done = min((step - warmup_steps) / max(end - warmup_steps, 1), 1.0)

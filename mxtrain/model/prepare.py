@@ -10,6 +10,7 @@ from typing import Any, Dict, Iterable, List, Optional, Tuple
 from mxtrain.errors import ConfigError, nearest
 from mxtrain.model.base import Model
 from mxtrain.model.kernels import average_by_mean
+from mxtrain.model.mended import called_in, mend_layers, refuse_wrong
 from mxtrain.model.trace import NotTraceable, Trace, blocks_by_path, recorded_calls, trace
 from mxtrain.model.weights import WeightsReport, load_weights
 from mxtrain.types import Shape, Shapes, shapes_of
@@ -70,6 +71,7 @@ def prepare_network(
         network = model.build(num_classes, tuple(input_shape))
     else:
         network = model.build_text(num_classes, tuple(input_shape), vocab_size)
+    mend_layers(network)
     infer_shapes(network, input_shape, num_classes)
     average_by_mean(network, input_shape)
     initialize(network, model.init, seed, device if device is not None else mx.cpu())
@@ -83,7 +85,8 @@ def infer_shapes(network: Any, input_shape: Shapes, num_classes: Optional[int] =
     """Tells every parameter its shape.
 
     Raises:
-        ConfigError: the network cannot take a sample of this shape, or has not one output per class.
+        ConfigError: the network cannot take a sample of this shape, has not one output per class, or calls an operator
+            whose gradient is wrong.
     """
     try:
         traced = trace(network, input_shape)
@@ -92,6 +95,7 @@ def infer_shapes(network: Any, input_shape: Shapes, num_classes: Optional[int] =
     else:
         if traced.failure is not None:
             raise ConfigError(_misfit(network, input_shape, traced))
+        refuse_wrong((node.layer, node.op, node.attrs) for node in traced.nodes)
         for parameter in network.collect_params().values():
             if traced.parameter_shapes.get(parameter.name) is not None:
                 parameter.shape = traced.parameter_shapes[parameter.name]
@@ -119,9 +123,12 @@ def _run_once(network: Any, input_shape: Shapes) -> List[Shape]:
     from mxtrain.backend import autograd, mx, nd
 
     network.initialize(mx.init.Zero(), ctx=mx.cpu(), force_reinit=True)
-    with recorded_calls(network) as recorder, autograd.predict_mode():
+    inputs = [nd.zeros((1, *shape)) for shape in shapes_of(input_shape)]
+    for one in inputs:
+        one.attach_grad()  # so that autograd records what is done with it
+    with recorded_calls(network) as recorder, autograd.record(train_mode=False):
         try:
-            outputs = network(*[nd.zeros((1, *shape)) for shape in shapes_of(input_shape)])
+            outputs = network(*inputs)
             outputs = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
             nd.waitall()
         except Exception as error:  # whatever the user's code raises
@@ -131,6 +138,7 @@ def _run_once(network: Any, input_shape: Shapes) -> List[Shape]:
                 f"which was given {', '.join(given) or 'nothing'}: {_first_line(error)}. Fit the network or the data, "
                 "e.g. dataset.image_size=[32,32]."
             ) from error
+    refuse_wrong(called_in(outputs))
     return [tuple(output.shape) for output in outputs]
 
 

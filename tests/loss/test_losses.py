@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 
 from mxtrain.backend import autograd, gluon, nd
+from mxtrain.errors import ConfigError
 from mxtrain.loss import losses
+from mxtrain.loss.custom import CustomLoss
 
 KINDS = [c for _, c in inspect.getmembers(losses, inspect.isclass) if issubclass(c, losses.Loss)]
-ALL = [c for c in KINDS if c is not losses.Loss and not c.of_positions]
+ALL = [c for c in KINDS if c not in (losses.Loss, losses.LossOfUser) and not c.of_positions]
 SCORES = np.random.RandomState(0).randn(6, 4).astype("float32")
 LABELS = np.array([0, 1, 2, 3, 1, 1], dtype="float32")
 ONE_HOT = np.eye(4, dtype="float32")[LABELS.astype(int)]
@@ -121,3 +123,73 @@ def test_hidden_tokens_count_alike_within_their_sample(smoothing):
     one = -(1 - smoothing) * log_p - smoothing * log_p.mean(-1, keepdims=True)
     np.testing.assert_allclose(found.asnumpy(), [(one[0, 0, 0] + one[0, 1, 3]) / 2, one[1, 0, 2], 0], rtol=1e-5)
     assert not array.grad.asnumpy()[labels < 0].any() and array.grad.asnumpy()[labels >= 0].any()
+
+
+class Target(gluon.HybridBlock):
+    """A user's loss of indices, which is -score of the class."""
+
+    def hybrid_forward(self, F, scores, label):
+        return -F.pick(scores, label, axis=-1)
+
+
+class Plain(gluon.Block):
+    """One that cannot be hybridized."""
+
+    def forward(self, scores, label):
+        assert label.shape == scores.shape[:1]
+        return -nd.pick(scores, label, axis=-1)
+
+
+class Mean(gluon.HybridBlock):
+    def hybrid_forward(self, F, scores, label):
+        return F.mean(F.pick(scores, label))
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize(
+    "target, arguments, expected",
+    [
+        (gluon.loss.SoftmaxCrossEntropyLoss, {}, lambda: -log_softmax()[range(6), LABELS.astype(int)]),
+        (gluon.loss.SoftmaxCELoss, {"weight": 2.0}, lambda: -2 * log_softmax()[range(6), LABELS.astype(int)]),
+        (Target, {}, lambda: -SCORES[range(6), LABELS.astype(int)]),
+        (Plain, {}, lambda: -SCORES[range(6), LABELS.astype(int)]),
+    ],
+)
+def test_a_loss_of_ones_own_is_given_class_indices(target, arguments, expected, training):
+    """As Gluon's losses are."""
+    spec = CustomLoss(target=target, arguments=arguments)
+    block = spec.build(4, training)
+    spec.check(block, (2, 4))
+    block.hybridize()
+    np.testing.assert_allclose(block(nd.array(SCORES), nd.array(LABELS)).asnumpy(), expected(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_dense_labels_are_probabilities(smoothing):
+    """One-hot, smoothed while training, and as they come where samples are mixed."""
+    spec = CustomLoss(
+        target=gluon.loss.SoftmaxCrossEntropyLoss, arguments={"sparse_label": False}, dense_labels=True,
+        label_smoothing=smoothing,
+    )  # fmt: skip
+    spec.check(spec.build(4, True), (2, 4))
+    smoothed = (1 - smoothing) * ONE_HOT + smoothing / 4
+    np.testing.assert_allclose(value(spec, LABELS), -(smoothed * log_softmax()).sum(1), rtol=1e-5)
+    np.testing.assert_allclose(value(spec, LABELS, training=False), -(ONE_HOT * log_softmax()).sum(1), rtol=1e-5)
+    mixed = 0.5 * ONE_HOT + 0.5 * ONE_HOT[::-1]
+    expected = -(((1 - smoothing) * mixed + smoothing / 4) * log_softmax()).sum(1)
+    np.testing.assert_allclose(value(spec, mixed, dense=True), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "spec, words",
+    [
+        (CustomLoss(target=gluon.loss.L2Loss), ["mxnet.gluon.loss.L2Loss", "loss.dense_labels=true"]),
+        (CustomLoss(target=gluon.loss.TripletLoss), ["mxnet.gluon.loss.TripletLoss", "fails"]),
+        (CustomLoss(target=Target, dense_labels=True), ["Target", "loss.dense_labels=false"]),
+        (CustomLoss(target=Mean), ["Mean", "one value per sample", ".mean(axis=1)"]),
+    ],
+)
+def test_a_loss_that_does_not_fit_its_labels_is_refused_before_training(spec, words):
+    with pytest.raises(ConfigError, match="^loss: ") as caught:
+        spec.check(spec.build(4, True), (2, 4))
+    assert all(word in str(caught.value) for word in words)

@@ -62,3 +62,48 @@ def test_linear_rises_for_its_share_and_falls_to_the_end():
     assert got[0] == pytest.approx(0.1) and got[9] == 1.0 and got[10] == 1.0
     assert got[55] == pytest.approx(0.5) and got[99] == pytest.approx(1 / 90)
     assert rates(Linear(warmup=2.0), total=100)[9] == pytest.approx(0.5)  # a length goes before the share
+
+
+@pytest.mark.parametrize(
+    "schedule, words",
+    [
+        (
+            Constant(warmup=12.0),
+            ["lr_scheduler.warmup=12 epochs (120 steps)", "run (100 steps)", "0.83 of optimizer.lr"],
+        ),
+        (Cosine(warmup=12.0), ["lr_scheduler.warmup=12"]),
+        (Linear(warmup=200.0, unit="steps"), ["lr_scheduler.warmup=200 steps"]),
+        (MultiStep(milestones=[5.0, 10.0, 40.0]), ["lr_scheduler.milestones: 10, 40 epochs lie at or beyond the end"]),
+        (MultiStep(milestones=[2.0, 5.0], warmup=3.0), ["drops to 0.1 of optimizer.lr right after it"]),
+        (MultiStep(milestones=[2.0, 5.0], gamma=0.0), ["the rate is 0 from step 21 of 100 on"]),
+        (Step(period=10.0), ["lr_scheduler.period=10 epochs", "never falls"]),
+        (Step(period=2.0, warmup=5.0), ["drops to 0.01 of optimizer.lr"]),
+        (Cosine(duration=20.0), ["lr_scheduler.duration=20 epochs (200 steps)", "0.5 of optimizer.lr"]),
+        (Cosine(duration=5.0), ["the rate is 0 from step 51 of 100 on"]),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_the_run_is_said_in_one_line(schedule, words):
+    (line,) = schedule.warnings(10, 100)
+    assert all(word in line for word in words) and "\n" not in line
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        Constant(warmup=10.0), Cosine(warmup=2.0), Linear(), Poly(duration=10.0), Step(period=3.0, warmup=3.0, gamma=1.0),
+        MultiStep(milestones=[5.0, 9.9], warmup=2.0), Cosine(duration=5.0, end_factor=0.1),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_nothing_is_said_of_what_fits(schedule):
+    assert schedule.warnings(10, 100) == []
+    assert Constant(warmup=12.0).warnings(10, None) == []
+
+
+def test_milestones_must_rise_and_a_fall_must_not_end_within_the_warmup():
+    for milestones in ([5.0, 2.0], [5.0, 5.0]):
+        with pytest.raises(ValueError, match="each must come after the one before it"):
+            MultiStep(milestones=milestones)
+    with pytest.raises(ValueError, match="warmup=5 must be shorter than duration=5"):
+        Poly(warmup=5.0, duration=5.0)
