@@ -307,13 +307,13 @@ def a_users_loss_must_take_the_labels(description: Description) -> None:
     remedy = "Type loss.dense_labels=true if it takes probabilities"
     if loss.label_smoothing:
         raise ConfigError(
-            f"loss.label_smoothing={loss.label_smoothing}: {loss.name} is given class indices, which cannot be smoothed. "
-            f"{remedy}, or loss.label_smoothing=0."
+            f"loss.label_smoothing={loss.label_smoothing}: {loss.name} is given class indices, which cannot be "
+            f"smoothed. {remedy}, or loss.label_smoothing=0."
         )
     if data.mixes and description.trainer.overfit_batches is None:
         raise ConfigError(
-            f"dataset.augment mixes samples, and {loss.name} is given class indices, which cannot be mixed. {remedy}, or "
-            "switch mixup and cutmix off."
+            f"dataset.augment mixes samples, and {loss.name} is given class indices, which cannot be mixed. {remedy}, "
+            "or switch mixup and cutmix off."
         )
     if getattr(data, "mask_fraction", 0.0) > 0 and loss.name.startswith("mxnet.gluon.loss."):
         raise ConfigError(

@@ -59,14 +59,14 @@ class Schedule(Spec):
         if warmup > total_steps:
             reached = self.warmup_from + (1 - self.warmup_from) * total_steps / warmup
             return [
-                f"lr_scheduler.warmup={self.warmup:g} {self.unit} ({warmup} steps) is longer than the run ({total_steps} "
-                f"steps), in which the rate rises to {reached:.2g} of optimizer.lr only."
+                f"lr_scheduler.warmup={self.warmup:g} {self.unit} ({warmup} steps) is longer than the run "
+                f"({total_steps} steps), in which the rate rises to {reached:.2g} of optimizer.lr only."
             ]
         found = self.late(per_unit, total_steps)
         if warmup < total_steps and warmup and self.factor(warmup, warmup, end, per_unit) < 1 and not self.needs_end:
             found.append(
-                f"lr_scheduler.warmup={self.warmup:g} {self.unit}: the rate falls within the warm-up already, and drops "
-                f"to {self.factor(warmup, warmup, end, per_unit):.2g} of optimizer.lr right after it."
+                f"lr_scheduler.warmup={self.warmup:g} {self.unit}: the rate falls within the warm-up already, and "
+                f"drops to {self.factor(warmup, warmup, end, per_unit):.2g} of optimizer.lr right after it."
             )
         if self.factor(total_steps - 1, warmup, end, per_unit) == 0:
             still = next(step for step in range(warmup, total_steps) if not self.factor(step, warmup, end, per_unit))
@@ -114,8 +114,8 @@ class Step(Schedule):
         if round(self.period * per_unit) < total_steps:
             return []
         return [
-            f"lr_scheduler.period={self.period:g} {self.unit} is not shorter than the run ({total_steps} steps), so the "
-            "rate never falls."
+            f"lr_scheduler.period={self.period:g} {self.unit} is not shorter than the run ({total_steps} steps), so "
+            "the rate never falls."
         ]
 
     def factor(self, step: int, warmup_steps: int, end: int, per_unit: int) -> float:
@@ -141,8 +141,8 @@ class MultiStep(Schedule):
         if not late:
             return []
         return [
-            f"lr_scheduler.milestones: {', '.join(late)} {self.unit} lie{'s' if len(late) == 1 else ''} at or beyond the "
-            f"end of the run ({total_steps} steps), so the rate does not fall there."
+            f"lr_scheduler.milestones: {', '.join(late)} {self.unit} lie{'s' if len(late) == 1 else ''} at or beyond "
+            f"the end of the run ({total_steps} steps), so the rate does not fall there."
         ]
 
     def factor(self, step: int, warmup_steps: int, end: int, per_unit: int) -> float:

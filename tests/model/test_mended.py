@@ -7,6 +7,7 @@ from mxtrain.backend import autograd, gluon, nd
 from mxtrain.errors import ConfigError
 from mxtrain.model.custom import CustomModel
 from mxtrain.model.lenet import LeNet
+from mxtrain.model.mended import mend_layers
 from mxtrain.model.mlp import MLP
 from mxtrain.model.prepare import prepare_network
 
@@ -88,6 +89,47 @@ def test_a_network_that_calls_a_wrong_operator_is_refused(kind, words, options):
     with pytest.raises(ConfigError, match=f"(?s)LeakyReLU.act_type='{kind}'.*{words}"):
         build(CustomModel(target=lambda: Calls(kind, **options)))
     build(CustomModel(target=lambda: Calls("elu", **options)))
+
+
+@pytest.mark.parametrize(
+    "pool", [{"pool_size": 3, "strides": 2}, {"pool_size": 5, "strides": 3, "padding": 1}], ids=str
+)
+@pytest.mark.parametrize("ndim, size", [(1, 8), (2, 8), (3, 7)])
+def test_average_pooling_has_the_gradient_of_its_value_where_windows_hang_over_the_edge(ndim, size, pool):
+    """In float32, too, where oneDNN computes it, on layers of Gluon's and of networks made with them."""
+    make = getattr(gluon.nn, f"AvgPool{ndim}D")
+    found = {}
+    for dtype in ("float32", "float64"):
+        layer, as_it_is = make(ceil_mode=True, **pool), make(ceil_mode=True, **pool)
+        mend_layers(layer)
+        x = nd.array(np.random.RandomState(0).randn(2, 4, *(size,) * ndim), dtype=dtype)
+        x.attach_grad()
+        with autograd.record():
+            y = layer(x)
+        y.backward(nd.array(np.random.RandomState(1).randn(*y.shape), dtype=dtype))
+        found[dtype] = y.asnumpy(), x.grad.asnumpy()
+        np.testing.assert_allclose(y.asnumpy(), as_it_is(x).asnumpy(), rtol=1e-5, atol=1e-6)
+    for low, high in zip(*found.values()):
+        np.testing.assert_allclose(low, high, rtol=1e-5, atol=1e-6)
+
+
+class Pools(gluon.HybridBlock):
+    """Calls average pooling itself."""
+
+    def __init__(self, **options):
+        super().__init__()
+        self._options = options
+        self.output = gluon.nn.Dense(3)
+
+    def hybrid_forward(self, F, x):
+        return self.output(F.Pooling(x, pool_type="avg", kernel=(3, 3), stride=(2, 2), **self._options))
+
+
+def test_a_network_that_calls_such_average_pooling_is_refused():
+    with pytest.raises(ConfigError, match="window hangs over the edge. Add count_include_pad=False"):
+        build(CustomModel(target=lambda: Pools(pooling_convention="full")))
+    for options in ({}, {"pooling_convention": "full", "count_include_pad": False}, {"pad": (1, 1)}):
+        build(CustomModel(target=lambda options=options: Pools(**options)))
 
 
 def sequential(*layers):
