@@ -272,6 +272,7 @@ def build_plan(description: Description, steps_per_epoch: int, identity: Mapping
         log=Cadence(every_steps=trainer.log_interval),
         validate=Cadence(**{"every_steps" if by_steps else "every_epochs": trainer.val_interval}),
         save=checkpoint.cadence(),
+        grace_s=description.cluster.grace,
         save_on_end=checkpoint.save_on_end,
         keeps_best=checkpoint.keep_top > 0,
         monitor=trainer.monitor,

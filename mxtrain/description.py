@@ -25,10 +25,14 @@ from mxtrain.metric.metrics import Metric
 from mxtrain.model.base import Model
 from mxtrain.optimizer.base import Optimizer
 from mxtrain.parallel.base import Parallel
+from mxtrain.runtime.cores import usable_cores
 from mxtrain.runtime.spec import Runtime
+from mxtrain.sharing import WORKER
 from mxtrain.trainer import Trainer
 from mxtrain.types import Spec
 
+THREADS_PER_CORE = 4
+"""More of them are refused."""
 GROUPS: Dict[str, Type[Spec]] = {
     "model": Model,
     "dataset": BaseDataset,
@@ -215,6 +219,25 @@ def the_environments_threads_must_be_a_number(description: Description) -> None:
         )
 
 
+def there_must_be_cores_for_the_threads(description: Description) -> None:
+    """With many more, none of them gets far: a thousand on two cores took no step in a quarter of an hour."""
+    runtime, environ = description.runtime, os.environ
+    if description.cluster.launcher != "local" and WORKER not in environ:
+        return  # other hosts compute
+    given = {"runtime.threads": runtime.threads, "runtime.cpu_workers": runtime.cpu_workers,
+             "runtime.env.OMP_NUM_THREADS": runtime.env.get("OMP_NUM_THREADS")}  # fmt: skip
+    if runtime.threads == "auto":
+        given["OMP_NUM_THREADS"] = environ.get("OMP_NUM_THREADS")
+    cores = usable_cores()
+    for name, value in given.items():
+        if str(value).isdecimal() and int(str(value)) > THREADS_PER_CORE * cores:
+            remedy = f"{name}={cores}" if "." in name else "runtime.threads=auto, or unset it"
+            raise ConfigError(
+                f"{name}={value}: this process may use {cores} core{'s' * (cores > 1)}, and more than "
+                f"{THREADS_PER_CORE} threads for each would keep each other from computing. Type {remedy}."
+            )
+
+
 def a_loss_scale_needs_exact_sums(description: Description) -> None:
     """Who leaves a step out is decided by what all workers see alike: infinities must arrive."""
     if not hasattr(description.amp, "init_scale"):
@@ -330,6 +353,7 @@ RULES = (
     the_store_must_suit_the_devices,
     the_devices_must_compute_in_the_precision,
     the_environments_threads_must_be_a_number,
+    there_must_be_cores_for_the_threads,
     a_loss_scale_needs_exact_sums,
     several_workers_need_a_store_that_joins_them,
     a_metric_must_not_be_called_loss,

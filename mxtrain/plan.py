@@ -7,6 +7,7 @@ from typing import Any, Callable, Mapping, Optional
 
 from mxtrain.cadence import Cadence
 from mxtrain.sharing import World
+from mxtrain.stopping import GRACE_S
 
 
 @dataclass
@@ -32,6 +33,8 @@ class Plan:
     direction: str
     identity: Mapping[str, Any]
     """What a checkpoint has to say of its run: the description, the input, the classes."""
+    grace_s: float = GRACE_S
+    """Seconds after a signal, when the process is ended if it has not saved and ended by itself."""
     save_on_end: bool = True
     """Whether the last step is saved, whatever the cadence says."""
     keeps_best: bool = True

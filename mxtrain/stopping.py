@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import collections
 import os
+import select
 import signal
 import threading
 import time
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Callable, Deque, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Deque, Iterator, List, Optional, Sequence
 
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, PeersLost
 from mxtrain.pulse import PULSE
@@ -18,6 +19,8 @@ from mxtrain.pulse import PULSE
 EXIT_CODES = {int(signal.SIGINT): EXIT_SIGINT, int(signal.SIGTERM): EXIT_SIGTERM}
 FAREWELL_S = 5.0
 """How long processes may take to part when all is done and saved."""
+GRACE_S = 30.0
+"""How long a process may go on after a signal, to save or to unwind, before it is ended whatever its threads do."""
 _FAREWELL = "mxtrain-farewell"
 
 
@@ -51,9 +54,63 @@ def still_parts() -> bool:
     return any(thread.name == _FAREWELL for thread in threading.enumerate())
 
 
+class SignalReader:
+    """Hears of signals in a thread, whatever the main one does, and ends the process some time after the first.
+
+    Python runs signal handlers in the main thread only, which may wait inside MXNet as long as a step takes, or for
+    ever where threads starve. So a thread reads them from a pipe that Python's C code writes at once. Used as a context
+    manager, in the main thread.
+
+    Args:
+        receive: is told each signal, in the thread.
+        grace_s: seconds after the first signal; a supervisor that listens has its own.
+    """
+
+    def __init__(self, receive: Callable[[int], None], grace_s: float):
+        self._receive, self._grace_s = receive, grace_s
+        self._first: Optional[int] = None
+
+    def __enter__(self) -> SignalReader:
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._writer, False)  # as set_wakeup_fd demands
+        self._before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        self._thread = threading.Thread(target=self._watch, name="mxtrain-signals", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.set_wakeup_fd(self._before)
+        os.write(self._writer, b"\0")
+        self._thread.join()
+        os.close(self._writer)
+        os.close(self._reader)
+
+    def _watch(self) -> None:
+        deadline: Optional[float] = None
+        while True:
+            left = None if deadline is None or PULSE.is_heard else deadline - time.monotonic()
+            if left is not None and (left <= 0 or not select.select([self._reader], [], [], left)[0]):
+                self._end()
+            (number,) = os.read(self._reader, 1)
+            if number == 0:
+                return
+            if number in EXIT_CODES:
+                if deadline is None:
+                    self._first, deadline = number, time.monotonic() + self._grace_s
+                self._receive(number)
+
+    def _end(self) -> None:
+        assert self._first is not None
+        name = signal.Signals(self._first).name
+        with suppress(OSError):
+            os.write(2, f"{name}: not ended after {self._grace_s:g} s (cluster.grace), so ended at once\n".encode())
+        os._exit(EXIT_CODES[self._first])
+
+
 @contextmanager
-def startup_signals() -> Iterator[None]:
-    """Until training takes over, SIGTERM unwinds the process like SIGINT, so that locks and files are left in order."""
+def startup_signals(grace_s: float = GRACE_S) -> Iterator[None]:
+    """Until training takes over, SIGTERM unwinds the process like SIGINT, so that locks and files are left in order;
+    one that does not come to that within the grace time is ended."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -63,9 +120,17 @@ def startup_signals() -> Iterator[None]:
 
     before = signal.signal(signal.SIGTERM, end)
     try:
-        yield
+        with SignalReader(lambda _: None, grace_s):
+            yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def limit_end(exit_code: int) -> None:
+    """The interpreter, which waits for all threads that are left, has no longer than the grace time to end."""
+    timer = threading.Timer(GRACE_S, os._exit, [exit_code])
+    timer.daemon = True
+    timer.start()
 
 
 SAME_S = 0.3
@@ -78,45 +143,25 @@ class SignalStop:
 
     Used as a context manager around training. Outside of the main thread (a notebook's worker) it does nothing.
 
-    Python runs signal handlers in the main thread only, which may wait inside MXNet as long as a step takes; by then
-    two signals would look like one. So a thread reads them from a pipe that Python's C code writes at once.
+    Args:
+        grace_s: seconds after the first signal, when the process is ended if it has not ended by itself.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, grace_s: float = GRACE_S) -> None:
         self.stop: Optional[Stop] = None
+        self._grace_s = grace_s
         self._first_s = 0.0
-        self._before: Dict[int, Any] = {}
-        self._thread: Optional[threading.Thread] = None
+        self._stack = ExitStack()
 
     def __enter__(self) -> SignalStop:
         if threading.current_thread() is threading.main_thread():
-            self._reader, self._writer = os.pipe()
-            os.set_blocking(self._writer, False)  # as set_wakeup_fd demands
-            self._fd_before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-            self._before = {number: signal.signal(number, lambda *_: None) for number in EXIT_CODES}
-            self._thread = threading.Thread(target=self._watch, name="mxtrain-signals", daemon=True)
-            self._thread.start()
+            self._stack.enter_context(SignalReader(self._receive, self._grace_s))
+            for number in EXIT_CODES:
+                self._stack.callback(signal.signal, number, signal.signal(number, lambda *_: None))
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._thread is None:
-            return
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        signal.set_wakeup_fd(self._fd_before)
-        os.write(self._writer, b"\0")
-        self._thread.join()
-        self._thread = None
-        os.close(self._writer)
-        os.close(self._reader)
-
-    def _watch(self) -> None:
-        while True:
-            (number,) = os.read(self._reader, 1)
-            if number == 0:
-                return
-            if number in EXIT_CODES:
-                self._receive(number)
+        self._stack.close()
 
     def _receive(self, number: int) -> None:
         if self.stop is not None and (PULSE.is_heard or time.monotonic() - self._first_s < SAME_S):
@@ -126,10 +171,8 @@ class SignalStop:
         self._first_s = time.monotonic()
         name = signal.Signals(number).name
         self.stop = Stop("interrupted", EXIT_CODES[number], f"{name} received")
-        try:
+        with suppress(OSError):  # nobody reads it any more
             os.write(2, f"\n{name}: finishing the step and saving; once more quits at once\n".encode())
-        except OSError:
-            pass  # nobody reads it any more
 
 
 class BreakableLoader:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import textwrap
 import time
@@ -162,3 +163,40 @@ def test_a_user_network_that_raises_is_the_last_thing_said(tmp_path):
     assert process.output.strip().splitlines()[-1] == "error: ValueError: thirty is enough"
     ended = status(run_dir)
     assert (ended["state"], ended["cause"]) == ("failed", "ValueError: thirty is enough")
+
+
+STUCK = """
+    import ctypes
+    class Own(Callback):
+        def on_steps(self, rows, progress):
+            mutex = ctypes.create_string_buffer(64)
+            for _ in range(2):
+                ctypes.CDLL(None).pthread_mutex_lock(mutex)
+"""
+
+
+def test_a_run_whose_threads_hang_ends_when_its_grace_is_over(tmp_path):
+    own = ("+callback.own._target_=own.Own", "cluster.grace=1.5")
+    process = Process(tmp_path / "run", *LONG, *own, env=with_module(tmp_path, STUCK))
+    process.wait_until((tmp_path / "run" / "status.json").exists)
+    time.sleep(1.0)
+    began = time.monotonic()
+    process.kill(signal.SIGTERM).end(143)
+    assert 1.0 < time.monotonic() - began < 10
+    assert "SIGTERM: not ended after 1.5 s (cluster.grace), so ended at once" in process.output
+
+
+def test_a_start_that_hangs_ends_when_the_grace_is_over():
+    code = (
+        "import ctypes\nfrom mxtrain.stopping import startup_signals\nwith startup_signals(grace_s=0.3):\n"
+        "    mutex = ctypes.create_string_buffer(64)\n    print('starts', flush=True)\n"
+        "    for _ in range(2):\n        ctypes.CDLL(None).pthread_mutex_lock(mutex)\n"
+    )
+    for number, exit_code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+        process = subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert process.stdout.readline() == "starts\n"
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=20)
+        assert process.returncode == exit_code and "not ended after 0.3 s" in errors

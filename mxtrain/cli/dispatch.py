@@ -20,7 +20,7 @@ from mxtrain.errors import (
     unforeseen,
 )
 from mxtrain.pulse import PULSE
-from mxtrain.stopping import Terminated, startup_signals, still_parts
+from mxtrain.stopping import EXIT_CODES, Terminated, limit_end, startup_signals, still_parts
 
 GROUP_COMMANDS = ("train", "verify")
 """Commands that several processes can carry out together."""
@@ -41,6 +41,8 @@ def run(argv: Optional[List[str]] = None) -> int:
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os._exit(code)
+    if argv is None and code in EXIT_CODES.values():
+        limit_end(code)
     return code
 
 

@@ -7,6 +7,7 @@ from typing import List, Literal, Optional, Union
 import pydantic
 from typing_extensions import Annotated
 
+from mxtrain.stopping import GRACE_S
 from mxtrain.types import NonNegative, NonNegativeFloat, PathText, Positive, PositiveFloat, Spec
 
 VariableName = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -49,8 +50,8 @@ class Cluster(Spec):
     """How often a run that lost a process goes on from its last checkpoint; counted anew after each new checkpoint."""
     backoff: NonNegativeFloat = 1.0
     """Seconds before the first restart; twice as long before each further one, a minute at most."""
-    grace: PositiveFloat = 30.0
-    """Seconds that workers have for saving after SIGTERM or SIGINT, before they are killed."""
+    grace: PositiveFloat = GRACE_S
+    """Seconds that a run has for saving after SIGTERM or SIGINT, before it is ended as it is."""
 
     @property
     def num_servers(self) -> int:

@@ -301,9 +301,11 @@ class Supervisor:
     @contextmanager
     def _signals(self) -> Iterator[None]:
         before: Dict[int, Any] = {number: signal.signal(number, self._receive) for number in EXIT_CODES}
+        reader = signal.set_wakeup_fd(-1)  # who ends this process in time would do so before the workers' grace is over
         try:
             yield
         finally:
+            signal.set_wakeup_fd(reader)
             for number, handler in before.items():
                 signal.signal(number, handler)
 

@@ -27,11 +27,13 @@ class Runtime(Spec):
     nothing else wants the cores (GOMP_SPINCOUNT), name OpenBLAS's kernels (OPENBLAS_CORETYPE); manual: set only what is
     given."""
     threads: Union[Auto, Positive] = "auto"
-    """OpenMP threads of each CPU device (OMP_NUM_THREADS); auto: usable cores / CPU devices."""
+    """OpenMP threads of each CPU device (OMP_NUM_THREADS); auto: usable cores / CPU devices. At most four times
+    the usable cores."""
     cpu_temp_copy: Union[Auto, Positive] = "auto"
     """Work spaces that all CPU devices share (MXNET_CPU_TEMP_COPY); auto: 64 for several devices, else MXNet's 4."""
     cpu_workers: Union[Auto, Positive] = "auto"
-    """Engine threads of each CPU device (MXNET_CPU_WORKER_NTHREADS); auto: MXNet's own 1."""
+    """Engine threads of each CPU device (MXNET_CPU_WORKER_NTHREADS); auto: MXNet's own 1. At most four times the
+    usable cores."""
     amx: Union[Auto, bool] = "auto"
     """Allow AMX matrix instructions; auto: for bfloat16, where the processor and the kernel grant them."""
     bulk_size: Union[Auto, NonNegative] = "auto"

@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from mxtrain import description
+from mxtrain.cluster import Cluster
+from mxtrain.errors import ConfigError
+from mxtrain.runtime import Runtime
 
 # (arguments, what the message holds)
 MISTAKES = [
@@ -83,6 +89,30 @@ MISTAKES = [
 def test_a_mistake_is_answered_by_name(refused, arguments: str, parts: list) -> None:
     said = refused(*arguments.split())
     assert [part for part in parts if part not in said] == [], said
+
+
+@pytest.mark.parametrize("name", ["runtime.threads", "runtime.cpu_workers", "runtime.env.OMP_NUM_THREADS"])
+def test_more_threads_than_the_cores_can_run_are_refused(refused, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setattr(description, "usable_cores", lambda: 2)
+    given = f"+{name}" if "env" in name else name
+    said = refused(f"{given}=9")
+    assert f"{name}=9: this process may use 2 cores" in said and f"Type {name}=2." in said
+    assert name in refused(f"{given}=1000")
+
+
+def test_so_are_those_of_the_environment(refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(description, "usable_cores", lambda: 2)
+    monkeypatch.setenv("OMP_NUM_THREADS", "9")
+    assert "OMP_NUM_THREADS=9: this process" in refused()
+    monkeypatch.setenv("OMP_NUM_THREADS", "8")
+    near = SimpleNamespace(runtime=Runtime(threads=8), cluster=Cluster())
+    description.there_must_be_cores_for_the_threads(near)
+    # On other hosts there may be more cores.
+    far = SimpleNamespace(runtime=Runtime(threads=9), cluster=Cluster(launcher="ssh", hostfile="hosts"))
+    description.there_must_be_cores_for_the_threads(far)
+    monkeypatch.setenv("MXTRAIN_WORKER", "1")
+    with pytest.raises(ConfigError, match="runtime.threads=9"):
+        description.there_must_be_cores_for_the_threads(far)
 
 
 def test_all_that_is_wrong_is_listed_once_and_indented(refused) -> None:
