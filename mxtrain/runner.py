@@ -65,7 +65,7 @@ class Runner:
         self._watchers = Watchers(callbacks)
         self._profiling = profiling
         self._saving = Saving(store, self._watchers)
-        self._signals = SignalStop()
+        self._signals = SignalStop(plan.grace_s)
         self._workers = step.store
         self._team = team or Team()
         self._agreement = Agreement(step.store, STEPS_AHEAD)
@@ -195,7 +195,8 @@ class Runner:
             self.state.validation_due = self.state.validation_due or due
             self._say(
                 f"{lost}: {world.size} worker{'s' * (world.size > 1)} (before: {before.size}) go on after step "
-                f"{self.state.step}"
+                f"{self.state.step}. No step is lost or done twice; but shares are others from here on: the last bits "
+                "differ from those of an undisturbed run, and more where dropout or a batch norm looks at a share"
             )
         if world.size > 1:
             # As at the start of a run, which is what those do who have just come.

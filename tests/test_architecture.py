@@ -14,7 +14,18 @@ PACKAGE = ROOT / "mxtrain"
 
 # Each layer may import those before it, and itself only within one part.
 LAYERS = [
-    {"errors", "types", "durable", "network", "override_text", "params_format", "pulse", "search_path", "sharing"},
+    {
+        "errors",
+        "types",
+        "durable",
+        "network",
+        "override_text",
+        "params_format",
+        "private_sockets",
+        "pulse",
+        "search_path",
+        "sharing",
+    },  # fmt: skip
     {"config", "state", "cadence", "stopping"},
     {"native"},
     {"runtime"},

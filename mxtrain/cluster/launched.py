@@ -6,17 +6,15 @@ import os
 import re
 import socket
 import zlib
-from contextlib import suppress
-from pathlib import Path
 from typing import Dict, List, Mapping, Optional
 
 from mxtrain.cluster.hosts import NOWHERE, interface_address, is_own_address
-from mxtrain.cluster.local import SOCKETS
 from mxtrain.cluster.member import HOST_WORKERS
-from mxtrain.cluster.orders import Root, common_environment, roles
+from mxtrain.cluster.orders import Root, common_environment, local_root, roles
 from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import ConfigError
 from mxtrain.network import LOOPBACK, address_towards
+from mxtrain.private_sockets.folder import join_folder
 from mxtrain.sharing import WORKER
 
 ROOT = "MXTRAIN_ROOT"
@@ -83,22 +81,13 @@ def launched_environment(
     told[HOST_WORKERS] = str(min(cluster.workers, local_size(environ) or cluster.workers))
     if role == "worker":
         told[WORKER] = str(number)
-    if root.in_files:
+    if root.folder is not None:
         told["PORT"] = str(root.port + rank)
-        for number in (root.port, root.port + rank):
-            _require_own(SOCKETS / str(number))
     else:
         is_root = rank == 0 and cluster.interface is None and root.address != LOOPBACK and is_own_address(root.address)
         towards = NOWHERE if rank == 0 else root.address
         told["DMLC_NODE_HOST"] = root.address if is_root else own_address(cluster.interface, towards)
     return told
-
-
-def _require_own(socket_file: Path) -> None:
-    """Raises: ConfigError: another user listens where this job's processes would; its number is no secret."""
-    with suppress(FileNotFoundError):
-        if socket_file.stat().st_uid != os.getuid():
-            raise ConfigError(f"{socket_file} belongs to another user. Set {ROOT}=127.0.0.1:PORT to a free port.")
 
 
 def own_address(interface: Optional[str], root: str) -> str:
@@ -134,7 +123,7 @@ def find_root(environ: Mapping[str, str], is_one_host: bool, starter: str) -> Ro
     job = environ.get("PMIX_NAMESPACE") or f"{environ.get('SLURM_JOB_ID')}.{environ.get('SLURM_STEP_ID')}"
     number = zlib.crc32(f"{starter} {job} {os.getuid()}".encode())
     if is_one_host:
-        return Root(LOOPBACK, 1_000_000_000 + number % 1_000_000_000, in_files=True)
+        return local_root(join_folder(f"{number:08x}"))
     nodes = environ.get("SLURM_STEP_NODELIST", "")
     if not nodes:
         raise ConfigError(

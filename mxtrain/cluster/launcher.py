@@ -14,12 +14,12 @@ from typing import List, Mapping, Optional, Sequence
 
 import mxtrain
 from mxtrain.cluster.frames import Message
-from mxtrain.cluster.local import remove_stale_sockets
-from mxtrain.cluster.orders import group_orders, inherited, local_root, roles
+from mxtrain.cluster.orders import group_orders, inherited, local_root
 from mxtrain.cluster.process import LocalProcess, Order, Process
 from mxtrain.cluster.relayed import MIN_SILENCE_S, Channel, RelayedProcess
 from mxtrain.cluster.spec import Cluster
 from mxtrain.network import LOOPBACK
+from mxtrain.private_sockets.folder import socket_folder
 
 
 class Launcher:
@@ -56,8 +56,7 @@ class Launcher:
             attempt: from 0.
             stack: of what must be closed.
         """
-        remove_stale_sockets()
-        root = local_root(len(roles(self.cluster, self.van)))
+        root = local_root(stack.enter_context(socket_folder()))
         orders = group_orders(self.cluster, self.van, arguments, logs, root, inherited())
         return [started_here(order, stack) for order in orders]
 

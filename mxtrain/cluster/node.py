@@ -14,6 +14,7 @@ import threading
 from typing import Any, Callable
 
 from mxtrain.errors import EXIT_FINISHED
+from mxtrain.private_sockets.zeromq import move_ps_lite
 from mxtrain.stopping import EXIT_CODES
 
 
@@ -40,7 +41,8 @@ def run_node(role: str, control: Callable[[Any, int, bytes], None] = refuse) -> 
     from mxtrain.backend import mx
 
     os.environ["DMLC_ROLE"] = role
-    os.umask(0o077)  # sockets in the file system are for this user only
+    os.umask(0o077)  # sockets in /tmp, where another starter wants them there, are for this user only
+    move_ps_lite(mx.base._LIB._name)
     store = mx.kv.create("dist_sync")
 
     def receive(command: int, body: bytes, _: object) -> None:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-from mxtrain.cluster.local import SOCKETS, socket_names
 from mxtrain.cluster.member import HOST_WORKERS
 from mxtrain.cluster.process import Order
 from mxtrain.cluster.spec import Cluster
 from mxtrain.network import LOOPBACK
+from mxtrain.private_sockets.folder import VARIABLE
 from mxtrain.search_path import module_command
 from mxtrain.sharing import WORKER
 
@@ -28,17 +28,21 @@ class Root:
     Attributes:
         address: IPv4, of this machine.
         port: a TCP port, or on one machine the number that names its socket; the others' follow it.
-        in_files: whether all processes are on this machine and talk through sockets in its file system.
+        folder: where all processes are on this machine, that of the sockets through which they talk.
     """
 
     address: str
     port: int
-    in_files: bool = False
+    folder: Optional[Path] = None
 
 
-def local_root(count: int) -> Root:
-    """Of processes that are all on this machine."""
-    return Root(LOOPBACK, int(socket_names(count)[0].name), in_files=True)
+def local_root(folder: Path) -> Root:
+    """Of processes that are all on this machine.
+
+    Args:
+        folder: for their sockets.
+    """
+    return Root(LOOPBACK, 1, folder)
 
 
 def common_environment(cluster: Cluster, van: Optional[str], root: Root) -> Dict[str, str]:
@@ -55,8 +59,8 @@ def common_environment(cluster: Cluster, van: Optional[str], root: Root) -> Dict
     }  # fmt: skip
     if van is not None:
         common["DMLC_PS_VAN_TYPE"] = van
-    if root.in_files:
-        common.update(DMLC_LOCAL="1", DMLC_NODE_HOST=root.address)
+    if root.folder is not None:
+        common.update({"DMLC_LOCAL": "1", "DMLC_NODE_HOST": root.address, VARIABLE: str(root.folder)})
     return common
 
 
@@ -94,17 +98,16 @@ def group_orders(
         own = {**told, "DMLC_ROLE": role}
         if role == "worker":
             own[WORKER] = str(number)
-        socket = SOCKETS / str(root.port + at) if root.in_files else None
-        if socket is not None:
-            own["PORT"] = socket.name
+        if root.folder is not None:
+            own["PORT"] = str(root.port + at)
         log = None if name == "worker 0" else logs / f"{name.replace(' ', '-')}.log"
-        orders.append(Order(name, [*module_command("mxtrain"), *arguments], own, log, socket, number))
+        orders.append(Order(name, [*module_command("mxtrain"), *arguments], own, log, number))
     return orders
 
 
 def inherited(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
     """What processes on this machine inherit: all but what an earlier run of several processes was told."""
-    return {name: value for name, value in environ.items() if not name.startswith(_FOREIGN) and name != "PORT"}
+    return {n: value for n, value in environ.items() if not n.startswith(_FOREIGN) and n not in ("PORT", VARIABLE)}
 
 
 def passed(names: Sequence[str], environ: Mapping[str, str] = os.environ) -> Dict[str, str]:

@@ -32,7 +32,6 @@ class Order:
         command: with arguments.
         environment: all of it.
         log: where its output goes; None: where the supervisor's goes.
-        socket: what it may leave behind in the file system.
         number: of a worker or server among its like.
     """
 
@@ -40,7 +39,6 @@ class Order:
     command: Sequence[str]
     environment: Mapping[str, str]
     log: Optional[Path] = None
-    socket: Optional[Path] = None
     number: int = 0
 
 
@@ -197,8 +195,6 @@ class LocalProcess(Process):
             return
         self.kill()
         self._process.wait()
-        if self.order.socket is not None:
-            self.order.socket.unlink(missing_ok=True)
         os.close(self._reader)
         self._reader = -1
 

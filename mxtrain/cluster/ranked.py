@@ -14,13 +14,13 @@ from typing import List, Optional, Sequence
 from mxtrain.cluster.frames import Message, encode
 from mxtrain.cluster.hosts import NOWHERE, free_port, interface_address, read_hosts
 from mxtrain.cluster.launcher import Launcher, directory_of, orders_message, python_of, relayed, started_here
-from mxtrain.cluster.local import remove_stale_sockets
-from mxtrain.cluster.orders import Root, group_orders, inherited, local_root, passed, roles
+from mxtrain.cluster.orders import Root, group_orders, inherited, local_root, passed
 from mxtrain.cluster.process import Order, Process
 from mxtrain.cluster.relayed import Beacon, Channel
 from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import ConfigError
 from mxtrain.network import address_towards
+from mxtrain.private_sockets.folder import socket_folder
 from mxtrain.search_path import module_command
 
 ORDERS = "MXTRAIN_ORDERS"
@@ -74,8 +74,7 @@ class RankedLauncher(Launcher):
 
     def start(self, arguments: Sequence[str], logs: Path, attempt: int, stack: ExitStack) -> List[Process]:
         if self.is_local:
-            remove_stale_sockets()
-            root = local_root(len(roles(self.cluster, self.van)))
+            root = local_root(stack.enter_context(socket_folder()))
         else:
             root = Root(self._address, free_port(self._address))
         told = passed(self.cluster.environment)
@@ -84,9 +83,7 @@ class RankedLauncher(Launcher):
         if orders[0].name == "scheduler":
             own = {**inherited(), **orders[0].environment, "DMLC_NODE_HOST": root.address}
             scheduler = orders.pop(0)
-            processes.append(
-                started_here(Order(scheduler.name, scheduler.command, own, scheduler.log, scheduler.socket), stack)
-            )
+            processes.append(started_here(Order(scheduler.name, scheduler.command, own, scheduler.log), stack))
         orders.sort(key=lambda order: not order.name.startswith("worker"))  # ranks keep their order
         proof = logs / ".here"
         proof.write_text(secrets.token_hex(16))

@@ -332,8 +332,6 @@ class RelayedProcess(Process):
             self._log.close()
         if self._printer is not None:
             self._printer.close()
-        if self.order.socket is not None:
-            self.order.socket.unlink(missing_ok=True)
 
     def silent_for(self, timeout_s: float) -> Optional[str]:
         if self._channel.end is not None:

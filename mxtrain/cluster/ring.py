@@ -175,11 +175,12 @@ class KeyValueServer:
 
 
 def peer_user(address: str, port: int) -> Optional[int]:
-    """The user id of the process on this machine that has a TCP connection from `address`:`port`; None: not known."""
+    """The user id of the process on this machine that has a TCP connection from `address`:`port`; None: not known, or
+    it has hung up. The kernel says of such a connection, which has no inode any more, that it is root's."""
     reversed_hex = "".join(f"{int(part):02X}" for part in reversed(address.split(".")))
     wanted = f"{reversed_hex}:{port:04X}"
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
-        if fields[1] == wanted:
+        if fields[1] == wanted and fields[9] != "0":
             return int(fields[7])
     return None

@@ -17,6 +17,7 @@ from mxtrain.backend import mx, nd
 from mxtrain.kvstore.compression import Build, Compressor
 from mxtrain.kvstore.joined_store import JoinedStore
 from mxtrain.kvstore.wire import write_order
+from mxtrain.private_sockets.zeromq import move_ps_lite
 from mxtrain.sharing import World
 
 MULTI_PRECISION = 1
@@ -93,7 +94,12 @@ def stop_servers(store: Any, world: World) -> None:
 
 
 def create(kind: str) -> Any:
-    """MXNet's store, connected. Sockets in the file system are for this user only."""
+    """MXNet's store, connected. Sockets in the file system are for this user only.
+
+    Raises:
+        ConfigError: they cannot be.
+    """
+    move_ps_lite(mx.base._LIB._name)
     before = os.umask(0o077) if os.environ.get("DMLC_LOCAL") == "1" else None
     try:
         return mx.kv.create(kind)

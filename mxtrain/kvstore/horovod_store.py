@@ -31,6 +31,7 @@ from mxtrain.errors import ConfigError, PeersLost
 from mxtrain.kvstore.compression import Build, Compressor
 from mxtrain.kvstore.joined_store import JoinedStore
 from mxtrain.network import interface_towards
+from mxtrain.private_sockets.gloo import move_gloo
 from mxtrain.pulse import PULSE
 from mxtrain.sharing import JOINS, RING, WORKER, World
 
@@ -144,8 +145,11 @@ class HorovodStore(JoinedStore):
 
     def join(self) -> None:
         """Enters a ring. Waits for all of its members."""
+        from horovod.mxnet import mpi_ops
+
         if self._ring is not None:
             self._take_place()
+        move_gloo(mpi_ops.MPI_MXNET_LIB_CTYPES._name)
         before = open_sockets()
         try:
             self._horovod.init()

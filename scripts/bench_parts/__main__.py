@@ -35,6 +35,7 @@ from bench_parts import (
     same_numbers,
     soak,
     start,
+    strangers,
     wire,
     workers,
 )
@@ -68,6 +69,10 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
     "faults": (
         faults.measure,
         "35 faults at random moments, of processes, network, disk and data: 700 runs (3 hours; root)",
+    ),
+    "strangers": (
+        strangers.measure,
+        "20 runs of two workers, of each store, that another user attacks (15 minutes; root)",
     ),
     "compression": (compression.measure, "bytes on the wire by compressor, and accuracy of three seeds (15 minutes)"),
     "links": (links.measure, "two workers over throttled links, each store and compressor (35 minutes; root)"),

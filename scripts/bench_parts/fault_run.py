@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar
 
 from bench_parts.processes import ProcessFailed, mxtrain_arguments, untouched_environment
+from mxtrain.private_sockets.folder import VARIABLE as FOLDER
 
 TIMEOUT_S = 300
 CLEAN_S = 15.0
@@ -59,6 +60,11 @@ class Run:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
+    @property
+    def pid(self) -> int:
+        """Of the process that starts all others."""
+        return self._process.pid
+
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
@@ -87,8 +93,8 @@ class Run:
                 continue
             if variables.get(MARK) != str(self._run_dir):
                 continue
-            if variables.get("DMLC_LOCAL") == "1" and "PORT" in variables:
-                self._sockets.add(variables["PORT"])
+            if variables.get("DMLC_LOCAL") == "1" and FOLDER in variables:
+                self._sockets.add(variables[FOLDER])
             own = variables.get("DMLC_ROLE", "") + variables.get("MXTRAIN_WORKER", "")
             if (not role or own == role) and int(path.name) not in others_than:
                 return int(path.name), variables
@@ -171,7 +177,7 @@ class Run:
         """
         deadline = time.monotonic() + CLEAN_S
         while True:
-            found = [*strangers(), *(f"socket {name}" for name in self._sockets if os.path.exists(f"/tmp/{name}"))]
+            found = [*strangers(), *(f"sockets in {name}" for name in self._sockets if os.path.exists(name))]
             one = self.find("")
             found += [f"process {one[0]}"] if one else []
             if not found:

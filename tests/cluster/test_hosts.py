@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import stat
 from pathlib import Path
 from typing import Dict, List
 
@@ -15,6 +16,7 @@ from mxtrain.cluster.launched import find_root, first_node, launched_environment
 from mxtrain.cluster.spec import Cluster
 from mxtrain.cluster.ssh import SSHLauncher
 from mxtrain.errors import ConfigError
+from mxtrain.private_sockets.folder import VARIABLE
 
 
 def test_a_host_file_begins_with_this_machine(tmp_path: Path) -> None:
@@ -88,6 +90,8 @@ def test_ranks_are_scheduler_servers_workers() -> None:
     assert [each and each.get("MXTRAIN_WORKER") for each in told] == [None, None, "0", "1"]
     assert len({each["DMLC_PS_ROOT_PORT"] for each in told if each}) == 1
     assert len({each["PORT"] for each in told if each}) == 4 and told[0] and told[0]["DMLC_LOCAL"] == "1"
+    folders = {each[VARIABLE] for each in told if each}
+    assert len(folders) == 1 and stat.S_IMODE(Path(folders.pop()).lstat().st_mode) == 0o700
     without_servers = launched_environment(Cluster(workers=4), None, {**OMPI, "OMPI_COMM_WORLD_RANK": "0"})
     assert without_servers and without_servers["DMLC_ROLE"] == "worker"
     assert launched_environment(cluster, "zmq", {}) is None
@@ -113,7 +117,7 @@ def test_a_batch_script_is_no_task_of_srun() -> None:
 def test_where_the_scheduler_listens_on_several_hosts(environ: Dict[str, str], expected: str) -> None:
     if expected[0].isdigit():
         root = find_root(environ, False, "srun")
-        assert root.address == expected and not root.in_files and (root.port == 1234 or 20000 <= root.port < 30000)
+        assert root.address == expected and root.folder is None and (root.port == 1234 or 20000 <= root.port < 30000)
         return
     with pytest.raises(ConfigError, match=expected):
         find_root(environ, False, "mpirun")

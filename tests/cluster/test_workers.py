@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Dict, List
 
 import pytest
+from bench_parts.stranger import listened_to
 from running import (
     ROOT,
     SMALL,
@@ -33,13 +34,13 @@ from running import (
 
 from mxtrain.cli.group import arguments_of
 from mxtrain.cli.serve import compose
-from mxtrain.cluster import local
 from mxtrain.cluster.launcher import started_here
 from mxtrain.cluster.process import Order
 from mxtrain.cluster.process import Process as ClusterProcess
 from mxtrain.cluster.spec import Cluster
 from mxtrain.cluster.supervisor import Supervisor
 from mxtrain.kvstore import has_horovod
+from mxtrain.private_sockets.folder import socket_folder
 
 TWO = ("kvstore=dist_sync", "cluster.workers=2", "cluster.backoff=0.1")
 LENET = (
@@ -219,43 +220,24 @@ def test_a_refused_start_leaves_a_running_group_and_a_finished_run_alone(tmp_pat
 
 def sockets_of(run_dir: Path) -> List[Path]:
     """The files under which the processes of a group listen."""
-    found = []
-    for pids in processes(run_dir).values():
-        for pid in pids:
-            environment = Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
-            found += [Path("/tmp") / part[5:] for part in environment if part.startswith("PORT=")]
-    return found
+    pids = [pid for found in processes(run_dir).values() for pid in found]
+    return [Path(place) for place in listened_to(pids) if place.startswith("/")]
 
 
-def test_only_this_user_can_connect_and_no_socket_is_left(tmp_path: Path) -> None:
+def test_sockets_are_in_a_folder_of_this_user_and_nothing_is_left(tmp_path: Path) -> None:
+    """Also where the supervisor is killed: all die with it, and the next start removes the sockets."""
     run = Process(tmp_path / "run", *TWO, *SLOW).wait_until(has_steps(tmp_path / "run", 10))
     sockets = sockets_of(tmp_path / "run")
-    assert len(sockets) == 4 and all(path.is_socket() and path.stat().st_mode & 0o077 == 0 for path in sockets)
+    (folder,) = {path.parent for path in sockets}
+    assert len(sockets) == 4 and folder.name.startswith("mxtrain-sockets-") and folder.stat().st_mode & 0o777 == 0o700
     os.kill(processes(tmp_path / "run")["server"][0], signal.SIGKILL)
-    run.end()
-    assert not any(path.exists() for path in sockets)
-
-
-def test_what_a_killed_supervisor_left_is_removed_by_the_next(tmp_path: Path) -> None:
-    old, living, young = local.socket_names(3)
-    servers = [socket.socket(socket.AF_UNIX) for _ in range(3)]
-    for server, path in zip(servers, (old, living, young)):
-        server.bind(str(path))
-        server.listen(1)
-        os.utime(path, (0, 0) if path != young else None)
-    servers[0].close()
-    servers[2].close()
-    local.remove_stale_sockets()
-    assert [path.exists() for path in (old, living, young)] == [False, True, True]
-    servers[1].close()
-    living.unlink()
-    young.unlink()
-
-
-def test_if_the_supervisor_dies_all_die(tmp_path: Path) -> None:
-    run = Process(tmp_path / "run", *TWO, *SLOW).wait_until(has_steps(tmp_path / "run", 10))
-    assert len(processes(tmp_path / "run")) == 4
+    run.wait_until(lambda: not folder.exists())
+    run.wait_until(lambda: len(sockets_of(tmp_path / "run")) == 4)
+    (folder,) = {path.parent for path in sockets_of(tmp_path / "run")}
     run.kill(signal.SIGKILL).end(-signal.SIGKILL)
+    assert folder.exists()
+    with socket_folder():
+        assert not folder.exists()
     nobody_is_left(tmp_path)
 
 

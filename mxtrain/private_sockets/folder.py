@@ -1,0 +1,158 @@
+"""The folder that holds the sockets of one run: for its user only, and removed when nobody uses it any more."""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import os
+import secrets
+import shutil
+import stat
+import tempfile
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Dict, Iterator, List, Mapping, Optional
+
+from mxtrain.errors import ConfigError
+
+VARIABLE = "MXTRAIN_SOCKETS"
+"""The environment variable that names the folder to the processes of a run."""
+PREFIX = "mxtrain-sockets-"
+MAX_NAME_BYTES = 10
+"""Of a socket within the folder: a number."""
+MAX_PATH_BYTES = 107
+"""Linux: of a socket's whole path."""
+
+_joined: Dict[Path, int] = {}
+"""Folders that this process uses until it ends -> the open file that says so."""
+
+
+@contextmanager
+def socket_folder() -> Iterator[Path]:
+    """A new folder for as long as it is needed. What killed supervisors of this user have left behind goes first.
+
+    Raises:
+        ConfigError: there is no folder for temporary files in which others cannot replace what is not theirs.
+    """
+    place = _place()
+    remove_abandoned(place)
+    while True:
+        folder = place / f"{PREFIX}{secrets.token_hex(8)}"
+        folder.mkdir(mode=0o700)
+        lock = _lock(folder, fcntl.LOCK_EX)
+        if lock is not None:
+            break
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def join_folder(name: str) -> Path:
+    """The folder of this name, which all processes of a job make or find by themselves; the last one removes it.
+
+    Args:
+        name: the same in all of them, and of this job only.
+
+    Raises:
+        ConfigError: another user has taken the name.
+    """
+    place = _place()
+    folder = place / f"{PREFIX}{os.getuid()}-{name}"
+    if folder in _joined:
+        return folder
+    remove_abandoned(place)
+    while folder not in _joined:
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+        require_own(folder)
+        lock = _lock(folder, fcntl.LOCK_SH)
+        if lock is not None:
+            _joined[folder] = lock
+            atexit.register(_leave, folder)
+    return folder
+
+
+def told_folder(environ: Mapping[str, str] = os.environ) -> Optional[Path]:
+    """The folder that this process's starter has made; None where there is none.
+
+    Raises:
+        ConfigError: others could reach what lies in it.
+    """
+    given = environ.get(VARIABLE)
+    if not given or environ.get("DMLC_LOCAL") != "1":  # it was another run's, in which this one was started
+        return None
+    require_own(Path(given))
+    return Path(given)
+
+
+def require_own(folder: Path) -> None:
+    """Raises: ConfigError: it is not a folder of this user, or others may enter it."""
+    try:
+        found = folder.lstat()
+    except FileNotFoundError:
+        raise ConfigError(f"the folder {folder}, for the sockets of this run, is gone: start the run again.") from None
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise ConfigError(
+            f"{folder}, for the sockets of this run, belongs to user {found.st_uid} or can be entered by others. Set "
+            "TMPDIR to a folder of your own."
+        )
+
+
+def remove_abandoned(place: Path) -> None:
+    """Removes this user's folders that no living process uses."""
+    for folder in place.glob(f"{PREFIX}*"):
+        with suppress(OSError):
+            if folder.lstat().st_uid == os.getuid():
+                _remove_unused(folder)
+
+
+def _remove_unused(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(opened)
+
+
+def _leave(folder: Path) -> None:
+    with suppress(OSError):
+        os.close(_joined.pop(folder))
+        _remove_unused(folder)
+
+
+def _lock(folder: Path, kind: int) -> Optional[int]:
+    """The open folder, which counts as used while it is open; None where another process has removed it before."""
+    try:
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return None
+    fcntl.flock(opened, kind)
+    with suppress(FileNotFoundError):
+        if os.path.samestat(os.fstat(opened), folder.lstat()):
+            return opened
+    os.close(opened)
+    return None
+
+
+def _place() -> Path:
+    """Where folders for sockets are made."""
+    tried: List[Path] = [Path(tempfile.gettempdir()).resolve(), Path("/tmp").resolve()]
+    for place in tried:
+        length = len(os.fsencode(place / f"{PREFIX}{os.getuid()}-{'0' * 16}")) + 1 + MAX_NAME_BYTES
+        if length <= MAX_PATH_BYTES and all(_is_safe(folder) for folder in (place, *place.parents)):
+            return place
+    raise ConfigError(
+        f"others than you could replace files in {' and '.join(map(str, dict.fromkeys(tried)))}, or the path is too "
+        "long for sockets. Set TMPDIR to a folder of your own with a short path."
+    )
+
+
+def _is_safe(folder: Path) -> bool:
+    """Whether other users can neither remove nor rename what is not theirs: theirs is not the folder, and it has the
+    sticky bit where they may write."""
+    found, root = folder.stat(), Path("/").stat()
+    may_be_changed = found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX
+    return found.st_uid in (os.getuid(), 0, root.st_uid) and not may_be_changed

@@ -1,0 +1,182 @@
+"""Gloo's connections on one machine, which it would make over loopback, go through sockets in the run's own folder.
+
+Every user of a machine can connect to a port of its loopback, and Gloo takes the first who comes for the worker that
+it waits for. So what it binds to a port of loopback becomes a Unix socket, named by a number that stands for the port,
+and what it connects to that port is connected to this socket. All that Gloo reads of them looks like loopback's.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import secrets
+import socket
+import struct
+from pathlib import Path
+from typing import Any, Optional, Set, Tuple
+
+from mxtrain.errors import ConfigError
+from mxtrain.private_sockets.calls import Replacement, replace_calls
+from mxtrain.private_sockets.folder import told_folder
+
+_ADDRESS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32, use_errno=True)
+_NAME = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint32), use_errno=True)
+_OPTION = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32, use_errno=True
+)
+_TYPES = {"bind": _ADDRESS, "connect": _ADDRESS, "getsockname": _NAME, "getpeername": _NAME, "setsockopt": _OPTION}
+_INET = struct.Struct("!2xH4s8x")
+_LOOPBACKS, _STAND_IN = 127, socket.inet_aton("127.88.84.82")
+"""The first byte of loopback's addresses, and the one that stands for the folder: where Gloo's addresses are exchanged
+is another one's port."""
+_MAX_PORT = 0xFFFF
+_SO_DOMAIN = 39
+_MAX_ADDRESS_BYTES = 128
+_LIBC = ctypes.CDLL(None)
+_moved: Optional[Loopback] = None
+
+
+def move_gloo(library: str) -> None:
+    """Must be called before each ring is formed, in each worker. Does nothing where there is no folder.
+
+    Args:
+        library: path of Horovod's, which holds Gloo.
+
+    Raises:
+        ConfigError: others could reach the folder, or this Horovod cannot be made to use it.
+    """
+    global _moved
+    folder = told_folder()
+    if folder is None:
+        return
+    if _moved is not None:
+        _moved.forget()
+        return
+    moved = Loopback(folder)
+    replacements = {name: getattr(moved, name) for name in _TYPES}
+    if not replace_calls(library, _TYPES, replacements):
+        raise ConfigError(
+            f"{library} is built in a way that does not let mxtrain choose its sockets, and every user of this machine "
+            "could connect to its ports. Build Horovod with scripts/horovod --force."
+        )
+    _moved = moved
+
+
+class Loopback:
+    """Loopback's ports, as sockets in a folder. Each method makes the function that is called instead of libc's.
+
+    Args:
+        folder: for this user only.
+    """
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._own: Set[Path] = set()
+
+    def forget(self) -> None:
+        """Removes the names of this process's sockets: their ring is gone."""
+        for path in self._own:
+            path.unlink(missing_ok=True)
+        self._own.clear()
+
+    def bind(self, original: Any) -> Replacement:
+        def call(fd: int, address: int, length: int) -> int:
+            host, port = _read(address, length)
+            if host[:1] != bytes([_LOOPBACKS]) or port:
+                return int(original(fd, address, length))
+            with socket.socket(socket.AF_UNIX) as ours:
+                self._own.add(self._bind_anywhere(ours))
+                _become(fd, ours)
+            return 0
+
+        return call
+
+    def connect(self, original: Any) -> Replacement:
+        def call(fd: int, address: int, length: int) -> int:
+            host, port = _read(address, length)
+            if host != _STAND_IN:
+                return int(original(fd, address, length))
+            with socket.socket(socket.AF_UNIX) as ours:
+                ours.connect(str(self._folder / str(port)))
+                if _peer_user(ours) != os.getuid():
+                    raise PermissionError(errno.EACCES, "another user listens there")
+                _become(fd, ours)
+            return 0
+
+        return call
+
+    def getsockname(self, original: Any) -> Replacement:
+        return _named(original)
+
+    def getpeername(self, original: Any) -> Replacement:
+        return _named(original)
+
+    def setsockopt(self, original: Any) -> Replacement:
+        def call(fd: int, level: int, option: int, value: int, length: int) -> int:
+            # Unix sockets send at once anyway, and know no such option.
+            is_no_delay = (level, option) == (socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            if is_no_delay and _family(fd) == socket.AF_UNIX:
+                return 0
+            return int(original(fd, level, option, value, length))
+
+        return call
+
+    def _bind_anywhere(self, ours: socket.socket) -> Path:
+        while True:
+            path = self._folder / str(1 + secrets.randbelow(_MAX_PORT))
+            try:
+                ours.bind(str(path))
+                return path
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+
+
+def _named(original: Any) -> Replacement:
+    """A socket's own name, or its peer's: the port for which it stands; 0 where it has none."""
+
+    def call(fd: int, address: int, length: Any) -> int:
+        if _family(fd) != socket.AF_UNIX:
+            return int(original(fd, address, length))
+        found = ctypes.create_string_buffer(_MAX_ADDRESS_BYTES)
+        size = ctypes.c_uint32(_MAX_ADDRESS_BYTES)
+        if original(fd, ctypes.addressof(found), ctypes.byref(size)):
+            return -1
+        name = Path(os.fsdecode(found.raw[2 : size.value].split(b"\0")[0])).name
+        text = _INET.pack(int(name) if name.isdecimal() else 0, _STAND_IN)
+        text = struct.pack("=H", socket.AF_INET) + text[2:]
+        ctypes.memmove(address, text, min(len(text), length[0]))
+        length[0] = len(text)
+        return 0
+
+    return call
+
+
+def _read(address: int, length: int) -> Tuple[bytes, int]:
+    """(host, port) of an IPv4 address; an empty host of others."""
+    text = ctypes.string_at(address, min(length, _INET.size))
+    if len(text) < _INET.size or struct.unpack_from("=H", text)[0] != socket.AF_INET:
+        return b"", 0
+    port, host = _INET.unpack(text)
+    return host, port
+
+
+def _family(fd: int) -> int:
+    domain, size = ctypes.c_int(-1), ctypes.c_uint32(ctypes.sizeof(ctypes.c_int))
+    _LIBC.getsockopt(fd, socket.SOL_SOCKET, _SO_DOMAIN, ctypes.byref(domain), ctypes.byref(size))
+    return domain.value
+
+
+def _become(fd: int, ours: socket.socket) -> None:
+    """The descriptor is this socket from now on, and waits, or does not, as before."""
+    flags = fcntl.fcntl(fd, fcntl.F_GETFL)
+    os.dup2(ours.fileno(), fd, inheritable=False)
+    fcntl.fcntl(fd, fcntl.F_SETFL, flags)
+
+
+def _peer_user(connected: socket.socket) -> int:
+    """The user id of who listens at the other end."""
+    _, user, _ = struct.unpack("=iII", connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return int(user)

@@ -1,0 +1,62 @@
+"""ps-lite's sockets, which it would put into /tmp under numbers (DMLC_LOCAL=1), are put into the run's own folder."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from pathlib import Path
+from typing import Any, Optional
+
+from mxtrain.errors import ConfigError
+from mxtrain.private_sockets.calls import Replacement, replace_calls
+from mxtrain.private_sockets.folder import told_folder
+
+PUBLIC = b"ipc:///tmp/"
+"""What ps-lite's addresses begin with (its zmq_van.h)."""
+_TYPE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, use_errno=True)
+_moved_to: Optional[Path] = None
+
+
+def move_ps_lite(library: str) -> None:
+    """Must be called before ps-lite begins, in each process of the run. Does nothing where there is no folder.
+
+    Args:
+        library: path of MXNet's, which holds ps-lite.
+
+    Raises:
+        ConfigError: others could reach the folder, or this MXNet cannot be made to use it.
+    """
+    global _moved_to
+    folder = told_folder()
+    if folder is None or _moved_to == folder:
+        return
+
+    def moved(original: Any) -> Replacement:
+        def call(socket: Any, address: bytes) -> int:
+            if not address.startswith(PUBLIC):
+                return int(original(socket, address))
+            path = folder / os.fsdecode(address[len(PUBLIC) :])
+            if not _may_be_used(path):
+                raise PermissionError(errno.EACCES, "another user listens there")
+            return int(original(socket, b"ipc://" + os.fsencode(path)))
+
+        return call
+
+    if not replace_calls(library, {name: _TYPE for name in _CALLS}, {name: moved for name in _CALLS}):
+        raise ConfigError(
+            f"{library} is built in a way that does not let mxtrain choose where its sockets are, and would listen in "
+            "/tmp, where every user of this machine may take their names. Type kvstore=horovod."
+        )
+    _moved_to = folder
+
+
+_CALLS = ("zmq_bind", "zmq_connect")
+
+
+def _may_be_used(path: Path) -> bool:
+    """Whether nobody else listens there: it is this user's socket, or not there yet."""
+    try:
+        return path.lstat().st_uid == os.getuid()
+    except FileNotFoundError:
+        return True

@@ -1,0 +1,188 @@
+"""Sockets that only their user can reach: the folder, and what is replaced in libraries so that they use it."""
+
+from __future__ import annotations
+
+import _socket
+import fcntl
+import os
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+
+from mxtrain.backend import mx
+from mxtrain.errors import ConfigError
+from mxtrain.private_sockets import folder, gloo
+from mxtrain.private_sockets.calls import find_calls
+from mxtrain.private_sockets.zeromq import move_ps_lite
+
+STAND_IN = "127.88.84.82"
+
+
+@pytest.fixture
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A short folder for temporary files: the path of a socket has 107 bytes at most."""
+    import shutil
+    import tempfile
+
+    made = Path(tempfile.mkdtemp(prefix="place-", dir="/tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", str(made))
+    monkeypatch.setenv("DMLC_LOCAL", "1")
+    yield made
+    shutil.rmtree(made)
+
+
+def test_the_folder_is_for_its_user_and_nobody_guesses_its_name(place: Path) -> None:
+    with folder.socket_folder() as one, folder.socket_folder() as other:
+        assert one.parent == other.parent == place and one.name[-16:] != other.name[-16:]
+        found = one.lstat()
+        assert stat.S_IMODE(found.st_mode) == 0o700 and found.st_uid == os.getuid()
+        (one / "1").touch()
+    assert list(place.iterdir()) == []
+
+
+def test_what_a_killed_supervisor_left_goes_at_the_next_start_and_what_lives_stays(place: Path) -> None:
+    abandoned = place / f"{folder.PREFIX}abandoned"
+    abandoned.mkdir()
+    (abandoned / "1").touch()
+    others = place / "others"
+    others.mkdir()
+    (place / f"{folder.PREFIX}link").symlink_to(others)
+    with folder.socket_folder() as living:
+        with folder.socket_folder():
+            assert living.is_dir() and not abandoned.exists()
+        assert others.is_dir()
+
+
+def test_processes_of_a_job_meet_in_one_folder_and_the_last_one_removes_it(place: Path) -> None:
+    code = (
+        f"import sys, tempfile; tempfile.tempdir = {str(place)!r}; from mxtrain.private_sockets.folder import *\n"
+        "print(join_folder('job'), flush=True); sys.stdin.read()"
+    )
+    both = [
+        subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    said = {process.stdout.readline().strip() for process in both if process.stdout is not None}
+    assert len(said) == 1 and Path(said.pop()).parent == place
+    both[0].communicate()
+    assert len(list(place.iterdir())) == 1
+    both[1].communicate()
+    assert list(place.iterdir()) == []
+
+
+def test_a_folder_that_others_have_taken_or_can_enter_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = place / f"{folder.PREFIX}{os.getuid()}-job"
+    taken.mkdir(mode=0o755)
+    lock = os.open(taken, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_SH)  # it is used: or it would be removed as abandoned
+    with pytest.raises(ConfigError, match="can be entered by others"):
+        folder.join_folder("job")
+    os.close(lock)
+    target = place / "mine"
+    target.mkdir(mode=0o700)
+    link = place / "link"
+    link.symlink_to(target)
+    monkeypatch.setenv(folder.VARIABLE, str(link))
+    with pytest.raises(ConfigError, match="belongs to user"):
+        folder.told_folder()
+    monkeypatch.setenv(folder.VARIABLE, str(place / "gone"))
+    with pytest.raises(ConfigError, match="is gone"):
+        folder.told_folder()
+    if os.getuid() == 0:
+        os.chown(target, 65534, 65534)
+        monkeypatch.setenv(folder.VARIABLE, str(target))
+        with pytest.raises(ConfigError, match="belongs to user 65534"):
+            folder.told_folder()
+
+
+def test_no_folder_is_made_where_others_can_replace_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.chmod(0o777)
+    with folder.socket_folder() as made:
+        assert made.parent == Path("/tmp")  # which has the sticky bit
+    monkeypatch.setattr(folder, "_is_safe", lambda _: False)
+    with pytest.raises(ConfigError, match="Set TMPDIR to a folder of your own"):
+        with folder.socket_folder():
+            pass
+
+
+def test_what_libmxnet_calls_of_zeromq_is_found() -> None:
+    assert set(find_calls(Path(mx.base._LIB._name), ["zmq_bind", "zmq_connect"])) == {"zmq_bind", "zmq_connect"}
+    assert find_calls(Path(mx.base._LIB._name), ["no_such_function"]) == {}
+
+
+def test_a_library_that_cannot_be_redirected_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with folder.socket_folder() as made:
+        monkeypatch.setenv(folder.VARIABLE, str(made))
+        for move in (move_ps_lite, gloo.move_gloo):
+            with pytest.raises(ConfigError, match="built in a way that does not let mxtrain choose"):
+                move(sys.executable)
+
+
+# In a process of its own, whose sockets stand for Gloo's.
+AS_GLOO = """
+import _socket, os, socket, sys, threading
+from mxtrain.private_sockets.gloo import move_gloo
+move_gloo(_socket.__file__)
+listener = socket.socket()
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listener.bind(("127.0.0.1", 0))
+listener.listen(8)
+address = listener.getsockname()
+folder = os.environ["MXTRAIN_SOCKETS"]
+assert address[0] == "127.88.84.82" and os.listdir(folder) == [str(address[1])], (address, os.listdir(folder))
+client = socket.socket()
+client.setblocking(False)
+client.connect(address)
+assert not client.getblocking()
+client.setblocking(True)
+fd, _ = listener._accept()
+server = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=fd)
+for end in (client, server):
+    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    assert os.readlink(f"/proc/self/fd/{end.fileno()}").startswith("socket:")
+assert client.getpeername() == address and server.getsockname() == address
+assert server.getpeername() == ("127.88.84.82", 0)
+client.sendall(b"sum")
+assert server.recv(3) == b"sum"
+try:
+    socket.socket().connect((address[0], address[1] % 65535 + 1))
+except FileNotFoundError:
+    print("nobody there")
+elsewhere = socket.socket()
+elsewhere.bind(("0.0.0.0", 0))
+assert elsewhere.getsockname()[0] == "0.0.0.0"
+elsewhere.listen()
+socket.create_connection(("127.0.0.1", elsewhere.getsockname()[1])).close()
+tcp = open("/proc/net/tcp").read().splitlines()[1:]
+assert not any(f"{address[1]:04X}" == line.split()[1].partition(":")[2] and line.split()[3] == "0A" for line in tcp)
+move_gloo(_socket.__file__)
+assert os.listdir(folder) == []
+"""
+
+
+@pytest.mark.skipif(not hasattr(_socket, "__file__"), reason="this Python has no library of its own for sockets")
+def test_connections_over_loopback_go_through_the_folder(place: Path) -> None:
+    """All that Gloo asks of its sockets, asked by Python's own library, in which the same calls are replaced."""
+    with folder.socket_folder() as made:
+        done = subprocess.run(
+            [sys.executable, "-c", AS_GLOO], env={**os.environ, folder.VARIABLE: str(made)}, capture_output=True,
+            text=True,
+        )  # fmt: skip
+    assert done.returncode == 0 and done.stdout == "nobody there\n", done.stdout + done.stderr
+
+
+def test_whoever_listens_is_asked_for_the_user(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = str(place / "1")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        loopback = gloo.Loopback(place)
+        monkeypatch.setattr(gloo, "_peer_user", lambda _: os.getuid() + 1)
+        monkeypatch.setattr(gloo, "_read", lambda *_: (socket.inet_aton(STAND_IN), 1))
+        with pytest.raises(PermissionError, match="another user"):
+            loopback.connect(None)(0, 0, 0)
