@@ -77,7 +77,7 @@ def require_same_description(checkpoint: Checkpoint, config: Mapping[str, Any]) 
 def same_cut(parallel: Any, checkpoint: Optional[Checkpoint], num_stages: int) -> Any:
     """The placement, cut where the checkpoint's was, if it has as many stages and the user names no cut.
 
-    Times are measured anew on another machine, and another cut may change the last bits.
+    Another kind of device, or version of mxtrain, may cut elsewhere, which may change the last bits.
     """
     cut_before = checkpoint.state["run"].get("cut_before", []) if checkpoint is not None else []
     if cut_before and getattr(parallel, "cut_before", None) == [] and len(cut_before) == num_stages - 1:

@@ -76,7 +76,7 @@ WITH_MXNET = {
     "mxtrain.kvstore.horovod_store",
     "mxtrain.kvstore.joined_store",
     "mxtrain.kvstore.letter", "mxtrain.kvstore.message", "mxtrain.kvstore.remote_updater",
-    "mxtrain.update_server", "mxtrain.kvstore.mxnet_store", "mxtrain.parallel.balance",
+    "mxtrain.update_server", "mxtrain.kvstore.mxnet_store", "mxtrain.parallel.balance", "mxtrain.parallel.cost",
     "mxtrain.parallel.chain", "mxtrain.parallel.fence", "mxtrain.parallel.grid",
     "mxtrain.parallel.lockstep", "mxtrain.parallel.norm", "mxtrain.parallel.tape",
     "mxtrain.parallel.reference", "mxtrain.parallel.stage", "mxtrain.verify",

@@ -158,6 +158,16 @@ def trace(network: Any, input_shape: Shapes, *, batch_size: int = 1, training: b
     return _infer(graph, named, recorder)
 
 
+def trace_symbol(symbol: Any, shapes: Mapping[str, Shape]) -> Trace:
+    """As `trace`, of a piece of a network.
+
+    Args:
+        symbol: the piece.
+        shapes: of what enters it, batch size included, by the names of its variables.
+    """
+    return _infer(symbol, shapes, Recorder())
+
+
 def symbol_of(network: Any, *, training: bool, num_inputs: int = 1) -> Tuple[Any, Recorder]:
     """The network as one symbol over its `input_names`; each node's `LAYER_ATTRIBUTE` names the block it is of.
 

@@ -59,7 +59,7 @@ def work_by_operator(trace: Trace, low: Sequence[str] = ()) -> Dict[str, Work]:
         low: operators whose numbers have half as many bytes as float32.
     """
     nodes, found = trace.nodes, {}  # type: ignore[var-annotated]
-    learns = _learns(nodes)
+    learning = learns(nodes)
     for index, node in enumerate(nodes):
         shapes = [nodes[i].shape for i in node.inputs]
         if node.op == "null" or node.shape is None or None in shapes:
@@ -69,9 +69,9 @@ def work_by_operator(trace: Trace, low: Sequence[str] = ()) -> Dict[str, Work]:
         given, made = sum(map(math.prod, known)), math.prod(node.shape)
         flops = node_flops(node, trace)
         _add(found, node.op, Work(flops, size * (given + made)))
-        if learns[index]:
+        if learning[index]:
             # One product for the gradient of each input; images have none.
-            gradients = 2 if node.op == ATTENTION else sum(learns[i] for i in node.inputs[:2])
+            gradients = 2 if node.op == ATTENTION else sum(learning[i] for i in node.inputs[:2])
             name = node.op if node.op in OWN_GRADIENTS else BACKWARD + bare(node.op)
             _add(found, name, Work(flops * gradients, size * (2 * given + made)))
     return found
@@ -105,7 +105,7 @@ def node_flops(node: Node, traced: Trace) -> int:
     return 0
 
 
-def _learns(nodes: Sequence[Node]) -> List[bool]:
+def learns(nodes: Sequence[Node]) -> List[bool]:
     """Whether a gradient goes to each node."""
     found: List[bool] = []
     for node in nodes:

@@ -1,33 +1,23 @@
-"""Where to cut a network so that its stages take the same time: measured on this machine, once, and kept.
+"""Where to cut a network so that its stages take the same time, by what their operators have to do.
 
-candidates (few tensors cross) -> time of each block between them -> stages whose slowest is fastest
+candidates (few tensors cross) -> cost of each block between them -> stages whose slowest is fastest
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import os
-import time
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, List, Mapping, Sequence, Tuple
 
-import numpy as np
-
-from mxtrain.backend import autograd, mx, nd
-from mxtrain.durable import cache_folder, replace_file
 from mxtrain.errors import ConfigError
+from mxtrain.model.work import FLOAT_BYTES
 from mxtrain.parallel.base import Objective
+from mxtrain.parallel.cost import piece_costs, rates_of
 from mxtrain.parallel.cut import MARK, Cuttable, Tensor
 from mxtrain.parallel.schedule import Timetable, held, timetable
-from mxtrain.parallel.stage import on_devices, parameters_by_full_name
+from mxtrain.parallel.stage import parameters_by_full_name
 from mxtrain.types import Shape
 
-REPETITIONS = 3
-FLOAT_BYTES = 4
-COPY_BYTES = 1 << 24
 WISHED_CANDIDATES = 8
 SLACK = 1.03
 """Of two ways to cut whose slowest stages differ by less, the one that needs less memory is taken."""
@@ -49,7 +39,8 @@ class StageCost:
 
     Attributes:
         first, last: the layers that it begins and ends with.
-        forward_s, backward_s: predicted, for one microbatch, the way of its input included.
+        forward_s, backward_s: of one microbatch on a device like `mxtrain.parallel.cost.RATES`, the way of its input
+            included; what counts is how stages compare.
         held: microbatches whose activations it holds at once.
         parameter_bytes: parameters and their gradients.
         activation_bytes: of all held microbatches.
@@ -62,6 +53,11 @@ class StageCost:
     held: int
     parameter_bytes: int
     activation_bytes: int
+
+    @property
+    def seconds(self) -> float:
+        """Forward and backward."""
+        return self.forward_s + self.backward_s
 
 
 @dataclass(frozen=True)
@@ -84,14 +80,15 @@ class Cut:
 def choose_cut(
     graph: Cuttable, parallel: Any, num_stages: int, objective: Objective, device: Any, microbatch_size: int
 ) -> Cut:
-    """Cuts where the description says, or where stages are balanced best.
+    """Cuts where the description says, or where stages are balanced best: a function of network, description and kind
+    of device, so that the same command cuts alike on every machine.
 
     Args:
         graph: of the network, whose parameters are all on `device`.
         parallel: a `Staged` description.
         num_stages: at least 2.
         objective: network and input shape.
-        device: to measure on.
+        device: of the first stage.
         microbatch_size: samples that pass a stage together.
 
     Raises:
@@ -102,8 +99,9 @@ def choose_cut(
     else:
         candidates = find_candidates(graph, num_stages)
     shapes = graph.shapes(objective.input_shape, microbatch_size)
-    costs, bytes_per_s = measure(graph, candidates, shapes, objective.network, device)
-    ways = [sum(map(math.prod, map(shapes.get, graph.crossing(p)))) * FLOAT_BYTES / bytes_per_s for p in candidates]
+    costs = block_costs(graph, candidates, shapes, objective.network, device.device_type)
+    sent = rates_of(device.device_type).sent
+    ways = [sum(map(math.prod, map(shapes.get, graph.crossing(p)))) * FLOAT_BYTES / sent for p in candidates]
     bounds = (
         list(range(len(candidates) + 2)) if parallel.cut_before else balance(costs, ways, num_stages)
     )  # fmt: skip
@@ -239,35 +237,19 @@ def _describe(
     return Cut(cuts, [names[position] for position in cuts], stages, predicted)
 
 
-# Measuring.
-
-
-def measure(
-    graph: Cuttable, candidates: Sequence[int], shapes: Mapping[Tensor, Shape], network: Any, device: Any
-) -> Tuple[List[BlockCost], float]:
-    """The cost of each block between neighbouring candidates, and bytes/s between devices; from the cache if known."""
-    pieces = graph.cut(candidates)
-    dtype = next((str(np.dtype(p.dtype)) for p in network.collect_params().values()), "float32")
-    file = (
-        cache_folder()
-        / "block_times"
-        / f"{_key(graph, candidates, [shapes[tensor] for tensor in graph.inputs], device, dtype)}.json"
-    )
-    times = _read(file, len(pieces))
-    if times is None:
-        times = _measure(pieces, graph, network, shapes, device)
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(file, json.dumps(times).encode())
-        except OSError:
-            pass  # measured again next time
+def block_costs(
+    graph: Cuttable, candidates: Sequence[int], shapes: Mapping[Tensor, Shape], network: Any, device_type: str
+) -> List[BlockCost]:
+    """The cost of each block between neighbouring candidates."""
     parameters = parameters_by_full_name(network)
     inside = _activation_bytes(graph, candidates, shapes)
-    costs = [
-        BlockCost(forward, backward, size, FLOAT_BYTES * sum(math.prod(parameters[n].shape) for n in piece.parameters))
-        for forward, backward, size, piece in zip(times["forward_s"], times["backward_s"], inside, pieces)
-    ]
-    return costs, times["bytes_per_s"]
+    return [
+        BlockCost(
+            *piece_costs(piece, shapes, device_type), size,
+            FLOAT_BYTES * sum(math.prod(parameters[name].shape) for name in piece.parameters),
+        )
+        for piece, size in zip(graph.cut(candidates), inside)
+    ]  # fmt: skip
 
 
 def _activation_bytes(graph: Cuttable, candidates: Sequence[int], shapes: Mapping[Tensor, Shape]) -> List[int]:
@@ -282,80 +264,3 @@ def _activation_bytes(graph: Cuttable, candidates: Sequence[int], shapes: Mappin
         if tensor[0] in block_of:
             sizes[block_of[tensor[0]]] += FLOAT_BYTES * math.prod(shape)
     return sizes
-
-
-def _measure(
-    pieces: Sequence[Any], graph: Cuttable, network: Any, shapes: Mapping[Tensor, Shape], device: Any
-) -> Dict[str, Any]:  # fmt: skip
-    parameters = list(network.collect_params().values())
-    dtype = parameters[0].dtype if parameters else "float32"
-    statistics = [parameter.data() for parameter in parameters if parameter.grad_req == "null"]
-    before = [array.copy() for array in statistics]
-    found: Dict[str, Any] = {"forward_s": [], "backward_s": []}
-    for piece in pieces:
-        block = on_devices(piece, network, 0, [[device]])
-        rounds = [_run_once(block, graph, shapes, device, dtype) for _ in range(1 + REPETITIONS)][1:]
-        found["forward_s"].append(min(forward for forward, _ in rounds))
-        found["backward_s"].append(min(backward for _, backward in rounds))
-    for array, value in zip(statistics, before):
-        value.copyto(array)
-    source = nd.zeros(COPY_BYTES // FLOAT_BYTES, ctx=device)
-    target = nd.zeros_like(source)
-    found["bytes_per_s"] = COPY_BYTES / min(_timed(lambda: source.copyto(target)) for _ in range(1 + REPETITIONS))
-    return found
-
-
-def _run_once(
-    block: Any, graph: Cuttable, shapes: Mapping[Tensor, Shape], device: Any, dtype: Any
-) -> Tuple[float, float]:  # fmt: skip
-    # What enters the network may be indices and lengths: 1 is right for all of them.
-    inputs = [
-        (nd.ones if tensor in graph.inputs else nd.random.normal)(shape=shapes[tensor], ctx=device).astype(dtype)
-        for tensor in block.inputs
-    ]
-    for tensor, array in zip(block.inputs, inputs):
-        if tensor not in graph.without_gradient:
-            array.attach_grad()
-    outputs: List[Any] = []
-
-    def forward() -> None:
-        with autograd.record():
-            outputs.extend(block(0, inputs))
-
-    forward_s = _timed(forward)
-    learned = [array for tensor, array in zip(block.outputs, outputs) if tensor not in graph.without_gradient]
-    heads = [nd.ones_like(array) for array in learned]
-    return forward_s, _timed(lambda: learned and autograd.backward(learned, heads))
-
-
-def _timed(work: Callable[[], Any]) -> float:
-    nd.waitall()
-    began = time.perf_counter()
-    work()
-    nd.waitall()
-    return max(time.perf_counter() - began, 1e-9)
-
-
-def _key(graph: Cuttable, candidates: Sequence[int], inputs: Sequence[Shape], device: Any, dtype: str) -> str:
-    """What the times depend on."""
-    from mxtrain.runtime.cores import processor_name
-
-    parts = [
-        graph.text, list(candidates), list(map(list, inputs)), dtype, device.device_type, processor_name(),
-        os.environ.get("OMP_NUM_THREADS", ""), mx.__version__,
-    ]  # fmt: skip
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
-
-
-def _read(file: Path, count: int) -> Optional[Dict[str, Any]]:
-    """What was measured before; None where there is nothing, or nothing of use."""
-    try:
-        found = json.loads(file.read_bytes())
-        lists = [[float(value) for value in found[name]] for name in ("forward_s", "backward_s")]
-        rate = float(found["bytes_per_s"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    numbers = [rate, *lists[0], *lists[1]]
-    if any(len(values) != count for values in lists) or not all(math.isfinite(n) and n > 0 for n in numbers):
-        return None
-    return {"forward_s": lists[0], "backward_s": lists[1], "bytes_per_s": rate}

@@ -126,7 +126,8 @@ class Staged(Parallel):
     stages: Union[Auto, Positive] = "auto"
     """Devices that one copy of the network is spread over; auto: as many as there are, 2 on a CPU."""
     cut_before: List[str] = []
-    """Layers that begin a stage, by structural name, one fewer than stages; []: balanced by measured time."""
+    """Layers that begin a stage, by structural name, one fewer than stages; []: balanced by what operators have
+    to do, the same on every machine."""
 
 
 class Pipelined(Staged):

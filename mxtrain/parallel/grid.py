@@ -161,7 +161,8 @@ class Grid(Strategy):
     def _choose_cut(
         self, graph: Optional[Cuttable], objective: Objective, parallel: Any, workers: Store
     ) -> Optional[Cut]:  # fmt: skip
-        """The same one on all workers, whose buckets of gradients follow from it: that of rank 0's measurements."""
+        """The same one on all workers, whose buckets of gradients follow from it: that of rank 0, as devices may be of
+        different kinds."""
         if graph is None or len(self._devices[0]) == 1:
             return None
         num_shards = len(self._devices) * self._num_parts * self._num_microbatches

@@ -18,22 +18,22 @@ def placement_table(layout: Layout) -> Any:
     cut, devices, microbatches = layout.cut, layout.devices, layout.num_microbatches
     if cut is None:
         return None
-    slowest = max(stage.forward_s + stage.backward_s for stage in cut.stages)
+    slowest, total = max(stage.seconds for stage in cut.stages), sum(stage.seconds for stage in cut.stages)
     caption = (
         f"{len(devices)} replica{'s' * (len(devices) > 1)} x {len(cut.stages)} stages, {microbatches} "
-        f"microbatch{'es' * (microbatches > 1)}; expected: devices wait {cut.predicted.bubble:.0%} of a step; the same "
-        f"cut by hand: parallel.cut_before=[{','.join(cut.layers)}]"
+        f"microbatch{'es' * (microbatches > 1)}; expected: devices wait {cut.predicted.bubble:.0%} of a step; cut by "
+        "what the operators have to do, which is the same on every machine with this kind of device; by hand: "
+        f"parallel.cut_before=[{','.join(cut.layers)}]"
     )
     table = Table(caption=caption, caption_justify="left")
     for title in ("stage", "layers", "devices"):
         table.add_column(title, overflow="fold")
-    for title in ("forward", "backward", "of the slowest", "memory"):
+    for title in ("of the work", "of the slowest", "memory"):
         table.add_column(title, justify="right")
     for number, stage in enumerate(cut.stages):
         table.add_row(
             str(number), _layers(stage), ", ".join(str(stages[number]) for stages in devices),
-            _milliseconds(stage.forward_s), _milliseconds(stage.backward_s),
-            f"{(stage.forward_s + stage.backward_s) / slowest:.0%}",
+            f"{stage.seconds / total:.0%}", f"{stage.seconds / slowest:.0%}",
             f"{(stage.parameter_bytes + stage.activation_bytes) / 2**20:.1f} MiB",
         )  # fmt: skip
     return table
@@ -42,7 +42,3 @@ def placement_table(layout: Layout) -> Any:
 def _layers(stage: StageCost) -> str:
     ends: List[str] = [stage.first, stage.last]
     return ends[0] if ends[0] == ends[1] else " to ".join(name or "(network)" for name in ends)
-
-
-def _milliseconds(seconds: float) -> str:
-    return f"{1000 * seconds:.2f} ms"

@@ -83,7 +83,7 @@ class Usage:
         return found
 
     def table(self) -> Any:
-        """A rich table: one row per device, for stages with the predicted time beside the measured one."""
+        """A rich table: one row per device, for stages with the share that was expected of them beside the time."""
         from rich.table import Table
 
         cut = self.layout.cut
@@ -97,14 +97,14 @@ class Usage:
         for title in ("device", "replica", "stage", "samples/s", "computes", "updates", "exchanges", "waits"):
             table.add_column(title, justify="left" if title == "device" else "right")
         if cut:
-            table.add_column("predicted", justify="right")
+            slowest = max(stage.seconds for stage in cut.stages)
+            table.add_column("expected of the slowest", justify="right")
             table.add_column("measured", justify="right")
         for use in self.devices:
             cells = [use.device, str(use.replica), str(use.stage), f"{use.samples_per_s:,.0f}"]
             cells += [f"{share:.1%}" for share in (use.compute, use.update, use.exchange, use.waiting)]
             if cut:
-                stage = cut.stages[use.stage]
-                cells += [f"{1000 * (stage.forward_s + stage.backward_s):.2f} ms", f"{1000 * use.microbatch_s:.2f} ms"]
+                cells += [f"{cut.stages[use.stage].seconds / slowest:.0%}", f"{1000 * use.microbatch_s:.2f} ms"]
             table.add_row(*cells)
         return table
 

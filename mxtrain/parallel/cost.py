@@ -1,0 +1,128 @@
+"""What a block of a network costs, from its shapes alone: the same cut on every machine with the same kind of device.
+
+A time that is measured differs from one day and one machine to the next, and so would the cut, and with it the last
+bits of a run. The constants below are measured once, and only their ratios count. Decision 0024 has the figures.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from mxtrain.model.trace import Node, NotTraceable, Trace, trace, trace_symbol
+from mxtrain.model.work import FLOAT_BYTES, learns, node_flops
+from mxtrain.parallel.chain import Row
+from mxtrain.parallel.cut import Tensor, variable
+from mxtrain.types import Shape
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Of a kind of device: what an operator's time is made of.
+
+    Attributes:
+        flops: per second, in matrix products and convolutions.
+        moved: bytes per second that an operator reads and writes.
+        look_s: of a pooling, for each element in each of its windows.
+        call_s: of each operator, whatever it does.
+        sent: bytes per second from one device to the next.
+    """
+
+    flops: float
+    moved: float
+    look_s: float
+    call_s: float
+    sent: float
+
+
+RATES = {
+    "cpu": Rates(flops=50e9, moved=6e9, look_s=15e-9, call_s=50e-6, sent=5e9),
+    "gpu": Rates(flops=10e12, moved=600e9, look_s=0.0, call_s=10e-6, sent=10e9),
+}
+PASSES = {"BatchNorm": 3, "_contrib_SyncBatchNorm": 3, "_contrib_BatchNormWithReLU": 3, "LayerNorm": 3, "softmax": 3}
+"""How often an operator goes through what it is given, where that is not once."""
+CALLS = {"Convolution": 3, "Deconvolution": 3, "FullyConnected": 2}
+"""How often `Rates.call_s` counts: operators that bring their operands into another layout first."""
+RELAID = {"Convolution": 2, "Deconvolution": 2}
+"""How often weights are moved besides, for that layout."""
+FREE = ("Reshape", "reshape", "Flatten", "expand_dims", "squeeze", "BlockGrad", "identity", "_copy", "Cast", "cast")
+"""Operators that compute nothing."""
+
+
+def rates_of(device_type: str) -> Rates:
+    """Of the kind of device that this is."""
+    return RATES["cpu" if device_type.startswith("cpu") else "gpu"]
+
+
+def piece_costs(piece: Any, shapes: Mapping[Tensor, Shape], device_type: str) -> Tuple[float, float]:
+    """Seconds forward and backward of a piece (`Graph`) or row (`Chain`) for one microbatch.
+
+    Args:
+        piece: of `Cuttable.cut`.
+        shapes: of what enters it.
+        device_type: cpu or gpu.
+    """
+    rates = rates_of(device_type)
+    if isinstance(piece, Row):
+        traces = _traces_of_row(piece, shapes)
+    else:
+        given = {variable(tensor): shapes[tensor] for tensor in piece.inputs}
+        traces = [trace_symbol(piece.symbol, given)]
+    forward = backward = 0.0
+    for traced in traces:
+        more = _times(traced, rates)
+        forward, backward = forward + more[0], backward + more[1]
+    return forward, backward
+
+
+def _times(traced: Trace, rates: Rates) -> Tuple[float, float]:
+    nodes = traced.nodes
+    learning = learns(nodes)
+    forward = backward = 0.0
+    for index, node in enumerate(nodes):
+        if node.op == "null" or node.op in FREE or node.shape is None:
+            continue
+        sizes = [math.prod(nodes[i].shape or ()) for i in node.inputs]
+        given = sum(sizes) + RELAID.get(node.op, 0) * sum(sizes[1:2])
+        made = math.prod(node.shape)
+        flops = node_flops(node, traced)
+        looks = rates.look_s * made * _window(node)
+        passes = FLOAT_BYTES * PASSES.get(node.op, 1)
+        call_s = rates.call_s * CALLS.get(node.op, 1)
+        forward += flops / rates.flops + passes * (given + made) / rates.moved + looks + call_s
+        if learning[index]:
+            gradients = sum(learning[i] for i in node.inputs[:2])  # one product for each, and images have none
+            moved = passes * (2 * given + made)
+            backward += flops * gradients / rates.flops + moved / rates.moved + looks / 3 + call_s
+    return forward, backward
+
+
+def _window(node: Node) -> int:
+    """Elements that a pooling looks at for each one that it makes: MXNet does so one by one."""
+    if node.op != "Pooling" or node.attrs.get("global_pool", "False") in ("True", "1"):
+        return 0
+    return math.prod(int(size) for size in re.findall(r"\d+", node.attrs.get("kernel", "")))
+
+
+def _traces_of_row(row: Row, shapes: Mapping[Tensor, Shape]) -> List[Trace]:
+    """One for each block; of a block that cannot be traced, as if it were one matrix product with all parameters."""
+    found = []
+    begin = row.inputs[0][0]
+    for number, block in enumerate(row.blocks):
+        batch_size, *shape = shapes[(begin + number, 0)]
+        try:
+            found.append(trace(block, tuple(shape), batch_size=batch_size, training=True))
+        except NotTraceable:
+            found.append(_as_product(block, (batch_size, *shape), shapes[(begin + number + 1, 0)]))
+    return found
+
+
+def _as_product(block: Any, given: Shape, made: Shape) -> Trace:
+    shapes: Dict[str, Optional[Shape]] = {name: p.shape for name, p in block.collect_params().items()}
+    size = sum(math.prod(shape or ()) for shape in shapes.values())
+    data = Node("data", "null", "", (), {}, given)
+    weight = Node("weight", "null", "", (), {}, (1, size))
+    product = Node("product", "FullyConnected" if size else "opaque", "", (0, 1), {}, made)
+    return Trace([data, weight, product], shapes, [made], {})
