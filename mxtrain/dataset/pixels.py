@@ -128,7 +128,8 @@ def _deep_planes(image: Any, content: bytes) -> Optional[List[Any]]:
     if image.mode[0] in "IF":  # one channel, which Pillow reads as it is
         planes_CHW = [_scaled(np.asarray(image), bits, flags)]
     elif kind in _DEEP_COLOUR:  # Pillow would keep 8 bits of each
-        planes_CHW = [plane.astype(np.float64) * (255.0 / maximum) for plane in _read_colour(image.size, content)]
+        image.load()  # raises where the file is cut off or damaged, of which OpenCV may return what it has
+        planes_CHW = [_share(plane, maximum) * 255.0 for plane in _read_colour(image.size, content)]
     else:
         raise ValueError(f"{kind} with {bits} bits is not read: save it as RGB")
     return [Image.fromarray(plane.astype(np.float32)) for plane in planes_CHW]
@@ -171,6 +172,13 @@ def _scaled(array_HW: np.ndarray, bits: int, flags: str) -> np.ndarray:
             "bits, or as floats from 0 to 1"
         )
     return array_HW.astype(np.float64) * (255.0 / maximum)
+
+
+def _share(array_HW: np.ndarray, maximum: int) -> np.ndarray:
+    """Pixels of 0 to `maximum`, which a file says of itself, as numbers from 0 to 1."""
+    if array_HW.max() > maximum:
+        raise ValueError(f"it says that white is {maximum}, and a pixel is {array_HW.max()}")
+    return array_HW.astype(np.float64) / maximum
 
 
 def _read_colour(size: Tuple[int, int], content: bytes) -> List[np.ndarray]:

@@ -145,3 +145,18 @@ def test_records_keep_what_deep_images_show(tmp_path):
     make_record(str(tmp_path / "images"), str(tmp_path / "small"), size=9, val_fraction=0.25)
     (tmp_path / "0.jpg").write_bytes(RecordFile(tmp_path / "small_train.rec").read(0)[0])
     assert abs(read(tmp_path / "0.jpg", 1).mean() - expect(draw("uint16", 3), 1).mean()) < 6
+
+
+@pytest.mark.parametrize("write", ["png", "tiff", "pnm"])
+@pytest.mark.parametrize("given", [1, 3])
+def test_a_deep_image_that_is_cut_off_is_refused(tmp_path, write, given):
+    content = getattr(image_bytes, write)(draw("uint16", given), *([65535] if write == "pnm" else []))
+    (tmp_path / "a.png").write_bytes(content[: len(content) * 3 // 4])
+    with pytest.raises(LoaderError, match="a.png' cannot be read as an image"):
+        read(tmp_path / "a.png")
+
+
+def test_a_pixel_beyond_white_is_refused(tmp_path):
+    (tmp_path / "a.ppm").write_bytes(image_bytes.pnm(np.full((4, 4, 3), 5000, np.uint16), 1023))
+    with pytest.raises(LoaderError, match="it says that white is 1023, and a pixel is 5000"):
+        read(tmp_path / "a.ppm")
