@@ -12,6 +12,8 @@ import math
 import os
 import shlex
 import sys
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
@@ -27,10 +29,12 @@ from mxtrain.errors import EXIT_FINISHED, EXIT_SIGINT, CheckpointError, ConfigEr
 from mxtrain.logger.report import format_value, print_commands
 from mxtrain.logger.terminal import open_console
 from mxtrain.override_text import code_arguments, key_of, quote
-from mxtrain.types import Result
+from mxtrain.types import CommandLine, Result
 
 MAX_CHECKED_JOBS = 32
 OUTCOMES = "jobs.jsonl"
+JOB = "MXTRAIN_SWEEP_JOB"
+"""The number of the job and what is swept, for the processes of a job of several."""
 WITHOUT_EFFECT = ("logger.", "callback.", "runtime.", "checkpoint.")
 """Settings that do not change whether a job has anything left to do."""
 
@@ -184,6 +188,25 @@ def folder_names(composer: Composer, overrides: Sequence[str], swept: Sequence[s
     """What keeps all that is not swept out of the names of the jobs' folders."""
     fixed = {override.key_or_group for override in composer.parse(overrides)} - set(swept)
     return f"hydra.job.config.override_dirname.exclude_keys=[{','.join(map(quote, sorted(fixed)))}]"
+
+
+# Jobs of several processes, whose workers know of no sweep.
+
+
+@contextmanager
+def telling_of(command: CommandLine) -> Iterator[None]:
+    """While open, processes that are started here learn which job of a sweep they are."""
+    os.environ[JOB] = " ".join([str(command.job), *command.swept])
+    try:
+        yield
+    finally:
+        del os.environ[JOB]
+
+
+def told_of(command: CommandLine) -> CommandLine:
+    """The command of a worker, with the job of a sweep that it is, if it is one."""
+    number, *swept = os.environ.get(JOB, "").split() or [""]
+    return replace(command, job=int(number), swept=swept) if number else command
 
 
 # Jobs that need not run again.

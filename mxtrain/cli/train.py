@@ -238,6 +238,7 @@ def job(config: DictConfig) -> Optional[float]:
     overrides = list(settings.overrides.task)
     command = command_line(flags=config_dir_of(settings), overrides=overrides, choices=choices_of(settings))
     if settings.mode is None or settings.mode.name != "MULTIRUN":
+        command = sweep.told_of(command)
         result = train_safely(plain, run_dir, command)
         if "console" not in (plain.get("logger") or {}) and result.state != "failed":
             from mxtrain.logger.report import print_end
@@ -274,7 +275,8 @@ def sweep_job(config: Dict[str, Any], settings: DictConfig, run_dir: Path, comma
             if result is None and not described.kvstore.distributed:
                 result = train_safely(config, run_dir, command)
         if result is None:  # rank 0 takes the lock
-            result = train_as_group(described, run_dir, command.words)
+            with sweep.telling_of(command):
+                result = train_as_group(described, run_dir, command.words)
     except MxtrainError as error:
         result = failure(error)
     outcome = Outcome.of(number, overrides, run_dir, result, before is not None, command.swept)

@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from mxtrain.cli import sweep
 from mxtrain.cli.compose import job_folder
 from mxtrain.cli.outcome import Outcome
 from mxtrain.cli.sweep import by_rank
+from mxtrain.types import CommandLine
 
 ROOT = Path(__file__).resolve().parents[2]
 FAST = ("debug=fast", "model=mlp", "logger=jsonl", "hydra.sweep.dir=s")
@@ -162,3 +164,10 @@ def test_jobs_are_ranked_by_what_is_monitored() -> None:
     jobs = [job(0, 0.5), job(1, None), job(2, 0.25), job(3, float("nan"))]
     assert [one.number for one in by_rank(jobs, "min")] == [2, 0, 1, 3]
     assert [one.number for one in by_rank(jobs, "max")] == [0, 2, 1, 3]
+
+
+def test_workers_of_a_job_are_told_that_they_are_of_a_sweep() -> None:
+    command = CommandLine(job=3, swept=["model", "optimizer.lr"])
+    with sweep.telling_of(command):
+        assert sweep.told_of(CommandLine()) == command
+    assert sweep.told_of(CommandLine()) == CommandLine()

@@ -408,6 +408,7 @@ def test_a_sweep_of_groups(tmp_path: Path) -> None:
     jobs = [json.loads(line) for line in (tmp_path / "jobs.jsonl").read_text().splitlines()]
     assert [job["exit_code"] for job in jobs] == [0, 0]
     assert status(next(tmp_path.glob("1_*")))["state"] == "finished"
+    assert done.stdout.count("# evaluate") == 1, done.stdout  # by the sweep, not by each job's worker
 
 
 POISONED = "dataset._target_=bench_parts.poisoned.Digits"
