@@ -50,7 +50,7 @@ def job_folder(number: Any, swept: str) -> str:
 
     Only what needs no quotes stands in it: a name with `=` or commas would be an override or a sweep where it is typed.
     """
-    words = [re.sub(r"[^\w.-]+", "-", word).strip("-") for word in re.split(r",(?=[+~]*[\w./@]+=)", swept)]
+    words = [re.sub(r"[^\w.+-]+", "-", word).strip("+-") for word in re.split(r",(?=[+~]*[\w./@]+=)", swept)]
     return "_".join([str(number), *filter(None, words)])[:MAX_FOLDER_NAME].rstrip("_-.")
 
 

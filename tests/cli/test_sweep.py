@@ -52,7 +52,7 @@ def test_jobs_have_their_own_directories_and_one_failure_stops_no_other(mxtrain)
     assert [n for n, _, _ in shown[2:]] == ["0", "1"] and float(shown[0][2]) >= float(shown[1][2])
     assert re.search(rf"^{shown[0][0]} .* <- best", done.stdout, re.MULTILINE) and done.stdout.count("<- best") == 1
     assert [folder_of(mxtrain, n).name for n in (0, 3)] == [
-        "0_optimizer.lr-1e38_trainer.seed-1", "3_optimizer.lr-0.01_trainer.seed-2",
+        "0_optimizer.lr-1e+38_trainer.seed-1", "3_optimizer.lr-0.01_trainer.seed-2",
     ]  # fmt: skip
     # The environment and what to do next stand there once.
     assert done.stdout.count("loading MXNet") == 1 and done.stdout.count("# evaluate") == 1
