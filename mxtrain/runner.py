@@ -72,7 +72,7 @@ class Runner:
         self._broken_off: Optional[Stop] = None
         # A checkpoint may need all workers: one of them looks at the clock, for all.
         self._clock = Cadence(every_minutes=plan.save.every_minutes if step.store.world.rank == 0 else None)
-        self._recorder = Recorder(meter, self.state.epoch_sums)
+        self._recorder = self._build_recorder()
         self._remarks: List[str] = []
 
     # Public: what a command asks for.
@@ -262,7 +262,8 @@ class Runner:
         sums = self._advance(batch, lr)
         self._watch_workers()
         PULSE.step, PULSE.batches = state.step, PULSE.batches + 1
-        self._recorder.add(Entry(state.step, epoch, batch.global_size, lr, sums, self._step.grad_norm))
+        ends_epoch = state.epoch_step == 0 or state.step == self._plan.total_steps
+        self._recorder.add(Entry(state.step, epoch, batch.global_size, lr, sums, self._step.grad_norm), ends_epoch)
 
     def _profile(self, batch: Any) -> None:
         if self._profiling is None:
@@ -332,6 +333,8 @@ class Runner:
         if not rows:
             return
         self._watchers.tell("on_steps", rows, self._progress(rows[-1]["step"]))
+        for step, values in self._recorder.points:
+            self._watchers.tell("on_scalars", values, step)
         scalars = {**self._recorder.scalars, **self._step.scaling.scalars(), **self._workers.scalars()}
         self._watchers.tell("on_scalars", scalars, rows[-1]["step"])
         bad_step = first_nonfinite(rows)
@@ -563,7 +566,10 @@ class Runner:
 
     def _rewind(self, checkpoint: Any) -> None:
         self.state = snapshot.restore(checkpoint, self._step)
-        self._recorder = Recorder(self._meter, self.state.epoch_sums)
+        self._recorder = self._build_recorder()
+
+    def _build_recorder(self) -> Recorder:
+        return Recorder(self._meter, self.state.epoch_sums, self.state.window_sums, self._plan.log.every_steps or 1)
 
     def _say(self, text: str) -> None:
         self._watchers.tell("on_message", text)

@@ -18,6 +18,8 @@ class TrainState:
     """Steps of the epoch under way; 0 between epochs."""
     epoch_sums: List[float] = field(default_factory=list)
     """Sums of the training statistics over the epoch under way, as the meter lays them out."""
+    window_sums: List[float] = field(default_factory=list)
+    """The same since the last point of the curves."""
     validated_step: int = 0
     """The step of the last validation, so that none is made twice."""
     validation_due: bool = False

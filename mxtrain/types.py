@@ -274,7 +274,9 @@ class Callback:
         """After some steps, at the logging cadence: one row per step since the last call, as in metrics.jsonl."""
 
     def on_scalars(self, scalars: Mapping[str, float], step: int) -> None:
-        """Further values by TensorBoard tag, e.g. {"train/lr": 0.1, "perf/samples_per_s": 5e3}."""
+        """Further values by TensorBoard tag, e.g. {"perf/samples_per_s": 5e3}. At every multiple of
+        `trainer.log_interval` also train/loss, train/lr and train/<metric> of the steps since the last such values, and
+        at the end of an epoch those of the whole epoch: the same with and without interruptions."""
 
     def on_usage(self, usage: Any) -> None:
         """Now and then, on several devices or with trainer.profile: how a few steps used them. It has a `table()` for

@@ -287,6 +287,41 @@ def test_validation_by_steps_and_a_training_monitor(train_run, tmp_path):
     assert result.best["metric"] == "train/loss" and result.best["value"] <= result.metrics["train/loss"]
 
 
+class Points(Callback):
+    """Keeps train/... as a curve gets it."""
+
+    def __init__(self):
+        self.found = []
+
+    def on_scalars(self, scalars, step):
+        if "train/loss" in scalars:
+            self.found.append((step, dict(scalars)))
+
+
+def test_the_points_of_a_curve_are_the_epochs_and_the_same_after_an_interruption(describe_run, tmp_path):
+    def points(folder, *limits):
+        found = Points()
+        for limit in limits:
+            options = (*SMALL, "trainer.max_epochs=3", f"trainer.max_steps={limit}", "checkpoint.every_steps=4")
+            run = build_run(describe_run("logger=jsonl", *options), tmp_path / folder)
+            run.runner._watchers._callbacks.append(found)
+            run.runner.train(run.info)
+        return found.found
+
+    whole = points("whole", "null")
+    assert [step for step, _ in whole] == [5, 10, 13, 15, 20, 25, 26, 30, 35, 39]
+    assert points("broken", 7, 17, 26, 33, "null") == whole
+    by_step = {row["step"]: row for row in rows(tmp_path / "whole") if row["split"] == "train"}
+    sizes = {step: 100 if step % 13 else 57 for step in by_step}
+    first_of = {5: 1, 10: 6, 13: 1, 15: 14, 20: 16, 25: 21, 26: 14, 30: 27, 35: 31, 39: 27}  # an epoch's: its first
+    for step, values in whole:
+        taken = range(first_of[step], step + 1)
+        for name in ("loss", "accuracy"):
+            mean = np.average([by_step[s][name] for s in taken], weights=[sizes[s] for s in taken])
+            assert values[f"train/{name}"] == pytest.approx(mean, rel=1e-6), (step, name)
+        assert values["train/lr"] == by_step[step]["lr"]
+
+
 def test_log_interval_changes_no_row(train_run, tmp_path):
     found = []
     for interval in (1, 1000):

@@ -20,7 +20,8 @@ _RUN_STATE = {
         "cut_before?": [str], "threads?": str, "own_operators?": str, "workers": int, "updates?": bool,
     },
     "train": {
-        "step": int, "epoch": int, "epoch_step": int, "epoch_sums": [_NUMBER], "validated_step": int,
+        "step": int, "epoch": int, "epoch_step": int, "epoch_sums": [_NUMBER], "window_sums?": [_NUMBER],
+        "validated_step": int,
         "validation_due": bool, "values": {"*": (*_NUMBER, type(None))}, "early_stopping": {"*": object},
         "best": (dict, type(None)),
     },

@@ -64,6 +64,10 @@ class ConsoleLogger(Callback):
         if self._view:
             self._view.steps(rows, progress)
 
+    def on_scalars(self, scalars: Mapping[str, float], step: int) -> None:
+        if self._view:
+            self._view.scalars(scalars)
+
     def on_usage(self, usage: Any) -> None:
         if self._console and type(usage) not in self._usage_shown:
             self._usage_shown.add(type(usage))  # once is enough for a person; TensorBoard gets them all

@@ -44,6 +44,10 @@ class RunProgress:
         if rows and rows[-1].get("samples_per_s"):
             self._samples_per_s = float(rows[-1]["samples_per_s"])
 
+    def update_scalars(self, scalars: Mapping[str, float]) -> None:
+        """Take better values of what is shown: of a whole epoch at its end, instead of its last rows."""
+        self._values.update({tag: value for tag, value in scalars.items() if tag in self._values})
+
     def update_validation(self, validation: Validation, progress: Progress) -> None:
         """Take the result of a validation."""
         self._update("val", [validation.row], progress)

@@ -59,11 +59,6 @@ class TensorBoardLogger(Callback):
         if self._graph:
             self._add_graph(run, events)
 
-    def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
-        if rows:
-            means = mean_of_rows(rows)
-            self._add_scalars({f"train/{name}": value for name, value in means.items()}, rows[-1]["step"])
-
     def on_scalars(self, scalars: Mapping[str, float], step: int) -> None:
         self._add_scalars(scalars, step)
 

@@ -30,6 +30,12 @@ class _View:
         if progress.epoch > epochs_before:
             self._epoch_line = self._line("train")
 
+    def scalars(self, scalars: Mapping[str, float]) -> None:
+        """Take what comes after rows: the values of a whole epoch at its end."""
+        self._progress.update_scalars(scalars)
+        if self._epoch_line is not None:
+            self._epoch_line = self._line("train")
+
     def validation(self, validation: Validation, progress: Progress) -> None:
         """Take the result of a validation."""
         self._epoch_line = None

@@ -83,7 +83,10 @@ class FakeRun:
     def five_steps(self, callback: Callback, step: int) -> None:
         progress = Progress(step, step // STEPS_PER_EPOCH, self.total_steps)
         callback.on_steps([row_of(number) for number in range(step - 4, step + 1)], progress)
-        callback.on_scalars({"train/lr": 0.1, "perf/samples_per_s": 1000.0 + step}, step)
+        rows = [row_of(number) for number in range(step - 4, step + 1)]
+        means = {f"train/{name}": sum(row[name] for row in rows) / 5 for name in ("loss", "accuracy", "lr")}
+        callback.on_scalars(means, step)
+        callback.on_scalars({"perf/samples_per_s": 1000.0 + step}, step)
         if step % STEPS_PER_EPOCH == 0:
             row = row_of(step, "val")
             best = {"metric": "val/accuracy", "value": row["accuracy"], "step": step}
