@@ -63,10 +63,10 @@ class SignalReader:
 
     Args:
         receive: is told each signal, in the thread.
-        grace_s: seconds after the first signal; a supervisor that listens has its own.
+        grace_s: seconds after the first signal; a supervisor that listens has its own. None: no end.
     """
 
-    def __init__(self, receive: Callable[[int], None], grace_s: float):
+    def __init__(self, receive: Callable[[int], None], grace_s: Optional[float]):
         self._receive, self._grace_s = receive, grace_s
         self._first: Optional[int] = None
 
@@ -75,7 +75,12 @@ class SignalReader:
         os.set_blocking(self._writer, False)  # as set_wakeup_fd demands
         self._before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         self._thread = threading.Thread(target=self._watch, name="mxtrain-signals", daemon=True)
-        self._thread.start()
+        # The thread takes none itself: those that the main one blocks are for whoever waits for them (servers do).
+        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, set(EXIT_CODES))
+        try:
+            self._thread.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -95,7 +100,7 @@ class SignalReader:
             if number == 0:
                 return
             if number in EXIT_CODES:
-                if deadline is None:
+                if deadline is None and self._grace_s is not None:
                     self._first, deadline = number, time.monotonic() + self._grace_s
                 self._receive(number)
 
@@ -105,6 +110,11 @@ class SignalReader:
         with suppress(OSError):
             os.write(2, f"{name}: not ended after {self._grace_s:g} s (cluster.grace), so ended at once\n".encode())
         os._exit(EXIT_CODES[self._first])
+
+
+_commands: List[float] = []
+"""The grace time of the command line that is this process's own; empty where training is called from a notebook, whose
+process is not ours to end."""
 
 
 @contextmanager
@@ -121,8 +131,10 @@ def startup_signals(grace_s: float = GRACE_S) -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, end)
     try:
         with SignalReader(lambda _: None, grace_s):
+            _commands.append(grace_s)
             yield
     finally:
+        _commands.clear()
         signal.signal(signal.SIGTERM, before)
 
 
@@ -144,7 +156,7 @@ class SignalStop:
     Used as a context manager around training. Outside of the main thread (a notebook's worker) it does nothing.
 
     Args:
-        grace_s: seconds after the first signal, when the process is ended if it has not ended by itself.
+        grace_s: seconds after the first signal, when the process of a command is ended if it has not ended by itself.
     """
 
     def __init__(self, grace_s: float = GRACE_S) -> None:
@@ -155,7 +167,7 @@ class SignalStop:
 
     def __enter__(self) -> SignalStop:
         if threading.current_thread() is threading.main_thread():
-            self._stack.enter_context(SignalReader(self._receive, self._grace_s))
+            self._stack.enter_context(SignalReader(self._receive, self._grace_s if _commands else None))
             for number in EXIT_CODES:
                 self._stack.callback(signal.signal, number, signal.signal(number, lambda *_: None))
         return self

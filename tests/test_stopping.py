@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
+from pathlib import Path
 
 import pytest
 from running import ROOT, SMALL, Process, checkpoints, has_steps, status, steps
 
 from mxtrain.checkpoint import open_checkpoint
+from mxtrain.stopping import SignalStop, startup_signals
 
 LONG = (*SMALL, "trainer.max_epochs=100000", "early_stopping=off")
 
@@ -186,17 +190,34 @@ def test_a_run_whose_threads_hang_ends_when_its_grace_is_over(tmp_path):
     assert "SIGTERM: not ended after 1.5 s (cluster.grace), so ended at once" in process.output
 
 
-def test_a_start_that_hangs_ends_when_the_grace_is_over():
-    code = (
-        "import ctypes\nfrom mxtrain.stopping import startup_signals\nwith startup_signals(grace_s=0.3):\n"
-        "    mutex = ctypes.create_string_buffer(64)\n    print('starts', flush=True)\n"
-        "    for _ in range(2):\n        ctypes.CDLL(None).pthread_mutex_lock(mutex)\n"
-    )
-    for number, exit_code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
-        process = subprocess.Popen(
-            [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        assert process.stdout.readline() == "starts\n"
-        process.send_signal(number)
-        _, errors = process.communicate(timeout=20)
-        assert process.returncode == exit_code and "not ended after 0.3 s" in errors
+@pytest.mark.parametrize("number, exit_code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_start_that_hangs_ends_when_the_grace_is_over(number, exit_code):
+    code = textwrap.dedent(f"""
+        import ctypes, os, threading
+        from mxtrain.stopping import startup_signals
+        with startup_signals(grace_s=0.3):
+            mutex = ctypes.create_string_buffer(64)
+            threading.Timer(1.0, os.kill, [os.getpid(), {int(number)}]).start()
+            for _ in range(2):
+                ctypes.CDLL(None).pthread_mutex_lock(mutex)
+    """)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == exit_code and "not ended after 0.3 s" in done.stderr
+
+
+def test_signals_are_left_to_threads_that_wait_for_them():
+    """Servers block them and wait for them: the thread that reads them must not take them instead."""
+    with startup_signals():
+        (reader,) = [thread for thread in threading.enumerate() if thread.name == "mxtrain-signals"]
+        state = Path(f"/proc/self/task/{reader.native_id}/status").read_text()
+    blocked = int(re.search(r"SigBlk:\s*(\w+)", state)[1], 16)
+    assert all(blocked >> (number - 1) & 1 for number in (signal.SIGINT, signal.SIGTERM))
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, []) & {signal.SIGINT, signal.SIGTERM}
+
+
+def test_a_notebook_is_not_ended(monkeypatch):
+    monkeypatch.setattr(os, "_exit", lambda code: pytest.fail("ended"))
+    with SignalStop(grace_s=0.01) as signals:
+        signal.raise_signal(signal.SIGTERM)
+        time.sleep(0.3)
+    assert signals.stop.exit_code == 143

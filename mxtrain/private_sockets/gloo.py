@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Optional, Set, Tuple
 
 from mxtrain.errors import ConfigError
-from mxtrain.private_sockets.calls import Replacement, replace_calls
+from mxtrain.private_sockets.calls import Replacement, find_calls, replace_calls
 from mxtrain.private_sockets.folder import told_folder
 
 _ADDRESS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32, use_errno=True)
@@ -54,6 +54,8 @@ def move_gloo(library: str) -> None:
     if _moved is not None:
         _moved.forget()
         return
+    if not find_calls(Path(library), ["bind"]):
+        return  # built without Gloo: MPI or NCCL sums
     moved = Loopback(folder)
     replacements = {name: getattr(moved, name) for name in _TYPES}
     if not replace_calls(library, _TYPES, replacements):

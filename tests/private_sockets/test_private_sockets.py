@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _ctypes
 import _socket
 import fcntl
 import os
@@ -118,9 +119,14 @@ def test_what_libmxnet_calls_of_zeromq_is_found() -> None:
 def test_a_library_that_cannot_be_redirected_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with folder.socket_folder() as made:
         monkeypatch.setenv(folder.VARIABLE, str(made))
-        for move in (move_ps_lite, gloo.move_gloo):
-            with pytest.raises(ConfigError, match="built in a way that does not let mxtrain choose"):
-                move(sys.executable)
+        with pytest.raises(ConfigError, match="built in a way that does not let mxtrain choose"):
+            move_ps_lite(_ctypes.__file__)
+        monkeypatch.setattr(gloo, "find_calls", lambda *_: {})
+        gloo.move_gloo(sys.executable)  # without Gloo nothing listens
+        monkeypatch.setattr(gloo, "find_calls", lambda *_: {"bind": [1]})
+        monkeypatch.setattr(gloo, "replace_calls", lambda *_: False)
+        with pytest.raises(ConfigError, match="built in a way that does not let mxtrain choose"):
+            gloo.move_gloo(sys.executable)
 
 
 # In a process of its own, whose sockets stand for Gloo's.
