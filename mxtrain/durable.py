@@ -2,10 +2,14 @@
 
 MXNet's own writer returns success on a full disk (notes: Gluon and autograd), so nothing here trusts a return value.
 All functions go through `os`, one system call each, so that a test can stop the process at any of them.
+
+A run directory may be somebody's, with links where files are expected: nothing here writes through one. Whoever writes
+into a run directory or an output folder opens files with `open_file`, `create_file` or `replace_file`.
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -15,7 +19,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Mapping, Optional, Type, Union
+from typing import IO, Any, Mapping, Optional, Type, Union
 
 PathLike = Union[str, "os.PathLike[str]"]
 
@@ -23,6 +27,60 @@ CHUNK_BYTES = 1 << 20
 """Small enough that what was hashed is still in the cache when it is written."""
 
 _REPLACING = threading.Lock()
+A_LINK = "it is a link, and links are not written through"
+
+
+def open_file(path: PathLike, flags: int, mode: int = 0o666) -> int:
+    """A descriptor of a file that may be there already, e.g. to append to it; never of what a link points to.
+
+    Args:
+        path: the file; the folders on the way to it may be links.
+        flags: of os.open.
+        mode: of a new file, as os.open takes it.
+
+    Raises:
+        OSError: it cannot be opened, or is no file: a link, a folder, a pipe.
+    """
+    try:
+        # O_NONBLOCK: to open a pipe for writing would wait for its reader.
+        fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY, mode)
+    except OSError as error:
+        if error.errno == errno.ELOOP and os.path.islink(path):
+            raise OSError(errno.ELOOP, A_LINK, os.fspath(path)) from None
+        raise
+    kind = os.fstat(fd).st_mode
+    if stat.S_ISCHR(kind):
+        os.set_blocking(fd, True)
+    elif not stat.S_ISREG(kind):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is no file", os.fspath(path))
+    return fd
+
+
+def append_to(path: PathLike, mode: str = "a", **options: Any) -> IO[Any]:
+    """As the built-in `open` for appending, through `open_file`.
+
+    Raises:
+        OSError: see `open_file`.
+    """
+    return open(open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT), mode, **options)
+
+
+def create_file(path: PathLike, mode: int = 0o666) -> int:
+    """A descriptor of a new, empty file; what had its name, a file or a link, is removed.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    new = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        return open_file(path, new, mode)
+    except FileExistsError:
+        kind = os.lstat(path).st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISLNK(kind)):
+            return open_file(path, os.O_WRONLY)  # a device; anything else is refused
+        os.unlink(path)
+    return open_file(path, new, mode)
 
 
 @dataclass(frozen=True)
@@ -45,8 +103,9 @@ class HashedFile:
         OSError: the file cannot be created, written or brought to the disk.
     """
 
-    def __init__(self, path: PathLike) -> None:
+    def __init__(self, path: PathLike, mode: int = 0o666) -> None:
         self.path = Path(path)
+        self._mode = mode
         self.digest: Optional[Digest] = None
         self._hash = hashlib.sha256()
         self._size = 0
@@ -54,7 +113,7 @@ class HashedFile:
         self._is_regular = False
 
     def __enter__(self) -> HashedFile:
-        self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        self._fd = create_file(self.path, self._mode)
         self._is_regular = stat.S_ISREG(os.fstat(self._fd).st_mode)
         return self
 
@@ -115,15 +174,16 @@ def fsync_directory(path: PathLike) -> None:
         os.close(fd)
 
 
-def replace_file(path: PathLike, content: bytes, *, durable: bool = True) -> None:
+def replace_file(path: PathLike, content: bytes, *, durable: bool = True, mode: int = 0o666) -> None:
     """Replace a file as a whole: readers and crashes see the old content or the new.
 
     Args:
         path: the file; it need not exist.
         content: all of it.
         durable: also bring the rename to the disk. Without it a power cut may bring the old file back.
+        mode: of the new file, as os.open takes it.
 
-    One process may write a file at a time.
+    One process may write a file at a time. A link of that name is replaced, not followed.
 
     Raises:
         OSError: it could not be written; the old file is unchanged.
@@ -131,7 +191,7 @@ def replace_file(path: PathLike, content: bytes, *, durable: bool = True) -> Non
     path = Path(path)
     temporary = path.with_name(f".tmp-{path.name}")  # one name: what a killed process left is written over
     with _REPLACING:
-        with HashedFile(temporary) as file:
+        with HashedFile(temporary, mode) as file:
             file.write(content)
         try:
             os.replace(temporary, path)

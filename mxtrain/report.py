@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
+import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, List, Mapping, Sequence
 
 import numpy as np
 
-from mxtrain.durable import write_json_atomic
+from mxtrain.durable import replace_file, write_json_atomic
 from mxtrain.logger.fonts import drawable, font_of
 
 MAX_SHOWN_CLASSES = 40
@@ -94,14 +95,18 @@ def write_report(report: Report, folder: Path) -> None:
         **report.values,
     }  # fmt: skip
     write_json_atomic(folder / "metrics.json", values)
-    with open(folder / "per_class.csv", "w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([["class", "samples", "precision", "recall", "f1"], *report.per_class()])
+    write_table(folder / "per_class.csv", [["class", "samples", "precision", "recall", "f1"], *report.per_class()])
     confusion_KK = report.confusion_KK()
-    with open(folder / "confusion.csv", "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["true \\ predicted", *report.class_names])
-        writer.writerows([name, *row] for name, row in zip(report.class_names, confusion_KK.tolist()))
+    counted = [[name, *row] for name, row in zip(report.class_names, confusion_KK.tolist())]
+    write_table(folder / "confusion.csv", [["true \\ predicted", *report.class_names], *counted])
     draw_confusion(confusion_KK, report.class_names, f"{report.split}, step {report.step}", folder / "confusion.png")
+
+
+def write_table(path: Path, rows: Sequence[Sequence[Any]]) -> None:
+    """Replaces a CSV file."""
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows(rows)
+    replace_file(path, text.getvalue().encode("utf-8", "surrogateescape"))
 
 
 def draw_confusion(confusion_KK: np.ndarray, class_names: Sequence[str], title: str, path: Path) -> None:
@@ -131,4 +136,6 @@ def draw_confusion(confusion_KK: np.ndarray, class_names: Sequence[str], title: 
             dark = share_KK[true, predicted] > 0.5
             axes.text(predicted, true, confusion_KK[true, predicted], ha="center", va="center",
                       color="white" if dark else "black", fontsize=8)  # fmt: skip
-    figure.savefig(path)
+    picture = io.BytesIO()
+    figure.savefig(picture)
+    replace_file(path, picture.getvalue())

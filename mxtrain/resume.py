@@ -11,6 +11,7 @@ from typing import Any, List, Mapping, Optional
 
 from mxtrain.checkpoint import Checkpoint, CheckpointStore, open_checkpoint, require_run_state
 from mxtrain.config import flatten, shown
+from mxtrain.durable import open_file
 from mxtrain.errors import CheckpointError
 from mxtrain.types import expand_path
 
@@ -140,11 +141,11 @@ def set_aside(run_dir: Path, hydra: bool = False) -> Optional[Path]:
     target = run_dir / "previous" / str(number)
     target.mkdir(parents=True)
     if hydra and (run_dir / ".hydra").is_dir():
-        shutil.copytree(run_dir / ".hydra", target / ".hydra")
+        shutil.copytree(run_dir / ".hydra", target / ".hydra", symlinks=True)
     if (run_dir / LOG_FILE).exists():
         # Copied and emptied, not moved: this process may be logging into it already.
         shutil.copy2(run_dir / LOG_FILE, target / LOG_FILE)
-        os.truncate(run_dir / LOG_FILE, 0)
+        os.close(open_file(run_dir / LOG_FILE, os.O_WRONLY | os.O_TRUNC))
     for path in files:
         shutil.move(str(path), str(target / path.name))
     return target

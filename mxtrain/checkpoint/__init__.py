@@ -11,7 +11,7 @@ Importing this package imports neither MXNet nor numpy.
 
 from mxtrain.checkpoint.contents import Checkpoint, Snapshot
 from mxtrain.checkpoint.ndarray_file import canonical_sha256, read_ndarrays, write_ndarrays
-from mxtrain.checkpoint.run_directory import RunDirectoryLock, lock_run_directory
+from mxtrain.checkpoint.run_directory import RunDirectoryLock, lock_run_directory, refuse_links
 from mxtrain.checkpoint.run_state import require_run_state, require_same_arrays
 from mxtrain.checkpoint.spec import CheckpointSpec
 from mxtrain.checkpoint.store import CheckpointStore, SaveOutcome, open_checkpoint
@@ -27,6 +27,7 @@ __all__ = [
     "lock_run_directory",
     "open_checkpoint",
     "read_ndarrays",
+    "refuse_links",
     "require_run_state",
     "require_same_arrays",
     "write_ndarrays",

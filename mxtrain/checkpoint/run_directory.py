@@ -14,12 +14,17 @@ import json
 import os
 import socket
 from pathlib import Path
-from typing import Optional
+from typing import Optional, Sequence
 
-from mxtrain.durable import PathLike
+from mxtrain.durable import PathLike, open_file
 from mxtrain.errors import RunDirectoryError, RunDirectoryLost
 
 LOCK_FILE = ".lock"
+NEVER_LINKS = (
+    LOCK_FILE, ".hydra", ".hydra/config.yaml", ".hydra/hydra.yaml", ".hydra/overrides.yaml", "train.log", "checkpoints",
+    "previous", "workers",
+)  # fmt: skip
+"""What a run writes through its name, itself or by Hydra. All else is replaced, or opened by `durable.open_file`."""
 _MAX_HOLDER_BYTES = 4096
 
 
@@ -89,6 +94,20 @@ def _forget_in_child() -> None:
 os.register_at_fork(after_in_child=_forget_in_child)
 
 
+def refuse_links(folder: PathLike, names: Sequence[str] = NEVER_LINKS) -> None:
+    """Before anything is written into a folder that may be somebody's.
+
+    Raises:
+        RunDirectoryError: one of the names in it is a link.
+    """
+    for path in (Path(folder, name) for name in names):
+        if path.is_symlink():
+            raise RunDirectoryError(
+                f"{path} is a link, and mxtrain writes through none in a run directory: it may lead to files of yours. "
+                "Put what it points to in its place, or remove it; the run directory itself may be a link."
+            )
+
+
 def lock_run_directory(path: PathLike, name: Optional[PathLike] = None) -> RunDirectoryLock:
     """Take a run directory for this process, before anything else is written into it; creates it if needed.
 
@@ -99,13 +118,15 @@ def lock_run_directory(path: PathLike, name: Optional[PathLike] = None) -> RunDi
         name: what it is called in an error, where that is another.
 
     Raises:
-        RunDirectoryError: another process holds it (named with its id, host and start), or it cannot be written.
+        RunDirectoryError: another process holds it (named with its id, host and start), it cannot be written, or
+            links stand where files and folders are expected.
     """
     path = Path(path)
     try:
+        refuse_links(path)
         path.mkdir(parents=True, exist_ok=True)
         while True:
-            fd = os.open(path / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fd = open_file(path / LOCK_FILE, os.O_RDWR | os.O_CREAT)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if _is_still_there(path / LOCK_FILE, fd):

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 from typing import Literal, Mapping, Optional, Sequence
 
+from mxtrain.checkpoint import refuse_links
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.restored import decoding_of, refuse_what_only_trains, restore_description, run_dir_of, split_settings
 from mxtrain.dataset.base import open_splits
@@ -41,6 +42,9 @@ def run(arguments: Sequence[str]) -> int:
     source = getattr(splits, split)
     if source is None:
         raise DataError(f"split={split}: this dataset has no such split. Choose split=val or split=train.")
+    folder = Path(settings.output) if settings.output else run_dir_of(checkpoint) / "eval" / split
+    if not settings.output:
+        refuse_links(run_dir_of(checkpoint), ("eval", f"eval/{split}"))
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     # Imports MXNet: only from here on.
     from mxtrain.build import build_loader
@@ -57,7 +61,6 @@ def run(arguments: Sequence[str]) -> int:
     loader = build_loader(
         description, source, trained.input, trained.device, limit_batches=settings.limit_batches
     )  # fmt: skip
-    folder = Path(settings.output) if settings.output else run_dir_of(checkpoint) / "eval" / split
     try:
         if trained.input.finds_tokens:
             return write_values(trained.evaluator.measure(loader), split, checkpoint.step, folder, loader.part)

@@ -20,6 +20,7 @@ from mxtrain.cluster.process import Process
 from mxtrain.cluster.ring import Ring
 from mxtrain.cluster.supervisor import Failure, Supervisor, say, steps_of
 from mxtrain.description import Description
+from mxtrain.durable import append_to
 from mxtrain.errors import EXIT_BAD_INPUT
 from mxtrain.override_text import quote
 from mxtrain.sharing import RING
@@ -59,11 +60,12 @@ def supervise(description: Description, run_dir: Path, arguments: Sequence[str])
     Raises:
         ConfigError: the launcher cannot work, or a host cannot be reached; nothing was written.
     """
-    from mxtrain.checkpoint import lock_run_directory
+    from mxtrain.checkpoint import lock_run_directory, refuse_links
 
     launcher = build_launcher(description.cluster, description.kvstore.van)
     run_dir = run_dir.absolute()
     logs = run_dir / LOGS
+    refuse_links(run_dir)
     new_folders = [folder for folder in (logs, run_dir, *run_dir.parents) if not folder.exists()]
     with lock_run_directory(logs, name=run_dir):  # rank 0 locks the run directory itself
         return _supervise(description, launcher, run_dir, arguments, logs, new_folders)
@@ -83,7 +85,7 @@ def _supervise(
 
     def say_and_note(line: str) -> None:
         say(line)
-        with suppress(OSError), open(logs / "supervisor.log", "a", encoding="utf-8") as file:
+        with suppress(OSError), append_to(logs / "supervisor.log", encoding="utf-8") as file:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}\n")
 
     _announce(description, launcher, logs)

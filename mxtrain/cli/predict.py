@@ -13,7 +13,7 @@ from mxtrain.cli import arguments as command_line
 from mxtrain.cli.restored import decoding_of, one_run, refuse_what_only_trains, restore_description, split_settings
 from mxtrain.dataset.files import find_files
 from mxtrain.dataset.regular_files import explain
-from mxtrain.durable import encode_json
+from mxtrain.durable import create_file, encode_json
 from mxtrain.errors import ConfigError, DataError, LoaderError
 from mxtrain.types import PathText, Positive, Spec
 
@@ -165,7 +165,7 @@ def open_output(name: Optional[str]) -> Iterator[TextIO]:
     partial = path.with_name(path.name + ".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        stream = open(partial, "w", newline="", encoding="utf-8", errors="backslashreplace")
+        stream = open(create_file(partial), "w", newline="", encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise explain(name, error, "written") from error
     try:

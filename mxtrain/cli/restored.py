@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -176,7 +177,7 @@ def decoding_of(checkpoint: Checkpoint, description: Description, overrides: Seq
 
 def run_dir_of(checkpoint: Checkpoint) -> Path:
     """The run directory that a checkpoint lies in, or the current folder where it was copied out of one."""
-    folder = Path(checkpoint.path).resolve().parent
+    folder = Path(os.path.abspath(checkpoint.path)).parent  # as it was named: a link in it is not followed
     return folder.parent if folder.name == "checkpoints" else Path.cwd()
 
 

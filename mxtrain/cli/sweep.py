@@ -19,7 +19,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 
 from rich.table import Table
 
-from mxtrain.checkpoint import CheckpointStore
+from mxtrain.checkpoint import CheckpointStore, refuse_links
 from mxtrain.cli.compose import CONFIG_NAME, Composed, Composer
 from mxtrain.cli.outcome import STOPS, Outcome, exit_code_of, print_cause, read_outcomes
 from mxtrain.cli.program import program, tensorboard
@@ -67,6 +67,7 @@ def run_sweep(
         raise ConfigError("\n".join(dict.fromkeys(wrong)))
     folder = first.sweep_dir
     file = folder / OUTCOMES
+    refuse_links_in_sweep(folder)
     start = file.stat().st_size if file.is_file() else 0
     fitted = fit(first, composer, overrides)
     swept = [o.key_or_group for o in composer.parse(listed) if o.is_sweep_override()]
@@ -88,6 +89,18 @@ def run_sweep(
             print_table(outcomes, folder, descriptions[0])
     interrupted = failure and outcomes and outcomes[-1].exit_code in STOPS
     return outcomes[-1].exit_code if interrupted else failure or exit_code_of(outcomes)
+
+
+def refuse_links_in_sweep(folder: Path) -> None:
+    """Before Hydra writes into the folders of the jobs.
+
+    Raises:
+        RunDirectoryError: links stand where files and folders are expected.
+    """
+    jobs_before = [path for path in folder.glob("*") if path.is_dir()]
+    refuse_links(folder, ("multirun.yaml", OUTCOMES, *(path.name for path in jobs_before if path.name.isdigit())))
+    for path in jobs_before:
+        refuse_links(path)
 
 
 def _all_failed(outcomes: Sequence[Outcome]) -> bool:

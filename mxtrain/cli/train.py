@@ -24,6 +24,7 @@ from mxtrain.cli.program import command_line
 from mxtrain.cluster.member import HOST_WORKERS, find_world
 from mxtrain.config import build_spec
 from mxtrain.description import GROUPS, Description, describe
+from mxtrain.durable import replace_file
 from mxtrain.errors import (
     EXIT_BAD_INPUT,
     EXIT_CRASHED,
@@ -111,7 +112,7 @@ def run_once(composed: Composed, flags: Sequence[str]) -> int:
 def put_back(earlier: Mapping[Path, bytes]) -> None:
     """Writes files that say how the run was made that is there."""
     for path, content in earlier.items():
-        path.write_bytes(content)
+        replace_file(path, content)
 
 
 def run_follower(composed: Composed) -> int:

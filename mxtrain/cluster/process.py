@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from mxtrain.cluster.member import PULSE
+from mxtrain.durable import append_to
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -147,7 +148,7 @@ class LocalProcess(Process):
         self._rest = b""
         self._reader, writer = os.pipe()
         os.set_blocking(self._reader, False)
-        output = None if order.log is None else open(order.log, "ab")
+        output = None if order.log is None else append_to(order.log, "ab")
         try:
             self._process = start_child(
                 order.command, env={**order.environment, PULSE: str(writer)}, pass_fds=[writer],

@@ -18,6 +18,7 @@ from mxtrain.cluster.orders import Root, group_orders, inherited, local_root, pa
 from mxtrain.cluster.process import Order, Process
 from mxtrain.cluster.relayed import Beacon, Channel
 from mxtrain.cluster.spec import Cluster
+from mxtrain.durable import replace_file
 from mxtrain.errors import ConfigError
 from mxtrain.network import address_towards
 from mxtrain.private_sockets.folder import socket_folder
@@ -86,7 +87,7 @@ class RankedLauncher(Launcher):
             processes.append(started_here(Order(scheduler.name, scheduler.command, own, scheduler.log), stack))
         orders.sort(key=lambda order: not order.name.startswith("worker"))  # ranks keep their order
         proof = logs / ".here"
-        proof.write_text(secrets.token_hex(16))
+        replace_file(proof, secrets.token_hex(16).encode())
         stack.callback(proof.unlink)
         message = orders_message(self.cluster, orders, told, python_of(self.cluster), proof)
         channel = self._channel(message, len(orders), root.address, stack)

@@ -15,6 +15,7 @@ from typing import Dict, List, Mapping, Optional, Sequence
 
 from mxtrain.cluster.frames import Message, decode, encode, joined, split
 from mxtrain.cluster.process import Order, Process, kill_group, start_child
+from mxtrain.durable import append_to
 from mxtrain.errors import EXIT_BAD_INPUT
 
 BEAT_S = 0.5
@@ -263,7 +264,7 @@ class RelayedProcess(Process):
         self._refusal = ""
         self._state = ""
         self._started_at: Optional[float] = None
-        self._log = None if order.log is None else open(order.log, "ab", buffering=0)
+        self._log = None if order.log is None else append_to(order.log, "ab", buffering=0)
         self._printer = Printer() if order.log is None else None
         channel.processes[of] = self
 

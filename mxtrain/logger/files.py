@@ -6,7 +6,9 @@ import logging
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
+from mxtrain.durable import append_to, open_file
 from mxtrain.errors import RunDirectoryError
 
 _LOG = logging.getLogger(__name__)
@@ -35,7 +37,7 @@ class RecordFile:
         self._said: set[str] = set()
         self._failing = False
         try:
-            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._fd = open_file(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
             self._good_size = os.fstat(self._fd).st_size
         except OSError as error:
             raise RunDirectoryError(
@@ -117,6 +119,13 @@ class RecordFile:
 
 def cut_file(path: Path, size: int) -> None:
     """Drop all of `path` past `size` bytes, in one system call that needs no room on the disk."""
-    with open(path, "r+b") as file:
+    with open(open_file(path, os.O_RDWR), "r+b") as file:
         file.truncate(size)
         os.fsync(file.fileno())
+
+
+class LogFile(logging.FileHandler):
+    """Writes a log into a run directory (conf/hydra/job_logging)."""
+
+    def _open(self) -> Any:
+        return append_to(self.baseFilename, "a", encoding=self.encoding)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Iterable, Mapping, Optional, Sequence
 
+from mxtrain.durable import open_file
+from mxtrain.errors import RunDirectoryError
 from mxtrain.logger.files import RecordFile
 from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 
@@ -34,6 +37,7 @@ class RowFileLogger(Callback):
     def on_start(self, run: RunInfo) -> None:
         """Raises RunDirectoryError where the file cannot be opened or brought back to the resumed step."""
         path = Path(run.run_dir) / self._file_name
+        _require_file(path)
         self.prepare(path, run)
         self._file = RecordFile(path)
 
@@ -58,3 +62,15 @@ class RowFileLogger(Callback):
                 self._file.append(self.encode(row))
             # One write for many rows: the kernel has them even if this process is killed next.
             self._file.flush()
+
+
+def _require_file(path: Path) -> None:
+    """Before what is there is read: a pipe would never end, and a link may lead anywhere."""
+    try:
+        os.close(open_file(path, os.O_WRONLY))
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise RunDirectoryError(
+            f"Cannot write {path}: {error.strerror}. Remove it, or choose another folder with hydra.run.dir=FOLDER."
+        ) from error

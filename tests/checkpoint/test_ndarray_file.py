@@ -168,11 +168,10 @@ def test_what_is_no_file_is_refused(tmp_path):
             read_ndarrays(tmp_path / name)
 
 
-def test_a_full_device_is_noticed(tmp_path):
+def test_a_full_device_is_noticed():
     """MXNet's own writer returns success here."""
-    os.symlink("/dev/full", tmp_path / "x.params")
     with pytest.raises(OSError, match="No space left"):
-        write_ndarrays(tmp_path / "x.params", {"a": np.zeros(1000, "float32")})
+        write_ndarrays("/dev/full", {"a": np.zeros(1000, "float32")})
     assert os.path.exists("/dev/full")
 
 
