@@ -97,8 +97,9 @@ def own_operators() -> native.Library:
     found = native.Library(None, "they are for CPUs, and this machine has GPUs") if _has_gpus() else native.library()
     if found.path is not None:
         try:
-            _take_in(str(found.path))
-        except mx.MXNetError as error:
+            with native.loadable(found.path) as path:
+                _take_in(path)
+        except (mx.MXNetError, OSError) as error:
             found = native.Library(None, f"MXNet cannot load them: {str(error).splitlines()[-1]}")
     if found.path is None and found.why != native.SWITCHED_OFF:
         logging.getLogger(__name__).info("MXNet's operators compute, not mxtrain's own: %s", found.why)

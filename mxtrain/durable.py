@@ -152,15 +152,6 @@ class HashedFile:
             pass  # the first error is the one to tell
 
 
-def cache_folder() -> Path:
-    """Where is kept what can be made again: $XDG_CACHE_HOME/mxtrain, or ~/.cache/mxtrain.
-
-    Raises:
-        RuntimeError, KeyError: this user has no home directory.
-    """
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "mxtrain"
-
-
 def fsync_directory(path: PathLike) -> None:
     """Bring the names in a directory to the disk: a rename is durable only after this.
 

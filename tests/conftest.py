@@ -57,7 +57,7 @@ def small_disk(tmp_path):
 
 @pytest.fixture
 def own_cache(tmp_path_factory, monkeypatch):
-    """Measured times and trained vocabularies of other tests don't count, nor do those of the user."""
+    """Trained vocabularies and compiled operators of other tests don't count, nor do those of the user."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
 
 

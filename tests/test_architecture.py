@@ -27,6 +27,7 @@ LAYERS = [
         "sharing",
     },  # fmt: skip
     {"config", "state", "cadence", "stopping"},
+    {"cache"},
     {"native"},
     {"runtime"},
     {"backend", "engine_limits", "engine_trace"},

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
+from mxtrain.cache import read_cached, write_cached
 from mxtrain.dataset.regular_files import read_text
-from mxtrain.durable import replace_file
 from mxtrain.errors import DataError
 
 PAD, UNKNOWN, CLS, SEP, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -137,17 +135,12 @@ def train_vocab(texts: Sequence[str], size: int, lowercase: bool) -> Tuple[str, 
     digest = hashlib.sha256(json.dumps([size, lowercase, tokenizers.__version__]).encode())
     for text in texts:
         digest.update(hashlib.sha256(text.encode()).digest())
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mxtrain" / "vocabularies"
-    file = folder / f"{digest.hexdigest()[:32]}.txt"
-    try:
-        return read_vocab(str(file))
-    except DataError:
-        vocab = _train_vocab(tokenizers, texts, size, lowercase)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        replace_file(file, ("\n".join(vocab) + "\n").encode())
-    except OSError:
-        pass  # made again next time
+    name = f"{digest.hexdigest()[:32]}.txt"
+    kept = read_cached("vocabularies", name)
+    if kept is not None:
+        return tuple(kept.decode().split("\n"))
+    vocab = _train_vocab(tokenizers, texts, size, lowercase)
+    write_cached("vocabularies", name, "\n".join(vocab).encode())
     return vocab
 
 

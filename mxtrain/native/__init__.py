@@ -15,11 +15,11 @@ import shutil
 import subprocess
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple, Optional, Sequence
+from typing import Iterator, NamedTuple, Optional, Sequence
 
-from mxtrain.durable import cache_folder
+from mxtrain.cache import Untrusted, opened, own_folder
 
 VARIABLE = "MXTRAIN_OPERATORS"
 """off: MXNet's operators only; all else, and unset: ours where they can be had. Set by `runtime.operators`."""
@@ -68,6 +68,8 @@ def library() -> Library:
         return Library(None, f"there is no {given}, which CXX names" if given else f"{NO_COMPILER}: no g++ in PATH")
     try:
         return Library(_compiled(compiler))
+    except Untrusted as error:
+        return Library(None, f"where they are kept cannot be trusted: {error}")
     except (OSError, RuntimeError, KeyError, subprocess.SubprocessError) as error:  # two: there is no home directory
         said = str(getattr(error, "stderr", "") or "") if isinstance(error, subprocess.CalledProcessError) else ""
         lines = (said or str(error)).strip().splitlines() or [repr(error)]
@@ -78,16 +80,15 @@ def _compiled(compiler: Sequence[str]) -> Path:
     target = _run(*compiler, *FLAGS, "-dM", "-E", "-x", "c++", os.devnull)  # compiler, version and instruction sets
     made_of = [*compiler, target, *FLAGS, *((FOLDER / name).read_text("utf-8") for name in SOURCES)]
     key = f"operators-{hashlib.sha256(chr(0).join(made_of).encode()).hexdigest()[:16]}"
-    cache = cache_folder()
+    cache = own_folder()
     # A library that is not whole would end the process when it is loaded, so its name says what is in it, too.
-    whole = (path for path in sorted(cache.glob(f"{key}-*.so")) if path.name == f"{key}-{_digest(path)}.so")
+    whole = (path for path in sorted(cache.glob(f"{key}-*.so")) if _is_whole(path))
     path = next(whole, None)
     return path if path is not None else _compile(compiler, cache, key)
 
 
 def _compile(compiler: Sequence[str], cache: Path, key: str) -> Path:
     log.info("compiling mxtrain's operators for this processor: once, a few seconds")
-    cache.mkdir(parents=True, exist_ok=True)
     for old in cache.glob(f"{FOLDER_PREFIX}*"):
         with suppress(FileNotFoundError):  # another process was faster
             if time.time() - old.stat().st_mtime > 2 * COMPILE_TIMEOUT_S:  # of a process that was killed
@@ -98,13 +99,35 @@ def _compile(compiler: Sequence[str], cache: Path, key: str) -> Path:
         _run(*compiler, *FLAGS, *sources, "-o", str(made), "-ldl")
         with made.open("rb") as file:
             os.fsync(file.fileno())
-        path = cache / f"{key}-{_digest(made)}.so"
+        made.chmod(0o700)
+        path = cache / f"{key}-{_digest(made.read_bytes())}.so"
         os.replace(made, path)
     return path
 
 
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+@contextmanager
+def loadable(path: Path) -> Iterator[str]:
+    """A path by which a library of the cache can be loaded, as it was looked at: nobody can exchange it meanwhile.
+
+    Raises:
+        OSError: it is not there, not whole, or others own or can write it.
+    """
+    with opened("", path.name) as file:
+        if not path.stem.endswith(f"-{_digest(file.read())}"):
+            raise Untrusted(f"{path} is not what was compiled")
+        yield f"/proc/self/fd/{file.fileno()}"
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        with loadable(path):
+            return True
+    except OSError:
+        return False
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def _run(*command: str) -> str:

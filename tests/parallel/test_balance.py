@@ -8,7 +8,7 @@ import pytest
 
 from mxtrain.backend import gluon, mx, nd
 from mxtrain.build import build_network, fit_input
-from mxtrain.durable import cache_folder
+from mxtrain.cache import cache_folder
 from mxtrain.errors import ConfigError
 from mxtrain.model.networks import build_resnet
 from mxtrain.model.trace import NotTraceable
