@@ -132,7 +132,7 @@ def test_what_the_user_trusts_is_imported(stranger, capsys, arguments):
 
 def test_trusting_one_class_trusts_no_other(stranger, capsys):
     run_dir = stranger("callback/x", {"_target_": "bomb.network"})
-    assert main(["eval", str(run_dir), "model=mlp", "trainer.max_epochs=1"]) == 2
+    assert main(["eval", str(run_dir), "model=mlp", "dataset.batch_size=64"]) == 2
     assert "callback.x._target_=bomb.network" in capsys.readouterr().err
     assert not stranger.mark.exists()
 
