@@ -55,9 +55,9 @@ def record(arguments: argparse.Namespace, copy: Copy) -> int:
     files = {str(path.relative_to(ROOT)) for pattern in AREAS.values() for path in ROOT.glob(pattern)}
     tests = [name for name in arguments.tests or RECORDED if (ROOT / name).exists()]
     RECORDS.mkdir(exist_ok=True)
-    result = RECORDS / f"{zlib.crc32(' '.join(tests).encode()):08x}.json"
+    result = RECORDS / f"{zlib.crc32(' '.join([*tests, arguments.mark]).encode()):08x}.json"
     result.unlink(missing_ok=True)
-    outcome = copy.run(tests, 3600, [Tracer(copy.folder, files, result)])
+    outcome = copy.run([*tests, "-m", arguments.mark], 3600, [Tracer(copy.folder, files, result)])
     print(outcome.output[-3000:])
     return 0 if result.exists() else 1
 
@@ -81,6 +81,8 @@ def draw_some(arguments: argparse.Namespace, copy: Copy) -> int:
     mutants = draw(copy.folder, arguments.seed, arguments.count)[arguments.first : arguments.last]
     with open(arguments.output, "a") as written:
         for number, mutant in enumerate(mutants, start=arguments.first):
+            if arguments.areas and mutant.area not in arguments.areas:
+                continue
             tests = covering(known, mutant)
             row: Dict[str, Any] = {"number": number, **vars(mutant), "tests": len(tests), "outcome": "no test"}
             del row["source"]
@@ -126,12 +128,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/mutate", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("faults").add_argument("only", nargs="?", help="only faults with this text in their name")
-    commands.add_parser("record").add_argument("tests", nargs="*")
+    recording = commands.add_parser("record")
+    recording.add_argument("tests", nargs="*")
+    recording.add_argument("--mark", default="not slow", help="as of pytest -m")
     drawing = commands.add_parser("draw")
     drawing.add_argument("--seed", type=int, default=0)
     drawing.add_argument("--count", type=int, default=200)
     drawing.add_argument("--first", type=int, default=0)
     drawing.add_argument("--last", type=int, default=None)
+    drawing.add_argument("--areas", nargs="*", choices=list(AREAS), help="only these of them")
     drawing.add_argument("--output", default="mutants.jsonl")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mxtrain-mutate-") as folder:
