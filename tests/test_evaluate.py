@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, Iterator
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from mxtrain import evaluate
 from mxtrain.backend import nd
-from mxtrain.evaluate import VECTORS_PER_READ, Evaluator
+from mxtrain.evaluate import VECTORS_PER_READ, Evaluator, TextSamples
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
@@ -68,3 +69,8 @@ def test_each_sample_counts_once(sizes: Any, monkeypatch: Any) -> None:
 def test_a_pass_that_is_broken_off_measures_nothing() -> None:
     with pytest.raises(BrokenOff):
         evaluator().measure(Batches([3] * 9, breaks_after=4))
+
+
+def test_pairs_of_texts_are_shown_joined() -> None:
+    source = SimpleNamespace(pairs=[("one", None), ("two", "three")])
+    assert TextSamples(None, source).texts() == ["one", "two | three"]

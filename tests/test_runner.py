@@ -73,6 +73,32 @@ def test_non_finite_weights_are_never_saved_and_the_step_is_found(make, tmp_path
     assert checkpoints(tmp_path / "run")[-1] == "step-00000016"
 
 
+def test_weights_that_break_without_a_checkpoint_before_are_not_saved_either(make, tmp_path, monkeypatch):
+    run = make("trainer.max_epochs=1", "checkpoint=end_only")
+    updater = run.runner._step.updater
+    update = updater.update
+
+    def broken(gradients, lr):
+        update(gradients, lr)
+        if updater._optimizer.num_update == 13:
+            updater._weights[-1][:] = math.nan
+
+    monkeypatch.setattr(updater, "update", broken)
+    result = run.runner.train(run.info)
+    assert result.exit_code == 3 and checkpoints(tmp_path / "run") == []
+    assert "became non-finite in step 13 or before" in result.cause and f"'{updater.names[-1]}'" in result.cause
+
+
+def test_a_finished_run_is_not_trained_again(train_run, tmp_path):
+    _, first = train_run(*SMALL, "trainer.max_epochs=2")
+    before = rows(tmp_path / "run")
+    run, again = train_run(*SMALL, "trainer.max_epochs=2")
+    assert (again.state, again.exit_code, again.step, again.epoch) == ("finished", 0, 26, 2)
+    assert again.metrics == first.metrics and again.best == first.best and again.checkpoint == first.checkpoint
+    assert again.weights_sha256 == first.weights_sha256 and again.samples_per_s == first.samples_per_s
+    assert rows(tmp_path / "run") == before and run.info.resumed_step == 26
+
+
 def test_weights_that_break_in_the_step_of_a_save_are_found_by_the_save(make, tmp_path, monkeypatch):
     run = make("trainer.max_epochs=3", "checkpoint.every_steps=4")
     updater = run.runner._step.updater

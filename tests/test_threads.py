@@ -8,7 +8,7 @@ from typing import Any, List
 import numpy as np
 import pytest
 from in_threads import Meeting, Threads
-from running import rows, status
+from running import checkpoints, rows, status
 
 from mxtrain.build import build_run
 from mxtrain.checkpoint import open_checkpoint
@@ -18,7 +18,7 @@ THREE = ("kvstore._target_=in_threads.Threads", "cluster.workers=3", "model=mlp"
          "dataset.batch_size=200", "trainer.max_epochs=2", "early_stopping=off")  # fmt: skip
 
 
-def train(description: Any, run_dir: Path, poison: Any = None) -> List[Any]:
+def train(description: Any, run_dir: Path, poison: Any = None, count: int = 3) -> List[Any]:
     """The results of all workers; `poison` may change a worker's runner before it begins."""
 
     def work(world: World) -> Any:
@@ -27,7 +27,7 @@ def train(description: Any, run_dir: Path, poison: Any = None) -> List[Any]:
             poison(world.rank, made.runner)
         return made.runner.train(made.info)
 
-    Threads.meeting = Meeting(3)
+    Threads.meeting = Meeting(count)
     return Threads.meeting.run(work)
 
 
@@ -46,6 +46,27 @@ def test_what_compression_leaves_over_is_continued_to_the_bit(describe_run: Any,
     assert len({result.weights_sha256 for result in (*whole, *resumed)}) == 1
     assert rows(tmp_path / "run") == rows(tmp_path / "whole")
     assert status(tmp_path / "run")["metrics"] == status(tmp_path / "whole")["metrics"]
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_weights_that_break_while_the_loss_is_finite_are_never_saved(
+    describe_run: Any, tmp_path: Path, count: int
+) -> None:
+    def poison(rank: int, runner: Any) -> None:
+        update = runner._step.updater.update
+
+        def broken(gradients: Any, lr: float) -> None:
+            update(gradients, lr)
+            if runner.state.step == 5:  # the sixth: the checkpoint of its step must not be written
+                runner._step.strategy.values["output.bias"][:] = np.inf
+
+        runner._step.updater.update = broken
+
+    two = (*THREE, f"cluster.workers={count}", "checkpoint.every_steps=2")
+    for result in train(describe_run(*two), tmp_path / "run", poison, count):
+        assert result.exit_code == 3, result.cause
+        assert "the weights became non-finite in step 6 or before; the first is 'output.bias'; the same" in result.cause
+    assert checkpoints(tmp_path / "run")[-1] == "step-00000004"
 
 
 class Spoilt:

@@ -83,12 +83,14 @@ def draw_some(arguments: argparse.Namespace, copy: Copy) -> int:
         for number, mutant in enumerate(mutants, start=arguments.first):
             if arguments.areas and mutant.area not in arguments.areas:
                 continue
-            tests = covering(known, mutant)
+            if arguments.numbers and number not in arguments.numbers:
+                continue
+            tests = [*arguments.also, *covering(known, mutant, arguments.longest)]
             row: Dict[str, Any] = {"number": number, **vars(mutant), "tests": len(tests), "outcome": "no test"}
             del row["source"]
             if tests:
                 with copy.changed(mutant.file, mutant.source):
-                    outcome = copy.run(tests, 2 * LONGEST_S + 30)
+                    outcome = copy.run(tests, 3 * arguments.longest + 60)
                 row.update(outcome="died" if outcome.died else "survived", by=outcome.last_line if outcome.died else "")
                 row["seconds"] = round(outcome.seconds, 1)
             written.write(json.dumps(row) + "\n")
@@ -98,7 +100,7 @@ def draw_some(arguments: argparse.Namespace, copy: Copy) -> int:
     return 0
 
 
-def covering(known: Dict[str, Any], mutant: Mutant) -> List[str]:
+def covering(known: Dict[str, Any], mutant: Mutant, longest_s: float) -> List[str]:
     """The tests that run the changed line, those of its own area first, then the quick ones, up to a time in all.
 
     A line that runs when its module is imported (a default, a table) counts as run by all that run the module.
@@ -110,15 +112,14 @@ def covering(known: Dict[str, Any], mutant: Mutant) -> List[str]:
         tests = sorted({test for found in lines.values() for test in found})
     stem = Path(mutant.file).stem
 
-    def nearness(test: str) -> int:
-        names = (f"/{mutant.area}/", f"test_{mutant.area}", f"test_{stem}")
-        return 0 if any(name in test for name in names) else 1 if "reference" in test else 2
+    def is_near(test: str) -> bool:
+        return any(name in test for name in (f"/{mutant.area}/", f"test_{mutant.area}", f"test_{stem}"))
 
     chosen: List[str] = []
     total = 0.0
-    for test in sorted(tests, key=lambda one: (nearness(one), seconds.get(one, 0.0))):
+    for test in sorted(tests, key=lambda one: (not is_near(one), seconds.get(one, 0.0))):
         total += seconds.get(test, 0.0)
-        if total > LONGEST_S and chosen:
+        if total > longest_s and chosen:
             break
         chosen.append(test)
     return chosen
@@ -136,7 +137,10 @@ def main() -> int:
     drawing.add_argument("--count", type=int, default=200)
     drawing.add_argument("--first", type=int, default=0)
     drawing.add_argument("--last", type=int, default=None)
+    drawing.add_argument("--longest", type=float, default=LONGEST_S, help="seconds of the tests of one change")
     drawing.add_argument("--areas", nargs="*", choices=list(AREAS), help="only these of them")
+    drawing.add_argument("--numbers", nargs="*", type=int, help="only these of them")
+    drawing.add_argument("--also", nargs="*", default=[], help="tests to begin with")
     drawing.add_argument("--output", default="mutants.jsonl")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="mxtrain-mutate-") as folder:

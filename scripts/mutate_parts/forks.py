@@ -23,7 +23,8 @@ PRELOADED = (
     "numpy", "scipy.sparse", "mxnet", "pytest", "_pytest.python", "_pytest.junitxml", "hydra", "hydra.compose",
     "omegaconf", "pydantic", "rich.console", "rich.table", "tensorboardX", "json", "logging", "concurrent.futures",
 )  # fmt: skip
-NO_ANSWER = (4, 5, 99)
+NO_SUCH_TEST = 4
+NO_ANSWER = (NO_SUCH_TEST, 5, 99)
 """Exit codes that say nothing of the tests: a usage error, no tests, and none of pytest's."""
 
 
@@ -97,6 +98,8 @@ class Copy:
         code = wait(child, started + timeout_s)
         self._end_all()
         said = output.read_text(errors="replace")
+        if code == NO_SUCH_TEST and any("::" in test for test in tests):  # a change may rename what is collected
+            return self.run(list(dict.fromkeys(test.partition("::")[0] for test in tests)), timeout_s, plugins)
         if code in NO_ANSWER:
             raise RuntimeError(f"pytest could not run {' '.join(tests)}:\n{said[-2000:]}")
         return Outcome(code, time.monotonic() - started, said)

@@ -18,6 +18,11 @@ def test_headers_are_exact(lr):
     assert all(type(value) is (float if name == "lr" else int) for name, value in dataclasses.asdict(request).items())
 
 
+def test_a_header_says_nothing_that_it_was_not_given():
+    assert dataclasses.astuple(Request(UPDATE, 3)) == (UPDATE, 3, 0, 0, 0, 0.0, 0, 0)
+    assert dataclasses.astuple(Reply()) == (0, 0, 0, 0, 0, 0, 1.0)
+
+
 def test_a_header_that_holds_no_such_numbers_is_refused():
     words = wire.encode(Reply(updates=3))
     words[0] = 0.5

@@ -1,0 +1,108 @@
+"""What every store that joins workers does with its sums, by workers in threads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from in_threads import Meeting, ThreadStore
+
+from mxtrain.backend import mx, nd
+from mxtrain.parallel.base import Reduction
+
+
+def of_workers(count: int, work: Any) -> Any:
+    """What `work(store)` returns in each worker."""
+    meeting = Meeting(count)
+    return meeting.run(lambda world: work(ThreadStore(world, meeting)))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("count", [2, 3])
+def test_gathering_gives_everybody_all_numbers_in_the_order_of_the_ranks(count: int, dtype: str) -> None:
+    own = [np.random.RandomState(rank).randn(5).astype(dtype) for rank in range(count)]
+
+    def work(store: ThreadStore) -> Any:
+        found = []
+        for step in (9, 10):  # the second is timed
+            store.begin_step(step, 4)
+            found.append(store.gather(nd.array(own[store.world.rank], dtype=dtype)))
+        return [(array.asnumpy(), array.dtype) for array in found]
+
+    for found in of_workers(count, work):
+        for array, kind in found:
+            np.testing.assert_array_equal(array, own)
+            assert np.dtype(kind) == dtype
+
+
+def test_arrays_of_all_shapes_and_devices_meet() -> None:
+    shapes = [((2, 3), "float32", 0), ((4,), "float32", 1), ((1, 1, 2), "float64", 0)]
+    own = [
+        [np.random.RandomState(10 * rank + i).randn(*shape) for i, (shape, _, _) in enumerate(shapes)]
+        for rank in range(3)
+    ]
+
+    def work(store: ThreadStore) -> Any:
+        arrays = [
+            nd.array(value, ctx=mx.cpu(device), dtype=dtype)
+            for value, (_, dtype, device) in zip(own[store.world.rank], shapes)
+        ]
+        store.meet(arrays)
+        return [array.asnumpy() for array in arrays]
+
+    for found in of_workers(3, work):
+        for position, (shape, dtype, _) in enumerate(shapes):
+            expected = sum(one[position].astype(dtype) for one in own)
+            assert found[position].shape == shape and found[position].dtype == dtype
+            np.testing.assert_allclose(found[position], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("blob", [b"", b"x", b"ab", bytes(range(256)) * 9000, b"\xff" * 5])
+def test_what_rank_0_says_arrives_to_the_byte(blob: bytes) -> None:
+    assert of_workers(3, lambda store: store.broadcast(blob if store.world.rank == 0 else None)) == [blob] * 3
+
+
+def test_totals_are_exact_and_may_be_asked_for_later() -> None:
+    def work(store: ThreadStore) -> Any:
+        rank = store.world.rank
+        later = store.total_later([rank, 1.0])
+        votes = store.votes_later([float(rank == 1)], 0)
+        return store.total([2.0**-40, rank + 0.1]).tolist(), later().tolist(), votes().tolist()
+
+    for found in of_workers(3, work):
+        assert found == ([3 * 2.0**-40, pytest.approx(3.3, rel=1e-15)], [3.0, 3.0], [1.0])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_gradients_are_summed_over_replicas_and_workers_in_every_step(dtype: str) -> None:
+    """Float64 is `verify`'s. Shapes are such that each bucket holds several, of each owner."""
+    shapes = [(3, 4), (5,), (2, 2), (6,)]
+
+    def gradients(rank: int, replica: int, number: int, step: int) -> np.ndarray:
+        return (
+            np.random.RandomState(1000 * step + 100 * rank + 10 * replica + number).randn(*shapes[number]).astype(dtype)
+        )
+
+    def work(store: ThreadStore) -> Any:
+        rank, found = store.world.rank, []
+        made = [
+            Reduction(str(n), [nd.zeros(shape, ctx=mx.cpu(r), dtype=dtype) for r in range(2)], n % 2)
+            for n, shape in enumerate(shapes)
+        ]
+        for step in (9, 10, 11):
+            for number, reduction in enumerate(made):
+                for replica, array in enumerate(reduction.replicas):
+                    array[:] = gradients(rank, replica, number, step)
+            store.begin_step(step, 7 + rank)
+            store.reduce(made)
+            found.append([reduction.replicas[reduction.owner].asnumpy() for reduction in made])
+        return found, store.times
+
+    for found, times in of_workers(2, work):
+        for step, arrays in zip((9, 10, 11), found):
+            for number, array in enumerate(arrays):
+                expected = sum(gradients(rank, replica, number, step) for rank in range(2) for replica in range(2))
+                np.testing.assert_allclose(array, expected, rtol=1e-5, atol=1e-6)
+        assert (times.step, times.sizes) == (10, [7, 8]) and times.exchange_s > 0
+        assert len(times.compute_s) == 2 and all(0 < seconds < 60 for seconds in times.compute_s)
