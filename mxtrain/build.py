@@ -149,7 +149,7 @@ def build_data(description: Description, splits: Splits, given: Input, device: A
     if trainer.overfit_batches is None:
         train = build_loader(description, splits.train, given, device, train=True, **training)
     else:
-        first = range(trainer.overfit_batches * dataset.batch_size)
+        first = range(min(trainer.overfit_batches * dataset.batch_size, len(splits.train)))
         train = build_loader(description, take(splits.train, first), given, device, **training)
     return Data(
         train=train,

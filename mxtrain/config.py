@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type
+import math
+import traceback
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type
 
 import pydantic
 
@@ -18,6 +20,8 @@ from mxtrain.types import Spec
 
 Where = Callable[[str], str]
 """Dotted path of a setting, or a group -> the file that gives it, for messages."""
+LARGEST_FLOAT, SMALLEST_FLOAT = 3.4028e38, 1.1755e-38
+"""What a 32-bit float holds with all its digits; MXNet refuses the rest when a run has begun, or takes it for 0."""
 SHOULD_BE = "Input should be "
 """How pydantic begins most messages."""
 
@@ -64,6 +68,9 @@ def build_spec(node: Any, path: str, base: Type[Spec], where: Where) -> Spec:
     """
     if not isinstance(node, Mapping) or "_target_" not in node:
         raise ConfigError(f"{path}={shown(node)}: expected settings with a _target_ ({where(path)}).")
+    unnamed = [name for name in node if not isinstance(name, str)]
+    if unnamed:
+        raise ConfigError(f"{path}.{unnamed[0]}: a setting's name is a word ({where(path)}).")
     fields = {name: value for name, value in node.items() if name != "_target_"}
     missing = [name for name, value in fields.items() if value == "???"]
     if missing:
@@ -75,6 +82,8 @@ def build_spec(node: Any, path: str, base: Type[Spec], where: Where) -> Spec:
         if not issubclass(target, base):
             raise ConfigError(f"{path}._target_={node['_target_']}: is no {base.__name__}.")
         return validate(target, fields, path, where)
+    if not callable(target):
+        raise ConfigError(f"{path}._target_={node['_target_']}: is no class or function, but {target!r:.100}.")
     common = base.with_target()
     own = {name: fields.pop(name) for name in common.model_fields if name in fields}
     check_arguments(target, fields, path, base.filled)
@@ -83,18 +92,40 @@ def build_spec(node: Any, path: str, base: Type[Spec], where: Where) -> Spec:
 
 def validate(spec: Type[Spec], fields: Mapping[str, Any], path: str, where: Where) -> Spec:
     """`spec` with these fields, or a ConfigError with a line for each thing that is wrong."""
+    lines = [f"{name}={shown(value)}: {reason}. ({where(name)})" for name, value, reason in _out_of_range(fields, path)]
     try:
-        return spec.model_validate(dict(fields))
+        described = spec.model_validate(dict(fields))
     except pydantic.ValidationError as error:
-        lines = [_describe(spec, item, path, where) for item in _one_each(error.errors())]
-        raise ConfigError("\n".join(dict.fromkeys(lines))) from None
+        lines += [_describe(spec, item, path, where) for item in _one_each(error.errors())]
+    if lines:
+        raise ConfigError("\n".join(dict.fromkeys(lines)))
+    return described
+
+
+def _out_of_range(value: Any, path: str) -> Iterator[Tuple[str, Any, str]]:
+    """(setting, value, reason) of every number that a 32-bit float, in which MXNet computes, does not hold."""
+    if isinstance(value, (Mapping, list, tuple)):
+        for name, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _out_of_range(item, f"{path}.{name}")
+    elif isinstance(value, (int, float)) and value and not isinstance(value, bool):
+        if isinstance(value, float) and not math.isfinite(value):
+            yield path, value, "should be a finite number"
+        elif abs(value) > LARGEST_FLOAT:
+            yield path, value, f"should be at most {LARGEST_FLOAT:.4g} in size: a 32-bit float holds no more"
+        elif abs(value) < SMALLEST_FLOAT:
+            yield path, value, f"should be 0 or at least {SMALLEST_FLOAT:.4g} in size: a 32-bit float holds no less"
 
 
 def _one_each(items: Sequence[Mapping[str, Any]]) -> List[Dict[str, Any]]:
-    """The errors, those of the branches that were tried for one value as one: "should be 'auto' or greater than 0"."""
+    """The errors, those of the branches that were tried for one value as one: "should be 'auto' or greater than 0".
+
+    Where one branch got as far as a part of the value, that part alone is at fault: the 0 of [0, 3].
+    """
     merged: List[Dict[str, Any]] = []
     first_of: Dict[Tuple[str, ...], Dict[str, Any]] = {}
-    for item in items:
+    places = [_named(item["loc"]) for item in items]
+    inner = {place[:depth] for place in places for depth in range(1, len(place))}
+    for item in [item for item, place in zip(items, places) if place not in inner] or items:
         first = first_of.get(_named(item["loc"]))
         if first is None or not (first["msg"].startswith(SHOULD_BE) and item["msg"].startswith(SHOULD_BE)):
             merged.append(dict(item))
@@ -123,7 +154,7 @@ def check_arguments(target: Callable[..., Any], arguments: Mapping[str, Any], pa
         return
     takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     named = {name: p for name, p in parameters.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-    takes = f"{target.__module__}.{target.__qualname__} takes: {', '.join(named) or 'no arguments'}."
+    takes = f"{name_of(target)} takes: {', '.join(named) or 'no arguments'}."
     wrong = [
         f"there is no '{path}.{name}'.{did_you_mean(name, named)} {takes}"
         for name in arguments
@@ -136,6 +167,27 @@ def check_arguments(target: Callable[..., Any], arguments: Mapping[str, Any], pa
     ]
     if wrong:
         raise ConfigError("\n".join(wrong))
+
+
+def name_of(target: Any) -> str:
+    """The import path of a class or function, as far as it says one."""
+    return f"{getattr(target, '__module__', '?')}.{getattr(target, '__qualname__', type(target).__name__)}"
+
+
+def call_target(target: Callable[..., Any], arguments: Mapping[str, Any], path: str) -> Any:
+    """What a user's class or function makes of its arguments.
+
+    Raises:
+        ConfigError: it raised something, which is named with the line that did.
+    """
+    try:
+        return target(**arguments)
+    except Exception as error:  # whatever the user's code raises
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        said = f"{type(error).__name__}: {error}".rstrip(".: ")
+        raise ConfigError(
+            f"{path}._target_={name_of(target)} failed: {said} ({place.filename}:{place.lineno})."
+        ) from error
 
 
 def parameters_of(target: Callable[..., Any]) -> Optional[Mapping[str, inspect.Parameter]]:
@@ -167,13 +219,14 @@ def _describe(spec: Type[Spec], item: Mapping[str, Any], path: str, where: Where
     if kind == "missing":
         return f"{field} must be given: type {field}=... ({source})."
     if kind == "value_error":
-        return f"{path}: {context.get('error', item['msg'])} ({source})."
+        said = str(context.get("error", item["msg"])).rstrip(".")
+        return f"{field}={shown(value)}: {said}. ({source})" if given else f"{path}: {said} ({source})."
     hint = ""
     if kind == "literal_error":
         allowed = context["expected"].replace(" or ", ",").split(",")
         hint = did_you_mean(str(value), [word.strip(" '") for word in allowed])
-    if kind == "string_pattern_mismatch":
-        hint = f" Allowed: {spec_help(spec, given)}"
+    if kind == "string_pattern_mismatch" and spec_help(spec, given):
+        return f"{field}={shown(value)}: this is not understood. Allowed: {spec_help(spec, given)} ({source})"
     message = item["msg"][0].lower() + item["msg"][1:]
     return f"{field}={shown(value)}: {message.replace('input should', 'should')}.{hint} ({source})"
 

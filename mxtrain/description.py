@@ -293,6 +293,19 @@ def a_metric_must_not_be_called_loss(description: Description) -> None:
         raise ConfigError(f"metric.{sorted(taken)[0]}: this name is taken in metrics.jsonl; choose another.")
 
 
+def loggers_must_not_share_a_file(description: Description) -> None:
+    """Each brings its file back to a checkpoint's step in a way of its own."""
+    names: Dict[str, str] = {}
+    for logger, spec in description.logger.items():
+        file_name = getattr(spec, "file_name", None)
+        if file_name in names:
+            raise ConfigError(
+                f"logger.{logger}.file_name={file_name}: logger.{names[file_name]} writes this file. Choose another."
+            )
+        if file_name is not None:
+            names[file_name] = logger
+
+
 def the_model_must_read_what_the_data_gives(description: Description) -> None:
     """A network for images takes no text, nor the other way round."""
     reads, gives = description.model.reads, description.dataset.gives
@@ -357,6 +370,7 @@ RULES = (
     a_loss_scale_needs_exact_sums,
     several_workers_need_a_store_that_joins_them,
     a_metric_must_not_be_called_loss,
+    loggers_must_not_share_a_file,
     the_model_must_read_what_the_data_gives,
     losses_and_metrics_must_fit_the_data,
     a_users_loss_must_take_the_labels,

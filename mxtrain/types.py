@@ -22,10 +22,13 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-Positive = Annotated[int, pydantic.Field(gt=0)]
-NonNegative = Annotated[int, pydantic.Field(ge=0)]
+LARGEST_COUNT = 2**31 - 1
+"""MXNet 1.9.1 counts in 32 bits: elements of an array, seeds, steps of a schedule."""
+Positive = Annotated[int, pydantic.Field(gt=0, le=LARGEST_COUNT)]
+NonNegative = Annotated[int, pydantic.Field(ge=0, le=LARGEST_COUNT)]
 PositiveFloat = Annotated[float, pydantic.Field(gt=0, allow_inf_nan=False)]
 NonNegativeFloat = Annotated[float, pydantic.Field(ge=0, allow_inf_nan=False)]
+FileName = Annotated[str, pydantic.AfterValidator(lambda name: inside_run_directory(name))]
 Fraction = Annotated[float, pydantic.Field(ge=0, le=1)]
 ProperFraction = Annotated[float, pydantic.Field(gt=0, lt=1)]
 OpenFraction = Annotated[float, pydantic.Field(ge=0, lt=1)]
@@ -38,6 +41,24 @@ def expand_path(text: str) -> str:
 
 PathText = Annotated[str, pydantic.AfterValidator(expand_path)]
 """A path that a user gives, of a file or a folder."""
+OWN_FILES = ("checkpoints", "workers", ".hydra", ".lock", "status.json", "meta.json", "train.log", "eval")
+"""What every run directory holds, by name."""
+
+
+def inside_run_directory(name: str) -> str:
+    """A file's name, where it stays inside the run directory and is nobody else's there.
+
+    Raises:
+        ValueError: it does not, or is.
+    """
+    if not name.strip() or name in (".", "..") or "/" in name or "\0" in name:
+        raise ValueError("should be a file's name inside the run directory, without '/'")
+    if name in OWN_FILES or name.startswith("events.out."):
+        raise ValueError("is the name of something else in the run directory")
+    if len(name.encode("utf-8", "surrogateescape")) > 200:
+        raise ValueError("should have at most 200 bytes")
+    return name
+
 
 Shape = Tuple[int, ...]
 Shapes = Union[Shape, Tuple[Shape, ...]]
@@ -75,10 +96,7 @@ class Spec(pydantic.BaseModel):
         Raises:
             ConfigError: this group takes only subclasses of its base.
         """
-        raise ConfigError(
-            f"{path}._target_={target.__module__}.{target.__qualname__}: must be a subclass of "
-            f"{cls.__module__}.{cls.__name__}."
-        )
+        raise ConfigError(f"{path}._target_={target!r:.100}: must be a subclass of {cls.__module__}.{cls.__name__}.")
 
 
 Inputs = Union["NDArray", Tuple["NDArray", ...]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict
 
+from mxtrain.config import call_target
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.types import Callback, Spec
 
@@ -37,4 +38,4 @@ class CustomCallback(CallbackSpec):
     arguments: Dict[str, Any] = {}
 
     def build(self) -> Callback:
-        return self.target(**self.arguments)
+        return call_target(self.target, self.arguments, "callback")

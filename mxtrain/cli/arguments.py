@@ -74,7 +74,7 @@ def parse(arguments: Sequence[str], reads_checkpoint: bool = False) -> Arguments
     parser.__class__ = _Parser
     known, unknown = parser.parse_known_intermixed_args(list(arguments))
     for flag in unknown:
-        raise ConfigError(f"there is no flag '{flag}'.{did_you_mean(flag, FLAGS)} Flags: {', '.join(FLAGS)}.")
+        raise ConfigError(f"there is no flag '{flag}'.{_meant_by(flag, known.overrides)} Flags: {', '.join(FLAGS)}.")
     for name, sentence in REFUSED.items():
         if getattr(known, name) is not None:
             raise ConfigError(sentence)
@@ -100,6 +100,18 @@ def parse(arguments: Sequence[str], reads_checkpoint: bool = False) -> Arguments
         known=known,
         parser=parser,
     )
+
+
+def _meant_by(flag: str, words: Sequence[str]) -> str:
+    """The flag or the setting that was meant: other programs take settings as flags, `--lr 0.1`."""
+    from mxtrain.cli.mistakes import OTHER_NAMES, setting_for_flag
+
+    name, _, value = flag.lstrip("-").partition("=")
+    name = name.replace("-", "_")
+    near = did_you_mean(flag, FLAGS)
+    setting = setting_for_flag(name) if name in OTHER_NAMES or (name and not near) else ""
+    value = value or next((word for word in words if "=" not in word), "...")
+    return f" Settings are given without dashes: {setting}={value}." if setting else near
 
 
 def is_override(word: str) -> bool:

@@ -17,17 +17,14 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
-from yaml import YAMLError
 
+from mxtrain.cli.hydra_settings import folder_of
 from mxtrain.config import flatten
 from mxtrain.errors import ConfigError
 from mxtrain.override_text import expand_home
 from mxtrain.search_path import admit_current_folder
-from mxtrain.types import expand_path
 
 CONFIG_NAME = "config"
 MAX_FOLDER_NAME = 120
@@ -79,13 +76,13 @@ class Composed:
 
     @property
     def run_dir(self) -> Path:
-        """Where a single run is kept."""
-        return Path(expand_path(str(self.hydra.run.dir)))
+        """Where a single run is kept. Raises: ConfigError: it is no name that a folder can have."""
+        return folder_of(self.hydra, "run.dir")
 
     @property
     def sweep_dir(self) -> Path:
-        """Where the jobs of a sweep are kept, each in a folder of its own."""
-        return Path(expand_path(str(self.hydra.sweep.dir)))
+        """Where the jobs of a sweep are kept, each in a folder of its own. Raises as `run_dir`."""
+        return folder_of(self.hydra, "sweep.dir")
 
     def where(self, path: str) -> str:
         """The file (and line) that gives a setting, else that of its group's option, as short as can be written."""
@@ -117,6 +114,8 @@ class Composer:
 
     def __init__(self, config_dirs: Sequence[str] = ()):
         register_resolvers()
+        self._all_groups: Tuple[str, ...] = ()
+        self._defaults: Dict[Tuple[str, ...], Sequence[Any]] = {}
         own = conf_dir()
         self.search_path = [own, *(Path(folder).resolve() for folder in config_dirs)]
         for folder in self.search_path[1:]:
@@ -148,7 +147,9 @@ class Composer:
 
     def all_groups(self) -> Tuple[str, ...]:
         """All groups, Hydra's own included."""
-        return (*self.groups(), *(f"hydra/{name}" for name in self.loader.list_groups("hydra")))
+        if not self._all_groups:
+            self._all_groups = (*self.groups(), *(f"hydra/{name}" for name in self.loader.list_groups("hydra")))
+        return self._all_groups
 
     def options(self, group: str) -> Tuple[str, ...]:
         """The names of a group's options, ours and the user's."""
@@ -175,17 +176,20 @@ class Composer:
         Raises:
             ConfigError: an override is wrong; the message says what is right (see `mistakes.WrongOverrides`).
         """
-        from mxtrain.cli import mistakes
+        from mxtrain.cli import choices, mistakes
 
-        parsed = self._fit_model(self.parse(overrides))
+        parsed = self._fit_model(choices.drop_absent_presets(self.parse(overrides)))
         mistakes.refuse_sweeps(parsed)
         mistakes.refuse_deletions(parsed, self)
+        if any(choices.wrong_choice(override, self) for override in parsed):
+            parsed = mistakes.fit_open_mappings(parsed, self)
         try:
             config = self.load(parsed)
-        except (HydraException, OmegaConfBaseException, YAMLError) as error:
-            # Composing is what takes time, so mistakes are looked for only once there is one.
+        except Exception as error:  # Hydra raises whatever its own code meets in odd values
+            # Composing is what takes time, so other mistakes are looked for only once there is one.
             parsed = mistakes.fit_open_mappings(parsed, self, error)
             config = self.load(parsed)
+        mistakes.refuse_misplaced_presets(config, self)
         if any(not str(target).startswith("hydra") for target in _targets(config.hydra)):
             admit_current_folder()  # a launcher, sweeper or callback of the user's, which Hydra imports itself
         return Composed(resolve(config), config.hydra, [o.input_line for o in parsed], self)
@@ -197,7 +201,7 @@ class Composer:
         for text in overrides:
             try:
                 parsed.extend(parser.parse_overrides([expand_home(text)]))
-            except HydraException:
+            except Exception:  # its functions, as in x=int(a), raise what Python raises
                 from mxtrain.cli.mistakes import malformed
 
                 wrong.append(malformed(text))
@@ -210,6 +214,14 @@ class Composer:
         return self.loader.load_configuration(
             config_name=CONFIG_NAME, overrides=[override.input_line for override in parsed], run_mode=RunMode.RUN
         )
+
+    def defaults(self, overrides: Sequence[str]) -> Sequence[Any]:
+        """Hydra's list of the files that these overrides choose, in the order in which they are merged."""
+        key = tuple(overrides)
+        if key not in self._defaults:
+            found = self.loader.compute_defaults_list(CONFIG_NAME, list(overrides), RunMode.RUN)
+            self._defaults[key] = found.defaults
+        return self._defaults[key]
 
     def _fit_model(self, parsed: Sequence[Override]) -> List[Override]:
         """`model.name=` alone means a GluonCV network."""
@@ -234,7 +246,7 @@ def resolve(config: DictConfig) -> Dict[str, Any]:
     plain = OmegaConf.to_container(OmegaConf.masked_copy(config, [name for name in config if name != "hydra"]))
     try:
         return OmegaConf.to_container(OmegaConf.create(plain), resolve=True)  # type: ignore[return-value]
-    except OmegaConfBaseException as error:
+    except Exception as error:  # resolvers are functions, and raise what Python raises
         from mxtrain.cli.mistakes import first_line
 
         raise ConfigError(f"{getattr(error, 'full_key', '') or 'the configuration'}: {first_line(error)}") from None

@@ -8,8 +8,10 @@ import sys
 from typing import List, Optional, Tuple
 
 from mxtrain.cli.commands import COMMANDS, help_of
+from mxtrain.cli.streams import patient_streams, unwritten
 from mxtrain.errors import (
     AGREED,
+    EXIT_BAD_INPUT,
     EXIT_CRASHED,
     EXIT_FINISHED,
     EXIT_SIGINT,
@@ -25,6 +27,9 @@ from mxtrain.stopping import EXIT_CODES, Terminated, limit_end, startup_signals,
 GROUP_COMMANDS = ("train", "verify")
 """Commands that several processes can carry out together."""
 
+SHOWING = ("--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc")
+"""Flags that only print."""
+
 FLAGS_WITH_VALUE = ("--config-dir", "-cd", "--cfg", "-c", "--package", "-p", "--info", "-i", "--config-name", "-cn",
                     "--config-path", "-cp", "--experimental-rerun")  # fmt: skip
 
@@ -35,7 +40,12 @@ SHOWS = {"--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i", "--shell
 
 def run(argv: Optional[List[str]] = None) -> int:
     """Runs one command; see `mxtrain.cli`."""
-    code, is_parted = run_safely(argv)
+    with patient_streams() as output:
+        code, is_parted = run_safely(argv)
+        output.flush()
+        said = unwritten(output)
+        if said and code == EXIT_FINISHED and not writes_run(argv):
+            code = fail(said, EXIT_BAD_INPUT)
     if {"DMLC_ROLE", "HOROVOD_RANK"}.intersection(os.environ) and (not is_parted or still_parts()):
         # The interpreter's own end would wait for the other processes, which wait for this one.
         for stream in (sys.stdout, sys.stderr):
@@ -44,6 +54,14 @@ def run(argv: Optional[List[str]] = None) -> int:
     if argv is None and code in EXIT_CODES.values():
         limit_end(code)
     return code
+
+
+def writes_run(argv: Optional[List[str]]) -> bool:
+    """Whether the command's results stand in a run directory, whatever becomes of standard output."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    position = find_command(arguments)
+    is_training = position is None or arguments[position] == "train"
+    return is_training and not any(argument.partition("=")[0] in SHOWING for argument in arguments)
 
 
 def run_safely(argv: Optional[List[str]]) -> Tuple[int, bool]:
@@ -58,9 +76,6 @@ def run_safely(argv: Optional[List[str]]) -> Tuple[int, bool]:
     except KeyboardInterrupt as error:
         exit_code = EXIT_SIGTERM if isinstance(error, Terminated) else EXIT_SIGINT
         return fail("interrupted before training began; nothing was lost", exit_code), False
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_CRASHED, False
     except Exception as error:
         return fail(unforeseen(error), EXIT_CRASHED), False
 

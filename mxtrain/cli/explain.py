@@ -51,7 +51,8 @@ def describe_setting(path: str, value: Any, composed: Composed) -> List[str]:
     """The lines about one setting."""
     origins = find_origins(path, composed)
     lines = [f"{path} = {shown(value)}"]
-    meaning = meaning_of(path, composed.config)
+    # The file's own words, as a reader of it finds them; the class's where the file is silent, or there is none.
+    meaning = next((origin.comment for origin in origins if origin.comment), "") or meaning_of(path, composed.config)
     if meaning:
         lines.append(f"  meaning   {meaning}")
     if origins:
@@ -70,7 +71,9 @@ def meaning_of(path: str, config: Mapping[str, Any]) -> str:
         for name in names[:depth]:
             node = node.get(name, {}) if isinstance(node, Mapping) else {}
         if isinstance(node, Mapping) and "_target_" in node:
-            target = import_target(str(node["_target_"]), ".".join(names[:depth]))
+            if not isinstance(node["_target_"], str):
+                return ""
+            target = import_target(node["_target_"], ".".join(names[:depth]))
             is_spec = isinstance(target, type) and issubclass(target, Spec)
             return spec_help(target, names[depth:]) if is_spec else ""
     return ""

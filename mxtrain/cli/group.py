@@ -12,6 +12,7 @@ from typing import Callable, Iterator, List, Optional, Sequence
 
 from mxtrain.callback.status import StatusFile
 from mxtrain.checkpoint.store import CHECKPOINTS
+from mxtrain.cli.unstarted import remove_unstarted
 from mxtrain.cluster.launched import launched_environment
 from mxtrain.cluster.launcher import Launcher
 from mxtrain.cluster.launchers import build_launcher
@@ -164,8 +165,6 @@ def _announce(description: Description, launcher: Launcher, logs: Path) -> None:
 
 def remove_unstarted_group(new_folders: List[Path]) -> None:
     """Takes back the folders that were made for a run that could not start."""
-    from mxtrain.cli.train import remove_unstarted
-
     if new_folders:
         shutil.rmtree(new_folders[0])  # the logs, which were shown
         remove_unstarted(new_folders[1:])

@@ -14,13 +14,16 @@ import yaml
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
+from mxtrain.cli.choices import wrong_choice
 from mxtrain.cli.compose import Composed, Composer, is_change, short
-from mxtrain.config import accepted_names, flatten, import_target, shown
+from mxtrain.config import accepted_names, flatten, import_target
 from mxtrain.description import GROUPS, NAMED_GROUPS, PRESET_GROUPS
 from mxtrain.errors import ConfigError, did_you_mean
 
 OTHER_NAMES = {
+    "lr": "optimizer.lr",
     "learning_rate": "optimizer.lr",
+    "wd": "optimizer.wd",
     "weight_decay": "optimizer.wd",
     "epochs": "trainer.max_epochs",
     "num_epochs": "trainer.max_epochs",
@@ -30,6 +33,14 @@ OTHER_NAMES = {
     "workers": "dataset.num_workers",
     "resume": "checkpoint.resume",
     "warmup_epochs": "lr_scheduler.warmup",
+    "pretrained": "model.weights",
+    "checkpoint_path": "checkpoint.resume",
+    "batch": "dataset.batch_size",
+    "batch_size": "dataset.batch_size",
+    "seed": "trainer.seed",
+    "data": "dataset.root",
+    "output": "hydra.run.dir",
+    "output_dir": "hydra.run.dir",
 }
 """What other programs call our settings."""
 
@@ -97,10 +108,31 @@ def refuse_deletions(parsed: Sequence[Override], composer: Composer) -> None:
         raise ConfigError(f"~{group}: this group is needed. {group} can be: {', '.join(composer.options(group))}.")
 
 
+def refuse_misplaced_presets(config: DictConfig, composer: Composer) -> None:
+    """A preset stands at the top of the configuration, which its first line says; Hydra puts it below its group's name
+    otherwise.
+
+    Raises:
+        ConfigError: the file of a chosen preset does not say so.
+    """
+    for group in PRESET_GROUPS:
+        if config.get(group) is None:
+            continue
+        option = config.hydra.runtime.choices.get(group)
+        file = composer.find_file(f"{group}/{option}")
+        place = f"{short(file)}: " if file else f"{group}={option}: "
+        raise ConfigError(
+            f"{place}a preset needs the first line '# @package _global_'. Without it its settings stand below "
+            f"'{group}.', where nothing reads them."
+        )
+
+
 # Overrides that name nothing.
 
 
-def fit_open_mappings(parsed: Sequence[Override], composer: Composer, error: Exception) -> List[Override]:
+def fit_open_mappings(
+    parsed: Sequence[Override], composer: Composer, error: Optional[Exception] = None
+) -> List[Override]:  # fmt: skip
     """Adds `++` to keys below mappings that take any key (`model.options: {}`), if that is all that Hydra missed.
 
     Raises:
@@ -112,7 +144,7 @@ def fit_open_mappings(parsed: Sequence[Override], composer: Composer, error: Exc
     structural: List[Override] = []
     changes: List[Override] = []
     for override in parsed:
-        message = _wrong_option(override, composer) if override.key_or_group in groups else None
+        message = wrong_choice(override, composer)
         if message:
             wrong.append(message)
         else:
@@ -132,7 +164,7 @@ def fit_open_mappings(parsed: Sequence[Override], composer: Composer, error: Exc
     if wrong:
         raise WrongOverrides(wrong, [text for text in right if text is not None])
     if all(fitted[override.input_line] == override.input_line for override in changes):
-        _reword(error, composer, parsed)
+        _reword(error or ConfigError("no single override is at fault"), composer, parsed)
     return composer.parse([fitted.get(o.input_line) or o.input_line for o in parsed])
 
 
@@ -174,34 +206,6 @@ def _accepts(key: str, targets: Mapping[str, Any]) -> bool:
         return False  # said when the description is validated
 
 
-def _wrong_option(override: Override, composer: Composer) -> Optional[str]:
-    """What is wrong with `group=option`, or None."""
-    key = override.key_or_group
-    if override.is_delete():
-        return None
-    if override.is_add() and key in composer.groups():
-        return f"{override.input_line}: '{key}' is part of every description; write {override.input_line.lstrip('+')}."
-    options = composer.options(key)
-    value = override.value()
-    for option in value if isinstance(value, list) else [value]:
-        if option is None or str(option) in options:
-            continue
-        hint = did_you_mean(str(option), options)
-        if key == "model" and is_gluoncv_name(str(option)):
-            hint = f" It is one of GluonCV's networks: write model.name={option}."
-        folder = next((f for f in composer.search_path if (f / key).is_dir()), None)
-        place = f" ({short(folder / key)}/)" if folder else ""
-        return f"{key}={shown(option)}: there is no such option.{hint} {key} can be: {', '.join(options)}{place}."
-    return None
-
-
-def is_gluoncv_name(name: str) -> bool:
-    """Whether GluonCV has a classification network of this name."""
-    from mxtrain.model.gluoncv_names import CLASSIFICATION_NAMES
-
-    return name.lower() in CLASSIFICATION_NAMES
-
-
 def unknown_key(key: str, known: Mapping[str, Any], composer: Composer, config: DictConfig) -> str:
     """That there is no such setting, which one was meant, and what its group takes."""
     known = {path: value for path, value in known.items() if not path.endswith("._target_")}
@@ -234,6 +238,16 @@ def refuse_unknown(key: str, composed: Composed) -> NoReturn:
     composer = composed.composer
     config = composer.load(composer.parse(composed.overrides))
     raise ConfigError(unknown_key(key, settings_of(config), composer, config))
+
+
+def setting_for_flag(name: str) -> str:
+    """The setting that another program's flag of this name stands for; an empty string where there is none."""
+    if name in OTHER_NAMES:
+        return OTHER_NAMES[name]
+    with Composer() as composer:
+        known = [path for path in settings_of(composer.load([])) if not path.startswith("hydra.")]
+    same = [path for path in known if path.rpartition(".")[2] == name]
+    return (same or [path for path in nearest_settings(name, known)] or [""])[0]
 
 
 def nearest_settings(key: str, known: Iterable[str]) -> List[str]:
@@ -308,7 +322,7 @@ def _reword(error: Exception, composer: Composer, overrides: Sequence[Override])
         named = [o for group in NAMED_GROUPS for o in (f"{group}.{name}" for name in composer.options(group))]
         near = did_you_mean(deletion[1], named)
         raise ConfigError(f"~{deletion[1]}: there is no such thing to take away.{near}") from None
-    raise ConfigError(f"the configuration cannot be composed: {readable(error)}") from None
+    raise ConfigError(f"the configuration cannot be composed: {reasons_of(error)}.") from None
 
 
 def _preset_with(group: str, option: str, composer: Composer, overrides: Sequence[Override]) -> str:
@@ -335,7 +349,16 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
-def readable(error: BaseException) -> str:
-    """Hydra's message without its advice to add keys with `+`."""
+def reasons_of(error: BaseException) -> str:
+    """The first line of a message and of what it comes from, without Hydra's advice to add keys with `+`: `Error
+    merging override x=1` alone helps nobody."""
+    causes = [error]
+    while causes[-1].__cause__ is not None:
+        causes.append(causes[-1].__cause__)
+    return ": ".join(dict.fromkeys(_readable(cause) for cause in causes))
+
+
+def _readable(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and "append to your config" not in line]
-    return " ".join(lines)
+    kept = [line for line in lines if not line.startswith(("full_key:", "object_type=", "reference_type="))]
+    return " ".join(kept).rstrip(".") or type(error).__name__

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, List, Optional, Sequence
 
 import yaml
-from hydra.types import RunMode
 
-from mxtrain.cli.compose import CONFIG_NAME, Composed, short
+from mxtrain.cli.compose import Composed, short
 from mxtrain.config import shown
 
 
@@ -20,15 +21,16 @@ class Origin:
     place: str
     value: str
     in_file: bool = True
+    comment: str = ""
+    """What the file says of the setting, on its line."""
 
 
 def find_origins(path: str, composed: Composed) -> List[Origin]:
     """All places that give `path` a value, in the order in which they are applied."""
     composer = composed.composer
     overrides = composer.parse(composed.overrides)
-    defaults = composer.loader.compute_defaults_list(CONFIG_NAME, list(composed.overrides), RunMode.RUN).defaults
     origins: List[Origin] = []
-    for entry in defaults:
+    for entry in composer.defaults(composed.overrides):
         file = composer.find_file(entry.config_path)
         package = "" if entry.package in (None, "_global_") else str(entry.package)
         if file is None or not (not package or path.startswith(package + ".")):
@@ -46,8 +48,7 @@ def find_origins(path: str, composed: Composed) -> List[Origin]:
 
 def read_origin(file: Path, names: Sequence[str]) -> Optional[Origin]:
     """File, line and value of a setting, or None if the file doesn't give it."""
-    with open(file, encoding="utf-8") as stream:
-        node: Any = yaml.compose(stream, Loader=yaml.SafeLoader)
+    node = _read_node(file)
     line = 0
     for name in names:
         if not isinstance(node, yaml.MappingNode):
@@ -55,15 +56,25 @@ def read_origin(file: Path, names: Sequence[str]) -> Optional[Origin]:
         found = next(((key, value) for key, value in node.value if key.value == name), None)
         if found is None:
             return None
-        line, node = found[0].start_mark.line + 1, found[1]
-    return Origin(f"{short(file)}:{line}", shown_node(node))
+        key, node = found
+        line = key.start_mark.line + 1
+    text = file.read_text(encoding="utf-8").splitlines()[line - 1] if line else ""
+    ends_here = names and node.end_mark.line == line - 1
+    rest = text[node.end_mark.column if ends_here else key.end_mark.column :] if line else ""
+    return Origin(f"{short(file)}:{line}", shown_node(node), comment=rest.partition("#")[2].strip())
+
+
+@functools.cache
+def _read_node(file: Path) -> Any:
+    with open(file, encoding="utf-8") as stream:
+        return yaml.compose(stream, Loader=yaml.SafeLoader)
 
 
 def shown_node(node: Any) -> str:
     """A YAML node on one line."""
     if isinstance(node, yaml.ScalarNode):
         return str(node.value)
-    return yaml.serialize(_flow(node), width=10_000).strip()
+    return yaml.serialize(_flow(copy.copy(node)), width=10_000).strip()
 
 
 def _flow(node: Any) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shutil
 import sys
 from contextlib import suppress
 from dataclasses import replace
@@ -19,12 +18,13 @@ from mxtrain import runtime
 from mxtrain.cli import arguments as given_arguments
 from mxtrain.cli import sweep
 from mxtrain.cli.compose import CONFIG_NAME, Composed, Composer
+from mxtrain.cli.hydra_settings import hydra_settings_at_fault
 from mxtrain.cli.outcome import STOPS, JobFailed, Outcome, append_outcome, exit_code_of, print_cause, print_outcome
 from mxtrain.cli.program import command_line
+from mxtrain.cli.unstarted import Before
 from mxtrain.cluster.member import HOST_WORKERS, find_world
 from mxtrain.config import build_spec
 from mxtrain.description import GROUPS, Description, describe
-from mxtrain.durable import replace_file
 from mxtrain.errors import (
     EXIT_BAD_INPUT,
     EXIT_CRASHED,
@@ -45,9 +45,6 @@ from mxtrain.types import CommandLine, Result
 log = logging.getLogger("mxtrain")
 file_log = logging.getLogger("mxtrain.record")
 """Goes to train.log only: the person who watches sees it otherwise."""
-
-UNSTARTED = {".hydra", ".lock", "train.log"}
-"""All that a run directory holds when a run could not even start."""
 
 _outcomes: List[Outcome] = []
 """Of the single run of this process."""
@@ -87,32 +84,28 @@ def run_once(composed: Composed, flags: Sequence[str]) -> int:
     if member is not None and member.world.rank > 0:
         return run_follower(composed)
     run_dir = composed.run_dir
-    earlier = {path: path.read_bytes() for path in (run_dir / ".hydra").glob("*.yaml")}
+    before = Before(run_dir, str(composed.hydra.output_subdir))
     if member is None and description.kvstore.distributed:
         code = supervise(description, run_dir, [*flags, *composed.overrides])
-        if code == EXIT_BAD_INPUT and earlier:
+        if code == EXIT_BAD_INPUT and before.holds_settings:
             # Another worker may have refused first, and ended the one that writes there.
             from mxtrain.checkpoint import lock_run_directory
 
             with suppress(RunDirectoryError), lock_run_directory(run_dir):  # not while another run is there
-                put_back(earlier)
+                before.put_back_settings()
         return code
-    new_folders = [folder for folder in (run_dir, *run_dir.parents) if not folder.exists()]
     overrides = [*composed.overrides, f"hydra.run.dir={quote(str(run_dir))}", "hydra.mode=RUN"]
     _outcomes.clear()
-    with claim(run_dir, composed):
-        composed.composer.hydra.run(config_name=CONFIG_NAME, task_function=job, overrides=overrides)
+    try:
+        with claim(run_dir, composed), hydra_settings_at_fault(lambda: bool(_outcomes)):
+            composed.composer.hydra.run(config_name=CONFIG_NAME, task_function=job, overrides=overrides)
+    except MxtrainError:
+        before.restore()
+        raise
     code = exit_code_of(_outcomes)
-    if code == EXIT_BAD_INPUT:
-        remove_unstarted(new_folders)
-        put_back(earlier)
+    if code == EXIT_BAD_INPUT and _outcomes[-1].step == 0:
+        before.restore()
     return code
-
-
-def put_back(earlier: Mapping[Path, bytes]) -> None:
-    """Writes files that say how the run was made that is there."""
-    for path, content in earlier.items():
-        replace_file(path, content)
 
 
 def run_follower(composed: Composed) -> int:
@@ -122,18 +115,6 @@ def run_follower(composed: Composed) -> int:
     if result.cause:
         print_cause(result.cause, result.exit_code)
     return result.exit_code
-
-
-def remove_unstarted(folders: Sequence[Path]) -> None:
-    """Takes back the folders that were made for a run that could not start: bad input leaves nothing behind."""
-    if not folders or not folders[0].is_dir() or not {path.name for path in folders[0].iterdir()} <= UNSTARTED:
-        return
-    shutil.rmtree(folders[0])
-    for folder in folders[1:]:
-        try:
-            folder.rmdir()
-        except OSError:
-            return  # another run lives there
 
 
 def run_sweep(composer: Composer, overrides: Sequence[str]) -> int:
@@ -206,7 +187,6 @@ def claim(run_dir: Path, composed: Composed) -> Any:
     from mxtrain.resume import find_checkpoint, set_aside
 
     settings = composed.config["checkpoint"]
-    new_folders = [folder for folder in (run_dir, *run_dir.parents) if not folder.exists()]
     lock = lock_run_directory(run_dir)
     try:
         if os.path.lexists(run_dir / "checkpoints") or settings["resume"] not in ("auto", "never"):
@@ -218,7 +198,6 @@ def claim(run_dir: Path, composed: Composed) -> Any:
                 print(f"checkpoint.resume=never: the earlier run's files are now in {moved}", flush=True)
     except BaseException:
         lock.release()
-        remove_unstarted(new_folders)
         raise
     return lock
 

@@ -45,7 +45,7 @@ def read_bytes(path: AnyPath, at_most: int = MAX_BYTES) -> bytes:
     with open_regular(path) as (file, size):
         if size > at_most:
             raise DataError(f"'{path}' has {size:,} bytes; at most {at_most:,} are read.")
-        return file.read(at_most)
+        return file.read(size)  # not at_most: Python would take that much memory first
 
 
 @contextmanager

@@ -13,13 +13,13 @@ from mxtrain.errors import RunDirectoryError
 from mxtrain.logger.base import Logger
 from mxtrain.logger.files import cut_file
 from mxtrain.logger.row_file import RowFileLogger
-from mxtrain.types import RunInfo
+from mxtrain.types import FileName, RunInfo
 
 
 class Csv(Logger):
     """Writes every row as one line of a table. What a row lacks, and NaN and infinity, are empty cells."""
 
-    file_name: str = "metrics.csv"
+    file_name: FileName = "metrics.csv"
     """A name inside the run directory."""
 
     def build(self) -> CsvLogger:

@@ -13,7 +13,7 @@ from mxtrain.errors import RunDirectoryError
 from mxtrain.logger.base import Logger
 from mxtrain.logger.files import cut_file
 from mxtrain.logger.row_file import RowFileLogger
-from mxtrain.types import RunInfo
+from mxtrain.types import FileName, RunInfo
 
 _LOG = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ _LOG = logging.getLogger(__name__)
 class Jsonl(Logger):
     """Writes every row as one JSON object a line. Values that JSON lacks (NaN, infinity) become null."""
 
-    file_name: str = "metrics.jsonl"
+    file_name: FileName = "metrics.jsonl"
     """A name inside the run directory."""
 
     def build(self) -> JsonlLogger:

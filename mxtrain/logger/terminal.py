@@ -2,71 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import logging
-import os
 import sys
-from typing import Any, Callable, List, Optional, TextIO, Tuple
+from typing import Any, List, Optional, TextIO, Tuple
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mxtrain.logger.patient_stream import PatientStream
+
 PLAIN_WIDTH = 120
 """Columns of trees and tables that are not printed on a terminal."""
 
 _PACKAGE = "mxtrain"
-
-
-class PatientStream(io.TextIOBase):
-    """A text stream that swallows what cannot be written: a run goes on when its reader is gone or its disk full."""
-
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__()
-        self._stream = stream
-
-    @property
-    def encoding(self) -> str:
-        return getattr(self._stream, "encoding", None) or "utf-8"
-
-    def isatty(self) -> bool:
-        return self._stream.isatty()
-
-    def fileno(self) -> int:
-        return self._stream.fileno()
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, text: str) -> int:
-        self._attempt(lambda: self._stream.write(text))
-        return len(text)
-
-    def flush(self) -> None:
-        self._attempt(self._stream.flush)
-
-    def settle(self) -> None:
-        """Make sure that Python's own flush at exit cannot fail, which would change the exit code to 120."""
-        if not self._attempt(self._stream.flush):
-            self._discard()
-
-    def _attempt(self, action: Callable[[], object]) -> bool:
-        try:
-            action()
-            return True
-        except BrokenPipeError:
-            self._discard()
-        except (OSError, ValueError):
-            pass  # disk full, terminal gone, stream closed
-        return False
-
-    def _discard(self) -> None:
-        """Send this and whatever else is still written to the stream nowhere."""
-        with contextlib.suppress(OSError, ValueError):
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self._stream.fileno())
-            os.close(nowhere)
 
 
 def open_console(stream: TextIO) -> Console:

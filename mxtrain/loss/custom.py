@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, Tuple
 
+from mxtrain.config import call_target
 from mxtrain.errors import ConfigError
 from mxtrain.loss.losses import LossOfUser
 
@@ -31,7 +32,7 @@ class CustomLoss(LossOfUser):
         return IndexLabelLoss(self.block())
 
     def block(self) -> Any:
-        return self.target(**self.arguments)
+        return call_target(self.target, self.arguments, "loss")
 
     def check(self, block: Any, score_shape: Tuple[int, ...]) -> None:
         """Tries the loss on scores of this shape, batch first.

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Callable, ClassVar, Dict, Optional
+from typing import Any, Callable, ClassVar, Dict, Mapping, Optional
 
+from mxtrain.config import call_target, name_of
+from mxtrain.errors import ConfigError
 from mxtrain.model.base import Model
 from mxtrain.types import Shape, Shapes
 
@@ -34,4 +36,16 @@ class CustomModel(Model):
             known["vocab_size"] = vocab_size
         takes = inspect.signature(self.target).parameters
         fitted = {name: value for name, value in known.items() if name in takes}
-        return self.target(**{**fitted, **self.arguments})
+        return self._call({**fitted, **self.arguments})
+
+    def _call(self, arguments: Mapping[str, Any]) -> Any:
+        from mxtrain.backend import gluon
+
+        network = call_target(self.target, arguments, "model")
+        if not isinstance(network, gluon.Block):
+            hint = " Does it end without `return`?" if network is None else ""
+            raise ConfigError(
+                f"model._target_={name_of(self.target)}: it must return a gluon.HybridBlock, and returned "
+                f"{network!r:.100}.{hint}"
+            )
+        return network

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
+import math
 from dataclasses import dataclass
 from typing import Any, Dict, Iterable, List, Optional, Tuple
 
@@ -13,7 +14,8 @@ from mxtrain.model.kernels import average_by_mean
 from mxtrain.model.mended import called_in, mend_layers, refuse_wrong
 from mxtrain.model.trace import NotTraceable, Trace, blocks_by_path, recorded_calls, trace
 from mxtrain.model.weights import WeightsReport, load_weights
-from mxtrain.types import Shape, Shapes, shapes_of
+from mxtrain.runtime.memory import shown_size, usable_memory
+from mxtrain.types import LARGEST_COUNT, Shape, Shapes, shapes_of
 
 __all__ = [
     "Prepared",
@@ -73,6 +75,7 @@ def prepare_network(
         network = model.build_text(num_classes, tuple(input_shape), vocab_size)
     mend_layers(network)
     infer_shapes(network, input_shape, num_classes)
+    refuse_too_large(network)
     average_by_mean(network, input_shape)
     initialize(network, model.init, seed, device if device is not None else mx.cpu())
     report = load_weights(network, model.weights) if model.weights else WeightsReport()
@@ -115,6 +118,25 @@ def infer_shapes(network: Any, input_shape: Shapes, num_classes: Optional[int] =
             f"The network must return one tensor of ({wanted}), a score per class, but for one sample it "
             f"returns {len(output_shapes)}: {shown}. Switch auxiliary outputs off, or end it with a layer of "
             f"{num_classes} units."
+        )
+
+
+def refuse_too_large(network: Any) -> None:
+    """Raises: ConfigError: a parameter has more numbers than MXNet counts, or all of them do not fit into memory."""
+    total = 0
+    for name, parameter in network._collect_params_with_prefix().items():
+        count = math.prod(parameter.shape)
+        if count > LARGEST_COUNT:
+            raise ConfigError(
+                f"The network's parameter '{name}' would be {'x'.join(map(str, parameter.shape))}, which is {count:,} "
+                f"numbers; an array of MXNet 1.9.1 holds {LARGEST_COUNT:,}. Make that layer smaller."
+            )
+        total += count
+    size, memory = 2 * 4 * total, usable_memory()
+    if size > memory:
+        raise ConfigError(
+            f"The network has {total:,} parameters, which with their gradients take {shown_size(size)}; this process "
+            f"may have {shown_size(memory)}. Make the network smaller."
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict
 
+from mxtrain.config import call_target
 from mxtrain.optimizer.base import Optimizer
 
 
@@ -15,4 +16,4 @@ class CustomOptimizer(Optimizer):
 
     def build(self, steps_per_epoch: int) -> Any:
         common = {"learning_rate": self.lr, "wd": self.wd, "clip_gradient": self.clip_gradient}
-        return self.target(**{**common, **self.target_arguments})
+        return call_target(self.target, {**common, **self.target_arguments}, "optimizer")

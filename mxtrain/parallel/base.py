@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mxtrain.kvstore.store import Store
     from mxtrain.parallel.balance import Cut
 
-Devices = Annotated[str, pydantic.Field(pattern=r"^(auto|(cpu|gpu):[1-9][0-9]*)$")]
+Devices = Annotated[str, pydantic.Field(pattern=r"^(auto|(cpu|gpu):[1-9][0-9]{0,2})$")]
 Auto = Literal["auto"]
 CPU_DEVICES_PER_AXIS = 2
 """What `auto` means for an axis where there is no GPU."""
@@ -42,7 +42,7 @@ class Parallel(Spec):
     """Where the arithmetic happens: replicas x stages devices, each replica's share of a batch in microbatches."""
 
     devices: Devices = "auto"
-    """`auto`, or a kind and a number of devices: cpu:2, gpu:4."""
+    """`auto`, or a kind and how many of it: cpu:2, gpu:4. Which GPUs these are is said by CUDA_VISIBLE_DEVICES=1,3."""
     batch_norm: Literal["per_device", "replicas", "global"] = "per_device"
     """What batch normalisation takes its mean and variance over: `per_device`: the samples that pass a device together,
     as MXNet does; `replicas`: those of all replicas' (and workers') microbatches of the same number; `global`: the

@@ -10,6 +10,8 @@ from typing_extensions import Annotated
 from mxtrain.types import NonNegative, Positive, Spec
 
 Auto = Literal["auto"]
+Limited = Annotated[int, pydantic.Field(gt=0, le=256)]
+"""Work spaces, each of which costs memory."""
 VariableName = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]*$")]
 
 
@@ -29,7 +31,7 @@ class Runtime(Spec):
     threads: Union[Auto, Positive] = "auto"
     """OpenMP threads of each CPU device (OMP_NUM_THREADS); auto: usable cores / CPU devices. At most four times
     the usable cores."""
-    cpu_temp_copy: Union[Auto, Positive] = "auto"
+    cpu_temp_copy: Union[Auto, Limited] = "auto"
     """Work spaces that all CPU devices share (MXNET_CPU_TEMP_COPY); auto: 64 for several devices, else MXNet's 4."""
     cpu_workers: Union[Auto, Positive] = "auto"
     """Engine threads of each CPU device (MXNET_CPU_WORKER_NTHREADS); auto: MXNet's own 1. At most four times the

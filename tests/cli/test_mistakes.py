@@ -77,6 +77,50 @@ MISTAKES = [
     ("logger=[] metric=[]", ["trainer.monitor=val/accuracy", "val/loss"]),
     ("-m optimizer.lr=0.1,x,y", ["optimizer.lr=x", "optimizer.lr=y"]),
     ("-m model=lenet,mlpp", ["model=mlpp", "'mlp'"]),
+    ("debug=true", ["debug=true: there is no such option", "'fast'", "fast, overfit"]),
+    ("experiment=3", ["experiment=3: there is no such option", "fine_tune"]),
+    ("optimizer=null", ["optimizer=null: there is no such option", "sgd"]),
+    ("metric=.5", ["metric=0.5: there is no such option", "accuracy"]),
+    ("metric=[1]", ["metric=1: there is no such option"]),
+    ("metric=[null]", ["metric=[]"]),
+    ("amp=[{a:1}]", ["amp={a: 1}: there is no such option", "bfloat16, float16, off"]),
+    ("logger=none", ["To have none: logger=[]"]),
+    ("debug=none", ["leave debug out"]),
+    ("amp=fp16", ["'float16'"]),
+    ("amp=none", ["'off'"]),
+    ("checkpoint=none", ["'off'"]),
+    ("lr_scheduler=none", ["'constant'"]),
+    ("model=resnet50", ["model.name=resnet50_v1b"]),
+    ("model=[lenet,mlp]", ["-m model=lenet,mlp"]),
+    ("model=[mlp]", ["without brackets: model=mlp"]),
+    ("--lr 0.1", ["no flag '--lr'", "optimizer.lr=0.1"]),
+    ("--max-epochs=3", ["trainer.max_epochs=3"]),
+    ("model.pretrained=true", ["'model.weights'"]),
+    ("parallel.devices=gpu:0", ["parallel.devices=gpu:0", "how many of it", "CUDA_VISIBLE_DEVICES"]),
+    ("dataset.image_size=[0,3]", ["dataset.image_size.0=0: should be greater than 0"]),
+    ("model.channels.x=1", ["no 'model.channels.x'"]),
+    ("optimizer.lr=int(x)", ["optimizer.lr=int(x) is no override"]),
+    ("optimizer.lr=1e39", ["optimizer.lr=1e+39", "32-bit float", "conf/optimizer/adam.yaml:3"]),
+    ("optimizer.epsilon=1e-46", ["optimizer.epsilon=1e-46", "32-bit float"]),
+    ("optimizer.wd=nan", ["optimizer.wd=nan", "finite"]),
+    ("lr_scheduler=step lr_scheduler.period=1e400", ["lr_scheduler.period=inf", "finite"]),
+    ("model=mlp model.hidden=[3000000000]", ["model.hidden.0=3000000000", "less than or equal to 2147483647"]),
+    ("runtime.cpu_temp_copy=2147483648", ["runtime.cpu_temp_copy=2147483648", "256"]),
+    ("hydra.run.dir='a${x}'", ["hydra.run.dir=a${x}", "'x' not found", "hydra.run.dir=runs/mine"]),
+    ("hydra.run.dir=", ["hydra.run.dir=", "no name of a folder"]),
+    ("hydra.run.dir=null", ["hydra.run.dir"]),
+    ("hydra.run.dir=" + "a" * 300, ["too long for a file system"]),
+    ("hydra.run.dir=" + "a/" * 2500, ["too long for a file system"]),
+    ("hydra.job_logging.root.level=x", ["Unknown level: 'x'", "--cfg hydra"]),
+    ("hydra.job_logging=???", ["hydra.job_logging"]),
+    ("hydra=3", ["cannot be composed"]),
+    ("logger=csv logger.csv.file_name=${oc.env:HOME}", ["logger.csv.file_name", "inside the run directory"]),
+    ("logger=csv logger.csv.file_name=..", ["logger.csv.file_name=..", "inside the run directory"]),
+    ("logger=csv logger.csv.file_name=status.json", ["status.json", "something else"]),
+    ("logger=[default,csv] logger.csv.file_name=metrics.jsonl", ["logger.jsonl", "Choose another"]),
+    ("model._target_=os.sep", ["model._target_=os.sep: is no class or function"]),
+    ("++metric=[1]", ["metric"]),
+    ("++trainer=5", ["trainer=5"]),
     ("explain trainer.mx", ["'trainer.max_epochs'", "'trainer.max_steps'"]),
     ("explain nope", ["no group 'nope'"]),
     ("explain", ["explain takes one setting"]),
@@ -164,6 +208,31 @@ def test_a_mistake_in_a_preset_names_its_file(refused, tmp_path: Path, text: str
     folder = write(tmp_path / "own", {"experiment/mine.yaml": PRESET + text})
     said = refused("--config-dir", folder, "experiment=mine")
     assert [part for part in parts if part not in said] == [], said
+
+
+def test_a_preset_that_is_not_at_the_top_is_told_its_first_line(refused, tmp_path: Path) -> None:
+    folder = write(tmp_path / "own", {"experiment/mine.yaml": "optimizer:\n  lr: 0.1\n"})
+    said = refused("--config-dir", folder, "experiment=mine")
+    assert "mine.yaml" in said and "'# @package _global_'" in said
+
+
+@pytest.mark.parametrize("content", [b"5\n", b"# Gr\xfc\xdfe\nx: 1\n"])
+def test_a_file_that_hydra_cannot_read_is_named_or_refused(refused, tmp_path: Path, content: bytes) -> None:
+    folder = write(tmp_path / "own", {"experiment/mine.yaml": ""})
+    (tmp_path / "own/experiment/mine.yaml").write_bytes(content)
+    assert "cannot be composed" in refused("--config-dir", folder, "experiment=mine")
+
+
+def test_a_run_directory_that_is_a_file_is_refused(refused, tmp_path: Path) -> None:
+    write(tmp_path / "cwd", {"taken": "text"})
+    assert "this is a file, and no folder" in refused("hydra.run.dir=taken")
+
+
+def test_presets_can_be_taken_back(tmp_path: Path) -> None:
+    from mxtrain.cli.compose import Composer
+
+    with Composer() as composer:
+        assert composer.compose(["debug=fast", "debug=null", "experiment=null"]).config["trainer"]["max_epochs"] == 30
 
 
 def test_a_file_with_the_name_of_one_of_ours_is_refused(refused, tmp_path: Path) -> None:

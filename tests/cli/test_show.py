@@ -106,12 +106,24 @@ def test_explain_says_where_a_value_comes_from_and_what_it_overrode(capsys) -> N
         ("dataset.root dataset=cifar10", ["oc.env:MXTRAIN_DATA"]),
         ("experiment", ["experiment=null", "cifar10_resnet20"]),
         ("hydra.run.dir", ["conf/config.yaml:"]),
+        ("dataset.augment.mixup", ["meaning   Beta parameter for blending two images, e.g. 0.2; 0 = off"]),
         ("early_stopping.patience", ["meaning", "conf/early_stopping/on.yaml:"]),
     ],
 )
 def test_explain(capsys, arguments: str, parts: list) -> None:
     text = explained(capsys, *arguments.split())
     assert [part for part in parts if part not in text] == [], text
+
+
+def test_explain_composes_once_for_all_settings_of_a_group(capsys, monkeypatch) -> None:
+    from hydra._internal.config_loader_impl import ConfigLoaderImpl
+
+    lists: list = []
+    original = ConfigLoaderImpl.compute_defaults_list
+    counted = lambda *given, **named: lists.append(1) or original(*given, **named)  # noqa: E731
+    monkeypatch.setattr(ConfigLoaderImpl, "compute_defaults_list", counted)
+    assert "trainer.seed" in explained(capsys, "trainer")
+    assert len(lists) == 1
 
 
 def test_explain_finds_the_users_own_files(mxtrain) -> None:

@@ -10,6 +10,7 @@ import pytest
 from mxtrain.backend import autograd, gluon, mx, nd
 from mxtrain.errors import ConfigError
 from mxtrain.model.base import Model, ParamGroup
+from mxtrain.model.custom import CustomModel
 from mxtrain.model.gluoncv import GluonCV
 from mxtrain.model.lenet import LeNet
 from mxtrain.model.mlp import MLP
@@ -169,6 +170,41 @@ def test_a_failure_while_running_names_the_layer(prepare):
 def test_an_output_of_another_size_is_refused(prepare):
     with pytest.raises(ConfigError, match=r"\(batch, 10\).*returns 1: 1x9"):
         prepare(OnArrays(units=9))
+
+
+@pytest.mark.parametrize(
+    "units, said",
+    [
+        ([2_000_000_000], "features.1.weight' would be 2000000000x64, which is 128,000,000,000 numbers"),
+        ([30_000_000], "parameters, which with their gradients take 16.76 GiB; this process may have 1 GiB"),
+    ],
+)
+def test_a_network_that_is_too_large_is_refused_before_it_is_made(prepare, monkeypatch, units, said):
+    monkeypatch.setattr("mxtrain.model.prepare.usable_memory", lambda: 2**30)
+    monkeypatch.setattr("mxtrain.model.prepare.initialize", lambda *arguments: pytest.fail("it was made"))
+    with pytest.raises(ConfigError, match=said):
+        prepare_network(MLP(hidden=units), num_classes=10, input_shape=(1, 8, 8), seed=0)
+
+
+def no_return(num_classes):
+    gluon.nn.Dense(num_classes)
+
+
+def raises(num_classes):
+    raise RuntimeError("out of order")
+
+
+@pytest.mark.parametrize(
+    "function, said",
+    [
+        (no_return, "must return a gluon.HybridBlock, and returned None. Does it end without `return`"),
+        (raises, r"raises failed: RuntimeError: out of order \(.*test_prepare.py:\d+\)"),
+        (lambda: [1], r"must return a gluon.HybridBlock, and returned \[1\]"),
+    ],
+)
+def test_a_users_function_that_makes_no_network(function, said):
+    with pytest.raises(ConfigError, match=said):
+        CustomModel(target=function).build(10, (1, 8, 8))
 
 
 def test_a_parameter_that_nothing_uses_is_named():

@@ -1,0 +1,106 @@
+"""What is wrong with `group=option`, and which option was meant."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
+
+from hydra.core.override_parser.types import Override
+
+from mxtrain.config import shown
+from mxtrain.description import NAMED_GROUPS, PRESET_GROUPS
+from mxtrain.errors import did_you_mean
+
+if TYPE_CHECKING:
+    from mxtrain.cli.compose import Composer
+
+OTHER_OPTIONS: Dict[str, Dict[str, str]] = {
+    "amp": {"fp16": "float16", "half": "float16", "mixed": "bfloat16", "bf16": "bfloat16", "fp32": "off",
+            "float32": "off", "true": "bfloat16", "on": "bfloat16", "auto": "bfloat16"},
+    "dataset": {"imagenet": "image_folder", "folder": "image_folder", "recordio": "image_record", "csv": "text"},
+    "kvstore": {"dist": "dist_sync", "hvd": "horovod", "allreduce": "horovod"},
+    "loss": {"cross_entropy": "softmax_cross_entropy", "ce": "softmax_cross_entropy", "mse": "l2", "mae": "l1",
+             "bce": "sigmoid_bce"},
+    "lr_scheduler": {"none": "constant", "null": "constant", "false": "constant", "multi_step": "multistep"},
+    "metric": {"acc": "accuracy", "top_k": "top_k_accuracy", "top5": "top_k_accuracy"},
+    "parallel": {"none": "single", "null": "single", "false": "single", "dp": "data", "ddp": "data", "pp": "pipeline"},
+    "early_stopping": {"true": "on"},
+    "debug": {"true": "fast", "on": "fast"},
+    "model": {"mlpnet": "mlp", "transformer": "bert"},
+}  # fmt: skip
+"""What other programs call our options."""
+
+NO = ("none", "null", "false", "no", "disabled", "disable", "off")
+"""Words by which a group is meant to be switched off."""
+
+
+def drop_absent_presets(parsed: Sequence[Override]) -> List[Override]:
+    """`debug=null` is what the configuration says of presets: it takes back what was chosen before it."""
+    absent = [
+        number for number, override in enumerate(parsed)
+        if override.key_or_group in PRESET_GROUPS and not override.is_delete() and override.value() is None
+    ]  # fmt: skip
+    last = {parsed[number].key_or_group: number for number in absent}
+    return [override for number, override in enumerate(parsed) if number > last.get(override.key_or_group, -1)]
+
+
+def wrong_choice(override: Override, composer: Composer) -> Optional[str]:
+    """What is wrong with `group=option`, or None, also where it is no choice of a group at all."""
+    key = override.key_or_group
+    if override.is_delete() or override.is_sweep_override() or key not in composer.all_groups():
+        return None
+    options = composer.options(key)
+    if override.is_add() and key in composer.groups():
+        return f"{override.input_line}: '{key}' is part of every description; write {override.input_line.lstrip('+')}."
+    value = override.value()
+    are_names = isinstance(value, list) and all(isinstance(option, str) for option in value)
+    if are_names and key not in (*NAMED_GROUPS, *PRESET_GROUPS) and key in composer.groups():
+        return _one_of_a_list(key, value)
+    for option in value if isinstance(value, list) else [value]:
+        if not isinstance(option, str) or (option not in options and "${" not in option):
+            return _no_option(key, option, composer, options)
+    return None
+
+
+def _one_of_a_list(group: str, value: Sequence[Any]) -> str:
+    names = [shown(option) for option in value]
+    if len(names) > 1:
+        return f"{group}=[{','.join(names)}]: {group} is one option. To train with each: -m {group}={','.join(names)}."
+    return f"{group}=[{','.join(names)}]: {group} is one option, without brackets: {group}={''.join(names) or 'NAME'}."
+
+
+def _no_option(group: str, option: Any, composer: Composer, options: Sequence[str]) -> str:
+    from mxtrain.cli.compose import short
+
+    folder = next((f for f in composer.search_path if (f / group).is_dir()), None)
+    place = f" ({short(folder / group)}/)" if folder else ""
+    hint = hint_for(group, option, options)
+    return f"{group}={shown(option)}: there is no such option.{hint} {group} can be: {', '.join(options)}{place}."
+
+
+def hint_for(group: str, option: Any, options: Sequence[str]) -> str:
+    """` Did you mean ...?` for an option that does not exist; an empty string where nothing is near."""
+    word = shown(option).lower()
+    if word in NO and group in NAMED_GROUPS:
+        return f" To have none: {group}=[]."
+    if word in NO and group in PRESET_GROUPS:
+        return f" To have none, leave {group} out."
+    meant = OTHER_OPTIONS.get(group, {}).get(word) or ("off" if word in NO and "off" in options else "")
+    if meant in options:
+        return f" Did you mean '{meant}'?"
+    if group == "model" and gluoncv_name(word):
+        return f" It is one of GluonCV's networks: write model.name={gluoncv_name(word)}."
+    return did_you_mean(word, options)
+
+
+def gluoncv_name(word: str) -> str:
+    """GluonCV's name of a classification network, also where only its family and depth are given: `resnet50` is
+    `resnet50_v1b`; an empty string where it has none."""
+    from mxtrain.model.gluoncv_names import CLASSIFICATION_NAMES
+
+    word = word.lower().replace("-", "")
+    if word in CLASSIFICATION_NAMES:
+        return word
+    kin = [name for name in CLASSIFICATION_NAMES if len(word) > 2 and name.startswith(word)]
+    if not any(letter.isdigit() for letter in word):
+        return min(kin, key=len, default="") if word not in ("cifar", "res") else ""
+    return next((name for name in kin if name == word + "_v1b"), min(kin, key=len, default=""))

@@ -1,0 +1,72 @@
+"""What Hydra takes for itself: where a run is kept, and what else stands below `hydra.`"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Callable, Iterator
+
+from omegaconf import DictConfig, OmegaConf
+
+from mxtrain.errors import ConfigError, MxtrainError
+from mxtrain.types import expand_path
+
+LONGEST_NAME, LONGEST_PATH = 255, 4000
+"""Bytes that a file system takes, with room for the names of what a run writes."""
+
+
+def folder_of(hydra: DictConfig, key: str) -> Path:
+    """The folder that `hydra.<key>` names.
+
+    Raises:
+        ConfigError: it is no name that a folder can have.
+    """
+    raw: Any = OmegaConf.to_container(hydra)
+    for name in key.split("."):
+        raw = raw.get(name) if isinstance(raw, dict) else None
+    said = f"hydra.{key}={_shortened(str(raw))}"
+    example = f"Type a folder, e.g. hydra.{key}=runs/mine."
+    try:
+        value = OmegaConf.select(hydra, key, throw_on_missing=True)
+    except Exception as error:  # resolvers are functions, and raise what Python raises
+        from mxtrain.cli.mistakes import first_line
+
+        raise ConfigError(f"{said}: {_shortened(first_line(error))}. {example}") from None
+    if not isinstance(value, (str, int, float)) or isinstance(value, bool) or not str(value).strip():
+        raise ConfigError(f"{said}: this is no name of a folder. {example}")
+    path = Path(expand_path(str(value)))
+    name = max(path.parts, key=lambda part: len(os.fsencode(part)), default="")
+    if len(os.fsencode(name)) > LONGEST_NAME or len(os.fsencode(os.path.abspath(path))) > LONGEST_PATH:
+        raise ConfigError(f"{said}: this name is too long for a file system. {example}")
+    if path.exists() and not path.is_dir():
+        raise ConfigError(f"{said}: this is a file, and no folder. {example}")
+    return path
+
+
+@contextmanager
+def hydra_settings_at_fault(has_run: Callable[[], bool]) -> Iterator[None]:
+    """Until a job has run, what Hydra raises is about settings of its own (`hydra.job_logging` and the like).
+
+    Raises:
+        ConfigError: instead of that.
+    """
+    try:
+        yield
+    except MxtrainError:
+        raise
+    except Exception as error:
+        if has_run():
+            raise
+        raise ConfigError(f"{_said_by_hydra(error)} `--cfg hydra` shows Hydra's settings.") from None
+
+
+def _said_by_hydra(error: BaseException) -> str:
+    """The setting, where Hydra names it, and what is wrong with it."""
+    from mxtrain.cli.mistakes import reasons_of
+
+    return f"{getattr(error, 'full_key', '') or 'a setting below hydra.'}: {_shortened(reasons_of(error))}."
+
+
+def _shortened(text: str, length: int = 300) -> str:
+    return text if len(text) <= length else text[: length - 4] + " ..."

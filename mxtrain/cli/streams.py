@@ -1,0 +1,44 @@
+"""Standard output and error that are closed, full or no longer read: what is done does not depend on them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from typing import Iterator, Optional
+
+from mxtrain.logger.patient_stream import PatientStream
+
+
+@contextlib.contextmanager
+def patient_streams() -> Iterator[PatientStream]:
+    """Replaces both streams by such as swallow what cannot be written; yields standard output, which knows what
+    happened to it."""
+    _fill_closed()
+    before = sys.stdout, sys.stderr
+    output = PatientStream(sys.stdout or open(os.devnull, "w"))
+    sys.stdout, sys.stderr = output, PatientStream(sys.stderr or open(os.devnull, "w"))  # type: ignore[assignment]
+    try:
+        yield output
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, PatientStream):
+                stream.settle()
+        sys.stdout, sys.stderr = before
+
+
+def _fill_closed() -> None:
+    """A file that is opened next must not get the number of a stream that the shell has closed (`>&-`)."""
+    while True:
+        number = os.open(os.devnull, os.O_RDWR)
+        if number > 2:
+            os.close(number)
+            return
+
+
+def unwritten(output: PatientStream) -> Optional[str]:
+    """The sentence about results that could not be printed; None where they were, or where nobody wants them any more
+    (`| head`)."""
+    if output.failure is None or isinstance(output.failure, BrokenPipeError):
+        return None
+    return f"standard output cannot be written: {output.failure.strerror}. Let it go to a file or a terminal."

@@ -1,0 +1,56 @@
+"""Takes back what was written for a run that could not start: bad input leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Sequence
+
+from mxtrain.durable import replace_file
+
+OURS = (".hydra", ".lock", "train.log", "status.json", "meta.json", "workers")
+"""What appears in a run directory before the first step, whatever the loggers are."""
+
+
+class Before:
+    """A run directory as a command finds it."""
+
+    def __init__(self, run_dir: Path, output_subdir: str = ".hydra"):
+        self._run_dir = run_dir
+        self._ours = {*OURS, output_subdir}
+        self._names = set(os.listdir(run_dir)) if run_dir.is_dir() else set()
+        self._settings = {path: path.read_bytes() for path in (run_dir / ".hydra").glob("*.yaml")}
+        self.new_folders = [folder for folder in (run_dir, *run_dir.parents) if not os.path.lexists(folder)]
+
+    def restore(self) -> None:
+        """Removes the folders that were made since, and puts back the files that say how an earlier run was made."""
+        if self.new_folders:
+            remove_unstarted(self.new_folders)
+            return
+        for name in self._ours - self._names:
+            path = self._run_dir / name
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+        self.put_back_settings()
+
+    def put_back_settings(self) -> None:
+        """Writes the files that say how the run was made that is there."""
+        for path, content in self._settings.items():
+            replace_file(path, content)
+
+    @property
+    def holds_settings(self) -> bool:
+        """Whether an earlier run says how it was made."""
+        return bool(self._settings)
+
+
+def remove_unstarted(folders: Sequence[Path]) -> None:
+    """Removes a new folder, and those above it that were made for it; one with a checkpoint in it stays."""
+    if not folders or not folders[0].is_dir() or any((folders[0] / "checkpoints").glob("*")):
+        return
+    shutil.rmtree(folders[0])
+    for folder in folders[1:]:
+        try:
+            folder.rmdir()
+        except OSError:
+            return  # another run lives there

@@ -1,0 +1,73 @@
+"""A text stream that never stops a run."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from typing import BinaryIO, Callable, Optional, TextIO
+
+
+class PatientStream(io.TextIOBase):
+    """A text stream that swallows what cannot be written: a run goes on when its reader is gone or its disk full."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self.failure: Optional[OSError] = None
+        """What the first failed attempt raised."""
+
+    @property
+    def encoding(self) -> str:
+        return getattr(self._stream, "encoding", None) or "utf-8"
+
+    @property
+    def buffer(self) -> BinaryIO:
+        return self._stream.buffer
+
+    def isatty(self) -> bool:
+        return self._stream.isatty()
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        try:
+            self._attempt(lambda: self._stream.write(text))
+        except UnicodeEncodeError:  # a file's name that is no text in this encoding
+            readable = text.encode(self.encoding, "backslashreplace").decode(self.encoding)
+            self._attempt(lambda: self._stream.write(readable))
+        return len(text)
+
+    def flush(self) -> None:
+        self._attempt(self._stream.flush)
+
+    def settle(self) -> None:
+        """Make sure that Python's own flush at exit cannot fail, which would change the exit code to 120."""
+        if not self._attempt(self._stream.flush):
+            self._discard()
+
+    def _attempt(self, action: Callable[[], object]) -> bool:
+        try:
+            action()
+            return True
+        except BrokenPipeError as error:
+            self.failure = self.failure or error
+            self._discard()
+        except OSError as error:  # disk full, terminal gone
+            self.failure = self.failure or error
+        except UnicodeEncodeError:
+            raise
+        except ValueError:
+            pass  # stream closed
+        return False
+
+    def _discard(self) -> None:
+        """Send this and whatever else is still written to the stream nowhere."""
+        with contextlib.suppress(OSError, ValueError):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)

@@ -1,0 +1,52 @@
+"""Standard output that is closed, full or not read stops nothing; what had to be printed and was not is an error."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+
+import pytest
+
+from mxtrain.cli.streams import unwritten
+from mxtrain.logger.patient_stream import PatientStream
+
+
+class Full(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    "stdout, arguments, exit_code",
+    [
+        (">&-", "--help", 0),
+        (">/dev/full", "--help", 2),
+        (">/dev/full", "explain optimizer.lr", 2),
+        (">&-", "trainer.max_epochs=x", 2),
+        ("2>&-", "trainer.max_epochs=x", 2),
+        ("| true", "--help", 0),
+    ],
+)
+def test_a_command_whose_output_goes_nowhere(tmp_path, stdout: str, arguments: str, exit_code: int) -> None:
+    command = f'set -o pipefail; "{sys.executable}" -m mxtrain {arguments} {stdout}'
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == exit_code, done.stderr
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+    assert ("standard output cannot be written: No space left" in done.stderr) == ("full" in stdout)
+
+
+def test_what_could_not_be_written_is_remembered_and_a_reader_that_left_is_no_failure() -> None:
+    stream = PatientStream(Full())
+    assert unwritten(stream) is None
+    stream.write("x")
+    assert "No space left on device" in (unwritten(stream) or "")
+    stream.failure = BrokenPipeError()
+    assert unwritten(stream) is None
+
+
+def test_a_name_that_is_no_text_is_printed_readably() -> None:
+    raw = io.BytesIO()
+    PatientStream(text := io.TextIOWrapper(raw, encoding="utf-8")).write("a\udcffb")
+    text.flush()
+    assert raw.getvalue() == rb"a\udcffb"

@@ -1,0 +1,54 @@
+"""A run that could not start leaves nothing behind, and nothing of anybody else's is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from mxtrain.cli.unstarted import Before
+
+
+def files(folder: Path) -> list:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def write_start(run_dir: Path, subdir: str = ".hydra") -> None:
+    (run_dir / subdir).mkdir(parents=True)
+    (run_dir / subdir / "config.yaml").write_text("new")
+    for name in ("train.log", "status.json", "metrics.jsonl"):
+        (run_dir / name).write_text("new")
+
+
+def test_a_new_run_directory_goes_with_the_folders_above_it(tmp_path: Path) -> None:
+    before = Before(tmp_path / "a/b/run", "of_hydra")
+    write_start(tmp_path / "a/b/run", "of_hydra")
+    (tmp_path / "a/other").mkdir()
+    before.restore()
+    assert files(tmp_path) == ["a", "a/other"]
+
+
+def test_a_run_directory_with_a_checkpoint_stays(tmp_path: Path) -> None:
+    before = Before(tmp_path / "run")
+    write_start(tmp_path / "run")
+    (tmp_path / "run/checkpoints/step-00000001").mkdir(parents=True)
+    before.restore()
+    assert (tmp_path / "run/metrics.jsonl").exists()
+
+
+def test_in_a_folder_that_was_there_only_our_own_new_files_go(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "status.json").write_text("earlier")
+    before = Before(tmp_path)
+    (tmp_path / ".hydra").mkdir()
+    (tmp_path / "train.log").write_text("new")
+    (tmp_path / "someone.txt").write_text("meanwhile")
+    before.restore()
+    assert files(tmp_path) == ["mine.txt", "someone.txt", "status.json"]
+
+
+def test_what_an_earlier_run_says_of_itself_is_put_back(tmp_path: Path) -> None:
+    (tmp_path / ".hydra").mkdir()
+    (tmp_path / ".hydra/config.yaml").write_text("earlier")
+    before = Before(tmp_path)
+    (tmp_path / ".hydra/config.yaml").write_text("new")
+    before.restore()
+    assert (tmp_path / ".hydra/config.yaml").read_text() == "earlier"

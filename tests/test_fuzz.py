@@ -1,0 +1,88 @@
+"""scripts/fuzz: the same seed gives the same lines, every group is reached, and each kind of bad end is noticed."""
+
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+
+from fuzz_parts import child
+from fuzz_parts.case import Case
+from fuzz_parts.judge import judge
+from fuzz_parts.lines import KINDS, draw
+from fuzz_parts.loop import run_cases
+from fuzz_parts.sandbox import HERE
+from fuzz_parts.surface import read_surface
+
+
+@pytest.fixture(scope="module")
+def surface():
+    return read_surface()
+
+
+def test_a_number_and_a_seed_give_one_line(surface):
+    lines = [draw(1, number, surface) for number in range(300)]
+    assert lines == [draw(1, number, surface) for number in range(300)]
+    assert len({line.shown() for line in lines}) > 280
+    assert lines[0] != draw(2, 0, surface)
+
+
+def test_a_thousand_lines_reach_every_group_and_kind(surface):
+    cases = [draw(1, number, surface) for number in range(1000)]
+    assert set(Counter(case.kind for case in cases)) == set(KINDS)
+    words = " ".join(" ".join(case.arguments) for case in cases)
+    for group, options in surface.options.items():
+        assert any(f"{group}={option}" in words or f"{group}=[{option}]" in words for option in options), group
+    assert "logger.csv.file_name=" in words and "optimizer.lr=" in words
+
+
+def test_settings_are_read_with_the_place_that_their_file_names(surface):
+    assert {"logger.csv.file_name", "logger.csv._target_"} == {s.path for s in surface.settings["logger", "csv"]}
+    choices = {s.path: s.choices for s in surface.settings["parallel", "pipeline"]}
+    assert set(choices["parallel.schedule"]) == {"1f1b", "gpipe"}
+
+
+SAME = {"a": "1"}
+
+
+@pytest.mark.parametrize(
+    "exit_code, timed_out, output, after, left, wrong",
+    [
+        (0, False, "", {**SAME, "outputs": ""}, [], ""),
+        (2, False, "error: no", SAME, [], ""),
+        (75, False, "", SAME, [], ""),
+        (1, False, "", SAME, [], "exit code 1"),
+        (2, False, "error: no", {**SAME, "outputs": ""}, [], "left after exit code 2: outputs"),
+        (2, False, "error: no", {}, [], "removed after exit code 2: a"),
+        (2, False, "error: no", {"a": "2"}, [], "changed after exit code 2: a"),
+        (2, False, "", SAME, [], "without a sentence"),
+        (0, False, "Traceback (most recent call last)", SAME, [], "prints 'Traceback"),
+        (-6, False, "", SAME, [], "SIGABRT"),
+        (-9, True, "", SAME, [], "still running"),
+        (0, False, "", SAME, [17], "1 processes left"),
+    ],
+)
+def test_what_is_judged(exit_code, timed_out, output, after, left, wrong):
+    found = judge(Case(0, "x", [], {}), exit_code, timed_out, output, SAME, after, left)
+    assert (wrong in found[0] and len(found) == 1) if wrong else found == []
+
+
+def test_a_case_runs_in_a_copy_of_its_own(tmp_path):
+    """In a process of its own, for a case ends as a program does."""
+    (tmp_path / "template" / HERE).mkdir(parents=True)
+    if os.fork() == 0:
+        try:
+            child.preload = lambda: None
+            case = Case(3, "x", ["optimizer=sgdd"], {})
+            (found,) = run_cases([case], tmp_path / "template", tmp_path, tmp_path, 1)
+            fine = found.exit_code == 2 and "Did you mean 'sgd'" in found.output and not found.wrong
+            os._exit(0 if fine and not (tmp_path / "case-3").exists() else 1)
+        except SystemExit as leaving:
+            os._exit(int(leaving.code))
+        except BaseException:
+            os._exit(77)
+    _, status = os.wait()
+    assert os.WEXITSTATUS(status) == 0
