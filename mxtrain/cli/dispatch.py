@@ -67,6 +67,9 @@ def writes_run(argv: Optional[List[str]]) -> bool:
 def run_safely(argv: Optional[List[str]]) -> Tuple[int, bool]:
     """(the exit code, whatever happens; whether the command came to its end together with the other processes)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a terminal that lacks a letter of a class name gets its escape
+            stream.reconfigure(errors="backslashreplace")
     try:
         with startup_signals():
             code = answer(arguments)

@@ -1,12 +1,15 @@
 """Names in any script, in pictures and in JSON."""
 
+import io
 import json
+import sys
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from mxtrain import report
+from mxtrain.cli import dispatch
 from mxtrain.durable import encode_json, write_json_atomic
 from mxtrain.logger import fonts, sample_picture
 from mxtrain.logger.jsonl import encode_row
@@ -103,6 +106,13 @@ def test_json_holds_letters_as_they_are(tmp_path):
     assert CAT.encode() in content and b"\\udcff" in content
     assert json.loads(content) == {"class": CAT, "file": "\udcff.jpg", "loss": None}
     assert CAT.encode() in encode_json([CAT]) and CAT.encode() in encode_row({"split": CAT})
+
+
+def test_a_terminal_that_lacks_a_letter_gets_its_escape(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    assert dispatch.run(["--version"]) == 0
+    print(CAT, flush=True)
+    assert sys.stdout.buffer.getvalue().endswith(b"\\u732b\n")
 
 
 def test_reports_are_written_in_utf8(tmp_path, monkeypatch, capsys):
