@@ -36,6 +36,8 @@ INSTEAD = {
 
 S = TypeVar("S", bound=Spec)
 PLACEMENT = ("parallel", "kvstore", "cluster")
+WATCHERS = ("callback", "logger")
+"""They watch training: whose classes they are does not matter here, so they are not even imported."""
 
 
 def split_settings(given: Arguments, spec: Type[S], command: str) -> Tuple[S, List[str]]:
@@ -100,6 +102,7 @@ def restore_description(given: Arguments, command: str, which: str, overrides: S
         # Wherever it was trained, one device measures and predicts, unless the user says where.
         default = composer.compose([]).config
         config.update({group: default[group] for group in PLACEMENT})
+        config.update({group: {} for group in WATCHERS})
         if not given.trusts_code:
             typed = [override.key_or_group for override in composer.parse(overrides)]
             # Before anything in it is looked up in the environment, imported or set.

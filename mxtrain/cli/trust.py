@@ -54,7 +54,7 @@ def require_trusted(
     raise ConfigError(
         f"the description in {path} names code, or ways to it, that are not mxtrain's own:\n{lines}\n"
         f"`{command}` runs such code only if you say that you trust it: add --trust-code for all of it, or --config-dir"
-        f" FOLDER whose YAML names the class, or type what you know, e.g. {_typed_again(found)}."
+        f" FOLDER whose YAML names the class{_typed_again(found)}."
     )
 
 
@@ -147,5 +147,5 @@ def _shown(value: Any) -> str:
 
 
 def _typed_again(found: Dict[str, Any]) -> str:
-    place, value = next(iter(found.items()))
-    return f"'{place}={_shown(value)}'"
+    known = [f"{place}={_shown(value)}" for place, value in found.items() if re.match(r"(model|dataset)\.", place)]
+    return f", or type what you know, e.g. '{known[0]}'" if known else ""

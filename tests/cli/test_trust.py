@@ -110,7 +110,7 @@ def test_all_that_leads_to_code_is_found(description, place, value):
 
 
 @pytest.mark.parametrize("command", ["eval", "predict"])
-@pytest.mark.parametrize("place, value", (HOSTILE[1], HOSTILE[6], ("callback/x", {"_target_": "bomb.network"})))
+@pytest.mark.parametrize("place, value", (HOSTILE[1], HOSTILE[5], HOSTILE[6]))
 def test_what_a_checkpoint_names_is_refused_before_it_is_imported(stranger, capsys, command, place, value):
     run_dir = stranger(place, value)
     before, environment = sorted(run_dir.rglob("*")), dict(os.environ)
@@ -131,10 +131,16 @@ def test_what_the_user_trusts_is_imported(stranger, capsys, arguments):
 
 
 def test_trusting_one_class_trusts_no_other(stranger, capsys):
-    run_dir = stranger("callback/x", {"_target_": "bomb.network"})
-    assert main(["eval", str(run_dir), "model=mlp", "dataset.batch_size=64"]) == 2
-    assert "callback.x._target_=bomb.network" in capsys.readouterr().err
+    run_dir = stranger("early_stopping/_target_", "bomb.network")
+    assert main(["eval", str(run_dir), "model=mlp", "dataset.eval_batch_size=64"]) == 2
+    assert "early_stopping._target_=bomb.network" in capsys.readouterr().err
     assert not stranger.mark.exists()
+
+
+def test_what_watched_training_is_not_looked_at(stranger, capsys):
+    run_dir = stranger("callback/x", {"_target_": "bomb.network"})
+    main(["eval", str(run_dir)])
+    assert "--trust-code" not in capsys.readouterr().err and not stranger.mark.exists()
 
 
 def test_a_group_chosen_anew_is_the_users(stranger, capsys):
@@ -170,5 +176,6 @@ def test_the_commands_after_a_run_name_its_code():
     assert code_arguments(["model=mlp"]) == []
     assert code_arguments(["--config-dir", "conf", "model=mine"]) == ["--config-dir", "conf"]
     assert code_arguments(["model._target_=own.Net", "model.x=1"]) == ["model._target_=own.Net"]
-    assert code_arguments(["+callback.own={_target_:own.Own}"]) == ["+callback.own={_target_:own.Own}"]
+    assert code_arguments(["+callback.own={_target_:own.Own}", "+callback.b._target_=own.B"]) == []
+    assert code_arguments(["optimizer._target_=own.SGD", "model._target_=own.Net"]) == ["--trust-code"]
     assert code_arguments(["hydra.searchpath=[file://x]"]) == ["--trust-code"]
