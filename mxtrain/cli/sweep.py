@@ -25,10 +25,11 @@ from mxtrain.cli.outcome import STOPS, Outcome, exit_code_of, print_cause, read_
 from mxtrain.cli.program import program, tensorboard
 from mxtrain.config import flatten
 from mxtrain.description import Description
-from mxtrain.errors import EXIT_FINISHED, EXIT_SIGINT, CheckpointError, ConfigError
+from mxtrain.errors import EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, CheckpointError, ConfigError
 from mxtrain.logger.report import format_value, print_commands
 from mxtrain.logger.terminal import open_console
 from mxtrain.override_text import code_arguments, key_of, quote
+from mxtrain.stopping import Terminated
 from mxtrain.types import CommandLine, Result
 
 MAX_CHECKED_JOBS = 32
@@ -115,9 +116,10 @@ def _call_hydra(composer: Composer, overrides: Sequence[str], job: Callable[[Any
         composer.hydra.multirun(
             config_name=CONFIG_NAME, task_function=job, overrides=[*overrides, "hydra.mode=MULTIRUN"]
         )
-    except KeyboardInterrupt:
-        print_cause("the sweep was interrupted; the same command and hydra.sweep.dir continue it", EXIT_SIGINT)
-        return EXIT_SIGINT
+    except KeyboardInterrupt as error:
+        code = EXIT_SIGTERM if isinstance(error, Terminated) else EXIT_SIGINT
+        print_cause("the sweep was interrupted; the same command and hydra.sweep.dir continue it", code)
+        return code
     finally:
         in_this_process = False
     return EXIT_FINISHED
