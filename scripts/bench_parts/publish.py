@@ -13,6 +13,9 @@ own, in turn with the others, so that what drifts on the machine meets all of th
 is the first to the third quartile. The values of every single measurement are in `benchmarks/*.json`.
 """
 
+OTHERS = ("fuzz",)
+"""Parts that scripts of their own write: scripts/fuzz."""
+
 
 def write_result(part: str, result: Mapping[str, Any], out: Path) -> None:
     """Writes benchmarks/PART.json and benchmarks/PART.png below `out`."""
@@ -24,9 +27,9 @@ def write_result(part: str, result: Mapping[str, Any], out: Path) -> None:
 
 
 def write_page(out: Path, parts: Sequence[str]) -> None:
-    """Writes benchmarks.md from all JSON files that are there, in the order of `parts`."""
+    """Writes benchmarks.md from all JSON files that are there, in the order of `parts`; other scripts' come last."""
     results = []
-    for part in parts:
+    for part in [*parts, *OTHERS]:
         path = out / "benchmarks" / f"{part}.json"
         if path.is_file():
             results.append(json.loads(path.read_text()))
