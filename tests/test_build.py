@@ -84,3 +84,15 @@ def test_an_input_survives_a_checkpoint() -> None:
     assert (text.num_classes, text.vocab_size, text.finds_tokens) == (2, 3, False)
     masked = Input(((5,), (5,), (), (1,)), [], [], ["a", "b"], Reading(("x", "y", "z"), True, 5, 0.2))
     assert (masked.num_classes, masked.vocab_size, masked.finds_tokens) == (3, 3, True)
+
+
+def test_devices_that_wait_for_each_other_are_looked_at_and_one_where_asked(made: Any) -> None:
+    assert made()._profiling is None
+    assert made("parallel=data", "parallel.devices=cpu:2")._profiling is not None
+    assert made("parallel=data", "parallel.devices=cpu:3")._profiling is not None
+    assert made("trainer.profile=true")._profiling is not None
+
+
+def test_folders_on_the_way_to_the_run_directory_are_made(describe_run: Any, tmp_path: Path) -> None:
+    build_run(describe_run(*SMALL), tmp_path / "not" / "there" / "yet")
+    assert (tmp_path / "not" / "there" / "yet").is_dir()

@@ -152,3 +152,14 @@ def test_settling_averages_statistics_and_averages_and_publishes(has_news: bool,
     expected = [step.strategy.values["0.bias"], *step.average.arrays.values()] if has_news else []
     assert [id(array) for array in averaged] == [id(array) for array in expected]
     assert published == [()] * has_news
+
+
+def test_rows_of_a_worker_that_meets_nobody_speak_for_the_whole_batch() -> None:
+    """Where servers update, a worker knows its share alone: its sums are scaled to the batch that the row counts."""
+    step, batch = build_step(Store(), mx.optimizer.SGD()), whole_batch(4)
+    alone = step.strategy.forward_backward(batch).asnumpy()
+    gradients = [reduction.replicas[0].asnumpy() for reduction in step.strategy.reductions]
+    share = step.strategy.forward_backward(Batch(batch.data, batch.label, 4, 12)).asnumpy()
+    np.testing.assert_allclose(share, 3 * alone, rtol=1e-6)
+    for reduction, gradient in zip(step.strategy.reductions, gradients):  # of the mean over its own samples
+        np.testing.assert_allclose(reduction.replicas[0].asnumpy(), gradient, rtol=1e-6)

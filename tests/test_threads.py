@@ -42,10 +42,21 @@ def test_what_compression_leaves_over_is_continued_to_the_bit(describe_run: Any,
     assert {name.split(":")[1] for name in left} >= {"0", "1", "2"}
     assert all(left[f"output.weight:{rank}"].any() for rank in range(3))
     assert (left["output.weight:0"] != left["output.weight:1"]).any()
-    resumed = train(describe_run(*compressed), tmp_path / "run")
+    remarks: List[str] = []
+    resumed = train(describe_run(*compressed), tmp_path / "run", lambda rank, runner: remarks.extend(runner._remarks))
+    assert remarks == []
     assert len({result.weights_sha256 for result in (*whole, *resumed)}) == 1
     assert rows(tmp_path / "run") == rows(tmp_path / "whole")
     assert status(tmp_path / "run")["metrics"] == status(tmp_path / "whole")["metrics"]
+
+
+def test_another_number_of_workers_says_what_becomes_of_the_leftovers(describe_run: Any, tmp_path: Path) -> None:
+    compressed = (*THREE, "kvstore.compression=fp16")
+    train(describe_run(*compressed, "trainer.max_steps=3"), tmp_path / "run")
+    remarks: List[str] = []
+    two = describe_run(*compressed, "cluster.workers=2")
+    train(two, tmp_path / "run", lambda rank, runner: remarks.extend(runner._remarks), count=2)
+    assert len(remarks) == 2 and all("of 3 workers is split evenly over 2" in remark for remark in remarks), remarks
 
 
 @pytest.mark.parametrize("count", [2, 3])
