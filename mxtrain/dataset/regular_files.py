@@ -9,7 +9,7 @@ import os
 import stat
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Collection, Dict, Iterable, Iterator, List, Mapping, Set, Tuple, Union
+from typing import BinaryIO, Collection, Dict, Iterable, Iterator, List, Mapping, Sequence, Set, Tuple, Union
 
 from mxtrain.errors import DataError
 
@@ -177,13 +177,14 @@ def _entries(folder: str, endings: Tuple[str, ...]) -> Iterator[Tuple[str, FileI
         with os.scandir(folder) as entries:
             listed = sorted(entries, key=lambda entry: (entry.is_symlink(), entry.name))
         device = os.stat(folder).st_dev
+        lists_inodes = _lists_inodes(listed, device)
     except OSError as error:
         raise explain(folder, error) from error
     for entry in listed:
         counts = entry.name.lower().endswith(endings)
         if entry.name.startswith("."):
             continue
-        if entry.is_file(follow_symlinks=False):  # known without asking: there may be millions
+        if lists_inodes and entry.is_file(follow_symlinks=False):  # known without asking: there may be millions
             if counts:
                 yield entry.path, (device, entry.inode()), False
             continue
@@ -198,3 +199,10 @@ def _entries(folder: str, endings: Tuple[str, ...]) -> Iterator[Tuple[str, FileI
             _require_regular(entry.path, status)
         if counts or is_folder:
             yield entry.path, (status.st_dev, status.st_ino), is_folder
+
+
+def _lists_inodes(entries: Sequence[os.DirEntry], device: int) -> bool:
+    """Whether a folder lists its files under the numbers that `stat` gives: sshfs lists one number for all of them,
+    and an overlay those of the file systems below, so that files would be taken for one another."""
+    file = next((entry for entry in entries if entry.is_file(follow_symlinks=False)), None)
+    return file is None or id_of(file.path) == (device, file.inode())

@@ -1,6 +1,7 @@
 """Links in folders of data: each real folder is visited once, each real file counts once."""
 
 import os
+from contextlib import contextmanager
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -66,6 +67,34 @@ def test_a_file_in_two_classes_or_splits_is_refused(write_images, tmp_path):
     (tmp_path / "both" / "val").symlink_to("train")
     with pytest.raises(DataError, match=r"val/blue/0.jpg' and '.*train/blue/0.jpg' are the same file"):
         ImageFolder(root=str(tmp_path / "both")).open()
+
+
+class Unnumbered:
+    """An entry of a folder that is mounted by sshfs, which lists the same number for all."""
+
+    def __init__(self, entry):
+        self._entry = entry
+
+    def __getattr__(self, name):
+        return getattr(self._entry, name)
+
+    def inode(self):
+        return 0xFFFFFFFF
+
+
+def test_no_image_is_lost_where_a_file_system_lists_one_number_for_all(write_images, monkeypatch):
+    root, scandir = write_images(), os.scandir
+
+    @contextmanager
+    def unnumbered(folder):
+        with scandir(folder) as entries:
+            yield [Unnumbered(entry) for entry in entries]
+
+    (root / "red" / "link.jpg").symlink_to("0.jpg")
+    monkeypatch.setattr(os, "scandir", unnumbered)
+    assert len(list_images(root)) == 16
+    splits = ImageFolder(root=str(root), val_fraction=0.25).open()
+    assert len(splits.train) + len(splits.val) == 16
 
 
 @pytest.mark.timeout(30)
