@@ -112,7 +112,8 @@ def _remove_unused(folder: Path) -> None:
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder, ignore_errors=True)
+        if os.path.samestat(os.fstat(opened), folder.lstat()):  # or another process has removed and remade it meanwhile
+            shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(opened)
 

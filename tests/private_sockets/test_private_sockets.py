@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _ctypes
 import _socket
+import atexit
 import fcntl
 import os
 import socket
@@ -74,6 +75,26 @@ def test_processes_of_a_job_meet_in_one_folder_and_the_last_one_removes_it(place
     assert len(list(place.iterdir())) == 1
     both[1].communicate()
     assert list(place.iterdir()) == []
+
+
+def test_a_folder_that_is_remade_while_it_is_looked_at_stays(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes of a job start together, and each removes what looks abandoned to it."""
+    abandoned = place / f"{folder.PREFIX}{os.getuid()}-job"
+    abandoned.mkdir(mode=0o700)
+    lock = fcntl.flock
+
+    def late(opened: int, kind: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        abandoned.rename(place / "removed")
+        assert folder.join_folder("job") == abandoned
+        lock(opened, kind)
+
+    monkeypatch.setattr(atexit, "register", lambda *_: None)
+    monkeypatch.setattr(fcntl, "flock", late)
+    folder.remove_abandoned(place)
+    assert abandoned.is_dir()
+    folder._leave(abandoned)
+    assert not abandoned.exists()
 
 
 def test_a_folder_that_others_have_taken_or_can_enter_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
