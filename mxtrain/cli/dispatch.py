@@ -28,14 +28,10 @@ GROUP_COMMANDS = ("train", "verify")
 """Commands that several processes can carry out together."""
 
 SHOWING = ("--help", "-h", "--hydra-help", "--version", "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc")
-"""Flags that only print."""
+"""Flags that only print something, before which nothing else may stand."""
 
 FLAGS_WITH_VALUE = ("--config-dir", "-cd", "--cfg", "-c", "--package", "-p", "--info", "-i", "--config-name", "-cn",
                     "--config-path", "-cp", "--experimental-rerun")  # fmt: skip
-
-
-SHOWS = {"--help", "-h", "--hydra-help", "--cfg", "-c", "--info", "-i", "--shell-completion", "-sc"}
-"""Flags of `train` that print something, which nothing else may stand before."""
 
 
 def run(argv: Optional[List[str]] = None) -> int:
@@ -60,16 +56,17 @@ def writes_run(argv: Optional[List[str]]) -> bool:
     """Whether the command's results stand in a run directory, whatever becomes of standard output."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     position = find_command(arguments)
-    is_training = position is None or arguments[position] == "train"
-    return is_training and not any(argument.partition("=")[0] in SHOWING for argument in arguments)
+    return (position is None or arguments[position] == "train") and not only_prints(arguments)
+
+
+def only_prints(arguments: List[str]) -> bool:
+    """Whether a flag asks `train` to print something instead of training."""
+    return any(argument.partition("=")[0] in SHOWING for argument in arguments)
 
 
 def run_safely(argv: Optional[List[str]]) -> Tuple[int, bool]:
     """(the exit code, whatever happens; whether the command came to its end together with the other processes)."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):  # a terminal that lacks a letter of a class name gets its escape
-            stream.reconfigure(errors="backslashreplace")
     try:
         with startup_signals():
             code = answer(arguments)
@@ -105,7 +102,7 @@ def answer(arguments: List[str]) -> int:
     if not command.helps_itself and {"--help", "-h"}.intersection(arguments):
         print(help_of(name))
         return EXIT_FINISHED
-    if name == "train" and sys.stdout.isatty() and not SHOWS.intersection(word.partition("=")[0] for word in arguments):
+    if name == "train" and sys.stdout.isatty() and not only_prints(arguments):
         print("mxtrain: reading the configuration ...", flush=True)  # Hydra alone takes half a second to import
     served = enter_role(name, arguments) if name in GROUP_COMMANDS else None
     return int(importlib.import_module(command.module).run(arguments)) if served is None else served

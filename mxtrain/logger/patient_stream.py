@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from typing import BinaryIO, Callable, Optional, TextIO
+from typing import Any, BinaryIO, Callable, Optional, TextIO
 
 
 class PatientStream(io.TextIOBase):
@@ -44,6 +44,12 @@ class PatientStream(io.TextIOBase):
 
     def flush(self) -> None:
         self._attempt(self._stream.flush)
+
+    def reconfigure(self, **options: Any) -> None:
+        """Changes the encoding and the like, where the stream can."""
+        change = getattr(self._stream, "reconfigure", None)
+        if change is not None:
+            self._attempt(lambda: change(**options))
 
     def settle(self) -> None:
         """Make sure that Python's own flush at exit cannot fail, which would change the exit code to 120."""

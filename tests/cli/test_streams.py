@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from mxtrain.cli.streams import unwritten
+from mxtrain.cli.predict import open_output
+from mxtrain.cli.streams import patient_streams, unwritten
 from mxtrain.logger.patient_stream import PatientStream
 
 
@@ -50,3 +51,12 @@ def test_a_name_that_is_no_text_is_printed_readably() -> None:
     PatientStream(text := io.TextIOWrapper(raw, encoding="utf-8")).write("a\udcffb")
     text.flush()
     assert raw.getvalue() == rb"a\udcffb"
+
+
+def test_predictions_are_utf8_whatever_the_terminal(monkeypatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", terminal := io.TextIOWrapper(raw, encoding="latin-1"))
+    with patient_streams(), open_output(None) as stream:
+        stream.write("é 猫")
+    terminal.flush()
+    assert raw.getvalue().decode("utf-8") == "é 猫"
