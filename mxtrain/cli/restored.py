@@ -104,7 +104,8 @@ def restore_description(given: Arguments, command: str, which: str, overrides: S
         config.update({group: default[group] for group in PLACEMENT})
         config.update({group: {} for group in WATCHERS})
         if not given.trusts_code:
-            typed = [override.key_or_group for override in composer.parse(overrides)]
+            # A mapping that is typed joins what the checkpoint has there: that stays the checkpoint's.
+            typed = [o.key_or_group for o in composer.parse(overrides) if not isinstance(o.value(), dict)]
             # Before anything in it is looked up in the environment, imported or set.
             require_trusted(config, str(checkpoint.path), command, typed, given.config_dirs)
         config = amend(config, overrides, composer)

@@ -33,10 +33,10 @@ def require_trusted(
     """Refuses a description that would run code of its author's. Imports nothing but mxtrain's own modules.
 
     Args:
-        config: from a checkpoint, with this command's overrides on top.
+        config: from a checkpoint, without this command's overrides.
         path: of the checkpoint.
         command: that reads it, for the message.
-        typed: settings and groups that this command's overrides give: what stands at and below them is the user's.
+        typed: settings and groups that this command's overrides replace, with all that stands below them.
         config_dirs: folders of the user's (`--config-dir`): whatever class their YAML names is the user's, too.
 
     Raises:

@@ -137,6 +137,12 @@ def test_trusting_one_class_trusts_no_other(stranger, capsys):
     assert not stranger.mark.exists()
 
 
+def test_a_typed_mapping_trusts_nothing_that_the_checkpoint_has_in_its_place(stranger, capsys):
+    run_dir = stranger("runtime/env", {"LD_PRELOAD": "/tmp/own.so"})
+    assert main(["eval", str(run_dir), "runtime.env={OMP_DYNAMIC: 'false'}"]) == 2
+    assert "runtime.env.LD_PRELOAD=/tmp/own.so" in capsys.readouterr().err and "LD_PRELOAD" not in os.environ
+
+
 def test_what_watched_training_is_not_looked_at(stranger, capsys):
     run_dir = stranger("callback/x", {"_target_": "bomb.network"})
     main(["eval", str(run_dir)])
