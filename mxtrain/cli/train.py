@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import sys
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
@@ -33,7 +32,6 @@ from mxtrain.errors import (
     EXIT_SIGTERM,
     ConfigError,
     MxtrainError,
-    RunDirectoryError,
     unforeseen,
 )
 from mxtrain.override_text import key_of, quote
@@ -89,10 +87,7 @@ def run_once(composed: Composed, flags: Sequence[str]) -> int:
         code = supervise(description, run_dir, [*flags, *composed.overrides])
         if code == EXIT_BAD_INPUT and before.holds_settings:
             # Another worker may have refused first, and ended the one that writes there.
-            from mxtrain.checkpoint import lock_run_directory
-
-            with suppress(RunDirectoryError), lock_run_directory(run_dir):  # not while another run is there
-                before.put_back_settings()
+            before.put_back_settings()
         return code
     overrides = [*composed.overrides, f"hydra.run.dir={quote(str(run_dir))}", "hydra.mode=RUN"]
     _outcomes.clear()
@@ -271,7 +266,7 @@ def train_as_group(description: Description, run_dir: Path, arguments: Sequence[
 
     code = supervise(description, run_dir, arguments)
     try:
-        status: Dict[str, Any] = json.loads((run_dir / "status.json").read_text())
+        status: Dict[str, Any] = json.loads((run_dir / "status.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         status = {"state": "failed", "cause": "see above", "step": 0, "epoch": 0}
     known = {name: status[name] for name in ("cause", "step", "epoch", "best", "checkpoint") if name in status}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Sequence
+from typing import Iterator, Sequence
 
 from mxtrain.durable import replace_file
+from mxtrain.errors import RunDirectoryError
 
 OURS = (".hydra", ".lock", "train.log", "status.json", "meta.json", "workers")
 """What appears in a run directory before the first step, whatever the loggers are."""
@@ -24,17 +26,42 @@ class Before:
         self.new_folders = [folder for folder in (run_dir, *run_dir.parents) if not os.path.lexists(folder)]
 
     def restore(self) -> None:
-        """Removes the folders that were made since, and puts back the files that say how an earlier run was made."""
+        """Removes the folders that were made since, and puts back the files that say how an earlier run was made; does
+        nothing where another process has begun a run there meanwhile."""
+        with self._unless_in_use() as is_ours:
+            if is_ours:
+                self._restore()
+
+    def _restore(self) -> None:
         if self.new_folders:
             remove_unstarted(self.new_folders)
             return
         for name in self._ours - self._names:
             path = self._run_dir / name
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
-        self.put_back_settings()
+        self._put_back_settings()
 
     def put_back_settings(self) -> None:
-        """Writes the files that say how the run was made that is there."""
+        """Writes the files that say how the run was made that is there; not while another process trains there."""
+        with self._unless_in_use() as is_ours:
+            if is_ours:
+                self._put_back_settings()
+
+    @contextmanager
+    def _unless_in_use(self) -> Iterator[bool]:
+        """Locks the run directory; yields whether it is there and could be locked."""
+        from mxtrain.checkpoint import lock_run_directory
+
+        with ExitStack() as stack:
+            is_ours = self._run_dir.is_dir()
+            if is_ours:
+                try:
+                    stack.enter_context(lock_run_directory(self._run_dir))
+                except RunDirectoryError:
+                    is_ours = False
+            yield is_ours
+
+    def _put_back_settings(self) -> None:
         for path, content in self._settings.items():
             replace_file(path, content)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mxtrain.checkpoint import lock_run_directory
 from mxtrain.cli.unstarted import Before
 
 
@@ -52,3 +53,16 @@ def test_what_an_earlier_run_says_of_itself_is_put_back(tmp_path: Path) -> None:
     (tmp_path / ".hydra/config.yaml").write_text("new")
     before.restore()
     assert (tmp_path / ".hydra/config.yaml").read_text() == "earlier"
+
+
+def test_a_run_that_another_process_has_begun_meanwhile_stays(tmp_path: Path) -> None:
+    (tmp_path / "old/.hydra").mkdir(parents=True)
+    (tmp_path / "old/.hydra/config.yaml").write_text("earlier")
+    befores = [Before(tmp_path / name) for name in ("new", "old")]
+    with lock_run_directory(tmp_path / "new"), lock_run_directory(tmp_path / "old"):
+        write_start(tmp_path / "new", "of_hydra")
+        (tmp_path / "old/.hydra/config.yaml").write_text("the other's")
+        for before in befores:
+            before.restore()
+        assert (tmp_path / "new/metrics.jsonl").exists()
+        assert (tmp_path / "old/.hydra/config.yaml").read_text() == "the other's"
