@@ -119,7 +119,7 @@ def other_monitor(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
 def read_end(run_dir: Path, state: str, step: int, weights_sha256: str) -> Optional[Mapping[str, Any]]:
     """status.json, if it tells of this end of this very run; else None."""
     try:
-        status = json.loads((run_dir / STATUS_FILE).read_text())
+        status = json.loads((run_dir / STATUS_FILE).read_text(encoding="utf-8"))
         same = (status["state"], status["step"], status["weights_sha256"]) == (state, step, weights_sha256)
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -173,7 +173,7 @@ def remove_unstarted_group(new_folders: List[Path]) -> None:
 def note_failure(run_dir: Path, failure: Failure, exit_code: int, started: float) -> None:
     """status.json, where no worker lived to write it."""
     path = run_dir / "status.json"
-    if path.exists() and path.stat().st_mtime > started and '"running"' not in path.read_text():
+    if path.exists() and path.stat().st_mtime > started and '"running"' not in path.read_text(encoding="utf-8"):
         return
     checkpoints: Optional[List[str]] = steps_of(run_dir / CHECKPOINTS)
     latest = str(run_dir / CHECKPOINTS / checkpoints[-1]) if checkpoints else None

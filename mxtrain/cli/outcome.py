@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, List, Mapping, Optional, Sequence
 
 from mxtrain.cli.program import as_typed
-from mxtrain.durable import open_file
+from mxtrain.durable import encode_json, open_file
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM
 from mxtrain.types import Result
 
@@ -74,10 +74,10 @@ def print_cause(text: str, exit_code: int) -> None:
 
 def append_outcome(file: Path, outcome: Outcome) -> None:
     """Adds a line; jobs in several processes may do so at once."""
-    line = json.dumps(asdict(outcome)) + "\n"
+    line = encode_json(asdict(outcome)) + b"\n"
     number = open_file(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
-        os.write(number, line.encode())
+        os.write(number, line)
     finally:
         os.close(number)
 

@@ -230,7 +230,7 @@ def told_of(command: CommandLine) -> CommandLine:
 def finished_before(run_dir: Path, config: Mapping[str, Any]) -> Optional[Result]:
     """The result of the same job in an earlier call of the same sweep, or None."""
     try:
-        status: Dict[str, Any] = json.loads((run_dir / "status.json").read_text())
+        status: Dict[str, Any] = json.loads((run_dir / "status.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     if status.get("exit_code") != EXIT_FINISHED or config["checkpoint"]["resume"] == "never":

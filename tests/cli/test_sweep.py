@@ -14,7 +14,7 @@ import pytest
 
 from mxtrain.cli import sweep
 from mxtrain.cli.compose import job_folder
-from mxtrain.cli.outcome import Outcome
+from mxtrain.cli.outcome import Outcome, append_outcome, read_outcomes
 from mxtrain.cli.sweep import by_rank
 from mxtrain.types import CommandLine
 
@@ -171,3 +171,10 @@ def test_workers_of_a_job_are_told_that_they_are_of_a_sweep() -> None:
     with sweep.telling_of(command):
         assert sweep.told_of(CommandLine()) == command
     assert sweep.told_of(CommandLine()) == CommandLine()
+
+
+def test_jobs_are_listed_in_utf8(tmp_path) -> None:
+    outcome = Outcome(0, ["dataset.root=фото/猫"], "s/0", "finished", 0, "", 5, {"value": 0.5, "step": 5})
+    append_outcome(tmp_path / "jobs.jsonl", outcome)
+    assert "фото/猫" in (tmp_path / "jobs.jsonl").read_text(encoding="utf-8")
+    assert read_outcomes(tmp_path / "jobs.jsonl", 0) == [outcome]
