@@ -231,7 +231,7 @@ def there_must_be_cores_for_the_threads(description: Description) -> None:
     cores = usable_cores()
     for name, value in given.items():
         if str(value).isdecimal() and int(str(value)) > THREADS_PER_CORE * cores:
-            remedy = f"{name}={cores}" if "." in name else "runtime.threads=auto, or unset it"
+            remedy = f"{name}={cores}" if "." in name else f"runtime.threads={cores}, or unset it"
             raise ConfigError(
                 f"{name}={value}: this process may use {cores} core{'s' * (cores > 1)}, and more than "
                 f"{THREADS_PER_CORE} threads for each would keep each other from computing. Type {remedy}."

@@ -41,7 +41,8 @@ def expand_path(text: str) -> str:
 
 PathText = Annotated[str, pydantic.AfterValidator(expand_path)]
 """A path that a user gives, of a file or a folder."""
-OWN_FILES = ("checkpoints", "workers", ".hydra", ".lock", "status.json", "meta.json", "train.log", "eval")
+OWN_FILES = ("checkpoints", "workers", "previous", ".hydra", ".lock", "status.json", "meta.json", "train.log",
+             "timeline.json", "eval")  # fmt: skip
 """What every run directory holds, by name."""
 
 

@@ -117,6 +117,8 @@ MISTAKES = [
     ("logger=csv logger.csv.file_name=${oc.env:HOME}", ["logger.csv.file_name", "inside the run directory"]),
     ("logger=csv logger.csv.file_name=..", ["logger.csv.file_name=..", "inside the run directory"]),
     ("logger=csv logger.csv.file_name=status.json", ["status.json", "something else"]),
+    ("logger=csv logger.csv.file_name=previous", ["previous", "something else"]),
+    ("logger=csv logger.csv.file_name=timeline.json", ["timeline.json", "something else"]),
     ("logger=[default,csv] logger.csv.file_name=metrics.jsonl", ["logger.jsonl", "Choose another"]),
     ("model._target_=os.sep", ["model._target_=os.sep: is no class or function"]),
     ("++metric=[1]", ["metric"]),
@@ -147,7 +149,8 @@ def test_more_threads_than_the_cores_can_run_are_refused(refused, monkeypatch: p
 def test_so_are_those_of_the_environment(refused, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(description, "usable_cores", lambda: 2)
     monkeypatch.setenv("OMP_NUM_THREADS", "9")
-    assert "OMP_NUM_THREADS=9: this process" in refused()
+    said = refused()
+    assert "OMP_NUM_THREADS=9: this process" in said and "Type runtime.threads=2, or unset it." in said
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
     near = SimpleNamespace(runtime=Runtime(threads=8), cluster=Cluster())
     description.there_must_be_cores_for_the_threads(near)
