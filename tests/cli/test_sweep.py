@@ -177,4 +177,4 @@ def test_jobs_are_listed_in_utf8(tmp_path) -> None:
     outcome = Outcome(0, ["dataset.root=фото/猫"], "s/0", "finished", 0, "", 5, {"value": 0.5, "step": 5})
     append_outcome(tmp_path / "jobs.jsonl", outcome)
     assert "фото/猫" in (tmp_path / "jobs.jsonl").read_text(encoding="utf-8")
-    assert read_outcomes(tmp_path / "jobs.jsonl", 0) == [outcome]
+    assert read_outcomes(tmp_path / "jobs.jsonl", 0)[0].overrides == outcome.overrides
