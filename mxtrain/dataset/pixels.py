@@ -26,7 +26,7 @@ _DEEP_COLOUR = ("RGB", "RGBA", "RGBX", "LA", "L")
 
 
 class Picture:
-    """An opened image; nothing is decoded before `resized`.
+    """An opened image; but for TIFFs and images of more than 8 bits, nothing is decoded before `resized`.
 
     Raises:
         Exception: the content is no image, or too large; Pillow raises OSError, SyntaxError, ValueError, struct.error
@@ -51,7 +51,8 @@ class Picture:
         planes = _deep_planes(image, content)
         self._images = [image] if planes is None else planes
         self._is_deep = planes is not None
-        # Pillow and OpenCV turn TIFFs upright themselves.
+        if image.format == "TIFF":  # Pillow and OpenCV turn them upright themselves
+            image.load()  # Pillow 10 and earlier give the size of the upright picture only then
         turn = None if image.format == "TIFF" else _turn(image)
         if turn is not None:  # a box of the upright picture does not fit one that lies on its side
             self._images = [one.transpose(turn) for one in self._images]
