@@ -16,7 +16,8 @@ _RUN_STATE = {
     "run": {
         "description": {"*": object},
         "input": {"shape": [(int, list)], "mean": [_NUMBER], "std": [_NUMBER], "class_names": [str],
-                  "reading?": {"vocab": [str], "*": object}},
+                  "reading?": {"vocab": [str], "lowercase": bool, "max_length": int, "mask_fraction?": _NUMBER},
+                  "decoding?": {"shape": [int], "central_crop": _NUMBER}},
         "cut_before?": [str], "threads?": str, "own_operators?": str, "workers": int, "updates?": bool,
     },
     "train": {

@@ -66,6 +66,14 @@ WRONG_STATE: Dict[str, Tuple[Callable[[Dict[str, Any]], Any], str]] = {
     "a description that is a list": (lambda s: s["run"].update(description=[]), "'run.description' is no object"),
     "no input": (lambda s: s["run"].pop("input"), "'run.input' is missing"),
     "class names that are numbers": (lambda s: s["run"]["input"].update(class_names=[1]), "class_names[]' is a int"),
+    "no size of image files": (
+        lambda s: s["run"]["input"].update(decoding={"central_crop": 1.0}),
+        "'run.input.decoding.shape' is missing",
+    ),
+    "no length of texts": (
+        lambda s: s["run"]["input"].update(reading={"vocab": ["[PAD]"], "lowercase": True}),
+        "'run.input.reading.max_length' is missing",
+    ),
     "no counters": (lambda s: s["train"].pop("epoch_step"), "'train.epoch_step' is missing"),
     "a counter that is text": (lambda s: s["train"].update(epoch="1"), "'train.epoch' is a str"),
     "another step": (lambda s: s["train"].update(step=7), "is of step 20 and of 7"),
