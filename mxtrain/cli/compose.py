@@ -20,7 +20,7 @@ from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from mxtrain.cli.hydra_settings import folder_of
+from mxtrain.cli.hydra_settings import folder_of, is_folder
 from mxtrain.config import flatten
 from mxtrain.errors import ConfigError
 from mxtrain.override_text import expand_home
@@ -119,7 +119,7 @@ class Composer:
         own = conf_dir()
         self.search_path = [own, *(Path(folder).resolve() for folder in config_dirs)]
         for folder in self.search_path[1:]:
-            if not folder.is_dir():
+            if not is_folder(folder, "--config-dir"):
                 raise ConfigError(f"--config-dir {folder}: there is no such folder.")
             for file in sorted(folder.rglob("*.yaml")):
                 if (own / file.relative_to(folder)).is_file():

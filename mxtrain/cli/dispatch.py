@@ -44,9 +44,7 @@ def run(argv: Optional[List[str]] = None) -> int:
             code = fail(said, EXIT_BAD_INPUT)
     if {"DMLC_ROLE", "HOROVOD_RANK"}.intersection(os.environ) and (not is_parted or still_parts()):
         # The interpreter's own end would wait for the other processes, which wait for this one.
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        os._exit(code)
+        os._exit(code)  # both streams were flushed above, by `patient_streams`
     if argv is None and code in EXIT_CODES.values():
         limit_end(code)
     return code

@@ -39,9 +39,24 @@ def folder_of(hydra: DictConfig, key: str) -> Path:
     name = max(path.parts, key=lambda part: len(os.fsencode(part)), default="")
     if len(os.fsencode(name)) > LONGEST_NAME or len(os.fsencode(os.path.abspath(path))) > LONGEST_PATH:
         raise ConfigError(f"{said}: this name is too long for a file system. {example}")
-    if path.exists() and not path.is_dir():
+    if not is_folder(path, said) and path.exists():
         raise ConfigError(f"{said}: this is a file, and no folder. {example}")
     return path
+
+
+def is_folder(path: Path, said: str) -> bool:
+    """Whether there is a folder, which can be listed and entered.
+
+    Raises:
+        ConfigError: this user may not look, or not list or enter it; begins with `said`.
+    """
+    try:
+        there = path.is_dir()
+    except OSError as error:
+        raise ConfigError(f"{said}: {path} cannot be read: {error.strerror}.") from None
+    if there and not os.access(path, os.R_OK | os.X_OK):
+        raise ConfigError(f"{said}: the folder {path} cannot be read: you have no permission.")
+    return there
 
 
 @contextmanager

@@ -16,13 +16,23 @@ OURS = (".hydra", ".lock", "train.log", "status.json", "meta.json", "workers")
 
 
 class Before:
-    """A run directory as a command finds it."""
+    """A run directory as a command finds it.
+
+    Raises:
+        RunDirectoryError: it, or what an earlier run says of itself there, cannot be read.
+    """
 
     def __init__(self, run_dir: Path, output_subdir: str = ".hydra"):
         self._run_dir = run_dir
         self._ours = {*OURS, output_subdir}
-        self._names = set(os.listdir(run_dir)) if run_dir.is_dir() else set()
-        self._settings = {path: path.read_bytes() for path in (run_dir / ".hydra").glob("*.yaml")}
+        try:
+            self._names = set(os.listdir(run_dir)) if run_dir.is_dir() else set()
+            self._settings = {path: path.read_bytes() for path in (run_dir / ".hydra").glob("*.yaml")}
+        except OSError as error:
+            raise RunDirectoryError(
+                f"{error.filename or run_dir} cannot be read: {error.strerror}. Choose another run directory with "
+                "hydra.run.dir=FOLDER."
+            ) from None
         self.new_folders = [folder for folder in (run_dir, *run_dir.parents) if not os.path.lexists(folder)]
 
     def restore(self) -> None:

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from mxtrain.checkpoint import lock_run_directory
 from mxtrain.cli.unstarted import Before
@@ -66,3 +72,27 @@ def test_a_run_that_another_process_has_begun_meanwhile_stays(tmp_path: Path) ->
             before.restore()
         assert (tmp_path / "new/metrics.jsonl").exists()
         assert (tmp_path / "old/.hydra/config.yaml").read_text() == "the other's"
+
+
+@pytest.mark.parametrize(
+    "forbidden, argument",
+    [
+        ("closed", "hydra.run.dir=closed/in/run"),
+        ("closed", "hydra.run.dir=closed"),
+        ("closed/in/.hydra/config.yaml", "hydra.run.dir=closed/in"),
+        ("closed", "--config-dir=closed/in"),
+    ],
+)
+def test_folders_without_permission_are_named(tmp_path: Path, forbidden: str, argument: str) -> None:
+    command = [sys.executable, "-m", "mxtrain", argument]
+    if os.geteuid() == 0:  # to whom nothing is forbidden
+        setpriv = shutil.which("setpriv") or pytest.skip("needs setpriv, to give up root's permissions")
+        command = [setpriv, "--bounding-set=-dac_override,-dac_read_search", *command]
+    (tmp_path / "closed/in/.hydra").mkdir(parents=True)
+    (tmp_path / "closed/in/.hydra/config.yaml").write_text("earlier")
+    before = files(tmp_path)
+    (tmp_path / forbidden).chmod(0)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    (tmp_path / forbidden).chmod(0o700)
+    assert done.returncode == 2 and done.stderr.startswith("error: ") and "cannot be read" in done.stderr, done.stderr
+    assert "closed" in done.stderr and files(tmp_path) == before
