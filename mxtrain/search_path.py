@@ -36,7 +36,7 @@ def module_command(module: str, python: str = sys.executable) -> List[str]:
 def leave_out_current_folder() -> None:
     """Undoes what `python -m` did to the path, unless mxtrain itself is found by that."""
     own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    here = os.getcwd()
+    here = _current_folder()
     is_isolated = sys.flags.isolated or getattr(sys.flags, "safe_path", False)
     if not is_isolated and sys.path[:1] in ([""], [here]) and own != here:
         del sys.path[0]
@@ -49,8 +49,16 @@ def admit_current_folder(module: str = "") -> None:
     Args:
         module: the import path of the class's module.
     """
-    here = os.getcwd()
-    if here in sys.path or "" in sys.path:
+    here = _current_folder()
+    if not here or here in sys.path or "" in sys.path:
         return
     first = os.path.join(here, module.partition(".")[0])
     sys.path.insert(0 if module and (os.path.isdir(first) or os.path.exists(f"{first}.py")) else len(sys.path), here)
+
+
+def _current_folder() -> str:
+    """Its path; empty where it was removed."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return ""

@@ -97,3 +97,14 @@ def test_a_checkout_stays_on_the_path(monkeypatch):
     monkeypatch.setattr(sys, "path", [os.getcwd()])
     leave_out_current_folder()
     assert sys.path == [os.getcwd()]
+
+
+def test_a_current_folder_that_was_removed_is_left_out(tmp_path, monkeypatch):
+    before = tmp_path / "before"
+    before.mkdir()
+    monkeypatch.chdir(before)
+    before.rmdir()
+    monkeypatch.setattr(sys, "path", ["", "/elsewhere"])
+    leave_out_current_folder()
+    admit_current_folder()
+    assert sys.path == ["/elsewhere"]
