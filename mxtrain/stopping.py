@@ -11,7 +11,7 @@ import time
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Callable, Deque, Iterator, List, Optional, Sequence
+from typing import Any, Callable, ClassVar, Deque, Iterator, List, Optional, Sequence
 
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, PeersLost
 from mxtrain.pulse import PULSE
@@ -66,11 +66,14 @@ class SignalReader:
         grace_s: seconds after the first signal; a supervisor that listens has its own. None: no end.
     """
 
+    num_active: ClassVar[int] = 0
+
     def __init__(self, receive: Callable[[int], None], grace_s: Optional[float]):
         self._receive, self._grace_s = receive, grace_s
         self._first: Optional[int] = None
 
     def __enter__(self) -> SignalReader:
+        SignalReader.num_active += 1
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)  # as set_wakeup_fd demands
         self._before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
@@ -84,6 +87,7 @@ class SignalReader:
         return self
 
     def __exit__(self, *_: object) -> None:
+        SignalReader.num_active -= 1
         signal.set_wakeup_fd(self._before)
         os.write(self._writer, b"\0")
         self._thread.join()
@@ -110,6 +114,15 @@ class SignalReader:
         with suppress(OSError):
             os.write(2, f"{name}: not ended after {self._grace_s:g} s (cluster.grace), so ended at once\n".encode())
         os._exit(EXIT_CODES[self._first])
+
+
+def _leave_pipe_to_parent() -> None:
+    """Signals to a forked child, such as the end of a pool of processes, are not signals to its parent."""
+    if SignalReader.num_active:
+        signal.set_wakeup_fd(-1)
+
+
+os.register_at_fork(after_in_child=_leave_pipe_to_parent)
 
 
 _commands: List[float] = []

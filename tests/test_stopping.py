@@ -215,6 +215,29 @@ def test_signals_are_left_to_threads_that_wait_for_them():
     assert not signal.pthread_sigmask(signal.SIG_BLOCK, []) & {signal.SIGINT, signal.SIGTERM}
 
 
+def test_a_signal_to_a_forked_child_is_none_to_its_parent():
+    """A pool of processes is ended by SIGTERM: that must neither stop the run nor begin its grace time."""
+    code = textwrap.dedent("""
+        import os, signal, time
+        from mxtrain.stopping import SignalStop, startup_signals
+        with startup_signals(grace_s=0.2), SignalStop(grace_s=0.2) as signals:
+            ready, begun = os.pipe()
+            child = os.fork()
+            if child == 0:
+                os.write(begun, b"1")
+                time.sleep(10)
+                os._exit(0)
+            os.read(ready, 1)
+            os.kill(child, signal.SIGTERM)
+            time.sleep(0.6)
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            print(signals.stop)
+    """)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "None\n", "")
+
+
 def test_a_notebook_is_not_ended(monkeypatch):
     monkeypatch.setattr(os, "_exit", lambda code: pytest.fail("ended"))
     with SignalStop(grace_s=0.01) as signals:
