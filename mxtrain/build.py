@@ -60,7 +60,7 @@ class Input:
     reading: Optional[Reading] = None
     """Of text: how it becomes tokens."""
     decoding: Optional[Decoding] = None
-    """Of images: how files are read. None in checkpoints of mxtrain before it was kept."""
+    """Of images: how files are read; None in checkpoints that were made before mxtrain kept it."""
 
     @property
     def num_classes(self) -> int:

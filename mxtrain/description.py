@@ -32,7 +32,7 @@ from mxtrain.trainer import Trainer
 from mxtrain.types import Spec
 
 THREADS_PER_CORE = 4
-"""More of them are refused."""
+"""A CPU device with more threads than this for each usable core is refused."""
 GROUPS: Dict[str, Type[Spec]] = {
     "model": Model,
     "dataset": BaseDataset,
@@ -220,7 +220,7 @@ def the_environments_threads_must_be_a_number(description: Description) -> None:
 
 
 def there_must_be_cores_for_the_threads(description: Description) -> None:
-    """With many more, none of them gets far: a thousand on two cores took no step in a quarter of an hour."""
+    """With many more, none gets far: a thousand threads on two cores took no step in a quarter of an hour."""
     runtime, environ = description.runtime, os.environ
     if description.cluster.launcher != "local" and WORKER not in environ:
         return  # other hosts compute
@@ -294,7 +294,7 @@ def a_metric_must_not_be_called_loss(description: Description) -> None:
 
 
 def loggers_must_not_share_a_file(description: Description) -> None:
-    """Each brings its file back to a checkpoint's step in a way of its own."""
+    """When a run resumes, each logger cuts its file back to the checkpoint's step, in its own format."""
     names: Dict[str, str] = {}
     for logger, spec in description.logger.items():
         file_name = getattr(spec, "file_name", None)

@@ -6,8 +6,8 @@ import os
 import re
 from typing import List, Sequence
 
-UNUSED = r"\+*(callback|logger|hydra)\."
-"""Of what `eval` and `predict` do not look at."""
+NOT_FOR_EVAL = r"\+*(callback|logger|hydra)\."
+"""The beginning of overrides that `eval` and `predict` do not use."""
 
 
 def quote(text: str) -> str:
@@ -21,7 +21,7 @@ def code_arguments(arguments: Sequence[str]) -> List[str]:
     """Those of a run's flags and overrides with which `eval` and `predict` accept the classes that it was made with."""
     flags = list(arguments[:2]) if list(arguments[:1]) == ["--config-dir"] else []
     elsewhere = any(re.match(r"\+*hydra\.searchpath", word) for word in arguments)
-    typed = [word for word in arguments if re.search(r"_target_\s*[:=]", word) and not re.match(UNUSED, word)]
+    typed = [word for word in arguments if re.search(r"_target_\s*[:=]", word) and not re.match(NOT_FOR_EVAL, word)]
     if elsewhere or not all(re.match(r"(model|dataset)\._target_=", word) for word in typed):
         return [*flags, "--trust-code"]
     return [*flags, *typed]

@@ -184,7 +184,7 @@ class CommandLine:
 
 
 BY_HAND = CommandLine()
-"""Of a run that no command line started."""
+"""Stands for the command line of a run that was started from Python, e.g. in a notebook."""
 
 
 @dataclass(frozen=True)

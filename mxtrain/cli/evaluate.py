@@ -74,7 +74,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def write_values(values: Mapping[str, float], split: str, step: int, folder: Path, part: str) -> int:
-    """Of hidden tokens: too many classes for a table of them."""
+    """Prints and writes loss and metrics of hidden tokens alone: as classes they are too many for a table."""
     shown = "  ".join(f"{name} {value:.4f}" for name, value in values.items() if name != "samples_per_s")
     of_part = f"{part} only, " if part else ""
     print(f"{split}: {shown}  ({of_part}step {step}, {values['samples_per_s']:.0f} samples/s)")

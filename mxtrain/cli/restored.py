@@ -32,12 +32,12 @@ INSTEAD = {
     "trainer.limit_val_batches": " Type limit_batches=N to measure a part of the split.",
     "dataset.batch_size": " Type dataset.eval_batch_size=N.",
 }
-"""What to type instead."""
+"""By setting: what to type instead."""
 
 S = TypeVar("S", bound=Spec)
 PLACEMENT = ("parallel", "kvstore", "cluster")
 WATCHERS = ("callback", "logger")
-"""They watch training: whose classes they are does not matter here, so they are not even imported."""
+"""Groups whose classes only watch training: `eval` and `predict` do not import them, whoever wrote them."""
 
 
 def split_settings(given: Arguments, spec: Type[S], command: str) -> Tuple[S, List[str]]:

@@ -12,8 +12,7 @@ from mxtrain.logger.patient_stream import PatientStream
 
 @contextlib.contextmanager
 def patient_streams() -> Iterator[PatientStream]:
-    """Replaces both streams by such as swallow what cannot be written; yields standard output, which knows what
-    happened to it."""
+    """Replaces both streams by ones that swallow what cannot be written; yields standard output."""
     _fill_closed()
     before = sys.stdout, sys.stderr
     output = PatientStream(sys.stdout or open(os.devnull, "w"))
@@ -28,7 +27,7 @@ def patient_streams() -> Iterator[PatientStream]:
 
 
 def _fill_closed() -> None:
-    """A file that is opened next must not get the number of a stream that the shell has closed (`>&-`)."""
+    """Opens /dev/null for each stream that the shell has closed (`>&-`): no other file may get its number."""
     while True:
         number = os.open(os.devnull, os.O_RDWR)
         if number > 2:

@@ -209,8 +209,8 @@ def folder_names(composer: Composer, overrides: Sequence[str], swept: Sequence[s
 
 
 @contextmanager
-def telling_of(command: CommandLine) -> Iterator[None]:
-    """While open, processes that are started here learn which job of a sweep they are."""
+def exported_job(command: CommandLine) -> Iterator[None]:
+    """While open, the environment tells processes that are started which job of a sweep they are."""
     os.environ[JOB] = " ".join([str(command.job), *command.swept])
     try:
         yield
@@ -218,7 +218,7 @@ def telling_of(command: CommandLine) -> Iterator[None]:
         del os.environ[JOB]
 
 
-def told_of(command: CommandLine) -> CommandLine:
+def with_exported_job(command: CommandLine) -> CommandLine:
     """The command of a worker, with the job of a sweep that it is, if it is one."""
     number, *swept = os.environ.get(JOB, "").split() or [""]
     return replace(command, job=int(number), swept=swept) if number else command
@@ -252,8 +252,8 @@ def _what_counts(config: Mapping[str, Any]) -> Dict[str, Any]:
     return {path: value for path, value in flatten(config).items() if not path.startswith(WITHOUT_EFFECT)}
 
 
-def only(swept: Sequence[str], overrides: Sequence[str]) -> List[str]:
-    """The overrides of what is swept."""
+def overrides_of(swept: Sequence[str], overrides: Sequence[str]) -> List[str]:
+    """The overrides that give a value to one of these settings."""
     return [text for text in overrides if key_of(text) in swept]
 
 
@@ -261,7 +261,7 @@ def only(swept: Sequence[str], overrides: Sequence[str]) -> List[str]:
 
 
 def by_rank(outcomes: Sequence[Outcome], direction: str) -> List[Outcome]:
-    """The best first; those without a value last, in the order of their numbers."""
+    """Sorts jobs by their best value, the best first; those without a value last, by their numbers."""
     sign = -1 if direction == "max" else 1
 
     def rank(outcome: Outcome) -> Tuple[bool, float, int]:

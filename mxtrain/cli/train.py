@@ -213,7 +213,7 @@ def job(config: DictConfig) -> Optional[float]:
     overrides = list(settings.overrides.task)
     command = command_line(flags=config_dir_of(settings), overrides=overrides, choices=choices_of(settings))
     if settings.mode is None or settings.mode.name != "MULTIRUN":
-        command = sweep.told_of(command)
+        command = sweep.with_exported_job(command)
         result = train_safely(plain, run_dir, command)
         if "console" not in (plain.get("logger") or {}) and result.state != "failed":
             from mxtrain.logger.report import print_end
@@ -240,7 +240,7 @@ def sweep_job(config: Dict[str, Any], settings: DictConfig, run_dir: Path, comma
     from mxtrain.checkpoint import lock_run_directory
 
     number, overrides = command.job, command.overrides
-    print(f"\njob {number}: {' '.join(sweep.only(command.swept, overrides) or overrides)}", flush=True)
+    print(f"\njob {number}: {' '.join(sweep.overrides_of(command.swept, overrides) or overrides)}", flush=True)
     share_machine(config, settings, overrides)
     before = None
     try:
@@ -250,7 +250,7 @@ def sweep_job(config: Dict[str, Any], settings: DictConfig, run_dir: Path, comma
             if result is None and not described.kvstore.distributed:
                 result = train_safely(config, run_dir, command)
         if result is None:  # rank 0 takes the lock
-            with sweep.telling_of(command):
+            with sweep.exported_job(command):
                 result = train_as_group(described, run_dir, command.words)
     except MxtrainError as error:
         result = failure(error)

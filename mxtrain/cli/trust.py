@@ -18,12 +18,12 @@ from mxtrain.errors import ConfigError
 from mxtrain.types import Spec
 
 TARGET = "_target_"
-LOOKED_UP = "${"
-"""How what OmegaConf looks up begins, e.g. in the environment; a description that was written out holds none."""
+INTERPOLATION = "${"
+"""How an interpolation of OmegaConf begins, which may read the environment; a resolved description holds none."""
 TUNING = re.compile(r"(MXNET|OMP|GOMP|KMP|MKL|OPENBLAS|DNNL|ONEDNN|NCCL|CUDA)_[A-Z0-9_]+")
 """Environment variables that say how to compute."""
 LEADS_TO_FILES = re.compile(r"LIB|PATH|DIR|FILE|HOME|TOOL|PLUGIN|CONF|REPO|ROOT|LOG|DUMP")
-"""Parts of the names of those among them that say which library to load, or where to write."""
+"""Words in such a name by which it may choose a library to load or a place to write: not accepted."""
 PLAIN_WORD = re.compile(r"[A-Za-z0-9_.,:-]*")
 
 
@@ -66,14 +66,14 @@ def foreign(config: Mapping[str, Any]) -> Iterator[Tuple[str, Any]]:
             depth = 2 if group in NAMED_GROUPS else 1
             if place.count(".") != depth or not is_own(str(value), group):
                 yield place, value
-        elif isinstance(value, str) and LOOKED_UP in value:
+        elif isinstance(value, str) and INTERPOLATION in value:
             yield place, value
         elif group == "runtime" and rest.startswith("env.") and not _only_tunes(rest[len("env.") :], value):
             yield place, value
 
 
 def is_own(target: str, group: str) -> bool:
-    """Whether an import path names a description of mxtrain's for this group, or nothing at all.
+    """Whether an import path names one of mxtrain's own specs of this group, or nothing that exists.
 
     The module must lie in the group's own package, so that nothing else is imported to find out; what else can be
     reached through such a module (`mxtrain.model.base.Any`) was not defined there.
@@ -109,7 +109,7 @@ def _leaves(value: Any, place: str) -> Iterator[Tuple[str, Any]]:
         for key, item in value.items():
             part = str(key).replace(".", "\\.")  # a key that only looks like a path is not what the user typed
             name = f"{place}.{part}" if place else part
-            if LOOKED_UP in str(key):
+            if INTERPOLATION in str(key):
                 yield name, item
             # What stands under a name of this form is a path whatever it is.
             if key == TARGET and not isinstance(item, str):
@@ -141,7 +141,7 @@ def _only_tunes(name: str, value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    """On one line, and not all of a long text: it is a stranger's."""
+    """A stranger's text on one line, shortened where it is long."""
     text = "".join(letter if letter.isprintable() else "?" for letter in str(value))
     return text if len(text) <= 120 else text[:117] + "..."
 

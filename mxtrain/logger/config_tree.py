@@ -18,7 +18,7 @@ from mxtrain.types import CommandLine, Spec
 ORDER = ("dataset", "model", "loss", "metric", "optimizer", "lr_scheduler", "trainer", "parallel", "kvstore", "amp")
 """Groups that say what is learned, from what and how; those that are left follow."""
 ALWAYS_SHOWN = {"dataset": ("batch_size",), "optimizer": ("lr",), "trainer": ("max_epochs", "seed")}
-"""Settings that are shown also where they are what they are without a word."""
+"""Settings that are shown even where they have their defaults."""
 HIDDEN_DEFAULTS = "defaults are hidden (logger.console.show_config=full)"
 
 

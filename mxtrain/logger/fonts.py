@@ -15,7 +15,7 @@ from typing import FrozenSet, List, Optional, Sequence
 log = logging.getLogger("mxtrain")
 
 PREFERRED = ("notosanscjk", "sourcehansans", "notosans", "wqy", "droidsansfallback", "ipa", "nanum")
-"""Beginnings of file names, best first: plain letters before handwriting."""
+"""Fonts to take first, by the beginnings of their file names, best first: plain letters before handwriting."""
 UNFIT = ("emoji", "symbol", "math", "bold", "italic", "oblique", "condensed", "mono")
 
 
@@ -32,10 +32,11 @@ def font_of(name: str) -> Optional[str]:
 def drawable(names: Sequence[str]) -> List[str]:
     """The names as a picture can show them: those with letters that no font here has become their numbers, which is
     said once."""
-    missing = [number for number, name in enumerate(names) if font_of(str(name)) is None]
-    if missing:
-        _say_what_is_missing(str(names[missing[0]]))
-    return [f"#{number}" if number in set(missing) else str(name) for number, name in enumerate(names)]
+    shown = [str(name) if font_of(str(name)) is not None else f"#{number}" for number, name in enumerate(names)]
+    missing = next((str(name) for name in names if font_of(str(name)) is None), None)
+    if missing is not None:
+        _say_what_is_missing(missing)
+    return shown
 
 
 @functools.cache

@@ -25,7 +25,7 @@ class RunProgress:
         self._values: Dict[str, float] = {}
         """By tag, e.g. train/loss; the newest of each."""
         self._part = ""
-        """Of the validation split, e.g. 2 of 6 batches, where that is all that was measured."""
+        """How much of the validation split was measured, e.g. 2 of 6 batches; empty for all of it."""
         self._is_best = False
         """Whether the newest validation is the best so far."""
         self._samples_per_s: Optional[float] = None

@@ -65,7 +65,7 @@ class RowFileLogger(Callback):
 
 
 def _require_file(path: Path) -> None:
-    """Before what is there is read: a pipe would never end, and a link may lead anywhere."""
+    """Refuses links, pipes and the like before they are read: a pipe never ends, and a link may lead anywhere."""
     try:
         os.close(open_file(path, os.O_WRONLY))
     except FileNotFoundError:

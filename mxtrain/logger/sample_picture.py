@@ -69,10 +69,14 @@ def draw_samples(samples: Samples, class_names: Sequence[str], max_images: int) 
     return picture
 
 
-@functools.lru_cache(maxsize=256)
 def _font(name: str) -> ImageFont.FreeTypeFont:
     """A font that has the letters of a name."""
-    file = font_of(name)
+    return _open_font(font_of(name) or "")
+
+
+@functools.lru_cache(maxsize=16)
+def _open_font(file: str) -> ImageFont.FreeTypeFont:
+    """The font in a file; "": Pillow's own."""
     return ImageFont.truetype(file, _FONT_SIZE) if file else ImageFont.load_default(_FONT_SIZE)
 
 

@@ -11,7 +11,7 @@ from mxtrain.types import NonNegative, Positive, Spec
 
 Auto = Literal["auto"]
 Limited = Annotated[int, pydantic.Field(gt=0, le=256)]
-"""Work spaces, each of which costs memory."""
+"""A number of work spaces: each costs memory, so it has a limit."""
 VariableName = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]*$")]
 
 

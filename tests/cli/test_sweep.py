@@ -168,9 +168,9 @@ def test_jobs_are_ranked_by_what_is_monitored() -> None:
 
 def test_workers_of_a_job_are_told_that_they_are_of_a_sweep() -> None:
     command = CommandLine(job=3, swept=["model", "optimizer.lr"])
-    with sweep.telling_of(command):
-        assert sweep.told_of(CommandLine()) == command
-    assert sweep.told_of(CommandLine()) == CommandLine()
+    with sweep.exported_job(command):
+        assert sweep.with_exported_job(CommandLine()) == command
+    assert sweep.with_exported_job(CommandLine()) == CommandLine()
 
 
 def test_jobs_are_listed_in_utf8(tmp_path) -> None:

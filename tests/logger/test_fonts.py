@@ -23,7 +23,13 @@ def system_fonts(monkeypatch):
     """What the system has, as this test says."""
     from matplotlib import font_manager
 
-    caches = (fonts.font_of, fonts._candidates, fonts._letters_in, fonts._say_what_is_missing, sample_picture._font)
+    caches = (
+        fonts.font_of,
+        fonts._candidates,
+        fonts._letters_in,
+        fonts._say_what_is_missing,
+        sample_picture._open_font,
+    )
 
     def forget():
         for cache in caches:
