@@ -57,10 +57,11 @@ class Schedule(Spec):
         end = self.end_steps(per_unit, total_steps)
         warmup = self.warmup_steps(per_unit, end)
         if warmup > total_steps:
+            given = f"lr_scheduler.warmup={self.warmup:g} {self.unit}" if self.warmup else "lr_scheduler: the warm-up"
             reached = self.warmup_from + (1 - self.warmup_from) * total_steps / warmup
             return [
-                f"lr_scheduler.warmup={self.warmup:g} {self.unit} ({warmup} steps) is longer than the run "
-                f"({total_steps} steps), in which the rate rises to {reached:.2g} of optimizer.lr only."
+                f"{given} ({warmup} steps) is longer than the run ({total_steps} steps), in which the rate rises to "
+                f"{reached:.2g} of optimizer.lr only."
             ]
         found = self.late(per_unit, total_steps)
         if warmup < total_steps and warmup and self.factor(warmup, warmup, end, per_unit) < 1 and not self.needs_end:

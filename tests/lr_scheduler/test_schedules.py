@@ -73,6 +73,7 @@ def test_linear_rises_for_its_share_and_falls_to_the_end():
         ),
         (Cosine(warmup=12.0), ["lr_scheduler.warmup=12"]),
         (Linear(warmup=200.0, unit="steps"), ["lr_scheduler.warmup=200 steps"]),
+        (Linear(warmup_share=0.5, duration=40.0), ["lr_scheduler: the warm-up (200 steps) is longer than the run"]),
         (MultiStep(milestones=[5.0, 10.0, 40.0]), ["lr_scheduler.milestones: 10, 40 epochs lie at or beyond the end"]),
         (MultiStep(milestones=[2.0, 5.0], warmup=3.0), ["drops to 0.1 of optimizer.lr right after it"]),
         (MultiStep(milestones=[2.0, 5.0], gamma=0.0), ["the rate is 0 from step 21 of 100 on"]),
