@@ -15,6 +15,7 @@ from mxtrain.private_sockets.folder import told_folder
 PUBLIC = b"ipc:///tmp/"
 """What ps-lite's addresses begin with (its zmq_van.h)."""
 _TYPE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, use_errno=True)
+_CALLS = ("zmq_bind", "zmq_connect")
 _moved_to: Optional[Path] = None
 
 
@@ -49,9 +50,6 @@ def move_ps_lite(library: str) -> None:
             "/tmp, where every user of this machine may take their names. Type kvstore=horovod."
         )
     _moved_to = folder
-
-
-_CALLS = ("zmq_bind", "zmq_connect")
 
 
 def _may_be_used(path: Path) -> bool:
