@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Dict, List, Literal, Optional, Tuple
 
 from mxtrain.cli.probing import ProbeResult, run_probe
+from mxtrain.cli.program import tensorboard
 from mxtrain.native import NO_COMPILER
-from mxtrain.runtime.amx import cpu_flags, has_amx, has_fast_bfloat16
+from mxtrain.runtime.amx import computes_bfloat16, cpu_flags, has_amx, has_fast_bfloat16
 from mxtrain.runtime.cores import cgroup_quota, usable_cores
 from mxtrain.runtime.gpus import REMEDY, find_gpus, is_published_build, reason_against
 
@@ -232,7 +233,7 @@ def _features(probe: ProbeResult) -> List[Finding]:
         _bfloat16(probe),
         Finding("float16", "ok" if gpus else "missing", "on GPUs only", "" if gpus else "on CPUs: amp=bfloat16 or off"),
         _horovod(probe),
-        _package("TensorBoard", "tensorboard", _installing("tensorboard"), "tensorboard --logdir outputs"),
+        _package("TensorBoard", "tensorboard", _installing("tensorboard"), f"{tensorboard()} --logdir outputs"),
         _package("Optuna sweeps", "hydra-optuna-sweeper", _installing("hydra-optuna-sweeper<1.4", "sqlalchemy<2")),
         _package("joblib sweeps", "hydra-joblib-launcher", _installing("hydra-joblib-launcher<1.4")),
     ]
@@ -248,7 +249,10 @@ def _operators(probe: ProbeResult) -> Finding:
 
 def _bfloat16(probe: ProbeResult) -> Finding:
     if not probe.found.get("bfloat16"):
-        return Finding("bfloat16", "missing", probe.cause or "gave wrong numbers", "use amp=off")
+        why = str(probe.found.get("bfloat16_error", probe.cause or "gave wrong numbers"))
+        if not computes_bfloat16(cpu_flags()):
+            why = "this processor has no AVX-512 (bw, dq, vl), without which oneDNN has no bfloat16"
+        return Finding("bfloat16", "missing", why, "use amp=off")
     if probe.found.get("amx"):
         return Finding("bfloat16", "ok", "with AMX, which the kernel granted; amp=bfloat16")
     speed = "faster than float32 all the same" if has_fast_bfloat16() else "not faster than float32"

@@ -5,9 +5,11 @@ import sys
 
 import pytest
 
+from mxtrain.backend import mx
+from mxtrain.cli import diagnosis, probe
 from mxtrain.cli.diagnosis import judge_mxnet_packages, judge_numpy, remedy_for
 from mxtrain.cli.doctor import run
-from mxtrain.cli.probing import run_probe
+from mxtrain.cli.probing import ProbeResult, run_probe
 from mxtrain.provenance import package_version
 
 
@@ -54,6 +56,19 @@ def test_a_probe_that_ends_badly_is_described(code: str, cause: str, stage: str)
     result = run_probe(2.0, (sys.executable, "-c", script))
     assert cause in result.cause and stage in result.cause
     assert result.found == {"mxnet": "1.9.1"} and result.stage == stage
+
+
+def test_a_processor_without_bfloat16_is_told_so_and_the_rest_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_args: object, **_kwargs: object) -> None:
+        raise mx.MXNetError("could not create a primitive descriptor iterator")
+
+    with monkeypatch.context() as without:
+        without.setattr(mx.nd, "FullyConnected", refuse)
+        found = probe.bfloat16()
+    assert found == {"bfloat16": False, "bfloat16_error": "could not create a primitive descriptor iterator"}
+    monkeypatch.setattr(diagnosis, "cpu_flags", lambda: frozenset({"avx2"}))
+    finding = diagnosis._bfloat16(ProbeResult(found, "", ""))
+    assert finding.state == "missing" and "no AVX-512" in finding.value and "primitive" not in finding.value
 
 
 def test_a_probe_that_cannot_start_is_described() -> None:
