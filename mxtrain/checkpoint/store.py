@@ -294,7 +294,8 @@ def open_checkpoint(
     store = CheckpointStore(folder, keep_last=1, keep_top=0, report=problems.append)
     found = store.best() or store.latest()
     if found is None:
-        raise CheckpointError("\n".join([f"No checkpoint in {folder} can be used."] + sorted(set(problems))))
+        reasons = [f"  {error}" for _, error in sorted(store.unusable.items())]
+        raise CheckpointError("\n".join([f"No checkpoint in {folder} can be used:", *reasons]))
     for problem in problems if report is not None else ():
         report(f"{problem} That is the one of step {found.step}.")
     return found

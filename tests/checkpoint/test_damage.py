@@ -152,6 +152,18 @@ def test_all_damaged(two):
         open_checkpoint(two)
 
 
+@pytest.mark.parametrize("name", ["manifest.json", "model.params"])
+def test_where_all_are_damaged_each_is_named_once(two, name):
+    """Also where the metric cannot be read, so that `best` and `latest` both come upon it."""
+    for step in (10, 20):
+        os.unlink(two / f"step-{step:08d}" / name)
+    with pytest.raises(CheckpointError) as caught:
+        open_checkpoint(two)
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 3 and "step-00000010" in lines[1] and "step-00000020" in lines[2]
+    assert "Whether it was the best" not in str(caught.value) and "No other one" not in str(caught.value)
+
+
 def test_a_damaged_best_gives_way_to_the_next_best(two):
     flip(two / "step-00000020" / "model.params", 70)
     told = []
