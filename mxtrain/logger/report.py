@@ -173,8 +173,9 @@ def _retyped(command: CommandLine, left_out: Sequence[str], *added: str) -> str:
 def print_end(
     console: Any, result: Result, run_dir: Path, config: Mapping[str, Any], command: CommandLine
 ) -> None:  # fmt: skip
-    """Prints the result, and the commands to go on with, each on a line of its own that is never broken."""
-    console.print(render_result(result, plain=not console.is_terminal))
+    """Prints the result, and the commands to go on with; a path or a command is on one line, which is never broken."""
+    for line in render_result(result, plain=not console.is_terminal).renderables:
+        console.print(line, soft_wrap=isinstance(line, Text))
     # What to do with the jobs of a sweep is said once, at its end.
     steps = next_commands(result, run_dir, config, command) if command.job is None else []
     print_commands(console, steps)

@@ -342,6 +342,14 @@ def test_the_summary_says_with_which_weights_the_test_split_was_measured():
     assert "test 0.5000 step 10, the best, 2 of 6 batches" in text
 
 
+def test_the_checkpoint_of_a_long_name_is_on_one_line():
+    path = "/runs/" + "0_model-lenet_optimizer.lr-0.001/" * 5
+    for is_terminal in (False, True):
+        console = RichConsole(file=io.StringIO(), width=80, force_terminal=is_terminal, highlight=False)
+        print_end(console, replace(ENDED["finished"], checkpoint=path), Path("a"), {}, CommandLine(job=1))
+        assert f"checkpoint {path}\n" in console.file.getvalue()
+
+
 def test_the_jobs_of_a_sweep_do_not_repeat_what_to_do_next():
     for job, count in ((None, 2), (0, 0)):
         lines = io.StringIO()
