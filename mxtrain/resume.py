@@ -103,7 +103,12 @@ def find_checkpoint(resume: str, store: CheckpointStore, config: Mapping[str, An
     if checkpoint is None:
         store.require_usable()
     if checkpoint is None and resume != "auto":
-        checkpoint = open_checkpoint(expand_path(resume), which="last")
+        if not os.path.exists(path := expand_path(resume)):
+            raise CheckpointError(
+                f"checkpoint.resume={resume}: there is nothing at that path. It is auto (continue this run directory), "
+                "never (begin anew), or the path of a run or a checkpoint."
+            )
+        checkpoint = open_checkpoint(path, which="last")
     if checkpoint is not None:
         require_run_state(checkpoint)
         require_same_description(checkpoint, config)

@@ -230,7 +230,7 @@ def test_predict_stops_at_an_unreadable_file_and_writes_nothing(damaged, tmp_pat
     run_dir, folder = damaged
     assert run(["predict", str(run_dir), str(folder), f"output={tmp_path}/out/p.csv"]) == 2
     said = capsys.readouterr().err
-    assert "b.jpg' cannot be read as an image" in said and "skip_unreadable=true" in said
+    assert "b.jpg' cannot be read as an image (cannot identify image file)." in said and "skip_unreadable=true" in said
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -242,7 +242,7 @@ def test_predict_goes_on_where_asked_and_lists_what_it_left_out(damaged, tmp_pat
     said = capsys.readouterr()
     rows = [json.loads(line) for line in said.out.splitlines()]
     assert [os.path.basename(row["file"]) for row in rows] == ["a.jpg", "c.jpg"]
-    assert "no prediction for 2 files that cannot be read:" in said.err
+    assert "files without a prediction, for they cannot be read: 2" in said.err
     assert "b.jpg' cannot be read as an image" in said.err and "pipe' is a named pipe" in said.err
     assert run([*words, str(folder / "b.jpg"), f"output={tmp_path}/out/p.jsonl"]) == 2
     assert "no file could be read" in capsys.readouterr().err and list((tmp_path / "out").iterdir()) == []

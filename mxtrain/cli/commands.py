@@ -67,7 +67,8 @@ def help_of(name: str) -> str:
     if command.settings:
         spec = getattr(module, command.settings)
         lines += ["", "Settings"]
-        for field, info in spec.model_fields.items():
-            lines.append(f"  {field + '=' + shown(info.default):<18} {spec_help(spec, [field])}".rstrip())
+        settings = {field: f"{field}={shown(info.default)}" for field, info in spec.model_fields.items()}
+        width = max(map(len, settings.values()))
+        lines += [f"  {text:<{width}}  {spec_help(spec, [field])}".rstrip() for field, text in settings.items()]
     lines += ["", "Examples", *(f"  python -m mxtrain {example}" for example in command.examples)]
     return as_typed("\n".join(lines))

@@ -179,7 +179,7 @@ class Composer:
         from mxtrain.cli import choices, mistakes
 
         parsed = self._fit_model(choices.drop_absent_presets(self.parse(overrides)))
-        mistakes.refuse_sweeps(parsed)
+        mistakes.refuse_sweeps(parsed, self)
         mistakes.refuse_deletions(parsed, self)
         if any(choices.wrong_choice(override, self) for override in parsed):
             parsed = mistakes.fit_open_mappings(parsed, self)

@@ -94,6 +94,9 @@ def answer(arguments: List[str]) -> int:
     position = find_command(arguments)
     name = "train" if position is None else arguments.pop(position)
     if name not in COMMANDS:
+        following = "".join(arguments[position : position + 2])
+        if following.startswith("="):
+            raise ConfigError(f"there are no spaces around =: write {name}{following}.")
         near = did_you_mean(name, COMMANDS)
         raise ConfigError(f"there is no command '{name}'.{near} Commands: {', '.join(COMMANDS)}.")
     command = COMMANDS[name]

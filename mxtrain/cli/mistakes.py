@@ -78,16 +78,17 @@ def malformed(text: str) -> str:
     return f"{text} is no override: {reason}."
 
 
-def refuse_sweeps(parsed: Sequence[Override]) -> None:
+def refuse_sweeps(parsed: Sequence[Override], composer: Composer) -> None:
     """Raises: ConfigError: an override gives several values, and this is no sweep."""
     for override in parsed:
         if override.is_sweep_override():
             text = override.input_line
             key, _, value = text.partition("=")
-            raise ConfigError(
-                f"{text} gives several values. Add -m to train with each of them; write a list as {key}=[{value}], "
-                f"""a text with commas as "{key}='{value}'"."""
-            )
+            several = f"{text} gives several values. Add -m to train with each of them"
+            if key in composer.groups():  # of which only those whose options stand side by side take a list
+                raise ConfigError(f"{several}{f', or write {key}=[{value}]' if key in NAMED_GROUPS else ''}.")
+            quoted = f"\"{key}='{value}'\""
+            raise ConfigError(f"{several}; write a list as {key}=[{value}], a text with commas as {quoted}.")
 
 
 def refuse_deletions(parsed: Sequence[Override], composer: Composer) -> None:

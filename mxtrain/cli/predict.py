@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Collection, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, TextIO, Tuple
 
 from mxtrain.cli import arguments as command_line
+from mxtrain.cli.program import program
 from mxtrain.cli.restored import decoding_of, one_run, refuse_what_only_trains, restore_description, split_settings
 from mxtrain.dataset.files import find_files
 from mxtrain.dataset.regular_files import explain
@@ -40,7 +41,7 @@ def run(arguments: Sequence[str]) -> int:
     refuse_what_only_trains(overrides, "predict")
     one_run(given, "predict")
     if not given.positionals[1:]:
-        raise ConfigError("predict takes a run and files or folders: `python -m mxtrain predict RUN FILE...`.")
+        raise ConfigError(f"predict takes a run and files or folders: `{program()} predict RUN FILE...`.")
     checkpoint, description = restore_description(given, "predict", settings.which, overrides)
     decoding = decoding_of(checkpoint, description, overrides)
     unreadable: Dict[int, str] = {}
@@ -72,7 +73,7 @@ def run(arguments: Sequence[str]) -> int:
         print(f"{count} predictions written to {settings.output}")
     if unreadable:
         lines = "".join(f"\n  {why}" for why in unreadable.values())
-        print(f"no prediction for {len(unreadable)} files that cannot be read:{lines}", file=sys.stderr)
+        print(f"files without a prediction, for they cannot be read: {len(unreadable)}{lines}", file=sys.stderr)
     return 0
 
 

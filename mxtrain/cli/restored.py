@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +14,14 @@ from omegaconf import OmegaConf
 from mxtrain.checkpoint import Checkpoint, open_checkpoint, require_run_state
 from mxtrain.cli.arguments import Arguments
 from mxtrain.cli.compose import Composed, Composer, is_change
+from mxtrain.cli.program import program
 from mxtrain.cli.train import set_runtime
 from mxtrain.cli.trust import require_trusted
 from mxtrain.config import flatten, validate
 from mxtrain.dataset.base import Decoding
 from mxtrain.description import Description, describe
 from mxtrain.errors import ConfigError, did_you_mean
-from mxtrain.types import Spec
+from mxtrain.types import Spec, expand_path
 
 TRAINS = ("optimizer", "lr_scheduler", "early_stopping", "checkpoint", "callback", "logger", "trainer")
 """Groups that only training looks at."""
@@ -189,10 +191,16 @@ def one_run(given: Arguments, command: str) -> str:
     """The run or checkpoint that was named.
 
     Raises:
-        ConfigError: none was; lists the latest runs here.
+        ConfigError: none was; names the path that was taken for a setting, or lists the latest runs here.
     """
     if given.positionals:
         return given.positionals[0]
+    for word in given.overrides:
+        if os.path.exists(path := expand_path(word)):
+            raise ConfigError(
+                f"{shlex.quote(word)} was taken for a setting, since it begins with ~ or holds =. The path that is "
+                f"there is written {shlex.quote(os.path.abspath(path))}."
+            )
     recent = sorted(Path("outputs").glob("*/*/checkpoints"), key=lambda path: path.stat().st_mtime, reverse=True)[:5]
-    hint = "".join(f"\n  python -m mxtrain {command} {path.parent}" for path in recent)
+    hint = "".join(f"\n  {program()} {command} {shlex.quote(str(path.parent))}" for path in recent)
     raise ConfigError(f"{command} takes a run directory or a checkpoint.{' The latest here:' if hint else ''}{hint}")

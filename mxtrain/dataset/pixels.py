@@ -89,7 +89,8 @@ class Picture:
 
 def read_error(name: str, error: Exception) -> str:
     """The sentence for an image that cannot be read."""
-    return f"{name} cannot be read as an image ({error}). Replace or remove it, and run the same command again."
+    reason = re.sub(r" <_io\.\w+ [^>]*>", "", str(error))  # Pillow names the object that it was given
+    return f"{name} cannot be read as an image ({reason}). Replace or remove it, and run the same command again."
 
 
 def _draft(image: Any, mode: str, box: Tuple[float, ...], target: Tuple[int, int]) -> Tuple[Any, Tuple[float, ...]]:

@@ -15,6 +15,9 @@ from mxtrain.runtime import Runtime
 # (arguments, what the message holds)
 MISTAKES = [
     ("trian", ["no command 'trian'", "'train'", "doctor"]),
+    ("modle = lenet", ["no spaces around =: write modle=lenet"]),
+    ("model =lenet", ["no spaces around =: write model=lenet"]),
+    ("checkpoint.resume=yes", ["checkpoint.resume=yes", "auto", "never", "path of a run"]),
     ("--cfgg job", ["no flag '--cfgg'", "'--cfg'", "--multirun"]),
     ("--cfg jobb", ["'jobb'", "'job', 'hydra', 'all'"]),
     ("--config-dir", ["--config-dir", "expected one argument"]),
@@ -135,6 +138,15 @@ MISTAKES = [
 def test_a_mistake_is_answered_by_name(refused, arguments: str, parts: list) -> None:
     said = refused(*arguments.split())
     assert [part for part in parts if part not in said] == [], said
+
+
+def test_several_options_of_a_group_are_a_sweep_and_no_list_unless_they_stand_side_by_side(refused) -> None:
+    said = refused("model=lenet,mlp")
+    assert "Add -m" in said and "model=[" not in said and "text with commas" not in said
+    said = refused("metric=accuracy,f1")
+    assert "Add -m" in said and "write metric=[accuracy,f1]." in said
+    said = refused("model.channels=8,16")
+    assert "write a list as model.channels=[8,16]" in said
 
 
 @pytest.mark.parametrize("name", ["runtime.threads", "runtime.cpu_workers", "runtime.env.OMP_NUM_THREADS"])

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
 
 from mxtrain.cli import program as started
+from mxtrain.cli.arguments import parse
 from mxtrain.cli.commands import help_of
 from mxtrain.cli.outcome import print_cause
+from mxtrain.cli.restored import one_run
+from mxtrain.errors import ConfigError
 
 
 @pytest.fixture
@@ -55,6 +59,30 @@ def test_a_python_that_is_not_on_path_is_named_by_its_path(environment: Path, mo
     assert started.program() == f"{environment}/python -m mxtrain"
     monkeypatch.setattr(sys, "argv", [str(environment / "mxtrain")])
     assert started.program() == f"{environment}/mxtrain"
+
+
+def test_the_latest_runs_are_named_by_commands_that_work(environment: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (environment.parents[1] / "outputs" / "a b" / "c" / "checkpoints").mkdir(parents=True)
+    monkeypatch.chdir(environment.parents[1])
+    with pytest.raises(ConfigError, match="\n  env/bin/python -m mxtrain eval 'outputs/a b/c'$"):
+        one_run(parse([], reads_checkpoint=True), "eval")
+
+
+@pytest.mark.parametrize("word", ["~/run", "a=b c"])
+def test_a_path_that_was_taken_for_a_setting_is_told_so(tmp_path, monkeypatch: pytest.MonkeyPatch, word: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (folder := tmp_path / word.replace("~/", "")).mkdir()
+    with pytest.raises(ConfigError, match="was taken for a setting") as caught:
+        one_run(parse([word], reads_checkpoint=True), "eval")
+    words = shlex.split(str(caught.value).rpartition("is written ")[2].rstrip("."))
+    assert one_run(parse(words, reads_checkpoint=True), "eval") == str(folder)
+
+
+def test_settings_in_help_stand_apart_from_what_they_mean() -> None:
+    assert "  skip_unreadable=false  Go on" in help_of("predict") and "  top_k=3                How" in help_of(
+        "predict"
+    )
 
 
 def test_help_and_causes_name_it_too(environment: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
