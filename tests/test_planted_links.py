@@ -16,7 +16,7 @@ from mxtrain.cli import main
 from mxtrain.cli.outcome import Outcome, append_outcome
 from mxtrain.cli.predict import open_output
 from mxtrain.cli.sweep import refuse_links_in_sweep
-from mxtrain.cli.train import put_back
+from mxtrain.cli.unstarted import Before
 from mxtrain.cluster.process import LocalProcess, Order
 from mxtrain.durable import append_to, create_file, open_file, replace_file, write_json_atomic
 from mxtrain.errors import RunDirectoryError
@@ -62,11 +62,21 @@ REPLACED = {
     "confusion.csv": lambda folder: write_report(report(), folder),
     "confusion.png": lambda folder: write_report(report(), folder),
     ".tmp-confusion.png": lambda folder: write_report(report(), folder),
-    "config.yaml": lambda folder: put_back({folder / "config.yaml": b"x"}),
     "model.params": lambda folder: write_ndarrays(folder / "model.params", {"a": np.zeros(2, "float32")}),
     "out.csv": write_predictions,
     "out.csv.partial": write_predictions,
 }
+
+
+def test_settings_of_an_earlier_run_are_not_put_back_through_a_link(folder, victim):
+    settings = folder / ".hydra" / "config.yaml"
+    settings.parent.mkdir()
+    settings.write_bytes(b"earlier")
+    before = Before(folder)
+    settings.unlink()
+    settings.symlink_to(victim)
+    before.put_back_settings()
+    assert settings.is_symlink() and victim.read_bytes() == SECRET
 
 
 @pytest.mark.parametrize("name", REPLACED)

@@ -129,3 +129,12 @@ class LogFile(logging.FileHandler):
 
     def _open(self) -> Any:
         return append_to(self.baseFilename, "a", encoding=self.encoding)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            super().emit(record)
+        except OSError:  # from opening, which logging leaves to its callers
+            self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Drops the line: a full disk or a folder that is gone stops no run, and the terminal shows the same."""

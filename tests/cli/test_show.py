@@ -132,7 +132,7 @@ def test_explain_finds_the_users_own_files(mxtrain) -> None:
     text = shows(
         mxtrain, "--config-dir", conf, "explain", "dataset.size", "experiment=shapes", PYTHONDONTWRITEBYTECODE="1"
     )
-    assert "dataset.size = 16" in text and "conf/dataset/shapes.yaml:3" in text and "Side of an image" in text
+    assert "dataset.size = 16" in text and "conf/dataset/shapes.yaml:3" in text and "side of an image in pixels" in text
     assert (
         "shapes"
         in re.search(r"^  dataset .*(\n {6,}.*)*", shows(mxtrain, "--config-dir", conf, "--help"), re.MULTILINE)[0]
