@@ -158,6 +158,8 @@ def write_csv(rows: Iterator[Dict[str, Any]], stream: TextIO) -> int:
 def open_output(name: Optional[str]) -> Iterator[TextIO]:
     """Standard output, or a file that appears only when it is complete; in UTF-8, whatever the terminal's."""
     if name is None:
+        if getattr(sys.stdout, "is_closed", False):
+            raise ConfigError("predict: standard output is closed. Name a file for the predictions with output=FILE.")
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
         yield sys.stdout

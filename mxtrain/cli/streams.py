@@ -15,7 +15,7 @@ def patient_streams() -> Iterator[PatientStream]:
     """Replaces both streams by ones that swallow what cannot be written; yields standard output."""
     _fill_closed()
     before = sys.stdout, sys.stderr
-    output = PatientStream(sys.stdout or open(os.devnull, "w"))
+    output = PatientStream(sys.stdout or open(os.devnull, "w"), is_closed=sys.stdout is None)
     sys.stdout, sys.stderr = output, PatientStream(sys.stderr or open(os.devnull, "w"))  # type: ignore[assignment]
     try:
         yield output

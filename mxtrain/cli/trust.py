@@ -147,5 +147,5 @@ def _shown(value: Any) -> str:
 
 
 def _typed_again(found: Dict[str, Any]) -> str:
-    known = [f"{place}={_shown(value)}" for place, value in found.items() if re.match(r"(model|dataset)\.", place)]
-    return f", or type what you know, e.g. '{known[0]}'" if known else ""
+    known = [place for place in found if re.match(r"(model|dataset)\.", place)]
+    return f", or type the class that you know to be meant: {known[0]}=package.Class" if known else ""

@@ -11,9 +11,11 @@ from typing import Any, BinaryIO, Callable, Optional, TextIO
 class PatientStream(io.TextIOBase):
     """A text stream that swallows what cannot be written: a run goes on when its reader is gone or its disk full."""
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: TextIO, is_closed: bool = False) -> None:
         super().__init__()
         self._stream = stream
+        self.is_closed = is_closed
+        """Whether the shell had closed the stream that this one stands for: nothing that is written can arrive."""
         self.failure: Optional[OSError] = None
         """What the first failed attempt raised."""
 

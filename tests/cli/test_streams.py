@@ -10,6 +10,7 @@ import pytest
 
 from mxtrain.cli.predict import open_output
 from mxtrain.cli.streams import patient_streams, unwritten
+from mxtrain.errors import ConfigError
 from mxtrain.logger.patient_stream import PatientStream
 
 
@@ -60,3 +61,9 @@ def test_predictions_are_utf8_whatever_the_terminal(monkeypatch) -> None:
         stream.write("é 猫")
     terminal.flush()
     assert raw.getvalue().decode("utf-8") == "é 猫"
+
+
+def test_predictions_need_somewhere_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)  # as Python finds it after `>&-`
+    with patient_streams(), pytest.raises(ConfigError, match="output=FILE"), open_output(None):
+        pass
