@@ -64,6 +64,6 @@ def test_predictions_are_utf8_whatever_the_terminal(monkeypatch) -> None:
 
 
 def test_predictions_need_somewhere_to_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", None)  # as Python finds it after `>&-`
-    with patient_streams(), pytest.raises(ConfigError, match="output=FILE"), open_output(None):
+    monkeypatch.setattr(sys, "stdout", PatientStream(io.StringIO(), is_closed=True))
+    with pytest.raises(ConfigError, match="output=FILE"), open_output(None):
         pass
