@@ -69,7 +69,7 @@ class Schedule(Spec):
                 f"lr_scheduler.warmup={self.warmup:g} {self.unit}: the rate falls within the warm-up already, and "
                 f"drops to {self.factor(warmup, warmup, end, per_unit):.2g} of optimizer.lr right after it."
             )
-        if self.factor(total_steps - 1, warmup, end, per_unit) == 0:
+        if warmup < total_steps and self.factor(total_steps - 1, warmup, end, per_unit) == 0:
             still = next(step for step in range(warmup, total_steps) if not self.factor(step, warmup, end, per_unit))
             found.append(
                 f"lr_scheduler: the rate is 0 from step {still + 1} of {total_steps} on, so nothing is learnt after it."
