@@ -73,7 +73,8 @@ class Before:
 
     def _put_back_settings(self) -> None:
         for path, content in self._settings.items():
-            replace_file(path, content)
+            if not path.is_file() or path.read_bytes() != content:
+                replace_file(path, content)
 
     @property
     def holds_settings(self) -> bool:
