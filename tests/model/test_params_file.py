@@ -78,7 +78,8 @@ def test_no_damage_crashes_or_asks_for_memory(saved):
         (b"\x80\x04rest of it", "pickle"),
         (b"hello, this is text", "does not begin"),
         (struct.pack("<QQQ", 0x112, 0, 2**60), "claims to hold"),
-        (struct.pack("<QQQIiiqq", 0x112, 0, 1, 0xF993FAC9, 0, 2, 2**40, 2**40) + bytes(12), "more are expected"),
+        (struct.pack("<QQQIiiqq", 0x112, 0, 1, 0xF993FAC9, 0, 2, 2**20, 2**20) + bytes(12), "more are expected"),
+        (struct.pack("<QQQIiiqq", 0x112, 0, 1, 0xF993FAC9, 0, 2, 2**40, 2**40) + bytes(12), "impossible shape"),
         (struct.pack("<QQQIi", 0x112, 0, 1, 0xF993FAC9, 1) + bytes(40), "sparse"),
     ],
 )
