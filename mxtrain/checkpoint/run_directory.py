@@ -130,8 +130,12 @@ def lock_run_directory(path: PathLike, name: Optional[PathLike] = None) -> RunDi
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if _is_still_there(path / LOCK_FILE, fd):
-                    _write_holder(fd)
-                    return RunDirectoryLock(path, fd)
+                    try:
+                        _write_holder(fd)
+                        return RunDirectoryLock(path, fd)
+                    except BaseException:  # a signal, too: nobody holds it
+                        os.ftruncate(fd, 0)
+                        raise
             except BlockingIOError:
                 message = _in_use(Path(name or path), fd)
                 os.close(fd)
