@@ -262,6 +262,10 @@ def test_the_best_weights_are_kept_when_they_are_found_and_measured_at_the_end(
 
 
 def text_of(result):
+    return "\n".join(str(line) for line in render_result(result, plain=True).renderables)
+
+
+def table_of(result):
     console = Console(width=200, file=io.StringIO(), record=True)
     console.print(render_result(result))
     return " ".join(console.export_text().split())
@@ -271,9 +275,11 @@ def test_weights_that_were_not_kept_are_said_to_be_gone(train_run):
     _, result = train_run(*SMALL, *UNSTEADY, "checkpoint=end_only")
     assert result.best["step"] < result.step and result.best_checkpoint is None
     assert result.measured["test"] == {"step": result.step, "part": ""}
-    assert f"step {result.best['step']}, whose weights were not kept" in text_of(result)
+    assert f"at step {result.best['step']} (its weights were not kept)" in text_of(result)
+    assert f"test/loss={result.metrics['test/loss']:.4f} (step {result.step})" in text_of(result)
+    assert f"step {result.best['step']}, whose weights were not kept" in table_of(result)
     loss, accuracy = (f"{result.metrics[f'test/{name}']:.4f}" for name in ("loss", "accuracy"))
-    assert f"test {loss} {accuracy} step {result.step}, the last" in text_of(result)
+    assert f"test {loss} {accuracy} step {result.step}, the last" in table_of(result)
 
 
 def test_a_best_that_is_found_at_the_start_of_a_continued_run_is_kept(train_run, tmp_path):
@@ -291,7 +297,8 @@ def test_a_limit_of_validation_is_named_and_limits_nothing_else(train_run, descr
     _, result = train_run(*few)
     (row,) = (row for row in rows(tmp_path / "run") if row["split"] == "val")
     assert row["part"] == result.measured["val"]["part"] == "2 of 3 batches" and result.measured["test"]["part"] == ""
-    assert "step 13, the best, 2 of 3 batches" in text_of(result)
+    assert "(step 13, 2 of 3 batches)" in text_of(result)
+    assert "step 13, the best, 2 of 3 batches" in table_of(result)
     values, _ = measure(tmp_path / "run", describe_run(*SMALL), "test")
     assert values == {tag: pytest.approx(v) for tag, v in result.metrics.items() if tag.startswith("test/")}
     values, _ = measure(tmp_path / "run", describe_run(*few), "val")

@@ -35,11 +35,11 @@ def render_result(result: Result, plain: bool = False) -> Group:
         headline.append(f": {result.cause}", style="default")
     work = f"steps={result.step} epochs={result.epoch} wall={format_seconds(result.wall_s)}"
     lines: List[Any] = [headline, Text(f"{work} samples_per_s={format_rate(result.samples_per_s)}")]
-    rows = list(_rows_of(result))
     if plain:
         lines += [Text(line) for line in _plain_lines(result)]
-    elif rows:
-        lines.append(_table_of(rows))
+    else:
+        rows = list(_rows_of(result))
+        lines += [_table_of(rows)] if rows else []
     if result.checkpoint:
         lines.append(Text(f"checkpoint {result.checkpoint}"))
     return Group(*lines)
