@@ -26,7 +26,7 @@ def network(num_classes, sleep_s=0.0):
             self.output = gluon.nn.Dense(num_classes)
 
         def forward(self, x):
-            if os.environ.get("MXTRAIN_WORKER") == "1" and autograd.is_recording():
+            if os.environ.get("MXTRAIN_WORKER") == "1" and autograd.is_training():
                 time.sleep(sleep_s * x.shape[0])
             return self.output(self.features(x.reshape((x.shape[0], -1))))
 
