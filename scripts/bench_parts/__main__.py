@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
 from bench_parts import (
+    bits,
     checkpoint_cost,
     command_line,
     compression,
@@ -54,6 +55,7 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
     "loader": (loading.measure, "samples/s of the loaders (5 minutes)"),
     "cli": (command_line.measure, "wall time of --help, --cfg job and a mistake (1 minute)"),
     "start": (start.measure, "first visible line and first step after Enter (2 minutes; --before FOLDER compares)"),
+    "bits": (bits.measure, "weights of ten runs, to the bit (3 minutes; --before FOLDER compares)"),
     "checkpoint": (checkpoint_cost.measure, "what checkpoints cost (6 minutes)"),
     "placements": (placements.measure, "replicas and stages against one device, and their memory (8 minutes)"),
     "verify": (same_numbers.measure, "verify over placements and networks (25 minutes)"),
