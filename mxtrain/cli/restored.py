@@ -21,6 +21,7 @@ from mxtrain.config import flatten, validate
 from mxtrain.dataset.base import Decoding
 from mxtrain.description import Description, describe
 from mxtrain.errors import ConfigError, did_you_mean
+from mxtrain.runtime import OF_THE_MACHINE
 from mxtrain.types import Spec, expand_path
 
 TRAINS = ("optimizer", "lr_scheduler", "early_stopping", "checkpoint", "callback", "logger", "trainer")
@@ -105,6 +106,7 @@ def restore_description(given: Arguments, command: str, which: str, overrides: S
         default = composer.compose([]).config
         config.update({group: default[group] for group in PLACEMENT})
         config.update({group: {} for group in WATCHERS})
+        config["runtime"] = on_this_machine(config["runtime"], default["runtime"])
         if not given.trusts_code:
             # A mapping that is typed joins what the checkpoint has there: that stays the checkpoint's.
             typed = [o.key_or_group for o in composer.parse(overrides) if not isinstance(o.value(), dict)]
@@ -117,6 +119,21 @@ def restore_description(given: Arguments, command: str, which: str, overrides: S
 
     set_runtime(config, where)
     return checkpoint, describe(config, where)
+
+
+def on_this_machine(before: Any, default: Mapping[str, Any]) -> Any:
+    """The runtime of a run without what fits the machine that trained it: another one may have fewer cores.
+
+    Args:
+        before: The run's; looked at by nobody yet.
+        default: What stands there where nothing is given.
+    """
+    if not isinstance(before, Mapping):
+        return before  # which the validation says
+    runtime = {**before, **{name: default[name] for name in OF_THE_MACHINE if name in before}}
+    if isinstance(runtime.get("env"), Mapping):
+        runtime["env"] = {name: value for name, value in runtime["env"].items() if name not in OF_THE_MACHINE.values()}
+    return runtime
 
 
 def amend(config: Mapping[str, Any], overrides: Sequence[str], composer: Composer) -> Dict[str, Any]:

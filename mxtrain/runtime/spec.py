@@ -12,6 +12,11 @@ from mxtrain.types import NonNegative, Positive, Spec
 Auto = Literal["auto"]
 Limited = Annotated[int, pydantic.Field(gt=0, le=256)]
 """A number of work spaces: each costs memory, so it has a limit."""
+OF_THE_MACHINE = {
+    "threads": "OMP_NUM_THREADS", "cpu_temp_copy": "MXNET_CPU_TEMP_COPY", "cpu_workers": "MXNET_CPU_WORKER_NTHREADS",
+    "huge_pages": None,
+}  # fmt: skip
+"""Fields that fit the machine of a run and no other, and the variable with which `env` says the same."""
 VariableName = Annotated[str, pydantic.StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]*$")]
 
 

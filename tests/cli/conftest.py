@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, Callable, Dict
 
 import pytest
 
@@ -73,3 +75,35 @@ def refused(tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.M
         return said.err
 
     return refuse
+
+
+@pytest.fixture(scope="module")
+def composed() -> str:
+    from mxtrain.cli.compose import Composer
+
+    with Composer() as composer:
+        return json.dumps(composer.compose([]).config)
+
+
+@pytest.fixture
+def description(composed) -> Dict[str, Any]:
+    return json.loads(composed)
+
+
+@pytest.fixture
+def write_run(tmp_path: Path) -> Callable[[Dict[str, Any]], Path]:
+    """A description -> the directory of a run that has a checkpoint without arrays."""
+    from mxtrain.checkpoint import CheckpointStore, Snapshot
+
+    def write(description: Dict[str, Any]) -> Path:
+        given = {"shape": [1, 8, 8], "mean": [0.0], "std": [1.0], "class_names": ["a", "b"]}
+        train = {"step": 1, "epoch": 0, "epoch_step": 1, "epoch_sums": [], "validated_step": 0, "validation_due": False,
+                 "values": {}, "early_stopping": {}, "best": None}  # fmt: skip
+        optimizer: Dict[str, Any] = {"update_counts": {}, "attributes": {}, "cum_counts": {}}
+        run = {"description": description, "input": given, "workers": 1}
+        store = CheckpointStore(tmp_path / "run" / "checkpoints", keep_last=1, keep_top=0, report=print)
+        store.save(Snapshot(step=1, epoch=0, arrays={}, state={"run": run, "train": train, "optimizer": optimizer}))
+        store.close()
+        return tmp_path / "run"
+
+    return write

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -11,24 +10,12 @@ from typing import Any, Dict
 
 import pytest
 
-from mxtrain.checkpoint import CheckpointStore, Snapshot
 from mxtrain.cli import main
-from mxtrain.cli.compose import Composer, conf_dir
+from mxtrain.cli.compose import conf_dir
 from mxtrain.cli.trust import foreign, is_own
 from mxtrain.override_text import code_arguments
 
 BOMB = "import pathlib\npathlib.Path({mark!r}).touch()\ndef network(classes=0):\n    raise SystemExit(77)\n"
-
-
-@pytest.fixture(scope="module")
-def composed() -> str:
-    with Composer() as composer:
-        return json.dumps(composer.compose([]).config)
-
-
-@pytest.fixture
-def description(composed) -> Dict[str, Any]:
-    return json.loads(composed)
 
 
 def put(description: Dict[str, Any], place: str, value: Any) -> None:
@@ -40,7 +27,7 @@ def put(description: Dict[str, Any], place: str, value: Any) -> None:
 
 
 @pytest.fixture
-def stranger(tmp_path, description, monkeypatch):
+def stranger(tmp_path, description, write_run, monkeypatch):
     """(path in the description, value) -> somebody's run, in a folder with modules that leave a mark when imported."""
     mark = tmp_path / "executed"
     for name in ("bomb", "horovod_like"):
@@ -51,16 +38,7 @@ def stranger(tmp_path, description, monkeypatch):
 
     def make(place: str, value: Any) -> Path:
         put(description, place, value)
-        store = CheckpointStore(tmp_path / "run" / "checkpoints", keep_last=1, keep_top=0, report=print)
-        given = {"shape": [1, 8, 8], "mean": [0.0], "std": [1.0], "class_names": ["a", "b"]}
-        train = {"step": 1, "epoch": 0, "epoch_step": 1, "epoch_sums": [], "validated_step": 0, "validation_due": False,
-                 "values": {}, "early_stopping": {}, "best": None}  # fmt: skip
-        optimizer: Dict[str, Any] = {"update_counts": {}, "attributes": {}, "cum_counts": {}}
-        run = {"description": description, "input": given, "workers": 1}
-        state = {"run": run, "train": train, "optimizer": optimizer}
-        store.save(Snapshot(step=1, epoch=0, arrays={}, state=state))
-        store.close()
-        return tmp_path / "run"
+        return write_run(description)
 
     make.mark = mark
     return make
