@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Iterator, Mapping
 
 from mxtrain.checkpoint.contents import STATE, Checkpoint
-from mxtrain.errors import CheckpointError, DamagedCheckpoint
+from mxtrain.errors import CheckpointError, DamagedCheckpoint, LaterCheckpoint
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,6 +25,7 @@ _RUN_STATE = {
         "validated_step": int,
         "validation_due": bool, "values": {"*": (*_NUMBER, type(None))}, "early_stopping": {"*": object},
         "best": (dict, type(None)),
+        "elapsed_s?": object, "finished?": object,  # written by early versions, read by none
     },
     "optimizer": {"update_counts": {"*": int}, "attributes": {"*": _NUMBER}, "cum_counts": {"*": int}},
     "scaling?": {"*": _NUMBER},
@@ -34,8 +35,11 @@ _RUN_STATE = {
 def require_run_state(checkpoint: Checkpoint) -> None:
     """Refuses a checkpoint whose state is not that of a run, before something that is missing breaks the run.
 
+    What this version does not know may change the numbers, so it is never passed over.
+
     Raises:
         DamagedCheckpoint: names the first thing that is missing or of another kind.
+        LaterCheckpoint: names all that a later version has put there.
     """
     for problem in _problems(checkpoint.state, _RUN_STATE, ""):
         raise DamagedCheckpoint(f"The checkpoint {checkpoint.path} cannot be used: in {STATE}, {problem}.")
@@ -43,6 +47,12 @@ def require_run_state(checkpoint: Checkpoint) -> None:
         raise DamagedCheckpoint(
             f"The checkpoint {checkpoint.path} cannot be used: {STATE} is of step {checkpoint.step} and of "
             f"{checkpoint.state['train']['step']}."
+        )
+    unknown = list(_unknown(checkpoint.state, _RUN_STATE, ""))
+    if unknown:
+        raise LaterCheckpoint(
+            f"The checkpoint {checkpoint.path} cannot be used: {STATE} holds {', '.join(unknown)}, which this version "
+            "of mxtrain does not know. A later one made it: use that one."
         )
 
 
@@ -91,3 +101,16 @@ def _problems_of_mapping(value: Any, wanted: Mapping[str, Any], path: str) -> It
             continue
         kind = named.get(key, wanted.get("*", object))
         yield from _problems(item, kind, f"{path}{'.' if path else ''}{key}")
+
+
+def _unknown(value: Any, wanted: Any, path: str) -> Iterator[str]:
+    """Keys where the set of keys is fixed and these are not among them."""
+    if not isinstance(wanted, dict) or not isinstance(value, dict):
+        return
+    named = {key.rstrip("?"): kind for key, kind in wanted.items()}
+    for key, item in value.items():
+        name = f"{path}{'.' if path else ''}{key}"
+        if key not in named and "*" not in named:
+            yield f"'{name}'"
+        else:
+            yield from _unknown(item, named.get(key, named.get("*")), name)

@@ -74,6 +74,19 @@ WRONG_STATE: Dict[str, Tuple[Callable[[Dict[str, Any]], Any], str]] = {
         lambda s: s["run"]["input"].update(reading={"vocab": ["[PAD]"], "lowercase": True}),
         "'run.input.reading.max_length' is missing",
     ),
+    "a later version's word on inputs": (
+        lambda s: s["run"]["input"].update(gamma=2.2),
+        "holds 'run.input.gamma', which this version",
+    ),
+    "a later version's words on texts": (
+        lambda s: s["run"]["input"].update(reading={"vocab": [], "lowercase": True, "max_length": 8, "a": 1, "b": 2}),
+        "holds 'run.input.reading.a', 'run.input.reading.b', which this version",
+    ),
+    "a later version's word on images": (
+        lambda s: s["run"]["input"].update(decoding={"shape": [1, 8, 8], "central_crop": 1.0, "gamma": 2.2}),
+        "A later one made it",
+    ),
+    "a later version's state": (lambda s: s.update(replay={}), "holds 'replay', which this version"),
     "no counters": (lambda s: s["train"].pop("epoch_step"), "'train.epoch_step' is missing"),
     "a counter that is text": (lambda s: s["train"].update(epoch="1"), "'train.epoch' is a str"),
     "another step": (lambda s: s["train"].update(step=7), "is of step 20 and of 7"),
