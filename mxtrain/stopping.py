@@ -125,11 +125,6 @@ def _leave_pipe_to_parent() -> None:
 os.register_at_fork(after_in_child=_leave_pipe_to_parent)
 
 
-_commands: List[float] = []
-"""The grace time of the command line that is this process's own; empty where training is called from a notebook, whose
-process is not ours to end."""
-
-
 @contextmanager
 def startup_signals(grace_s: float = GRACE_S) -> Iterator[None]:
     """Until training takes over, SIGTERM unwinds the process like SIGINT, so that locks and files are left in order;
@@ -141,13 +136,13 @@ def startup_signals(grace_s: float = GRACE_S) -> Iterator[None]:
     def end(number: int, frame: Optional[FrameType]) -> None:
         raise Terminated
 
-    before = signal.signal(signal.SIGTERM, end)
+    before, was_own = signal.signal(signal.SIGTERM, end), SignalStop.may_end_process
     try:
         with SignalReader(lambda _: None, grace_s):
-            _commands.append(grace_s)
+            SignalStop.may_end_process = True
             yield
     finally:
-        _commands.clear()
+        SignalStop.may_end_process = was_own
         signal.signal(signal.SIGTERM, before)
 
 
@@ -172,6 +167,9 @@ class SignalStop:
         grace_s: seconds after the first signal, when the process of a command is ended if it has not ended by itself.
     """
 
+    may_end_process: ClassVar[bool] = False
+    """Whether this process is a command's own. One that calls training from a notebook is not ours to end."""
+
     def __init__(self, grace_s: float = GRACE_S) -> None:
         self.stop: Optional[Stop] = None
         self._grace_s = grace_s
@@ -180,7 +178,7 @@ class SignalStop:
 
     def __enter__(self) -> SignalStop:
         if threading.current_thread() is threading.main_thread():
-            self._stack.enter_context(SignalReader(self._receive, self._grace_s if _commands else None))
+            self._stack.enter_context(SignalReader(self._receive, self._grace_s if self.may_end_process else None))
             for number in EXIT_CODES:
                 self._stack.callback(signal.signal, number, signal.signal(number, lambda *_: None))
         return self

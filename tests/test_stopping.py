@@ -169,6 +169,15 @@ def test_a_user_network_that_raises_is_the_last_thing_said(tmp_path):
     assert (ended["state"], ended["cause"]) == ("failed", "ValueError: thirty is enough")
 
 
+def test_only_a_commands_own_process_may_be_ended():
+    assert not SignalStop.may_end_process  # a notebook's is not
+    with startup_signals():
+        with startup_signals():
+            assert SignalStop.may_end_process
+        assert SignalStop.may_end_process
+    assert not SignalStop.may_end_process
+
+
 STUCK = """
     import ctypes
     class Own(Callback):
