@@ -14,7 +14,7 @@ SECONDS_BETWEEN_WRITES = 2.0
 
 
 class StatusFile(Callback):
-    """Replaces status.json atomically, at most every two seconds while training.
+    """Replaces status.json atomically: with every checkpoint, and else at most every two seconds while training.
 
     A disk that is full only costs the status its freshness.
 
@@ -43,6 +43,10 @@ class StatusFile(Callback):
     def on_validation(self, validation: Validation, progress: Progress) -> None:
         self._status["best"] = validation.best
         self._write(now=False)
+
+    def on_checkpoint(self, step: int) -> None:
+        self._status["step"] = step
+        self._write(now=True)  # whoever finds the checkpoint of a killed run finds no older status beside it
 
     def on_end(self, result: Result) -> None:
         self._status.update(
