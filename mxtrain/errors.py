@@ -75,7 +75,16 @@ class RunDirectoryLost(MxtrainError):
 
 
 class LoaderError(MxtrainError):
-    """Reading a sample failed while training."""
+    """Reading a sample failed while training.
+
+    Args:
+        fact: What is wrong, in a sentence.
+        remedy: What to do, in a sentence, where that is not always the same: a command may know better.
+    """
+
+    def __init__(self, fact: str, remedy: str = "") -> None:
+        super().__init__(f"{fact} {remedy}".rstrip())
+        self.fact = fact
 
 
 class NonFiniteError(MxtrainError):

@@ -230,7 +230,9 @@ def test_predict_stops_at_an_unreadable_file_and_writes_nothing(damaged, tmp_pat
     run_dir, folder = damaged
     assert run(["predict", str(run_dir), str(folder), f"output={tmp_path}/out/p.csv"]) == 2
     said = capsys.readouterr().err
-    assert "b.jpg' cannot be read as an image (cannot identify image file)." in said and "skip_unreadable=true" in said
+    fact, _, remedy = said.strip().partition(" (cannot identify image file). ")
+    assert fact.endswith("b.jpg' cannot be read as an image")
+    assert remedy == "Replace or remove it, or type skip_unreadable=true to go on without such files."
     assert list((tmp_path / "out").iterdir()) == []
 
 
@@ -244,6 +246,7 @@ def test_predict_goes_on_where_asked_and_lists_what_it_left_out(damaged, tmp_pat
     assert [os.path.basename(row["file"]) for row in rows] == ["a.jpg", "c.jpg"]
     assert "files without a prediction, for they cannot be read: 2" in said.err
     assert "b.jpg' cannot be read as an image" in said.err and "pipe' is a named pipe" in said.err
+    assert "Replace or remove" not in said.err  # it went on: there is nothing to run again
     assert run([*words, str(folder / "b.jpg"), f"output={tmp_path}/out/p.jsonl"]) == 2
     assert "no file could be read" in capsys.readouterr().err and list((tmp_path / "out").iterdir()) == []
     assert run([*words, str(folder / "gone.jpg")]) == 2
@@ -257,7 +260,8 @@ def test_eval_on_an_unreadable_image_exits_with_2_and_writes_nothing(train_run, 
     for path in (tmp_path / "photos").rglob("*.jpg"):
         path.write_bytes(b"no image")
     assert run(["eval", str(tmp_path / "run")]) == 2
-    assert "cannot be read as an image" in capsys.readouterr().err and not (tmp_path / "run" / "eval").exists()
+    assert "Replace or remove it, and run the same command again." in capsys.readouterr().err
+    assert not (tmp_path / "run" / "eval").exists()
 
 
 def test_rows_are_utf8_whatever_the_terminal(damaged, capsys):

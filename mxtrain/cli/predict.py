@@ -18,6 +18,8 @@ from mxtrain.durable import create_file, encode_json
 from mxtrain.errors import ConfigError, DataError, LoaderError
 from mxtrain.types import PathText, Positive, Spec
 
+SKIP = "type skip_unreadable=true to go on without such files."
+
 
 class PredictSettings(Spec):
     """What `predict` takes besides overrides."""
@@ -68,7 +70,7 @@ def run(arguments: Sequence[str]) -> int:
             count = (write_csv if as_csv else write_jsonl)(rows, stream)
             refuse_none(count, unreadable)
     except LoaderError as error:
-        raise DataError(f"{error} Or type skip_unreadable=true to go on without such files.") from error
+        raise DataError(f"{error.fact} Replace or remove it, or {SKIP}") from error
     if settings.output:
         print(f"{count} predictions written to {settings.output}")
     if unreadable:
@@ -106,7 +108,7 @@ def open_texts(
             found = dataset.read_unlabelled(name)
         except DataError as error:
             if not skip_unreadable:
-                raise DataError(f"{error} Or type skip_unreadable=true to go on without such files.") from error
+                raise DataError(f"{error} Or {SKIP}") from error
             unreadable[number] = str(error)
             continue
         for line, pair in found:

@@ -13,7 +13,7 @@ from typing import Optional, Protocol, Sequence, Tuple
 import numpy as np
 
 from mxtrain.dataset.base import Decoding
-from mxtrain.dataset.pixels import Picture, read_error
+from mxtrain.dataset.pixels import REPLACE, Picture, read_error
 from mxtrain.dataset.randomness import Draw, uniform
 from mxtrain.errors import LoaderError, MxtrainError
 
@@ -91,7 +91,7 @@ class DecodedSource:
         except MxtrainError as error:
             raise LoaderError(str(error)) from error
         except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
-            raise LoaderError(read_error(self.encoded.name(index), error)) from error
+            raise LoaderError(read_error(self.encoded.name(index), error), REPLACE) from error
 
     def _choose_box(self, size: Tuple[int, int], draws_4: Optional[Sequence[float]]) -> Tuple[float, ...]:
         """Left, top, right and bottom of the part to keep, in pixels of an image of that (width, height)."""

@@ -123,5 +123,5 @@ class Readable:
         try:
             return self.source.fetch(np.array([index]), **options)
         except LoaderError as error:
-            self.unreadable[index] = str(error)
+            self.unreadable[index] = error.fact
             return np.zeros((1, *self.shape), np.uint8), np.full(1, -1, np.int32)

@@ -20,7 +20,7 @@ import numpy as np
 from mxtrain.dataset.base import Source, open_splits
 from mxtrain.dataset.files import MAX_BYTES, ImageFiles
 from mxtrain.dataset.image_folder import ImageFolder
-from mxtrain.dataset.pixels import Picture, read_error
+from mxtrain.dataset.pixels import REPLACE, Picture, read_error
 from mxtrain.dataset.record_file import RecordFile
 from mxtrain.dataset.regular_files import read_bytes
 from mxtrain.dataset.sources import Subset
@@ -123,7 +123,8 @@ def _encode(path: str, size: int, quality: int) -> bytes:
     except MxtrainError:
         raise
     except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
-        raise DataError(read_error(f"'{path}'", error)) from error
+        fact = read_error(f"'{path}'", error)
+        raise DataError(f"{fact} {REPLACE}") from error
 
 
 def _sync(path: Path) -> None:

@@ -18,6 +18,7 @@ MAX_PIXELS = 178_956_970
 """Of one image: half a gigabyte in colour. A file of a few kilobytes can claim to be larger than any memory."""
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM")
 """What is read. Of the others that Pillow knows, some start programs (EPS) or hold no pixels."""
+REPLACE = "Replace or remove it, and run the same command again."
 
 _ORIENTATION = 0x0112
 _LUMA = (0.299, 0.587, 0.114)
@@ -88,9 +89,9 @@ class Picture:
 
 
 def read_error(name: str, error: Exception) -> str:
-    """The sentence for an image that cannot be read."""
+    """The sentence for an image that cannot be read; `REPLACE` says what to do where it cannot be left out."""
     reason = re.sub(r" <_io\.\w+ [^>]*>", "", str(error))  # Pillow names the object that it was given
-    return f"{name} cannot be read as an image ({reason}). Replace or remove it, and run the same command again."
+    return f"{name} cannot be read as an image ({reason})."
 
 
 def _draft(image: Any, mode: str, box: Tuple[float, ...], target: Tuple[int, int]) -> Tuple[Any, Tuple[float, ...]]:
