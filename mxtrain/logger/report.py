@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 from pathlib import Path
-from typing import Any, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from rich.console import Group
 from rich.table import Table
@@ -35,78 +35,85 @@ def render_result(result: Result, plain: bool = False) -> Group:
         headline.append(f": {result.cause}", style="default")
     work = f"steps={result.step} epochs={result.epoch} wall={format_seconds(result.wall_s)}"
     lines: List[Any] = [headline, Text(f"{work} samples_per_s={format_rate(result.samples_per_s)}")]
+    rows = list(_rows_of(result))
     if plain:
-        lines += [Text(line) for line in _plain_lines(result)]
-    else:
-        rows = list(_rows_of(result))
-        lines += [_table_of(rows)] if rows else []
+        lines += [Text(line) for line in _plain_lines(rows)]
+    elif rows:
+        lines.append(_table_of(rows, result))
     if result.checkpoint:
         lines.append(Text(f"checkpoint {result.checkpoint}"))
     return Group(*lines)
 
 
-def _plain_lines(result: Result) -> Iterator[str]:
-    """One line for the best value and one for each split, with the step of the weights that it was measured with."""
-    if result.best:
-        kept = "" if result.best_checkpoint or result.exit_code else " (its weights were not kept)"
-        best = result.best
-        yield f"best {best['metric']}={format_value(best['value'])} at step {best['step']}{kept}"
-    tags = sorted(result.metrics)
-    for split in dict.fromkeys(tag.partition("/")[0] for tag in tags):
-        of = result.measured.get(split, {})
-        values = [f"{tag}={format_value(result.metrics[tag])}" for tag in tags if tag.partition("/")[0] == split]
-        values += [f"(step {of['step']}{', ' * bool(of.get('part'))}{of.get('part', '')})"] if of else []
-        yield " ".join(values)
-
-
 class _ResultRow(NamedTuple):
-    """One line of the result."""
+    """What was measured with the weights of one step."""
 
     name: str
-    tags: List[Tuple[str, str]]
+    """A split, "best", or what tags of no split begin with."""
+    values: List[Tuple[str, str]]
     """Pairs of a tag, such as val/loss, and its value as text."""
-    weights: str
-    """Which weights the values are of."""
+    step: Optional[int]
+    """Of the weights; None where nobody said."""
+    part: str = ""
+    """How much of the split was measured; empty: all of it."""
+    is_kept: bool = True
+    """Whether there is a checkpoint of these weights, or may be one."""
 
 
 def _rows_of(result: Result) -> Iterator[_ResultRow]:
-    best = result.best
-    for split in ("train", "val", "best", "test"):
-        if split == "best" and best:
-            kept = "" if result.best_checkpoint or result.exit_code else ", whose weights were not kept"
-            yield _ResultRow("best", [(best["metric"], format_value(best["value"]))], f"step {best['step']}{kept}")
-        tags = sorted(tag for tag in result.metrics if tag.partition("/")[0] == split)
-        if tags:
-            values = [(tag, format_value(result.metrics[tag])) for tag in tags]
-            yield _ResultRow(split, values, _weights_of(split, result))
-    others = sorted(tag for tag in result.metrics if tag.partition("/")[0] not in ("train", "val", "test"))
-    if others:
-        yield _ResultRow("", [(tag, format_value(result.metrics[tag])) for tag in others], f"step {result.step}")
+    """In the order of a run: training, validation, the best validation, the test, and then all else."""
+    tags = sorted(result.metrics)
+    order = ("train", "val", "best", "test")
+    for name in (*order, *dict.fromkeys(_split_of(tag) for tag in tags if _split_of(tag) not in order)):
+        if name == "best" and result.best:
+            best = result.best
+            is_kept = bool(result.best_checkpoint or result.exit_code)
+            yield _ResultRow(name, [(best["metric"], format_value(best["value"]))], best["step"], is_kept=is_kept)
+        values = [(tag, format_value(result.metrics[tag])) for tag in tags if _split_of(tag) == name]
+        if values:
+            of = result.measured.get(name, {})
+            yield _ResultRow(name, values, of.get("step"), of.get("part") or "")
 
 
-def _weights_of(split: str, result: Result) -> str:
-    """Which weights the values of a split are of, and of how much of it."""
-    if split == "train":
+def _split_of(tag: str) -> str:
+    return tag.partition("/")[0]
+
+
+def _plain_lines(rows: Iterable[_ResultRow]) -> Iterator[str]:
+    """One line for each row, the best first."""
+    for row in sorted(rows, key=lambda row: (row.name != "best", row.name)):
+        words = [f"{tag}={value}" for tag, value in row.values]
+        if row.name == "best":
+            yield f"best {words[0]} at step {row.step}{'' if row.is_kept else ' (its weights were not kept)'}"
+            continue
+        of = [] if row.step is None else [f"({', '.join(filter(None, [f'step {row.step}', row.part]))})"]
+        yield " ".join([*words, *of])
+
+
+def _weights_of(row: _ResultRow, result: Result) -> str:
+    """Which weights the values of a row are of, and of how much of the split."""
+    if row.name == "train":
         return "while they were trained, in the last epoch"
-    of = result.measured.get(split, {})
-    step = of.get("step", result.step)
-    is_best = result.best is not None and step == result.best["step"]
-    words = f"step {step}" + (", the best" if is_best else ", the last" if step == result.step else "")
-    return words + (f", {of['part']}" if of.get("part") else "")
+    step = result.step if row.step is None else row.step
+    words = [f"step {step}"]
+    if row.name in ("val", "test"):
+        is_best = result.best is not None and step == result.best["step"]
+        words += ["the best"] if is_best else ["the last"] if step == result.step else []
+    return ", ".join(filter(None, [*words, row.part, "" if row.is_kept else "whose weights were not kept"]))
 
 
-def _table_of(rows: Sequence[_ResultRow]) -> Table:
+def _table_of(rows: Sequence[_ResultRow], result: Result) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
-    found = {tag.partition("/")[2] for row in rows for tag, _ in row.tags}
+    found = {tag.partition("/")[2] for row in rows for tag, _ in row.values}
     names = sorted(found, key=lambda name: (name != "loss", name))
     table.add_column("")
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("measured with the weights of", style="dim")
     for row in rows:
-        values = {tag.partition("/")[2]: value for tag, value in row.tags}
+        values = {tag.partition("/")[2]: value for tag, value in row.values}
         marked = Text(row.name, style="bold green" if row.name == "best" else "")
-        table.add_row(marked, *(values.get(name, "") for name in names), row.weights)
+        table.add_row(marked, *(values.get(name, "") for name in names), _weights_of(row, result))
     return table
 
 

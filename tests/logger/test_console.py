@@ -271,10 +271,28 @@ def test_result():
     assert all(value in text for value in ("test/accuracy=0.5000", "train/loss=0.1000", "val/accuracy=0.7500"))
 
 
+def test_lines_and_table_of_a_result_say_the_same():
+    result = Result(
+        "finished", 0, "", 20, 2, best={"metric": "val/loss", "value": 0.25, "step": 10},
+        metrics={"test/loss": 0.5, "train/loss": 0.125, "val/loss": 1.0, "kvstore/staleness": 3.0},
+        measured={"test": {"step": 10, "part": ""}, "val": {"step": 20, "part": "2 of 3 batches"}},
+    )  # fmt: skip
+    assert shown(render_result(result, plain=True))[2:] == [
+        "best val/loss=0.2500 at step 10 (its weights were not kept)", "kvstore/staleness=3.0000",
+        "test/loss=0.5000 (step 10)", "train/loss=0.1250", "val/loss=1.0000 (step 20, 2 of 3 batches)",
+    ]  # fmt: skip
+    assert [line.split(maxsplit=2) for line in shown(render_result(result))[3:]] == [
+        ["train", "0.1250", "while they were trained, in the last epoch"],
+        ["val", "1.0000", "step 20, the last, 2 of 3 batches"],
+        ["best", "0.2500", "step 10, whose weights were not kept"], ["test", "0.5000", "step 10, the best"],
+        ["kvstore", "3.0000", "step 20"],
+    ]  # fmt: skip
+
+
 def shown(renderable, width=200):
     console = RichConsole(file=io.StringIO(), width=width)
     console.print(renderable)
-    return console.file.getvalue().splitlines()
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
 
 DESCRIBED = {
