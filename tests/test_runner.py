@@ -57,38 +57,44 @@ def test_a_non_finite_loss_ends_with_3_and_names_the_step_and_the_layer(make, tm
         assert all(np.isfinite(array).all() for array in arrays.values())
 
 
-def test_non_finite_weights_are_never_saved_and_the_step_is_found(make, tmp_path, monkeypatch):
-    run = make("trainer.max_epochs=3", "checkpoint.every_steps=4")
-    updater = run.runner._step.updater
-    update = updater.update
+@pytest.fixture
+def break_weights(make, monkeypatch):
+    """(step, value, overrides) -> the Result of a run whose last parameter gets that value in the update of a step,
+    after its loss, and the parameter's name."""
 
-    def broken(gradients, lr):
-        update(gradients, lr)
-        if (
-            updater._optimizer.num_update == 18
-        ):  # the loss of step 18 is finite, and a save follows step 20 at the latest
-            updater._weights[-1][:] = math.inf
+    def train(step, value, *overrides):
+        run = make(*overrides)
+        updater = run.runner._step.updater
+        update = updater.update
 
-    monkeypatch.setattr(updater, "update", broken)
-    result = run.runner.train(run.info)
-    assert result.exit_code == 3 and "at step 19" in result.cause, result.cause
+        def broken(gradients, lr):
+            update(gradients, lr)
+            if updater._optimizer.num_update == step:
+                updater._weights[-1][:] = value
+
+        monkeypatch.setattr(updater, "update", broken)
+        return run.runner.train(run.info), updater.names[-1]
+
+    return train
+
+
+@pytest.mark.parametrize(
+    "step, value, said",
+    [(18, math.inf, "at step 19"), (20, math.nan, "became non-finite in step 20")],
+    ids=["found by the next loss", "found by the save"],
+)
+def test_non_finite_weights_are_never_saved_and_the_step_is_found(break_weights, tmp_path, step, value, said):
+    result, name = break_weights(step, value, "trainer.max_epochs=3", "checkpoint.every_steps=4")
+    assert result.exit_code == 3 and said in result.cause, result.cause
+    assert name in result.cause or step == 18  # a loss names the layer
     assert checkpoints(tmp_path / "run")[-1] == "step-00000016"
+    assert result.checkpoint.endswith("step-00000016")
 
 
-def test_weights_that_break_without_a_checkpoint_before_are_not_saved_either(make, tmp_path, monkeypatch):
-    run = make("trainer.max_epochs=1", "checkpoint=end_only")
-    updater = run.runner._step.updater
-    update = updater.update
-
-    def broken(gradients, lr):
-        update(gradients, lr)
-        if updater._optimizer.num_update == 13:
-            updater._weights[-1][:] = math.nan
-
-    monkeypatch.setattr(updater, "update", broken)
-    result = run.runner.train(run.info)
+def test_weights_that_break_without_a_checkpoint_before_are_not_saved_either(break_weights, tmp_path):
+    result, name = break_weights(13, math.nan, "trainer.max_epochs=1", "checkpoint=end_only")
     assert result.exit_code == 3 and checkpoints(tmp_path / "run") == []
-    assert "became non-finite in step 13 or before" in result.cause and f"'{updater.names[-1]}'" in result.cause
+    assert "became non-finite in step 13 or before" in result.cause and f"'{name}'" in result.cause
 
 
 def test_a_finished_run_is_not_trained_again(train_run, tmp_path):
@@ -99,24 +105,6 @@ def test_a_finished_run_is_not_trained_again(train_run, tmp_path):
     assert again.metrics == first.metrics and again.best == first.best and again.checkpoint == first.checkpoint
     assert again.weights_sha256 == first.weights_sha256 and again.samples_per_s == first.samples_per_s
     assert rows(tmp_path / "run") == before and run.info.resumed_step == 26
-
-
-def test_weights_that_break_in_the_step_of_a_save_are_found_by_the_save(make, tmp_path, monkeypatch):
-    run = make("trainer.max_epochs=3", "checkpoint.every_steps=4")
-    updater = run.runner._step.updater
-    update = updater.update
-
-    def broken(gradients, lr):
-        update(gradients, lr)
-        if updater._optimizer.num_update == 20:
-            updater._weights[-1][:] = math.nan
-
-    monkeypatch.setattr(updater, "update", broken)
-    result = run.runner.train(run.info)
-    assert result.exit_code == 3 and "became non-finite in step 20" in result.cause
-    assert updater.names[-1] in result.cause
-    assert checkpoints(tmp_path / "run")[-1] == "step-00000016"
-    assert result.checkpoint.endswith("step-00000016")
 
 
 def test_a_copy_of_weights_that_is_another_ends_the_run_at_the_next_validation(make, tmp_path):
