@@ -7,13 +7,13 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from mxtrain.checkpoint import Checkpoint, CheckpointStore, open_checkpoint, require_run_state
+from mxtrain.checkpoint import Checkpoint, CheckpointStore, canonical_sha256, open_checkpoint, require_run_state
 from mxtrain.config import flatten, shown
 from mxtrain.durable import open_file
-from mxtrain.errors import CheckpointError
-from mxtrain.types import expand_path
+from mxtrain.errors import EXIT_FINISHED, CheckpointError
+from mxtrain.types import Result, expand_path
 
 # What may change between a run and its continuation without changing what a step computes: for how long, where, how it
 # is watched and kept. Everything else makes other weights.
@@ -30,6 +30,9 @@ BOUND = {
     "parallel.batch_norm": "per_device", "kvstore.compression": "none", "kvstore.threshold": None,
     "kvstore.ratio": 0.01,
 }  # fmt: skip
+
+WITHOUT_EFFECT = ("logger.", "callback.", "runtime.", "checkpoint.")
+"""Settings that do not change whether a finished run has anything left to do."""
 
 RUN_FILES = (
     "checkpoints",
@@ -129,6 +132,61 @@ def read_end(run_dir: Path, state: str, step: int, weights_sha256: str) -> Optio
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return status if same else None
+
+
+def find_finished(run_dir: Path, config: Mapping[str, Any]) -> Optional[Tuple[Mapping[str, Any], Checkpoint]]:
+    """status.json and the last checkpoint of a run of this description that came to its end; else None. Imports no
+    MXNet."""
+    try:
+        status = json.loads((run_dir / STATUS_FILE).read_text(encoding="utf-8"))
+        if status["exit_code"] != EXIT_FINISHED or config["checkpoint"]["resume"] == "never":
+            return None
+        store = CheckpointStore(run_dir / "checkpoints", keep_last=1, keep_top=1, report=lambda text: None)
+        checkpoint = store.latest()
+    except (OSError, ValueError, KeyError, TypeError, CheckpointError):
+        return None
+    if checkpoint is None or _what_counts(checkpoint.state["run"]["description"]) != _what_counts(config):
+        return None
+    return status, checkpoint
+
+
+def _what_counts(config: Mapping[str, Any]) -> Dict[str, Any]:
+    return {path: value for path, value in flatten(config).items() if not path.startswith(WITHOUT_EFFECT)}
+
+
+def find_end(run_dir: Path, config: Mapping[str, Any]) -> Optional[Result]:
+    """The result of a run of this description that has nothing left to do: its last weights are there, and are those
+    that status.json tells of. None where there may be work. Imports no MXNet.
+
+    Raises:
+        CheckpointError: the weights were removed or damaged meanwhile.
+    """
+    found = find_finished(run_dir, config)
+    if found is None:
+        return None
+    checkpoint, train = found[1], found[1].state["train"]
+    sha256 = canonical_sha256(checkpoint.arrays("model"))
+    status = read_end(run_dir, found[0].get("state", ""), checkpoint.step, sha256)
+    if status is None or train["validation_due"]:
+        return None
+    return ended_result(
+        status, state=status["state"], exit_code=EXIT_FINISHED, cause=status.get("cause") or "", step=checkpoint.step,
+        epoch=checkpoint.epoch, best=train["best"], weights_sha256=sha256,
+    )  # fmt: skip
+
+
+def ended_result(status: Mapping[str, Any], **known: Any) -> Result:
+    """The result of a run that ended before: what is known of it, and what status.json alone says."""
+    return Result(
+        metrics=status.get("metrics") or {}, checkpoint=status.get("checkpoint"),
+        best_checkpoint=status.get("best_checkpoint"), measured=status.get("measured") or {},
+        samples_per_s=status.get("samples_per_s") or 0.0, **known,
+    )  # fmt: skip
+
+
+def nothing_left(run_dir: Path, cause: str, step: int) -> str:
+    """What is said of such a run."""
+    return f"nothing is left to do in {run_dir}: {cause or f'all {step} steps are trained'}"
 
 
 def set_aside(run_dir: Path, hydra: bool = False) -> Optional[Path]:

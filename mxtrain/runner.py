@@ -489,12 +489,10 @@ class Runner:
         (ended,) = self._workers.total([is_first and status is not None])
         if not ended or status is None:
             return None
-        self._say(f"nothing is left to do in {run.run_dir}: {stop.cause or f'all {state.step} steps are trained'}")
-        return Result(
-            state=stop.state, exit_code=stop.exit_code, cause=stop.cause, step=state.step, epoch=state.epoch,
-            best=state.best, metrics=status.get("metrics") or {}, checkpoint=status.get("checkpoint"),
-            best_checkpoint=status.get("best_checkpoint"), measured=status.get("measured") or {},
-            weights_sha256=sha256, samples_per_s=status.get("samples_per_s") or 0.0,
+        self._say(resume.nothing_left(run.run_dir, stop.cause, state.step))
+        return resume.ended_result(
+            status, state=stop.state, exit_code=stop.exit_code, cause=stop.cause, step=state.step, epoch=state.epoch,
+            best=state.best, weights_sha256=sha256,
         )  # fmt: skip
 
     # What is wrong with non-finite numbers: the steps since the last checkpoint are repeated; they are the same steps.

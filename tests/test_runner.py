@@ -6,20 +6,23 @@ import io
 import json
 import math
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from rich.console import Console
 from running import checkpoints, rows, status, steps
 
+from mxtrain import build
 from mxtrain.backend import nd
 from mxtrain.build import build_loader, build_run
 from mxtrain.checkpoint import lock_run_directory, open_checkpoint
 from mxtrain.cli import evaluate
+from mxtrain.cli.train import train
 from mxtrain.errors import ConfigError
 from mxtrain.logger.report import render_result
 from mxtrain.trained import load_trained
-from mxtrain.types import Callback
+from mxtrain.types import Callback, CommandLine
 
 SMALL = ("model=mlp", "model.hidden=[16]", "dataset.batch_size=100", "trainer.log_interval=5")  # 13 steps an epoch
 
@@ -105,6 +108,33 @@ def test_a_finished_run_is_not_trained_again(train_run, tmp_path):
     assert again.metrics == first.metrics and again.best == first.best and again.checkpoint == first.checkpoint
     assert again.weights_sha256 == first.weights_sha256 and again.samples_per_s == first.samples_per_s
     assert rows(tmp_path / "run") == before and run.info.resumed_step == 26
+
+
+def test_a_finished_run_is_known_before_mxnet_is_loaded(train_run, describe_run, tmp_path, monkeypatch, caplog):
+    once = (*SMALL, "trainer.max_epochs=1", "logger=jsonl")
+    _, first = train_run(*once)
+
+    def again(*overrides):
+        return train(describe_run(*once, *overrides).config, tmp_path / "run", CommandLine())
+
+    class Loaded(Exception):
+        """Work is left."""
+
+    def load(*_):
+        raise Loaded
+
+    monkeypatch.setattr(build, "build_run", load)
+    with caplog.at_level("INFO", "mxtrain"):
+        ended = again("logger=csv")
+    assert replace(ended, wall_s=0.0) == replace(first, wall_s=0.0)
+    assert f"nothing is left to do in {tmp_path / 'run'}: all 13 steps are trained" in caplog.text
+    with pytest.raises(Loaded):
+        again("trainer.max_epochs=2")
+    said = status(tmp_path / "run")
+    for wrong in ({"weights_sha256": "0"}, {"step": 12}, {"state": "stopped_early", "exit_code": 75}):
+        (tmp_path / "run" / "status.json").write_text(json.dumps({**said, **wrong}))
+        with pytest.raises(Loaded):
+            again()
 
 
 def test_a_copy_of_weights_that_is_another_ends_the_run_at_the_next_validation(make, tmp_path):

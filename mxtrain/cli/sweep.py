@@ -7,7 +7,6 @@ sweep's directory, to which each job adds its line.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import os
 import shlex
@@ -15,20 +14,20 @@ import sys
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from rich.table import Table
 
-from mxtrain.checkpoint import CheckpointStore, refuse_links
+from mxtrain.checkpoint import refuse_links
 from mxtrain.cli.compose import CONFIG_NAME, Composed, Composer
 from mxtrain.cli.outcome import STOPS, Outcome, exit_code_of, print_cause, read_outcomes
 from mxtrain.cli.program import program, tensorboard
-from mxtrain.config import flatten
 from mxtrain.description import Description
-from mxtrain.errors import EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, CheckpointError, ConfigError
+from mxtrain.errors import EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, ConfigError
 from mxtrain.logger.report import format_value, print_commands
 from mxtrain.logger.terminal import open_console
 from mxtrain.override_text import code_arguments, key_of, quote
+from mxtrain.resume import find_finished
 from mxtrain.stopping import Terminated
 from mxtrain.types import CommandLine, Result
 
@@ -36,8 +35,6 @@ MAX_CHECKED_JOBS = 32
 OUTCOMES = "jobs.jsonl"
 JOB = "MXTRAIN_SWEEP_JOB"
 """The number of the job and what is swept, for the processes of a job of several."""
-WITHOUT_EFFECT = ("logger.", "callback.", "runtime.", "checkpoint.")
-"""Settings that do not change whether a job has anything left to do."""
 
 in_this_process = False
 """Whether a sweep was started by this very process, and not by the parent of a launcher's worker."""
@@ -229,27 +226,14 @@ def with_exported_job(command: CommandLine) -> CommandLine:
 
 def finished_before(run_dir: Path, config: Mapping[str, Any]) -> Optional[Result]:
     """The result of the same job in an earlier call of the same sweep, or None."""
-    try:
-        status: Dict[str, Any] = json.loads((run_dir / "status.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    found = find_finished(run_dir, config)
+    if found is None:
         return None
-    if status.get("exit_code") != EXIT_FINISHED or config["checkpoint"]["resume"] == "never":
-        return None
-    store = CheckpointStore(run_dir / "checkpoints", keep_last=1, keep_top=1, report=lambda text: None)
-    try:
-        checkpoint = store.latest()
-    except CheckpointError:
-        return None
-    if checkpoint is None or _what_counts(checkpoint.state["run"]["description"]) != _what_counts(config):
-        return None
+    status, _ = found
     return Result(
         state=status["state"], exit_code=EXIT_FINISHED, cause=status.get("cause") or "", step=status["step"],
         epoch=status["epoch"], best=status["best"], metrics=status.get("metrics") or {},
     )  # fmt: skip
-
-
-def _what_counts(config: Mapping[str, Any]) -> Dict[str, Any]:
-    return {path: value for path, value in flatten(config).items() if not path.startswith(WITHOUT_EFFECT)}
 
 
 def overrides_of(swept: Sequence[str], overrides: Sequence[str]) -> List[str]:

@@ -316,7 +316,7 @@ def train(config: Mapping[str, Any], run_dir: Path, command: CommandLine) -> Res
     Raises:
         MxtrainError: nothing was started.
     """
-    from mxtrain.resume import set_aside
+    from mxtrain.resume import find_end, nothing_left, set_aside
 
     report = set_runtime(config, conf_of)
     description = describe(config, conf_of)
@@ -325,6 +325,10 @@ def train(config: Mapping[str, Any], run_dir: Path, command: CommandLine) -> Res
         moved = set_aside(run_dir)
         if moved is not None:
             log.info("checkpoint.resume=never: the earlier run's files are now in %s", moved)
+    ended = None if description.kvstore.distributed else find_end(run_dir, config)  # workers agree on that together
+    if ended is not None:
+        log.info("%s", nothing_left(run_dir, ended.cause, ended.step))
+        return ended
     if report and "mxnet" not in sys.modules:  # the first of a sweep's jobs in this process
         log.info("loading MXNet: %s", report.summary())
         for line in report.lines():
