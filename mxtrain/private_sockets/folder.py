@@ -32,13 +32,14 @@ def socket_folder() -> Iterator[Path]:
     """A new folder for as long as it is needed. What killed supervisors of this user have left behind goes first.
 
     Raises:
-        ConfigError: there is no folder for temporary files in which others cannot replace what is not theirs.
+        ConfigError: there is no folder for temporary files in which others cannot replace what is not theirs, or it
+            cannot be written, or its file system has no locks.
     """
     place = _place()
     remove_abandoned(place)
     while True:
         folder = place / f"{PREFIX}{secrets.token_hex(8)}"
-        folder.mkdir(mode=0o700)
+        _make(folder)
         lock = _lock(folder, fcntl.LOCK_EX)
         if lock is not None:
             break
@@ -56,7 +57,7 @@ def join_folder(name: str) -> Path:
         name: the same in all of them, and of this job only.
 
     Raises:
-        ConfigError: another user has taken the name.
+        ConfigError: another user has taken the name, or as `socket_folder`.
     """
     place = _place()
     folder = place / f"{PREFIX}{os.getuid()}-{name}"
@@ -65,7 +66,7 @@ def join_folder(name: str) -> Path:
     remove_abandoned(place)
     while folder not in _joined:
         with suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
+            _make(folder)
         require_own(folder)
         lock = _lock(folder, fcntl.LOCK_SH)
         if lock is not None:
@@ -124,13 +125,39 @@ def _leave(folder: Path) -> None:
         _remove_unused(folder)
 
 
+def _make(folder: Path) -> None:
+    """Raises: FileExistsError. ConfigError: nothing can be written where it would be."""
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise ConfigError(
+            f"no folder can be made in {folder.parent} for the sockets of this run: {error.strerror}. Set TMPDIR to a "
+            "folder of your own in which there is room."
+        ) from None
+
+
 def _lock(folder: Path, kind: int) -> Optional[int]:
-    """The open folder, which counts as used while it is open; None where another process has removed it before."""
+    """The open folder, which counts as used while it is open; None where another process has removed it before.
+
+    Raises:
+        ConfigError: its file system has no locks. A folder that was made for nothing is removed.
+    """
     try:
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except FileNotFoundError:
         return None
-    fcntl.flock(opened, kind)
+    try:
+        fcntl.flock(opened, kind)
+    except OSError as error:
+        os.close(opened)
+        with suppress(OSError):  # others may be in it
+            folder.rmdir()
+        raise ConfigError(
+            f"{folder.parent}, where the sockets of this run belong, is on a file system that has no locks "
+            f"({error.strerror}). Set TMPDIR to a folder of your own on a local disk."
+        ) from None
     with suppress(FileNotFoundError):
         if os.path.samestat(os.fstat(opened), folder.lstat()):
             return opened

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _ctypes
 import _socket
 import atexit
+import errno
 import fcntl
 import os
 import socket
@@ -13,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Iterator
+from unittest.mock import Mock
 
 import pytest
 
@@ -95,6 +97,28 @@ def test_a_folder_that_is_remade_while_it_is_looked_at_stays(place: Path, monkey
     assert abandoned.is_dir()
     folder._leave(abandoned)
     assert not abandoned.exists()
+
+
+JOIN = {"socket_folder": lambda: folder.socket_folder().__enter__(), "join_folder": lambda: folder.join_folder("job")}
+
+
+@pytest.mark.parametrize("join", JOIN)
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_locks_is_named_with_the_remedy(
+    place: Path, monkeypatch: pytest.MonkeyPatch, join: str, number: int
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(number, os.strerror(number))))
+    opened = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(ConfigError, match=f"^{place}, .* no locks .{os.strerror(number)}.* Set TMPDIR"):
+        JOIN[join]()
+    assert list(place.iterdir()) == [] and len(os.listdir("/proc/self/fd")) == opened
+
+
+@pytest.mark.parametrize("join", JOIN)
+def test_a_full_disk_is_named_with_the_remedy(place: Path, monkeypatch: pytest.MonkeyPatch, join: str) -> None:
+    monkeypatch.setattr(Path, "mkdir", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    with pytest.raises(ConfigError, match=f"in {place} .*: No space left on device. Set TMPDIR"):
+        JOIN[join]()
 
 
 def test_a_folder_that_others_have_taken_or_can_enter_is_refused(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
