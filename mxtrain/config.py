@@ -43,8 +43,9 @@ def import_target(target: str, path: str) -> Any:
         if error.name and not (module_name + ".").startswith(error.name + "."):
             raise ConfigError(f"{path}._target_={target}: importing it failed: {error}") from error
         raise ConfigError(
-            f"{path}._target_={target}: there is no module '{error.name}'. It must lie in the current folder, be "
-            "installed, or be on PYTHONPATH."
+            f"{path}._target_={target}: there is no module '{error.name}', neither in the current folder nor on "
+            f"Python's path. Type PYTHONPATH=FOLDER before the command, with the folder that holds "
+            f"{module_name.partition('.')[0]}, or install it."
         ) from None
     except Exception as error:
         raise ConfigError(f"{path}._target_={target}: importing it failed: {type(error).__name__}: {error}") from error

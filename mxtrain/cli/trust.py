@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import importlib
 import re
+import shlex
 from pathlib import Path
-from typing import Any, Dict, Iterator, Mapping, Sequence, Set, Tuple
+from typing import Any, Collection, Iterator, Mapping, Sequence, Set, Tuple
 
 import yaml
 
@@ -51,10 +52,11 @@ def require_trusted(
     if not found:
         return
     lines = "\n".join(f"  {place}={_shown(value)}" for place, value in found.items())
+    given = f"; {shlex.quote(config_dirs[0])} names none of these" if config_dirs else ""
     raise ConfigError(
         f"the description in {path} names code, or ways to it, that are not mxtrain's own:\n{lines}\n"
         f"`{command}` runs such code only if you say that you trust it: add --trust-code for all of it, or --config-dir"
-        f" FOLDER whose YAML names the class{_typed_again(found)}."
+        f" FOLDER whose YAML names the class (the one that the run was given{given}){_typed_again(found)}."
     )
 
 
@@ -146,6 +148,9 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 120 else text[:117] + "..."
 
 
-def _typed_again(found: Dict[str, Any]) -> str:
-    known = [place for place in found if re.match(r"(model|dataset)\.", place)]
-    return f", or type the class that you know to be meant: {known[0]}=package.Class" if known else ""
+def _typed_again(found: Collection[str]) -> str:
+    """What can be typed instead, where that is all that is needed."""
+    if not all(re.fullmatch(r"(model|dataset)\._target_", place) for place in found):
+        return ""
+    classes = " ".join(f"{place}=package.Class" for place in found)
+    return f", or type what you know to be meant: {classes}"

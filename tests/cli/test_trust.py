@@ -108,6 +108,27 @@ def test_what_the_user_trusts_is_imported(stranger, capsys, arguments):
     assert stranger.mark.exists()
 
 
+def test_the_folder_that_was_given_is_told_from_the_one_that_is_needed(stranger, description, capsys):
+    put(description, "dataset/_target_", "bomb.network")
+    run_dir = stranger("model/_target_", "bomb.network")
+    (run_dir.parent / "own").mkdir()
+    assert main(["eval", str(run_dir)]) == 2
+    said = capsys.readouterr().err
+    assert "--config-dir FOLDER whose YAML names the class (the one that the run was given), or type what you" in said
+    assert said.endswith("meant: dataset._target_=package.Class model._target_=package.Class.\n")
+    assert main(["eval", str(run_dir), "--config-dir", "own"]) == 2
+    assert "(the one that the run was given; own names none of these)" in capsys.readouterr().err
+
+
+def test_a_class_that_is_trusted_but_lies_elsewhere_is_answered_with_pythonpath(stranger, tmp_path, capsys):
+    run_dir = stranger("model/_target_", "elsewhere.network")
+    (tmp_path / "own" / "model").mkdir(parents=True)
+    (tmp_path / "own" / "model" / "mine.yaml").write_text("_target_: elsewhere.network\n")
+    assert main(["eval", str(run_dir), "--config-dir", "own"]) == 2
+    said = capsys.readouterr().err
+    assert "no module 'elsewhere'" in said and "Type PYTHONPATH=FOLDER before the command" in said
+
+
 def test_trusting_one_class_trusts_no_other(stranger, capsys):
     run_dir = stranger("early_stopping/_target_", "bomb.network")
     assert main(["eval", str(run_dir), "model=mlp", "dataset.eval_batch_size=64"]) == 2
