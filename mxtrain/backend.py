@@ -13,6 +13,7 @@ import warnings
 from typing import Any, Dict, List, Optional, Sequence
 
 from mxtrain import native
+from mxtrain.late_functions import compiled_late
 from mxtrain.runtime import spinning
 from mxtrain.runtime.apply import lets_threads_spin
 
@@ -32,7 +33,8 @@ with warnings.catch_warnings():
     # brings, that is 40 % of the whole import. Whoever needs them later can import them.
     hidden = [name for name in ("sklearn", "scipy.stats") if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
-    import mxnet as mx
+    with compiled_late(("_make_ndarray_function", "_make_symbol_function")):
+        import mxnet as mx
 
     for name in hidden:
         del sys.modules[name]

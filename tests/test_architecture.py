@@ -18,6 +18,7 @@ LAYERS = [
         "errors",
         "types",
         "durable",
+        "late_functions",
         "network",
         "override_text",
         "params_format",
