@@ -20,8 +20,6 @@ from bench_parts.measured import Measured, Series, Target, in_turn  # noqa: E402
 from bench_parts.processes import ProcessFailed, default_environment, tuned_environment  # noqa: E402
 from bench_parts.turns import Side, in_turns  # noqa: E402
 
-from mxtrain.kvstore import has_horovod  # noqa: E402
-
 # Loads the data as GluonCV's script does, and logs as it does.
 STAND_IN = """
 import argparse, logging, time
@@ -104,11 +102,10 @@ def test_compression(tmp_path):
 
 @pytest.mark.slow
 def test_faults(tmp_path):
-    """Twenty seconds: a worker is killed under each store that is there, and the runs end as undisturbed ones."""
+    """Ten seconds: a worker is killed, and the run ends as an undisturbed one."""
     series, result = run_part("faults", tmp_path)
-    stores = ["dist_sync", "horovod"] if has_horovod() else ["dist_sync"]
-    assert [row[:4] for row in result["table"][1:]] == [[store, "worker 1 killed", "1", "1"] for store in stores]
-    assert result["details"]["wrong"] == [] and len(series) == 2 * len(stores)
+    assert [row[:4] for row in result["table"][1:]] == [["dist_sync", "worker 1 killed", "1", "1"]]
+    assert result["details"]["wrong"] == [] and len(series) == 2
     assert all(0 < found["median"] < 120 for found in series.values())
 
 

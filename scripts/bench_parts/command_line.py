@@ -28,7 +28,7 @@ def measure(options: Options) -> Measured:
         name: lambda number, command=command: _seconds(*command, environment, options.work)
         for name, command in COMMANDS.items()
     }
-    times = in_turn(sides, 2 if options.quick else REPETITIONS)
+    times = in_turn(sides, 1 if options.quick else REPETITIONS)
     for name, values in times.items():
         found.series.append(Series(f"python -m mxtrain {name}", "s", values))
         found.targets.append(

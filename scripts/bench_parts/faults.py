@@ -433,7 +433,7 @@ def measure(options: Options) -> Measured:
     left_out = (OverHosts, FullDisk) if reason else (Loss,) if lossless else ()
     faults = [fault for fault in faults if not isinstance(fault, left_out)]
     if options.quick:
-        faults = [fault for fault in faults if fault.name == QUICK]
+        faults = [fault for fault in faults if fault.name == QUICK][:1]
     records = [json.loads(line) for line in _lines(options.records)]
     done = {(r["store"], r["fault"], r["repetition"]) for r in records}
     # Each of them once, then each of them again: wherever it ends, all have as many runs.
