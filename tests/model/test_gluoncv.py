@@ -1,10 +1,12 @@
 """GluonCV's networks by name."""
 
+import re
+
 import pytest
 
 from mxtrain.errors import ConfigError
 from mxtrain.model.gluoncv import GluonCV
-from mxtrain.model.gluoncv_names import CLASSIFICATION_NAMES
+from mxtrain.model.gluoncv_names import CLASSIFICATION_NAMES, sizes_of
 from mxtrain.model.prepare import infer_shapes
 
 RUN = [
@@ -53,12 +55,32 @@ def test_the_list_of_names_is_gluoncvs():
     assert set(CLASSIFICATION_NAMES) == expected and len(CLASSIFICATION_NAMES) == len(expected)
 
 
+def smallest_of_families():
+    """One name of those that differ in depth and width alone, and in no rule of sizes."""
+    families = {}
+    number = re.compile(r"(?<!v)\d+(?:\.\d+)?")  # no version
+    for name in sorted(CLASSIFICATION_NAMES, key=lambda name: [float(found) for found in number.findall(name)]):
+        families.setdefault((number.sub("", name), sizes_of(name)), name)
+    return sorted(families.values())
+
+
+NATIVE = ((1, 8, 8), (3, 70, 100), (3, 224, 224), (3, 299, 299), (3, 331, 331))
+
+
+def test_every_name_has_a_size():
+    for name in CLASSIFICATION_NAMES:
+        sizes = sizes_of(name)
+        for native in NATIVE:
+            channels, *sides = GluonCV(name=name).input_shape(native)
+            assert channels == 3 and min(sides) >= sizes.least
+            assert all(side == sizes.usual or side % sizes.multiple == 0 for side in sides), name
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CLASSIFICATION_NAMES)
-def test_every_name_takes_what_it_asks_for(name):
+@pytest.mark.parametrize("name", smallest_of_families())
+def test_every_family_takes_what_it_asks_for(name):
     model = GluonCV(name=name)
-    for native in ((1, 8, 8), (3, 70, 100), (3, 224, 224), (3, 299, 299), (3, 331, 331)):
-        shape = model.input_shape(native)
+    for shape in sorted({model.input_shape(native) for native in NATIVE}):
         network = model.build(7, shape)
         infer_shapes(network, shape, 7)
         assert all(0 not in parameter.shape for parameter in network.collect_params().values()), shape

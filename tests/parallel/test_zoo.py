@@ -23,7 +23,7 @@ FAMILIES = [
     ("resnet18_v1", 64), ("resnet50_v1b_gn", 64), ("se_resnet18_v2", 64), ("resnest14", 64), ("mobilenet0.25", 64),
     ("mobilenetv2_0.25", 64), ("mobilenetv3_small", 64), ("shufflenet_v2", 64), ("squeezenet1.1", 224), ("alexnet", 64),
     ("dla34", 64), ("resnet50_v1d_0.11", 64), ("cifar_resnet20_v1", 32), ("cifar_residualattentionnet56", 32),
-    ("inceptionv3", 299), ("vgg11", 64), ("xception", 96), ("googlenet", 224),
+    ("inceptionv3", 299), ("vgg11", 32), ("xception", 64), ("googlenet", 224),
 ]  # fmt: skip
 
 
