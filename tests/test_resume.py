@@ -298,16 +298,17 @@ def change_last_byte(path):
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
 
 
-def test_early_stopping_continues_to_count_and_patience_may_grow(tmp_path):
+def test_early_stopping_continues_to_count_and_patience_may_grow(tmp_path, train_run):
     run_dir = tmp_path / "run"
     # A rate of nothing: nothing ever gets better after the first validation.
     still = (*SMALL, "optimizer=sgd", "optimizer.lr=1e-12", "trainer.max_epochs=9", "trainer.monitor=val/loss",
              "early_stopping.min_delta=1")  # fmt: skip
-    Process(run_dir, *still, "early_stopping.patience=3", "trainer.max_steps=30").end(75)
-    Process(run_dir, *still, "early_stopping.patience=3").end()
+    train_run(*still, "early_stopping.patience=3", "trainer.max_steps=30")
+    assert (status(run_dir)["state"], status(run_dir)["step"]) == ("interrupted", 30)
+    train_run(*still, "early_stopping.patience=3")
     assert (status(run_dir)["state"], status(run_dir)["step"]) == ("stopped_early", 4 * 13)
     assert "nothing is left" in Process(run_dir, *still, "early_stopping.patience=3").end().output
-    Process(run_dir, *still, "early_stopping.patience=5").end()
+    train_run(*still, "early_stopping.patience=5")
     assert (status(run_dir)["state"], status(run_dir)["step"]) == ("stopped_early", 6 * 13)
     assert steps(run_dir, "val") == [13 * epoch for epoch in range(1, 7)]
     state = json.loads((run_dir / "checkpoints" / checkpoints(run_dir)[-1] / "state.json").read_text())
@@ -327,8 +328,25 @@ PLACEMENTS = {
 }
 
 
-@pytest.mark.parametrize("name", PLACEMENTS)
-def test_a_killed_run_ends_the_same_under_every_placement(name, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", [name for name in PLACEMENTS if name != "global"])
+def test_a_run_that_is_continued_ends_the_same_under_every_placement(name, tmp_path, monkeypatch, train_run):
+    unbroken, run_dir = tmp_path / "unbroken", tmp_path / "run"
+    placed = (*PLACED, *PLACEMENTS[name], "model.dropout=0.3")
+    train_run(*placed, run_dir=unbroken)
+    from mxtrain.checkpoint import open_checkpoint
+
+    cut = open_checkpoint(str(unbroken), which="last").state["run"]["cut_before"]
+    by_hand = (f"parallel.cut_before={json.dumps(cut)}",) if cut else ()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))  # the cut must come from the checkpoint
+    _, stopped = train_run(*placed, *by_hand, "trainer.max_steps=17", run_dir=run_dir)
+    assert stopped.exit_code == 75
+    shutil.rmtree(run_dir / "checkpoints" / "step-00000017")  # as after a kill: rows are written again
+    run, _ = train_run(*placed, run_dir=run_dir)
+    assert run.info.resumed_step == 15
+    assert_same(run_dir, unbroken)
+
+
+def test_a_killed_run_ends_the_same_where_all_that_is_placed_comes_together(tmp_path, name="global"):
     unbroken, run_dir = tmp_path / "unbroken", tmp_path / "run"
     Process(unbroken, *PLACED, *PLACEMENTS[name], "model.dropout=0.3").end()
     # A cache of its own: the cut must come from the checkpoint.
@@ -346,18 +364,19 @@ def test_a_killed_run_ends_the_same_under_every_placement(name, tmp_path, monkey
     assert_same(run_dir, unbroken)
 
 
-def test_a_checkpoint_goes_on_under_any_other_placement(tmp_path):
+def test_a_checkpoint_goes_on_under_any_other_placement(tmp_path, train_run):
     """The same samples, optimizer state and schedule: losses agree to rounding."""
     one, run_dir = tmp_path / "one", tmp_path / "run"
     exact = ("model.batch_norm=false", "optimizer=sgd", "optimizer.lr=0.01")
-    Process(one, *PLACED, *exact).end()
+    train_run(*PLACED, *exact, run_dir=one)
     limits = [4, 9, 14, 20]
     for limit, name in zip(limits, ("pipeline", "data", "hybrid", "model")):
-        Process(run_dir, *PLACED, *exact, *PLACEMENTS[name], f"trainer.max_steps={limit}").end(75)
-    Process(run_dir, *PLACED, *exact).end()
+        _, stopped = train_run(*PLACED, *exact, *PLACEMENTS[name], f"trainer.max_steps={limit}", run_dir=run_dir)
+        assert stopped.exit_code == 75
+    train_run(*PLACED, *exact, run_dir=run_dir)
     ours, theirs = rows(run_dir), rows(one)
     assert [(row["step"], row["split"]) for row in ours] == [(row["step"], row["split"]) for row in theirs]
     for a, b in zip(ours, theirs):
         assert a["loss"] == pytest.approx(b["loss"], rel=1e-3)
-    done = Process(run_dir, *PLACED, *exact, "parallel=data", "parallel.batch_norm=global").end(2)
-    assert "parallel.batch_norm: was" in done.output and "global" in done.output
+    with pytest.raises(CheckpointError, match="parallel.batch_norm: was.*global"):
+        train_run(*PLACED, *exact, "parallel=data", "parallel.batch_norm=global", run_dir=run_dir)

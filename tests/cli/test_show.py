@@ -142,18 +142,17 @@ def test_explain_finds_the_users_own_files(mxtrain) -> None:
 # Completion
 
 
-@pytest.mark.parametrize(
-    "line, wanted, unwanted",
-    [
-        ("mxtrain ", {"eval", "explain", "model=", "trainer."}, set()),
-        ("mxtrain ex", {"explain", "experiment="}, {"eval"}),
-        ("mxtrain model=le", {"model=lenet"}, {"model=mlp"}),
-        ("mxtrain trainer.max_e", {"trainer.max_epochs="}, set()),
-        ("mxtrain model=mlp model.hid", {"model.hidden."}, set()),
-        ("mxtrain explain optimizer.l", {"optimizer.lr="}, {"eval"}),
-    ],
-)
-def test_bash_completes(tmp_path: Path, line: str, wanted: set, unwanted: set) -> None:
+COMPLETED = [
+    ("mxtrain ", {"eval", "explain", "model=", "trainer."}, set()),
+    ("mxtrain ex", {"explain", "experiment="}, {"eval"}),
+    ("mxtrain model=le", {"model=lenet"}, {"model=mlp"}),
+    ("mxtrain trainer.max_e", {"trainer.max_epochs="}, set()),
+    ("mxtrain model=mlp model.hid", {"model.hidden."}, set()),
+    ("mxtrain explain optimizer.l", {"optimizer.lr="}, {"eval"}),
+]
+
+
+def test_bash_completes(tmp_path: Path) -> None:
     script = tmp_path / "mxtrain"
     root = Path(__file__).resolve().parents[2]
     script.write_text(
@@ -164,10 +163,17 @@ def test_bash_completes(tmp_path: Path, line: str, wanted: set, unwanted: set) -
     bash = f"""
         export PATH={tmp_path}:$PATH
         eval "$(mxtrain --shell-completion install=bash)"
+    """
+    for line, *_ in COMPLETED:
+        bash += f"""
         COMP_LINE={line!r} COMP_POINT={len(line)} COMP_WORDS=({line}) COMP_CWORD={len(line.split(" ")) - 1}
         hydra_bash_completion
-        printf '%s\\n' "${{COMPREPLY[@]}}"
-    """
+        printf '%s ' "${{COMPREPLY[@]}}"
+        echo
+        """
     done = subprocess.run(["bash", "-c", bash], capture_output=True, text=True, timeout=60, check=True, cwd=tmp_path)
-    found = set(done.stdout.split())
-    assert wanted <= found and not unwanted & found and done.stderr == "", (done.stdout, done.stderr)
+    shown = done.stdout.splitlines()
+    assert len(shown) == len(COMPLETED) and done.stderr == "", (done.stdout, done.stderr)
+    for (line, wanted, unwanted), words in zip(COMPLETED, shown):
+        found = set(words.split())
+        assert wanted <= found and not unwanted & found, (line, words)
