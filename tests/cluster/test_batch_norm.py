@@ -25,15 +25,13 @@ SMALL_RESNET = ("model=resnet", "model.depth=8", "parallel=hybrid", "parallel.mi
 @pytest.mark.parametrize(
     "given",
     [
-        ["kvstore=dist_sync", "cluster.workers=2", "model=lenet", "parallel.batch_norm=global"],
-        ["kvstore=p3", "cluster.workers=2", "cluster.servers=2", "model=lenet", "parallel.batch_norm=replicas"],
         # Odd sizes: the last batch has 11 samples, for 3 workers x 2 parts x 2 replicas x 2 microbatches.
         ["kvstore=dist_device_sync", "cluster.workers=3", *SMALL_RESNET, "trainer.grad_accumulation=2",
          "dataset.batch_size=24", "parallel.batch_norm=replicas"],
         pytest.param(["kvstore=horovod", "cluster.workers=3", *SMALL_RESNET, "dataset.batch_size=24",
                       "parallel.batch_norm=global"], marks=needs_horovod),
     ],
-    ids=["dist_sync", "p3", "dist_device_sync", "horovod"],
+    ids=["dist_device_sync", "horovod"],
 )  # fmt: skip
 def test_joint_batch_norms_are_those_of_one_device(given: List[str]) -> None:
     done = verify("tolerance=1e-10", *given)
