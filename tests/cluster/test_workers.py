@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,7 +13,7 @@ import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Dict, List
+from typing import Any, Dict, List
 
 import pytest
 from bench_parts.stranger import listened_to
@@ -39,7 +40,7 @@ from mxtrain.cluster.process import Order
 from mxtrain.cluster.process import Process as ClusterProcess
 from mxtrain.cluster.spec import Cluster
 from mxtrain.cluster.supervisor import Supervisor
-from mxtrain.kvstore import has_horovod
+from mxtrain.errors import ConfigError
 from mxtrain.private_sockets.folder import socket_folder
 
 TWO = ("kvstore=dist_sync", "cluster.workers=2", "cluster.backoff=0.1")
@@ -115,7 +116,6 @@ def test_workers_with_replicas_and_stages_of_their_own_and_empty_shares(tmp_path
 @pytest.mark.parametrize(
     "placement",
     [
-        ["kvstore=dist_sync", "cluster.workers=2", "model=lenet"],
         ["kvstore=p3", "cluster.workers=2", "cluster.servers=2", "model=lenet"],
         [
             "kvstore=dist_device_sync",
@@ -134,7 +134,7 @@ def test_verify_finds_the_numbers_of_one_device(placement: List[str]) -> None:
         assert "every bit is equal" in done.stdout
 
 
-@pytest.mark.parametrize("victim", ["worker0", "worker1", "server", "scheduler"])
+@pytest.mark.parametrize("victim", ["worker0", "server", "scheduler"])  # worker 1: test_compressed_workers.py
 def test_after_a_kill_the_run_ends_with_the_same_weights(tmp_path: Path, undisturbed: Path, victim: str) -> None:
     run = Process(tmp_path / "run", *TWO, *SLOW).wait_until(has_steps(tmp_path / "run", 45))
     (pid,) = processes(tmp_path / "run")[victim]
@@ -148,8 +148,7 @@ def test_after_a_kill_the_run_ends_with_the_same_weights(tmp_path: Path, undistu
     nobody_is_left(tmp_path)
 
 
-@pytest.mark.parametrize("victim", ["worker1", "server"])
-def test_a_stopped_process_is_noticed(tmp_path: Path, undisturbed: Path, victim: str) -> None:
+def test_a_stopped_process_is_noticed(tmp_path: Path, undisturbed: Path, victim: str = "server") -> None:
     run = Process(tmp_path / "run", *TWO, *SLOW, "cluster.heartbeat_timeout=2").wait_until(
         has_steps(tmp_path / "run", 45)
     )
@@ -160,7 +159,7 @@ def test_a_stopped_process_is_noticed(tmp_path: Path, undisturbed: Path, victim:
     assert re.search(rf"\(process {pid}\) was stopped \(SIGSTOP or a debugger\) 2\.\d s ago", run.output), run.output
 
 
-@pytest.mark.parametrize("receiver", ["supervisor", "worker1", "all"])
+@pytest.mark.parametrize("receiver", ["supervisor", "all"])  # worker 1 alone: test_async.py, test_horovod.py
 def test_sigterm_saves_and_another_number_of_workers_goes_on(tmp_path: Path, undisturbed: Path, receiver: str) -> None:
     run_dir = tmp_path / "run"
     run = Process(run_dir, *TWO, *SLOW, "checkpoint.every_steps=1000").wait_until(has_steps(run_dir, 30))
@@ -190,10 +189,10 @@ def test_sigterm_to_a_worker_before_training_ends_all(tmp_path: Path) -> None:
     nobody_is_left(tmp_path)
 
 
-def test_a_finished_run_of_workers_says_so_and_leaves_nobody(tmp_path: Path) -> None:
-    Process(tmp_path / "run", *TWO, *LENET).end()
+def test_a_finished_run_of_workers_says_so_and_leaves_nobody(tmp_path: Path, undisturbed: Path) -> None:
+    shutil.copytree(undisturbed, tmp_path / "run")
     before = picture(tmp_path / "run")["status.json"]
-    done = Process(tmp_path / "run", *TWO, *LENET).end()
+    done = Process(tmp_path / "run", *TWO, *SLOW).end()
     assert picture(tmp_path / "run")["status.json"] == before and "restart" not in done.output
     nobody_is_left(tmp_path)
 
@@ -348,6 +347,18 @@ def test_a_farewell_without_an_answer_is_short(tmp_path: Path) -> None:
     ("overrides", "words"),
     [
         (["cluster.workers=2"], ["cluster.workers=2", "kvstore=dist_sync"]),
+        ([*TWO, "dataset=mnist", "dataset.root=/nowhere"], ["train-images"]),
+    ],
+)
+def test_what_cannot_work_is_refused_and_leaves_nothing(tmp_path: Path, overrides: List[str], words: List[str]) -> None:
+    run = Process(tmp_path / "new" / "run", *overrides).end(2)
+    assert all(word in run.output for word in words), run.output
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
         (["kvstore=horovod", "cluster.workers=2", "cluster.servers=2"], ["cluster.servers=2", "without servers"]),
         ([*TWO, "kvstore.threshold=0.01"], ["kvstore.threshold=0.01", "kvstore.compression=2bit"]),
         (["kvstore=device", "kvstore.threshold=0.01"], ["kvstore.threshold=0.01", "only 2bit"]),
@@ -356,13 +367,12 @@ def test_a_farewell_without_an_answer_is_short(tmp_path: Path) -> None:
         (["kvstore=dist_sink"], ["dist_sync"]),
         (["kvstore=dist_sync", "cluster.workers=200"], ["cluster.workers=200", "less than one"]),
         (["kvstore=dist_async", "cluster.workers=2", "parallel.batch_norm=global"], ["batch_norm", "wait for nobody"]),
-        ([*TWO, "dataset=mnist", "dataset.root=/nowhere"], ["train-images"]),
     ],
 )
-def test_what_cannot_work_is_refused_and_leaves_nothing(tmp_path: Path, overrides: List[str], words: List[str]) -> None:
-    run = Process(tmp_path / "new" / "run", *overrides).end(2)
-    assert all(word in run.output for word in words), run.output
-    assert list(tmp_path.iterdir()) == []
+def test_descriptions_that_cannot_work_are_refused(describe_run: Any, overrides: List[str], words: List[str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        describe_run(*overrides)
+    assert all(word in str(refused.value) for word in words), refused.value
 
 
 def listening_address(port: int) -> str:
@@ -412,16 +422,13 @@ def test_a_sweep_of_groups(tmp_path: Path) -> None:
 
 
 POISONED = "dataset._target_=bench_parts.poisoned.Digits"
-needs_horovod = pytest.mark.skipif(not has_horovod(), reason="Horovod is not built here: scripts/horovod")
 
 
-@pytest.mark.parametrize("store", ["dist_sync", pytest.param("horovod", marks=needs_horovod)])
-def test_the_one_worker_with_nan_is_named_and_the_last_good_weights_are_kept(
-    tmp_path: Path, undisturbed: Path, store: str
-) -> None:
+def test_the_one_worker_with_nan_is_named_and_the_last_good_weights_are_kept(tmp_path: Path, undisturbed: Path) -> None:
+    """Any of several workers: test_threads.py."""
     run_dir, poison = tmp_path / "run", tmp_path / "poison"
     env = {"PYTHONPATH": f"{ROOT}/scripts:{ROOT}", "MXTRAIN_BENCH_POISON": str(poison)}
-    given = (*TWO, *SLOW, f"kvstore={store}", POISONED)
+    given = (*TWO, *SLOW, POISONED)
     run = Process(run_dir, *given, env=env).wait_until(has_steps(run_dir, 45))
     poison.touch()
     run.end(3)
