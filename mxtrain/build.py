@@ -9,23 +9,22 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain import resume
-from mxtrain.cadence import Cadence
 from mxtrain.callback.record import RunRecord
 from mxtrain.callback.status import StatusFile
 from mxtrain.checkpoint import Checkpoint, CheckpointStore
 from mxtrain.checkpoint.parcel import pack, unpack
 from mxtrain.checkpoint.run_directory import held_lock
 from mxtrain.checkpoint.store import CHECKPOINTS
+from mxtrain.cluster.stragglers import Team
 from mxtrain.dataset.base import Decoding, Splits, open_splits
 from mxtrain.dataset.loader import BatchLoader, Loader
 from mxtrain.dataset.sources import Subset
 from mxtrain.dataset.text_loader import TextLoader
 from mxtrain.dataset.wordpiece import Reading
-from mxtrain.description import Description
+from mxtrain.description.groups import Description
 from mxtrain.errors import CheckpointError, ConfigError
-from mxtrain.evaluate import Evaluator, SampleLoader, TextSamples
 from mxtrain.kvstore.store import Store
+from mxtrain.kvstore.world import ALONE, World
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.metric.meter import Meter
 from mxtrain.model.prepare import parameter_multipliers, prepare_network
@@ -35,13 +34,13 @@ from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.base import Layout, Objective, Strategy
 from mxtrain.parallel.fence import can_be_fenced
 from mxtrain.parallel.placement import placement_table
-from mxtrain.profiling import TIMELINE, Computation, Profiling
-from mxtrain.runner import Data, Plan, Runner
-from mxtrain.saving import NoStore
-from mxtrain.sharing import ALONE, World
-from mxtrain.step import Step
-from mxtrain.team import Team
-from mxtrain.trainer import Trainer
+from mxtrain.trainer import Trainer, resume
+from mxtrain.trainer.cadence import Cadence
+from mxtrain.trainer.evaluate import Evaluator, SampleLoader, TextSamples
+from mxtrain.trainer.profiling import TIMELINE, Computation, Profiling
+from mxtrain.trainer.runner import Data, Plan, Runner
+from mxtrain.trainer.saving import NoStore
+from mxtrain.trainer.step import Step
 from mxtrain.types import BY_HAND, Callback, CommandLine, RunInfo, Shapes, shapes_of
 
 log = logging.getLogger("mxtrain")

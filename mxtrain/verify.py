@@ -9,23 +9,23 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optio
 
 import numpy as np
 
-from mxtrain import snapshot
 from mxtrain.amp import FULL
-from mxtrain.backend import gluon
 from mxtrain.build import build_data, build_network, build_objective, build_step, fit_input, mixes
+from mxtrain.cluster.heartbeat import PULSE
 from mxtrain.dataset.base import open_splits
-from mxtrain.description import Description
+from mxtrain.description.groups import Description
+from mxtrain.engine.backend import gluon
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.store import Store
+from mxtrain.kvstore.world import ALONE, World
 from mxtrain.metric.meter import Meter
 from mxtrain.model.summary import has_random_layers
 from mxtrain.model.trace import blocks_by_path
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.reference import Reference
-from mxtrain.pulse import PULSE
-from mxtrain.sharing import ALONE, World
-from mxtrain.step import Step
+from mxtrain.trainer import snapshot
+from mxtrain.trainer.step import Step
 from mxtrain.types import Batch, Shapes
 
 # A tensor whose largest value is smaller than this share of the largest of all is compared with that share: a bias

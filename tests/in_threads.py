@@ -10,7 +10,7 @@ import numpy as np
 from mxtrain.kvstore import Joined
 from mxtrain.kvstore.joined_store import JoinedStore
 from mxtrain.kvstore.store import Store
-from mxtrain.sharing import ALONE, World
+from mxtrain.kvstore.world import ALONE, World
 
 PATIENCE_S = 60
 

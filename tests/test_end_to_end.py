@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from mxtrain.backend import nd
+from mxtrain.engine.backend import nd
 from mxtrain.errors import ConfigError
 from mxtrain.model.mlp import MLP
 

@@ -18,12 +18,12 @@ from mxtrain.cli.predict import open_output
 from mxtrain.cli.sweep import refuse_links_in_sweep
 from mxtrain.cli.unstarted import Before
 from mxtrain.cluster.process import LocalProcess, Order
-from mxtrain.durable import append_to, create_file, open_file, replace_file, write_json_atomic
 from mxtrain.errors import RunDirectoryError
+from mxtrain.files.durable import append_to, create_file, open_file, replace_file, write_json_atomic
 from mxtrain.logger.csv import CsvLogger
 from mxtrain.logger.files import LogFile, RecordFile, cut_file
 from mxtrain.logger.jsonl import JsonlLogger
-from mxtrain.report import Report, write_report
+from mxtrain.task.report import Report, write_report
 from mxtrain.types import RunInfo
 
 SECRET = b'{"step": 1}\nof mine\n'

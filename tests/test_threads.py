@@ -12,7 +12,7 @@ from running import checkpoints, rows, status
 
 from mxtrain.build import build_run
 from mxtrain.checkpoint import open_checkpoint
-from mxtrain.sharing import World
+from mxtrain.kvstore.world import World
 
 THREE = ("kvstore._target_=in_threads.Threads", "cluster.workers=3", "model=mlp", "model.hidden=[8]", "logger=jsonl",
          "dataset.batch_size=200", "trainer.max_epochs=2", "early_stopping=off")  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping
 
-from mxtrain.backend import all_finite, nd
+from mxtrain.engine.backend import all_finite, nd
 
 
 class NoScaling:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict
 
-from mxtrain.config import call_target
+from mxtrain.description.config import call_target
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.types import Callback, Spec
 

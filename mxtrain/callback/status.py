@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence
 
-from mxtrain.durable import write_json_atomic
+from mxtrain.files.durable import write_json_atomic
 from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 
 # A run of millisecond steps would otherwise spend its time in fsync.

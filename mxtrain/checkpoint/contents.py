@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from mxtrain.checkpoint.ndarray_file import parse_ndarrays, write_ndarrays
 from mxtrain.checkpoint.verified import of_os_error, read_file, verify_file
-from mxtrain.durable import Digest, HashedFile, PathLike, fsync_directory
 from mxtrain.errors import CheckpointError, DamagedCheckpoint, LaterCheckpoint, UnreadableCheckpoint
+from mxtrain.files.durable import Digest, HashedFile, PathLike, fsync_directory
 
 if TYPE_CHECKING:
     import numpy as np

@@ -1,7 +1,7 @@
 """MXNet's own list-of-arrays file (`.params`), written and read from numpy without MXNet.
 
 So a file opens with `mx.nd.load` and `net.load_parameters`, and what those wrote opens here.
-`mxtrain.params_format` says what it looks like.
+`mxtrain.files.params_format` says what it looks like.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Mapping, Union
 
 from mxtrain.checkpoint.verified import read_file
-from mxtrain.durable import Digest, HashedFile, PathLike
 from mxtrain.errors import CheckpointError, DamagedCheckpoint
-from mxtrain.params_format import ARRAY_MAGIC_V2, DENSE, LIST_MAGIC, MAX_DIMS, Damaged, parse_arrays
+from mxtrain.files.durable import Digest, HashedFile, PathLike
+from mxtrain.files.params_format import ARRAY_MAGIC_V2, DENSE, LIST_MAGIC, MAX_DIMS, Damaged, parse_arrays
 
 if TYPE_CHECKING:
     import numpy as np

@@ -16,8 +16,8 @@ import socket
 from pathlib import Path
 from typing import Optional, Sequence
 
-from mxtrain.durable import PathLike, open_file
 from mxtrain.errors import RunDirectoryError, RunDirectoryLost
+from mxtrain.files.durable import PathLike, open_file
 
 LOCK_FILE = ".lock"
 NEVER_LINKS = (

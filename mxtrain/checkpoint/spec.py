@@ -6,7 +6,7 @@ from typing import Optional
 
 import pydantic
 
-from mxtrain.cadence import Cadence
+from mxtrain.trainer.cadence import Cadence
 from mxtrain.types import NonNegative, Positive, PositiveFloat, Spec
 
 

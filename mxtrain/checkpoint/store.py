@@ -24,8 +24,8 @@ from mxtrain.checkpoint.folder import (
     remove_leftovers,
     scan,
 )
-from mxtrain.durable import PathLike, fsync_directory
 from mxtrain.errors import CheckpointError, UnreadableCheckpoint
+from mxtrain.files.durable import PathLike, fsync_directory
 
 if TYPE_CHECKING:
     from mxtrain.checkpoint.run_directory import RunDirectoryLock

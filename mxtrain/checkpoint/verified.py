@@ -8,8 +8,8 @@ import stat
 from pathlib import Path
 from typing import Optional, Tuple
 
-from mxtrain.durable import CHUNK_BYTES, Digest, PathLike
 from mxtrain.errors import CheckpointError, DamagedCheckpoint, UnreadableCheckpoint
+from mxtrain.files.durable import CHUNK_BYTES, Digest, PathLike
 
 
 def read_file(path: PathLike, *, expected: Optional[Digest] = None) -> memoryview:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
 
 from hydra.core.override_parser.types import Override
 
-from mxtrain.config import shown
-from mxtrain.description import NAMED_GROUPS, PRESET_GROUPS
+from mxtrain.description.config import shown
+from mxtrain.description.groups import NAMED_GROUPS, PRESET_GROUPS
 from mxtrain.errors import did_you_mean
 
 if TYPE_CHECKING:

@@ -59,7 +59,7 @@ COMMANDS: Dict[str, Command] = {
 def help_of(name: str) -> str:
     """How to use a command."""
     from mxtrain.cli.program import as_typed
-    from mxtrain.config import shown, spec_help
+    from mxtrain.description.config import shown, spec_help
 
     command = COMMANDS[name]
     module = importlib.import_module(command.module)

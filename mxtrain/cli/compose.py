@@ -21,9 +21,9 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from mxtrain.cli.hydra_settings import folder_of, is_folder
-from mxtrain.config import flatten
+from mxtrain.description.config import flatten
+from mxtrain.description.override_text import expand_home
 from mxtrain.errors import ConfigError
-from mxtrain.override_text import expand_home
 from mxtrain.search_path import admit_current_folder
 
 CONFIG_NAME = "config"

@@ -15,7 +15,7 @@ from typing import Dict, List, Literal, Optional, Tuple
 
 from mxtrain.cli.probing import ProbeResult, run_probe
 from mxtrain.cli.program import tensorboard
-from mxtrain.native import NO_COMPILER
+from mxtrain.engine.native import NO_COMPILER
 from mxtrain.runtime.amx import computes_bfloat16, cpu_flags, has_amx, has_fast_bfloat16
 from mxtrain.runtime.cores import cgroup_quota, usable_cores
 from mxtrain.runtime.gpus import REMEDY, find_gpus, is_published_build, reason_against
@@ -131,7 +131,7 @@ def judge_mxnet_packages(packages: List[str]) -> Finding:
 
 
 def judge_numpy(version: str) -> Finding:
-    """MXNet 1.9.1 works with numpy below 1.24, with 1.24 to 1.26 through `mxtrain.backend`, and never with 2."""
+    """MXNet 1.9.1 works with numpy below 1.24, with 1.24 to 1.26 through `mxtrain.engine.backend`, and never with 2."""
     remedy = "pip install numpy==1.23.5"
     if not version:
         return Finding("numpy", "problem", "not installed", remedy)

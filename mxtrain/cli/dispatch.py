@@ -9,6 +9,7 @@ from typing import List, Optional, Tuple
 
 from mxtrain.cli.commands import COMMANDS, help_of
 from mxtrain.cli.streams import patient_streams, unwritten
+from mxtrain.cluster.heartbeat import PULSE
 from mxtrain.errors import (
     AGREED,
     EXIT_BAD_INPUT,
@@ -21,8 +22,7 @@ from mxtrain.errors import (
     did_you_mean,
     unforeseen,
 )
-from mxtrain.pulse import PULSE
-from mxtrain.stopping import EXIT_CODES, Terminated, limit_end, startup_signals, still_parts
+from mxtrain.trainer.stopping import EXIT_CODES, Terminated, limit_end, startup_signals, still_parts
 
 GROUP_COMMANDS = ("train", "verify")
 """Commands that several processes can carry out together."""

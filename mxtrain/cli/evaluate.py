@@ -10,8 +10,8 @@ from mxtrain.checkpoint import refuse_links
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.restored import decoding_of, refuse_what_only_trains, restore_description, run_dir_of, split_settings
 from mxtrain.dataset.base import open_splits
-from mxtrain.durable import write_json_atomic
 from mxtrain.errors import ConfigError, DataError, LoaderError
+from mxtrain.files.durable import write_json_atomic
 from mxtrain.types import PathText, Positive, Spec
 
 
@@ -48,8 +48,8 @@ def run(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     # Imports MXNet: only from here on.
     from mxtrain.build import build_loader
-    from mxtrain.report import Report, write_report
-    from mxtrain.trained import load_trained
+    from mxtrain.task.report import Report, write_report
+    from mxtrain.trainer.trained import load_trained
 
     trained = load_trained(checkpoint, description)
     if list(splits.class_names) != list(trained.input.class_names):

@@ -10,7 +10,7 @@ from mxtrain.cli import arguments as command_line
 from mxtrain.cli.compose import Composed, Composer
 from mxtrain.cli.mistakes import refuse_unknown
 from mxtrain.cli.origins import find_origins
-from mxtrain.config import flatten, import_target, shown, spec_help
+from mxtrain.description.config import flatten, import_target, shown, spec_help
 from mxtrain.errors import ConfigError
 from mxtrain.types import Spec
 

@@ -20,11 +20,11 @@ from mxtrain.cluster.member import Member, find_member
 from mxtrain.cluster.process import Process
 from mxtrain.cluster.ring import Ring
 from mxtrain.cluster.supervisor import Failure, Supervisor, say, steps_of
-from mxtrain.description import Description
-from mxtrain.durable import append_to
+from mxtrain.description.groups import Description
+from mxtrain.description.override_text import quote
 from mxtrain.errors import EXIT_BAD_INPUT
-from mxtrain.override_text import quote
-from mxtrain.sharing import RING
+from mxtrain.files.durable import append_to
+from mxtrain.kvstore.world import RING
 from mxtrain.types import Result
 
 SHORTEST_S = 1.0

@@ -16,8 +16,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from mxtrain.cli.choices import wrong_choice
 from mxtrain.cli.compose import Composed, Composer, is_change, short
-from mxtrain.config import accepted_names, flatten, import_target
-from mxtrain.description import GROUPS, NAMED_GROUPS, PRESET_GROUPS
+from mxtrain.description.config import accepted_names, flatten, import_target
+from mxtrain.description.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS
 from mxtrain.errors import ConfigError, did_you_mean
 
 OTHER_NAMES = {

@@ -11,7 +11,7 @@ from typing import Any, List, Optional, Sequence
 import yaml
 
 from mxtrain.cli.compose import Composed, short
-from mxtrain.config import shown
+from mxtrain.description.config import shown
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, List, Mapping, Optional, Sequence
 
 from mxtrain.cli.program import as_typed
-from mxtrain.durable import encode_json, open_file
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM
+from mxtrain.files.durable import encode_json, open_file
 from mxtrain.types import Result
 
 STOPS = (EXIT_BUDGET, EXIT_SIGINT, EXIT_SIGTERM)

@@ -14,8 +14,8 @@ from mxtrain.cli.program import program
 from mxtrain.cli.restored import decoding_of, one_run, refuse_what_only_trains, restore_description, split_settings
 from mxtrain.dataset.files import find_files
 from mxtrain.dataset.regular_files import explain
-from mxtrain.durable import create_file, encode_json
 from mxtrain.errors import ConfigError, DataError, LoaderError
+from mxtrain.files.durable import create_file, encode_json
 from mxtrain.types import PathText, Positive, Spec
 
 SKIP = "type skip_unreadable=true to go on without such files."
@@ -55,7 +55,7 @@ def run(arguments: Sequence[str]) -> int:
     # Imports MXNet: only from here on.
     from mxtrain.build import build_loader
     from mxtrain.dataset.files import Readable, open_files
-    from mxtrain.trained import load_trained
+    from mxtrain.trainer.trained import load_trained
 
     trained = load_trained(checkpoint, description)
     if decoding is not None:
@@ -122,7 +122,7 @@ def predict_rows(
     trained: Any, loader: Any, files: Sequence[Any], top_k: int, unreadable: Collection[int] = ()
 ) -> Iterator[Dict[str, Any]]:  # fmt: skip
     """One row per file or text that could be read: the likeliest class, its probability, and the next ones."""
-    from mxtrain.backend import nd
+    from mxtrain.engine.backend import nd
 
     names = trained.input.class_names
     position = 0

@@ -33,7 +33,7 @@ def environment() -> Dict[str, Any]:
 @_step
 def mxnet() -> Dict[str, Any]:
     """Import MXNet."""
-    from mxtrain.backend import mx
+    from mxtrain.engine.backend import mx
 
     features = {feature.name: bool(feature.enabled) for feature in mx.runtime.feature_list()}
     return {"mxnet": mx.__version__, "path": mx.__file__, "features": features}
@@ -42,7 +42,7 @@ def mxnet() -> Dict[str, Any]:
 @_step
 def operators() -> Dict[str, Any]:
     """Compile and load our own operators."""
-    from mxtrain.backend import own_operators
+    from mxtrain.engine.backend import own_operators
 
     found = own_operators()
     return {"operators": {"compiled": found.path is not None, "why": found.why}}
@@ -51,7 +51,7 @@ def operators() -> Dict[str, Any]:
 @_step
 def compute() -> Dict[str, Any]:
     """Train one step of a small convolution."""
-    from mxtrain.backend import autograd, mx, nd
+    from mxtrain.engine.backend import autograd, mx, nd
 
     image_BCHW = nd.ones((2, 3, 8, 8))
     weight = nd.ones((4, 3, 3, 3))
@@ -68,7 +68,7 @@ def bfloat16() -> Dict[str, Any]:
     """Multiply in bfloat16, which uses AMX where the environment allows it."""
     import numpy
 
-    from mxtrain.backend import mx, nd
+    from mxtrain.engine.backend import mx, nd
 
     short = numpy.dtype([("bfloat16", numpy.uint16)])  # MXNet's own name for it
     try:
@@ -82,7 +82,7 @@ def bfloat16() -> Dict[str, Any]:
 @_step
 def gpus() -> Dict[str, Any]:
     """Count the GPUs that MXNet can use."""
-    from mxtrain.backend import mx
+    from mxtrain.engine.backend import mx
 
     try:
         return {"gpus": mx.context.num_gpus()}
@@ -106,7 +106,7 @@ def horovod() -> Dict[str, Any]:
         import horovod.mxnet as ring
     except (ImportError, OSError) as error:
         return {"horovod": "", "horovod_error": str(error)}
-    from mxtrain.backend import nd
+    from mxtrain.engine.backend import nd
 
     ring.init()
     works = float(ring.allreduce(nd.ones((2,)), op=ring.Sum).sum().asscalar()) == 2.0

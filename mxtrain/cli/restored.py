@@ -17,9 +17,9 @@ from mxtrain.cli.compose import Composed, Composer, is_change
 from mxtrain.cli.program import program
 from mxtrain.cli.train import set_runtime
 from mxtrain.cli.trust import require_trusted
-from mxtrain.config import flatten, validate
 from mxtrain.dataset.base import Decoding
-from mxtrain.description import Description, describe
+from mxtrain.description.config import flatten, validate
+from mxtrain.description.groups import Description, describe
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.runtime import OF_THE_MACHINE
 from mxtrain.types import Spec, expand_path

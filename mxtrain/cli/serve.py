@@ -11,7 +11,7 @@ from typing import Any, Callable, List, Optional, Sequence
 from mxtrain.cluster.node import run_node
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, MxtrainError
 from mxtrain.kvstore.wire import read_order
-from mxtrain.stopping import FAREWELL_S
+from mxtrain.trainer.stopping import FAREWELL_S
 
 
 def serve(role: str, name: str, arguments: Sequence[str]) -> int:
@@ -62,7 +62,7 @@ class Serving:
                 f"kvstore={type(description.kvstore).__name__} here, and worker 0 was started with kvstore=dist_async. "
                 "Start servers and workers with the same overrides."
             )
-        from mxtrain.update_server import UpdateServer
+        from mxtrain.kvstore.update_server import UpdateServer
 
         server = UpdateServer(description)
         store._set_updater(lambda *call: with_exit(lambda: server.update(*call)))
@@ -79,7 +79,7 @@ def compose(name: str, arguments: List[str]) -> Any:
     from mxtrain.cli.compose import Composer
     from mxtrain.cli.restored import split_settings
     from mxtrain.cli.verify import VerifySettings
-    from mxtrain.description import describe
+    from mxtrain.description.groups import describe
 
     given = command_line.parse(arguments)
     overrides = split_settings(given, VerifySettings, name)[1] if name == "verify" else given.overrides

@@ -22,13 +22,13 @@ from mxtrain.checkpoint import refuse_links
 from mxtrain.cli.compose import CONFIG_NAME, Composed, Composer
 from mxtrain.cli.outcome import STOPS, Outcome, exit_code_of, print_cause, read_outcomes
 from mxtrain.cli.program import program, tensorboard
-from mxtrain.description import Description
+from mxtrain.description.groups import Description
+from mxtrain.description.override_text import code_arguments, key_of, quote
 from mxtrain.errors import EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, ConfigError
 from mxtrain.logger.report import format_value, print_commands
 from mxtrain.logger.terminal import open_console
-from mxtrain.override_text import code_arguments, key_of, quote
-from mxtrain.resume import find_finished
-from mxtrain.stopping import Terminated
+from mxtrain.trainer.resume import find_finished
+from mxtrain.trainer.stopping import Terminated
 from mxtrain.types import CommandLine, Result
 
 MAX_CHECKED_JOBS = 32

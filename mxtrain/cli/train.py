@@ -22,8 +22,9 @@ from mxtrain.cli.outcome import STOPS, JobFailed, Outcome, append_outcome, exit_
 from mxtrain.cli.program import command_line
 from mxtrain.cli.unstarted import Before
 from mxtrain.cluster.member import HOST_WORKERS, find_world
-from mxtrain.config import build_spec
-from mxtrain.description import GROUPS, Description, describe
+from mxtrain.description.config import build_spec
+from mxtrain.description.groups import GROUPS, Description, describe
+from mxtrain.description.override_text import key_of, quote
 from mxtrain.errors import (
     EXIT_BAD_INPUT,
     EXIT_CRASHED,
@@ -34,7 +35,6 @@ from mxtrain.errors import (
     MxtrainError,
     unforeseen,
 )
-from mxtrain.override_text import key_of, quote
 from mxtrain.runtime import huge_pages
 from mxtrain.runtime.amx import ISA
 from mxtrain.runtime.cores import usable_cores
@@ -179,7 +179,7 @@ def claim(run_dir: Path, composed: Composed) -> Any:
         CheckpointError: it holds a run of another description. Nothing was written.
     """
     from mxtrain.checkpoint import CheckpointStore, lock_run_directory
-    from mxtrain.resume import find_checkpoint, set_aside
+    from mxtrain.trainer.resume import find_checkpoint, set_aside
 
     settings = composed.config["checkpoint"]
     lock = lock_run_directory(run_dir)
@@ -316,7 +316,7 @@ def train(config: Mapping[str, Any], run_dir: Path, command: CommandLine) -> Res
     Raises:
         MxtrainError: nothing was started.
     """
-    from mxtrain.resume import find_end, nothing_left, set_aside
+    from mxtrain.trainer.resume import find_end, nothing_left, set_aside
 
     report = set_runtime(config, conf_of)
     description = describe(config, conf_of)
@@ -344,9 +344,9 @@ def train(config: Mapping[str, Any], run_dir: Path, command: CommandLine) -> Res
             "runtime.huge_pages=true has no effect: this kernel does not join pages on request (%s)", huge_pages.ENABLED
         )
     # Imports MXNet: only from here on.
-    from mxtrain.backend import own_operators
     from mxtrain.build import build_run
-    from mxtrain.provenance import write_meta
+    from mxtrain.description.provenance import write_meta
+    from mxtrain.engine.backend import own_operators
 
     if description.runtime.operators is True and own_operators().path is None:
         raise ConfigError(f"runtime.operators=true: {own_operators().why}. Type runtime.operators=auto, or mend that.")

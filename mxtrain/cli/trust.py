@@ -14,7 +14,7 @@ from typing import Any, Collection, Iterator, Mapping, Sequence, Set, Tuple
 
 import yaml
 
-from mxtrain.description import GROUPS, NAMED_GROUPS
+from mxtrain.description.groups import GROUPS, NAMED_GROUPS
 from mxtrain.errors import ConfigError
 from mxtrain.types import Spec
 

@@ -8,8 +8,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Iterator, Sequence
 
-from mxtrain.durable import replace_file
 from mxtrain.errors import RunDirectoryError
+from mxtrain.files.durable import replace_file
 
 OURS = (".hydra", ".lock", "train.log", "status.json", "meta.json", "workers")
 """What appears in a run directory before the first step, whatever the loggers are."""

@@ -12,9 +12,9 @@ from mxtrain.cli.compose import Composer
 from mxtrain.cli.restored import split_settings
 from mxtrain.cli.train import compose_and_check, set_runtime
 from mxtrain.cluster.member import find_world
-from mxtrain.description import Description, describe
-from mxtrain.durable import write_json_atomic
+from mxtrain.description.groups import Description, describe
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError
+from mxtrain.files.durable import write_json_atomic
 from mxtrain.types import PathText, Positive, PositiveFloat, Spec
 
 

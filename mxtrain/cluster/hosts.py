@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence
 
+from mxtrain.cluster.network import address_of
 from mxtrain.errors import ConfigError
-from mxtrain.network import address_of
 
 _NAME = re.compile(r"(?:[A-Za-z0-9_.-]+@)?[A-Za-z0-9_.:-]+\Z")
 NOWHERE = "192.0.2.1"

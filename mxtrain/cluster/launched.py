@@ -10,12 +10,12 @@ from typing import Dict, List, Mapping, Optional
 
 from mxtrain.cluster.hosts import NOWHERE, interface_address, is_own_address
 from mxtrain.cluster.member import HOST_WORKERS
+from mxtrain.cluster.network import LOOPBACK, address_towards
 from mxtrain.cluster.orders import Root, common_environment, local_root, roles
 from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import ConfigError
-from mxtrain.network import LOOPBACK, address_towards
+from mxtrain.kvstore.world import WORKER
 from mxtrain.private_sockets.folder import join_folder
-from mxtrain.sharing import WORKER
 
 ROOT = "MXTRAIN_ROOT"
 """HOST:PORT at which the scheduler of processes that mpirun or srun started shall listen."""

@@ -14,11 +14,11 @@ from typing import List, Mapping, Optional, Sequence
 
 import mxtrain
 from mxtrain.cluster.frames import Message
+from mxtrain.cluster.network import LOOPBACK
 from mxtrain.cluster.orders import group_orders, inherited, local_root
 from mxtrain.cluster.process import LocalProcess, Order, Process
 from mxtrain.cluster.relayed import MIN_SILENCE_S, Channel, RelayedProcess
 from mxtrain.cluster.spec import Cluster
-from mxtrain.network import LOOPBACK
 from mxtrain.private_sockets.folder import socket_folder
 
 

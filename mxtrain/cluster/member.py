@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Mapping, Optional
 
 from mxtrain.errors import ConfigError
-from mxtrain.sharing import ALONE, WORKER, World
+from mxtrain.kvstore.world import ALONE, WORKER, World
 
 ROLES = ("scheduler", "server", "worker")
 HOST_WORKERS = "MXTRAIN_HOST_WORKERS"

@@ -15,7 +15,7 @@ from typing import Any, Callable
 
 from mxtrain.errors import EXIT_FINISHED
 from mxtrain.private_sockets.zeromq import move_ps_lite
-from mxtrain.stopping import EXIT_CODES
+from mxtrain.trainer.stopping import EXIT_CODES
 
 
 def refuse(store: Any, command: int, body: bytes) -> None:
@@ -38,7 +38,7 @@ def run_node(role: str, control: Callable[[Any, int, bytes], None] = refuse) -> 
         os.environ["DMLC_PS_ROOT_URI"] = os.environ["DMLC_NODE_HOST"]
     os.environ.pop("DMLC_ROLE", None)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    from mxtrain.backend import mx
+    from mxtrain.engine.backend import mx
 
     os.environ["DMLC_ROLE"] = role
     os.umask(0o077)  # sockets in /tmp, where another starter wants them there, are for this user only

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.cluster.member import HOST_WORKERS
+from mxtrain.cluster.network import LOOPBACK
 from mxtrain.cluster.process import Order
 from mxtrain.cluster.spec import Cluster
-from mxtrain.network import LOOPBACK
+from mxtrain.kvstore.world import WORKER
 from mxtrain.private_sockets.folder import VARIABLE
 from mxtrain.search_path import module_command
-from mxtrain.sharing import WORKER
 
 PASSED = ("MXNET_", "OMP_", "KMP_", "GOMP_", "MKL_", "DNNL_", "ONEDNN_", "OPENBLAS_", "PYTHON", "MXTRAIN_", "CUDA_",
           "NCCL_", "LD_LIBRARY_PATH", "TZ")  # fmt: skip

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from mxtrain.cluster.member import PULSE
-from mxtrain.durable import append_to
+from mxtrain.files.durable import append_to
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)

@@ -14,13 +14,13 @@ from typing import List, Optional, Sequence
 from mxtrain.cluster.frames import Message, encode
 from mxtrain.cluster.hosts import NOWHERE, free_port, interface_address, read_hosts
 from mxtrain.cluster.launcher import Launcher, directory_of, orders_message, python_of, relayed, started_here
+from mxtrain.cluster.network import address_towards
 from mxtrain.cluster.orders import Root, group_orders, inherited, local_root, passed
 from mxtrain.cluster.process import Order, Process
 from mxtrain.cluster.relayed import Beacon, Channel
 from mxtrain.cluster.spec import Cluster
-from mxtrain.durable import replace_file
 from mxtrain.errors import ConfigError
-from mxtrain.network import address_towards
+from mxtrain.files.durable import replace_file
 from mxtrain.private_sockets.folder import socket_folder
 from mxtrain.search_path import module_command
 

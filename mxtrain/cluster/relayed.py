@@ -15,8 +15,8 @@ from typing import Dict, List, Mapping, Optional, Sequence
 
 from mxtrain.cluster.frames import Message, decode, encode, joined, split
 from mxtrain.cluster.process import Order, Process, kill_group, start_child
-from mxtrain.durable import append_to
 from mxtrain.errors import EXIT_BAD_INPUT
+from mxtrain.files.durable import append_to
 
 BEAT_S = 0.5
 MIN_SILENCE_S = 2.0

@@ -17,8 +17,8 @@ from pathlib import Path
 from socketserver import TCPServer
 from typing import Any, Dict, List, Optional, Sequence
 
+from mxtrain.cluster.network import LOOPBACK
 from mxtrain.cluster.process import Process
-from mxtrain.network import LOOPBACK
 
 MAX_BYTES = 1 << 16
 """Of one value; Gloo's addresses have some hundreds."""

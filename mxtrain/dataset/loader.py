@@ -18,8 +18,8 @@ from mxtrain.dataset.base import Augment, Source
 from mxtrain.dataset.prefetch import prefetch as run_ahead
 from mxtrain.dataset.randomness import permutation
 from mxtrain.errors import LoaderError, MxtrainError
+from mxtrain.kvstore.world import ALONE, World
 from mxtrain.runtime.cores import usable_cores
-from mxtrain.sharing import ALONE, World
 from mxtrain.types import Batch, Shape
 
 _BATCHES_IN_POOL = 2

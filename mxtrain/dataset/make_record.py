@@ -54,7 +54,7 @@ def make_record(
     Raises:
         DataError: A file exists already, the folder is not right, or an image cannot be read.
     """
-    from mxtrain.backend import mx
+    from mxtrain.engine.backend import mx
 
     splits = open_splits(
         ImageFolder(root=folder, val_fraction=val_fraction, test_fraction=test_fraction, split_seed=split_seed)

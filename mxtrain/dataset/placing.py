@@ -12,7 +12,7 @@ from typing import Any, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.backend import autograd, mx, nd
+from mxtrain.engine.backend import autograd, mx, nd
 from mxtrain.types import Shape
 
 

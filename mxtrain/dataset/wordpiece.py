@@ -12,9 +12,9 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.cache import read_cached, write_cached
 from mxtrain.dataset.regular_files import read_text
 from mxtrain.errors import DataError
+from mxtrain.files.cache import read_cached, write_cached
 
 PAD, UNKNOWN, CLS, SEP, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """Tokens that every vocabulary must have."""

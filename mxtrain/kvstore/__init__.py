@@ -10,7 +10,7 @@ import importlib.util
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Optional, Tuple
 
-from mxtrain.sharing import ALONE, World
+from mxtrain.kvstore.world import ALONE, World
 from mxtrain.types import PositiveFloat, ProperFraction, Spec
 
 if TYPE_CHECKING:

@@ -13,14 +13,14 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.backend import mx, nd
+from mxtrain.engine.backend import mx, nd
 from mxtrain.kvstore import wire
 from mxtrain.kvstore.compression import Build, other_parameters, split_anew
 from mxtrain.kvstore.dist_store import create, stop_servers
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.remote_updater import RemoteUpdater
 from mxtrain.kvstore.store import Store
-from mxtrain.sharing import World
+from mxtrain.kvstore.world import World
 
 PIECE_BYTES = 4 << 20
 """Of a broadcast."""

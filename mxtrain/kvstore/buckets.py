@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.backend import nd
+from mxtrain.engine.backend import nd
 
 BUCKET_BYTES = 4 << 20
 """Of a full bucket: messages are few, and the first leaves while backward still runs."""

@@ -17,9 +17,9 @@ from typing import Any, Callable, Dict, Mapping, Optional
 
 import numpy as np
 
-from mxtrain.backend import nd
+from mxtrain.engine.backend import nd
 from mxtrain.errors import CheckpointError
-from mxtrain.sharing import World
+from mxtrain.kvstore.world import World
 
 FLOAT32_INTEGERS = 2**24
 """Below this, float32 holds every whole number."""

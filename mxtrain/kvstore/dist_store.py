@@ -13,12 +13,12 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.backend import mx, nd
+from mxtrain.engine.backend import mx, nd
 from mxtrain.kvstore.compression import Build, Compressor
 from mxtrain.kvstore.joined_store import JoinedStore
 from mxtrain.kvstore.wire import write_order
+from mxtrain.kvstore.world import World
 from mxtrain.private_sockets.zeromq import move_ps_lite
-from mxtrain.sharing import World
 
 MULTI_PRECISION = 1
 """MXNet's kSetMultiPrecision, a command that its servers answer themselves."""
@@ -87,7 +87,7 @@ class DistStore(JoinedStore):
 
 
 def stop_servers(store: Any, world: World) -> None:
-    """Servers end when the store is deleted by all workers, or when they hear no more: see `mxtrain.stopping.part`."""
+    """Servers end when the store is deleted by all workers, or when they hear no more."""
     nd.waitall()
     if world.rank == 0:
         store._send_command_to_servers(0, write_order(end=True))

@@ -26,14 +26,14 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 import numpy as np
 
-from mxtrain.backend import mx, nd
+from mxtrain.cluster.heartbeat import PULSE
+from mxtrain.cluster.network import interface_towards
+from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import ConfigError, PeersLost
 from mxtrain.kvstore.compression import Build, Compressor
 from mxtrain.kvstore.joined_store import JoinedStore
-from mxtrain.network import interface_towards
+from mxtrain.kvstore.world import JOINS, RING, WORKER, World
 from mxtrain.private_sockets.gloo import move_gloo
-from mxtrain.pulse import PULSE
-from mxtrain.sharing import JOINS, RING, WORKER, World
 
 LOST = re.compile(r"horovod|gloo|connection|peer|timed? ?out|read error|write error|broken pipe|shut ?down", re.I)
 """What MXNet says where Horovod or Gloo has failed: it passes on their text, and no type."""

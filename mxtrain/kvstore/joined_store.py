@@ -8,12 +8,12 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.backend import mx, nd
+from mxtrain.engine.backend import mx, nd
 from mxtrain.kvstore.buckets import Bucket, make_buckets
 from mxtrain.kvstore.compression import Build, Compressor, other_parameters, split_anew
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.times import EVERY, FIRST_STEP, WorkerTimes
-from mxtrain.sharing import World
+from mxtrain.kvstore.world import World
 
 
 class JoinedStore(Store):

@@ -13,11 +13,11 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.backend import mx, nd
+from mxtrain.engine.backend import mx, nd
 from mxtrain.kvstore.compression import Build, Compressor
 from mxtrain.kvstore.message import header_of, views_of
 from mxtrain.kvstore.wire import HEADER, UNIT, num_elements
-from mxtrain.sharing import ALONE
+from mxtrain.kvstore.world import ALONE
 from mxtrain.types import Shape
 
 

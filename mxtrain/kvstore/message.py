@@ -6,7 +6,7 @@ from typing import Any, List, Sequence
 
 import numpy as np
 
-from mxtrain.backend import nd
+from mxtrain.engine.backend import nd
 from mxtrain.kvstore.wire import HEADER, num_elements, payload_words
 from mxtrain.types import Shape
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Mapping, Opt
 
 import numpy as np
 
-from mxtrain.backend import mx, nd
+from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import CheckpointError
 from mxtrain.kvstore import wire
 from mxtrain.kvstore.buckets import in_buckets

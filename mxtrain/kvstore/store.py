@@ -9,8 +9,8 @@ import numpy as np
 
 from mxtrain.errors import PeersLost
 from mxtrain.kvstore.times import WorkerTimes
-from mxtrain.sharing import ALONE, World
-from mxtrain.stopping import part
+from mxtrain.kvstore.world import ALONE, World
+from mxtrain.trainer.stopping import part
 
 PIECE = 1 << 20
 """Numbers that `broadcast` sends at once."""

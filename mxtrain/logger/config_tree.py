@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 from rich.tree import Tree
 
-from mxtrain.config import import_target
+from mxtrain.description.config import import_target
 from mxtrain.errors import ConfigError
 from mxtrain.types import CommandLine, Spec
 

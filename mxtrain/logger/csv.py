@@ -8,8 +8,8 @@ import math
 from pathlib import Path
 from typing import Any, Iterable, Mapping, Sequence
 
-from mxtrain.durable import replace_file
 from mxtrain.errors import RunDirectoryError
+from mxtrain.files.durable import replace_file
 from mxtrain.logger.base import Logger
 from mxtrain.logger.files import cut_file
 from mxtrain.logger.row_file import RowFileLogger

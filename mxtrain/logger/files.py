@@ -8,8 +8,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from mxtrain.durable import append_to, open_file
 from mxtrain.errors import RunDirectoryError
+from mxtrain.files.durable import append_to, open_file
 
 _LOG = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from mxtrain.description.override_text import code_arguments, quote
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_NON_FINITE
-from mxtrain.override_text import code_arguments, quote
 from mxtrain.types import CommandLine, Result
 
 _STATE_STYLES = {"finished": "bold green", "stopped_early": "bold green", "interrupted": "bold yellow"}

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Any, Iterable, Mapping, Optional, Sequence
 
-from mxtrain.durable import open_file
 from mxtrain.errors import RunDirectoryError
+from mxtrain.files.durable import open_file
 from mxtrain.logger.files import RecordFile
 from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mxtrain.backend import gluon
+from mxtrain.engine.backend import gluon
 
 
 def dense_target(F, label, num_classes: int, dense: bool):

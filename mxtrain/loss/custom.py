@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, Tuple
 
-from mxtrain.config import call_target
+from mxtrain.description.config import call_target
 from mxtrain.errors import ConfigError
 from mxtrain.loss.losses import LossOfUser
 
@@ -40,7 +40,7 @@ class CustomLoss(LossOfUser):
         Raises:
             ConfigError: it fails on them, or does not return one value per sample.
         """
-        from mxtrain.backend import nd
+        from mxtrain.engine.backend import nd
 
         takes = "probabilities (B, K)" if self.dense_labels else "class indices (B,)"
         other = "false if it takes class indices" if self.dense_labels else "true if it takes probabilities (one-hot)"

@@ -34,7 +34,7 @@ class Loss(Spec):
 
     def block(self) -> Any:
         """The gluon block of (scores (B, K), targets (B, K)) -> (B,)."""
-        from mxtrain.backend import gluon
+        from mxtrain.engine.backend import gluon
 
         return getattr(gluon.loss, self.gluon_name)(**self.model_dump(exclude={"label_smoothing"}))
 
@@ -88,7 +88,7 @@ class KLDiv(Loss):
     gluon_name: ClassVar[str] = "KLDivLoss"
 
     def block(self) -> Any:
-        from mxtrain.backend import gluon
+        from mxtrain.engine.backend import gluon
 
         return gluon.loss.KLDivLoss(from_logits=False)
 
@@ -135,6 +135,6 @@ class Logistic(Loss):
     signed_target: ClassVar[bool] = True
 
     def block(self) -> Any:
-        from mxtrain.backend import gluon
+        from mxtrain.engine.backend import gluon
 
         return gluon.loss.LogisticLoss(label_format="signed")

@@ -10,7 +10,7 @@ from typing import Callable, ClassVar, List, Literal, Optional
 
 import pydantic
 
-from mxtrain.config import shown
+from mxtrain.description.config import shown
 from mxtrain.errors import ConfigError
 from mxtrain.types import Fraction, NonNegativeFloat, PositiveFloat, Spec
 

@@ -6,7 +6,7 @@ from typing import Dict, List, Mapping
 
 import numpy as np
 
-from mxtrain.backend import gluon, nd
+from mxtrain.engine.backend import gluon, nd
 from mxtrain.metric.metrics import Metric
 
 

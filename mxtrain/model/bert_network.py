@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, NamedTuple
 
-from mxtrain.backend import gluon, mx, own_operators
+from mxtrain.engine.backend import gluon, mx, own_operators
 from mxtrain.model import fused
 
 nn = gluon.nn

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, Callable, ClassVar, Dict, Mapping, Optional
 
-from mxtrain.config import call_target, name_of
+from mxtrain.description.config import call_target, name_of
 from mxtrain.errors import ConfigError
 from mxtrain.model.base import Model
 from mxtrain.types import Shape, Shapes
@@ -39,7 +39,7 @@ class CustomModel(Model):
         return self._call({**fitted, **self.arguments})
 
     def _call(self, arguments: Mapping[str, Any]) -> Any:
-        from mxtrain.backend import gluon
+        from mxtrain.engine.backend import gluon
 
         network = call_target(self.target, arguments, "model")
         if not isinstance(network, gluon.Block):

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from mxtrain.backend import nd
+from mxtrain.engine.backend import nd
 
 SEED_BITS = 64
-"""Of one dropout; mxtrain/native/common.h writes the same number."""
+"""Of one dropout; mxtrain/engine/native/common.h writes the same number."""
 
 
 def dropout_seed(F: Any, like: Any) -> Any:

@@ -6,7 +6,7 @@ import contextlib
 import warnings
 from typing import Any, Dict, Iterator
 
-from mxtrain.backend import gluon
+from mxtrain.engine.backend import gluon
 
 with warnings.catch_warnings():
     # GluonCV compares versions with distutils, and its optional parts warn about what they miss.

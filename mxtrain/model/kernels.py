@@ -20,7 +20,7 @@ def average_by_mean(network: Any, input_shape: Shapes) -> None:
         network: takes samples of this shape.
         input_shape: of one sample, or of each of its parts.
     """
-    from mxtrain.backend import gluon
+    from mxtrain.engine.backend import gluon
 
     pools = {
         path: block for path, block in blocks_by_path(network)

@@ -44,7 +44,7 @@ def average(arguments: Mapping[str, Any]) -> Callable[[Any, Any], Any]:
 
 def mend_layers(network: Any) -> None:
     """Makes layers of Gluon's that use such an operator compute the same without it."""
-    from mxtrain.backend import gluon
+    from mxtrain.engine.backend import gluon
 
     pools = (gluon.nn.AvgPool1D, gluon.nn.AvgPool2D, gluon.nn.AvgPool3D)
     for _, block in blocks_by_path(network):
@@ -100,7 +100,7 @@ def refuse_wrong(called: Iterable[Called]) -> None:
 
 def called_in(outputs: Iterable[Any]) -> List[Called]:
     """The operators that made these arrays while autograd recorded: of networks that cannot be traced."""
-    from mxtrain.backend import autograd
+    from mxtrain.engine.backend import autograd
 
     return [one for output in outputs for one in _operators(json.loads(autograd.get_symbol(output).tojson()))]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Sequence
 
-from mxtrain.backend import gluon
+from mxtrain.engine.backend import gluon
 
 nn = gluon.nn
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Dict, Union
 
 from mxtrain.errors import WeightsError
-from mxtrain.params_format import Damaged, parse_arrays
+from mxtrain.files.params_format import Damaged, parse_arrays
 
 if TYPE_CHECKING:
     import numpy as np

@@ -67,7 +67,7 @@ def prepare_network(
         ConfigError: the network cannot take such input, or a pattern matches nothing.
         WeightsError: `model.weights` cannot be read or does not fit.
     """
-    from mxtrain.backend import mx
+    from mxtrain.engine.backend import mx
 
     if vocab_size is None:
         network = model.build(num_classes, tuple(input_shape))
@@ -142,7 +142,7 @@ def refuse_too_large(network: Any) -> None:
 
 def _run_once(network: Any, input_shape: Shapes) -> List[Shape]:
     """Shapes of the outputs and of deferred parameters, found by computing one sample."""
-    from mxtrain.backend import autograd, mx, nd
+    from mxtrain.engine.backend import autograd, mx, nd
 
     network.initialize(mx.init.Zero(), ctx=mx.cpu(), force_reinit=True)
     inputs = [nd.zeros((1, *shape)) for shape in shapes_of(input_shape)]
@@ -229,7 +229,7 @@ def distinct_parameters(network: Any) -> Dict[str, Any]:
 
 
 def _initializer(kind: str) -> Any:
-    from mxtrain.backend import mx
+    from mxtrain.engine.backend import mx
 
     return {
         "xavier": mx.init.Xavier,
@@ -260,7 +260,7 @@ def initialize(network: Any, kind: str, seed: int, device: Any) -> None:
     """
     import numpy as np
 
-    from mxtrain.backend import mx
+    from mxtrain.engine.backend import mx
 
     parameters = distinct_parameters(network)
     numpy_state = np.random.get_state()
@@ -290,7 +290,7 @@ def freeze(network: Any, patterns: Iterable[str]) -> List[str]:
     Raises:
         ConfigError: a pattern matches nothing.
     """
-    from mxtrain.backend import gluon
+    from mxtrain.engine.backend import gluon
 
     parameters = network._collect_params_with_prefix()
     frozen = set()

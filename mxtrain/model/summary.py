@@ -179,7 +179,7 @@ def summarize(network: Any, input_shape: Shapes) -> Summary:
 
 
 def _run(network: Any, input_shape: Shapes) -> Tuple[Mapping[str, Any], Mapping[str, Optional[Shape]]]:
-    from mxtrain.backend import autograd, mx, nd
+    from mxtrain.engine.backend import autograd, mx, nd
 
     contexts = [context for parameter in network.collect_params().values() for context in parameter.list_ctx()]
     with recorded_calls(network) as recorder, autograd.predict_mode():

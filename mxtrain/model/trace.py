@@ -90,7 +90,7 @@ def blocks_by_path(network: Any, prefix: str = "") -> Iterator[Tuple[str, Any]]:
 @contextlib.contextmanager
 def recorded_calls(network: Any) -> Iterator[Recorder]:
     """Notes which block is called, and marks the symbols that it makes with its structural name."""
-    from mxtrain.backend import mx
+    from mxtrain.engine.backend import mx
 
     recorder = Recorder()
 
@@ -174,7 +174,7 @@ def symbol_of(network: Any, *, training: bool, num_inputs: int = 1) -> Tuple[Any
     Raises:
         NotTraceable: the network is no HybridBlock, or its code fails on symbols.
     """
-    from mxtrain.backend import autograd, gluon, mx
+    from mxtrain.engine.backend import autograd, gluon, mx
 
     if not isinstance(network, gluon.HybridBlock):
         raise NotTraceable(f"{type(network).__name__} is not a HybridBlock")
@@ -245,7 +245,7 @@ def _first_outputs(internals: Any, names: List[str]) -> List[int]:
 
 
 def _infer_all(internals: Any, feed: Mapping[str, Shape]) -> Tuple[Dict[int, Shape], Optional[str]]:
-    from mxtrain.backend import mx
+    from mxtrain.engine.backend import mx
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -259,7 +259,7 @@ def _infer_all(internals: Any, feed: Mapping[str, Shape]) -> Tuple[Dict[int, Sha
 
 
 def _infer_until_failure(internals, feed, raw_nodes, first_output) -> Tuple[Dict[int, Shape], int]:
-    from mxtrain.backend import mx
+    from mxtrain.engine.backend import mx
 
     def attempt(count: int) -> Tuple[Dict[int, Shape], Optional[str]]:
         end = first_output[count] if count < len(first_output) else len(internals.list_outputs())

@@ -111,7 +111,7 @@ def load_weights(network: Any, path: Union[str, Path]) -> WeightsReport:
 
 
 def _set(parameter: Any, array: np.ndarray) -> None:
-    from mxtrain.backend import nd
+    from mxtrain.engine.backend import nd
 
     parameter.set_data(nd.array(array, dtype=parameter.dtype))
 
@@ -222,7 +222,7 @@ def _replaceable(network, parameters, file_names, arrays, misfits: List[str]) ->
 
 
 def _layers_with_weights(network: Any) -> List[str]:
-    from mxtrain.backend import gluon
+    from mxtrain.engine.backend import gluon
     from mxtrain.model.trace import blocks_by_path
 
     kinds = (gluon.nn.Dense, gluon.nn.conv_layers._Conv)

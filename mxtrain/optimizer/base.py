@@ -34,7 +34,7 @@ class Optimizer(Spec):
             from mxtrain.optimizer import mended
 
             return getattr(mended, self.mended_name)(**self.arguments(steps_per_epoch))
-        from mxtrain.backend import mx
+        from mxtrain.engine.backend import mx
 
         return mx.optimizer.create(self.mxnet_name, **self.arguments(steps_per_epoch))
 

@@ -7,7 +7,7 @@ from typing import Any, Dict
 
 import numpy as np
 
-from mxtrain.backend import mx, nd, own_operators
+from mxtrain.engine.backend import mx, nd, own_operators
 
 
 class AdamW(mx.optimizer.Optimizer):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional
 
-from mxtrain.backend import nd, same_device_runs
+from mxtrain.engine.backend import nd, same_device_runs
 
 # One fused call takes at most this many arrays (the operator's own limit is 60).
 ARRAYS_PER_CALL = 45

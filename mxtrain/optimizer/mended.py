@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import List
 
-from mxtrain.backend import mx, nd
+from mxtrain.engine.backend import mx, nd
 
 
 class DelayCompensatedSGD(mx.optimizer.DCASGD):

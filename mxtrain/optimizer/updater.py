@@ -6,8 +6,8 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.backend import mx, nd, same_device_runs
 from mxtrain.checkpoint import require_same_arrays
+from mxtrain.engine.backend import mx, nd, same_device_runs
 from mxtrain.errors import CheckpointError, ConfigError
 
 # MXNet's fused updates take up to 45 arrays. They walk through all of them at once, as far as the largest goes: good

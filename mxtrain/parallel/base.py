@@ -71,7 +71,7 @@ class Parallel(Spec):
         Raises:
             ConfigError: the machine has fewer.
         """
-        from mxtrain.backend import mx
+        from mxtrain.engine.backend import mx
 
         num_gpus = mx.context.num_gpus()
         replicas, stages = self.axes(num_gpus)

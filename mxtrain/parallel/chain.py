@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from mxtrain.amp import FULL, Precision
-from mxtrain.backend import autograd, nd
+from mxtrain.engine.backend import autograd, nd
 from mxtrain.errors import ConfigError
 from mxtrain.model.trace import NotTraceable, blocks_by_path
 from mxtrain.parallel.cut import Cuttable, Graph, Tensor, marked_layers

@@ -271,7 +271,7 @@ class Graph(Cuttable):
         return [(min(found), max(found)) for found in reads.values() if min(found) != max(found)]
 
     def _piece(self, begin: int, end: int, outputs: List[Tensor]) -> Piece:
-        from mxtrain.backend import mx
+        from mxtrain.engine.backend import mx
 
         operators = self.operators[begin:end]
         inside: FrozenSet[int] = frozenset(operators)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Sequence
 
-from mxtrain.backend import gluon, nd, same_device_runs
+from mxtrain.engine.backend import gluon, nd, same_device_runs
 from mxtrain.model.trace import blocks_by_path
 
 

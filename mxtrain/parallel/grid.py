@@ -14,9 +14,10 @@ from itertools import zip_longest
 from typing import Any, Collection, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxtrain.amp import FULL
-from mxtrain.backend import STATISTICS, autograd, gluon, nd, same_device_runs
+from mxtrain.engine.backend import STATISTICS, autograd, gluon, nd, same_device_runs
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.store import Store
+from mxtrain.kvstore.world import bounds
 from mxtrain.model.prepare import distinct_parameters, is_trained
 from mxtrain.parallel.balance import Cut, choose_cut
 from mxtrain.parallel.base import Layout, Objective, Parallel, Reduction, Strategy
@@ -28,7 +29,6 @@ from mxtrain.parallel.norm import JointNorm, obey_placement
 from mxtrain.parallel.schedule import FORWARD, Action, timetable
 from mxtrain.parallel.stage import WholeNetwork, bring, on_devices
 from mxtrain.parallel.tape import HeadGradients, Tape
-from mxtrain.sharing import bounds
 from mxtrain.types import Batch, Inputs, shapes_of
 
 

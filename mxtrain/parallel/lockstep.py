@@ -5,14 +5,14 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Any, Dict, List, Sequence, Tuple
 
-from mxtrain.backend import autograd, nd
+from mxtrain.engine.backend import autograd, nd
 from mxtrain.kvstore.store import Store
+from mxtrain.kvstore.world import World, bounds
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.cut import Graph
 from mxtrain.parallel.fence import Fence
 from mxtrain.parallel.stage import PieceOnDevices
 from mxtrain.parallel.tape import HeadGradients, Tape
-from mxtrain.sharing import World, bounds
 from mxtrain.types import Batch
 
 Shares = List[List[Batch]]

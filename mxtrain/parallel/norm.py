@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.backend import autograd, gluon, nd
+from mxtrain.engine.backend import autograd, gluon, nd
 from mxtrain.kvstore.store import Store
 from mxtrain.model.trace import blocks_by_path
 from mxtrain.parallel.cut import Piece

@@ -118,7 +118,7 @@ def measure_operators(
     """Adds up what ran.
 
     Args:
-        operations: `mxtrain.engine_trace.Operation`s of some steps, and of nothing else.
+        operations: `mxtrain.engine.trace.Operation`s of some steps, and of nothing else.
         works: of each step, what the operators of the network had to do on all devices together.
         num_elements: of the parameters that are updated in a step, over all devices.
         limits: of a device.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Any, Iterator, List, Sequence
 
-from mxtrain.backend import nd
+from mxtrain.engine.backend import nd
 from mxtrain.parallel.base import Objective, Parallel
 from mxtrain.parallel.grid import Grid, split
 from mxtrain.parallel.lockstep import Division

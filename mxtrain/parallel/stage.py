@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Sequence, Union
 
-from mxtrain.backend import autograd, mx, nd
+from mxtrain.engine.backend import autograd, mx, nd
 from mxtrain.parallel.chain import Row
 from mxtrain.parallel.cut import Piece, Tensor, variable
 from mxtrain.parallel.fence import written_together

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Collection, Dict, List, Sequence, Tuple
 
-from mxtrain.backend import nd
+from mxtrain.engine.backend import nd
 from mxtrain.parallel.cut import Tensor
 
 

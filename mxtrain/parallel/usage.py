@@ -114,7 +114,7 @@ def measure_usage(layout: Layout, operations: Sequence[Any], first_step: int, si
 
     Args:
         layout: the placement.
-        operations: `mxtrain.engine_trace.Operation`s of these steps, and of nothing else.
+        operations: `mxtrain.engine.trace.Operation`s of these steps, and of nothing else.
         first_step: number of the first one.
         sizes: samples of each step's global batch.
 

@@ -2,7 +2,7 @@
 
     report = apply(Runtime(), num_devices=2)
     print("\n".join(report.lines()))
-    import mxtrain.backend
+    import mxtrain.engine.backend
 
 Nothing here imports MXNet or numpy: both read the environment once, when they are loaded.
 """

@@ -27,7 +27,7 @@ warnings.simplefilter("ignore")
 
 def main() -> None:
     # numpy's old names first: MXNet needs them with some numpy versions.
-    import mxtrain.backend  # noqa: F401, I001
+    import mxtrain.engine.backend  # noqa: F401, I001
     from mxnet import gluon
     from mxnet.gluon.data.vision import datasets, transforms
 

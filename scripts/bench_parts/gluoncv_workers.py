@@ -156,7 +156,7 @@ def _group(worker: Sequence[str], environment: Mapping[str, str], folder: Path) 
         "DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": str(port), "DMLC_NODE_HOST": "127.0.0.1",
         "DMLC_NUM_WORKER": str(WORKERS), "DMLC_NUM_SERVER": "1",
     }  # fmt: skip
-    importing = ["-c", "import mxtrain.backend"]  # MXNet serves while it is imported
+    importing = ["-c", "import mxtrain.engine.backend"]  # MXNet serves while it is imported
     orders = [("scheduler", importing), ("server", importing), *[("worker", list(worker))] * WORKERS]
     with ExitStack() as stack:
         logs, processes = [], []
@@ -186,7 +186,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def write_records(folder: Path, num_images: int, num_val_images: int) -> None:
     """Made-up images as RecordIO files, whose names of classes are as many as train_horovod.py's network has."""
-    from mxtrain.backend import mx
+    from mxtrain.engine.backend import mx
 
     folder.mkdir(parents=True)
     rng = np.random.RandomState(0)

@@ -18,7 +18,7 @@ from gluonnlp.model.bert import BERTClassifier, BERTEncoder, BERTModel  # noqa: 
 
 from bench_parts.bert_sizes import BERT_SIZES, NUM_CLASSES, VOCAB_SIZE  # noqa: E402
 from bench_parts.turn import Turns  # noqa: E402
-from mxtrain.backend import autograd, gluon, mx, nd  # noqa: E402  # old MXNet on new numpy
+from mxtrain.engine.backend import autograd, gluon, mx, nd  # noqa: E402  # old MXNet on new numpy
 
 
 def build(name: str, tokens: int) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, List, Tuple
 warnings.simplefilter("ignore")
 
 from bench_parts.turns import Turns  # noqa: E402
-from mxtrain.backend import autograd, gluon, mx, nd  # noqa: E402
+from mxtrain.engine.backend import autograd, gluon, mx, nd  # noqa: E402
 
 NUM_CLASSES = 10
 

@@ -174,7 +174,7 @@ class Nursery:
 
 def _serve_nursery() -> None:
     """Forks what stdin asks for in a line of JSON; answers with the process id, and at the end with the exit code."""
-    from mxtrain import runner  # noqa: F401 - imports MXNet, once for all
+    from mxtrain.trainer import runner  # noqa: F401 - imports MXNet, once for all
 
     for line in sys.stdin:
         order = json.loads(line)

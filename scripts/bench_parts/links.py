@@ -103,7 +103,7 @@ def rate_of(before: Sequence[str], overrides: Sequence[str], folder: Path, steps
     Raises:
         ProcessFailed: the run failed.
     """
-    from mxtrain.recorder import STEPS_AHEAD  # imports MXNet, after which no part could set what it reads
+    from mxtrain.trainer.recorder import STEPS_AHEAD  # imports MXNet, after which no part could set what it reads
 
     (batch,) = [int(word.partition("=")[2]) for word in overrides if word.startswith("dataset.batch_size=")]
     work = folder / f"run-{time.monotonic_ns()}"

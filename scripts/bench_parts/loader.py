@@ -51,7 +51,7 @@ def measure(quick: bool = False) -> Dict[str, Any]:
 
 def _rate(batches: Iterable[Any], count_of: Any, warm_up: int = 3) -> int:
     """Samples per second after the first few batches, until the batches or the time are over."""
-    from mxtrain.backend import mx
+    from mxtrain.engine.backend import mx
 
     total, begin = 0, 0.0
     for number, batch in enumerate(batches):
@@ -87,7 +87,7 @@ def _measure_ours(image_NCHW: np.ndarray, label_N: np.ndarray) -> int:
 def _measure_gluon(image_NCHW: np.ndarray, label_N: np.ndarray, workers: int) -> int:
     from gluoncv.data.transforms.block import RandomCrop
 
-    from mxtrain.backend import gluon, mx
+    from mxtrain.engine.backend import gluon, mx
 
     dataset = gluon.data.ArrayDataset(mx.nd.array(image_NCHW.transpose(0, 2, 3, 1), dtype="uint8"), label_N)
     transforms = gluon.data.vision.transforms
@@ -103,11 +103,11 @@ def _measure_files(folder: Path, count: int) -> Dict[str, int]:
     """JPEGs of 500 x 375, about as large as ImageNet's, to 224 x 224 with a random crop and flip."""
     from PIL import Image
 
-    from mxtrain.backend import mx
     from mxtrain.dataset.image_folder import ImageFolder
     from mxtrain.dataset.image_record import ImageRecord
     from mxtrain.dataset.loader import Loader
     from mxtrain.dataset.make_record import make_record
+    from mxtrain.engine.backend import mx
 
     rng = np.random.RandomState(0)
     for number in range(count):

@@ -10,7 +10,7 @@ import numpy as np
 
 from mxtrain.dataset import digits
 from mxtrain.dataset.base import Source, Splits
-from mxtrain.sharing import WORKER
+from mxtrain.kvstore.world import WORKER
 
 FILE = "MXTRAIN_BENCH_POISON"
 """The environment variable with the file's name."""

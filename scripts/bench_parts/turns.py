@@ -46,8 +46,8 @@ class TurnsCallback(Callback):
         return [target, f"+callback.turns.block_steps={block_steps}", f"trainer.log_interval={block_steps}"]
 
     def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
-        from mxtrain.backend import nd
-        from mxtrain.recorder import STEPS_AHEAD
+        from mxtrain.engine.backend import nd
+        from mxtrain.trainer.recorder import STEPS_AHEAD
 
         if rows[-1]["step"] < self._end - STEPS_AHEAD:  # rows are so much behind what was put to work
             return

@@ -11,8 +11,8 @@ from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 from omegaconf import OmegaConf
 
 from mxtrain.cli.compose import Composer
-from mxtrain.config import flatten, import_target
-from mxtrain.description import PRESET_GROUPS
+from mxtrain.description.config import flatten, import_target
+from mxtrain.description.groups import PRESET_GROUPS
 
 
 @dataclass(frozen=True)

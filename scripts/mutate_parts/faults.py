@@ -33,22 +33,22 @@ class Fault:
 
 FAULTS = [
     # What a step and a run are made of.
-    Fault("the step forgets the moving average", "mxtrain/step.py", "        self.average.update(step)\n", ""),
+    Fault("the step forgets the moving average", "mxtrain/trainer/step.py", "        self.average.update(step)\n", ""),
     Fault(
-        "validation takes live weights", "mxtrain/runner.py",
+        "validation takes live weights", "mxtrain/trainer/runner.py",
         "        with self._step.average.applied():\n            try:\n",
         "        if True:\n            try:\n",
     ),
     Fault(
-        "the test split and eval take live weights", "mxtrain/snapshot.py",
+        "the test split and eval take live weights", "mxtrain/trainer/snapshot.py",
         'checkpoint.arrays("ema" if "ema" in checkpoint.stems else "model")', 'checkpoint.arrays("model")',
     ),
     Fault(
-        "the test split takes live weights where none were kept", "mxtrain/runner.py",
+        "the test split takes live weights where none were kept", "mxtrain/trainer/runner.py",
         "with self._step.average.applied() if best is None else nullcontext():", "with nullcontext():",
     ),
     Fault(
-        "eval takes live weights", "mxtrain/trained.py",
+        "eval takes live weights", "mxtrain/trainer/trained.py",
         "snapshot.weights_to_use(checkpoint)", 'checkpoint.arrays("model")',
     ),
     Fault(
@@ -56,22 +56,22 @@ FAULTS = [
         "        finally:\n            self._write(live)\n", "        finally:\n            del live\n",
     ),
     Fault(
-        "a checkpoint's model is its average", "mxtrain/snapshot.py",
+        "a checkpoint's model is its average", "mxtrain/trainer/snapshot.py",
         '"model": copy_parameters(step.strategy),',
         '"model": {**copy_parameters(step.strategy), **{n: a.asnumpy() for n, a in step.average.arrays.items()}},',
     ),
     Fault(
-        "a step's rate is the next step's", "mxtrain/runner.py",
+        "a step's rate is the next step's", "mxtrain/trainer/runner.py",
         "lr, epoch = self._plan.lr(state.step), state.epoch + 1",
         "lr, epoch = self._plan.lr(state.step + 1), state.epoch + 1",
     ),
     Fault(
-        "a row's rate is the next step's", "mxtrain/runner.py",
+        "a row's rate is the next step's", "mxtrain/trainer/runner.py",
         "Entry(state.step, epoch, batch.global_size, lr, sums, self._step.grad_norm)",
         "Entry(state.step, epoch, batch.global_size, self._plan.lr(state.step), sums, self._step.grad_norm)",
     ),
     Fault(
-        "rows count epochs from 0", "mxtrain/runner.py",
+        "rows count epochs from 0", "mxtrain/trainer/runner.py",
         "lr, epoch = self._plan.lr(state.step), state.epoch + 1", "lr, epoch = self._plan.lr(state.step), state.epoch",
     ),
     # What a description says.
@@ -115,7 +115,7 @@ FAULTS = [
         'augment = dataset.augment if options.get("train") else None', "augment = None",
     ),
     Fault(
-        "shown samples have logits", "mxtrain/evaluate.py",
+        "shown samples have logits", "mxtrain/trainer/evaluate.py",
         'nd.softmax(logits.astype("float32")).asnumpy() for', 'logits.astype("float32").asnumpy() for',
     ),
     # Losses and sums.
@@ -137,12 +137,12 @@ FAULTS = [
         "target_BK = 2 * target_BK - 1", "target_BK = 1 - 2 * target_BK", LOSSES,
     ),
     Fault(
-        "an evaluation forgets all but its last 64 batches", "mxtrain/evaluate.py",
+        "an evaluation forgets all but its last 64 batches", "mxtrain/trainer/evaluate.py",
         "if len(vectors) == VECTORS_PER_READ:\n                    sums += ",
         "if len(vectors) == VECTORS_PER_READ:\n                    sums = ",
     ),
     Fault(
-        "an evaluation is a mean over unequal batches", "mxtrain/evaluate.py",
+        "an evaluation is a mean over unequal batches", "mxtrain/trainer/evaluate.py",
         "vectors.append(self._meter(logits, batch.label, self._loss(logits, batch.label)))",
         "vectors.append(self._meter(logits, batch.label, self._loss(logits, batch.label)) * (256 / batch.size))",
     ),
@@ -167,7 +167,7 @@ FAULTS = [
     ),
     # What must be the same, or come back.
     Fault(
-        "the loss scale is not restored", "mxtrain/snapshot.py",
+        "the loss scale is not restored", "mxtrain/trainer/snapshot.py",
         'step.scaling.restore(checkpoint.state["scaling"])', "pass", SNAPSHOT,
     ),
     Fault(
@@ -179,20 +179,20 @@ FAULTS = [
         "max(self.scale / 2, self._smallest)", "self.scale / 2", SCALING,
     ),
     Fault(
-        "each worker's optimizer draws its own", "mxtrain/step.py",
+        "each worker's optimizer draws its own", "mxtrain/trainer/step.py",
         "self.seed_random(step)  # what an optimizer draws", "self.seed_random(step, world.rank)  # what", STEP,
     ),
     Fault(
-        "nobody compares the workers' weights", "mxtrain/snapshot.py",
+        "nobody compares the workers' weights", "mxtrain/trainer/snapshot.py",
         "    if world.size == 1:\n        return\n    own =", "    if world.size:\n        return\n    own =", SNAPSHOT,
     ),
     Fault(
-        "weights are compared by their sum", "mxtrain/snapshot.py",
+        "weights are compared by their sum", "mxtrain/trainer/snapshot.py",
         "own = np.frombuffer(bytes.fromhex(canonical_sha256(parameters)), np.uint8).astype(np.float64)",
         "own = np.array([sum(np.sort(a.ravel()).sum() for a in parameters.values())]).astype(np.float32)", SNAPSHOT,
     ),
     Fault(
-        "weights are compared with their mean", "mxtrain/snapshot.py",
+        "weights are compared with their mean", "mxtrain/trainer/snapshot.py",
         "if (step.store.total(np.concatenate([own, own**2])) != expected).any():",
         "if (step.store.total(own) != expected[: len(own)]).any():", SNAPSHOT,
     ),

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Callable, Dict, Iterator, List, Sequence, Tuple
 
 AREAS = {
-    "step": "mxtrain/step.py", "build": "mxtrain/build.py", "runner": "mxtrain/runner.py",
-    "evaluate": "mxtrain/evaluate.py", "snapshot": "mxtrain/snapshot.py", "loss": "mxtrain/loss/*.py",
+    "step": "mxtrain/trainer/step.py", "build": "mxtrain/build.py", "runner": "mxtrain/trainer/runner.py",
+    "evaluate": "mxtrain/trainer/evaluate.py", "snapshot": "mxtrain/trainer/snapshot.py", "loss": "mxtrain/loss/*.py",
     "parallel": "mxtrain/parallel/*.py", "kvstore": "mxtrain/kvstore/*.py",
 }  # fmt: skip
 

@@ -9,8 +9,8 @@ import pytest
 
 from mxtrain.amp import FULL, BFloat16, Float16
 from mxtrain.amp.operators import has_kernels, overruns
-from mxtrain.backend import gluon, mx, nd
 from mxtrain.build import hybridize
+from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy

@@ -12,8 +12,8 @@ from running import ROOT, Process
 
 from mxtrain.amp import BFloat16
 from mxtrain.cli import main
-from mxtrain.resume import differences
 from mxtrain.runtime.amx import computes_bfloat16, cpu_flags, has_amx
+from mxtrain.trainer.resume import differences
 
 LOW = ("amp=bfloat16", "model=resnet", "model.depth=8", "model.width=2", "dataset.batch_size=128")
 runs = pytest.mark.skipif(not computes_bfloat16(cpu_flags()), reason="this processor has no AVX-512")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from mxtrain.amp.scaling import DynamicScaling, NoScaling
-from mxtrain.backend import gluon, mx, nd
 from mxtrain.build import hybridize
+from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
@@ -21,7 +21,7 @@ from mxtrain.parallel.base import Objective
 from mxtrain.parallel.data import Data
 from mxtrain.parallel.hybrid import Hybrid
 from mxtrain.parallel.single import Single
-from mxtrain.step import Step
+from mxtrain.trainer.step import Step
 from mxtrain.types import Batch
 
 nn = gluon.nn

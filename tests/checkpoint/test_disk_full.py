@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mxtrain.checkpoint import CheckpointStore, Snapshot
-from mxtrain.durable import write_json_atomic
+from mxtrain.files.durable import write_json_atomic
 
 
 def snapshot(step: int, kilobytes: int) -> Snapshot:

@@ -31,7 +31,7 @@ def assert_same(left, right) -> None:
 
 
 def test_bytes_are_those_of_mxnet(tmp_path):
-    from mxtrain.backend import nd
+    from mxtrain.engine.backend import nd
 
     arrays = example()
     digest = write_ndarrays(tmp_path / "ours.params", arrays)
@@ -48,7 +48,7 @@ def test_bytes_are_those_of_mxnet(tmp_path):
 
 @pytest.mark.parametrize("nested", [True, False])
 def test_opens_in_gluon_and_back(tmp_path, nested):
-    from mxtrain.backend import gluon, nd
+    from mxtrain.engine.backend import gluon, nd
 
     def build():
         net = gluon.nn.HybridSequential() if nested else gluon.nn.Dense(3, in_units=4)

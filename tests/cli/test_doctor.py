@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from mxtrain.backend import mx
 from mxtrain.cli import diagnosis, probe
 from mxtrain.cli.diagnosis import judge_mxnet_packages, judge_numpy, remedy_for
 from mxtrain.cli.doctor import run
 from mxtrain.cli.probing import ProbeResult, run_probe
-from mxtrain.provenance import package_version
+from mxtrain.description.provenance import package_version
+from mxtrain.engine.backend import mx
 
 
 def test_this_machine_can_train(capsys: pytest.CaptureFixture[str]) -> None:

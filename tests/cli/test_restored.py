@@ -7,9 +7,9 @@ from typing import Any, Callable, Dict
 
 import pytest
 
-from mxtrain import description as descriptions
 from mxtrain.cli import arguments
 from mxtrain.cli.restored import restore_description
+from mxtrain.description.groups import groups as descriptions
 from mxtrain.errors import ConfigError
 from mxtrain.runtime import OF_THE_MACHINE, Runtime
 

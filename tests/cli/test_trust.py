@@ -13,7 +13,7 @@ import pytest
 from mxtrain.cli import main
 from mxtrain.cli.compose import conf_dir
 from mxtrain.cli.trust import foreign, is_own
-from mxtrain.override_text import code_arguments
+from mxtrain.description.override_text import code_arguments
 
 BOMB = "import pathlib\npathlib.Path({mark!r}).touch()\ndef network(classes=0):\n    raise SystemExit(77)\n"
 

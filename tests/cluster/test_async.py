@@ -130,11 +130,11 @@ def test_empty_shares_saves_by_the_clock_and_a_budget_of_time(tmp_path: Path) ->
 FOREIGN = """
 import sys
 import numpy as np
-from mxtrain.backend import mx, nd
+from mxtrain.engine.backend import mx, nd
 from mxtrain.kvstore import DistAsync
 from mxtrain.optimizer.optimizers import SGD
 from mxtrain.optimizer.updater import Updater
-from mxtrain.sharing import World
+from mxtrain.kvstore.world import World
 
 rng = np.random.RandomState(0)
 start = {"a": rng.randn(3, 4).astype("f"), "b": rng.randn(5).astype("f")}

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from running import Process, checkpoints, rows, status, steps, verify
 
-from mxtrain.backend import mx, nd
 from mxtrain.checkpoint.contents import read_checkpoint
+from mxtrain.engine.backend import mx, nd
 from mxtrain.kvstore import has_horovod, joined_store
 from mxtrain.kvstore.joined_store import JoinedStore
+from mxtrain.kvstore.world import World
 from mxtrain.parallel.base import Reduction
 from mxtrain.parallel.lockstep import Division
-from mxtrain.sharing import World
 from mxtrain.types import Batch
 
 needs_horovod = pytest.mark.skipif(not has_horovod(), reason="Horovod is not built here: scripts/horovod")

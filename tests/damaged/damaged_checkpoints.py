@@ -14,11 +14,11 @@ from typing import Any, Callable, Dict, List, Tuple
 import numpy as np
 from damage import Case, damage, kind
 
-from mxtrain import resume
 from mxtrain.checkpoint import CheckpointStore, Snapshot, open_checkpoint, verified
 from mxtrain.checkpoint.contents import write_contents
-from mxtrain.durable import write_json_atomic
-from mxtrain.params_format import ARRAY_MAGIC_V2, LIST_MAGIC
+from mxtrain.files.durable import write_json_atomic
+from mxtrain.files.params_format import ARRAY_MAGIC_V2, LIST_MAGIC
+from mxtrain.trainer import resume
 
 GOING_ON, ASKED, ALL, STATE = "last checkpoint", "checkpoint that was asked for", "all checkpoints", "state.json"
 STEPS = (10, 20)

@@ -180,7 +180,7 @@ def test_making_records_never_overwrites_and_leaves_nothing_behind(write_images,
 
 
 def test_records_of_mxnets_own_writer_open_here(tmp_path):
-    from mxtrain.backend import mx
+    from mxtrain.engine.backend import mx
 
     magic = (0xCED7230A).to_bytes(4, "little")
     contents = [b"x" * n + magic * (n % 3) + b"y" * n for n in (4, 8, 33, 40)]  # cut at the magic number
@@ -200,7 +200,7 @@ def test_records_of_mxnets_own_writer_open_here(tmp_path):
 
 
 def test_our_records_open_in_mxnets_iterator(write_images, tmp_path):
-    from mxtrain.backend import mx
+    from mxtrain.engine.backend import mx
 
     make_record(str(write_images()), str(tmp_path / "a"))
     iterator = mx.io.ImageRecordIter(path_imgrec=str(tmp_path / "a_train.rec"), data_shape=(3, 16, 16), batch_size=14)

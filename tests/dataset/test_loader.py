@@ -129,7 +129,7 @@ def test_limit_and_device():
 
 
 def test_nothing_is_recorded_for_gradients():
-    from mxtrain.backend import autograd
+    from mxtrain.engine.backend import autograd
 
     with autograd.record():
         batch = next(make_loader(prefetch=0, input_shape=(3, 16, 16)).epoch())

@@ -17,7 +17,7 @@ from mxtrain.dataset.text import MaskedText, Text
 from mxtrain.dataset.text_source import LabelledTexts, mask_tokens, order_by_length
 from mxtrain.dataset.wordpiece import SPECIAL, Encoded, Reading, read_vocab
 from mxtrain.errors import DataError
-from mxtrain.sharing import World
+from mxtrain.kvstore.world import World
 
 pytest.importorskip("tokenizers")
 WORDS = ["the", "cat", "sat", "on", "mat", "##s", "dog", "ran", ".", "?"]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mxtrain.backend import mx, nd
+from mxtrain.engine.backend import mx, nd
 from mxtrain.kvstore import DistSync
 from mxtrain.kvstore.compression import (
     BFloat16,
@@ -14,7 +14,7 @@ from mxtrain.kvstore.compression import (
     rounded_down,
     split_anew,
 )
-from mxtrain.sharing import World
+from mxtrain.kvstore.world import World
 
 SIZES = (1, 7, 1000)
 KINDS = {"fp16": {}, "bf16": {}, "2bit": {"threshold": 0.5}, "topk": {"ratio": 0.05}}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from in_threads import Meeting, ThreadStore
 
-from mxtrain.backend import mx, nd
+from mxtrain.engine.backend import mx, nd
 from mxtrain.parallel.base import Reduction
 
 

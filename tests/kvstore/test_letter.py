@@ -7,7 +7,7 @@ from typing import Any, List
 import numpy as np
 import pytest
 
-from mxtrain.backend import nd
+from mxtrain.engine.backend import nd
 from mxtrain.kvstore import DistAsync
 from mxtrain.kvstore.letter import Answering, Correspondence
 from mxtrain.kvstore.wire import Reply, Request, decode, encode

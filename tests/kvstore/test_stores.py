@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mxtrain.backend import mx, nd
+from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore import NCCL, Device, Local
 from mxtrain.parallel.base import Reduction

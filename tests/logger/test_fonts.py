@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mxtrain import report
 from mxtrain.cli.streams import patient_streams
-from mxtrain.durable import encode_json, write_json_atomic
+from mxtrain.files.durable import encode_json, write_json_atomic
 from mxtrain.logger import fonts, sample_picture
 from mxtrain.logger.jsonl import encode_row
+from mxtrain.task import report
 from mxtrain.types import Samples
 
 CAT = "\u732b"

@@ -3,7 +3,7 @@ import inspect
 import numpy as np
 import pytest
 
-from mxtrain.backend import autograd, gluon, nd
+from mxtrain.engine.backend import autograd, gluon, nd
 from mxtrain.errors import ConfigError
 from mxtrain.loss import losses
 from mxtrain.loss.custom import CustomLoss

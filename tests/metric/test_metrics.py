@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as reference
 
-from mxtrain.backend import mx, nd
+from mxtrain.engine.backend import mx, nd
 from mxtrain.metric import metrics
 from mxtrain.metric.meter import Meter, read_vectors
 

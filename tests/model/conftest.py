@@ -17,7 +17,7 @@ def prepare():
 @pytest.fixture
 def train_step():
     """Run forward and backward on a random batch of two; gives the output."""
-    from mxtrain.backend import autograd, nd
+    from mxtrain.engine.backend import autograd, nd
 
     def call(network, input_shape):
         data = nd.random.normal(shape=(2, *input_shape))

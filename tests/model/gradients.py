@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.backend import autograd, gluon, mx, nd
+from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.model.mended import Called, called_in, mend_layers
 
 SEED = 1

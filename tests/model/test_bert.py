@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from mxtrain.amp import BFloat16, Float16
-from mxtrain.backend import autograd, mx, nd, own_operators
+from mxtrain.engine.backend import autograd, mx, nd, own_operators
+from mxtrain.engine.native import Library
 from mxtrain.errors import ConfigError
 from mxtrain.model import bert_network
 from mxtrain.model.bert import Bert
 from mxtrain.model.prepare import parameter_multipliers, prepare_network
 from mxtrain.model.summary import summarize
-from mxtrain.native import Library
-from mxtrain.nonfinite import first_nonfinite_layer
 from mxtrain.parallel.cut import Graph
+from mxtrain.trainer.nonfinite import first_nonfinite_layer
 
 TOKENS, VOCAB, CLASSES, MASKED = 16, 50, 3, 4
 SIZES = {"num_layers": 2, "units": 32, "hidden_size": 64, "max_length": 24, "num_heads": 4}

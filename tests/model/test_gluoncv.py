@@ -107,7 +107,7 @@ def test_input_shape(name, native, wanted):
 def test_group_norm_normalises_each_group():
     import numpy as np
 
-    from mxtrain.backend import nd
+    from mxtrain.engine.backend import nd
     from mxtrain.model.gluoncv_zoo import GroupNorm
 
     block = GroupNorm(ngroups=2, in_channels=4)

@@ -8,7 +8,7 @@ import test_gradients
 import test_gradients_of_sequences as sequences
 from gradients import operators, wrong
 
-from mxtrain.backend import gluon
+from mxtrain.engine.backend import gluon
 from mxtrain.model.gluoncv_names import CLASSIFICATION_NAMES
 from mxtrain.model.lenet import LeNet
 from mxtrain.model.mlp import MLP

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from gradients import FLOAT32_ONLY, IN_FLOAT32, Case, wrong
 
-from mxtrain.backend import gluon, nd
+from mxtrain.engine.backend import gluon, nd
 
 nn, contrib = gluon.nn, gluon.contrib
 ACTIVATIONS = [

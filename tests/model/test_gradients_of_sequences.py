@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from gradients import IN_FLOAT32, Case, wrong
 
-from mxtrain.backend import gluon, nd, own_operators
+from mxtrain.engine.backend import gluon, nd, own_operators
 from mxtrain.model import fused
 
 rnn, loss, contrib = gluon.rnn, gluon.loss, gluon.contrib

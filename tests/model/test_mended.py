@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mxtrain.backend import autograd, gluon, nd
+from mxtrain.engine.backend import autograd, gluon, nd
 from mxtrain.errors import ConfigError
 from mxtrain.model.custom import CustomModel
 from mxtrain.model.lenet import LeNet

@@ -65,7 +65,7 @@ def test_stem_follows_the_size_of_the_images(prepare):
 
 def test_version_2_activates_before_the_sum(prepare):
     """The output of a version 1 stage is never negative, that of version 2 is."""
-    from mxtrain.backend import nd
+    from mxtrain.engine.backend import nd
 
     for version, negative in ((1, False), (2, True)):
         network = prepare(ResNet(depth=8, version=version))

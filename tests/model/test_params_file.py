@@ -5,7 +5,7 @@ import struct
 import numpy as np
 import pytest
 
-from mxtrain.backend import mx, nd
+from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import WeightsError
 from mxtrain.model.params_file import read_params
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mxtrain.backend import autograd, gluon, mx, nd
+from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.errors import ConfigError
 from mxtrain.model.base import Model, ParamGroup
 from mxtrain.model.custom import CustomModel

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import rich.console
 
-from mxtrain.backend import autograd, gluon, nd
+from mxtrain.engine.backend import autograd, gluon, nd
 from mxtrain.model.gluoncv import GluonCV
 from mxtrain.model.lenet import LeNet
 from mxtrain.model.mlp import MLP

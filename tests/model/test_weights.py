@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mxtrain.backend import gluon, mx, nd
+from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.errors import WeightsError
 from mxtrain.model.gluoncv import GluonCV
 from mxtrain.model.lenet import LeNet

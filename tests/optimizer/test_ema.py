@@ -1,6 +1,6 @@
 import numpy as np
 
-from mxtrain.backend import nd
+from mxtrain.engine.backend import nd
 from mxtrain.optimizer.ema import ARRAYS_PER_CALL, ExponentialMovingAverage
 
 

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import pytest
 
-from mxtrain.backend import mx, nd
+from mxtrain.engine.backend import mx, nd
 from mxtrain.optimizer import optimizers as o
 from mxtrain.optimizer.updater import Updater
 

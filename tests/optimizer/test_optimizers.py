@@ -5,8 +5,8 @@ import inspect
 import numpy as np
 import pytest
 
-from mxtrain import native
-from mxtrain.backend import autograd, gluon, mx, nd
+from mxtrain.engine import native
+from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.errors import CheckpointError, ConfigError
 from mxtrain.optimizer import decoupled, optimizers
 from mxtrain.optimizer.base import Optimizer

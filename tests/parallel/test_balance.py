@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from mxtrain.backend import gluon, mx, nd
 from mxtrain.build import build_network, fit_input
-from mxtrain.cache import cache_folder
+from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.errors import ConfigError
+from mxtrain.files.cache import cache_folder
 from mxtrain.model.networks import build_resnet
 from mxtrain.model.trace import NotTraceable
 from mxtrain.parallel import balance as module

@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 
-from mxtrain.backend import mx, nd
+from mxtrain.engine.backend import mx, nd
 from mxtrain.parallel.fence import Fence
 
 

@@ -5,10 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from mxtrain.backend import gluon, mx, nd
 from mxtrain.build import hybridize
+from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store
+from mxtrain.kvstore.world import World
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
@@ -22,7 +23,6 @@ from mxtrain.parallel.hybrid import Hybrid
 from mxtrain.parallel.model import Model
 from mxtrain.parallel.pipeline import Pipeline
 from mxtrain.parallel.single import Single
-from mxtrain.sharing import World
 from mxtrain.types import Batch
 
 nn = gluon.nn

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from mxtrain.backend import autograd, gluon, mx, nd
 from mxtrain.build import hybridize
+from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.errors import ConfigError
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
@@ -14,7 +14,7 @@ from mxtrain.parallel.data import Data
 from mxtrain.parallel.grid import split
 from mxtrain.parallel.pipeline import Pipeline
 from mxtrain.parallel.single import Single
-from mxtrain.step import Step, clip_by_global_norm
+from mxtrain.trainer.step import Step, clip_by_global_norm
 from mxtrain.types import Batch
 
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from mxtrain.backend import mx, nd
-from mxtrain.engine_trace import EngineTrace, Operation, parse_dump
+from mxtrain.engine.backend import mx, nd
+from mxtrain.engine.trace import EngineTrace, Operation, parse_dump
 from mxtrain.parallel.balance import Cut, StageCost
 from mxtrain.parallel.base import Layout
 from mxtrain.parallel.schedule import timetable

@@ -6,8 +6,8 @@ In float32 a ReLU now and then falls on the other side of 0: `verify`, in float6
 import numpy as np
 import pytest
 
-from mxtrain.backend import mx, nd
 from mxtrain.build import hybridize
+from mxtrain.engine.backend import mx, nd
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy

@@ -18,7 +18,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from mxtrain.backend import mx
+from mxtrain.engine.backend import mx
 from mxtrain.errors import ConfigError
 from mxtrain.private_sockets import folder, gloo
 from mxtrain.private_sockets.calls import find_calls

@@ -19,7 +19,7 @@ from mxtrain.cli.compose import Composer
 from mxtrain.cli.dispatch import run as run_command
 from mxtrain.cli.train import check
 from mxtrain.errors import EXIT_BUDGET
-from mxtrain.sharing import World
+from mxtrain.kvstore.world import World
 from mxtrain.types import Callback, Samples
 
 # 8 steps of 157 samples and one of a single sample: where two share it, one of them has nothing.
@@ -146,7 +146,7 @@ class Trained:
 
 
 def saved(run_dir: Path, step: int, stem: str = "model") -> Dict[str, np.ndarray]:
-    from mxtrain.backend import nd
+    from mxtrain.engine.backend import nd
 
     arrays = nd.load(str(run_dir / "checkpoints" / f"step-{step:08d}" / f"{stem}.params"))
     return {name: array.asnumpy() for name, array in arrays.items()}

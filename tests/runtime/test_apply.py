@@ -173,7 +173,7 @@ def test_mxnet_really_gets_the_threads() -> None:
     """MXNet's own OpenMP pool has as many threads as were asked for, which is not its default."""
     code = (
         "from mxtrain.runtime import Runtime, apply; apply(Runtime(threads=3))\n"
-        "import ctypes, mxtrain.backend\n"
+        "import ctypes, mxtrain.engine.backend\n"
         "print(ctypes.CDLL('libgomp.so.1').omp_get_max_threads())"
     )
     assert _python(code) == "3"

@@ -56,7 +56,7 @@ def test_parallel_says_why_hopper_cannot_be_used_and_what_to_do(driver) -> None:
 
 @pytest.mark.parametrize("devices", ["gpu:1", "auto"])
 def test_a_published_build_is_refused_where_mxnet_sees_such_a_gpu(driver, monkeypatch, devices: str) -> None:
-    from mxtrain.backend import mx
+    from mxtrain.engine.backend import mx
 
     driver(HOPPER, AMPERE)
     monkeypatch.setattr(mx.context, "num_gpus", lambda: 2)

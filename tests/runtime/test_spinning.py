@@ -131,7 +131,7 @@ def test_who_spins_is_watched(environ: dict[str, str], watched: bool) -> None:
     code = """
 from mxtrain.runtime import Runtime, apply
 apply(Runtime())
-import threading, mxtrain.backend
+import threading, mxtrain.engine.backend
 print({thread.name for thread in threading.enumerate()} >= {"mxtrain-spinning", "mxtrain-brake"})
 """
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "MXTRAIN_"))}

@@ -1,0 +1,81 @@
+"""What is made of the workers' times: who is too slow, and how much of each batch everybody gets."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections import deque
+from typing import Deque, List, Optional
+
+from mxtrain.kvstore.times import WorkerTimes
+from mxtrain.kvstore.world import World
+
+REMEMBERED = 5
+"""Timed steps whose median counts."""
+LEAST = 0.05
+"""Of the mean speed that a worker counts with at least, so that it has samples to be timed with."""
+TOLERANCE = 0.05
+"""Shares that differ by less stay as they are: a change costs the compilation of new shapes."""
+
+
+class Team:
+    """The workers of a run, by what all of them know of each other.
+
+    Args:
+        by_speed: whether a slower worker gets fewer samples.
+    """
+
+    def __init__(self, by_speed: bool = False):
+        self._by_speed = by_speed
+        self._known: Deque[WorkerTimes] = deque(maxlen=REMEMBERED)
+        self._slow: Optional[int] = None
+        self._last: Optional[WorkerTimes] = None
+        self.forget()
+
+    def forget(self) -> None:
+        """Workers have come or gone: all begin from nothing, so that all know the same."""
+        self._known.clear()
+        self._in_a_row, self._slow, self._told = 0, None, -1
+
+    def note(self, times: WorkerTimes) -> bool:
+        """Whether this is news."""
+        if times is self._last:
+            return False
+        self._last = times
+        self._known.append(times)
+        slow = times.straggler()
+        self._in_a_row = self._in_a_row + 1 if slow is not None and slow == self._slow else 1
+        self._slow = slow
+        return True
+
+    def remark(self) -> str:
+        """What to say of a worker that is slow for the second time in a row, once; or nothing."""
+        slow = self._slow
+        if slow is None or self._in_a_row < 2 or self._told == slow:
+            return ""
+        self._told = slow
+        times = self._known[-1]
+        others = statistics.median([own for rank, own in enumerate(times.compute_s) if rank != slow])
+        advice = "" if self._by_speed else "; cluster.balance=speed gives it fewer samples"
+        return (
+            f"worker {slow} is slow: it computed for {1000 * times.compute_s[slow]:.0f} ms in step {times.step}, the "
+            f"others for {1000 * others:.0f} ms and then waited{advice}"
+        )
+
+    def share(self, world: World) -> World:
+        """The workers with the speeds that their next shares follow; the same object where nothing changes."""
+        known = self._known
+        if not self._by_speed or not known:
+            return world
+        speeds: List[float] = []
+        for rank in range(world.size):
+            own = [times.sizes[rank] / times.compute_s[rank] for times in known if times.sizes[rank]]
+            speeds.append(statistics.median(own) if own else 0.0)
+        mean = statistics.mean(speeds)
+        shares = [max(speed, LEAST * mean) for speed in speeds]
+        shares = [share / sum(shares) for share in shares]
+        before = [speed / sum(world.speeds) for speed in world.speeds] or [1 / world.size] * world.size
+        if all(abs(new - old) <= TOLERANCE * old for new, old in zip(shares, before)):
+            return world
+        self._known.clear()
+        return dataclasses.replace(world, speeds=tuple(shares))

@@ -1,0 +1,377 @@
+"""The whole description of a run: one validated object per group, and the rules that hold between groups."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Tuple, Type
+
+from mxtrain.amp import Precision
+from mxtrain.callback import CallbackSpec
+from mxtrain.checkpoint.spec import CheckpointSpec
+from mxtrain.cluster.spec import Cluster
+from mxtrain.dataset.base import BaseDataset
+from mxtrain.description.config import Where, build_spec, collect
+from mxtrain.early_stopping import StoppingRule
+from mxtrain.errors import ConfigError, did_you_mean
+from mxtrain.kvstore import KVStore
+from mxtrain.kvstore.world import WORKER
+from mxtrain.logger.base import Logger
+from mxtrain.loss.custom import CustomLoss
+from mxtrain.loss.losses import Loss
+from mxtrain.lr_scheduler.schedules import Schedule
+from mxtrain.metric.metrics import Metric
+from mxtrain.model.base import Model
+from mxtrain.optimizer.base import Optimizer
+from mxtrain.parallel.base import Parallel
+from mxtrain.runtime.cores import usable_cores
+from mxtrain.runtime.spec import Runtime
+from mxtrain.trainer import Trainer
+from mxtrain.types import Spec
+
+THREADS_PER_CORE = 4
+"""A CPU device with more threads than this for each usable core is refused."""
+GROUPS: Dict[str, Type[Spec]] = {
+    "model": Model,
+    "dataset": BaseDataset,
+    "parallel": Parallel,
+    "kvstore": KVStore,
+    "amp": Precision,
+    "optimizer": Optimizer,
+    "lr_scheduler": Schedule,
+    "loss": Loss,
+    "metric": Metric,
+    "early_stopping": StoppingRule,
+    "checkpoint": CheckpointSpec,
+    "callback": CallbackSpec,
+    "logger": Logger,
+    "trainer": Trainer,
+    "cluster": Cluster,
+    "runtime": Runtime,
+}
+"""Group -> the base class of its options."""
+
+NAMED_GROUPS = ("metric", "callback", "logger")
+"""Groups that hold any number of options, by name; none is a number, too."""
+
+GPU_FILES = ("/dev/nvidiactl", "/dev/dxg")
+"""There is one of them where a process can reach an NVIDIA GPU: Linux's driver's, WSL's."""
+
+PRESET_GROUPS = ("experiment", "debug")
+"""Groups whose options only override what other groups say."""
+
+
+@dataclass(frozen=True)
+class Description:
+    """Everything that a run is made from. `config` is the same as plain, resolved nested dicts."""
+
+    config: Mapping[str, Any]
+    model: Model
+    dataset: BaseDataset
+    parallel: Parallel
+    kvstore: KVStore
+    amp: Precision
+    optimizer: Optimizer
+    lr_scheduler: Schedule
+    loss: Loss
+    metric: Mapping[str, Metric]
+    early_stopping: StoppingRule
+    checkpoint: CheckpointSpec
+    callback: Mapping[str, CallbackSpec]
+    logger: Mapping[str, Logger]
+    trainer: Trainer
+    cluster: Cluster
+    runtime: Runtime
+
+
+def describe(config: Mapping[str, Any], where: Where, *, together: bool = True) -> Description:
+    """Validates a composed configuration. Imports MXNet only if a user's own class does.
+
+    Args:
+        config: resolved plain nested dicts, one entry per group.
+        where: group -> the file of its chosen option, for messages.
+        together: whether the groups must fit each other, too.
+
+    Raises:
+        ConfigError: everything that is wrong, one line each.
+    """
+    config = {**{name: {} for name in NAMED_GROUPS}, **config}
+    unknown = [name for name in config if name not in GROUPS]
+    if unknown:
+        raise ConfigError(
+            "\n".join(
+                f"there is no group '{name}'.{did_you_mean(name, GROUPS)} Groups: {', '.join(GROUPS)} ({where(name)})."
+                for name in unknown
+            )
+        )
+    missing = [name for name in GROUPS if name not in config]
+    if missing:
+        raise ConfigError("\n".join(f"the group '{name}' is missing: type {name}=..." for name in missing))
+
+    def maker(group: str) -> Callable[[], Any]:
+        if group not in NAMED_GROUPS:
+            return lambda: build_spec(config[group], group, GROUPS[group], where)
+        named = config[group] or {}
+        return lambda: dict(
+            zip(named, collect([_named_maker(group, name, node, where) for name, node in named.items()]))
+        )
+
+    specs = dict(zip(GROUPS, collect([maker(group) for group in GROUPS])))
+    description = Description(config=config, **specs)
+    collect([lambda rule=rule: rule(description) for rule in RULES if together])
+    return description
+
+
+def _named_maker(group: str, name: str, node: Any, where: Where) -> Callable[[], Spec]:
+    return lambda: build_spec(node, f"{group}.{name}", GROUPS[group], where)
+
+
+# Rules between groups: each raises a ConfigError, or returns nothing.
+
+
+def the_run_must_end(description: Description) -> None:
+    """Epochs, steps or time limit it."""
+    trainer = description.trainer
+    if trainer.max_epochs is None and trainer.max_steps is None and trainer.max_time is None:
+        raise ConfigError(
+            "nothing limits the run: trainer.max_epochs, trainer.max_steps and trainer.max_time are all null. Set one."
+        )
+
+
+def the_schedule_must_know_its_end(description: Description) -> None:
+    """A schedule that falls over the whole run needs its length; building it complains."""
+    trainer = description.trainer
+    total = trainer.max_epochs or trainer.max_steps
+    description.lr_scheduler.build(description.optimizer.lr, 1, total)
+
+
+def monitors_must_be_measured(description: Description) -> None:
+    """What is monitored is the loss or a chosen metric."""
+    measured = ["loss", *description.metric]
+    allowed = [f"{split}/{name}" for split in ("val", "train") for name in measured]
+    monitors: List[Tuple[str, str]] = [("trainer.monitor", description.trainer.monitor)]
+    if hasattr(description.early_stopping, "monitor"):
+        monitors.append(("early_stopping.monitor", description.early_stopping.monitor))
+    for path, monitor in monitors:
+        if monitor not in allowed:
+            raise ConfigError(
+                f"{path}={monitor}: nothing measures that.{did_you_mean(monitor, allowed)} "
+                f"Allowed: {', '.join(allowed)}; metric=[accuracy,f1] measures more."
+            )
+
+
+def the_batch_must_be_divisible(description: Description) -> None:
+    """Each replica gets a sample of each part, and microbatches are equal, so that no stage waits for a larger one.
+
+    Only the last batch of an epoch may be smaller: its microbatches then differ by one sample, or are fewer.
+    """
+    parts, batch_size = description.trainer.grad_accumulation, description.dataset.batch_size
+    replicas, _ = description.parallel.axes()
+    microbatches = description.parallel.num_microbatches()
+    workers = description.cluster.workers
+    counts = {
+        f"cluster.workers={workers}": workers,
+        f"trainer.grad_accumulation={parts}": parts, f"{replicas} replicas": replicas,
+        f"parallel.microbatches={microbatches}": microbatches,
+    }  # fmt: skip
+    shards = workers * parts * replicas * microbatches
+    if shards == 1:
+        return
+    divisors = " / ".join(text for text, count in counts.items() if count > 1)
+    said = f"dataset.batch_size={batch_size} samples / {divisors} = {batch_size / shards:.4g} samples"
+    if batch_size < shards:
+        raise ConfigError(f"{said}: less than one. The batch needs at least {shards} samples.")
+    if microbatches > 1 and batch_size % shards:
+        low, high = batch_size // shards * shards, -(-batch_size // shards) * shards
+        share = batch_size // (workers * parts * replicas)
+        fitting = [m for m in range(share, 0, -1) if batch_size % (workers * parts * replicas * m) == 0]
+        near = min(fitting, key=lambda m: abs(m - microbatches), default=None)
+        other = f", or parallel.microbatches={near}" if near else ""
+        raise ConfigError(f"{said}: microbatches must be equal. Type dataset.batch_size={low} or {high}{other}.")
+
+
+def the_store_must_suit_the_devices(description: Description) -> None:
+    """What works between GPUs only is refused where CPU devices are asked for."""
+    reason = description.kvstore.reason_against(description.parallel.devices, description.cluster.workers)
+    if reason:
+        raise ConfigError(reason)
+
+
+def the_devices_must_compute_in_the_precision(description: Description) -> None:
+    """As far as can be said without MXNet."""
+    devices = description.parallel.devices
+    has_gpu = any(Path(file).exists() for file in GPU_FILES)
+    kind = devices.split(":")[0] if devices != "auto" else "" if has_gpu else "cpu"
+    reason = kind and description.amp.reason_against(kind)
+    if reason:
+        raise ConfigError(reason)
+
+
+def the_environments_threads_must_be_a_number(description: Description) -> None:
+    """MXNet ends the process where they are none."""
+    given = os.environ.get("OMP_NUM_THREADS")
+    if description.runtime.threads == "auto" and given and re.fullmatch("[1-9][0-9]{0,3}", given) is None:
+        raise ConfigError(
+            f"OMP_NUM_THREADS={given} in the environment: it must be a number from 1 on. Unset it, or type "
+            "runtime.threads=2."
+        )
+
+
+def there_must_be_cores_for_the_threads(description: Description) -> None:
+    """With many more, none gets far: a thousand threads on two cores took no step in a quarter of an hour."""
+    runtime, environ = description.runtime, os.environ
+    if description.cluster.launcher != "local" and WORKER not in environ:
+        return  # other hosts compute
+    given = {"runtime.threads": runtime.threads, "runtime.cpu_workers": runtime.cpu_workers,
+             "runtime.env.OMP_NUM_THREADS": runtime.env.get("OMP_NUM_THREADS")}  # fmt: skip
+    if runtime.threads == "auto":
+        given["OMP_NUM_THREADS"] = environ.get("OMP_NUM_THREADS")
+    cores = usable_cores()
+    for name, value in given.items():
+        if str(value).isdecimal() and int(str(value)) > THREADS_PER_CORE * cores:
+            remedy = f"{name}={cores}" if "." in name else f"runtime.threads={cores}, or unset it"
+            raise ConfigError(
+                f"{name}={value}: this process may use {cores} core{'s' * (cores > 1)}, and more than "
+                f"{THREADS_PER_CORE} threads for each would keep each other from computing. Type {remedy}."
+            )
+
+
+def a_loss_scale_needs_exact_sums(description: Description) -> None:
+    """Who leaves a step out is decided by what all workers see alike: infinities must arrive."""
+    if not hasattr(description.amp, "init_scale"):
+        return
+    store = description.kvstore
+    if store.updates:
+        raise ConfigError(
+            "amp=float16 with kvstore=dist_async: servers would apply gradients that are scaled, or have overflowed. "
+            "Type kvstore=dist_sync."
+        )
+    compression = getattr(store, "compression", "none")
+    if compression != "none":
+        raise ConfigError(
+            f"amp=float16 with kvstore.compression={compression}: an overflow would hide in what is left over. Type "
+            "kvstore.compression=none."
+        )
+
+
+def several_workers_need_a_store_that_joins_them(description: Description) -> None:
+    """And what that store does not join is refused."""
+    cluster, store = description.cluster, description.kvstore
+    reason = cluster.reason_against()
+    if reason:
+        raise ConfigError(reason)
+    if not store.distributed:
+        if cluster.workers > 1:
+            raise ConfigError(
+                f"cluster.workers={cluster.workers}: this kvstore stays within one process. Type kvstore=dist_sync."
+            )
+        return
+    if store.van is None and cluster.servers != "auto":
+        raise ConfigError(
+            f"cluster.servers={cluster.servers}: the workers of this kvstore sum in a ring, without servers. Leave it "
+            "out, or type kvstore=dist_sync."
+        )
+    if store.updates and cluster.balance != "equal":
+        raise ConfigError(
+            f"cluster.balance={cluster.balance} with kvstore=dist_async: nobody waits for a slower worker, so there is "
+            "nothing to balance. Type cluster.balance=equal, or kvstore=dist_sync."
+        )
+    if store.updates and cluster.workers > 1 and description.parallel.batch_norm != "per_device":
+        raise ConfigError(
+            f"parallel.batch_norm={description.parallel.batch_norm} with kvstore=dist_async: workers wait for nobody, "
+            "so there is no batch that they compute together. Type parallel.batch_norm=per_device, or "
+            "kvstore=dist_sync."
+        )
+
+
+def a_metric_must_not_be_called_loss(description: Description) -> None:
+    """Nor anything else that rows of metrics.jsonl hold."""
+    taken = {"loss", "step", "epoch", "split", "lr", "samples_per_s"}.intersection(description.metric)
+    if taken:
+        raise ConfigError(f"metric.{sorted(taken)[0]}: this name is taken in metrics.jsonl; choose another.")
+
+
+def loggers_must_not_share_a_file(description: Description) -> None:
+    """When a run resumes, each logger cuts its file back to the checkpoint's step, in its own format."""
+    names: Dict[str, str] = {}
+    for logger, spec in description.logger.items():
+        file_name = getattr(spec, "file_name", None)
+        if file_name in names:
+            raise ConfigError(
+                f"logger.{logger}.file_name={file_name}: logger.{names[file_name]} writes this file. Choose another."
+            )
+        if file_name is not None:
+            names[file_name] = logger
+
+
+def the_model_must_read_what_the_data_gives(description: Description) -> None:
+    """A network for images takes no text, nor the other way round."""
+    reads, gives = description.model.reads, description.dataset.gives
+    if reads and reads != gives:
+        other = (
+            "a dataset of text, e.g. dataset=text" if reads == "text" else "a dataset of images, e.g. dataset=digits"
+        )
+        model = "model=bert" if gives == "text" else "another model, e.g. model=lenet"
+        raise ConfigError(f"model takes {reads}, and dataset gives {gives}. Type {model}, or {other}.")
+
+
+def losses_and_metrics_must_fit_the_data(description: Description) -> None:
+    """Hidden tokens are several in each sample; a loss or metric is made for that, or for one class."""
+    several = getattr(description.dataset, "mask_fraction", 0.0) > 0
+    has = "several hidden tokens" if several else "one class"
+    prefix = "masked_" if several else ""
+    if not isinstance(description.loss, CustomLoss) and description.loss.of_positions != several:
+        raise ConfigError(
+            f"loss: {type(description.loss).__name__} does not fit this dataset, whose samples have {has} each. Type "
+            f"loss={prefix}softmax_cross_entropy."
+        )
+    for name, metric in description.metric.items():
+        if metric.of_positions != several:
+            raise ConfigError(
+                f"metric.{name}: {type(metric).__name__} does not fit this dataset, whose samples have {has} each. "
+                f"Type metric=[{prefix}accuracy]."
+            )
+
+
+def a_users_loss_must_take_the_labels(description: Description) -> None:
+    """Class indices cannot be smoothed or mixed, and Gluon's losses count the label -1."""
+    loss, data = description.loss, description.dataset
+    if not isinstance(loss, CustomLoss) or loss.dense_labels:
+        return
+    remedy = "Type loss.dense_labels=true if it takes probabilities"
+    if loss.label_smoothing:
+        raise ConfigError(
+            f"loss.label_smoothing={loss.label_smoothing}: {loss.name} is given class indices, which cannot be "
+            f"smoothed. {remedy}, or loss.label_smoothing=0."
+        )
+    if data.mixes and description.trainer.overfit_batches is None:
+        raise ConfigError(
+            f"dataset.augment mixes samples, and {loss.name} is given class indices, which cannot be mixed. {remedy}, "
+            "or switch mixup and cutmix off."
+        )
+    if getattr(data, "mask_fraction", 0.0) > 0 and loss.name.startswith("mxnet.gluon.loss."):
+        raise ConfigError(
+            f"loss: {loss.name} would count positions without a hidden token, whose label is -1. Type "
+            "loss=masked_softmax_cross_entropy."
+        )
+
+
+RULES = (
+    the_run_must_end,
+    the_schedule_must_know_its_end,
+    monitors_must_be_measured,
+    the_batch_must_be_divisible,
+    the_store_must_suit_the_devices,
+    the_devices_must_compute_in_the_precision,
+    the_environments_threads_must_be_a_number,
+    there_must_be_cores_for_the_threads,
+    a_loss_scale_needs_exact_sums,
+    several_workers_need_a_store_that_joins_them,
+    a_metric_must_not_be_called_loss,
+    loggers_must_not_share_a_file,
+    the_model_must_read_what_the_data_gives,
+    losses_and_metrics_must_fit_the_data,
+    a_users_loss_must_take_the_labels,
+)

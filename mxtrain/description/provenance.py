@@ -1,0 +1,78 @@
+"""meta.json: what made a run, so that it can be made again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Dict, Optional
+
+from mxtrain import __version__
+from mxtrain.description.groups import Description
+from mxtrain.files.durable import write_json_atomic
+from mxtrain.runtime.cores import processor_name
+
+PACKAGES = ("mxnet", "gluoncv", "hydra-core", "omegaconf", "numpy", "tensorboardX", "pydantic", "scikit-learn")
+
+
+def write_meta(run_dir: Path, description: Description, runtime_report: Any) -> None:
+    """Writes meta.json into the run directory."""
+    write_json_atomic(run_dir / "meta.json", collect_meta(description, runtime_report))
+
+
+def collect_meta(description: Description, runtime_report: Any) -> Dict[str, Any]:
+    """argv, configuration hash, versions, git state, host, devices and runtime, as JSON-able values."""
+    from mxtrain.engine.backend import operators_in_use
+
+    canonical = json.dumps(description.config, sort_keys=True, default=str)
+    return {
+        "argv": sys.argv,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "config_sha256": hashlib.sha256(canonical.encode()).hexdigest(),
+        "packages": {"mxtrain": __version__, **{name: package_version(name) for name in PACKAGES}},
+        "python": platform.python_version(),
+        "git": git_state(),
+        "host": {"name": platform.node(), "system": platform.platform(), "processor": processor_name()},
+        "devices": [str(device) for stages in description.parallel.place() for device in stages],
+        "precision": {"dtype": description.amp.dtype, "amx": runtime_report.amx},
+        "own_operators": operators_in_use(),
+        "runtime": {
+            setting.variable: setting.value for setting in runtime_report.settings if setting.source != "unset"
+        },  # fmt: skip
+        "runtime_reasons": runtime_report.lines(),
+    }
+
+
+GIT = ("git", "-c", "core.fsmonitor=false")
+"""Without a program that the repository's own configuration may name: the current folder may be somebody's."""
+
+
+def package_version(name: str) -> Optional[str]:
+    """Of what is installed under that name; MXNet's CUDA wheels have others."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        installed = metadata.distributions() if name == "mxnet" else ()  # to read them all takes half a second
+        return next((d.version for d in installed if str(d.metadata["Name"]).startswith("mxnet-cu")), None)
+
+
+def git_state() -> Optional[Dict[str, Any]]:
+    """Commit and whether the tree differs from it, of the current folder; None outside of a repository."""
+
+    def ask(*words: str) -> Optional[str]:
+        try:
+            done = subprocess.run([*GIT, *words], capture_output=True, text=True, timeout=5, check=True)
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return done.stdout
+
+    commit = ask("rev-parse", "HEAD")
+    if commit is None:
+        return None
+    diff = ask("diff", "--no-ext-diff", "--no-textconv", "HEAD") or ""
+    return {"commit": commit.strip(), "dirty": bool(diff), "diff_sha256": hashlib.sha256(diff.encode()).hexdigest()}

@@ -1,0 +1,140 @@
+"""The only home of what depends on the MXNet version. Import it inside functions: importing it imports MXNet.
+
+`mxtrain.runtime` must have set the environment before: MXNet reads it once, at import.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import logging
+import sys
+import warnings
+from typing import Any, Dict, List, Optional, Sequence
+
+from mxtrain.engine import native
+from mxtrain.engine.late_functions import compiled_late
+from mxtrain.runtime import spinning
+from mxtrain.runtime.apply import lets_threads_spin
+
+with warnings.catch_warnings():
+    # MXNet 1.9.1 uses numpy aliases that numpy deprecated (notes: Installing).
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import numpy
+
+    if "bool" not in vars(numpy):
+        numpy.bool = numpy.bool_  # numpy 1.24 and later
+    import scipy.sparse
+
+    # MXNet looks `scipy.sparse.csr.csr_matrix` up for every array it makes; the module's own lookup warns each time.
+    scipy.sparse.csr.csr_matrix = scipy.sparse.csr_matrix
+    # MXNet looks for these without needing them: mxnet.model inherits from a class of scikit-learn's if it is there,
+    # and mxnet.contrib.quantization and mxnet.test_utils take scipy.stats along. With pandas, which scikit-learn
+    # brings, that is 40 % of the whole import. Whoever needs them later can import them.
+    hidden = [name for name in ("sklearn", "scipy.stats") if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
+    with compiled_late(("_make_ndarray_function", "_make_symbol_function")):
+        import mxnet as mx
+
+    for name in hidden:
+        del sys.modules[name]
+
+if lets_threads_spin():
+    spinning.start()
+
+autograd = mx.autograd
+gluon = mx.gluon
+nd = mx.nd
+
+
+STATISTICS = ("running_mean", "running_var")
+"""Last names of batch norms' parameters that have no gradient and change in every step."""
+
+__all__ = [
+    "ARRAYS_PER_LOOK",
+    "STATISTICS",
+    "all_finite",
+    "autograd",
+    "gluon",
+    "mx",
+    "nd",
+    "operators_in_use",
+    "own_operators",
+    "same_device_runs",
+]
+
+
+def same_device_runs(arrays: Sequence[Any], limit: Optional[int] = None) -> List[List[int]]:
+    """Indices of `arrays` in lists of at most `limit`, each of one device: what one fused operator takes."""
+    by_device: Dict[Any, List[int]] = {}
+    for index, array in enumerate(arrays):
+        by_device.setdefault(array.context, []).append(index)
+    return [
+        indices[start : start + (limit or len(indices))]
+        for indices in by_device.values()
+        for start in range(0, len(indices), limit or len(indices))
+    ]
+
+
+# MXNet's kernel has room for 200 arrays and does not check: one more overwrites memory and aborts the process.
+ARRAYS_PER_LOOK = 200
+
+
+def all_finite(arrays: Sequence[Any]) -> bool:
+    """Whether no element is infinite or not a number. Waits for the devices once for all arrays."""
+    if not arrays:
+        return True
+    runs = [[arrays[index] for index in run] for run in same_device_runs(arrays, ARRAYS_PER_LOOK)]
+    first = arrays[0].context
+    found = [nd.multi_all_finite(*run, num_arrays=len(run)).as_in_context(first) for run in runs]
+    return float(nd.add_n(*found).asscalar()) == len(found)
+
+
+@functools.cache
+def own_operators() -> native.Library:
+    """Takes our own operators into MXNet, as `nd._internal._mxtrain_*` and `mx.sym._internal._mxtrain_*`.
+
+    The first call compiles them where that was never done. Where there are none, whoever asks uses MXNet's.
+    """
+    found = native.Library(None, "they are for CPUs, and this machine has GPUs") if _has_gpus() else native.library()
+    if found.path is not None:
+        try:
+            with native.loadable(found.path) as path:
+                _take_in(path)
+        except (mx.MXNetError, OSError) as error:
+            found = native.Library(None, f"MXNet cannot load them: {str(error).splitlines()[-1]}")
+    if found.path is None and found.why != native.SWITCHED_OFF:
+        logging.getLogger(__name__).info("MXNet's operators compute, not mxtrain's own: %s", found.why)
+    return found
+
+
+def operators_in_use() -> str:
+    """The name of the library of our own operators, or "" where nothing has asked for it or it is not there."""
+    asked = own_operators.cache_info().currsize > 0
+    return own_operators().path.name if asked and own_operators().path else ""
+
+
+def _take_in(path: str) -> None:
+    known = set(_operator_names())
+    mx.base.check_call(mx.base._LIB.MXLoadLib(mx.base.c_str(path), mx.base.mx_uint(0)))
+    # mx.library.load would make the functions of all operators anew, which takes a second.
+    makers = ((nd, mx.ndarray.register._make_ndarray_function), (mx.sym, mx.symbol.register._make_symbol_function))
+    for name in sorted(set(_operator_names()) - known):
+        if name.startswith("_mxtrain_"):
+            handle = mx.base.OpHandle()
+            mx.base.check_call(mx.base._LIB.NNGetOpHandle(mx.base.c_str(name), ctypes.byref(handle)))
+            for module, make in makers:
+                setattr(module._internal, name, make(handle, name, name))
+
+
+def _has_gpus() -> bool:
+    try:
+        return mx.context.num_gpus() > 0
+    except mx.MXNetError:  # a CUDA build without a driver
+        return False
+
+
+def _operator_names() -> List[str]:
+    size, names = mx.base.mx_uint(), ctypes.POINTER(ctypes.c_char_p)()
+    mx.base.check_call(mx.base._LIB.MXListAllOpNames(ctypes.byref(size), ctypes.byref(names)))
+    return [mx.base.py_str(names[i]) for i in range(size.value)]

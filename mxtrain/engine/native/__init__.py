@@ -1,0 +1,137 @@
+"""Operators of our own in C++, compiled for the processor at hand when they are first needed. No MXNet here.
+
+    *.h, *.cc -> library() -> <cache>/mxtrain/operators-<hash>.so -> mxtrain.engine.backend loads it
+
+Where there is no compiler everything works all the same with MXNet's operators, slower: docs/decisions/0019.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Iterator, NamedTuple, Optional, Sequence
+
+from mxtrain.files.cache import Untrusted, opened, own_folder
+
+VARIABLE = "MXTRAIN_OPERATORS"
+"""off: MXNet's operators only; all else, and unset: ours where they can be had. Set by `runtime.operators`."""
+OFF = "off"
+SWITCHED_OFF = "they are switched off"
+NO_COMPILER = "no C++ compiler was found"
+FOLDER = Path(__file__).parent
+SOURCES = (
+    "mxnet_library.h", "mxnet_library.cc", "common.h", "attention.cc", "norm.cc", "adamw.cc", "operators.cc",
+)  # fmt: skip
+FLAGS = (
+    # No -ffast-math: it would change how all of the process rounds, and hide what is no number. No contraction: AdamW
+    # must give the same bits on all workers, whatever their processors.
+    "-O3", "-march=native", "-std=c++17", "-fPIC", "-shared", "-fopenmp", "-fno-math-errno", "-fno-trapping-math",
+    "-ffp-contract=off",
+)  # fmt: skip
+COMPILE_TIMEOUT_S = 300
+FOLDER_PREFIX = "compiling-"
+
+log = logging.getLogger(__name__)
+
+
+class Library(NamedTuple):
+    """What `library` found.
+
+    Attributes:
+        path: of the shared library, or None where there is none.
+        why: why there is none, or "".
+    """
+
+    path: Optional[Path]
+    why: str = ""
+
+
+def library() -> Library:
+    """The compiled operators; the first call on a machine compiles them, in a few seconds. Never raises for what the
+    machine lacks."""
+    if os.environ.get(VARIABLE) == OFF:
+        return Library(None, SWITCHED_OFF)
+    given = os.environ.get("CXX")
+    try:
+        compiler = shlex.split(given or "g++")
+    except ValueError as error:
+        return Library(None, f"CXX={given}: {error}")
+    if not compiler or shutil.which(compiler[0]) is None:
+        return Library(None, f"there is no {given}, which CXX names" if given else f"{NO_COMPILER}: no g++ in PATH")
+    try:
+        return Library(_compiled(compiler))
+    except Untrusted as error:
+        return Library(None, f"where they are kept cannot be trusted: {error}")
+    except (OSError, RuntimeError, KeyError, subprocess.SubprocessError) as error:  # two: there is no home directory
+        said = str(getattr(error, "stderr", "") or "") if isinstance(error, subprocess.CalledProcessError) else ""
+        lines = (said or str(error)).strip().splitlines() or [repr(error)]
+        return Library(None, f"they could not be compiled: {lines[0]}")
+
+
+def _compiled(compiler: Sequence[str]) -> Path:
+    target = _run(*compiler, *FLAGS, "-dM", "-E", "-x", "c++", os.devnull)  # compiler, version and instruction sets
+    made_of = [*compiler, target, *FLAGS, *((FOLDER / name).read_text("utf-8") for name in SOURCES)]
+    key = f"operators-{hashlib.sha256(chr(0).join(made_of).encode()).hexdigest()[:16]}"
+    cache = own_folder()
+    # A library that is not whole would end the process when it is loaded, so its name says what is in it, too.
+    whole = (path for path in sorted(cache.glob(f"{key}-*.so")) if _is_whole(path))
+    path = next(whole, None)
+    return path if path is not None else _compile(compiler, cache, key)
+
+
+def _compile(compiler: Sequence[str], cache: Path, key: str) -> Path:
+    log.info("compiling mxtrain's operators for this processor: once, a few seconds")
+    for old in cache.glob(f"{FOLDER_PREFIX}*"):
+        with suppress(FileNotFoundError):  # another process was faster
+            if time.time() - old.stat().st_mtime > 2 * COMPILE_TIMEOUT_S:  # of a process that was killed
+                shutil.rmtree(old, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX, dir=cache) as folder:
+        made = Path(folder) / "operators.so"
+        sources = [str(FOLDER / name) for name in SOURCES if name.endswith(".cc")]
+        _run(*compiler, *FLAGS, *sources, "-o", str(made), "-ldl")
+        with made.open("rb") as file:
+            os.fsync(file.fileno())
+        made.chmod(0o700)
+        path = cache / f"{key}-{_digest(made.read_bytes())}.so"
+        os.replace(made, path)
+    return path
+
+
+@contextmanager
+def loadable(path: Path) -> Iterator[str]:
+    """A path by which a library of the cache can be loaded, as it was looked at: nobody can exchange it meanwhile.
+
+    Raises:
+        OSError: it is not there, not whole, or others own or can write it.
+    """
+    with opened("", path.name) as file:
+        if not path.stem.endswith(f"-{_digest(file.read())}"):
+            raise Untrusted(f"{path} is not what was compiled")
+        yield f"/proc/self/fd/{file.fileno()}"
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        with loadable(path):
+            return True
+    except OSError:
+        return False
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(
+        command, check=True, capture_output=True, text=True, errors="replace", timeout=COMPILE_TIMEOUT_S
+    )
+    return done.stdout

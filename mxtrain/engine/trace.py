@@ -1,0 +1,118 @@
+"""What MXNet's engine did, operator by operator: its profiler, without its traps.
+
+It can be used again and again in a process only if no dump is the last one (`finished=False`). Then each dump holds
+what happened since the one before, but only the first is JSON: the next ones go on in the middle of its list, and none
+closes it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Sequence, Tuple
+
+from mxtrain.engine.backend import mx, nd
+
+# The engine's own housekeeping; it takes microseconds and says nothing about a step.
+IGNORED = {"DeleteVariable", "WaitForVar"}
+
+_first_gpu: List[int] = []
+"""MXNet numbers the devices in its dumps: CPU devices as they are, GPUs after as many as the machine has cores. Only
+the first dump of a process tells how many."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One entry of the engine's queue that ran: an operator, or a bulk of them.
+
+    Attributes:
+        device: e.g. "cpu(1)".
+        name: MXNet's, e.g. "ImperativeBulk" or "CopyCPU2CPU".
+        begin_s, end_s: on a clock of its own.
+    """
+
+    device: str
+    name: str
+    begin_s: float
+    end_s: float
+
+
+class EngineTrace:
+    """Notes what the engine does between `start` and `stop`; both wait until it is done."""
+
+    def start(self) -> None:
+        """From here on operations are noted; what is under way is waited for and not noted."""
+        nd.waitall()
+        self._folder = tempfile.TemporaryDirectory(prefix="mxtrain-trace-")
+        self._file = Path(self._folder.name) / "trace.json"
+        mx.profiler.set_config(
+            profile_symbolic=True, profile_imperative=True, profile_api=False, profile_memory=False,
+            aggregate_stats=False, filename=str(self._file),
+        )  # fmt: skip
+        mx.profiler.set_state("run")
+
+    def stop(self, devices: Sequence[Any]) -> List[Operation]:
+        """What ran on `devices` (mxnet Contexts), in the order in which it began.
+
+        Raises:
+            ValueError: the dump cannot be read, for example because the disk for temporary files is full.
+        """
+        nd.waitall()
+        mx.profiler.set_state("stop")
+        try:
+            mx.profiler.dump(finished=False)
+            text = self._file.read_text(encoding="utf-8")
+        except (OSError, mx.MXNetError) as error:
+            raise ValueError(f"MXNet's profile cannot be read: {error}") from error
+        finally:
+            self._folder.cleanup()
+        events = parse_dump(text)
+        if not _first_gpu:
+            # Without the names (the first dump was somebody else's) what MXNet counts itself.
+            _first_gpu.append(sum(_is_cpu(event) for event in events) or os.cpu_count() or 1)
+        return operations(events, {_number(device): str(device) for device in devices})
+
+
+def parse_dump(text: str) -> List[Dict[str, Any]]:
+    """The events of a dump, the first or a later one.
+
+    Raises:
+        ValueError: it is cut off.
+    """
+    _, opened, rest = text.partition('"traceEvents": [')
+    rest = rest if opened else text
+    try:
+        return json.loads(f"[{rest.strip().strip(',')}]")
+    except json.JSONDecodeError as error:
+        raise ValueError(f"MXNet's profile is not readable: {error}") from error
+
+
+def operations(events: Sequence[Dict[str, Any]], names: Dict[int, str]) -> List[Operation]:
+    """Pairs begins and ends.
+
+    Args:
+        events: in MXNet's order, in which the end of an operation follows its begin.
+        names: number in the dump -> device; others are left out.
+    """
+    begun: Dict[Tuple[Any, Any, str], List[float]] = {}
+    found = []
+    for event in events:
+        if event.get("ph") not in ("B", "E") or event["pid"] not in names or event["name"] in IGNORED:
+            continue
+        begins = begun.setdefault((event["pid"], event["tid"], event["name"]), [])
+        if event["ph"] == "B":
+            begins.append(event["ts"])
+        elif begins:
+            found.append(Operation(names[event["pid"]], event["name"], begins.pop() / 1e6, event["ts"] / 1e6))
+    return sorted(found, key=lambda operation: (operation.begin_s, operation.end_s))
+
+
+def _is_cpu(event: Dict[str, Any]) -> bool:
+    return event.get("name") == "process_name" and event["args"]["name"].startswith("cpu/")
+
+
+def _number(device: Any) -> int:
+    return device.device_id if device.device_type == "cpu" else _first_gpu[0] + device.device_id

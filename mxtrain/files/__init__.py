@@ -1,0 +1,1 @@
+"""Files that are complete or absent, and the user's cache folder."""

@@ -1,0 +1,138 @@
+"""What can be made again and takes a while to make: compiled operators and vocabularies.
+
+    $XDG_CACHE_HOME/mxtrain/<kind>/<name>, or below ~/.cache
+
+Whoever can write there could choose the code that runs, or the numbers that are computed. So nothing counts but files
+that this user owns and no other can write, in folders of which the same is true, with the content that they had when
+they were written. Anything else is made again, or never kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Iterator, Optional, Tuple
+
+from mxtrain.files.durable import replace_file
+
+_HEADER_BYTES = len("sha256:") + 64 + len("\n")
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Untrusted(OSError):
+    """Others own or can write what lies in the cache."""
+
+
+def cache_folder() -> Path:
+    """Where all of it is: $XDG_CACHE_HOME/mxtrain, or ~/.cache/mxtrain.
+
+    Raises:
+        RuntimeError, KeyError: this user has no home directory.
+    """
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "mxtrain"
+
+
+def read_cached(kind: str, name: str) -> Optional[bytes]:
+    """What `write_cached` kept under this name; None where there is nothing, or nothing that can be trusted."""
+    with suppress(OSError, RuntimeError, KeyError):
+        with opened(kind, name) as file:
+            found = file.read()
+        content = found[_HEADER_BYTES:]
+        if found[:_HEADER_BYTES] == _header(name, content):
+            return content
+    return None
+
+
+def write_cached(kind: str, name: str, content: bytes) -> None:
+    """Keeps it for this user's later processes, if it can be kept: whoever asks in vain makes it again."""
+    with suppress(OSError, RuntimeError, KeyError):
+        replace_file(own_folder(kind) / name, _header(name, content) + content, mode=0o600)
+
+
+def own_folder(*kind: str) -> Path:
+    """The cache's folder, or one in it, made where it is missing. No other user can read it.
+
+    Raises:
+        Untrusted: it is there, and is a link or another user's.
+        OSError: it cannot be made.
+        RuntimeError, KeyError: this user has no home directory.
+    """
+    path = cache_folder()
+    with suppress(FileExistsError):
+        path.parent.mkdir(parents=True)
+    for part in (path, *(path.joinpath(*kind[: n + 1]) for n in range(len(kind)))):
+        with suppress(FileExistsError):
+            os.mkdir(part, 0o700)
+        with _opened_folder(part) as (fd, mode):
+            if mode != 0o700:  # an earlier version's, or opened to others: each file in it is judged by itself
+                os.fchmod(fd, 0o700)
+    return path.joinpath(*kind)
+
+
+@contextmanager
+def opened(kind: str, name: str) -> Iterator[BinaryIO]:
+    """A file of the cache, reached through folders that nobody can exchange meanwhile; kind "" is the cache itself.
+
+    Raises:
+        Untrusted: it, or a folder on the way, belongs to another user, can be written by others, or is a link.
+        OSError: there is none, or it cannot be read.
+    """
+    with _opened_folder(cache_folder()) as (folder, mode):
+        _require_private(mode, cache_folder())
+        if not kind:
+            with _opened_file(folder, name) as file:
+                yield file
+            return
+        with _opened_folder(cache_folder() / kind, folder) as (inner, mode):
+            _require_private(mode, cache_folder() / kind)
+            with _opened_file(inner, name) as file:
+                yield file
+
+
+@contextmanager
+def _opened_folder(path: Path, parent: Optional[int] = None) -> Iterator[Tuple[int, int]]:
+    """(descriptor, permissions) of a folder of this user's."""
+    if parent is None and path.is_symlink():
+        raise Untrusted(f"{path} is a link")
+    fd = os.open(path if parent is None else path.name, _FOLDER, dir_fd=parent)
+    try:
+        _require_owner(os.fstat(fd), path)
+        yield fd, stat.S_IMODE(os.fstat(fd).st_mode)
+    finally:
+        os.close(fd)
+
+
+def _opened_file(folder: int, name: str) -> BinaryIO:
+    file = open(os.open(name, _FILE, dir_fd=folder), "rb")
+    try:
+        status = os.fstat(file.fileno())
+        _require_owner(status, name)
+        _require_private(stat.S_IMODE(status.st_mode), name)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+            raise Untrusted(f"{name} is no file of its own")
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _require_owner(status: os.stat_result, path: object) -> None:
+    if status.st_uid != os.geteuid():
+        raise Untrusted(
+            f"{path} belongs to user {status.st_uid}, not to you ({os.geteuid()}); set XDG_CACHE_HOME to a folder of "
+            "yours"
+        )
+
+
+def _require_private(mode: int, path: object) -> None:
+    if mode & 0o022:
+        raise Untrusted(f"others can write {path}; type chmod go-w {path}")
+
+
+def _header(name: str, content: bytes) -> bytes:
+    """With the name, so that no file takes the place of another."""
+    return b"sha256:%s\n" % hashlib.sha256(name.encode() + b"\0" + content).hexdigest().encode()

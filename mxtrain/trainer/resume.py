@@ -1,0 +1,214 @@
+"""Whether a run directory may be continued by a description, and from what."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Tuple
+
+from mxtrain.checkpoint import Checkpoint, CheckpointStore, canonical_sha256, open_checkpoint, require_run_state
+from mxtrain.description.config import flatten, shown
+from mxtrain.errors import EXIT_FINISHED, CheckpointError
+from mxtrain.files.durable import open_file
+from mxtrain.types import Result, expand_path
+
+# What may change between a run and its continuation without changing what a step computes: for how long, where, how it
+# is watched and kept. Everything else makes other weights.
+FREE = (
+    "trainer.max_*", "trainer.log_interval", "trainer.val_interval*", "trainer.limit_val_batches",
+    "trainer.limit_test_batches", "trainer.test", "trainer.profile", "early_stopping.*", "checkpoint.*", "runtime.*",
+    "parallel.*", "kvstore.*", "cluster.*",
+    "callback", "callback.*", "logger", "logger.*",  # without the dot: the group may have been empty
+    "dataset.root", "dataset.num_workers", "dataset.prefetch", "dataset.eval_batch_size", "model.weights",
+)  # fmt: skip
+
+# Within what is free, what changes the result all the same, and what stands where it is not set.
+BOUND = {
+    "parallel.batch_norm": "per_device", "kvstore.compression": "none", "kvstore.threshold": None,
+    "kvstore.ratio": 0.01,
+}  # fmt: skip
+
+WITHOUT_EFFECT = ("logger.", "callback.", "runtime.", "checkpoint.")
+"""Settings that do not change whether a finished run has anything left to do."""
+
+RUN_FILES = (
+    "checkpoints",
+    "metrics.jsonl",
+    "metrics.csv",
+    "status.json",
+    "meta.json",
+    "timeline.json",
+    "events.out.tfevents.*",
+)
+LOG_FILE = "train.log"
+STATUS_FILE = "status.json"
+
+
+def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> List[str]:
+    """One line for each setting that differs and changes the result."""
+    old, new = flatten(before), flatten(after)
+    lines = []
+    for path in sorted(set(old) | set(new)):
+        default = BOUND.get(path)
+        if old.get(path, default) == new.get(path, default):
+            continue
+        if path not in BOUND and any(fnmatch.fnmatch(path, pattern) for pattern in FREE):
+            continue
+        was = shown(old[path]) if path in old else "(not set)"
+        now = shown(new[path]) if path in new else "(not set)"
+        lines.append(f"  {path}: was {was}, now {now}")
+    return lines
+
+
+def require_same_description(checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
+    """Refuses to continue a run with a description that would have computed something else.
+
+    Raises:
+        CheckpointError: listing the differences.
+    """
+    lines = differences(checkpoint.state["run"]["description"], config)
+    if lines:
+        raise CheckpointError(
+            f"{checkpoint.path} was made by a description that computes something else:\n" + "\n".join(lines) + "\n"
+            "Give the same settings, choose another hydra.run.dir, or start over with checkpoint.resume=never (which "
+            "keeps the earlier files under previous/)."
+        )
+
+
+def same_cut(parallel: Any, checkpoint: Optional[Checkpoint], num_stages: int) -> Any:
+    """The placement, cut where the checkpoint's was, if it has as many stages and the user names no cut.
+
+    Another kind of device, or version of mxtrain, may cut elsewhere, which may change the last bits.
+    """
+    cut_before = checkpoint.state["run"].get("cut_before", []) if checkpoint is not None else []
+    if cut_before and getattr(parallel, "cut_before", None) == [] and len(cut_before) == num_stages - 1:
+        return parallel.model_copy(update={"cut_before": cut_before})
+    return parallel
+
+
+def find_checkpoint(resume: str, store: CheckpointStore, config: Mapping[str, Any]) -> Optional[Checkpoint]:
+    """The checkpoint to continue from, or None for a new run.
+
+    Args:
+        resume: `checkpoint.resume`: auto, never or a path.
+        store: of the run directory; what it already holds wins over a path, which only starts a new run.
+        config: the description as plain nested dicts.
+
+    Raises:
+        CheckpointError: none can be used, here or at that path, or the description differs.
+    """
+    if resume == "never":
+        return None
+    checkpoint = store.latest()
+    if checkpoint is None:
+        store.require_usable()
+    if checkpoint is None and resume != "auto":
+        if not os.path.exists(path := expand_path(resume)):
+            raise CheckpointError(
+                f"checkpoint.resume={resume}: there is nothing at that path. It is auto (continue this run directory), "
+                "never (begin anew), or the path of a run or a checkpoint."
+            )
+        checkpoint = open_checkpoint(path, which="last")
+    if checkpoint is not None:
+        require_run_state(checkpoint)
+        require_same_description(checkpoint, config)
+    return checkpoint
+
+
+def other_monitor(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Whether early stopping watched something else before: what it waited for then says nothing now."""
+    monitors = [run["description"].get("early_stopping", {}).get("monitor") for run in (before, now)]
+    return monitors[0] != monitors[1]
+
+
+def read_end(run_dir: Path, state: str, step: int, weights_sha256: str) -> Optional[Mapping[str, Any]]:
+    """status.json, if it tells of this end of this very run; else None."""
+    try:
+        status = json.loads((run_dir / STATUS_FILE).read_text(encoding="utf-8"))
+        same = (status["state"], status["step"], status["weights_sha256"]) == (state, step, weights_sha256)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return status if same else None
+
+
+def find_finished(run_dir: Path, config: Mapping[str, Any]) -> Optional[Tuple[Mapping[str, Any], Checkpoint]]:
+    """status.json and the last checkpoint of a run of this description that came to its end; else None. Imports no
+    MXNet."""
+    try:
+        status = json.loads((run_dir / STATUS_FILE).read_text(encoding="utf-8"))
+        if status["exit_code"] != EXIT_FINISHED or config["checkpoint"]["resume"] == "never":
+            return None
+        store = CheckpointStore(run_dir / "checkpoints", keep_last=1, keep_top=1, report=lambda text: None)
+        checkpoint = store.latest()
+    except (OSError, ValueError, KeyError, TypeError, CheckpointError):
+        return None
+    if checkpoint is None or _what_counts(checkpoint.state["run"]["description"]) != _what_counts(config):
+        return None
+    return status, checkpoint
+
+
+def _what_counts(config: Mapping[str, Any]) -> Dict[str, Any]:
+    return {path: value for path, value in flatten(config).items() if not path.startswith(WITHOUT_EFFECT)}
+
+
+def find_end(run_dir: Path, config: Mapping[str, Any]) -> Optional[Result]:
+    """The result of a run of this description that has nothing left to do: its last weights are there, and are those
+    that status.json tells of. None where there may be work. Imports no MXNet.
+
+    Raises:
+        CheckpointError: the weights were removed or damaged meanwhile.
+    """
+    found = find_finished(run_dir, config)
+    if found is None:
+        return None
+    checkpoint, train = found[1], found[1].state["train"]
+    sha256 = canonical_sha256(checkpoint.arrays("model"))
+    status = read_end(run_dir, found[0].get("state", ""), checkpoint.step, sha256)
+    if status is None or train["validation_due"]:
+        return None
+    return ended_result(
+        status, state=status["state"], exit_code=EXIT_FINISHED, cause=status.get("cause") or "", step=checkpoint.step,
+        epoch=checkpoint.epoch, best=train["best"], weights_sha256=sha256,
+    )  # fmt: skip
+
+
+def ended_result(status: Mapping[str, Any], **known: Any) -> Result:
+    """The result of a run that ended before: what is known of it, and what status.json alone says."""
+    return Result(
+        metrics=status.get("metrics") or {}, checkpoint=status.get("checkpoint"),
+        best_checkpoint=status.get("best_checkpoint"), measured=status.get("measured") or {},
+        samples_per_s=status.get("samples_per_s") or 0.0, **known,
+    )  # fmt: skip
+
+
+def nothing_left(run_dir: Path, cause: str, step: int) -> str:
+    """What is said of such a run."""
+    return f"nothing is left to do in {run_dir}: {cause or f'all {step} steps are trained'}"
+
+
+def set_aside(run_dir: Path, hydra: bool = False) -> Optional[Path]:
+    """Moves an earlier run's files to previous/<n>, so that starting over loses nothing; returns where to.
+
+    Args:
+        hydra: also keep a copy of `.hydra`; for callers before Hydra writes its own.
+    """
+    files = [path for pattern in RUN_FILES for path in sorted(run_dir.glob(pattern))]
+    if not files:
+        return None
+    number = 1
+    while (run_dir / "previous" / str(number)).exists():
+        number += 1
+    target = run_dir / "previous" / str(number)
+    target.mkdir(parents=True)
+    if hydra and (run_dir / ".hydra").is_dir():
+        shutil.copytree(run_dir / ".hydra", target / ".hydra", symlinks=True)
+    if (run_dir / LOG_FILE).exists():
+        # Copied and emptied, not moved: this process may be logging into it already.
+        shutil.copy2(run_dir / LOG_FILE, target / LOG_FILE)
+        os.close(open_file(run_dir / LOG_FILE, os.O_WRONLY | os.O_TRUNC))
+    for path in files:
+        shutil.move(str(path), str(target / path.name))
+    return target

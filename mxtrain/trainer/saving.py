@@ -1,0 +1,84 @@
+"""Hands snapshots to the store, and says when one of them could not be written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Optional
+
+from mxtrain.trainer.watchers import Watchers
+
+
+class NoStore:
+    """Takes the place of the store in the workers that write nothing.
+
+    Args:
+        directory: where the checkpoint came from that the run continues, if it is the run's own.
+    """
+
+    def __init__(self, directory: Optional[Path] = None):
+        self.directory = directory
+
+    def save(self, snapshot: Any) -> None:
+        """Another worker does it."""
+
+    def poll(self) -> None:
+        """Nothing was done."""
+
+    wait = latest = best = require_in_place = poll
+
+
+class Saving:
+    """The checkpoints of a run as the runner sees them.
+
+    Args:
+        store: a `CheckpointStore`, or `NoStore`.
+        watchers: are told of failures.
+    """
+
+    def __init__(self, store: Any, watchers: Watchers):
+        self._store, self._watchers = store, watchers
+        self.saved_step = -1
+        """The step whose checkpoint is in the store, or on its way there."""
+        self.failure = ""
+        """Why the newest checkpoint could not be written; empty if it was."""
+
+    def require_in_place(self) -> None:
+        """Raises: RunDirectoryLost: what the run writes goes nowhere any more."""
+        self._store.require_in_place()
+
+    def save(self, snapshot: Any) -> None:
+        """Writes in the background; waits only for the save before this one."""
+        self.require_in_place()
+        self._tell(self._store.poll())
+        self._store.save(snapshot)
+        self.saved_step = snapshot.step
+
+    def settle(self) -> None:
+        """Waits for the save under way."""
+        self._tell(self._store.wait())
+
+    def latest(self) -> Optional[Any]:
+        """The newest good checkpoint, after the save under way."""
+        self.settle()
+        return self._store.latest()
+
+    def best(self) -> Optional[Any]:
+        """The checkpoint with the best monitored value."""
+        self.settle()
+        return self._store.best()
+
+    def holds(self, checkpoint: Any) -> bool:
+        """Whether a checkpoint is one of this run's own, and not of the run that this one was started from."""
+        return checkpoint.path.parent == self._store.directory
+
+    def _tell(self, outcome: Any) -> None:
+        while outcome is not None:
+            self.failure = outcome.error or "" if outcome.path is None else ""
+            if outcome.error and outcome.path is None:
+                self._watchers.tell(
+                    "on_message", f"the checkpoint of step {outcome.step} could not be written: {outcome.error}. "
+                    "Training goes on; earlier checkpoints are kept.",
+                )  # fmt: skip
+            elif outcome.error:
+                self._watchers.tell("on_message", f"after the checkpoint of step {outcome.step}: {outcome.error}.")
+            outcome = self._store.poll()

@@ -1,0 +1,148 @@
+"""What a checkpoint holds of a run, and how a run is put back from it."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, Mapping, Optional
+
+import numpy as np
+
+from mxtrain.checkpoint import Checkpoint, Snapshot, canonical_sha256, require_same_arrays
+from mxtrain.engine.backend import all_finite, nd, operators_in_use, own_operators
+from mxtrain.errors import DivergenceError
+from mxtrain.parallel.base import Strategy
+from mxtrain.trainer.state import TrainState
+from mxtrain.trainer.step import Step
+
+
+def copy_parameters(strategy: Strategy) -> Dict[str, np.ndarray]:
+    """Structural name -> host copy of the canonical parameters. Waits for the devices."""
+    return {name: array.asnumpy() for name, array in strategy.values.items()}
+
+
+def first_nonfinite_parameter(step: Step) -> str:
+    """The name of the first parameter or average that is infinite or not a number, or an empty string.
+
+    One fused look for all. Statistics count as parameters; constants (an attention mask of -inf) don't.
+    """
+    values = {name: array for name, array in step.strategy.values.items() if name not in step.strategy.constants}
+    values.update({f"{name} (moving average)": array for name, array in step.average.arrays.items()})
+    if all_finite(list(values.values())):
+        return ""
+    return next((name for name, array in values.items() if not np.isfinite(array.asnumpy()).all()), "")
+
+
+def require_same_weights(step: Step, number: int) -> None:
+    """Compares all replicas' weights, to the bit, and those of all workers, by their hash. Waits for all of them.
+
+    Raises:
+        DivergenceError: they differ, after step `number`.
+    """
+    world = step.store.world
+    copies = list(step.strategy.other_copies())
+    if world.size == 1 and not copies:
+        return
+    parameters = copy_parameters(step.strategy)
+    for name, copy in copies:
+        if parameters[name].tobytes() != copy.asnumpy().tobytes():
+            raise DivergenceError(f"after step {number} the copies of '{name}' differ, seen on {copy.context}")
+    if world.size == 1:
+        return
+    own = np.frombuffer(bytes.fromhex(canonical_sha256(parameters)), np.uint8).astype(np.float64)
+    # Sums of numbers and of their squares as if all had one's own: then all have. Float32 holds sums of bytes exactly.
+    expected = world.size * np.concatenate([own, own**2])
+    if (step.store.total(np.concatenate([own, own**2])) != expected).any():
+        raise DivergenceError(f"after step {number} the workers' weights differ, seen by worker {world.rank}")
+
+
+def require_same_operators(step: Step) -> None:
+    """Compares whether the workers compute with our own operators, whose last bits are not MXNet's. Waits for all.
+
+    Raises:
+        DivergenceError: only some of them do.
+    """
+    world = step.store.world
+    if world.size == 1 or not own_operators.cache_info().currsize:
+        return  # all workers train the same network with the same optimizer: none has asked for them
+    found = own_operators()
+    having = int(step.store.total([float(found.path is not None)])[0])
+    if 0 < having < world.size:
+        raise DivergenceError(
+            f"{having} of {world.size} workers compute with mxtrain's own operators, the others cannot"
+            + (f" (worker {world.rank}: {found.why})" if found.why else "")
+            + ". Install a C++ compiler on all hosts, or type runtime.operators=false."
+        )
+
+
+def take(step: Step, state: TrainState, plan: Any, metric: Optional[float], with_residuals: bool = True) -> Snapshot:
+    """Host copies of all arrays, and the JSON state: everything that continues the run exactly.
+
+    Args:
+        with_residuals: gather what gradient compression has left over; then all workers must call this.
+    """
+    arrays = {
+        "model": copy_parameters(step.strategy),
+        "optimizer": {name: to_host(array) for name, array in step.updater.arrays().items()},
+    }
+    if step.average.arrays:
+        arrays["ema"] = {name: array.asnumpy() for name, array in step.average.arrays.items()}
+    residuals = step.store.residuals(step.strategy.reductions) if with_residuals else {}
+    if residuals:
+        arrays["residual"] = residuals
+    run = {**plan.identity, "threads": threads(), "own_operators": operators_in_use(),
+           "workers": step.store.world.size, "updates": step.store.updates}  # fmt: skip
+    return Snapshot(
+        step=state.step, epoch=state.epoch, arrays=arrays, metric=metric, direction=plan.direction,
+        monitor=plan.monitor,
+        state={
+            "train": state.to_json(), "optimizer": step.updater.numbers(), "scaling": step.scaling.to_json(),
+            "run": run,
+        },
+    )  # fmt: skip
+
+
+def to_host(array: Any) -> np.ndarray:
+    """A copy of what may be on the host already."""
+    return array if isinstance(array, np.ndarray) else array.asnumpy()
+
+
+def threads() -> str:
+    """OpenMP threads, on whose number the last bits of a result depend."""
+    return os.environ.get("OMP_NUM_THREADS", "")
+
+
+def weights_to_use(checkpoint: Checkpoint) -> Mapping[str, np.ndarray]:
+    """The weights that were validated: the moving average where one was kept, else the weights themselves."""
+    return checkpoint.arrays("ema" if "ema" in checkpoint.stems else "model")
+
+
+def restore(checkpoint: Checkpoint, step: Step) -> TrainState:
+    """Puts a checkpoint's arrays into the run; returns its counters.
+
+    Raises:
+        CheckpointError: it is of another network, optimizer or setting.
+    """
+    set_parameters(step.strategy, checkpoint.arrays("model"), str(checkpoint.path))
+    step.updater.restore(checkpoint.arrays("optimizer"), checkpoint.state["optimizer"])
+    if step.average.arrays:
+        averages = checkpoint.arrays("ema")
+        require_same_arrays(step.average.arrays, averages, f"the moving average in {checkpoint.path}")
+        step.average.restore(averages)
+    if checkpoint.state.get("scaling"):
+        step.scaling.restore(checkpoint.state["scaling"])
+    if "residual" in checkpoint.stems:
+        step.store.restore_residuals(step.strategy.reductions, checkpoint.arrays("residual"))
+    return TrainState.from_json(checkpoint.state["train"])
+
+
+def set_parameters(strategy: Strategy, arrays: Mapping[str, np.ndarray], source: str) -> None:
+    """Writes canonical arrays into the parameters, on all devices.
+
+    Raises:
+        CheckpointError: names or shapes differ.
+    """
+    require_same_arrays(strategy.values, arrays, f"{source} is of another network, it")
+    for name, value in strategy.values.items():
+        # Not `value[:] = ...`: after inference oneDNN may hold it in a layout of its own, which host copies refuse.
+        nd.array(arrays[name], ctx=value.context, dtype=arrays[name].dtype).copyto(value)
+    strategy.publish()

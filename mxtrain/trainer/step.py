@@ -1,0 +1,134 @@
+"""The training step: the page to read first. Every strategy, store and precision goes through it.
+
+    batch -> forward and backward -> reduce over replicas [-> confirm] [-> unscale]
+        -> clip -> update -> publish -> average
+
+Nothing here waits for a device: each line puts work into MXNet's engine and returns. Only a loss scale (float16) has to
+look at the gradients before it goes on.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Optional
+
+from mxtrain.amp.scaling import NoScaling
+from mxtrain.engine.backend import STATISTICS, mx, nd, same_device_runs
+from mxtrain.errors import PeersLost
+from mxtrain.parallel.base import Strategy
+from mxtrain.types import Batch
+
+
+class Step:
+    """One optimizer update from one global batch.
+
+    Args:
+        strategy: computes gradients of the mean loss.
+        store: adds gradients up over replicas.
+        updater: applies the optimizer to the canonical parameters.
+        average: moving average of the parameters.
+        clip_global_norm: largest L2 norm of all gradients together, or None.
+        scaling: scales the loss, and says which steps are left out because a gradient overflowed.
+        random_seed: seed of what the network and optimizer draw, or None where nothing random is in the graph:
+            seeding costs a millisecond, which a small network's step would feel.
+    """
+
+    def __init__(
+        self, strategy: Strategy, store: Any, updater: Any, average: Any, clip_global_norm: Optional[float],
+        random_seed: Optional[int], scaling: Optional[NoScaling] = None,
+    ):  # fmt: skip
+        self.strategy = strategy
+        self.store = store
+        self.updater = updater
+        self.average = average
+        self.scaling = scaling or NoScaling()
+        self._clip_global_norm = clip_global_norm
+        self._random_seed = random_seed
+        # Batch norms' parameters without a gradient: they change in forward passes.
+        trainable = set(strategy.trainable)
+        self._statistics = [
+            name for name in strategy.values if name.rpartition(".")[2] in STATISTICS and name not in trainable
+        ]
+        self._kept: Dict[str, nd.NDArray] = {}
+        self.grad_norm: Optional[nd.NDArray] = None
+
+    def __call__(self, batch: Batch, lr: float, step: int) -> nd.NDArray:
+        """Step number `step` (from 1): the meter's sums over the batch, before the update."""
+        world = self.store.world
+        self.seed_random(step, world.rank)
+        self._keep_statistics()
+        self.store.begin_step(step, batch.size)
+        self.strategy.loss_scale = self.scaling.scale
+        reductions = self.strategy.reductions
+        gradients = [reduction.replicas[reduction.owner] for reduction in reductions]
+        with self._undone_if_broken_off():
+            sums = self.strategy.forward_backward(batch)
+            self.store.reduce(reductions)
+            self.store.confirm([sums, *gradients])
+        if not self.scaling.unscale(gradients):
+            self._put_back_statistics()
+            return sums
+        if self._clip_global_norm is not None:
+            self.grad_norm = clip_by_global_norm(gradients, self._clip_global_norm)
+        if world.size > 1:
+            self.seed_random(step)  # what an optimizer draws must be the same on all workers
+        if batch.size or not self.store.updates:
+            self.updater.update(gradients, lr)
+        else:
+            self.updater.skip()  # no samples, no update: elsewhere the sum of the others' gradients is one
+        self.strategy.publish(self.strategy.trainable)  # nothing else has changed here
+        self.average.update(step)
+        return sums
+
+    def settle(self) -> None:
+        """Brings all workers to the same parameters, statistics and averages. Collective, after the same step.
+
+        There is something to do only where servers update, and workers go on without each other.
+        """
+        if self.updater.settle():
+            statistics = [self.strategy.values[name] for name in self._statistics]
+            self.store.average([*statistics, *self.average.arrays.values()])
+            self.strategy.publish()
+
+    def _keep_statistics(self) -> None:
+        """What forward changes and a step that breaks off or is left out must give back, where one may."""
+        if self.store.elastic or self.scaling.skips:
+            self._kept = {name: self.strategy.values[name].copy() for name in self._statistics}
+
+    @contextmanager
+    def _undone_if_broken_off(self) -> Iterator[None]:
+        try:
+            yield
+        except PeersLost:
+            self.store.drain()
+            self._put_back_statistics()
+            raise
+
+    def _put_back_statistics(self) -> None:
+        for name, before in self._kept.items():
+            before.copyto(self.strategy.values[name])
+        self.strategy.publish(list(self._kept))
+
+    def seed_random(self, step: int, rank: int = 0) -> None:
+        """Makes what is drawn in `step` a function of the seed, the step and the worker alone."""
+        if self._random_seed is not None:
+            # A multiplicative hash (Knuth): neighbouring steps and seeds share no stream.
+            mx.random.seed((self._random_seed * 2654435761 + step * 40503 + rank * 69069 + 12345) % (2**31))
+
+
+def clip_by_global_norm(gradients: List[nd.NDArray], max_norm: float) -> nd.NDArray:
+    """Scales all gradients in place so that their common L2 norm is at most `max_norm`; returns the norm before, (1,).
+
+    Source: Pascanu et al., https://arxiv.org/abs/1211.5063, algorithm 1. Unlike gluon.utils.clip_global_norm this never
+    waits for the device.
+    """
+    runs = [[gradients[index] for index in run] for run in same_device_runs(gradients)]
+    first = gradients[0].context
+    sums = [nd.sum(nd.multi_sum_sq(*run, num_arrays=len(run))).reshape((1,)).as_in_context(first) for run in runs]
+    norm = nd.sqrt(nd.add_n(*sums))
+    scale = nd.minimum(max_norm / (norm + 1e-6), 1.0)
+    for run in runs:
+        local_scale = scale.as_in_context(run[0].context).astype(run[0].dtype, copy=False)
+        for gradient in run:
+            nd.broadcast_mul(gradient, local_scale.reshape((1,) * gradient.ndim), out=gradient)
+    return norm

@@ -1,0 +1,307 @@
+"""Why a run ends before its last step: signals, budgets, early stopping."""
+
+from __future__ import annotations
+
+import collections
+import os
+import select
+import signal
+import threading
+import time
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Callable, ClassVar, Deque, Iterator, List, Optional, Sequence
+
+from mxtrain.cluster.heartbeat import PULSE
+from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, PeersLost
+
+EXIT_CODES = {int(signal.SIGINT): EXIT_SIGINT, int(signal.SIGTERM): EXIT_SIGTERM}
+FAREWELL_S = 5.0
+"""How long processes may take to part when all is done and saved."""
+GRACE_S = 30.0
+"""How long a process may go on after a signal, to save or to unwind, before it is ended whatever its threads do."""
+_FAREWELL = "mxtrain-farewell"
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A reason to end the run after the step under way."""
+
+    state: str
+    exit_code: int
+    cause: str
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, where nothing has to be saved; unwinds the process as SIGINT's KeyboardInterrupt does."""
+
+
+class BrokenOff(Exception):
+    """A pass over the data ended early because a signal came. Never leaves the runner."""
+
+
+def part(work: Callable[[], None]) -> None:
+    """Leaves the other processes; waits for that for at most `FAREWELL_S`. What they answer may be lost for ever:
+    ps-lite's sockets drop what they have not yet sent when they close (ZMQ_LINGER of 0 in its zmq_van.h)."""
+    thread = threading.Thread(target=work, name=_FAREWELL, daemon=True)
+    thread.start()
+    thread.join(FAREWELL_S)
+
+
+def still_parts() -> bool:
+    """Whether an answer is still waited for: then the interpreter's own end would wait for it, too."""
+    return any(thread.name == _FAREWELL for thread in threading.enumerate())
+
+
+class SignalReader:
+    """Hears of signals in a thread, whatever the main one does, and ends the process some time after the first.
+
+    Python runs signal handlers in the main thread only, which may wait inside MXNet as long as a step takes, or for
+    ever where threads starve. So a thread reads them from a pipe that Python's C code writes at once. Used as a context
+    manager, in the main thread.
+
+    Args:
+        receive: is told each signal, in the thread.
+        grace_s: seconds after the first signal; a supervisor that listens has its own. None: no end.
+    """
+
+    num_active: ClassVar[int] = 0
+
+    def __init__(self, receive: Callable[[int], None], grace_s: Optional[float]):
+        self._receive, self._grace_s = receive, grace_s
+        self._first: Optional[int] = None
+
+    def __enter__(self) -> SignalReader:
+        SignalReader.num_active += 1
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._writer, False)  # as set_wakeup_fd demands
+        self._before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        self._thread = threading.Thread(target=self._watch, name="mxtrain-signals", daemon=True)
+        # The thread takes none itself: those that the main one blocks are for whoever waits for them (servers do).
+        unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, set(EXIT_CODES))
+        try:
+            self._thread.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        SignalReader.num_active -= 1
+        signal.set_wakeup_fd(self._before)
+        os.write(self._writer, b"\0")
+        self._thread.join()
+        os.close(self._writer)
+        os.close(self._reader)
+
+    def _watch(self) -> None:
+        deadline: Optional[float] = None
+        while True:
+            left = None if deadline is None or PULSE.is_heard else deadline - time.monotonic()
+            if left is not None and (left <= 0 or not select.select([self._reader], [], [], left)[0]):
+                self._end()
+            (number,) = os.read(self._reader, 1)
+            if number == 0:
+                return
+            if number in EXIT_CODES:
+                if deadline is None and self._grace_s is not None:
+                    self._first, deadline = number, time.monotonic() + self._grace_s
+                self._receive(number)
+
+    def _end(self) -> None:
+        assert self._first is not None
+        name = signal.Signals(self._first).name
+        with suppress(OSError):
+            os.write(2, f"{name}: not ended after {self._grace_s:g} s (cluster.grace), so ended at once\n".encode())
+        os._exit(EXIT_CODES[self._first])
+
+
+def _leave_pipe_to_parent() -> None:
+    """Signals to a forked child, such as the end of a pool of processes, are not signals to its parent."""
+    if SignalReader.num_active:
+        signal.set_wakeup_fd(-1)
+
+
+os.register_at_fork(after_in_child=_leave_pipe_to_parent)
+
+
+@contextmanager
+def startup_signals(grace_s: float = GRACE_S) -> Iterator[None]:
+    """Until training takes over, SIGTERM unwinds the process like SIGINT, so that locks and files are left in order;
+    one that does not come to that within the grace time is ended."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: Optional[FrameType]) -> None:
+        raise Terminated
+
+    before, was_own = signal.signal(signal.SIGTERM, end), SignalStop.may_end_process
+    try:
+        with SignalReader(lambda _: None, grace_s):
+            SignalStop.may_end_process = True
+            yield
+    finally:
+        SignalStop.may_end_process = was_own
+        signal.signal(signal.SIGTERM, before)
+
+
+def limit_end(exit_code: int) -> None:
+    """The interpreter, which waits for all threads that are left, has no longer than the grace time to end."""
+    timer = threading.Timer(GRACE_S, os._exit, [exit_code])
+    timer.daemon = True
+    timer.start()
+
+
+SAME_S = 0.3
+"""Signals that come so soon after the first are the same wish: timeout(1) signals the process and then its group."""
+
+
+class SignalStop:
+    """Turns the first SIGINT or SIGTERM into a `Stop`; the second one ends the process at once, unless a supervisor
+    watches over that: a signal to all processes of a run reaches this one twice, by itself and through the supervisor.
+
+    Used as a context manager around training. Outside of the main thread (a notebook's worker) it does nothing.
+
+    Args:
+        grace_s: seconds after the first signal, when the process of a command is ended if it has not ended by itself.
+    """
+
+    may_end_process: ClassVar[bool] = False
+    """Whether this process is a command's own. One that calls training from a notebook is not ours to end."""
+
+    def __init__(self, grace_s: float = GRACE_S) -> None:
+        self.stop: Optional[Stop] = None
+        self._grace_s = grace_s
+        self._first_s = 0.0
+        self._stack = ExitStack()
+
+    def __enter__(self) -> SignalStop:
+        if threading.current_thread() is threading.main_thread():
+            self._stack.enter_context(SignalReader(self._receive, self._grace_s if self.may_end_process else None))
+            for number in EXIT_CODES:
+                self._stack.callback(signal.signal, number, signal.signal(number, lambda *_: None))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _receive(self, number: int) -> None:
+        if self.stop is not None and (PULSE.is_heard or time.monotonic() - self._first_s < SAME_S):
+            return
+        if self.stop is not None:
+            os._exit(EXIT_CODES[number])
+        self._first_s = time.monotonic()
+        name = signal.Signals(number).name
+        self.stop = Stop("interrupted", EXIT_CODES[number], f"{name} received")
+        with suppress(OSError):  # nobody reads it any more
+            os.write(2, f"\n{name}: finishing the step and saving; once more quits at once\n".encode())
+
+
+class BreakableLoader:
+    """A loader whose passes end with `BrokenOff` when a signal came: a validation may take longer than a grace period.
+
+    Args:
+        loader: of the validation split.
+        signals: of the run.
+    """
+
+    def __init__(self, loader: Any, signals: SignalStop):
+        self._loader, self._signals = loader, signals
+
+    def epoch(self, epoch: int = 0) -> Iterator[Any]:
+        with closing(self._loader.epoch(epoch)) as batches:
+            for batch in batches:
+                if self._signals.stop is not None:
+                    raise BrokenOff
+                PULSE.batches += 1
+                yield batch
+
+
+class Agreement:
+    """What one worker sees and others don't (a signal, a clock, a newcomer): all workers stop after the same step.
+
+    What each wants travels with every step and is read some steps later, when it has arrived everywhere; so nobody
+    waits for it. A worker alone decides at once. Rank 0 looks at the clock for all.
+
+    Args:
+        store: sums over workers.
+        lag: steps after which a wish counts.
+    """
+
+    KINDS = {EXIT_SIGTERM: "SIGTERM received", EXIT_SIGINT: "SIGINT received", EXIT_BUDGET: "trainer.max_time reached"}
+
+    def __init__(self, store: Any, lag: int):
+        self._store, self._lag = store, lag
+        self._under_way: Deque[Any] = collections.deque()
+        self.saves = False
+        """Whether all save after this step, because one worker wanted that."""
+
+    def after_step(self, wish: Optional[Stop], save: bool = False) -> Optional[Stop]:
+        """What all workers do after this step; every worker must ask after every step.
+
+        Args:
+            wish: the stop that this worker wants.
+            save: whether it wants a checkpoint.
+        """
+        self.saves = save and self._store.world.size == 1
+        if self._store.world.size == 1:
+            self._regroup(self._store.wants_regroup())
+            return wish
+        self._under_way.append(self._store.votes_later([*self._votes(wish), float(save)], self._lag))
+        if len(self._under_way) <= self._lag:
+            return None
+        *votes, saves = self._under_way.popleft()()
+        self.saves = bool(saves)
+        return self._outcome(votes, wish)
+
+    def now(self, wish: Optional[Stop]) -> Optional[Stop]:
+        """The same at once; waits for all workers."""
+        if self._store.world.size == 1:
+            return wish
+        return self._outcome(self._store.total(self._votes(wish)), wish)
+
+    def _votes(self, wish: Optional[Stop]) -> List[float]:
+        wishes = [wish is not None and wish.exit_code == code for code in self.KINDS]
+        return [float(vote) for vote in (*wishes, self._store.wants_regroup())]
+
+    def _regroup(self, wanted: bool) -> None:
+        if wanted:
+            raise PeersLost("another worker wants to join")
+
+    def _outcome(self, votes: Sequence[float], wish: Optional[Stop]) -> Optional[Stop]:
+        for (code, cause), count in zip(self.KINDS.items(), votes):
+            if count and wish is not None and wish.exit_code == code:
+                return wish
+            if count:
+                return Stop("interrupted", code, f"{cause} by another worker" if code != EXIT_BUDGET else cause)
+        self._regroup(bool(votes[len(self.KINDS)]))
+        return None
+
+
+class Budget:
+    """The step and time limits of a run.
+
+    Args:
+        total_steps: where the description is complete, None if only time limits it.
+        max_steps: step budget, which may lie before `total_steps`.
+        max_time: seconds from now on.
+    """
+
+    def __init__(self, total_steps: Optional[int], max_steps: Optional[int], max_time: Optional[float]):
+        self._total_steps, self._max_steps, self._max_time = total_steps, max_steps, max_time
+        self._deadline = None if max_time is None else time.monotonic() + max_time
+
+    def steps_done(self, step: int) -> Optional[Stop]:
+        """The reason to stop after `step`, or None."""
+        if self._total_steps is not None and step >= self._total_steps:
+            return Stop("finished", EXIT_FINISHED, "")
+        if self._max_steps is not None and step >= self._max_steps:
+            return Stop("interrupted", EXIT_BUDGET, f"trainer.max_steps={self._max_steps} reached")
+        return None
+
+    def time_is_up(self) -> Optional[Stop]:
+        """The reason to stop now, or None."""
+        if self._deadline is not None and time.monotonic() >= self._deadline:
+            return Stop("interrupted", EXIT_BUDGET, f"trainer.max_time={self._max_time:g} seconds reached")
+        return None

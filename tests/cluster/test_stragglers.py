@@ -1,0 +1,102 @@
+"""Who waits for whom: times of all workers, stragglers by name, and shares by measured speed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import List
+
+import pytest
+from running import Process, status, steps
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from mxtrain.cluster.stragglers import Team
+from mxtrain.kvstore.times import WorkerTimes
+from mxtrain.kvstore.world import World
+
+SLEEPY = """
+import os, time
+
+def network(num_classes, sleep_s=0.0):
+    from mxnet import autograd, gluon
+
+    class Sleepy(gluon.Block):
+        def __init__(self):
+            super().__init__()
+            self.features = gluon.nn.Dense(16)
+            self.output = gluon.nn.Dense(num_classes)
+
+        def forward(self, x):
+            if os.environ.get("MXTRAIN_WORKER") == "1" and autograd.is_training():
+                time.sleep(sleep_s * x.shape[0])
+            return self.output(self.features(x.reshape((x.shape[0], -1))))
+
+    return Sleepy()
+"""
+
+
+def timed(compute_s: List[float], sizes: List[int], step: int = 10) -> WorkerTimes:
+    return WorkerTimes(step, compute_s, sizes, 0.001)
+
+
+def test_shares_follow_the_speeds_and_leave_nothing_out() -> None:
+    world = World(1, 3, (1.0, 0.5, 0.25))
+    for count in (0, 1, 2, 7, 64, 100):
+        shares = [world.share_of(rank, count) for rank in range(3)]
+        assert shares[0][0] == 0 and shares[2][1] == count
+        assert all(before[1] == after[0] for before, after in zip(shares, shares[1:]))
+    assert world.share(70) == (40, 60)
+    assert World(1, 3).share(70) == (24, 47)
+
+
+def test_who_is_slow_is_said_once_and_gets_less() -> None:
+    team, world = Team(by_speed=True), World(0, 3)
+    assert team.share(world) is world
+    assert team.note(timed([0.1, 0.3, 0.1], [20, 20, 20])) and team.remark() == ""
+    assert team.note(timed([0.1, 0.3, 0.1], [20, 20, 20], step=60))
+    assert "worker 1 is slow" in team.remark() and team.remark() == ""
+    shared = team.share(world)
+    assert [shared.share_of(rank, 70) for rank in range(3)] == [(0, 30), (30, 40), (40, 70)]
+    team.note(timed([0.15, 0.15, 0.15], [30, 10, 30], step=110))
+    assert team.share(shared) is shared  # all take as long now
+    assert Team(by_speed=False).share(world) is world
+
+
+def test_a_worker_without_samples_keeps_a_small_share() -> None:
+    team = Team(by_speed=True)
+    team.note(timed([0.1, 0.001], [64, 0]))
+    begin, end = team.share(World(0, 2)).share_of(1, 64)
+    assert 0 < end - begin < 8
+
+
+def scalars(run_dir: Path, tag: str) -> List[float]:
+    found = EventAccumulator(str(run_dir), size_guidance={"scalars": 0})
+    found.Reload()
+    return [event.value for event in found.Scalars(tag)]
+
+
+@pytest.mark.parametrize("balance", ["equal", "speed"])
+def test_a_slow_worker_is_named_and_may_get_fewer_samples(tmp_path: Path, balance: str) -> None:
+    (tmp_path / "sleepy.py").write_text(SLEEPY)
+    (tmp_path / "conf" / "model").mkdir(parents=True)
+    (tmp_path / "conf" / "model" / "sleepy.yaml").write_text("_target_: sleepy.network\nsleep_s: 0.002\n")
+    run_dir = tmp_path / "run"
+    common = ("--config-dir", str(tmp_path / "conf"), "model=sleepy", "dataset.batch_size=40", "trainer.max_epochs=5",
+              "early_stopping=off")  # fmt: skip
+    env = {"PYTHONPATH": f"{Path(__file__).parents[2]}:{tmp_path}"}
+    run = Process(
+        run_dir, "kvstore=dist_sync", "cluster.workers=2", f"cluster.balance={balance}", *common, env=env
+    ).end()  # fmt: skip
+    Process(tmp_path / "alone", *common, env=env).end()
+    if balance == "equal":  # else it is not slow twice in a row
+        assert "worker 1 is slow" in run.output
+        assert "cluster.balance=speed gives it fewer samples" in run.output
+    assert "what the workers did in step 10" in run.output
+    slow, fast = (scalars(run_dir, f"perf/worker_{rank}/samples") for rank in (1, 0))
+    shares = [own / (own + others) for own, others in zip(slow, fast)]
+    assert shares[0] == 0.5 and (min(shares) < 0.4) == (balance == "speed")
+    assert all(
+        compute_s >= 0.002 * samples for compute_s, samples in zip(scalars(run_dir, "perf/worker_1/compute_s"), slow)
+    )
+    assert len(scalars(run_dir, "perf/exchange_s")) == len(slow) >= 3
+    assert steps(run_dir) == steps(tmp_path / "alone")
+    assert status(run_dir)["metrics"] == pytest.approx(status(tmp_path / "alone")["metrics"], rel=1e-4)

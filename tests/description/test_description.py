@@ -1,0 +1,190 @@
+"""conf/ and mxtrain/ are twins: every file composes, validates and agrees with its class."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from mxtrain.description.config import import_target
+from mxtrain.description.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS
+from mxtrain.errors import ConfigError
+from mxtrain.kvstore import has_horovod
+from mxtrain.runtime.amx import computes_bfloat16, cpu_flags
+from mxtrain.types import Callback, Spec
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+PACKAGE = CONF.parent / "mxtrain"
+FILES = sorted(path.relative_to(CONF).with_suffix("") for path in CONF.rglob("*.yaml") if path.parent != CONF)
+OPTIONS = [path for path in FILES if path.parts[0] in GROUPS]
+PRESETS = [path for path in FILES if path.parts[0] in PRESET_GROUPS]
+
+# What an option needs from others to make sense.
+NEEDS = {
+    "amp/float16": ["parallel.devices=gpu:1"],
+    "model/gluoncv": ["dataset=cifar10"],
+    "metric/top_k_accuracy": ["metric.top_k_accuracy.top_k=3"],
+    "dataset/text": ["model=bert"],
+    "dataset/masked_text": ["model=bert"],
+    "dataset/glue": ["model=bert"],
+    "loss/masked_softmax_cross_entropy": ["model=bert", "dataset=masked_text"],
+    "metric/masked_accuracy": ["model=bert", "dataset=masked_text"],
+    "metric/masked_perplexity": ["model=bert", "dataset=masked_text"],
+}
+# What is not here, though an option stands for it; "" where it is.
+MISSING = {
+    "kvstore/horovod": "" if has_horovod() else "Horovod is not installed",
+    "amp/bfloat16": "" if computes_bfloat16(cpu_flags()) else "this processor has no bfloat16",
+}
+
+
+def test_every_group_has_a_package_and_every_folder_is_a_group() -> None:
+    folders = {path.name for path in CONF.iterdir() if path.is_dir()}
+    assert folders == {*GROUPS, *PRESET_GROUPS, "hydra"}
+    for group in GROUPS:
+        assert (PACKAGE / group / "__init__.py").is_file(), f"conf/{group}/ has no twin mxtrain/{group}/"
+
+
+def test_every_yaml_is_an_option_or_a_preset() -> None:
+    assert set(FILES) == {*OPTIONS, *PRESETS, *(path for path in FILES if path.parts[0] == "hydra")}
+
+
+def composed(option: Path) -> Any:
+    """An option as a parameter of a test that composes it, which needs what it stands for."""
+    missing = MISSING.get(str(option), "")
+    return pytest.param(option, marks=[pytest.mark.skip(missing)] if missing else [])
+
+
+@pytest.mark.parametrize("option", [composed(option) for option in OPTIONS], ids=str)
+def test_every_option_composes_and_validates(describe_run, option: Path) -> None:
+    group, name = option.parts
+    accuracy = "masked_accuracy" if name.startswith("masked_") else "accuracy"  # which is what is monitored
+    choice = [f"{group}={name}" if group != "metric" else f"metric=[{','.join(dict.fromkeys([accuracy, name]))}]"]
+    description = describe_run(*choice, *NEEDS.get(str(option), []))
+    made = getattr(description, group)
+    assert all(isinstance(spec, GROUPS[group]) for spec in made.values()) if group in NAMED_GROUPS else made
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=str)
+def test_every_preset_composes_and_only_overrides(describe_run, preset: Path) -> None:
+    group, name = preset.parts
+    content = OmegaConf.to_container(OmegaConf.load(CONF / preset.with_suffix(".yaml")))
+    assert set(content) <= {*GROUPS, "defaults", "hydra"}
+    assert (CONF / preset.with_suffix(".yaml")).read_text().startswith("# @package _global_\n")
+    for entry in content.pop("defaults", []):
+        assert entry in [path.name for path in PRESETS] or all(key.startswith("override /") for key in entry)
+    assert "_target_" not in str(content)
+    description = describe_run(f"{group}={name}")
+    for name, settings in content.items():
+        for field, value in settings.items() if isinstance(settings, dict) else ():
+            given = description.config[name][field]
+            assert given == value or isinstance(value, dict) and value.items() <= given.items()
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=str)
+def test_a_yaml_lists_every_field_of_its_class(option: Path) -> None:
+    """So that `--cfg job` and `explain` show all there is, and a file can be read without the code."""
+    content = OmegaConf.to_container(OmegaConf.load(CONF / option.with_suffix(".yaml")))
+    if "_target_" not in content:
+        return
+    target = import_target(content.pop("_target_"), str(option))
+    assert issubclass(target, Spec)
+    assert set(content) - {"defaults"} == set(target.model_fields)
+
+
+DEFAULT_NAMED = [option for option in OPTIONS if option.parts[0] in ("model", "optimizer", "loss", "lr_scheduler")]
+
+
+@pytest.mark.parametrize("option", DEFAULT_NAMED, ids=str)
+def test_class_defaults_equal_the_yaml(option: Path) -> None:
+    """A description made in Python is the one that the command line makes."""
+    content = OmegaConf.to_container(OmegaConf.load(CONF / option.with_suffix(".yaml")))
+    target = import_target(content.pop("_target_"), str(option))
+    content.pop("defaults", None)
+    fields = target.model_fields
+    given = target.model_validate({**{n: v for n, v in content.items() if fields[n].is_required()}})
+    assert given == target.model_validate(content)
+
+
+def test_the_chosen_defaults_equal_their_classes(describe_run) -> None:
+    description = describe_run()
+    for group in ("trainer", "checkpoint", "early_stopping", "runtime", "parallel", "kvstore", "amp"):
+        made = getattr(description, group)
+        assert made == type(made)(), group
+
+
+def test_no_loggers_and_no_callbacks_are_a_choice(describe_run) -> None:
+    description = describe_run("logger=[]", "~callback")
+    assert dict(description.logger) == {} and dict(description.callback) == {}
+
+
+class Misspelt(Callback):
+    def on_validate(self, validation, progress) -> None:
+        """Would never be called."""
+
+
+def test_a_hook_that_nothing_calls_is_refused(describe_run) -> None:
+    with pytest.raises(ConfigError, match="nothing calls Misspelt.on_validate. Did you mean 'on_validation'?"):
+        describe_run(f"+callback.own._target_={__name__}.Misspelt")
+
+
+GLUON_LOSS = "loss._target_=mxnet.gluon.loss.SoftmaxCrossEntropyLoss"
+
+
+@pytest.mark.parametrize(
+    "overrides, part",
+    [
+        (["trainer.max_epochs=null"], "nothing limits the run"),
+        (["trainer.max_epochs=null", "trainer.max_time=5"], "lr_scheduler"),
+        (["trainer.monitor=val/f1"], "metric=[accuracy,f1]"),
+        (["early_stopping.monitor=test/loss"], "early_stopping.monitor=test/loss"),
+        (["trainer.grad_accumulation=65"], "dataset.batch_size=64"),
+        (["dataset.val_fraction=0.5", "dataset.test_fraction=0.5"], "below 1"),
+        (["lr_scheduler=multistep", "lr_scheduler.milestones=[9,4]"], "milestones=[9.0, 4.0]: each must come after"),
+        (["lr_scheduler.warmup=5", "lr_scheduler.duration=4"], "warmup=5 must be shorter than duration=4"),
+        ([GLUON_LOSS, "loss.label_smoothing=0.1"], "cannot be smoothed. Type loss.dense_labels=true"),
+        ([GLUON_LOSS, "dataset.augment.mixup=0.2"], "cannot be mixed. Type loss.dense_labels=true"),
+        (["loss=l1", "loss.dense_labels=true"], "there is no 'loss.dense_labels'"),
+        (
+            ["dataset=masked_text", "model=bert", GLUON_LOSS],
+            "whose label is -1. Type loss=masked_softmax_cross_entropy",
+        ),
+    ],
+)
+def test_rules_between_settings(describe_run, overrides: list, part: str) -> None:
+    with pytest.raises(ConfigError, match="(?s).*") as caught:
+        describe_run(*overrides)
+    assert part in str(caught.value)
+
+
+def test_every_group_module_imports() -> None:
+    assert all(importlib.import_module(f"mxtrain.{group}") for group in GROUPS)
+
+
+@pytest.mark.parametrize("group", [group for group in GROUPS if group not in NAMED_GROUPS])
+def test_a_class_of_another_group_is_refused(describe_run, group: str) -> None:
+    other = "mxtrain.trainer.Trainer" if group != "trainer" else "mxtrain.amp.FullPrecision"
+    with pytest.raises(ConfigError, match=rf"{group}\._target_={other}: is no "):
+        describe_run(f"{group}._target_={other}")
+
+
+@pytest.mark.parametrize(
+    "overrides, read",
+    [
+        *((["dataset=" + name, "dataset.root=~/x"], lambda made: made.dataset.root)
+          for name in ("mnist", "cifar10", "cifar100", "image_folder", "image_record", "fashion_mnist")),
+        (["dataset=image_folder", "dataset.root='$HOME/x'"], lambda made: made.dataset.root),
+        (["dataset=glue", "dataset.task=rte", "dataset.root=~/x", "model=bert"], lambda made: made.dataset.root),
+        (["model=bert", "dataset.train=~/x", "dataset.sentence=a", "dataset.label=b"], lambda made: made.dataset.train),
+        (["model=bert", "dataset=masked_text", "dataset.train=[~/x,~/y]"], lambda made: made.dataset.train[0]),
+        (["model=bert", "dataset.vocab=~/x"], lambda made: made.dataset.vocab),
+        (["model.weights=~/x"], lambda made: made.model.weights),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)  # fmt: skip
+def test_paths_are_read_as_a_shell_reads_them(overrides, read, describe_run, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert read(describe_run(*overrides)) == "/home/me/x"

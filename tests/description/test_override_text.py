@@ -1,0 +1,23 @@
+"""What is quoted here, Hydra reads back as it was."""
+
+from __future__ import annotations
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from mxtrain.description.override_text import expand_home, quote
+
+TEXTS = ["/a/b", "a b", r"a\b", "a\\", "it's", 'x"y', r"a\'b", r"a\"b", "a,b=c", " lead", "[1]", "1e5", "null"]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_hydra_reads_back_what_was_quoted(text):
+    value = OverridesParser.create().parse_override(f"key={quote(text)}").value()
+    assert str(value) == text and isinstance(getattr(value, "text", value), str)
+
+
+def test_the_home_folder_is_meant_by_a_tilde_as_in_a_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    assert expand_home("dataset.root=~/data") == "dataset.root=/home/me/data"
+    assert expand_home("dataset.train=[~/a,b~/c,~/d]") == "dataset.train=[/home/me/a,b~/c,/home/me/d]"
+    assert expand_home("a='x,~/y'") == "a='x,~/y'" and expand_home("~a") == "~a"

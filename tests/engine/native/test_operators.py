@@ -1,0 +1,288 @@
+"""Our own operators compute what MXNet's compute, and draw what they should."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from mxtrain.engine.backend import autograd, mx, nd, own_operators
+from mxtrain.errors import DivergenceError
+from mxtrain.model import fused
+from mxtrain.trainer import snapshot
+
+pytestmark = pytest.mark.skipif(own_operators().path is None, reason=own_operators().why)
+TOLERANCE = {"float32": 2e-5, "float64": 1e-10}
+TOKENS, TEXTS, HEADS, WIDTH = 150, 3, 4, 16
+
+
+def arrays(dtype, *shapes):
+    rng = np.random.RandomState(0)
+    made = [nd.array(rng.randn(*shape), dtype=dtype) for shape in shapes]
+    for one in made:
+        one.attach_grad()
+    return made
+
+
+def with_gradients(function, given, head):
+    """[output, gradients of `given`...]"""
+    with autograd.record():
+        made = function(*given)
+    made.backward(head)
+    return [made.asnumpy(), *(one.grad.asnumpy() for one in given)]
+
+
+def drawn(seed=3):
+    mx.random.seed(seed)
+    with autograd.train_mode():
+        return fused.dropout_seed(nd, nd.ones((1,)))
+
+
+def plain_attention(qkv, lengths):
+    query, key, value = (
+        one.reshape((TOKENS, TEXTS * HEADS, WIDTH)).transpose((1, 0, 2)) for one in nd.split(qkv, 3, axis=2)
+    )
+    is_padding = np.arange(TOKENS)[None, :] >= np.array(lengths)[:, None]
+    mask = nd.array(np.repeat(np.where(is_padding, -1e4, 0), HEADS, axis=0)[:, None, :], dtype=qkv.dtype)
+    weight = nd.softmax(nd.broadcast_add(nd.batch_dot(query * WIDTH**-0.5, key, transpose_b=True), mask))
+    return nd.batch_dot(weight, value).transpose((1, 0, 2)).reshape((TOKENS, TEXTS, HEADS * WIDTH))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_attention_is_softmax_of_products(dtype):
+    """Of more tokens than one block of rows has, of texts of all lengths."""
+    lengths = [TOKENS + 5, 70, 1]
+    (qkv,), (head,) = arrays(dtype, (TOKENS, TEXTS, 3 * HEADS * WIDTH)), arrays(dtype, (TOKENS, TEXTS, HEADS * WIDTH))
+    wanted = with_gradients(lambda qkv: plain_attention(qkv, lengths), [qkv], head)
+    made = with_gradients(lambda qkv: fused.attention(nd, qkv, nd.array(lengths), HEADS, 0.0), [qkv], head)
+    for one, other in zip(made, wanted):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=TOLERANCE[dtype])
+
+
+def test_attention_stores_bfloat16_and_computes_in_float32():
+    (qkv,), (head,) = arrays("float32", (9, 2, 48)), arrays("float32", (9, 2, 16))
+    short = np.dtype([("bfloat16", np.uint16)])  # MXNet's own name for it
+    qkv[:] = nd.amp_cast(nd.amp_cast(qkv, dtype=short), dtype="float32")  # so that the cast loses nothing
+    head = nd.amp_cast(nd.amp_cast(head, dtype=short), dtype="float32")
+
+    def attention(qkv, in_short):
+        made = fused.attention(nd, nd.amp_cast(qkv, dtype=short) if in_short else qkv, nd.array([9, 4]), 2, 0.0)
+        return nd.amp_cast(made, dtype="float32")
+
+    wanted, found = (with_gradients(lambda qkv, s=in_short: attention(qkv, s), [qkv], head) for in_short in (0, 1))
+    np.testing.assert_array_equal(
+        found[0], nd.amp_cast(nd.amp_cast(nd.array(wanted[0]), dtype=short), dtype="float32").asnumpy()
+    )
+    np.testing.assert_allclose(found[1], wanted[1], atol=0.01 * abs(wanted[1]).max())
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("has_residual", [False, True])
+def test_norm_is_layer_norm_of_the_sum(dtype, has_residual):
+    x, residual, gamma, beta = given = arrays(dtype, (4, 6, 97), (4, 6, 97), (97,), (97,))
+    (head,) = arrays(dtype, (4, 6, 97))
+    used = given if has_residual else [x, gamma, beta]
+
+    def plain(*given):
+        return nd.LayerNorm(given[0] + given[1] if has_residual else given[0], *given[-2:], eps=1e-5)
+
+    def own(*given):
+        return fused.norm(nd, given[0], given[1] if has_residual else None, *given[-2:], 0.0, 1e-5)
+
+    for one, other in zip(with_gradients(own, used, head), with_gradients(plain, used, head)):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=TOLERANCE[dtype])
+
+
+def numeric_and_given_slope(function, given, index):
+    """Along one direction of one input, in float64."""
+    (head, direction) = arrays("float64", function(*given).shape, given[index].shape)
+    slopes = with_gradients(function, given, head)[1 + index]
+    step = 1e-5
+    above, below = ([a + s * step * direction if i == index else a for i, a in enumerate(given)] for s in (1, -1))
+    numeric = ((function(*above) - function(*below)) * head).sum().asscalar() / (2 * step)
+    return numeric, float((slopes * direction.asnumpy()).sum())
+
+
+@pytest.mark.parametrize("index", [0, 1, 2, 3])
+def test_gradients_of_norm_know_what_was_dropped(index):
+    given, draw = arrays("float64", (7, 30), (7, 30), (30,), (30,)), drawn()
+    options = {"residual": 1, "p": 0.3, "eps": 1e-5}
+    numeric, slope = numeric_and_given_slope(
+        lambda *given: nd._internal._mxtrain_norm(*given, draw, **options)[0], given, index
+    )
+    assert slope == pytest.approx(numeric, rel=1e-6)
+
+
+def test_gradients_of_attention_know_what_was_dropped():
+    draw, lengths = drawn(), nd.array([5, 3])
+    numeric, slope = numeric_and_given_slope(
+        lambda qkv: nd._internal._mxtrain_attention(qkv, lengths, draw, num_heads=2, p=0.3)[0],
+        arrays("float64", (5, 2, 48)), 0,
+    )  # fmt: skip
+    assert slope == pytest.approx(numeric, rel=1e-6)
+
+
+@pytest.mark.parametrize("probability", [0.1, 0.5])
+def test_dropout_drops_its_share_and_keeps_the_mean(probability):
+    """All weights of one head are 1 / T, all values 1: each context is the sum of what was kept."""
+    tokens, texts = 64, 40
+    qkv = nd.concat(nd.zeros((tokens, texts, 16)), nd.ones((tokens, texts, 8)), dim=2)
+    made = nd._internal._mxtrain_attention(qkv, nd.full((texts,), tokens), drawn(), num_heads=1, p=probability)[0]
+    kept = made.asnumpy()[:, :, 0] * tokens * (1 - probability)
+    assert np.abs(kept - kept.round()).max() < 1e-3
+    assert kept.mean() / tokens == pytest.approx(1 - probability, abs=0.005)
+    assert kept.std() == pytest.approx((tokens * probability * (1 - probability)) ** 0.5, rel=0.1)
+    x = nd.ones((400, 64))
+    normed = nd._internal._mxtrain_norm(x, nd.ones((64,)), nd.zeros((64,)), drawn(), p=probability, eps=1e-5)[0]
+    dropped = normed.asnumpy() < 0
+    assert dropped.mean() == pytest.approx(probability, abs=0.01)
+    assert abs(np.corrcoef(dropped[:-1].ravel(), dropped[1:].ravel())[0, 1]) < 0.03
+    assert dropped.mean(axis=0).std() < 2 * (probability * (1 - probability) / 400) ** 0.5
+
+
+def test_what_is_dropped_follows_from_the_seed():
+    (x,) = arrays("float32", (8, 16))
+
+    def normed(draw):
+        return nd._internal._mxtrain_norm(x, nd.ones((16,)), nd.zeros((16,)), draw, p=0.5, eps=1e-5)[0].asnumpy()
+
+    np.testing.assert_array_equal(normed(drawn(1)), normed(drawn(1)))
+    assert (normed(drawn(1)) != normed(drawn(2))).any()
+    with autograd.predict_mode():
+        inferring = fused.dropout_seed(nd, x)
+    np.testing.assert_allclose(normed(inferring), nd.LayerNorm(x, nd.ones((16,)), nd.zeros((16,))).asnumpy(), atol=1e-5)
+
+
+def test_a_text_without_tokens_looks_at_all_alike():
+    (qkv,) = arrays("float32", (6, 2, 24))
+    none, all_ = (fused.attention(nd, qkv, nd.array([given, 3]), 2, 0.0).asnumpy() for given in (0, 6))
+    np.testing.assert_array_equal(none, all_)
+
+
+def test_philox_is_the_published_one():
+    """The known answers of its authors' library (Random123, kat_vectors): philox4x32 10, all zeros."""
+    words = np.array([0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8], dtype=np.uint64) / 2**32
+    zeros = nd.array([0.0] * 64)  # a key of no bits
+    for probability in (0.1, 0.39, 0.5, 0.61, 0.7, 0.8, 0.9):
+        made = nd._internal._mxtrain_norm(
+            nd.array([[1, 2, 4, 8]]), nd.ones((4,)), nd.zeros((4,)), zeros, p=probability, eps=1e-5
+        )[0].asnumpy()
+        kept = np.array([1, 2, 4, 8]) * (words >= probability) / (1 - probability)
+        wanted = (kept - kept.mean()) / np.sqrt(kept.var() + 1e-5)
+        np.testing.assert_allclose(made[0], wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("clip", [None, 0.5])
+def test_adamw_is_the_algorithm(dtype, clip):
+    shapes = [(3, 5), (20000,)]
+    weights, grads, means, variances = (arrays(dtype, *shapes) for _ in range(4))
+    variances = [one * one for one in variances]
+    before = [[one.asnumpy().astype("float64") for one in group] for group in (weights, grads, means, variances)]
+    options = {"beta1": 0.8, "beta2": 0.95, "epsilon": 1e-3, "rescale_grad": 2.0}
+    if clip is not None:
+        options["clip_gradient"] = clip
+    nd._internal._mxtrain_adamw(
+        *(array for one in zip(weights, grads, means, variances) for array in one), size=2, lrs=[1.5, 2.5],
+        etas=[0.1, 0.2], wds=[0.01, 0.02],
+        out=[array for one in zip(weights, means, variances) for array in one], **options,
+    )  # fmt: skip
+    for i, (w, g, m, v) in enumerate(zip(*before)):
+        g = np.clip(2 * g, -clip, clip) if clip else 2 * g
+        m, v = 0.8 * m + 0.2 * g, 0.95 * v + 0.05 * g * g
+        rate = (0.1, 0.2)[i]
+        w = w - rate * ((1.5, 2.5)[i] * m / (np.sqrt(v) + 1e-3) + (0.01, 0.02)[i] * w)
+        for made, wanted in ((weights[i], w), (means[i], m), (variances[i], v)):
+            np.testing.assert_allclose(made.asnumpy(), wanted, rtol=1e-4, atol=TOLERANCE[dtype])
+
+
+def test_what_is_no_number_stays_none():
+    qkv = nd.ones((4, 1, 24))
+    qkv[1, 0, 3] = float("nan")
+    made = nd._internal._mxtrain_attention(qkv, nd.array([4]), num_heads=1, p=0.0)[0]
+    assert np.isnan(made.asnumpy()[1]).all()
+    x = nd.array([[1, 2, float("inf")], [1, 2, 3]])
+    made = nd._internal._mxtrain_norm(x, nd.ones((3,)), nd.zeros((3,)), eps=1e-5)[0].asnumpy()
+    assert np.isnan(made[0]).any() and np.isfinite(made[1]).all()
+
+
+def test_wrong_calls_are_refused():
+    with pytest.raises(mx.MXNetError, match="one number for each array: wds"):
+        arrays_ = [nd.ones((2,)) for _ in range(4)]
+        nd._internal._mxtrain_adamw(*arrays_, size=1, lrs=[1.0], etas=[1.0], wds=[])[0].wait_to_read()
+    with pytest.raises(mx.MXNetError, match=r"Provided = \[2\], inferred shape=\[3\]"):
+        fused.attention(nd, nd.ones((4, 3, 24)), nd.ones((2,)), 2, 0.0).wait_to_read()
+    with pytest.raises(mx.MXNetError, match="lengths and seeds in float32"):
+        fused.attention(nd, nd.ones((4, 1, 24)), nd.ones((1,), dtype="int32"), 2, 0.0).wait_to_read()
+    with pytest.raises(mx.MXNetError, match="heads must divide the units"):
+        fused.attention(nd, nd.ones((4, 1, 24)), nd.ones((1,)), 3, 0.0).wait_to_read()
+    with pytest.raises(mx.MXNetError, match="takes float32 and float64 only"):
+        nd._internal._mxtrain_norm(nd.ones((2, 3), dtype="float16"), nd.ones((3,)), nd.ones((3,)))[0].wait_to_read()
+
+
+def test_workers_that_compute_with_others_are_refused():
+    def begin(having):
+        store = SimpleNamespace(world=SimpleNamespace(size=3, rank=1), total=lambda values: np.array([having]))
+        snapshot.require_same_operators(SimpleNamespace(store=store))
+
+    begin(3.0)
+    with pytest.raises(DivergenceError, match="2 of 3 workers compute with mxtrain's own operators"):
+        begin(2.0)
+
+
+def test_products_of_another_device_are_right_while_attention_computes():
+    """Both devices' threads share OpenBLAS. Sums of small integers are exact, however they are divided."""
+    code = """
+import numpy as np
+from mxtrain.engine.backend import mx, nd, own_operators
+from mxtrain.model import fused
+own_operators()
+rng = np.random.RandomState(0)
+x, y = (nd.array(rng.randint(-3, 4, (384, 384)), ctx=mx.cpu(1)) for _ in range(2))
+expected = x.asnumpy() @ y.asnumpy()
+qkv, length = nd.array(rng.randint(-2, 3, (64, 4, 96))), nd.full((4,), 64)
+alone = fused.attention(nd, qkv, length, 2, 0.0).asnumpy()
+wrong = 0
+for _ in range(60):
+    products = [nd.dot(x, y) for _ in range(2)]
+    contexts = [fused.attention(nd, qkv, length, 2, 0.0) for _ in range(6)]
+    wrong += sum((one.asnumpy() != expected).any() for one in products)
+    wrong += sum((one.asnumpy() != alone).any() for one in contexts)
+print(wrong)
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True,
+        env={**os.environ, "OMP_NUM_THREADS": "2"},
+    )  # fmt: skip
+    assert done.stdout.strip() == "0"
+
+
+def test_numbers_do_not_depend_on_threads():
+    code = """
+import hashlib, numpy as np
+from mxtrain.engine.backend import autograd, mx, nd, own_operators
+from mxtrain.model import fused
+own_operators()
+mx.random.seed(5)
+rng = np.random.RandomState(0)
+qkv, x, gamma = (nd.array(rng.randn(*shape)) for shape in ((40, 3, 48), (100, 33), (33,)))
+for one in (qkv, x, gamma): one.attach_grad()
+with autograd.record():
+    one = fused.attention(nd, qkv, nd.array([40, 3, 9]), 2, 0.2)
+    other = fused.norm(nd, x, x, gamma, gamma, 0.2, 1e-5)
+    loss = one.square().sum() + other.square().sum()
+loss.backward()
+print(hashlib.sha256(b"".join(a.asnumpy().tobytes() for a in (one, other, qkv.grad, x.grad, gamma.grad))).hexdigest())
+"""
+    found = {
+        subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True,
+            env={**os.environ, "OMP_NUM_THREADS": threads},
+        ).stdout
+        for threads in ("1", "2", "3")
+    }  # fmt: skip
+    assert len(found) == 1

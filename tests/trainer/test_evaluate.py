@@ -1,0 +1,76 @@
+"""One pass over a split: what is counted, when it is broken off, and how fast it was."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, Iterator
+
+import numpy as np
+import pytest
+
+from mxtrain.engine.backend import nd
+from mxtrain.loss.losses import SoftmaxCrossEntropy
+from mxtrain.metric.meter import Meter
+from mxtrain.metric.metrics import Accuracy
+from mxtrain.trainer import evaluate
+from mxtrain.trainer.evaluate import VECTORS_PER_READ, Evaluator, TextSamples
+from mxtrain.trainer.stopping import BrokenOff
+from mxtrain.types import Batch
+
+
+class Identity:
+    """A strategy whose scores are the data."""
+
+    def predict(self, data: Any) -> Any:
+        return data
+
+
+class Batches:
+    """Batches of these sizes, the scores of the right class being 1 and 3 in turns, and every fifth label wrong."""
+
+    def __init__(self, sizes: Any, breaks_after: int = -1) -> None:
+        rng = np.random.RandomState(0)
+        self.scores = [rng.randn(size, 3) for size in sizes]
+        self.labels = [rng.randint(0, 3, size) for size in sizes]
+        self._breaks_after = breaks_after
+
+    def epoch(self, number: int) -> Iterator[Batch]:
+        assert number == 0
+        for done, (score_BK, label_B) in enumerate(zip(self.scores, self.labels)):
+            if done == self._breaks_after:
+                raise BrokenOff
+            empty = not len(label_B)
+            yield Batch(*(None, None) if empty else (nd.array(score_BK), nd.array(label_B)), len(label_B), 7)
+
+    def expected(self) -> dict:
+        score_NK, label_N = np.concatenate(self.scores), np.concatenate(self.labels)
+        log_p_NK = score_NK - np.log(np.exp(score_NK).sum(axis=1, keepdims=True))
+        loss_N = -log_p_NK[np.arange(len(label_N)), label_N]
+        return {"loss": loss_N.mean(), "accuracy": (score_NK.argmax(axis=1) == label_N).mean()}
+
+
+def evaluator() -> Evaluator:
+    loss = SoftmaxCrossEntropy(label_smoothing=0.5).build(3, training=False)
+    return Evaluator(Identity(), loss, Meter({"accuracy": Accuracy()}, 3))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "sizes", [[5], [7, 7, 1], [0, 3, 0, 2], [2] * VECTORS_PER_READ, [3, 1] * VECTORS_PER_READ + [2, 2]], ids=len
+)
+def test_each_sample_counts_once(sizes: Any, monkeypatch: Any) -> None:
+    loader, times, seen = Batches(sizes), iter([100.0, 102.0]), []
+    monkeypatch.setattr(evaluate.time, "monotonic", lambda: next(times))
+    found = evaluator().measure(loader, watch=lambda batch, logits: seen.append((batch.size, logits.shape)))
+    assert found.pop("samples_per_s") == sum(sizes) / 2
+    assert found == pytest.approx(loader.expected(), rel=1e-5)
+    assert seen == [(size, (size, 3)) for size in sizes if size]
+
+
+def test_a_pass_that_is_broken_off_measures_nothing() -> None:
+    with pytest.raises(BrokenOff):
+        evaluator().measure(Batches([3] * 9, breaks_after=4))
+
+
+def test_pairs_of_texts_are_shown_joined() -> None:
+    source = SimpleNamespace(pairs=[("one", None), ("two", "three")])
+    assert TextSamples(None, source).texts() == ["one", "two | three"]

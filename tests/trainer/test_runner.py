@@ -1,0 +1,410 @@
+"""How runs end, and what they leave, in this process. 15 s."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+from running import checkpoints, rows, status, steps
+
+from mxtrain import build
+from mxtrain.build import build_loader, build_run
+from mxtrain.checkpoint import lock_run_directory, open_checkpoint
+from mxtrain.cli import evaluate
+from mxtrain.cli.train import train
+from mxtrain.engine.backend import nd
+from mxtrain.errors import ConfigError
+from mxtrain.logger.report import render_result
+from mxtrain.trainer.trained import load_trained
+from mxtrain.types import Callback, CommandLine
+
+SMALL = ("model=mlp", "model.hidden=[16]", "dataset.batch_size=100", "trainer.log_interval=5")  # 13 steps an epoch
+
+
+@pytest.fixture
+def make(describe_run, tmp_path):
+    """Overrides -> a Run that has not begun."""
+    return lambda *overrides: build_run(describe_run("logger=jsonl", *SMALL, *overrides), tmp_path / "run")
+
+
+class Raising(Callback):
+    def __init__(self, event, step=0):
+        setattr(self, event, self.fail)
+        self.step = step
+
+    def fail(self, *values):
+        if not self.step or (isinstance(values[0], list) and values[0][-1]["step"] >= self.step):
+            raise KeyError("no such thing")
+
+
+def test_a_non_finite_loss_ends_with_3_and_names_the_step_and_the_layer(make, tmp_path):
+    run = make("optimizer=sgd", "optimizer.lr=1e20", "optimizer.clip_gradient=null", "trainer.max_epochs=3")
+    result = run.runner.train(run.info)
+    written = (tmp_path / "run" / "metrics.jsonl").read_text()
+    first_bad = next(row["step"] for row in rows(tmp_path / "run") if row["loss"] is None)
+    assert (result.exit_code, result.state) == (3, "failed")
+    assert (
+        f"non-finite at step {first_bad}:" in result.cause
+        and "the first layer with a non-finite output" in result.cause
+    )
+    assert "NaN" not in written and "Infinity" not in written
+    assert status(tmp_path / "run")["exit_code"] == 3 and status(tmp_path / "run")["cause"] == result.cause
+    for name in checkpoints(tmp_path / "run"):
+        arrays = open_checkpoint(tmp_path / "run" / "checkpoints" / name).arrays("model")
+        assert all(np.isfinite(array).all() for array in arrays.values())
+
+
+@pytest.fixture
+def break_weights(make, monkeypatch):
+    """(step, value, overrides) -> the Result of a run whose last parameter gets that value in the update of a step,
+    after its loss, and the parameter's name."""
+
+    def train(step, value, *overrides):
+        run = make(*overrides)
+        updater = run.runner._step.updater
+        update = updater.update
+
+        def broken(gradients, lr):
+            update(gradients, lr)
+            if updater._optimizer.num_update == step:
+                updater._weights[-1][:] = value
+
+        monkeypatch.setattr(updater, "update", broken)
+        return run.runner.train(run.info), updater.names[-1]
+
+    return train
+
+
+@pytest.mark.parametrize(
+    "step, value, said",
+    [(18, math.inf, "at step 19"), (20, math.nan, "became non-finite in step 20")],
+    ids=["found by the next loss", "found by the save"],
+)
+def test_non_finite_weights_are_never_saved_and_the_step_is_found(break_weights, tmp_path, step, value, said):
+    result, name = break_weights(step, value, "trainer.max_epochs=3", "checkpoint.every_steps=4")
+    assert result.exit_code == 3 and said in result.cause, result.cause
+    assert name in result.cause or step == 18  # a loss names the layer
+    assert checkpoints(tmp_path / "run")[-1] == "step-00000016"
+    assert result.checkpoint.endswith("step-00000016")
+
+
+def test_weights_that_break_without_a_checkpoint_before_are_not_saved_either(break_weights, tmp_path):
+    result, name = break_weights(13, math.nan, "trainer.max_epochs=1", "checkpoint=end_only")
+    assert result.exit_code == 3 and checkpoints(tmp_path / "run") == []
+    assert "became non-finite in step 13 or before" in result.cause and f"'{name}'" in result.cause
+
+
+def test_a_finished_run_is_not_trained_again(train_run, tmp_path):
+    _, first = train_run(*SMALL, "trainer.max_epochs=2")
+    before = rows(tmp_path / "run")
+    run, again = train_run(*SMALL, "trainer.max_epochs=2")
+    assert (again.state, again.exit_code, again.step, again.epoch) == ("finished", 0, 26, 2)
+    assert again.metrics == first.metrics and again.best == first.best and again.checkpoint == first.checkpoint
+    assert again.weights_sha256 == first.weights_sha256 and again.samples_per_s == first.samples_per_s
+    assert rows(tmp_path / "run") == before and run.info.resumed_step == 26
+
+
+def test_a_finished_run_is_known_before_mxnet_is_loaded(train_run, describe_run, tmp_path, monkeypatch, caplog):
+    once = (*SMALL, "trainer.max_epochs=1", "logger=jsonl")
+    _, first = train_run(*once)
+
+    def again(*overrides):
+        return train(describe_run(*once, *overrides).config, tmp_path / "run", CommandLine())
+
+    class Loaded(Exception):
+        """Work is left."""
+
+    def load(*_):
+        raise Loaded
+
+    monkeypatch.setattr(build, "build_run", load)
+    with caplog.at_level("INFO", "mxtrain"):
+        ended = again("logger=csv")
+    assert replace(ended, wall_s=0.0) == replace(first, wall_s=0.0)
+    assert f"nothing is left to do in {tmp_path / 'run'}: all 13 steps are trained" in caplog.text
+    with pytest.raises(Loaded):
+        again("trainer.max_epochs=2")
+    said = status(tmp_path / "run")
+    for wrong in ({"weights_sha256": "0"}, {"step": 12}, {"state": "stopped_early", "exit_code": 75}):
+        (tmp_path / "run" / "status.json").write_text(json.dumps({**said, **wrong}))
+        with pytest.raises(Loaded):
+            again()
+
+
+def test_a_copy_of_weights_that_is_another_ends_the_run_at_the_next_validation(make, tmp_path):
+    run = make("parallel=data", "parallel.devices=cpu:2", "trainer.max_epochs=2", "checkpoint=off")
+    strategy = run.runner._step.strategy
+    publish, calls = strategy.publish, []
+
+    def broken(names=None):
+        publish(names)
+        calls.append(names)
+        if len(calls) == 13:  # the last step of the epoch: each step brings them all anew
+            *_, (_, copy) = strategy.other_copies()
+            copy[:1] += 1e-7
+
+    strategy.publish = broken
+    result = run.runner.train(run.info)
+    assert result.exit_code == 1, result.cause
+    assert "step 13" in result.cause and "copies of" in result.cause and "cpu(" in result.cause, result.cause
+
+
+class Removing(Callback):
+    """Removes the run directory while the run writes there, or puts another one in its place."""
+
+    def __init__(self, run_dir, step, replaced=False):
+        self.run_dir, self.step, self.replaced = run_dir, step, replaced
+
+    def on_steps(self, rows, progress):
+        if rows[-1]["step"] >= self.step and self.run_dir.exists() and not (self.run_dir / "other").exists():
+            shutil.rmtree(self.run_dir)
+            if self.replaced:
+                (self.run_dir / "other").mkdir(parents=True)
+
+
+@pytest.mark.parametrize(
+    "step, replaced, checkpoint", [(3, False, "default"), (26, True, "default"), (26, False, "off")]
+)
+def test_a_run_whose_directory_is_removed_ends_with_1_and_makes_none_anew(make, tmp_path, step, replaced, checkpoint):
+    with lock_run_directory(tmp_path / "run"):
+        run = make("trainer.max_epochs=2", f"checkpoint={checkpoint}")
+        run.runner._watchers._callbacks.append(Removing(tmp_path / "run", step, replaced))
+        result = run.runner.train(run.info)
+    assert (result.state, result.exit_code) == ("failed", 1) and result.step < 27
+    assert "was removed or replaced" in result.cause and str(tmp_path / "run") in result.cause
+    assert [path.name for path in tmp_path.rglob("*")] == (["run", "other"] if replaced else [])
+
+
+def test_a_validation_loss_of_nan_stops_nothing_by_itself(make, tmp_path, monkeypatch):
+    run = make("trainer.max_epochs=4", "trainer.monitor=val/loss", "early_stopping.patience=2", "trainer.test=false")
+    monkeypatch.setattr(
+        run.runner._evaluator, "measure", lambda loader, **_: {"loss": math.nan, "accuracy": 0.5, "samples_per_s": 1.0}
+    )
+    result = run.runner.train(run.info)
+    assert (result.state, result.exit_code, result.best) == ("stopped_early", 0, None)
+    assert steps(tmp_path / "run", "val") == [13, 26]
+    assert status(tmp_path / "run")["metrics"]["val/loss"] is None
+
+
+@pytest.mark.parametrize("event, step", [("on_start", 0), ("on_steps", 12), ("on_validation", 0), ("on_checkpoint", 0)])
+def test_a_callback_that_raises_ends_the_run_with_its_error(make, tmp_path, event, step):
+    run = make("trainer.max_epochs=2")
+    run.runner._watchers._callbacks.insert(0, Raising(event, step))
+    with pytest.raises(KeyError, match="no such thing"):
+        run.runner.train(run.info)
+    ended = status(tmp_path / "run")
+    assert (ended["state"], ended["exit_code"], ended["cause"]) == ("failed", 1, "KeyError: 'no such thing'")
+
+
+def test_a_callback_that_raises_at_the_end_is_told_after_everybody_was(make, tmp_path):
+    run = make("trainer.max_epochs=1")
+    run.runner._watchers._callbacks.insert(0, Raising("on_end"))
+    with pytest.raises(KeyError):
+        run.runner.train(run.info)
+    assert status(tmp_path / "run")["state"] == "failed" and status(tmp_path / "run")["step"] == 13
+    assert checkpoints(tmp_path / "run")[-1] == "step-00000013"
+
+
+def test_a_network_that_raises_ends_the_run_with_its_error(make, tmp_path, monkeypatch):
+    run = make("trainer.max_epochs=2")
+    strategy = run.runner._step.strategy
+    forward_backward = strategy.forward_backward
+
+    def failing(batch):
+        if run.runner.state.step == 20:
+            nd.dot(nd.ones((2, 3)), nd.ones((2, 3))).wait_to_read()  # MXNet's own error
+        return forward_backward(batch)
+
+    monkeypatch.setattr(strategy, "forward_backward", failing)
+    with pytest.raises(Exception, match="dot"):
+        run.runner.train(run.info)
+    ended = status(tmp_path / "run")
+    assert ended["exit_code"] == 1 and ended["cause"].startswith("MXNetError") and ended["step"] == 20
+    assert ended["checkpoint"].endswith("step-00000013")
+
+
+@pytest.mark.parametrize(
+    "overrides, state, exit_code, last_step",
+    [
+        (("trainer.max_epochs=null", "trainer.max_steps=17"), "finished", 0, 17),
+        (("trainer.max_epochs=1", "trainer.max_steps=17"), "finished", 0, 13),
+        (("trainer.max_epochs=2", "trainer.max_steps=17"), "interrupted", 75, 17),
+        (("trainer.max_epochs=3", "trainer.limit_train_batches=4"), "finished", 0, 12),
+        (("trainer.max_epochs=null", "trainer.max_time=1e-6", "lr_scheduler=constant"), "interrupted", 75, 1),
+    ],
+)
+def test_limits(train_run, tmp_path, overrides, state, exit_code, last_step):
+    _, result = train_run(*SMALL, *overrides)
+    assert (result.state, result.exit_code, result.step) == (state, exit_code, last_step), result.cause
+    assert steps(tmp_path / "run") == list(range(1, last_step + 1))
+    # What is complete was validated at its last step, whatever the interval says.
+    assert (steps(tmp_path / "run", "val")[-1:] == [last_step]) == (state == "finished")
+
+
+# Gets worse soon after a good validation that no epoch ends with.
+UNSTEADY = ("optimizer=sgd", "optimizer.lr=0.9", "lr_scheduler=constant", "trainer.max_epochs=3", "early_stopping=off",
+            "trainer.val_interval=7", "trainer.val_interval_unit=steps", "dataset.eval_batch_size=100")  # fmt: skip
+
+
+def measure(run_dir, description, split):
+    """Loss and metrics as `eval` finds them with the best checkpoint of a run, and its step."""
+    checkpoint = open_checkpoint(run_dir)
+    trained = load_trained(checkpoint, description)
+    source = getattr(description.dataset.open(), split)
+    values = trained.evaluator.measure(build_loader(description, source, trained.input, trained.device))
+    return {f"{split}/{name}": value for name, value in values.items() if name != "samples_per_s"}, checkpoint.step
+
+
+@pytest.mark.parametrize("saved", [(), ("checkpoint.every_epochs=5",), ("checkpoint.save_on_end=false",)])
+def test_the_best_weights_are_kept_when_they_are_found_and_measured_at_the_end(
+    train_run, describe_run, tmp_path, saved
+):
+    _, result = train_run(*SMALL, *UNSTEADY, *saved)
+    best = result.best
+    assert best["step"] % 7 == 0 and best["step"] % 13 and best["step"] < result.step
+    assert result.best_checkpoint.endswith(f"step-{best['step']:08d}")
+    assert result.measured["test"]["step"] == best["step"] and result.measured["val"]["step"] == result.step
+    description = describe_run(*SMALL, *UNSTEADY)
+    values, step = measure(tmp_path / "run", description, "val")
+    assert (step, values["val/accuracy"]) == (best["step"], best["value"])
+    values, _ = measure(tmp_path / "run", description, "test")
+    assert values == {tag: value for tag, value in result.metrics.items() if tag.startswith("test/")}
+    assert status(tmp_path / "run")["measured"] == result.measured
+    assert "not kept" not in text_of(result)
+
+
+def text_of(result):
+    return "\n".join(str(line) for line in render_result(result, plain=True).renderables)
+
+
+def table_of(result):
+    console = Console(width=200, file=io.StringIO(), record=True)
+    console.print(render_result(result))
+    return " ".join(console.export_text().split())
+
+
+def test_weights_that_were_not_kept_are_said_to_be_gone(train_run):
+    _, result = train_run(*SMALL, *UNSTEADY, "checkpoint=end_only")
+    assert result.best["step"] < result.step and result.best_checkpoint is None
+    assert result.measured["test"] == {"step": result.step, "part": ""}
+    assert f"at step {result.best['step']} (its weights were not kept)" in text_of(result)
+    assert f"test/loss={result.metrics['test/loss']:.4f} (step {result.step})" in text_of(result)
+    assert f"step {result.best['step']}, whose weights were not kept" in table_of(result)
+    loss, accuracy = (f"{result.metrics[f'test/{name}']:.4f}" for name in ("loss", "accuracy"))
+    assert f"test {loss} {accuracy} step {result.step}, the last" in table_of(result)
+
+
+def test_a_best_that_is_found_at_the_start_of_a_continued_run_is_kept(train_run, tmp_path):
+    """The checkpoint that it goes on from was saved without a validation."""
+    options = (*SMALL, "optimizer.lr=0.01", "trainer.val_interval=3", "trainer.val_interval_unit=steps")
+    _, before = train_run(*options, "trainer.max_steps=13", "trainer.max_epochs=2", "lr_scheduler=constant")
+    assert before.exit_code == 75 and before.best["step"] == 12
+    _, result = train_run(*options, "trainer.max_steps=13", "trainer.max_epochs=null", "lr_scheduler=constant")
+    assert (result.exit_code, result.best["step"], result.measured["test"]["step"]) == (0, 13, 13), result
+    assert result.best_checkpoint == result.checkpoint and "step-00000013" in result.checkpoint
+
+
+def test_a_limit_of_validation_is_named_and_limits_nothing_else(train_run, describe_run, tmp_path, capsys):
+    few = (*SMALL, "dataset.eval_batch_size=100", "trainer.max_epochs=1", "trainer.limit_val_batches=2")
+    _, result = train_run(*few)
+    (row,) = (row for row in rows(tmp_path / "run") if row["split"] == "val")
+    assert row["part"] == result.measured["val"]["part"] == "2 of 3 batches" and result.measured["test"]["part"] == ""
+    assert "(step 13, 2 of 3 batches)" in text_of(result)
+    assert "step 13, the best, 2 of 3 batches" in table_of(result)
+    values, _ = measure(tmp_path / "run", describe_run(*SMALL), "test")
+    assert values == {tag: pytest.approx(v) for tag, v in result.metrics.items() if tag.startswith("test/")}
+    values, _ = measure(tmp_path / "run", describe_run(*few), "val")
+    assert values["val/loss"] != pytest.approx(result.metrics["val/loss"], rel=1e-6)
+    assert evaluate.run([str(tmp_path / "run"), "split=test", "limit_batches=1"]) == 0
+    assert "test: " in capsys.readouterr().out
+    report = json.loads((tmp_path / "run" / "eval" / "test" / "metrics.json").read_text())
+    assert (report["part"], report["samples"]) == ("1 of 3 batches", 100)
+    with pytest.raises(ConfigError, match="limit_batches=N"):
+        evaluate.run([str(tmp_path / "run"), "trainer.limit_val_batches=1"])
+    _, limited = train_run(*few, "trainer.limit_test_batches=1", run_dir=tmp_path / "limited")
+    assert limited.measured["test"]["part"] == "1 of 3 batches"
+
+
+def test_validation_by_steps_and_a_training_monitor(train_run, tmp_path):
+    _, result = train_run(
+        *SMALL, "trainer.max_epochs=2", "trainer.val_interval=5", "trainer.val_interval_unit=steps",
+        "trainer.monitor=train/loss",
+    )  # fmt: skip
+    assert steps(tmp_path / "run", "val") == [5, 10, 15, 20, 25, 26]
+    losses = [row["loss"] for row in rows(tmp_path / "run") if row["split"] == "train" and row["step"] > 13]
+    sizes = [100] * 12 + [1257 - 1200]
+    assert result.metrics["train/loss"] == pytest.approx(np.average(losses, weights=sizes))
+    assert result.best["metric"] == "train/loss" and result.best["value"] <= result.metrics["train/loss"]
+
+
+class Points(Callback):
+    """Keeps train/... as a curve gets it."""
+
+    def __init__(self):
+        self.found = []
+
+    def on_scalars(self, scalars, step):
+        if "train/loss" in scalars:
+            self.found.append((step, dict(scalars)))
+
+
+def test_the_points_of_a_curve_are_the_epochs_and_the_same_after_an_interruption(describe_run, tmp_path):
+    def points(folder, *limits):
+        found = Points()
+        for limit in limits:
+            options = (*SMALL, "trainer.max_epochs=3", f"trainer.max_steps={limit}", "checkpoint.every_steps=4")
+            run = build_run(describe_run("logger=jsonl", *options), tmp_path / folder)
+            run.runner._watchers._callbacks.append(found)
+            run.runner.train(run.info)
+        return found.found
+
+    whole = points("whole", "null")
+    assert [step for step, _ in whole] == [5, 10, 13, 15, 20, 25, 26, 30, 35, 39]
+    assert points("broken", 7, 17, 26, 33, "null") == whole
+    by_step = {row["step"]: row for row in rows(tmp_path / "whole") if row["split"] == "train"}
+    sizes = {step: 100 if step % 13 else 57 for step in by_step}
+    first_of = {5: 1, 10: 6, 13: 1, 15: 14, 20: 16, 25: 21, 26: 14, 30: 27, 35: 31, 39: 27}  # an epoch's: its first
+    for step, values in whole:
+        taken = range(first_of[step], step + 1)
+        for name in ("loss", "accuracy"):
+            mean = np.average([by_step[s][name] for s in taken], weights=[sizes[s] for s in taken])
+            assert values[f"train/{name}"] == pytest.approx(mean, rel=1e-6), (step, name)
+        assert values["train/lr"] == by_step[step]["lr"]
+
+
+def test_log_interval_changes_no_row(train_run, tmp_path):
+    found = []
+    for interval in (1, 1000):
+        train_run(*SMALL, "trainer.max_epochs=2", f"trainer.log_interval={interval}", run_dir=tmp_path / str(interval))
+        found.append(rows(tmp_path / str(interval)))
+    assert found[0] == found[1]
+
+
+def test_debug_presets(train_run, tmp_path):
+    _, fast = train_run("debug=fast", run_dir=tmp_path / "fast")
+    assert (fast.exit_code, fast.step) == (0, 5) and "test/accuracy" in fast.metrics
+    _, overfit = train_run("debug=overfit", "model=mlp", "trainer.max_epochs=100", run_dir=tmp_path / "overfit")
+    assert overfit.exit_code == 0 and overfit.metrics["train/loss"] < 0.05, overfit.metrics
+
+
+@pytest.mark.parametrize("checkpoint, kept", [("off", []), ("end_only", ["step-00000026"]), ("default", None)])
+def test_only_what_is_asked_for_is_saved(train_run, tmp_path, checkpoint, kept):
+    _, result = train_run(*SMALL, "trainer.max_epochs=2", f"checkpoint={checkpoint}")
+    assert checkpoints(tmp_path / "run") == (["step-00000013", "step-00000026"] if kept is None else kept)
+    assert (result.checkpoint is None) == (kept == []) and result.exit_code == 0
+    assert "test/accuracy" in result.metrics
+
+
+def test_speeds_are_possible(train_run, tmp_path):
+    """A clock that is started after a step's work was handed over measured half a million samples a second."""
+    _, result = train_run(*SMALL, "trainer.max_epochs=3", "checkpoint.every_steps=1")
+    speeds = [
+        json.loads(line)["samples_per_s"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
+    assert max(speeds) < 50 * result.samples_per_s

@@ -1,0 +1,155 @@
+"""What a checkpoint takes of a run and gives back, and that weights which differ are found."""
+
+from __future__ import annotations
+
+import os
+import threading
+from types import SimpleNamespace
+from typing import Any, List
+
+import numpy as np
+import pytest
+from in_threads import Meeting, ThreadStore
+from test_step import build_step, values, whole_batch
+
+from mxtrain.amp.scaling import DynamicScaling
+from mxtrain.checkpoint.contents import read_checkpoint, write_contents
+from mxtrain.engine.backend import mx, nd
+from mxtrain.errors import CheckpointError, DivergenceError
+from mxtrain.kvstore.store import Store
+from mxtrain.kvstore.world import World
+from mxtrain.optimizer.ema import build_average
+from mxtrain.trainer import snapshot
+from mxtrain.trainer.plan import Plan
+from mxtrain.trainer.state import TrainState
+from mxtrain.trainer.step import Step
+
+
+def one_step_of(number: int) -> Step:
+    """A step that was taken, with a moving average and a loss scale of its own."""
+    step = build_step(Store(), mx.optimizer.Adam())
+    step.store.reduce = lambda reductions: None  # type: ignore[method-assign]
+    step.average = build_average(0.5, step.strategy.values, step.strategy.publish)
+    step.scaling = DynamicScaling(2.0**number, 100)
+    step(whole_batch(8), 0.1, 1)
+    return step
+
+
+def test_everything_of_a_step_comes_back_from_a_checkpoint(tmp_path: Any) -> None:
+    plan = Plan(
+        lr=lambda step: 0.1, steps_per_epoch=5, total_steps=5, max_steps=None, max_time=None, log=None, validate=None,
+        save=None, monitor="val/loss", direction="min", identity={"description": {"a": 1}},
+    )  # fmt: skip
+    state = TrainState(step=7, epoch=1, epoch_step=2)
+    before = one_step_of(10)
+    write_contents(snapshot.take(before, state, plan, 0.25), tmp_path / "c")
+    checkpoint = read_checkpoint(tmp_path / "c")
+    assert (checkpoint.step, checkpoint.state["run"]["workers"], checkpoint.state["run"]["description"]) == (
+        7,
+        1,
+        {"a": 1},
+    )
+    assert checkpoint.state["run"]["threads"] == os.environ["OMP_NUM_THREADS"]
+    after = build_step(Store(), mx.optimizer.Adam())
+    after.average = build_average(0.5, after.strategy.values, after.strategy.publish)
+    after.scaling = DynamicScaling(1.0, 100)
+    found = snapshot.restore(checkpoint, after)
+    assert found.to_json() == state.to_json()
+    for name, array in values(before).items():
+        np.testing.assert_array_equal(values(after)[name], array)
+        np.testing.assert_array_equal(after.average.arrays[name].asnumpy(), before.average.arrays[name].asnumpy())
+    for name, state_array in before.updater.arrays().items():
+        np.testing.assert_array_equal(after.updater.arrays()[name].asnumpy(), state_array.asnumpy())
+    assert after.updater.numbers() == before.updater.numbers()
+    assert after.scaling.to_json() == before.scaling.to_json() and after.scaling.scale == 2.0**10
+    weights = snapshot.weights_to_use(checkpoint)
+    assert all((weights[name] == array.asnumpy()).all() for name, array in before.average.arrays.items())
+    assert any((weights[name] != array).any() for name, array in values(before).items())
+
+
+def test_a_checkpoint_of_another_network_is_refused() -> None:
+    step = build_step(Store(), mx.optimizer.SGD())
+    whole = values(step)
+    with pytest.raises(CheckpointError, match="0.bias"):
+        snapshot.set_parameters(step.strategy, {name: whole[name] for name in whole if name != "0.bias"}, "it")
+    with pytest.raises(CheckpointError, match=r"'0.bias' has shape \(9,\).*\(8,\)"):
+        snapshot.set_parameters(step.strategy, {**whole, "0.bias": np.zeros(9)}, "it")
+
+
+def test_the_first_nonfinite_parameter_or_average_is_named() -> None:
+    step = one_step_of(0)
+    assert snapshot.first_nonfinite_parameter(step) == ""
+    step.average.arrays["2.bias"][:] = np.nan
+    assert snapshot.first_nonfinite_parameter(step) == "2.bias (moving average)"
+    step.strategy.values["2.bias"][:] = np.inf
+    assert snapshot.first_nonfinite_parameter(step) == "2.bias"
+
+
+def of_workers(count: int, change: Any) -> List[str]:
+    """What each of some workers says of its weights, after `change` of those that it has."""
+    meeting = Meeting(count)
+
+    def work(world: World) -> str:
+        step = build_step(ThreadStore(world, meeting), mx.optimizer.SGD())
+        change(world.rank, step.strategy.values)
+        try:
+            snapshot.require_same_weights(step, 7)
+        except DivergenceError as error:
+            return str(error)
+        return ""
+
+    return meeting.run(work)
+
+
+def permute(rank: int, values_: Any) -> None:
+    """The sum of all weights, and that of their squares, stays."""
+    if rank == 1:
+        values_["0.weight"][:] = nd.array(values_["0.weight"].asnumpy()[::-1])
+
+
+def move_apart(rank: int, values_: Any) -> None:
+    """The middle one is the mean of the three."""
+    values_["2.bias"][:] = rank
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_weights_that_differ_on_one_worker_are_found_by_all(count: int) -> None:
+    assert of_workers(count, lambda rank, values_: None) == [""] * count
+    for change in (permute, move_apart):
+        expected = [f"after step 7 the workers' weights differ, seen by worker {rank}" for rank in range(count)]
+        assert of_workers(count, change) == expected
+
+
+def test_hashes_whose_sum_is_three_times_ones_own_are_told_apart(monkeypatch: Any) -> None:
+    """Each byte of the middle one is the mean of the three: the squares tell."""
+    monkeypatch.setattr(snapshot, "canonical_sha256", lambda arrays: f"{int(arrays['2.bias'][0]) + 9:02x}" * 32)
+    assert all(of_workers(3, move_apart))
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("having", [0, 1, 2, 3])
+def test_workers_of_which_only_some_have_our_operators_end(count: int, having: int, monkeypatch: Any) -> None:
+    meeting, own = Meeting(count), threading.local()
+
+    def own_operators() -> Any:
+        return SimpleNamespace(
+            path="a library" if own.rank < having else None, why="" if own.rank < having else "no g++"
+        )
+
+    own_operators.cache_info = lambda: SimpleNamespace(currsize=1)  # type: ignore[attr-defined]
+    monkeypatch.setattr(snapshot, "own_operators", own_operators)
+
+    def work(world: World) -> str:
+        own.rank = world.rank
+        try:
+            snapshot.require_same_operators(SimpleNamespace(store=ThreadStore(world, meeting)))  # type: ignore[arg-type]
+        except DivergenceError as error:
+            return str(error)
+        return ""
+
+    found = meeting.run(work)
+    if having in (0, *range(count, 4)):
+        assert found == [""] * count
+    else:
+        assert all(f"{having} of {count} workers compute with mxtrain's own operators" in said for said in found)
+        assert "(worker 1: no g++)" in found[1] if having == 1 else "(worker" not in found[0]

@@ -1,0 +1,255 @@
+"""Signals, sweeps, full disks and directories that vanish, in real processes. 50 s."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from running import ROOT, SMALL, Process, checkpoints, has_steps, status, steps
+
+from mxtrain.checkpoint import open_checkpoint
+from mxtrain.trainer.stopping import SignalStop, startup_signals
+
+LONG = (*SMALL, "trainer.max_epochs=100000", "early_stopping=off")
+
+
+def with_module(tmp_path, text):
+    """An environment in which `own.Own` is the callback in `text`."""
+    (tmp_path / "own.py").write_text("from mxtrain.types import Callback\n" + textwrap.dedent(text))
+    return {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+
+
+def test_a_signal_during_start_up_ends_cleanly(tmp_path):
+    kinds = [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+    started = [(Process(tmp_path / number.name, *LONG), number, exit_code) for number, exit_code in kinds]
+    for process, number, _ in started:  # the lock is taken before MXNet is imported
+        process.wait_until((process.run_dir / ".lock").exists).kill(number)
+    for process, _, exit_code in started:
+        process.end(exit_code)
+        assert "Traceback" not in process.output and "interrupted before training began" in process.output
+        assert (process.run_dir / ".lock").read_bytes() == b""
+
+
+def test_a_second_signal_quits_at_once_while_the_engine_is_busy(tmp_path):
+    # Seconds of computing in one step: nothing in Python runs meanwhile.
+    busy = ("model=resnet", "dataset=synthetic", "dataset.num_samples=3000", "dataset.batch_size=1000")
+    process = Process(tmp_path / "run", *busy, "checkpoint=end_only")
+    process.wait_until((tmp_path / "run" / "status.json").exists)
+    time.sleep(1.0)
+    process.kill(signal.SIGINT)
+    time.sleep(0.05)
+    process.kill(signal.SIGINT)  # the same wish: timeout(1) signals a process and then its group
+    time.sleep(1.0)
+    assert process.popen.poll() is None
+    began = time.monotonic()
+    process.kill(signal.SIGINT).end(130)
+    assert time.monotonic() - began < 5
+    assert "once more quits at once" in process.output and status(tmp_path / "run")["state"] == "running"
+
+
+def test_sigint_ends_the_whole_sweep(tmp_path):
+    command = [sys.executable, "-m", "mxtrain", "-m", f"hydra.sweep.dir={tmp_path}", "optimizer.lr=0.1,0.01,0.001"]
+    process = Process(tmp_path / "unused", *LONG, command=command)
+    process.wait_until(has_steps(tmp_path / "0_optimizer.lr-0.1", 5)).kill(signal.SIGINT).end(130)
+    assert status(tmp_path / "0_optimizer.lr-0.1")["state"] == "interrupted"
+    assert not list(tmp_path.glob("1_*/metrics.jsonl")) and "Traceback" not in process.output
+
+
+FILL = """
+    import os
+    class Own(Callback):
+        def on_start(self, run):
+            self.filler = run.run_dir / "filler"
+        def on_checkpoint(self, step):
+            if step == 13:
+                self.fill()
+            if step == 39:
+                os.unlink(self.filler)
+        def fill(self):
+            with open(self.filler, "wb", buffering=0) as file:
+                try:
+                    while file.write(bytes(1024)):
+                        pass
+                except OSError:
+                    pass
+"""
+
+
+def test_a_full_disk_fails_saves_and_training_goes_on(tmp_path, small_disk):
+    disk = small_disk("600k")
+    env = with_module(tmp_path, FILL)
+    own = ("+callback.own._target_=own.Own", "checkpoint.every_epochs=1", "model.hidden=[32]")
+    process = Process(disk / "run", *SMALL, *own, "trainer.max_epochs=3", env=env).end()
+    assert "the checkpoint of step 26 could not be written: No space left on device" in process.output
+    assert "Training goes on" in process.output
+    assert status(disk / "run")["state"] == "finished" and steps(disk / "run") == list(range(1, 40))
+    assert "step-00000039" in checkpoints(disk / "run") and "step-00000026" not in checkpoints(disk / "run")
+    assert not [name for name in checkpoints(disk / "run") if name.startswith(".tmp")]
+
+
+@pytest.mark.parametrize("size", ["4k", "16k", "24k"])
+def test_a_disk_that_is_full_from_the_start(small_disk, size):
+    """At the run directory, at its description, at meta.json."""
+    run = Process(small_disk(size) / "run", *SMALL).end(1, 2)
+    assert "No space left on device" in run.output and "Traceback" not in run.output
+
+
+LIMITED = """
+import resource, runpy, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+runpy.run_module("mxtrain", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_a_run_whose_last_checkpoint_is_not_on_the_disk_did_not_succeed(tmp_path):
+    run_dir = tmp_path / "run"
+    options = (*SMALL, "model.hidden=[128]", "trainer.max_epochs=2")
+    process = Process(run_dir, *options, command=[sys.executable, "-c", LIMITED]).end(1)
+    ended = status(run_dir)
+    assert steps(run_dir) == list(range(1, 27)) and checkpoints(run_dir) == []
+    assert (ended["state"], ended["exit_code"], ended["checkpoint"]) == ("failed", 1, None)
+    assert (
+        "training is complete, but the checkpoint of its last step 26 could not be written: File too large"
+        in (ended["cause"])
+    )
+    assert process.output.count("could not be written") >= 3
+    Process(run_dir, *options).end()  # with room again: the same command mends it
+    assert open_checkpoint(run_dir).step == 26 and status(run_dir)["exit_code"] == 0
+
+
+def test_a_run_directory_that_vanishes_hangs_nothing(tmp_path):
+    text = """
+        import shutil
+        class Own(Callback):
+            def on_start(self, run):
+                self.run_dir = run.run_dir
+            def on_validation(self, validation, progress):
+                if validation.row["step"] == 13:
+                    shutil.rmtree(self.run_dir)
+    """
+    own = "+callback.own._target_=own.Own"
+    process = Process(tmp_path / "run", *SMALL, "trainer.max_epochs=3", own, env=with_module(tmp_path, text)).end(0, 1)
+    assert "deleted while the run writes to it" in process.output, process.output
+    shutil.rmtree(tmp_path / "run", ignore_errors=True)
+
+
+def test_a_user_network_that_raises_is_the_last_thing_said(tmp_path):
+    (tmp_path / "net.py").write_text(
+        textwrap.dedent("""
+        from mxnet import gluon
+        class Net(gluon.nn.Sequential):
+            def __init__(self, num_classes):
+                super().__init__()
+                self.add(gluon.nn.Dense(num_classes))
+                self.calls = 0
+            def forward(self, x):
+                self.calls += 1
+                if self.calls == 30:
+                    raise ValueError("thirty is enough")
+                return super().forward(x)
+    """)
+    )
+    (tmp_path / "conf" / "model").mkdir(parents=True)
+    (tmp_path / "conf" / "model" / "own.yaml").write_text("_target_: net.Net\n")
+    env = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    run_dir = tmp_path / "run"
+    command = [sys.executable, "-m", "mxtrain", "--config-dir", str(tmp_path / "conf")]
+    process = Process(run_dir, "model=own", "dataset.batch_size=100", env=env, command=command).end(1)
+    assert process.output.strip().splitlines()[-1] == "error: ValueError: thirty is enough"
+    ended = status(run_dir)
+    assert (ended["state"], ended["cause"]) == ("failed", "ValueError: thirty is enough")
+
+
+def test_only_a_commands_own_process_may_be_ended():
+    assert not SignalStop.may_end_process  # a notebook's is not
+    with startup_signals():
+        with startup_signals():
+            assert SignalStop.may_end_process
+        assert SignalStop.may_end_process
+    assert not SignalStop.may_end_process
+
+
+STUCK = """
+    import ctypes
+    class Own(Callback):
+        def on_steps(self, rows, progress):
+            mutex = ctypes.create_string_buffer(64)
+            for _ in range(2):
+                ctypes.CDLL(None).pthread_mutex_lock(mutex)
+"""
+
+
+def test_a_run_whose_threads_hang_ends_when_its_grace_is_over(tmp_path):
+    own = ("+callback.own._target_=own.Own", "cluster.grace=1.5")
+    process = Process(tmp_path / "run", *LONG, *own, env=with_module(tmp_path, STUCK))
+    process.wait_until((tmp_path / "run" / "status.json").exists)
+    time.sleep(1.0)
+    began = time.monotonic()
+    process.kill(signal.SIGTERM).end(143)
+    assert 1.0 < time.monotonic() - began < 10
+    assert "SIGTERM: not ended after 1.5 s (cluster.grace), so ended at once" in process.output
+
+
+@pytest.mark.parametrize("number, exit_code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_start_that_hangs_ends_when_the_grace_is_over(number, exit_code):
+    code = textwrap.dedent(f"""
+        import ctypes, os, threading
+        from mxtrain.trainer.stopping import startup_signals
+        with startup_signals(grace_s=0.3):
+            mutex = ctypes.create_string_buffer(64)
+            threading.Timer(1.0, os.kill, [os.getpid(), {int(number)}]).start()
+            for _ in range(2):
+                ctypes.CDLL(None).pthread_mutex_lock(mutex)
+    """)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == exit_code and "not ended after 0.3 s" in done.stderr
+
+
+def test_signals_are_left_to_threads_that_wait_for_them():
+    """Servers block them and wait for them: the thread that reads them must not take them instead."""
+    with startup_signals():
+        (reader,) = [thread for thread in threading.enumerate() if thread.name == "mxtrain-signals"]
+        state = Path(f"/proc/self/task/{reader.native_id}/status").read_text()
+    blocked = int(re.search(r"SigBlk:\s*(\w+)", state)[1], 16)
+    assert all(blocked >> (number - 1) & 1 for number in (signal.SIGINT, signal.SIGTERM))
+    assert not signal.pthread_sigmask(signal.SIG_BLOCK, []) & {signal.SIGINT, signal.SIGTERM}
+
+
+def test_a_signal_to_a_forked_child_is_none_to_its_parent():
+    """A pool of processes is ended by SIGTERM: that must neither stop the run nor begin its grace time."""
+    code = textwrap.dedent("""
+        import os, signal, time
+        from mxtrain.trainer.stopping import SignalStop, startup_signals
+        with startup_signals(grace_s=0.2), SignalStop(grace_s=0.2) as signals:
+            ready, begun = os.pipe()
+            child = os.fork()
+            if child == 0:
+                os.write(begun, b"1")
+                time.sleep(10)
+                os._exit(0)
+            os.read(ready, 1)
+            os.kill(child, signal.SIGTERM)
+            time.sleep(0.6)
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            print(signals.stop)
+    """)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "None\n", "")
+
+
+def test_a_notebook_is_not_ended(monkeypatch):
+    monkeypatch.setattr(os, "_exit", lambda code: pytest.fail("ended"))
+    with SignalStop(grace_s=0.01) as signals:
+        signal.raise_signal(signal.SIGTERM)
+        time.sleep(0.3)
+    assert signals.stop.exit_code == 143
