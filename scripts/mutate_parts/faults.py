@@ -11,8 +11,8 @@ from typing import Tuple
 RUNS = "tests/reference/test_numbers.py"
 LOSSES = ("tests/loss/test_losses.py",)
 SCALING = ("tests/amp/test_scaling.py",)
-SNAPSHOT = ("tests/test_snapshot.py",)
-STEP = ("tests/test_step.py",)
+SNAPSHOT = ("tests/trainer/test_snapshot.py",)
+STEP = ("tests/trainer/test_step.py",)
 
 
 @dataclass(frozen=True)
