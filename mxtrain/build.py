@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -16,16 +16,14 @@ from mxtrain.checkpoint.parcel import pack, unpack
 from mxtrain.checkpoint.run_directory import held_lock
 from mxtrain.checkpoint.store import CHECKPOINTS
 from mxtrain.cluster.stragglers import Team
-from mxtrain.dataset.base import Decoding, Splits, open_splits
-from mxtrain.dataset.loader import BatchLoader, Loader
+from mxtrain.dataset.base import Splits, open_splits
+from mxtrain.dataset.loader import BatchLoader
+from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.sources import Subset
-from mxtrain.dataset.text_loader import TextLoader
-from mxtrain.dataset.wordpiece import Reading
 from mxtrain.description.groups import Description
-from mxtrain.errors import CheckpointError, ConfigError
+from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import ALONE, World
-from mxtrain.loss.custom import CustomLoss
 from mxtrain.metric.meter import Meter
 from mxtrain.model.prepare import parameter_multipliers, prepare_network
 from mxtrain.model.summary import graph_nodes, has_random_layers, summarize
@@ -36,59 +34,16 @@ from mxtrain.parallel.fence import can_be_fenced
 from mxtrain.parallel.placement import placement_table
 from mxtrain.trainer import Trainer, resume
 from mxtrain.trainer.cadence import Cadence
-from mxtrain.trainer.evaluate import Evaluator, SampleLoader, TextSamples
+from mxtrain.trainer.evaluate import Evaluator, ShownSamples
 from mxtrain.trainer.profiling import TIMELINE, Computation, Profiling
 from mxtrain.trainer.runner import Data, Plan, Runner
 from mxtrain.trainer.saving import NoStore
 from mxtrain.trainer.step import Step
-from mxtrain.types import BY_HAND, Callback, CommandLine, RunInfo, Shapes, shapes_of
+from mxtrain.types import BY_HAND, Callback, CommandLine, RunInfo
 
 log = logging.getLogger("mxtrain")
 
 NUM_SHOWN_SAMPLES = 16
-
-
-@dataclass(frozen=True)
-class Input:
-    """What enters and leaves the network; a checkpoint carries it, so that eval and predict need no training data."""
-
-    shape: Shapes
-    mean: Sequence[float]
-    std: Sequence[float]
-    class_names: Sequence[str]
-    reading: Optional[Reading] = None
-    """Of text: how it becomes tokens."""
-    decoding: Optional[Decoding] = None
-    """Of images: how files are read; None in checkpoints that were made before mxtrain kept it."""
-
-    @property
-    def num_classes(self) -> int:
-        """K: of tokens, where these are to be found."""
-        return len(self.reading.vocab) if self.finds_tokens else len(self.class_names)
-
-    @property
-    def finds_tokens(self) -> bool:
-        """Whether hidden tokens are to be found, not classes."""
-        return self.reading is not None and self.reading.mask_fraction > 0
-
-    @property
-    def vocab_size(self) -> Optional[int]:
-        """Of text."""
-        return len(self.reading.vocab) if self.reading else None
-
-    def to_json(self) -> Dict[str, Any]:
-        """As a checkpoint holds it."""
-        lists = {name: list(getattr(self, name)) for name in ("shape", "mean", "std", "class_names")}
-        parts = {"reading": self.reading, "decoding": self.decoding}
-        return {**lists, **{name: part.to_json() for name, part in parts.items() if part is not None}}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Input:
-        """The inverse of `to_json`."""
-        shape = tuple(tuple(size) if isinstance(size, (list, tuple)) else size for size in values["shape"])
-        reading = Reading.from_json(values["reading"]) if values.get("reading") else None
-        decoding = Decoding.from_json(values["decoding"]) if values.get("decoding") else None
-        return cls(**{**values, "shape": shape, "reading": reading, "decoding": decoding})
 
 
 @dataclass(frozen=True)
@@ -99,46 +54,22 @@ class Run:
     info: RunInfo
 
 
-def fit_input(description: Description, splits: Splits) -> Input:
-    """What enters the network: the dataset's own size and channels, unless the model or the user wants others."""
-    if splits.read is not None:
-        return fit_text(splits, splits.read())
-    dataset = description.dataset
-    channels, height, width = description.model.input_shape(dataset.input_shape(splits.shape))
-    if dataset.channels != "auto":
-        channels = dataset.channels
-    if dataset.image_size != "auto":
-        height, width = dataset.image_size
-    decoding = splits.decoding or Decoding(tuple(splits.shape))
-    return Input(
-        (channels, height, width), list(splits.mean), list(splits.std), list(splits.class_names), decoding=decoding
-    )
-
-
-def fit_text(splits: Splits, reading: Reading) -> Input:
-    """What a network for text takes: tokens, token types, valid length, and positions where tokens are to be found."""
-    tokens = (reading.max_length,)
-    shape = (tokens, tokens, (), *([(reading.num_masked,)] if reading.mask_fraction else []))
-    return Input(shape, [], [], list(splits.class_names), reading)
-
-
-def build_loader(description: Description, source: Any, given: Input, device: Any, **options: Any) -> BatchLoader:
+def build_loader(
+    description: Description, source: Any, signature: Signature, device: Any, **options: Any
+) -> BatchLoader:  # fmt: skip
     """A loader of one split; evaluation order and no augmentation unless `train=True`."""
     dataset, trainer = description.dataset, description.trainer
     settings = {
         "batch_size": dataset.eval_batch_size, "prefetch": dataset.prefetch, "device": device, "seed": trainer.seed,
         **options,
     }  # fmt: skip
-    if given.reading is not None:
-        return TextLoader(source, reading=given.reading, batches_per_pool=dataset.batches_per_pool, **settings)
-    augment = dataset.augment if options.get("train") else None
-    return Loader(
-        source, input_shape=given.shape, mean=given.mean, std=given.std, num_classes=given.num_classes,
-        num_workers=dataset.num_workers, augment=augment, **settings,
-    )  # fmt: skip
+    num_classes = description.task.num_classes(signature)
+    return dataset.build_loader(source, signature, num_classes=num_classes, **settings)
 
 
-def build_data(description: Description, splits: Splits, given: Input, device: Any, world: World = ALONE) -> Data:
+def build_data(
+    description: Description, splits: Splits, signature: Signature, device: Any, world: World = ALONE
+) -> Data:  # fmt: skip
     """The loaders of all splits; with `trainer.overfit_batches` training sees only the first samples.
 
     Workers share the batches of training and validation; the test split is measured by one.
@@ -146,17 +77,19 @@ def build_data(description: Description, splits: Splits, given: Input, device: A
     dataset, trainer = description.dataset, description.trainer
     training = {"batch_size": dataset.batch_size, "limit_batches": trainer.limit_train_batches, "world": world}
     if trainer.overfit_batches is None:
-        train = build_loader(description, splits.train, given, device, train=True, **training)
+        train = build_loader(description, splits.train, signature, device, train=True, **training)
     else:
         first = range(min(trainer.overfit_batches * dataset.batch_size, len(splits.train)))
-        train = build_loader(description, take(splits.train, first), given, device, **training)
+        train = build_loader(description, take(splits.train, first), signature, device, **training)
     return Data(
         train=train,
-        val=build_loader(description, splits.val, given, device, world=world, limit_batches=trainer.limit_val_batches),
-        test=build_loader(description, splits.test, given, device, limit_batches=trainer.limit_test_batches)
+        val=build_loader(
+            description, splits.val, signature, device, world=world, limit_batches=trainer.limit_val_batches
+        ),
+        test=build_loader(description, splits.test, signature, device, limit_batches=trainer.limit_test_batches)
         if splits.test and trainer.test
         else None,
-        samples=build_samples(description, splits, given, device),
+        samples=build_samples(description, splits, signature, device),
     )
 
 
@@ -167,23 +100,28 @@ def take(source: Any, indices: Sequence[int]) -> Any:
     return Subset(source, np.array([index for index in indices if index < len(source)], np.int64))
 
 
-def build_samples(description: Description, splits: Splits, given: Input, device: Any) -> Any:
+def build_samples(
+    description: Description, splits: Splits, signature: Signature, device: Any
+) -> Optional[ShownSamples]:  # fmt: skip
     """A few validation samples to show with what the network says of them; None where there is nothing to show."""
-    if given.finds_tokens:
+    task = description.task
+    if not task.can_show(description):
         return None
     shown = take(
         splits.val, np.linspace(0, len(splits.val) - 1, min(NUM_SHOWN_SAMPLES, len(splits.val))).astype(int).tolist()
     )
-    if given.reading is not None:
-        return TextSamples(build_loader(description, shown, given, device, prefetch=0, in_order=True), shown)
-    return SampleLoader(build_loader(description, shown, given, device, prefetch=0), shown)
+    return ShownSamples(
+        build_loader(description, shown, signature, device, prefetch=0, in_order=True), task.decode,
+        lambda predictions, targets: task.show(signature, shown, predictions, targets),
+    )  # fmt: skip
 
 
-def build_network(description: Description, given: Input, device: Any) -> Any:
+def build_network(description: Description, signature: Signature, device: Any) -> Any:
     """The initialised, hybridized network."""
     prepared = prepare_network(
-        description.model, num_classes=given.num_classes, input_shape=given.shape, seed=description.trainer.seed,
-        device=device, vocab_size=given.vocab_size,
+        description.model, num_classes=description.task.num_classes(signature), input_shape=signature.shape,
+        seed=description.trainer.seed, device=device, vocab_size=signature.vocab_size,
+        output_shapes=description.task.output_shapes(signature),
     )  # fmt: skip
     if description.model.weights:
         for line in str(prepared.weights_report).splitlines():
@@ -198,27 +136,23 @@ def hybridize(block: Any) -> Any:
     return block
 
 
-def build_evaluator(description: Description, strategy: Any, num_classes: int) -> Evaluator:
-    """Measures with the loss unsmoothed and labels as class indices."""
-    loss = description.loss.build(num_classes, training=False)
-    return Evaluator(strategy, hybridize(loss), Meter(description.metric, num_classes))
+def build_evaluator(description: Description, strategy: Any, signature: Signature) -> Evaluator:
+    """Measures with the loss as it is without training."""
+    loss = description.task.build_loss(description, signature, training=False)
+    return Evaluator(strategy, hybridize(loss), description.task.build_meter(description, signature, training=False))
 
 
 def build_objective(
-    description: Description, network: Any, given: Input, meter: Meter, world: World = ALONE
+    description: Description, network: Any, signature: Signature, meter: Meter, world: World = ALONE
 ) -> Objective:
     """What a strategy computes for a batch."""
     begin, end = world.share(description.dataset.batch_size)
-    loss = description.loss.build(given.num_classes, training=True)
-    if isinstance(description.loss, CustomLoss):
-        positions = given.shape[3] if given.finds_tokens else ()
-        description.loss.check(loss, (2, *positions, given.num_classes))
-    loss.dense = mixes(description)
-    return Objective(network, hybridize(loss), meter, given.shape, max(end - begin, 1), description.amp)
+    loss = description.task.build_loss(description, signature, training=True)
+    return Objective(network, hybridize(loss), meter, signature.shape, max(end - begin, 1), description.amp)
 
 
 def build_step(
-    description: Description, network: Any, given: Input, steps_per_epoch: int, strategy: Strategy, store: Store
+    description: Description, network: Any, signature: Signature, steps_per_epoch: int, strategy: Strategy, store: Store
 ) -> Step:  # fmt: skip
     """Updater and average around a placed network and a store."""
     trainer = description.trainer
@@ -228,17 +162,12 @@ def build_step(
         updater = store.build_updater(description.config, weights, multipliers, steps_per_epoch)
     else:
         updater = Updater(description.optimizer.build(steps_per_epoch), weights, multipliers)
-    draws = description.optimizer.draws_random or has_random_layers(network, given.shape)
+    draws = description.optimizer.draws_random or has_random_layers(network, signature.shape)
     return Step(
         strategy, store, updater,
         build_average(trainer.ema_decay, strategy.values, strategy.publish), trainer.clip_global_norm,
         trainer.seed if draws else None, description.amp.build_scaling(),
     )  # fmt: skip
-
-
-def mixes(description: Description) -> bool:
-    """Whether training labels are probabilities."""
-    return description.dataset.mixes and description.trainer.overfit_batches is None
 
 
 def total_steps_of(trainer: Trainer, steps_per_epoch: int) -> Optional[int]:
@@ -292,30 +221,32 @@ def build_run(
         ConfigError, DataError, WeightsError, CheckpointError: nothing was started.
     """
     splits = open_splits(description.dataset)
-    given = fit_input(description, splits)
+    signature = description.dataset.sign(splits, description.model)
     devices = description.parallel.place()
     device = devices[0][0]
     reason = description.amp.reason_against(device.device_type)
     if reason:  # what `auto` means for devices was not known before
         raise ConfigError(reason)
-    if given.reading is not None:
-        log.info("texts of up to %d tokens, of a vocabulary of %d", given.reading.max_length, given.vocab_size)
-    elif given.shape != tuple(splits.shape):
-        log.info("images of %s enter the network as %s", _text(splits.shape), _text(given.shape))
-    network = build_network(description, given, device)
-    data = build_data(description, splits, given, device, world)
-    meter = Meter(description.metric, given.num_classes, dense=mixes(description))
-    objective = build_objective(description, network, given, meter, world)
+    remark = description.dataset.remark(signature, splits)
+    if remark:
+        log.info("%s", remark)
+    network = build_network(description, signature, device)
+    data = build_data(description, splits, signature, device, world)
+    meter = description.task.build_meter(description, signature, training=True)
+    objective = build_objective(description, network, signature, meter, world)
     workers = description.kvstore.build(world)
     data.share(workers.world)
     world = workers.world
     checkpoints, checkpoint = find_checkpoint(description, run_dir, workers)
     if checkpoint is not None:
-        require_same_reading(checkpoint, given)
+        before = Signature.from_json(checkpoint.state["run"]["input"])
+        description.dataset.require_same(signature, before, str(checkpoint.path))
     parallel = resume.same_cut(description.parallel, checkpoint, len(devices[0]))
     strategy = parallel.build(objective, description.trainer.grad_accumulation, workers)
-    step = build_step(description, network, given, len(data.train), strategy, workers)
-    identity = {"description": description.config, "input": given.to_json(), "cut_before": strategy.layout.cut_before}
+    step = build_step(description, network, signature, len(data.train), strategy, workers)
+    identity = {
+        "description": description.config, "input": signature.to_json(), "cut_before": strategy.layout.cut_before,
+    }  # fmt: skip
     if world.rank == 0:
         for line in warnings_of(description, len(splits.train), len(data.train)):
             log.warning("%s", line)
@@ -325,29 +256,20 @@ def build_run(
     callbacks = build_callbacks(description, run_dir) if is_first else []
     profiling = build_profiling(description, network, strategy.layout, run_dir) if is_first else None
     runner = Runner(
-        step, plan, data, build_evaluator(description, step.strategy, given.num_classes), meter, checkpoints,
+        step, plan, data, build_evaluator(description, step.strategy, signature), meter, checkpoints,
         description.early_stopping, callbacks, profiling, Team(description.cluster.balance == "speed"),
     )  # fmt: skip
     if checkpoint is not None:
         runner.restore(checkpoint)
     info = RunInfo(
         run_dir=run_dir, config=description.config, resumed_step=runner.state.step, total_steps=plan.total_steps,
-        steps_per_epoch=plan.steps_per_epoch, class_names=given.class_names, input_shape=given.shape, network=network,
+        steps_per_epoch=plan.steps_per_epoch, input_shape=signature.shape, network=network,
         metric_names=list(description.metric), monitor=plan.monitor,
-        graph_nodes=lambda: graph_nodes(network, given.shape), model_table=summarize(network, given.shape).table(),
+        graph_nodes=lambda: graph_nodes(network, signature.shape),
+        model_table=summarize(network, signature.shape).table(), predicts=description.task.predicts,
         placement_table=placement_table(strategy.layout), command=command,
     )  # fmt: skip
     return Run(runner, info)
-
-
-def require_same_reading(checkpoint: Checkpoint, given: Input) -> None:
-    """Raises: CheckpointError: texts have other tokens now: the network's embeddings would be of other words."""
-    before = Input.from_json(checkpoint.state["run"]["input"]).reading
-    if before != given.reading:
-        raise CheckpointError(
-            f"{checkpoint.path} was made with another vocabulary: the training texts, or the version of tokenizers, "
-            "have changed. Give the same texts, or a file by dataset.vocab=PATH, or choose another hydra.run.dir."
-        )
 
 
 def find_checkpoint(description: Description, run_dir: Path, workers: Store) -> Tuple[Any, Optional[Checkpoint]]:
@@ -389,7 +311,3 @@ def build_callbacks(description: Description, run_dir: Path) -> List[Callback]:
     lock = held_lock(run_dir)
     status = StatusFile(run_dir, lock.is_in_place) if lock else StatusFile(run_dir)
     return [*own, status, RunRecord(), *loggers]
-
-
-def _text(shape: Shapes) -> str:
-    return " and ".join("x".join(map(str, part)) for part in shapes_of(shape))

@@ -100,27 +100,19 @@ class Spec(pydantic.BaseModel):
         raise ConfigError(f"{path}._target_={target!r:.100}: must be a subclass of {cls.__module__}.{cls.__name__}.")
 
 
-Inputs = Union["NDArray", Tuple["NDArray", ...]]
-"""A network's only input, or all of several in the order in which it takes them."""
-
-
 @dataclass(frozen=True)
 class Batch:
     """One batch on a device.
 
     Attributes:
-        data: (B, C, H, W) float32, normalised; or a tuple where the network takes several inputs, as of text: tokens
-            (B, T) and token types (B, T), int32, valid length (B,), float32, and for masked-LM the masked positions
-            (B, M), int32.
-            None where B is 0.
-        label: (B,) float32 class indices, or (B, K) float32 class probabilities where samples were mixed, or (B, M)
-            float32 token indices with -1 for positions that do not count; or None.
+        inputs: what the network takes, in its order, each (B, ...); nothing where B is 0.
+        targets: what the task's loss and metrics compare the outputs with, each (B, ...); nothing for predictions.
         size: B, known on the host without asking the device.
         global_size: samples of the whole batch, of which this may be one worker's share; by default B.
     """
 
-    data: Optional[Inputs]
-    label: Optional[NDArray]
+    inputs: Tuple[NDArray, ...]
+    targets: Tuple[NDArray, ...]
     size: int
     global_size: int = 0
 
@@ -128,23 +120,18 @@ class Batch:
         if not self.global_size:
             object.__setattr__(self, "global_size", self.size)
 
-    @property
-    def inputs(self) -> Tuple[NDArray, ...]:
-        """What the network takes, as a tuple also where that is one array."""
-        return self.data if isinstance(self.data, tuple) else (self.data,)
-
     def part(self, begin: int, end: int, global_size: int = 0) -> Batch:
         """Samples `begin` up to `end`, as views."""
-        label = None if self.label is None else self.label[begin:end]
-        return self._like([array[begin:end] for array in self.inputs], label, end - begin, global_size)
+        inputs, targets = (tuple(array[begin:end] for array in arrays) for arrays in (self.inputs, self.targets))
+        return Batch(inputs, targets, end - begin, global_size)
 
     def cast(self, dtype: str) -> Batch:
         """The batch in another precision; indices stay what they are."""
-        floating = [array if array.dtype.__name__.startswith("int") else array.astype(dtype) for array in self.inputs]
-        return self._like(floating, self.label.astype(dtype), self.size, self.global_size)
 
-    def _like(self, inputs: Sequence[NDArray], label: Optional[NDArray], size: int, global_size: int) -> Batch:
-        return Batch(tuple(inputs) if isinstance(self.data, tuple) else inputs[0], label, size, global_size)
+        def cast(array: NDArray) -> NDArray:
+            return array if array.dtype.__name__.startswith("int") else array.astype(dtype)
+
+        return Batch(tuple(map(cast, self.inputs)), tuple(map(cast, self.targets)), self.size, self.global_size)
 
 
 @dataclass(frozen=True)
@@ -198,9 +185,8 @@ class RunInfo:
     """0 for a new run; else the step of the checkpoint that the run continues from."""
     total_steps: Optional[int]
     steps_per_epoch: int
-    class_names: Sequence[str]
     input_shape: Shapes
-    """(C, H, W) of what enters the network, or the shape of each of several inputs."""
+    """Of one sample as it enters the network, or the shape of each of several inputs."""
     network: Any
     """The gluon.HybridBlock, initialised, with known shapes."""
     metric_names: Sequence[str]
@@ -213,18 +199,42 @@ class RunInfo:
     """How the network is spread over devices, likewise; None where it is whole."""
     command: CommandLine = BY_HAND
     """How the run was started."""
+    predicts: bool = True
+    """Whether `predict` has something to say with the trained network."""
 
 
 @dataclass(frozen=True)
-class Samples:
-    """A few validation samples and what the network says of them, on the host."""
+class Picture:
+    """A picture of what a task wants to show."""
 
-    image_BHWC: Optional[np.ndarray]
-    """uint8, as a person would want to see them; None of text."""
-    label_B: np.ndarray
-    probability_BK: np.ndarray
-    text_B: Sequence[str] = ()
-    """Of text."""
+    name: str
+    """Of its file, without an ending, and of its tag in TensorBoard."""
+    draw: Callable[[int], Any]
+    """Makes the PIL.Image of at most so many samples, where it shows samples."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of what a task wants to show."""
+
+    name: str
+    """Of its file, without an ending, and of its tag in TensorBoard."""
+    header: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    is_shown: bool = True
+    """Whether it is printed for a person, or only written."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """Lines of what a task wants to say."""
+
+    name: str
+    lines: Sequence[str]
+
+
+Artifact = Union[Picture, Table, Text]
+"""What a task shows: loggers, `eval` and `predict` know these, and no task."""
 
 
 @dataclass(frozen=True)
@@ -235,8 +245,8 @@ class Validation:
     """The row of metrics.jsonl: step, epoch, split, loss, metrics, samples_per_s."""
     best: Optional[Mapping[str, Any]]
     """{"metric", "value", "step"} of the best validation so far, this one included."""
-    read_samples: Callable[[], Optional[Samples]]
-    """None where there are no samples that could be shown."""
+    read_samples: Callable[[], Sequence[Artifact]]
+    """A few samples and what the network says of them; none where there is nothing that could be shown."""
     read_parameters: Callable[[], Mapping[str, np.ndarray]]
     """The parameters by structural name, copied to the host: forces a synchronisation, so ask only when needed."""
 

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optio
 import numpy as np
 
 from mxtrain.amp import FULL
-from mxtrain.build import build_data, build_network, build_objective, build_step, fit_input, mixes
+from mxtrain.build import build_data, build_network, build_objective, build_step
 from mxtrain.cluster.heartbeat import PULSE
 from mxtrain.dataset.base import open_splits
 from mxtrain.description.groups import Description
@@ -19,7 +19,6 @@ from mxtrain.errors import ConfigError
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import ALONE, World
-from mxtrain.metric.meter import Meter
 from mxtrain.model.summary import has_random_layers
 from mxtrain.model.trace import blocks_by_path
 from mxtrain.parallel.base import Objective
@@ -130,23 +129,23 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
     """
     refuse_incomparable(description)
     splits = open_splits(description.dataset)
-    given = fit_input(description, splits)
+    signature = description.dataset.sign(splits, description.model)
     devices = description.parallel.place()
     first, parts, parallel = devices[0][0], description.trainer.grad_accumulation, description.parallel
-    data = build_data(description, splits, given, first)
+    data = build_data(description, splits, signature, first)
     joined = description.kvstore.build(world) if description.kvstore.distributed else None
     remarks: List[str] = []
     lr, exact = description.optimizer.lr, replace(description, amp=FULL)
 
     def side(dtype: str, build_strategy: Callable[[Objective, Store], Any], store: Store) -> Step:
         described = exact if dtype == "float64" else description
-        network = build_network(description, given, first)
+        network = build_network(description, signature, first)
         refuse_float32_only(network)
         network.cast(dtype)
-        remarks[:] = silence(network, given.shape)
-        meter = Meter(description.metric, given.num_classes, dense=mixes(description))
-        strategy = build_strategy(build_objective(described, network, given, meter, world), store)
-        return build_step(described, network, given, len(data.train), strategy, store)
+        remarks[:] = silence(network, signature.shape)
+        meter = description.task.build_meter(description, signature, training=True)
+        strategy = build_strategy(build_objective(described, network, signature, meter, world), store)
+        return build_step(described, network, signature, len(data.train), strategy, store)
 
     def placement(dtype: str) -> Step:
         store = joined or description.kvstore.build()

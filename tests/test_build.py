@@ -25,7 +25,7 @@ def test_mixed_samples_count_as_what_they_are(made: Any) -> None:
     runner = made("dataset.augment.mixup=0.4", "loss.label_smoothing=0.2")
     strategy = runner._step.strategy
     batch = next(iter(runner._data.train.epoch(0)))
-    score_BK, label_BK = strategy.predict(batch.data).asnumpy().astype(np.float64), batch.label.asnumpy()
+    score_BK, label_BK = strategy.predict(batch.inputs[0]).asnumpy().astype(np.float64), batch.targets[0].asnumpy()
     assert label_BK.shape == (50, 10) and ((label_BK > 0) & (label_BK < 1)).any()
     log_p_BK = score_BK - np.log(np.exp(score_BK).sum(axis=1, keepdims=True))
     loss, right = strategy.forward_backward(batch).asnumpy()
@@ -38,7 +38,7 @@ def test_overfitting_takes_the_first_samples_in_order_and_as_they_are(made: Any,
     source = describe_run(*SMALL).dataset.open().train
     for epoch in (0, 1):
         batches = list(runner._data.train.epoch(epoch))
-        labels = np.concatenate([batch.label.asnumpy() for batch in batches])
+        labels = np.concatenate([batch.targets[0].asnumpy() for batch in batches])
         np.testing.assert_array_equal(labels, source.label_N[:100])
 
 

@@ -26,6 +26,9 @@ OTHER_OPTIONS: Dict[str, Dict[str, str]] = {
     "early_stopping": {"true": "on"},
     "debug": {"true": "fast", "on": "fast"},
     "model": {"mlpnet": "mlp", "transformer": "bert"},
+    "task": {"mlm": "masked_language_modeling", "masked_lm": "masked_language_modeling",
+             "pretraining": "masked_language_modeling", "classify": "classification",
+             "image_classification": "classification", "text_classification": "classification"},
 }  # fmt: skip
 """What other programs call our options."""
 

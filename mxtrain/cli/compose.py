@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import uuid
@@ -27,6 +28,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.search_path import admit_current_folder
 
 CONFIG_NAME = "config"
+DEFAULT_TASK = "classification"
 MAX_FOLDER_NAME = 120
 
 
@@ -178,7 +180,7 @@ class Composer:
         """
         from mxtrain.cli import choices, mistakes
 
-        parsed = self._fit_model(choices.drop_absent_presets(self.parse(overrides)))
+        parsed = self._fit_task(choices.drop_absent_presets(self.parse(overrides)))
         mistakes.refuse_sweeps(parsed, self)
         mistakes.refuse_deletions(parsed, self)
         if any(choices.wrong_choice(override, self) for override in parsed):
@@ -223,12 +225,31 @@ class Composer:
             self._defaults[key] = found.defaults
         return self._defaults[key]
 
-    def _fit_model(self, parsed: Sequence[Override]) -> List[Override]:
-        """`model.name=` alone means a GluonCV network."""
-        keys = [override.key_or_group for override in parsed]
-        if "model.name" in keys and "model" not in keys and "experiment" not in keys:
-            return [*self.parse(["model=gluoncv"]), *parsed]
-        return list(parsed)
+    def _fit_task(self, parsed: Sequence[Override]) -> List[Override]:
+        """`model.name=` alone means a GluonCV network; a dataset, or else a model, alone means the task that it is
+        made for."""
+        chosen = {override.key_or_group: override.value() for override in parsed}
+        added = []
+        if "model.name" in chosen and not {"model", "experiment"} & set(chosen):
+            added.append("model=gluoncv")
+        if not {"task", "experiment"} & set(chosen):
+            tasks = (self._task_of(group, chosen[group]) for group in ("dataset", "model") if group in chosen)
+            task = next(tasks, None)
+            if task is not None and task != DEFAULT_TASK:
+                added.append(f"task={task}")
+        return [*self.parse(added), *parsed]
+
+    def _task_of(self, group: str, option: Any) -> Optional[str]:
+        """The task that an option of ours is made for, None where it says nothing."""
+        file = self.search_path[0] / group / f"{option}.yaml"
+        if not isinstance(option, str) or not file.is_file():
+            return None
+        target = OmegaConf.load(file).get("_target_", "")
+        module, _, name = str(target).rpartition(".")
+        if not module.startswith("mxtrain."):
+            return None
+        serves = getattr(getattr(importlib.import_module(module), name, None), "serves", ())
+        return serves[0] if serves else None
 
 
 def _targets(node: Any) -> Iterator[Any]:

@@ -1,17 +1,25 @@
-"""`mxtrain eval RUN`: loss, metrics, confusion matrix and per-class table of a trained model."""
+"""`mxtrain eval RUN`: loss and metrics of a trained model, and what else its task has to show."""
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Literal, Mapping, Optional, Sequence
+from typing import Literal, Optional, Sequence
 
 from mxtrain.checkpoint import refuse_links
 from mxtrain.cli import arguments as command_line
-from mxtrain.cli.restored import decoding_of, refuse_what_only_trains, restore_description, run_dir_of, split_settings
+from mxtrain.cli.artifacts import show_artifacts, write_artifacts
+from mxtrain.cli.restored import (
+    refuse_what_only_trains,
+    restore_description,
+    restore_inputs,
+    run_dir_of,
+    split_settings,
+)
 from mxtrain.dataset.base import open_splits
 from mxtrain.errors import ConfigError, DataError, LoaderError
 from mxtrain.files.durable import write_json_atomic
+from mxtrain.task.base import require_same_names
 from mxtrain.types import PathText, Positive, Spec
 
 
@@ -36,8 +44,8 @@ def run(arguments: Sequence[str]) -> int:
     if len(given.positionals) > 1:
         raise ConfigError(f"eval takes one run or checkpoint, not also '{given.positionals[1]}'.")
     checkpoint, description = restore_description(given, "eval", settings.which, overrides)
-    decoding = decoding_of(checkpoint, description, overrides)
-    splits = open_splits(description.dataset if decoding is None else description.dataset.decoded_as(decoding))
+    dataset, signature = restore_inputs(checkpoint, description, overrides)
+    splits = open_splits(dataset)
     split = settings.split if settings.split != "auto" else ("test" if splits.test is not None else "val")
     source = getattr(splits, split)
     if source is None:
@@ -48,41 +56,26 @@ def run(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     # Imports MXNet: only from here on.
     from mxtrain.build import build_loader
-    from mxtrain.task.report import Report, write_report
     from mxtrain.trainer.trained import load_trained
 
-    trained = load_trained(checkpoint, description)
-    if list(splits.class_names) != list(trained.input.class_names):
-        raise DataError(
-            f"the dataset's {len(splits.class_names)} classes are not those the model was trained on "
-            f"({len(trained.input.class_names)}): {_some(splits.class_names)} against "
-            f"{_some(trained.input.class_names)}. Name the right data with dataset=... or dataset.root=FOLDER."
-        )
-    loader = build_loader(
-        description, source, trained.input, trained.device, limit_batches=settings.limit_batches
-    )  # fmt: skip
+    wrong = require_same_names(signature, splits)
+    if wrong:
+        raise DataError(wrong)
+    trained = load_trained(checkpoint, description, signature)
+    loader = build_loader(description, source, signature, trained.device, limit_batches=settings.limit_batches)
+    report = description.task.build_report(signature)
     try:
-        if trained.input.finds_tokens:
-            return write_values(trained.evaluator.measure(loader), split, checkpoint.step, folder, loader.part)
-        values, probability_NK, label_N = trained.measure(loader)
+        values = trained.evaluator.measure(loader, report.update)
     except LoaderError as error:
         raise DataError(str(error)) from error  # nothing was trained, nothing is written
-    report = Report(split, checkpoint.step, values, probability_NK, label_N, list(splits.class_names), loader.part)
-    write_report(report, folder)
-    report.show(folder)
-    return 0
-
-
-def write_values(values: Mapping[str, float], split: str, step: int, folder: Path, part: str) -> int:
-    """Prints and writes loss and metrics of hidden tokens alone: as classes they are too many for a table."""
+    artifacts = report.artifacts(f"{split}, step {checkpoint.step}")
+    measured = {"split": split, "part": loader.part, "step": checkpoint.step, "samples": loader.num_samples, **values}
+    write_artifacts(artifacts, folder)
+    write_json_atomic(folder / "metrics.json", measured)
+    show_artifacts(artifacts)
     shown = "  ".join(f"{name} {value:.4f}" for name, value in values.items() if name != "samples_per_s")
-    of_part = f"{part} only, " if part else ""
-    print(f"{split}: {shown}  ({of_part}step {step}, {values['samples_per_s']:.0f} samples/s)")
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json_atomic(folder / "metrics.json", {"split": split, "part": part, "step": step, **values})
+    of_part = f"{loader.part} only, " if loader.part else ""
+    print(f"{split}: {shown}  ({of_part}{loader.num_samples} samples, step {checkpoint.step}, "
+          f"{values['samples_per_s']:.0f} samples/s)")  # fmt: skip
     print(f"written to {folder}")
     return 0
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(list(names)[:3]) + (", ..." if len(names) > 3 else "")

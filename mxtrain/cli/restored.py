@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar
+from typing import Any, Dict, List, Mapping, Sequence, Tuple, Type, TypeVar
 
 from omegaconf import OmegaConf
 
@@ -17,11 +16,13 @@ from mxtrain.cli.compose import Composed, Composer, is_change
 from mxtrain.cli.program import program
 from mxtrain.cli.train import set_runtime
 from mxtrain.cli.trust import require_trusted
-from mxtrain.dataset.base import Decoding
+from mxtrain.dataset.base import BaseDataset
+from mxtrain.dataset.signature import Signature
 from mxtrain.description.config import flatten, validate
 from mxtrain.description.groups import Description, describe
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.runtime import OF_THE_MACHINE
+from mxtrain.trainer import resume
 from mxtrain.types import Spec, expand_path
 
 TRAINS = ("optimizer", "lr_scheduler", "early_stopping", "checkpoint", "callback", "logger", "trainer")
@@ -101,6 +102,7 @@ def restore_description(given: Arguments, command: str, which: str, overrides: S
     checkpoint = open_checkpoint(path, which=which, report=lambda text: print(f"warning: {text}", file=sys.stderr))
     require_run_state(checkpoint)
     config = dict(checkpoint.state["run"]["description"])
+    config.setdefault("task", resume.task_of_earlier(config))
     with Composer(given.config_dirs) as composer:
         # Wherever it was trained, one device measures and predicts, unless the user says where.
         default = composer.compose([]).config
@@ -162,40 +164,17 @@ def amend(config: Mapping[str, Any], overrides: Sequence[str], composer: Compose
     return OmegaConf.to_container(amended, resolve=True)  # type: ignore[return-value]
 
 
-def decoding_of(checkpoint: Checkpoint, description: Description, overrides: Sequence[str]) -> Optional[Decoding]:
-    """How this command reads images: as the run did, which its checkpoint says, and another `dataset.central_crop` only
-    where that is typed. None of text.
+def restore_inputs(
+    checkpoint: Checkpoint, description: Description, overrides: Sequence[str]
+) -> Tuple[BaseDataset, Signature]:  # fmt: skip
+    """The dataset of this command, whose samples become inputs as those of the run did, and what enters the network.
 
     Raises:
-        ConfigError: something else of what enters the network was to be changed.
+        ConfigError: something of what enters the network was to be changed.
     """
-    dataset, given = description.dataset, checkpoint.state["run"]["input"]
-    if dataset.gives != "images":
-        return None
     typed = {word.lstrip("+").partition("=")[0] for word in overrides}
-    kept = {
-        "dataset.image_size": given["shape"][1:], "dataset.channels": given["shape"][0],
-        "dataset.mean": given["mean"], "dataset.std": given["std"],
-    }  # fmt: skip
-    for key, value in kept.items():
-        wanted = getattr(dataset, key.partition(".")[2], value)
-        if key in typed and wanted not in (value, "auto"):
-            raise ConfigError(
-                f"{key}={wanted}: what enters the network is part of what was trained, and {checkpoint.path} says "
-                f"{key}={value}. Leave it out."
-            )
-    if given.get("decoding"):
-        decoding = Decoding.from_json(given["decoding"])
-    else:
-        decoding = dataset.decoding_for(tuple(given["shape"]))
-        size = "x".join(map(str, decoding.shape))
-        print(
-            f"{checkpoint.path} was made by an earlier version and does not say how image files are read: as {size}, "
-            f"with central_crop={decoding.central_crop:g}", file=sys.stderr,
-        )  # fmt: skip
-    if "dataset.central_crop" in typed:
-        decoding = replace(decoding, central_crop=dataset.central_crop)  # type: ignore[attr-defined]
-    return decoding
+    signature = Signature.from_json(checkpoint.state["run"]["input"])
+    return description.dataset.restored(signature, typed, str(checkpoint.path))
 
 
 def run_dir_of(checkpoint: Checkpoint) -> Path:

@@ -59,6 +59,7 @@ def run_sweep(
     for job_overrides in jobs(composer, listed):
         try:
             descriptions.append(check(job_overrides))
+            refuse_other_task(descriptions[0], descriptions[-1])
         except ConfigError as error:
             wrong.extend(str(error).splitlines())
     if wrong:
@@ -87,6 +88,19 @@ def run_sweep(
             print_table(outcomes, folder, descriptions[0])
     interrupted = failure and outcomes and outcomes[-1].exit_code in STOPS
     return outcomes[-1].exit_code if interrupted else failure or exit_code_of(outcomes)
+
+
+def refuse_other_task(first: Description, other: Description) -> None:
+    """Hydra composes the jobs itself, and cannot tell that a dataset or a model means another task.
+
+    Raises:
+        ConfigError: the jobs' tasks differ, and no task was typed.
+    """
+    if type(first.task) is not type(other.task):
+        raise ConfigError(
+            f"the jobs of this sweep are of different tasks: {first.task.name or 'one'} and "
+            f"{other.task.name or 'another'}. Sweep over each by itself."
+        )
 
 
 def refuse_links_in_sweep(folder: Path) -> None:

@@ -219,7 +219,7 @@ def job(config: DictConfig) -> Optional[float]:
             from mxtrain.logger.report import print_end
             from mxtrain.logger.terminal import open_console
 
-            print_end(open_console(sys.stdout), result, run_dir, plain, command)
+            print_end(open_console(sys.stdout), result, run_dir, plain, command, _predicts(plain))
         outcome = Outcome.of(None, command.words, run_dir, result)
         _outcomes.append(outcome)
         print_outcome(outcome)
@@ -378,3 +378,8 @@ def choices_of(settings: DictConfig) -> Dict[str, str]:
     """The chosen option of each group that takes one."""
     chosen = settings.runtime.choices.items()
     return {group: str(option) for group, option in chosen if option is not None and not group.startswith("hydra/")}
+
+
+def _predicts(config: Mapping[str, Any]) -> bool:
+    """Whether `predict` has something to say with what this configuration trains."""
+    return build_spec(config["task"], "task", GROUPS["task"], lambda group: group).predicts

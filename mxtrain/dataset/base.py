@@ -12,6 +12,7 @@ from typing import (
     Any,
     Callable,
     ClassVar,
+    Collection,
     Dict,
     List,
     Mapping,
@@ -27,9 +28,11 @@ import pydantic
 from typing_extensions import Annotated, Literal
 
 from mxtrain.dataset.regular_files import explain
+from mxtrain.errors import DataError
 from mxtrain.types import Fraction, NonNegative, NonNegativeFloat, OpenFraction, Positive, PositiveFloat, Shape, Spec
 
 if TYPE_CHECKING:
+    from mxtrain.dataset.signature import Signature
     from mxtrain.dataset.wordpiece import Reading
 
 ChannelMean = Union[Literal["auto"], List[Fraction]]
@@ -168,6 +171,8 @@ class BaseDataset(Spec):
 
     gives: ClassVar[str] = ""
     """What its samples are: "images" or "text"."""
+    serves: ClassVar[Tuple[str, ...]] = ("classification",)
+    """Names of the tasks that its samples are made for; the first is meant where only the dataset is named."""
 
     batch_size: Positive = 128
     """Samples per optimizer step, over all devices and workers together."""
@@ -196,13 +201,65 @@ class BaseDataset(Spec):
         """Whether training mixes samples, so that labels are probabilities."""
         return False
 
-    def decoding_for(self, shape: Shape) -> Decoding:
-        """How image files are read for a network whose checkpoint says no more than the (C, H, W) that enters it."""
-        return Decoding(shape)
+    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+        """This dataset, whose samples become inputs as those of a checkpoint did, and how. Imports no MXNet.
 
-    def decoded_as(self, decoding: Decoding) -> BaseDataset:
-        """This dataset with images read so, where its images are read from files; else itself."""
-        return self
+        Args:
+            given: the checkpoint's signature.
+            typed: settings that this command was given.
+            source: the checkpoint's path, for messages.
+
+        Raises:
+            ConfigError: something of what enters the network was to be changed.
+        """
+        return self, given
+
+    def sign(self, splits: Splits, model: Any) -> Signature:
+        """What enters a network that is trained on `splits`; the description of the model may want another size."""
+        raise NotImplementedError
+
+    def require_same(self, signature: Signature, before: Signature, source: str) -> None:
+        """Refuses to go on with a network whose inputs mean something else now.
+
+        Args:
+            signature: of the data as they are.
+            before: that of a checkpoint.
+            source: its path, for messages.
+
+        Raises:
+            CheckpointError: they differ in what a network has learned to read.
+        """
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        """A sentence on how samples enter the network; empty where there is nothing to say."""
+        return ""
+
+    def build_loader(self, source: Any, signature: Signature, *, num_classes: int, **options: Any) -> Any:
+        """The loader of a split.
+
+        Args:
+            source: of the samples.
+            signature: what enters the network.
+            num_classes: the width of mixed labels.
+            options: of `BatchLoader`; `in_order` keeps the order of the samples also where another is faster.
+        """
+        raise NotImplementedError
+
+    def open_inputs(
+        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
+    ) -> Tuple[Any, Sequence[str]]:
+        """Samples without labels to predict for, and where each stands, e.g. its file.
+
+        Args:
+            names: files and folders.
+            signature: what enters the network.
+            skip_unreadable: go on where one cannot be read.
+            unreadable: gets why, by place. Places of samples in it get no prediction.
+
+        Raises:
+            DataError: one cannot be read, or there is none.
+        """
+        raise DataError(f"{type(self).__name__} does not say how to read files to predict for.")
 
     def open(self) -> Splits:
         """Find, check and split the data. Imports no MXNet.
@@ -249,6 +306,51 @@ class Dataset(BaseDataset):
     @property
     def mixes(self) -> bool:
         return self.augment.mixes
+
+    def decoding_for(self, shape: Shape) -> Decoding:
+        """How image files are read for a network whose checkpoint says no more than the (C, H, W) that enters it."""
+        return Decoding(shape)
+
+    def decoded_as(self, decoding: Decoding) -> Dataset:
+        """This dataset with images read so, where its images are read from files; else itself."""
+        return self
+
+    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+        from mxtrain.dataset.image_inputs import restored_signature
+
+        found = restored_signature(self, given, typed, source)
+        assert found.decoding is not None
+        return self.decoded_as(found.decoding), found
+
+    def sign(self, splits: Splits, model: Any) -> Signature:
+        from mxtrain.dataset.image_inputs import sign_images
+
+        return sign_images(self, splits, model)
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        if signature.shape == tuple(splits.shape):
+            return ""
+        native, entering = ("x".join(map(str, shape)) for shape in (splits.shape, signature.shape))
+        return f"images of {native} enter the network as {entering}"
+
+    def build_loader(self, source: Any, signature: Signature, *, num_classes: int, **options: Any) -> Any:
+        from mxtrain.dataset.loader import Loader
+
+        options.pop("in_order", None)  # it is
+        return Loader(
+            source, input_shape=signature.shape, mean=signature.mean, std=signature.std, num_classes=num_classes,
+            num_workers=self.num_workers, augment=self.augment if options.get("train") else None, **options,
+        )  # fmt: skip
+
+    def open_inputs(
+        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
+    ) -> Tuple[Any, Sequence[str]]:
+        from mxtrain.dataset.files import Readable, find_files, open_files
+
+        files = find_files(names)
+        assert signature.decoding is not None
+        source: Any = open_files(files, signature.decoding)
+        return Readable(source, unreadable) if skip_unreadable else source, [str(file) for file in files]
 
     def input_shape(self, native: Shape) -> Shape:
         """The (C, H, W) that enters the network.

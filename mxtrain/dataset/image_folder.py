@@ -40,11 +40,11 @@ class DecodedDataset(Dataset):
         return Decoding(self.decoded_shape(), self.central_crop)
 
     def decoding_for(self, shape: Shape) -> Decoding:
-        """See `BaseDataset.decoding_for`."""
+        """See `Dataset.decoding_for`."""
         return self.decoding()
 
     def decoded_as(self, decoding: Decoding) -> DecodedDataset:
-        """See `BaseDataset.decoded_as`."""
+        """See `Dataset.decoded_as`."""
         channels, height, width = decoding.shape
         settings = {"channels": channels, "image_size": [height, width], "central_crop": decoding.central_crop}
         return self.model_copy(update=settings)

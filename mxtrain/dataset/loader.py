@@ -156,8 +156,8 @@ class Loader(BatchLoader):
         shares = [index_B[slice(*self.world.share(len(index_B)))] for index_B in batches]
         for (image_BCHW, label), index_B in zip(self._read_batches(shares, epoch), batches):
             size = len(image_BCHW)
-            data, label = self._place(image_BCHW, label) if size else (None, None)
-            yield Batch(data=data, label=label, size=size, global_size=len(index_B))
+            inputs, targets = self._place(image_BCHW, label) if size else ((), ())
+            yield Batch(inputs, targets, size, global_size=len(index_B))
 
     def _read_batches(self, batches: List[np.ndarray], epoch: int) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
         if not self.source.samples_per_task:

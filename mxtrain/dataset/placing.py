@@ -48,7 +48,7 @@ class Placer:
         self.device = as_device(device)
         self.finish = self._finish_on_device if self.device.device_type == "gpu" else self._finish_on_host
 
-    def __call__(self, image_BCHW: np.ndarray, label: np.ndarray) -> Tuple[Any, Any]:
+    def __call__(self, image_BCHW: np.ndarray, label: np.ndarray) -> Tuple[Tuple[Any], Tuple[Any]]:
         """Normalise and copy; the device may still be computing when this returns.
 
         Args:
@@ -56,13 +56,13 @@ class Placer:
             label: (B,) or (B, K).
 
         Returns:
-            data (B, C, H, W) and label, float32 on the device.
+            ((B, C, H, W),) and (label,), float32 on the device.
         """
         with autograd.pause():  # nothing here belongs to the network's graph
             data = self.finish(image_BCHW)
             if data.shape[2:] != (self.height, self.width):
                 data = nd.contrib.BilinearResize2D(data, height=self.height, width=self.width, align_corners=False)
-            return data, self._copy(label.astype(np.float32))
+            return (data,), (self._copy(label.astype(np.float32)),)
 
     def _finish_on_host(self, image_BCHW: np.ndarray) -> Any:
         if self.averages:

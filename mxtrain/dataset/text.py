@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, ClassVar, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import pydantic
@@ -13,11 +13,12 @@ from mxtrain.dataset import reference_text
 from mxtrain.dataset.base import BaseDataset, Splits
 from mxtrain.dataset.randomness import Draw, bits
 from mxtrain.dataset.regular_files import FileId, exists, id_of, read_text, refuse_shared, walk
+from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.splitting import refuse_empty, split_indices
 from mxtrain.dataset.table import SUFFIXES, Column, numbered_rows, read_columns
 from mxtrain.dataset.text_source import LabelledTexts, PlainTexts
 from mxtrain.dataset.wordpiece import Pair, Reading, read_vocab, require_tokenizers, train_vocab
-from mxtrain.errors import DataError, did_you_mean
+from mxtrain.errors import CheckpointError, DataError, did_you_mean
 from mxtrain.types import OpenFraction, PathText, Positive, ProperFraction
 
 Row = Tuple[str, ...]
@@ -51,6 +52,50 @@ class TextDataset(BaseDataset):
         """
         vocab = read_vocab(self.vocab) if self.vocab else train_vocab(texts, self.vocab_size, self.lowercase)
         return Reading(vocab, self.lowercase, self.max_length, mask_fraction)
+
+    def sign(self, splits: Splits, model: Any) -> Signature:
+        """Tokens, token types, valid length, and positions where tokens are to be found."""
+        assert splits.read is not None
+        reading = splits.read()
+        tokens = (reading.max_length,)
+        shape = (tokens, tokens, (), *([(reading.num_masked,)] if reading.mask_fraction else []))
+        return Signature(shape, class_names=list(splits.class_names), reading=reading)
+
+    def require_same(self, signature: Signature, before: Signature, source: str) -> None:
+        """See `BaseDataset.require_same`: of other tokens the network's embeddings would be of other words."""
+        if before.reading != signature.reading:
+            raise CheckpointError(
+                f"{source} was made with another vocabulary: the training texts, or the version of tokenizers, have "
+                "changed. Give the same texts, or a file by dataset.vocab=PATH, or choose another hydra.run.dir."
+            )
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        assert signature.reading is not None
+        return f"texts of up to {signature.reading.max_length} tokens, of a vocabulary of {signature.vocab_size}"
+
+    def build_loader(self, source: Any, signature: Signature, *, num_classes: int, **options: Any) -> Any:
+        from mxtrain.dataset.text_loader import TextLoader
+
+        return TextLoader(source, reading=signature.reading, batches_per_pool=self.batches_per_pool, **options)
+
+    def open_inputs(
+        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
+    ) -> Tuple[Any, Sequence[str]]:
+        """All texts of the files; a place is `file:line`."""
+        self.text_columns()  # refuses a run without classes, whatever the files are
+        pairs, places = [], []
+        for number, name in enumerate(names):
+            try:
+                found = self.read_unlabelled(name)
+            except DataError as error:
+                if not skip_unreadable:
+                    raise DataError(f"{error} Or type skip_unreadable=true to go on without such files.") from error
+                unreadable[-1 - number] = str(error)  # none of its texts has a place
+                continue
+            for line, pair in found:
+                pairs.append(pair)
+                places.append(f"{name}:{line}")
+        return LabelledTexts(pairs), places
 
     def text_columns(self) -> Tuple[List[Column], bool]:
         """The columns of the texts in a table, and whether it has a header.
@@ -174,6 +219,8 @@ class Text(TextDataset):
 
 class MaskedText(TextDataset):
     """Plain text of which some tokens are hidden, others in each epoch, to be found by the network."""
+
+    serves: ClassVar[Tuple[str, ...]] = ("masked_language_modeling",)
 
     train: Union[None, PathText, List[PathText]] = None
     """Text files, or folders of .txt files: an empty line ends a paragraph, a file a document; null = Python's

@@ -59,11 +59,11 @@ class TextLoader(BatchLoader):
         for index_B in self._indices(epoch, start):
             begin, end = self.world.share(len(index_B))
             if begin == end:
-                yield Batch(None, None, 0, len(index_B))
+                yield Batch((), (), 0, len(index_B))
                 continue
             arrays = self._read(index_B[begin:end], self._length(index_B), epoch)
             *inputs, label = [copy_to(array, self._device) for array in arrays if array is not None]
-            yield Batch(tuple(inputs), label, end - begin, len(index_B))
+            yield Batch(tuple(inputs), (label,), end - begin, len(index_B))
 
     def _length(self, index_B: np.ndarray) -> int:
         longest = int(self._encoded.length_N[index_B].max())

@@ -19,7 +19,6 @@ from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.kvstore import KVStore
 from mxtrain.kvstore.world import WORKER
 from mxtrain.logger.base import Logger
-from mxtrain.loss.custom import CustomLoss
 from mxtrain.loss.losses import Loss
 from mxtrain.lr_scheduler.schedules import Schedule
 from mxtrain.metric.metrics import Metric
@@ -28,12 +27,14 @@ from mxtrain.optimizer.base import Optimizer
 from mxtrain.parallel.base import Parallel
 from mxtrain.runtime.cores import usable_cores
 from mxtrain.runtime.spec import Runtime
+from mxtrain.task.base import Task
 from mxtrain.trainer import Trainer
 from mxtrain.types import Spec
 
 THREADS_PER_CORE = 4
 """A CPU device with more threads than this for each usable core is refused."""
 GROUPS: Dict[str, Type[Spec]] = {
+    "task": Task,
     "model": Model,
     "dataset": BaseDataset,
     "parallel": Parallel,
@@ -68,6 +69,7 @@ class Description:
     """Everything that a run is made from. `config` is the same as plain, resolved nested dicts."""
 
     config: Mapping[str, Any]
+    task: Task
     model: Model
     dataset: BaseDataset
     parallel: Parallel
@@ -306,56 +308,9 @@ def loggers_must_not_share_a_file(description: Description) -> None:
             names[file_name] = logger
 
 
-def the_model_must_read_what_the_data_gives(description: Description) -> None:
-    """A network for images takes no text, nor the other way round."""
-    reads, gives = description.model.reads, description.dataset.gives
-    if reads and reads != gives:
-        other = (
-            "a dataset of text, e.g. dataset=text" if reads == "text" else "a dataset of images, e.g. dataset=digits"
-        )
-        model = "model=bert" if gives == "text" else "another model, e.g. model=lenet"
-        raise ConfigError(f"model takes {reads}, and dataset gives {gives}. Type {model}, or {other}.")
-
-
-def losses_and_metrics_must_fit_the_data(description: Description) -> None:
-    """Hidden tokens are several in each sample; a loss or metric is made for that, or for one class."""
-    several = getattr(description.dataset, "mask_fraction", 0.0) > 0
-    has = "several hidden tokens" if several else "one class"
-    prefix = "masked_" if several else ""
-    if not isinstance(description.loss, CustomLoss) and description.loss.of_positions != several:
-        raise ConfigError(
-            f"loss: {type(description.loss).__name__} does not fit this dataset, whose samples have {has} each. Type "
-            f"loss={prefix}softmax_cross_entropy."
-        )
-    for name, metric in description.metric.items():
-        if metric.of_positions != several:
-            raise ConfigError(
-                f"metric.{name}: {type(metric).__name__} does not fit this dataset, whose samples have {has} each. "
-                f"Type metric=[{prefix}accuracy]."
-            )
-
-
-def a_users_loss_must_take_the_labels(description: Description) -> None:
-    """Class indices cannot be smoothed or mixed, and Gluon's losses count the label -1."""
-    loss, data = description.loss, description.dataset
-    if not isinstance(loss, CustomLoss) or loss.dense_labels:
-        return
-    remedy = "Type loss.dense_labels=true if it takes probabilities"
-    if loss.label_smoothing:
-        raise ConfigError(
-            f"loss.label_smoothing={loss.label_smoothing}: {loss.name} is given class indices, which cannot be "
-            f"smoothed. {remedy}, or loss.label_smoothing=0."
-        )
-    if data.mixes and description.trainer.overfit_batches is None:
-        raise ConfigError(
-            f"dataset.augment mixes samples, and {loss.name} is given class indices, which cannot be mixed. {remedy}, "
-            "or switch mixup and cutmix off."
-        )
-    if getattr(data, "mask_fraction", 0.0) > 0 and loss.name.startswith("mxnet.gluon.loss."):
-        raise ConfigError(
-            f"loss: {loss.name} would count positions without a hidden token, whose label is -1. Type "
-            "loss=masked_softmax_cross_entropy."
-        )
+def the_task_must_fit(description: Description) -> None:
+    """Dataset, model, loss and metrics are made for the task, and for each other."""
+    description.task.check(description)
 
 
 RULES = (
@@ -371,7 +326,5 @@ RULES = (
     several_workers_need_a_store_that_joins_them,
     a_metric_must_not_be_called_loss,
     loggers_must_not_share_a_file,
-    the_model_must_read_what_the_data_gives,
-    losses_and_metrics_must_fit_the_data,
-    a_users_loss_must_take_the_labels,
+    the_task_must_fit,
 )

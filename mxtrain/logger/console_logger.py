@@ -89,6 +89,6 @@ class ConsoleLogger(Callback):
             return
         self._view.close()
         self._logs.close()
-        print_end(self._console, result, self._run.run_dir, self._run.config, self._run.command)
+        print_end(self._console, result, self._run.run_dir, self._run.config, self._run.command, self._run.predicts)
         self._console.file.settle()
         self._view = self._logs = None

@@ -118,7 +118,7 @@ def _table_of(rows: Sequence[_ResultRow], result: Result) -> Table:
 
 
 def next_commands(
-    result: Result, run_dir: Path, config: Mapping[str, Any], command: CommandLine
+    result: Result, run_dir: Path, config: Mapping[str, Any], command: CommandLine, predicts: bool = True
 ) -> List[Tuple[str, str]]:  # fmt: skip
     """What a person may want to do with a run next: only what can work, the likeliest first.
 
@@ -127,6 +127,7 @@ def next_commands(
         run_dir: The run directory.
         config: Of the run, resolved, as plain nested dicts.
         command: How it was started.
+        predicts: Whether `predict` has something to say.
 
     Returns:
         Pairs of a purpose and a command for a POSIX shell.
@@ -142,7 +143,7 @@ def next_commands(
         steps.append(("watch", f"{command.tensorboard} --logdir {place}"))
     if is_trained:
         steps.append(("evaluate", f"{command.program} eval {place}{own_code}"))
-    if is_trained and "mask_fraction" not in (config.get("dataset") or {}):  # hidden tokens are found, not classes
+    if is_trained and predicts:
         steps.append(("predict", f"{command.program} predict {place} FILE...{own_code}"))
     if result.exit_code == EXIT_FINISHED:
         return steps
@@ -178,13 +179,13 @@ def _retyped(command: CommandLine, left_out: Sequence[str], *added: str) -> str:
 
 
 def print_end(
-    console: Any, result: Result, run_dir: Path, config: Mapping[str, Any], command: CommandLine
+    console: Any, result: Result, run_dir: Path, config: Mapping[str, Any], command: CommandLine, predicts: bool = True
 ) -> None:  # fmt: skip
     """Prints the result, and the commands to go on with; a path or a command is on one line, which is never broken."""
     for line in render_result(result, plain=not console.is_terminal).renderables:
         console.print(line, soft_wrap=isinstance(line, Text))
     # What to do with the jobs of a sweep is said once, at its end.
-    steps = next_commands(result, run_dir, config, command) if command.job is None else []
+    steps = next_commands(result, run_dir, config, command, predicts) if command.job is None else []
     print_commands(console, steps)
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import logging
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Optional
 
 import numpy as np
+from PIL import Image
 from tensorboardX import summary as messages
 from tensorboardX.proto.summary_pb2 import Summary
 
@@ -13,8 +15,7 @@ from mxtrain.logger.event_file import EventFile
 from mxtrain.logger.graph import build_graph_def
 from mxtrain.logger.hparams import end_summary, experiment_summary, select_hparams, start_summary
 from mxtrain.logger.rows import mean_of_rows
-from mxtrain.logger.sample_picture import draw_samples, encode_png
-from mxtrain.types import Callback, Progress, Result, RunInfo, Samples, Validation
+from mxtrain.types import Artifact, Callback, Picture, Progress, Result, RunInfo, Table, Validation
 
 _LOG = logging.getLogger(__name__)
 
@@ -37,7 +38,6 @@ class TensorBoardLogger(Callback):
         self._max_images = max_images
         self._graph = graph
         self._hparams = hparams
-        self._class_names: Sequence[str] = ()
         self._validations = 0
         self._newest_step: Dict[str, int] = {}
         """By tag: rows and further scalars may tell the same, e.g. the learning rate, and one point is enough."""
@@ -46,7 +46,6 @@ class TensorBoardLogger(Callback):
     def on_start(self, run: RunInfo) -> None:
         """Raises RunDirectoryError where no event file can be made."""
         first_step = run.resumed_step + 1 if run.resumed_step else 0
-        self._class_names = run.class_names
         self._events = events = EventFile(run.run_dir, first_step)
         config = config_as_markdown(run.config)
         events.add(lambda: [messages.text("config", config)], first_step)
@@ -68,9 +67,8 @@ class TensorBoardLogger(Callback):
         step = validation.row["step"]
         self._add_validation_row(validation.row)
         if self._images and self._validations % self._images == 0:
-            samples = validation.read_samples()
-            if samples is not None:
-                self._add_samples(samples, step)
+            for artifact in validation.read_samples():
+                self._add_artifact(artifact, step)
         if self._histograms and self._validations % self._histograms == 0:
             parameters = validation.read_parameters()
             self._events.add(lambda: histograms_of(parameters), step)
@@ -108,17 +106,25 @@ class TensorBoardLogger(Callback):
         scalars = {f"{row.get('split', 'val')}/{name}": value for name, value in mean_of_rows([row]).items()}
         self._add_scalars(scalars, row["step"])
 
-    def _add_samples(self, samples: Samples, step: int) -> None:
-        if samples.image_BHWC is None:
-            table = texts_as_markdown(samples, self._class_names, self._max_images)
-            self._events.add(lambda: [messages.text("val/samples", table)], step)
+    def _add_artifact(self, artifact: Artifact, step: int) -> None:
+        assert self._events is not None
+        tag = f"val/{artifact.name}"
+        if not isinstance(artifact, Picture):
+            markdown = (
+                table_as_markdown(artifact, self._max_images) if isinstance(artifact, Table)
+                else "\n".join(f"    {line}" for line in artifact.lines)
+            )  # fmt: skip
+            self._events.add(lambda: [messages.text(tag, markdown)], step)
             return
 
         def draw() -> Iterator[Summary]:
-            picture = draw_samples(samples, self._class_names, self._max_images)
+            picture = artifact.draw(self._max_images)
             image = Summary.Image(height=picture.height, width=picture.width, colorspace=3)
-            image.encoded_image_string = encode_png(picture)
-            yield Summary(value=[Summary.Value(tag="val/samples", image=image)])
+            encoded = io.BytesIO()
+            # 256 colours are plenty for thumbnails and make the file a third as large.
+            picture.quantize(256, Image.Quantize.FASTOCTREE).save(encoded, "png")
+            image.encoded_image_string = encoded.getvalue()
+            yield Summary(value=[Summary.Value(tag=tag, image=image)])
 
         self._events.add(draw, step)
 
@@ -152,13 +158,12 @@ def histograms_of(parameters: Mapping[str, np.ndarray]) -> Iterator[Summary]:
             yield Summary(value=[Summary.Value(tag=f"parameters/{name}", histo=messages.make_histogram(values, 64))])
 
 
-def texts_as_markdown(samples: Samples, class_names: Sequence[str], max_texts: int) -> str:
-    """A table of texts with what they are and what the network takes them for."""
-    lines = ["| text | class | predicted | probability |", "| --- | --- | --- | --- |"]
-    for text, label, probability_K in list(zip(samples.text_B, samples.label_B, samples.probability_BK))[:max_texts]:
-        predicted = int(probability_K.argmax())
-        cells = [text, class_names[int(label)], class_names[predicted], f"{probability_K[predicted]:.2f}"]
-        lines.append("| " + " | ".join(cell.replace("|", "&#124;").replace("`", "&#96;") for cell in cells) + " |")
+def table_as_markdown(table: Table, max_rows: int) -> str:
+    """A table as TensorBoard's text tab shows it."""
+    lines = ["| " + " | ".join(table.header) + " |", "| --- " * len(table.header) + "|"]
+    for row in table.rows[:max_rows]:
+        cells = (str(cell).replace("|", "&#124;").replace("`", "&#96;") for cell in row)
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 

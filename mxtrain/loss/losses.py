@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Mapping, Type
+from typing import Any, ClassVar, Mapping, Tuple, Type
 
 from mxtrain.types import OpenFraction, PositiveFloat, Spec
 
@@ -17,8 +17,8 @@ class Loss(Spec):
     """The class in mxnet.gluon.loss that does the arithmetic on dense targets."""
     signed_target: ClassVar[bool] = False
     """Whether targets are -1 and 1 instead of 0 and 1."""
-    of_positions: ClassVar[bool] = False
-    """Whether it is of several positions in each sample, (B, M, K) and (B, M), instead of one."""
+    serves: ClassVar[Tuple[str, ...]] = ("classification",)
+    """Names of the tasks whose outputs and targets it takes; empty: any."""
 
     def build(self, num_classes: int, training: bool) -> Any:
         """A HybridBlock (scores (B, K), labels) -> loss (B,).
@@ -52,6 +52,8 @@ class Loss(Spec):
 class LossOfUser(Loss):
     """What stands beside a loss that is brought in by `_target_`."""
 
+    serves: ClassVar[Tuple[str, ...]] = ()
+
     dense_labels: bool = False
     """Whether it takes class probabilities, (B, K), instead of class indices, (B,), which is Gluon's convention."""
 
@@ -68,7 +70,7 @@ class SoftmaxCrossEntropy(Loss):
 class MaskedSoftmaxCrossEntropy(Loss):
     """Softmax cross entropy of the hidden tokens of a text: the mean over each sample's, then over samples."""
 
-    of_positions: ClassVar[bool] = True
+    serves: ClassVar[Tuple[str, ...]] = ("masked_language_modeling",)
 
     def build(self, num_classes: int, training: bool) -> Any:
         from mxtrain.loss.blocks import MaskedSoftmaxCrossEntropyLoss

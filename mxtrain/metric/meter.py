@@ -11,25 +11,28 @@ from mxtrain.metric.metrics import Metric
 
 
 class Meter(gluon.HybridBlock):
-    """(scores (B, K), labels, loss (B,)) -> one vector: the sum of the loss, then each metric's sums.
+    """(loss (B,), *outputs, *targets) -> one vector: the sum of the loss, then each metric's sums.
 
     Args:
         metrics: name -> metric.
-        num_classes: K.
-        dense: whether labels are (B, K) probabilities, as mixed samples have; the likeliest class counts then.
+        num_classes: K, the width of the first output.
+        dense: whether the first target is (B, K) probabilities, as mixed samples have; the likeliest class counts then.
+        num_outputs: how many arrays the network returns; what follows them are targets.
     """
 
-    def __init__(self, metrics: Mapping[str, Metric], num_classes: int, dense: bool = False):
+    def __init__(self, metrics: Mapping[str, Metric], num_classes: int, dense: bool = False, num_outputs: int = 1):
         super().__init__()
         self._metrics, self._num_classes, self._dense = dict(metrics), num_classes, dense
+        self._num_outputs = num_outputs
         self._sizes = [metric.size(num_classes) for metric in self._metrics.values()]
         self.width = 1 + sum(self._sizes)
         self.hybridize(static_alloc=True)
 
-    def hybrid_forward(self, F, logits_BK, label, loss_B):
-        label_B = F.argmax(label, axis=-1) if self._dense else label
-        logits_BK, label_B = F.cast(logits_BK, "float32"), F.cast(label_B, "float32")
-        parts = [m.sums(F, logits_BK, label_B, self._num_classes) for m in self._metrics.values()]
+    def hybrid_forward(self, F, loss_B, *arrays):
+        outputs, (target, *more) = arrays[: self._num_outputs], arrays[self._num_outputs :]
+        targets = [F.argmax(target, axis=-1) if self._dense else target, *more]
+        outputs, targets = ([F.cast(array, "float32") for array in found] for found in (outputs, targets))
+        parts = [m.measure(F, outputs, targets, self._num_classes) for m in self._metrics.values()]
         return F.concat(F.sum(F.cast(loss_B, "float32")).reshape((1,)), *parts, dim=0)
 
     def direction(self, name: str) -> str:

@@ -6,7 +6,7 @@ Legend: B batch, K classes.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Sequence, Tuple
 
 from mxtrain.types import Positive, Spec
 
@@ -21,15 +21,19 @@ class Metric(Spec):
 
     direction: ClassVar[Literal["max", "min"]] = "max"
     """Which way is better."""
-    of_positions: ClassVar[bool] = False
-    """Whether it is of several positions in each sample, scores (B, M, K) and labels (B, M), -1 where none counts."""
+    serves: ClassVar[Tuple[str, ...]] = ("classification",)
+    """Names of the tasks whose outputs and targets it takes; empty: any."""
 
     def size(self, num_classes: int) -> int:
         """The number of sums."""
         return 1
 
+    def measure(self, F: Any, outputs: Sequence[Any], targets: Sequence[Any], num_classes: int) -> Any:
+        """The sums over one batch, of shape (size,), from all that the network returns and all targets, in float32."""
+        return self.sums(F, outputs[0], targets[0], num_classes)
+
     def sums(self, F: Any, logits_BK: Any, label_B: Any, num_classes: int) -> Any:
-        """The sums over one batch, of shape (size,). `F` is mx.nd or mx.sym."""
+        """The same, where the first output and target are enough. `F` is mx.nd or mx.sym."""
         raise NotImplementedError
 
     def value(self, sums: np.ndarray, count: int) -> float:
@@ -47,7 +51,7 @@ class Accuracy(Metric):
 class MaskedAccuracy(Metric):
     """Share of hidden tokens whose highest score is their own: the mean over each sample's, then over samples."""
 
-    of_positions: ClassVar[bool] = True
+    serves: ClassVar[Tuple[str, ...]] = ("masked_language_modeling",)
 
     def sums(self, F: Any, logits_BK: Any, label_B: Any, num_classes: int) -> Any:
         hits_B = F.sum(F.argmax(logits_BK, axis=-1) == label_B, axis=-1)  # a label of -1 is no argmax
@@ -79,7 +83,7 @@ class MaskedPerplexity(Metric):
     """exp of the mean cross entropy of hidden tokens."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
-    of_positions: ClassVar[bool] = True
+    serves: ClassVar[Tuple[str, ...]] = ("masked_language_modeling",)
 
     def sums(self, F: Any, logits_BK: Any, label_B: Any, num_classes: int) -> Any:
         loss_BM = -F.pick(F.log_softmax(logits_BK), F.relu(label_B), axis=-1)

@@ -32,6 +32,9 @@ class Model(Spec):
     reads: ClassVar[str] = "images"
     """What it takes: "images" or "text"; "" where only its code knows."""
 
+    serves: ClassVar[Tuple[str, ...]] = ()
+    """Names of the tasks that it is made for, the first of which is meant where only the model is named; empty: any."""
+
     weights: Optional[PathText] = None
     """Path of a `.params` file to start from (Gluon, GluonCV, or exported by Module); None starts from `init`."""
     freeze: List[str] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Literal, Optional
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Literal, Optional, Tuple
 
 import pydantic
 
@@ -31,6 +31,7 @@ class Bert(Model):
     """
 
     reads: ClassVar[str] = "text"
+    serves: ClassVar[Tuple[str, ...]] = ("classification", "masked_language_modeling")
 
     size: Literal["small", "base", "large"] = "small"
     """What the numbers below are where they are not given."""

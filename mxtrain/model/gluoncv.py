@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Tuple
 
 import pydantic
 
@@ -28,6 +28,8 @@ class GluonCV(Model):
 
     Weights are never downloaded: save GluonCV's pretrained ones to a file and name it in `weights`.
     """
+
+    serves: ClassVar[Tuple[str, ...]] = ("classification",)
 
     name: str = "resnet18_v1"
     """GluonCV's name, e.g. resnet50_v1b, mobilenetv3_small, cifar_resnet20_v1, densenet121."""

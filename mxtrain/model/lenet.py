@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List
+from typing import TYPE_CHECKING, ClassVar, List, Tuple
 
 import pydantic
 from typing_extensions import Annotated
@@ -22,6 +22,8 @@ class LeNet(Model):
     Source: after LeCun et al., "Gradient-based learning applied to document recognition" (1998), with ReLU, batch
     normalisation and padding instead of tanh and 5x5 kernels.
     """
+
+    serves: ClassVar[Tuple[str, ...]] = ("classification",)
 
     channels: Annotated[List[Positive], pydantic.Field(min_length=1)] = [32, 64]
     """Output channels of each stage; a stage halves height and width."""

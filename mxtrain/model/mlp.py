@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List
+from typing import TYPE_CHECKING, ClassVar, List, Tuple
 
 from mxtrain.model.base import Model
 from mxtrain.model.layers import Activation
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 class MLP(Model):
     """Dense layers of the given widths, each with an activation and dropout, then the output layer."""
+
+    serves: ClassVar[Tuple[str, ...]] = ("classification",)
 
     hidden: List[Positive] = [128, 64]
     """Units of each hidden layer, first to last; `[]` is a linear classifier."""

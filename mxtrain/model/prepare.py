@@ -6,7 +6,7 @@ import fnmatch
 import hashlib
 import math
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from mxtrain.errors import ConfigError, nearest
 from mxtrain.model.base import Model
@@ -45,7 +45,7 @@ class Prepared:
 
 def prepare_network(
     model: Model, *, num_classes: int, input_shape: Shapes, seed: int, device: Any = None,
-    vocab_size: Optional[int] = None,
+    vocab_size: Optional[int] = None, output_shapes: Optional[Sequence[Shape]] = None,
 ) -> Prepared:  # fmt: skip
     """Builds the network of a description and gives every parameter its first value.
 
@@ -59,6 +59,7 @@ def prepare_network(
         seed: any integer.
         device: the MXNet context (or list of contexts) that parameters live on; None is cpu(0).
         vocab_size: of a network for text.
+        output_shapes: of each array that it must return for one sample; by default scores of `num_classes`.
 
     Returns:
         The network and the report on its weights.
@@ -74,7 +75,7 @@ def prepare_network(
     else:
         network = model.build_text(num_classes, tuple(input_shape), vocab_size)
     mend_layers(network)
-    infer_shapes(network, input_shape, num_classes)
+    infer_shapes(network, input_shape, [(num_classes,)] if output_shapes is None else output_shapes)
     refuse_too_large(network)
     average_by_mean(network, input_shape)
     initialize(network, model.init, seed, device if device is not None else mx.cpu())
@@ -84,12 +85,17 @@ def prepare_network(
     return Prepared(network, report)
 
 
-def infer_shapes(network: Any, input_shape: Shapes, num_classes: Optional[int] = None) -> None:
+def infer_shapes(network: Any, input_shape: Shapes, wanted: Optional[Sequence[Shape]] = None) -> None:
     """Tells every parameter its shape.
 
+    Args:
+        network: uninitialised.
+        input_shape: of one sample, or of each of several inputs.
+        wanted: of each array that it must return for one sample; None: whatever.
+
     Raises:
-        ConfigError: the network cannot take a sample of this shape, has not one output per class, or calls an operator
-            whose gradient is wrong.
+        ConfigError: the network cannot take a sample of this shape, returns something else than what is wanted, or
+            calls an operator whose gradient is wrong.
     """
     try:
         traced = trace(network, input_shape)
@@ -109,15 +115,14 @@ def infer_shapes(network: Any, input_shape: Shapes, num_classes: Optional[int] =
                 f"The shape of parameter '{name}' is not known because nothing uses it. Remove it from the network, or "
                 "give its layer in_units or in_channels."
             )
-    shapes = shapes_of(input_shape)
-    positions = shapes[3] if len(shapes) > 3 else ()
-    if num_classes is not None and output_shapes != [(1, *positions, num_classes)]:
+    if wanted is not None and output_shapes != [(1, *shape) for shape in wanted]:
         shown = ", ".join("x".join(map(str, shape or ("?",))) for shape in output_shapes)
-        wanted = ", ".join(map(str, ("batch", *positions, num_classes)))
+        asked = " and ".join(f"({', '.join(map(str, ('batch', *shape)))})" for shape in wanted)
+        number = "one tensor" if len(wanted) == 1 else f"{len(wanted)} tensors"
+        last = f", or end it with a layer of {wanted[0][-1]} units" if len(wanted[0]) < 3 else ""
         raise ConfigError(
-            f"The network must return one tensor of ({wanted}), a score per class, but for one sample it "
-            f"returns {len(output_shapes)}: {shown}. Switch auxiliary outputs off, or end it with a layer of "
-            f"{num_classes} units."
+            f"The network must return {number} of {asked}, a score per class, but for one sample it returns "
+            f"{len(output_shapes)}: {shown}. Switch auxiliary outputs off{last}."
         )
 
 

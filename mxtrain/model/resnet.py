@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Tuple
 
 from mxtrain.model.base import Model
 from mxtrain.types import PositiveFloat, Shape
@@ -30,6 +30,8 @@ class ResNet(Model):
 
     Source: He et al., "Deep residual learning for image recognition" (2015), table 1 and section 4.2.
     """
+
+    serves: ClassVar[Tuple[str, ...]] = ("classification",)
 
     depth: Literal[8, 14, 20, 32, 44, 56, 110, 18, 34, 50, 101, 152] = 20
     """Layers with weights."""

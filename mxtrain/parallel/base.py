@@ -24,7 +24,7 @@ from typing_extensions import Annotated
 from mxtrain.amp import FULL, Precision
 from mxtrain.errors import ConfigError
 from mxtrain.runtime.gpus import REMEDY, find_gpus, is_published_build, reason_against
-from mxtrain.types import Batch, Inputs, Positive, Shapes, Spec
+from mxtrain.types import Batch, Positive, Shapes, Spec
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
@@ -195,8 +195,8 @@ class Objective:
 
     Attributes:
         network: the initialised gluon block, on one device; the strategy moves its parameters to where they work.
-        loss: (scores, labels) -> loss (B,), for training.
-        meter: (scores, labels, loss (B,)) -> vector of sums, for training.
+        loss: (*outputs, *targets) -> loss (B,), for training.
+        meter: (loss (B,), *outputs, *targets) -> vector of sums, for training.
         input_shape: of one sample, or of each of its parts.
         batch_size: of a global batch, by which the stages are balanced.
         precision: that the network computes in.
@@ -285,8 +285,8 @@ class Strategy:
         """(structural name, array) of every further copy of what is in `values`, on other replicas."""
         raise NotImplementedError
 
-    def predict(self, data: Inputs) -> NDArray:
-        """Scores of `Batch.data` in inference mode, on the first device. Asynchronous."""
+    def predict(self, inputs: Sequence[NDArray]) -> Tuple[NDArray, ...]:
+        """What the network returns for `Batch.inputs` in inference mode, on the first device. Asynchronous."""
         raise NotImplementedError
 
     def gather(self) -> Any:

@@ -22,14 +22,14 @@ from mxtrain.model.prepare import distinct_parameters, is_trained
 from mxtrain.parallel.balance import Cut, choose_cut
 from mxtrain.parallel.base import Layout, Objective, Parallel, Reduction, Strategy
 from mxtrain.parallel.chain import open_to_cut
-from mxtrain.parallel.cut import Cuttable, Tensor
+from mxtrain.parallel.cut import Cuttable, Graph, Tensor
 from mxtrain.parallel.fence import Fence, written_together
 from mxtrain.parallel.lockstep import Division, Lockstep, Recorded, Shares
 from mxtrain.parallel.norm import JointNorm, obey_placement
 from mxtrain.parallel.schedule import FORWARD, Action, timetable
 from mxtrain.parallel.stage import WholeNetwork, bring, on_devices
 from mxtrain.parallel.tape import HeadGradients, Tape
-from mxtrain.types import Batch, Inputs, shapes_of
+from mxtrain.types import Batch, shapes_of
 
 
 def split(batch: Batch, num_parts: int) -> Iterator[Batch]:
@@ -83,6 +83,7 @@ class Grid(Strategy):
         self._runs_graph = len(devices[0]) > 1 or objective.precision.dtype != FULL.dtype
         self._stages = self._on_devices(pieces)
         self._inputs = graph.inputs if self._runs_graph else self._stages[0].inputs
+        self._heads = graph.heads if isinstance(graph, Graph) and self._runs_graph else []
         joint_pieces = graph is not None and joint != "per_device" and graph.norms()
         if joint_pieces:
             pieces = self._joint_pieces(graph, cuts)
@@ -93,7 +94,8 @@ class Grid(Strategy):
         else:
             without_gradient = graph.without_gradient if self._runs_graph else set(self._inputs)
             self._executor = Pipelined(
-                objective, devices, self._stages, self._order, self._inputs, without_gradient, self._fences()
+                objective, devices, self._stages, self._order, self._inputs, self._heads, without_gradient,
+                self._fences(),
             )  # fmt: skip
         self._statistics_store = MXNetStore("device" if devices[0][0].device_type == "gpu" else "local")
         has_one_copy = len(devices) == 1 and self._is_alone
@@ -129,12 +131,12 @@ class Grid(Strategy):
                 if array is not value:
                     yield name, array
 
-    def predict(self, data: Inputs) -> nd.NDArray:
+    def predict(self, inputs: Sequence[nd.NDArray]) -> Tuple[nd.NDArray, ...]:
         first = self._devices[0][0]
-        size = (data[0] if isinstance(data, tuple) else data).shape[0]
-        shares = split(Batch(data, None, size), len(self._devices))
-        scores = [self._predict_on(replica, share).as_in_context(first) for replica, share in enumerate(shares)]
-        return scores[0] if len(scores) == 1 else nd.concat(*scores, dim=0)
+        shares = split(Batch(tuple(inputs), (), inputs[0].shape[0]), len(self._devices))
+        found = [self._predict_on(replica, share) for replica, share in enumerate(shares)]
+        parts = [[part.as_in_context(first) for part in output] for output in zip(*found)]
+        return tuple(output[0] if len(output) == 1 else nd.concat(*output, dim=0) for output in parts)
 
     def gather(self) -> Any:
         self.publish()
@@ -289,13 +291,14 @@ class Grid(Strategy):
         largest = -(-(end - begin) // min(self._num_parts, max(end - begin, 1)))
         return min(largest, len(self._devices))
 
-    def _predict_on(self, replica: int, batch: Batch) -> nd.NDArray:
+    def _predict_on(self, replica: int, batch: Batch) -> List[nd.NDArray]:
         stages = self._stages
         known: Dict[Tensor, nd.NDArray] = dict(zip(self._inputs, batch.inputs))
         for stage in stages:
             device = self._devices[replica][stage.number]
-            known.update(zip(stage.outputs, stage(replica, [bring(known[tensor], device) for tensor in stage.inputs])))
-        return known[stages[-1].outputs[0]]
+            outputs = stage(replica, [bring(known[tensor], device) for tensor in stage.inputs])
+            known.update(zip(stage.outputs, outputs))
+        return [known[head] for head in self._heads] or outputs
 
 
 def move(parameter: Any, devices: List[Any]) -> None:
@@ -324,16 +327,16 @@ class Pipelined:
         devices: [replica][stage].
         stages: what runs on them.
         order: number of microbatches -> the actions of one replica.
-        inputs: tensors that enter the network.
+        inputs, heads: tensors that enter and leave the network; without heads, all that the last stage returns leaves.
         without_gradient: tensors that none is computed for.
         fences: one for each replica.
     """
 
     def __init__(
         self, objective: Objective, devices: List[List[Any]], stages: List[Any], order: Any, inputs: List[Tensor],
-        without_gradient: Collection[Tensor], fences: Sequence[Fence],
+        heads: List[Tensor], without_gradient: Collection[Tensor], fences: Sequence[Fence],
     ):  # fmt: skip
-        self.inputs, self.without_gradient = inputs, without_gradient
+        self.inputs, self.heads, self.without_gradient = inputs, heads, without_gradient
         self.objective, self.devices, self.stages = objective, devices, stages
         self.head_gradient = HeadGradients()
         self._order, self._fences = order, fences
@@ -378,16 +381,21 @@ class Lane:
     def _forward(self, number: int, m: int) -> None:
         stages, objective, device = self._pipeline.stages, self._pipeline.objective, self._devices[number]
         stage, tape, batch = stages[number], self._tapes[m], self._microbatches[m]
-        inputs = tape.enter(number, stage.inputs, device)
         is_last = number == len(stages) - 1
+        # An auxiliary output may leave the network long before its end.
+        heads = self._pipeline.heads if is_last else []
+        entering = [*stage.inputs, *(head for head in heads if head not in [*stage.inputs, *stage.outputs])]
+        inputs = tape.enter(number, entering, device)
         with autograd.record():
-            outputs = stage(self._replica, inputs)
+            outputs = stage(self._replica, inputs[: len(stage.inputs)])
             if is_last:
-                label = bring(batch.label, device)
-                loss_B = objective.loss(outputs[0], label)
+                known = {**dict(zip(entering, inputs)), **dict(zip(stage.outputs, outputs))}
+                outputs = [known[head] for head in heads] or outputs
+                targets = [bring(target, device) for target in batch.targets]
+                loss_B = objective.loss(*outputs, *targets)
         if is_last:
             self._losses[m] = loss_B
-            self.sums.append(objective.meter(outputs[0], label, loss_B))
+            self.sums.append(objective.meter(loss_B, *outputs, *targets))
         else:
             tape.leave(stage.outputs, outputs)
 

@@ -65,7 +65,10 @@ class Lockstep:
             ]
             for tape, outputs in zip(tapes, piece.forward(replicas, inputs, counts_W)):
                 tape.leave(piece.outputs, outputs)
-        sums = [self._lose(tape, batch, global_batch_size) for tape, (_, batch) in zip(tapes, group)]
+        sums = [
+            self._lose(tape, batch, self._devices[replica][-1], global_batch_size)
+            for tape, (replica, batch) in zip(tapes, group)
+        ]
         for number, piece in reversed(list(enumerate(pieces))):
             found = [tape.heads(piece.outputs) for tape in tapes]
             piece.backward([output for outputs, _ in found for output in outputs], [h for _, hs in found for h in hs])
@@ -73,16 +76,16 @@ class Lockstep:
                 tape.come_back(number)
         return sums
 
-    def _lose(self, tape: Tape, batch: Batch, global_batch_size: int) -> nd.NDArray:
+    def _lose(self, tape: Tape, batch: Batch, device: Any, global_batch_size: int) -> nd.NDArray:
         """The loss of a shard, which is the last piece, and its backward pass."""
-        last, head = len(self._pieces), self._graph.heads[0]
-        (score,) = tape.enter(last, [head], None)
-        label = batch.label.as_in_context(score.context)
+        last = len(self._pieces)
+        outputs = tape.enter(last, self._graph.heads, device)
+        targets = [target.as_in_context(device) for target in batch.targets]
         with autograd.record():
-            loss_B = self._objective.loss(score, label)
+            loss_B = self._objective.loss(*outputs, *targets)
         loss_B.backward(self.head_gradient(loss_B, batch.size, global_batch_size))
         tape.come_back(last)
-        return self._objective.meter(score, label, loss_B)
+        return self._objective.meter(loss_B, *outputs, *targets)
 
 
 class Recorded:

@@ -97,7 +97,8 @@ class Reference(Grid):
 
 
 def _join(shards: List[Batch]) -> Batch:
-    inputs = [nd.concat(*parts, dim=0) for parts in zip(*[shard.inputs for shard in shards])]
-    label = nd.concat(*[shard.label for shard in shards], dim=0)
-    data = tuple(inputs) if isinstance(shards[0].data, tuple) else inputs[0]
-    return Batch(data, label, sum(shard.size for shard in shards))
+    inputs, targets = (
+        tuple(nd.concat(*parts, dim=0) for parts in zip(*arrays))
+        for arrays in ([shard.inputs for shard in shards], [shard.targets for shard in shards])
+    )
+    return Batch(inputs, targets, sum(shard.size for shard in shards))

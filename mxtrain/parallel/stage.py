@@ -18,6 +18,11 @@ def bring(array: nd.NDArray, device: Any) -> nd.NDArray:
     return array if autograd.is_recording() else array.detach()
 
 
+def as_list(outputs: Any) -> List[nd.NDArray]:
+    """What a block returns: one array, or several."""
+    return list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
+
+
 def parameters_by_full_name(network: Any) -> Dict[str, Any]:
     """`Parameter.name` -> gluon.Parameter."""
     return {parameter.name: parameter for parameter in network.collect_params().values()}
@@ -34,7 +39,7 @@ class WholeNetwork:
         self.inputs: List[Tensor] = [(0, number) for number in range(num_inputs)]
 
     def __call__(self, replica: int, inputs: Sequence[nd.NDArray]) -> List[nd.NDArray]:
-        return [self._network(*inputs)]
+        return as_list(self._network(*inputs))
 
 
 class PieceOnDevices:
@@ -101,7 +106,7 @@ class RowOnDevices:
         (array,) = inputs
         for block in self._blocks:
             array = block(array)
-        return [array]
+        return as_list(array)
 
 
 def on_devices(piece: Union[Piece, Row], network: Any, number: int, devices: List[List[Any]]) -> Any:

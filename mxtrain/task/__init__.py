@@ -1,1 +1,5 @@
-"""What a sample means: losses, metrics, predictions and reports of each kind of problem."""
+"""What a sample means: it joins a dataset to a network, and says how wrong it is, how good, and what it predicted."""
+
+from mxtrain.task.base import Task
+
+__all__ = ["Task"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -12,39 +13,13 @@ from mxtrain.kvstore.store import Store
 from mxtrain.metric.meter import Meter, read_vectors
 from mxtrain.parallel.base import Strategy
 from mxtrain.trainer.stopping import BrokenOff
-from mxtrain.types import Batch, Samples
+from mxtrain.types import Artifact, Batch
 
+Outputs = Tuple[nd.NDArray, ...]
 # Sums are read in bulk: often enough that a wide metric (a confusion matrix) doesn't fill the memory.
 VECTORS_PER_READ = 64
 # Batches in the engine's queue before the host waits: bounds the memory of what is under way.
 BATCHES_AHEAD = 3
-
-
-class SampleLoader:
-    """A few samples: as the network sees them, and as a person does.
-
-    Args:
-        loader: of these samples, in order.
-        source: fetches the same samples unnormalised.
-    """
-
-    def __init__(self, loader: Any, source: Any):
-        self.loader = loader
-        self.source = source
-
-    def images(self) -> Tuple[np.ndarray, np.ndarray]:
-        """(B, H, W, C) uint8 and their labels (B,)."""
-        index_B = np.arange(len(self.source))
-        image_BCHW, label_B = self.source.fetch(index_B, seed=0, epoch=0, train=False)
-        return np.clip(image_BCHW, 0, 255).astype(np.uint8).transpose(0, 2, 3, 1), label_B
-
-
-class TextSamples(SampleLoader):
-    """A few texts: as the network sees them, and as a person does."""
-
-    def texts(self) -> List[str]:
-        """As they are, pairs joined."""
-        return [" | ".join(text for text in pair if text is not None) for pair in self.source.pairs]
 
 
 class Evaluator:
@@ -52,7 +27,7 @@ class Evaluator:
 
     Args:
         strategy: predicts.
-        loss: (scores, labels) -> loss (B,), unsmoothed.
+        loss: (*outputs, *targets) -> loss (B,), unsmoothed.
         meter: sums of loss and metrics.
     """
 
@@ -60,12 +35,12 @@ class Evaluator:
         self._strategy, self._loss, self._meter = strategy, loss, meter
 
     def measure(
-        self, loader: Any, watch: Optional[Callable[[Batch, nd.NDArray], None]] = None, workers: Optional[Store] = None
+        self, loader: Any, watch: Optional[Callable[[Batch, Outputs], None]] = None, workers: Optional[Store] = None
     ) -> Dict[str, float]:
         """Loss, metrics and samples_per_s over all samples of `loader`, each counted once.
 
         Args:
-            watch: is shown every batch with its scores (B, K), so that one pass serves whoever wants both.
+            watch: is shown every batch with its outputs, so that one pass serves whoever wants both.
             workers: who measure the other shares of each batch.
 
         Raises:
@@ -75,11 +50,12 @@ class Evaluator:
         sums, count, broken_off = np.zeros(self._meter.width), 0, False
         vectors: List[nd.NDArray] = []
         try:
-            for batch, logits in self.predict(loader):
-                vectors.append(self._meter(logits, batch.label, self._loss(logits, batch.label)))
+            for batch, outputs in self.predict(loader):
+                loss_B = self._loss(*outputs, *batch.targets)
+                vectors.append(self._meter(loss_B, *outputs, *batch.targets))
                 count += batch.size
                 if watch is not None:
-                    watch(batch, logits)
+                    watch(batch, outputs)
                 if len(vectors) == VECTORS_PER_READ:
                     sums += read_vectors(vectors).sum(axis=0)
                     vectors = []
@@ -94,24 +70,36 @@ class Evaluator:
         values["samples_per_s"] = count / (time.monotonic() - started)
         return values
 
-    def predict(self, loader: Any) -> Iterator[Tuple[Any, nd.NDArray]]:
-        """Batches with their scores, a few ahead of the device."""
+    def predict(self, loader: Any) -> Iterator[Tuple[Batch, Outputs]]:
+        """Batches with what the network returns for them, a few ahead of the device."""
         under_way: List[nd.NDArray] = []
         for batch in loader.epoch(0):
             if not batch.size:
                 continue
-            logits = self._strategy.predict(batch.data)
-            under_way.append(logits)
+            outputs = self._strategy.predict(batch.inputs)
+            under_way.append(outputs[0])
             if len(under_way) > BATCHES_AHEAD:
                 under_way.pop(0).wait_to_read()
-            yield batch, logits
+            yield batch, outputs
 
-    def samples(self, samples: Optional[SampleLoader]) -> Optional[Samples]:
-        """Class probabilities of a few samples."""
-        if samples is None:
-            return None
-        probabilities = [nd.softmax(logits.astype("float32")).asnumpy() for _, logits in self.predict(samples.loader)]
-        if isinstance(samples, TextSamples):
-            return Samples(None, samples.source.label_N, np.concatenate(probabilities), samples.texts())
-        image_BHWC, label_B = samples.images()
-        return Samples(image_BHWC, label_B, np.concatenate(probabilities))
+
+@dataclass(frozen=True)
+class ShownSamples:
+    """A few validation samples that are shown with what the network says of them.
+
+    Attributes:
+        loader: of these samples, in order.
+        decode: predictions from the network's outputs, one for each sample, on the device.
+        show: (predictions, targets), on the host -> artifacts.
+    """
+
+    loader: Any
+    decode: Callable[[Outputs], nd.NDArray]
+    show: Callable[[np.ndarray, Sequence[np.ndarray]], List[Artifact]]
+
+    def artifacts(self, evaluator: Evaluator) -> List[Artifact]:
+        """Predicts and shows; waits for the device."""
+        found = [(self.decode(outputs), batch.targets) for batch, outputs in evaluator.predict(self.loader)]
+        predictions = np.concatenate([prediction.asnumpy() for prediction, _ in found])
+        targets = [np.concatenate([one.asnumpy() for one in arrays]) for arrays in zip(*(t for _, t in found))]
+        return self.show(predictions, targets)

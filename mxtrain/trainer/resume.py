@@ -47,9 +47,16 @@ LOG_FILE = "train.log"
 STATUS_FILE = "status.json"
 
 
+def task_of_earlier(config: Mapping[str, Any]) -> Dict[str, str]:
+    """The task of a description that was made before there were tasks: then the data said what was learned."""
+    if (config.get("dataset") or {}).get("mask_fraction"):
+        return {"_target_": "mxtrain.task.masked_language_modeling.MaskedLanguageModeling"}
+    return {"_target_": "mxtrain.task.classification.Classification"}
+
+
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> List[str]:
     """One line for each setting that differs and changes the result."""
-    old, new = flatten(before), flatten(after)
+    old, new = (flatten({"task": task_of_earlier(config), **config}) for config in (before, after))
     lines = []
     for path in sorted(set(old) | set(new)):
         default = BOUND.get(path)
@@ -151,7 +158,8 @@ def find_finished(run_dir: Path, config: Mapping[str, Any]) -> Optional[Tuple[Ma
 
 
 def _what_counts(config: Mapping[str, Any]) -> Dict[str, Any]:
-    return {path: value for path, value in flatten(config).items() if not path.startswith(WITHOUT_EFFECT)}
+    described = flatten({"task": task_of_earlier(config), **config})
+    return {path: value for path, value in described.items() if not path.startswith(WITHOUT_EFFECT)}
 
 
 def find_end(run_dir: Path, config: Mapping[str, Any]) -> Optional[Result]:

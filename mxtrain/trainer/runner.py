@@ -33,7 +33,7 @@ from mxtrain.trainer.state import TrainState
 from mxtrain.trainer.step import Step
 from mxtrain.trainer.stopping import Agreement, BreakableLoader, BrokenOff, Budget, SignalStop, Stop
 from mxtrain.trainer.watchers import Watchers, describe_error
-from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
+from mxtrain.types import Artifact, Callback, Progress, Result, RunInfo, Validation
 
 NAMED_BY_ONE = "the same command with kvstore=local cluster.workers=1 names the step and the layer"
 
@@ -368,11 +368,14 @@ class Runner:
             validation = Validation(
                 row={"step": state.step, "epoch": self._epoch_number(), "split": "val", **values, **part},
                 best=state.best,
-                read_samples=lambda: self._evaluator.samples(self._data.samples),
+                read_samples=self._show_samples,
                 read_parameters=lambda: snapshot.copy_parameters(self._step.strategy),
             )
             self._watchers.tell("on_validation", validation, self._progress(state.step))
         return True
+
+    def _show_samples(self) -> List[Artifact]:
+        return self._data.samples.artifacts(self._evaluator) if self._data.samples is not None else []
 
     def _note_best(self) -> None:
         state, plan = self.state, self._plan

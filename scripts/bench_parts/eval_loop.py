@@ -21,7 +21,7 @@ def main(arguments: List[str]) -> None:
 
     trained = load_trained(checkpoint, description)
     source = description.dataset.open().train
-    loader = build_loader(description, source, trained.input, trained.device, limit_batches=int(block_batches))
+    loader = build_loader(description, source, trained.signature, trained.device, limit_batches=int(block_batches))
     turns = Turns()
     while True:
         print(trained.evaluator.measure(loader), flush=True)

@@ -143,8 +143,8 @@ FAULTS = [
     ),
     Fault(
         "an evaluation is a mean over unequal batches", "mxtrain/trainer/evaluate.py",
-        "vectors.append(self._meter(logits, batch.label, self._loss(logits, batch.label)))",
-        "vectors.append(self._meter(logits, batch.label, self._loss(logits, batch.label)) * (256 / batch.size))",
+        "vectors.append(self._meter(logits, batch.targets[0], self._loss(logits, batch.targets[0])))",
+        "vectors.append(self._meter(logits, batch.targets[0], self._loss(logits, batch.targets[0])) * (256 / batch.size))",
     ),
     Fault(
         "a batch's gradient is a mean over unequal shares", "mxtrain/parallel/grid.py",

@@ -50,7 +50,7 @@ def strategy(precision, placement=None):
 
 def batch(size=12):
     rng = np.random.RandomState(0)
-    return Batch(nd.array(rng.randn(size, *SHAPE)), nd.array(rng.randint(0, 3, size)), size)
+    return Batch((nd.array(rng.randn(size, *SHAPE)),), (nd.array(rng.randint(0, 3, size)),), size)
 
 
 def gradients(made, size=12):
@@ -171,7 +171,9 @@ def test_a_cut_changes_no_precision(placement):
     whole, cut = strategy(BFloat16()), strategy(BFloat16(), placement)
     wanted, found = gradients(whole), gradients(cut)
     assert np.linalg.norm(found - wanted) < 5e-3 * np.linalg.norm(wanted)
-    np.testing.assert_allclose(cut.predict(batch().data).asnumpy(), whole.predict(batch().data).asnumpy(), rtol=1e-4)
+    np.testing.assert_allclose(
+        cut.predict(batch().inputs[0]).asnumpy(), whole.predict(batch().inputs[0]).asnumpy(), rtol=1e-4
+    )
 
 
 @runs
@@ -182,7 +184,9 @@ def test_replicas_add_float32_gradients():
     parts = []
     for begin in (0, 6):
         single = strategy(BFloat16())
-        single.forward_backward(Batch(batch().data[begin : begin + 6], batch().label[begin : begin + 6], 6))
+        single.forward_backward(
+            Batch((batch().inputs[0][begin : begin + 6],), (batch().targets[0][begin : begin + 6],), 6)
+        )
         parts.append(np.concatenate([one.replicas[0].asnumpy().ravel() for one in single.reductions]))
     np.testing.assert_allclose(found, (parts[0] + parts[1]) / 2, rtol=1e-4, atol=1e-6 * np.abs(found).max())
 

@@ -49,7 +49,7 @@ def step(scaling, placement=None, clip=None):
 
 def batch(number):
     rng = np.random.RandomState(number)
-    return Batch(nd.array(rng.randn(8, 4)), nd.array(rng.randint(0, 3, 8)), 8)
+    return Batch((nd.array(rng.randn(8, 4)),), (nd.array(rng.randint(0, 3, 8)),), 8)
 
 
 def values(made):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mxtrain.build import Input, build_loader, fit_input
+from mxtrain.build import build_loader
 from mxtrain.checkpoint import open_checkpoint
 from mxtrain.cli.dispatch import run
 from mxtrain.cli.predict import open_texts
@@ -93,7 +93,7 @@ def save_files(source, folder):
 
 
 def batches(loader):
-    return np.concatenate([batch.data.asnumpy() for batch in loader.epoch()])
+    return np.concatenate([batch.inputs[0].asnumpy() for batch in loader.epoch()])
 
 
 @pytest.mark.parametrize("network", [(), ("dataset.image_size=[20,24]",), ("dataset.channels=1",)], ids=str)
@@ -181,8 +181,8 @@ def test_predict_says_what_eval_measures(train_run, describe_run, photos, tmp_pa
     files = save_files(test, tmp_path / "files")
     accuracy, rows = accuracy_and_rows(run_dir, files, tmp_path / "out", *overrides)
     trained = load_trained(checkpoint, description)
-    _, probability_NK, label_N = trained.measure(build_loader(description, test, trained.input, trained.device))
-    names = trained.input.class_names
+    _, probability_NK, label_N = trained.measure(build_loader(description, test, trained.signature, trained.device))
+    names = trained.signature.class_names
     found = np.array(
         [[{one["class"]: one["probability"] for one in row["top"]}[name] for name in names] for row in rows]
     )

@@ -163,7 +163,7 @@ def test_all_workers_know_what_each_group_holds(over_microbatches, speeds, size)
     counts = division.counts(size, World(0, 3, speeds))
     for rank in range(3):
         begin, end = World(rank, 3, speeds).share(size)
-        whole = Batch(nd.zeros((end - begin + 1,)), nd.zeros((end - begin + 1,)), end - begin)
+        whole = Batch((nd.zeros((end - begin + 1,)),), (nd.zeros((end - begin + 1,)),), end - begin)
         parts = [] if begin == end else list(split(whole, 2))
         groups = [division.groups([list(split(share, 3)) for share in split(part, 2)]) for part in parts]
         own = [[sum(batch.size for _, batch in group) for group in part] for part in groups]

@@ -34,7 +34,7 @@ def make_loader(source=None, **changes):
 
 
 def read(batches):
-    return [(batch.data.asnumpy(), batch.label.asnumpy(), batch.size) for batch in batches]
+    return [(batch.inputs[0].asnumpy(), batch.targets[0].asnumpy(), batch.size) for batch in batches]
 
 
 def assert_same(left, right):
@@ -93,8 +93,8 @@ def test_global_random_state_plays_no_part_and_is_left_alone():
 
 def test_mixed_labels_are_probabilities():
     batch = next(make_loader(train=True, augment=ALL).epoch())
-    assert batch.label.shape == (16, 10)
-    np.testing.assert_allclose(batch.label.asnumpy().sum(1), 1, rtol=1e-6)
+    assert batch.targets[0].shape == (16, 10)
+    np.testing.assert_allclose(batch.targets[0].asnumpy().sum(1), 1, rtol=1e-6)
 
 
 @pytest.mark.parametrize("native, wanted", [((1, 8, 8), (3, 8, 8)), ((3, 8, 8), (1, 8, 8)), ((3, 8, 8), (3, 20, 24))])
@@ -135,7 +135,7 @@ def test_nothing_is_recorded_for_gradients():
         batch = next(make_loader(prefetch=0, input_shape=(3, 16, 16)).epoch())
         assert autograd.is_recording()
     with pytest.raises(Exception, match="not part of a computation graph"):
-        autograd.get_symbol(batch.data)
+        autograd.get_symbol(batch.inputs[0])
 
 
 @pytest.mark.parametrize("tasks", [False, True])

@@ -10,7 +10,8 @@ from PIL import Image
 
 from mxtrain.cli.streams import patient_streams
 from mxtrain.files.durable import encode_json, write_json_atomic
-from mxtrain.logger import fonts, sample_picture
+from mxtrain.logger import fonts
+from mxtrain.task import sample_picture
 from mxtrain.logger.jsonl import encode_row
 from mxtrain.task import report
 from mxtrain.types import Samples

@@ -10,7 +10,7 @@ from tensorboard.plugins.hparams import plugin_data_pb2
 
 from mxtrain.logger.graph import build_graph_def
 from mxtrain.logger.hparams import select_hparams
-from mxtrain.logger.sample_picture import draw_samples
+from mxtrain.task.sample_picture import draw_samples
 from mxtrain.logger.tensorboard import TensorBoard
 from mxtrain.types import CommandLine, Samples
 

@@ -110,7 +110,7 @@ PLACEMENTS = {
 
 def batch(size, seed=0):
     rng = np.random.RandomState(seed)
-    return Batch(nd.array(rng.randn(size, *SHAPE)), nd.array(rng.randint(0, 3, size)), size)
+    return Batch((nd.array(rng.randn(size, *SHAPE)),), (nd.array(rng.randint(0, 3, size)),), size)
 
 
 def build(kind, placement, parts=1, workers=None):
@@ -234,7 +234,7 @@ def test_statistics_of_replicas_become_their_mean_after_each_step():
     name = "features.1.running_mean"
     single = [build("resnet", Single()) for _ in halves]
     for one, half in zip(single, halves):
-        one.forward_backward(Batch(half, batch(6).label, 6))
+        one.forward_backward(Batch((half,), batch(6).targets, 6))
     grid.forward_backward(batch(12))
     wanted = (single[0].values[name].asnumpy() + single[1].values[name].asnumpy()) / 2
     for copy in grid._copies[name]:

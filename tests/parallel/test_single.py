@@ -20,7 +20,7 @@ from mxtrain.types import Batch
 
 def batch(size, seed=0):
     rng = np.random.RandomState(seed)
-    return Batch(nd.array(rng.randn(size, 6)), nd.array(rng.randint(0, 3, size)), size)
+    return Batch((nd.array(rng.randn(size, 6)),), (nd.array(rng.randint(0, 3, size)),), size)
 
 
 def strategy(parts, dropout=0.0):
@@ -147,7 +147,7 @@ def test_moving_statistics_are_ready_for_whoever_reads_them_next(placement, tmp_
     for _ in range(5):
         statistic[:] = 0
         nd.waitall()
-        made.forward_backward(Batch(data, nd.zeros(32), 32))
+        made.forward_backward(Batch((data,), (nd.zeros(32),), 32))
         read_at_once = statistic.copy().asnumpy()  # a copy is an operator: it waits for what the engine knows of
         nd.waitall()
         np.testing.assert_array_equal(read_at_once, statistic.asnumpy())

@@ -40,7 +40,7 @@ def build(name, size, placement):
 def test_two_stages_compute_what_one_device_computes(name, size, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     rng = np.random.RandomState(0)
-    batch = Batch(nd.array(rng.randn(2, 3, size, size)), nd.array(rng.randint(0, 5, 2)), 2)
+    batch = Batch((nd.array(rng.randn(2, 3, size, size)),), (nd.array(rng.randint(0, 5, 2)),), 2)
     whole, staged = build(name, size, Single()), build(name, size, Model(stages=2))
     assert len(staged.layout.cut_before) == 1
     for side in (whole, staged):

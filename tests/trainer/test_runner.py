@@ -257,7 +257,7 @@ def measure(run_dir, description, split):
     checkpoint = open_checkpoint(run_dir)
     trained = load_trained(checkpoint, description)
     source = getattr(description.dataset.open(), split)
-    values = trained.evaluator.measure(build_loader(description, source, trained.input, trained.device))
+    values = trained.evaluator.measure(build_loader(description, source, trained.signature, trained.device))
     return {f"{split}/{name}": value for name, value in values.items() if name != "samples_per_s"}, checkpoint.step
 
 

@@ -41,12 +41,12 @@ def build_step(store: Store, optimizer: Any, random_seed: Optional[int] = None, 
 
 def whole_batch(size: int) -> Batch:
     rng = np.random.RandomState(size)
-    return Batch(nd.array(rng.randn(size, WIDTH)), nd.array(rng.randint(0, 3, size)), size)
+    return Batch((nd.array(rng.randn(size, WIDTH)),), (nd.array(rng.randint(0, 3, size)),), size)
 
 
 def share(size: int, world: World) -> Batch:
     begin, end = world.share(size)
-    return whole_batch(size).part(begin, end, size) if end > begin else Batch(None, None, 0, size)
+    return whole_batch(size).part(begin, end, size) if end > begin else Batch((), (), 0, size)
 
 
 def values(step: Step) -> Dict[str, np.ndarray]:
@@ -67,7 +67,7 @@ def test_what_an_optimizer_draws_is_the_same_on_all_workers() -> None:
     found = []
     for rank in range(3):
         step = build_step(Silent(rank, 3), mx.optimizer.SGLD(), random_seed=5)
-        step(Batch(whole_batch(4).data, whole_batch(4).label, 4, 12), 0.01, 1)
+        step(Batch(whole_batch(4).inputs, whole_batch(4).targets, 4, 12), 0.01, 1)
         found.append(values(step))
     for name, array in found[0].items():
         assert all((array == other[name]).all() for other in found[1:]), name
@@ -80,7 +80,7 @@ def test_what_a_network_draws_differs_between_workers_and_steps() -> None:
         for number in (1, 2):
             step = build_step(Silent(rank, 2), mx.optimizer.SGD(), random_seed=5, dropout=0.5)
             sums[rank, number] = float(
-                step(Batch(whole_batch(4).data, whole_batch(4).label, 4, 8), 0.0, number)[0].asscalar()
+                step(Batch(whole_batch(4).inputs, whole_batch(4).targets, 4, 8), 0.0, number)[0].asscalar()
             )
     assert len(set(sums.values())) == 4, sums
 
@@ -159,7 +159,7 @@ def test_rows_of_a_worker_that_meets_nobody_speak_for_the_whole_batch() -> None:
     step, batch = build_step(Store(), mx.optimizer.SGD()), whole_batch(4)
     alone = step.strategy.forward_backward(batch).asnumpy()
     gradients = [reduction.replicas[0].asnumpy() for reduction in step.strategy.reductions]
-    share = step.strategy.forward_backward(Batch(batch.data, batch.label, 4, 12)).asnumpy()
+    share = step.strategy.forward_backward(Batch(batch.inputs, batch.targets, 4, 12)).asnumpy()
     np.testing.assert_allclose(share, 3 * alone, rtol=1e-6)
     for reduction, gradient in zip(step.strategy.reductions, gradients):  # of the mean over its own samples
         np.testing.assert_allclose(reduction.replicas[0].asnumpy(), gradient, rtol=1e-6)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-import io
 import math
-from typing import Sequence
+from dataclasses import dataclass
+from typing import Any, Sequence
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from mxtrain.logger.fonts import drawable, font_of
-from mxtrain.types import Samples
 
 _TILE = 112  # pixels along a sample's longer side, about
 _GAP = 10
@@ -26,7 +25,23 @@ _RIGHT = (30, 130, 60)
 _WRONG = (200, 30, 30)
 
 
-def draw_samples(samples: Samples, class_names: Sequence[str], max_images: int) -> Image.Image:
+@dataclass(frozen=True)
+class Shown:
+    """A few images and what the network says of them."""
+
+    image_BHWC: np.ndarray
+    """uint8, as a person would want to see them."""
+    label_B: np.ndarray
+    probability_BK: np.ndarray
+
+
+def images_of(source: Any) -> np.ndarray:
+    """(B, H, W, C) uint8 of all samples of a source."""
+    image_BCHW, _ = source.fetch(np.arange(len(source)), seed=0, epoch=0, train=False)
+    return np.clip(image_BCHW, 0, 255).astype(np.uint8).transpose(0, 2, 3, 1)
+
+
+def draw_samples(samples: Shown, class_names: Sequence[str], max_images: int) -> Image.Image:
     """A grid of samples: under each its class, then the predicted class and its probability, in red where wrong.
 
     Args:
@@ -78,14 +93,6 @@ def _font(name: str) -> ImageFont.FreeTypeFont:
 def _open_font(file: str) -> ImageFont.FreeTypeFont:
     """The font in a file; "": Pillow's own."""
     return ImageFont.truetype(file, _FONT_SIZE) if file else ImageFont.load_default(_FONT_SIZE)
-
-
-def encode_png(picture: Image.Image) -> bytes:
-    """The picture as PNG."""
-    data = io.BytesIO()
-    # 256 colours are plenty for thumbnails and make the file a third as large.
-    picture.quantize(256, Image.Quantize.FASTOCTREE).save(data, "png")
-    return data.getvalue()
 
 
 def _tile(image_HWC: np.ndarray) -> Image.Image:

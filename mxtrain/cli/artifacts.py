@@ -1,0 +1,59 @@
+"""What a task shows, printed for a person and written as files."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any, Sequence
+
+from mxtrain.files.durable import replace_file
+from mxtrain.types import Artifact, Picture, Table, Text
+
+MAX_SHOWN_ROWS = 40
+MAX_SHOWN_SAMPLES = 16
+
+
+def show_artifacts(artifacts: Sequence[Artifact]) -> None:
+    """Prints tables and texts."""
+    from rich import table as rich_table
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    for artifact in artifacts:
+        if isinstance(artifact, Table) and artifact.is_shown:
+            shown = rich_table.Table(*artifact.header, box=None, pad_edge=False)
+            for row in artifact.rows[:MAX_SHOWN_ROWS]:
+                shown.add_row(*map(_text, row))
+            console.print(shown)
+            if len(artifact.rows) > MAX_SHOWN_ROWS:
+                more = len(artifact.rows) - MAX_SHOWN_ROWS
+                console.print(f"... and {more} more rows in {artifact.name}.csv")
+        elif isinstance(artifact, Text):
+            for line in artifact.lines:
+                console.print(line, soft_wrap=True)
+    if artifacts:
+        console.print()
+
+
+def _text(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def write_artifacts(artifacts: Sequence[Artifact], folder: Path) -> None:
+    """Writes tables as CSV files and pictures as PNG files; replaces earlier ones."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for artifact in artifacts:
+        if isinstance(artifact, Table):
+            write_table(folder / f"{artifact.name}.csv", [artifact.header, *artifact.rows])
+        elif isinstance(artifact, Picture):
+            picture = io.BytesIO()
+            artifact.draw(MAX_SHOWN_SAMPLES).save(picture, "PNG")
+            replace_file(folder / f"{artifact.name}.png", picture.getvalue())
+
+
+def write_table(path: Path, rows: Sequence[Sequence[Any]]) -> None:
+    """Replaces a CSV file."""
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows(rows)
+    replace_file(path, text.getvalue().encode("utf-8", "surrogateescape"))

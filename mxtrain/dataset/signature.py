@@ -1,0 +1,49 @@
+"""What enters and leaves a network, as plain values, which a checkpoint carries: it can be used without its data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Dict, Mapping, Optional, Sequence
+
+from mxtrain.dataset.base import Decoding
+from mxtrain.dataset.wordpiece import Reading
+from mxtrain.types import Shapes
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Shapes of the inputs, how samples become inputs, and the names of what is predicted.
+
+    Attributes:
+        shape: of one sample as it enters the network, or of each of several inputs.
+        mean, std: per channel of images, in units where white is 1; empty for text.
+        class_names: of what is predicted, where it has names.
+        reading: for text: how it becomes tokens.
+        decoding: for images: how files are read; None in checkpoints that were made before mxtrain kept it.
+    """
+
+    shape: Shapes
+    mean: Sequence[float] = ()
+    std: Sequence[float] = ()
+    class_names: Sequence[str] = ()
+    reading: Optional[Reading] = None
+    decoding: Optional[Decoding] = None
+
+    @property
+    def vocab_size(self) -> Optional[int]:
+        """Number of tokens, for text."""
+        return len(self.reading.vocab) if self.reading else None
+
+    def to_json(self) -> Dict[str, Any]:
+        """As a checkpoint holds it."""
+        lists = {name: list(getattr(self, name)) for name in ("shape", "mean", "std", "class_names")}
+        parts = {"reading": self.reading, "decoding": self.decoding}
+        return {**lists, **{name: part.to_json() for name, part in parts.items() if part is not None}}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Signature:
+        """The inverse of `to_json`."""
+        shape = tuple(tuple(size) if isinstance(size, (list, tuple)) else size for size in values["shape"])
+        reading = Reading.from_json(values["reading"]) if values.get("reading") else None
+        decoding = Decoding.from_json(values["decoding"]) if values.get("decoding") else None
+        return cls(**{**values, "shape": shape, "reading": reading, "decoding": decoding})

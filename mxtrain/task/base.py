@@ -1,0 +1,182 @@
+"""What a task is: the only place that knows what a sample means.
+
+Loaders, strategies, stores, step, runner, checkpoints and loggers know arrays, never classes, boxes or tokens.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, Tuple, Type
+
+from mxtrain.errors import ConfigError
+from mxtrain.types import Artifact, Spec
+
+if TYPE_CHECKING:
+    import numpy as np
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.dataset.base import Splits
+    from mxtrain.dataset.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.metric.meter import Meter
+    from mxtrain.types import Batch
+
+
+class Report:
+    """What one pass over a split is looked at for, besides loss and metrics. This one looks at nothing.
+
+    Call `update` with each batch, then `artifacts`.
+    """
+
+    def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
+        """Notes a batch. It must not wait for the device: that would hold the pass up."""
+
+    def artifacts(self, title: str) -> List[Artifact]:
+        """What there is to show after the pass; waits for the device.
+
+        Args:
+            title: names split and step.
+        """
+        return []
+
+
+class Task(Spec):
+    """Joins a dataset to a network. A new task is a subclass and one YAML in conf/task/.
+
+    Names in `serves` of datasets, models, losses and metrics are those of the options in conf/task/.
+    """
+
+    name: ClassVar[str] = ""
+    """As in conf/task/; what `serves` of datasets, models, losses and metrics names."""
+    predicts: ClassVar[bool] = True
+    """Whether `predict` has something to say."""
+    num_outputs: ClassVar[int] = 1
+    """How many arrays the network returns."""
+    loss_option: ClassVar[str] = ""
+    """The option of conf/loss/ to suggest where another does not fit."""
+    metric_option: ClassVar[str] = ""
+    """Likewise of conf/metric/."""
+
+    # Before anything starts.
+
+    def check(self, description: Description) -> None:
+        """Whether dataset, model, loss and metrics fit each other and this task. Imports no MXNet.
+
+        Raises:
+            ConfigError: they do not; says what to type.
+        """
+        dataset, model, loss = description.dataset, description.model, description.loss
+        if self.name and self.name not in dataset.serves:
+            others = " or ".join(f"task={name}" for name in dataset.serves)
+            raise ConfigError(f"task={self.name} and the dataset do not fit: its samples are for {others}. Type that.")
+        if model.reads and model.reads != dataset.gives:
+            examples = {"text": "dataset=text"}
+            other = f"a dataset of {model.reads}, e.g. {examples.get(model.reads, 'dataset=digits')}"
+            instead = "model=bert" if dataset.gives == "text" else "another model, e.g. model=lenet"
+            raise ConfigError(
+                f"model takes {model.reads}, and dataset gives {dataset.gives}. Type {instead}, or {other}."
+            )
+        if self.name and model.serves and self.name not in model.serves:
+            raise ConfigError(
+                f"task={self.name} and the model {type(model).__name__} do not fit: it is for "
+                f"{', '.join(model.serves)}. Type another model."
+            )
+        if loss.serves and self.name not in loss.serves:
+            raise ConfigError(
+                f"loss: {type(loss).__name__} is for {', '.join(loss.serves)}, not for task={self.name}. Type "
+                f"loss={self.loss_option}."
+            )
+        for name, metric in description.metric.items():
+            if metric.serves and self.name not in metric.serves:
+                raise ConfigError(
+                    f"metric.{name}: {type(metric).__name__} is for {', '.join(metric.serves)}, not for "
+                    f"task={self.name}. Type metric=[{self.metric_option}]."
+                )
+
+    # What is computed.
+
+    def num_classes(self, signature: Signature) -> int:
+        """The width of the network's first output."""
+        return len(signature.class_names)
+
+    def output_shapes(self, signature: Signature) -> List[Tuple[int, ...]]:
+        """The shape of each of the network's outputs for one sample, without the batch."""
+        return [(self.num_classes(signature),)]
+
+    def build_loss(self, description: Description, signature: Signature, training: bool) -> Any:
+        """A block of (*outputs, *targets) -> loss (B,).
+
+        Args:
+            description: holds the loss.
+            signature: of the network.
+            training: targets may then be mixed or smoothed.
+
+        Raises:
+            ConfigError: a user's loss does not return one value for each sample.
+        """
+        raise NotImplementedError
+
+    def build_meter(self, description: Description, signature: Signature, training: bool) -> Meter:
+        """Sums of loss and metrics on the device."""
+        from mxtrain.metric.meter import Meter
+
+        return Meter(description.metric, self.num_classes(signature), num_outputs=self.num_outputs)
+
+    # What is shown and written.
+
+    def decode(self, outputs: Tuple[NDArray, ...]) -> NDArray:
+        """Predictions from what the network returns, still on the device, one for each sample."""
+        raise NotImplementedError
+
+    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Any]:
+        """What `predict` writes of one prediction, as JSON.
+
+        Args:
+            signature: of the network.
+            prediction: one sample's, of what `decode` returned.
+            top_k: how many alternatives to name, where there are several.
+        """
+        raise NotImplementedError
+
+    def cells(self, row: Mapping[str, Any]) -> Dict[str, Any]:
+        """The same as columns of a CSV file."""
+        return dict(row)
+
+    def can_show(self, description: Description) -> bool:
+        """Whether a few validation samples are shown with what the network says of them."""
+        return False
+
+    def show(
+        self, signature: Signature, source: Any, predictions: np.ndarray, targets: Sequence[np.ndarray]
+    ) -> List[Artifact]:  # fmt: skip
+        """A few samples as a person sees them, with what the network says of them.
+
+        Args:
+            signature: of the network.
+            source: of these samples, in order.
+            predictions: what `decode` returned, (B, ...).
+            targets: (B, ...) each.
+        """
+        return []
+
+    def build_report(self, signature: Signature) -> Report:
+        """What `eval` shows and writes besides loss and metrics."""
+        return Report()
+
+    @classmethod
+    def with_target(cls) -> Type[Spec]:
+        return cls
+
+
+def require_same_names(signature: Signature, splits: Splits) -> str:
+    """What differs between the names of what was learned and those of the data; empty where they are the same."""
+    learned, found = list(signature.class_names), list(splits.class_names)
+    if learned == found:
+        return ""
+    return (
+        f"the dataset's {len(found)} classes are not those the model was trained on ({len(learned)}): {_some(found)} "
+        f"against {_some(learned)}. Name the right data with dataset=... or dataset.root=FOLDER."
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(list(names)[:3]) + (", ..." if len(names) > 3 else "")

@@ -1,0 +1,140 @@
+"""One class for each sample, of images or texts.
+
+Legend: N samples, B batch, K classes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, Tuple
+
+from mxtrain.errors import ConfigError
+from mxtrain.loss.custom import CustomLoss
+from mxtrain.task.base import Report, Task
+from mxtrain.types import Artifact, Picture, Table
+
+if TYPE_CHECKING:
+    import numpy as np
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.dataset.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.metric.meter import Meter
+    from mxtrain.types import Batch
+
+
+def mixes(description: Description) -> bool:
+    """Whether training labels are probabilities."""
+    return description.dataset.mixes and description.trainer.overfit_batches is None
+
+
+class Classification(Task):
+    """Scores (B, K) against class indices (B,), or against probabilities (B, K) where samples are mixed."""
+
+    name: ClassVar[str] = "classification"
+    loss_option: ClassVar[str] = "softmax_cross_entropy"
+    metric_option: ClassVar[str] = "accuracy"
+
+    def check(self, description: Description) -> None:
+        super().check(description)
+        loss = description.loss
+        if not isinstance(loss, CustomLoss) or loss.dense_labels:
+            return
+        # Class indices cannot be smoothed or mixed.
+        remedy = "Type loss.dense_labels=true if it takes probabilities"
+        if loss.label_smoothing:
+            raise ConfigError(
+                f"loss.label_smoothing={loss.label_smoothing}: {loss.name} is given class indices, which cannot be "
+                f"smoothed. {remedy}, or loss.label_smoothing=0."
+            )
+        if mixes(description):
+            raise ConfigError(
+                f"dataset.augment mixes samples, and {loss.name} is given class indices, which cannot be mixed. "
+                f"{remedy}, or switch mixup and cutmix off."
+            )
+
+    def build_loss(self, description: Description, signature: Signature, training: bool) -> Any:
+        loss = description.loss.build(self.num_classes(signature), training)
+        if training:
+            if isinstance(description.loss, CustomLoss):
+                description.loss.check(loss, (2, *self.output_shapes(signature)[0]))
+            loss.dense = mixes(description)
+        return loss
+
+    def build_meter(self, description: Description, signature: Signature, training: bool) -> Meter:
+        from mxtrain.metric.meter import Meter
+
+        return Meter(description.metric, self.num_classes(signature), dense=training and mixes(description))
+
+    def decode(self, outputs: Tuple[NDArray, ...]) -> NDArray:
+        """Class probabilities (B, K)."""
+        from mxtrain.engine.backend import nd
+
+        return nd.softmax(outputs[0].astype("float32"))
+
+    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Any]:
+        """The likeliest class, its probability, and the next ones."""
+        names = signature.class_names
+        order = (-prediction).argsort(kind="stable")[: min(top_k, len(names))]
+        top = [{"class": names[k], "probability": round(float(prediction[k]), 6)} for k in order]
+        return {**top[0], "top": top}
+
+    def cells(self, row: Mapping[str, Any]) -> Dict[str, Any]:
+        """Pairs of class and probability, likeliest first."""
+        numbered = enumerate(row["top"], start=1)
+        return {f"{name}_{number}": value for number, one in numbered for name, value in one.items()}
+
+    def can_show(self, description: Description) -> bool:
+        return True
+
+    def show(
+        self, signature: Signature, source: Any, predictions: np.ndarray, targets: Sequence[np.ndarray]
+    ) -> List[Artifact]:  # fmt: skip
+        from mxtrain.task.sample_picture import Shown, draw_samples, images_of
+
+        names, label_B = signature.class_names, targets[0].astype(int)
+        if signature.reading is not None:
+            rows = [
+                [text, names[label], names[int(found.argmax())], f"{found.max():.2f}"]
+                for text, label, found in zip(texts_of(source), label_B, predictions)
+            ]
+            return [Table("samples", ["text", "class", "predicted", "probability"], rows)]
+        shown = Shown(images_of(source), label_B, predictions)
+        return [Picture("samples", lambda most: draw_samples(shown, names, most))]
+
+    def build_report(self, signature: Signature) -> Report:
+        return ConfusionReport(signature.class_names)
+
+
+def texts_of(source: Any) -> List[str]:
+    """The texts of a source as they are, pairs joined."""
+    return [" | ".join(text for text in pair if text is not None) for pair in source.pairs]
+
+
+class ConfusionReport(Report):
+    """Confusion matrix and per-class precision, recall and F1.
+
+    Args:
+        class_names: of the K classes.
+    """
+
+    def __init__(self, class_names: Sequence[str]):
+        self._class_names = list(class_names)
+        self._predicted: List[NDArray] = []
+        self._label: List[NDArray] = []
+
+    def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
+        # Read after the pass: nothing in it waits for the device because of this. Of equal scores the first counts,
+        # as for accuracy.
+        self._predicted.append(outputs[0].astype("float32").argmax(axis=-1))
+        self._label.append(batch.targets[0])
+
+    def artifacts(self, title: str) -> List[Artifact]:
+        import numpy as np
+
+        from mxtrain.task.confusion import confusion_artifacts
+
+        label_N, predicted_N = (
+            np.concatenate([array.asnumpy() for array in arrays]).astype(int)
+            for arrays in (self._label, self._predicted)
+        )
+        return confusion_artifacts(label_N, predicted_N, self._class_names, title)

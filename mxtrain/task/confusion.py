@@ -1,0 +1,98 @@
+"""The confusion matrix as a table and a picture, and per-class precision, recall and F1.
+
+Legend: N samples, K classes.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any, List, Sequence
+
+import numpy as np
+from PIL import Image
+
+from mxtrain.logger.fonts import drawable, font_of
+from mxtrain.types import Artifact, Picture, Table, Text
+
+MAX_SHOWN_CLASSES = 40
+# Beyond this many classes the numbers in the cells of the picture could not be read.
+MAX_NUMBERED_CLASSES = 20
+
+
+def confusion_artifacts(
+    label_N: np.ndarray, predicted_N: np.ndarray, class_names: Sequence[str], title: str
+) -> List[Artifact]:  # fmt: skip
+    """The table of classes, the most frequent confusions, and the confusion matrix as a table and a picture.
+
+    Args:
+        label_N: true classes.
+        predicted_N: those that the network names.
+        class_names: of the K classes.
+        title: of the picture.
+    """
+    from sklearn.metrics import confusion_matrix
+
+    confusion_KK = confusion_matrix(label_N, predicted_N, labels=np.arange(len(class_names)))
+    counted = [[name, *row] for name, row in zip(class_names, confusion_KK.tolist())]
+    worst = worst_confusions(confusion_KK, class_names)
+    rates = per_class(label_N, predicted_N, class_names)
+    return [
+        Table("per_class", ["class", "samples", "precision", "recall", "f1"], rates),
+        Text("confusions", [f"{count} x {true} taken for {predicted}" for true, predicted, count in worst]),
+        Table("confusion", ["true \\ predicted", *class_names], counted, is_shown=False),
+        Picture("confusion", lambda most: draw_confusion(confusion_KK, class_names, title)),
+    ]
+
+
+def per_class(label_N: np.ndarray, predicted_N: np.ndarray, class_names: Sequence[str]) -> List[List[Any]]:
+    """[class, samples, precision, recall, f1] for each class."""
+    from sklearn.metrics import precision_recall_fscore_support
+
+    precision, recall, f1, support = precision_recall_fscore_support(
+        label_N, predicted_N, labels=np.arange(len(class_names)), zero_division=0
+    )
+    return [
+        [name, int(n), float(p), float(r), float(f)]
+        for name, n, p, r, f in zip(class_names, support, precision, recall, f1)
+    ]
+
+
+def worst_confusions(confusion_KK: np.ndarray, class_names: Sequence[str], count: int = 5) -> List[List[Any]]:
+    """[true, predicted, count] of the most frequent confusions."""
+    wrong_KK = confusion_KK.copy()
+    np.fill_diagonal(wrong_KK, 0)
+    order = np.argsort(-wrong_KK, axis=None, kind="stable")[:count]
+    pairs = [divmod(int(cell), len(class_names)) for cell in order]
+    return [[class_names[t], class_names[p], int(wrong_KK[t, p])] for t, p in pairs if wrong_KK[t, p]]
+
+
+def draw_confusion(confusion_KK: np.ndarray, class_names: Sequence[str], title: str) -> Any:
+    """The matrix as a picture, each row scaled to its own sum."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.font_manager import FontProperties
+
+    size = len(class_names)
+    figure = Figure(figsize=(min(max(4.5, 0.55 * size), 16),) * 2, dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    share_KK = confusion_KK / np.maximum(confusion_KK.sum(axis=1, keepdims=True), 1)
+    axes.imshow(share_KK, cmap="Blues", vmin=0, vmax=1)
+    axes.set(xlabel="predicted", ylabel="true", title=title)
+    if size <= MAX_SHOWN_CLASSES:
+        # A dollar sign would begin a formula.
+        shown = [name.replace("$", r"\$") for name in drawable(class_names)]
+        axes.set_xticks(range(size), shown, rotation=90 if max(map(len, class_names)) > 3 else 0)
+        axes.set_yticks(range(size), shown)
+        for name, *labels in zip(class_names, axes.get_xticklabels(), axes.get_yticklabels()):
+            for label in labels:
+                if font_of(str(name)):
+                    label.set_fontproperties(FontProperties(fname=font_of(str(name)), size=label.get_size()))
+    if size <= MAX_NUMBERED_CLASSES:
+        for true, predicted in np.argwhere(confusion_KK):
+            dark = share_KK[true, predicted] > 0.5
+            axes.text(predicted, true, confusion_KK[true, predicted], ha="center", va="center",
+                      color="white" if dark else "black", fontsize=8)  # fmt: skip
+    picture = io.BytesIO()
+    figure.savefig(picture)
+    return Image.open(picture)

@@ -1,0 +1,61 @@
+"""Hidden tokens of a text are to be found.
+
+Legend: B batch, M hidden tokens of a sample, K tokens of the vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, List, Tuple
+
+from mxtrain.errors import ConfigError
+from mxtrain.loss.custom import CustomLoss
+from mxtrain.task.base import Task
+
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.dataset.signature import Signature
+    from mxtrain.description.groups import Description
+
+
+class MaskedLanguageModeling(Task):
+    """Scores (B, M, K) against token indices (B, M), -1 for positions that do not count."""
+
+    name: ClassVar[str] = "masked_language_modeling"
+    predicts: ClassVar[bool] = False
+    loss_option: ClassVar[str] = "masked_softmax_cross_entropy"
+    metric_option: ClassVar[str] = "masked_accuracy"
+
+    def check(self, description: Description) -> None:
+        super().check(description)
+        loss = description.loss
+        if not isinstance(loss, CustomLoss):
+            return
+        if loss.label_smoothing and not loss.dense_labels:
+            raise ConfigError(
+                f"loss.label_smoothing={loss.label_smoothing}: {loss.name} is given token indices, which cannot be "
+                "smoothed. Type loss.label_smoothing=0."
+            )
+        if loss.name.startswith("mxnet.gluon.loss."):  # Gluon's losses count the label -1
+            raise ConfigError(
+                f"loss: {loss.name} would count positions without a hidden token, whose label is -1. Type "
+                "loss=masked_softmax_cross_entropy."
+            )
+
+    def num_classes(self, signature: Signature) -> int:
+        assert signature.vocab_size is not None
+        return signature.vocab_size
+
+    def output_shapes(self, signature: Signature) -> List[Tuple[int, ...]]:
+        assert signature.reading is not None
+        return [(signature.reading.num_masked, self.num_classes(signature))]
+
+    def build_loss(self, description: Description, signature: Signature, training: bool) -> Any:
+        loss = description.loss.build(self.num_classes(signature), training)
+        if training and isinstance(description.loss, CustomLoss):
+            description.loss.check(loss, (2, *self.output_shapes(signature)[0]))
+        return loss
+
+    def decode(self, outputs: Tuple[NDArray, ...]) -> NDArray:
+        """The likeliest token of each hidden one, (B, M)."""
+        return outputs[0].argmax(axis=-1)
