@@ -11,7 +11,6 @@ import numpy as np
 
 from mxtrain.amp import FULL
 from mxtrain.build import build_data, build_network, build_objective, build_step
-from mxtrain.cluster.heartbeat import PULSE
 from mxtrain.dataset.base import open_splits
 from mxtrain.description.groups import Description
 from mxtrain.engine.backend import gluon
@@ -24,6 +23,7 @@ from mxtrain.model.trace import blocks_by_path
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.reference import Reference
 from mxtrain.trainer import snapshot
+from mxtrain.trainer.heartbeat import PULSE
 from mxtrain.trainer.step import Step
 from mxtrain.types import Batch, Shapes
 

@@ -15,7 +15,7 @@ PACKAGE = ROOT / "mxtrain"
 # Each layer may import those before it, and of its own only its own package, or modules that are listed by themselves.
 LAYERS = [
     {
-        "errors", "types", "files", "cluster.network", "cluster.heartbeat",
+        "errors", "types", "files", "cluster.network", "trainer.heartbeat",
         "description.override_text", "kvstore.world", "private_sockets", "search_path",
     },
     {"description.config", "trainer.state", "trainer.cadence", "trainer.stopping"},
@@ -28,7 +28,7 @@ LAYERS = [
         "model", "dataset", "optimizer", "lr_scheduler", "loss", "metric", "amp", "kvstore", "early_stopping",
         "trainer.__init__", "cluster",
     },
-    {"parallel"},
+    {"parallel", "task"},
     {"trainer.evaluate", "trainer.nonfinite", "trainer.plan", "trainer.profiling", "trainer.recorder"},
     {"trainer.step"},
     {"description"},
@@ -37,7 +37,7 @@ LAYERS = [
     {"cluster.stragglers"},
     {"trainer.runner"},
     {"build", "kvstore.update_server"},
-    {"trainer.trained", "task", "verify"},
+    {"trainer.trained", "verify"},
     {"cli", "__init__"},
     {"__main__"},
 ]  # fmt: skip

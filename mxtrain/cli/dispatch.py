@@ -9,7 +9,6 @@ from typing import List, Optional, Tuple
 
 from mxtrain.cli.commands import COMMANDS, help_of
 from mxtrain.cli.streams import patient_streams, unwritten
-from mxtrain.cluster.heartbeat import PULSE
 from mxtrain.errors import (
     AGREED,
     EXIT_BAD_INPUT,
@@ -22,6 +21,7 @@ from mxtrain.errors import (
     did_you_mean,
     unforeseen,
 )
+from mxtrain.trainer.heartbeat import PULSE
 from mxtrain.trainer.stopping import EXIT_CODES, Terminated, limit_end, startup_signals, still_parts
 
 GROUP_COMMANDS = ("train", "verify")

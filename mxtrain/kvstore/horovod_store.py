@@ -26,7 +26,6 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 import numpy as np
 
-from mxtrain.cluster.heartbeat import PULSE
 from mxtrain.cluster.network import interface_towards
 from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import ConfigError, PeersLost
@@ -34,6 +33,7 @@ from mxtrain.kvstore.compression import Build, Compressor
 from mxtrain.kvstore.joined_store import JoinedStore
 from mxtrain.kvstore.world import JOINS, RING, WORKER, World
 from mxtrain.private_sockets.gloo import move_gloo
+from mxtrain.trainer.heartbeat import PULSE
 
 LOST = re.compile(r"horovod|gloo|connection|peer|timed? ?out|read error|write error|broken pipe|shut ?down", re.I)
 """What MXNet says where Horovod or Gloo has failed: it passes on their text, and no type."""

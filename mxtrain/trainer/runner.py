@@ -18,13 +18,13 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 from mxtrain.checkpoint import canonical_sha256
 from mxtrain.checkpoint.contents import read_checkpoint, write_contents
 from mxtrain.checkpoint.parcel import pack, unpack
-from mxtrain.cluster.heartbeat import PULSE
 from mxtrain.cluster.stragglers import Team
 from mxtrain.engine.backend import operators_in_use
 from mxtrain.errors import AGREED, EXIT_CRASHED, EXIT_FINISHED, MxtrainError, NonFiniteError, PeersLost
 from mxtrain.trainer import nonfinite, resume, snapshot
 from mxtrain.trainer.cadence import Cadence
 from mxtrain.trainer.evaluate import Evaluator
+from mxtrain.trainer.heartbeat import PULSE
 from mxtrain.trainer.plan import Data, Plan
 from mxtrain.trainer.profiling import Profiling
 from mxtrain.trainer.recorder import STEPS_AHEAD, Entry, Recorder, first_nonfinite
