@@ -138,17 +138,21 @@ def hybridize(block: Any) -> Any:
 
 def build_evaluator(description: Description, strategy: Any, signature: Signature) -> Evaluator:
     """Measures with the loss as it is without training."""
-    loss = description.task.build_loss(description, signature, training=False)
-    return Evaluator(strategy, hybridize(loss), description.task.build_meter(description, signature, training=False))
+    return Evaluator(strategy, *build_loss(description, signature, training=False))
 
 
-def build_objective(
-    description: Description, network: Any, signature: Signature, meter: Meter, world: World = ALONE
-) -> Objective:
+def build_loss(description: Description, signature: Signature, training: bool) -> Tuple[Any, Meter]:
+    """The loss, hybridized, and what sums it and the metrics up."""
+    task = description.task
+    loss = task.build_loss(description, signature, training)
+    return hybridize(loss), task.build_meter(description, signature, getattr(loss, "weighted", False), training)
+
+
+def build_objective(description: Description, network: Any, signature: Signature, world: World = ALONE) -> Objective:
     """What a strategy computes for a batch."""
     begin, end = world.share(description.dataset.batch_size)
-    loss = description.task.build_loss(description, signature, training=True)
-    return Objective(network, hybridize(loss), meter, signature.shape, max(end - begin, 1), description.amp)
+    loss, meter = build_loss(description, signature, training=True)
+    return Objective(network, loss, meter, signature.shape, max(end - begin, 1), description.amp)
 
 
 def build_step(
@@ -232,8 +236,8 @@ def build_run(
         log.info("%s", remark)
     network = build_network(description, signature, device)
     data = build_data(description, splits, signature, device, world)
-    meter = description.task.build_meter(description, signature, training=True)
-    objective = build_objective(description, network, signature, meter, world)
+    objective = build_objective(description, network, signature, world)
+    meter = objective.meter
     workers = description.kvstore.build(world)
     data.share(workers.world)
     world = workers.world
@@ -250,6 +254,11 @@ def build_run(
     if world.rank == 0:
         for line in warnings_of(description, len(splits.train), len(data.train)):
             log.warning("%s", line)
+        if meter.weighted and workers.updates and world.size > 1:
+            log.warning(
+                "this loss weighs samples, and workers of kvstore=dist_async wait for nobody: each divides its "
+                "gradients by the weight of its own share of a batch, not of the whole batch"
+            )
     direction = meter.direction(description.trainer.monitor.split("/", 1)[1])
     plan = build_plan(description, len(data.train), identity, direction)
     is_first = world.rank == 0

@@ -143,8 +143,7 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
         refuse_float32_only(network)
         network.cast(dtype)
         remarks[:] = silence(network, signature.shape)
-        meter = description.task.build_meter(description, signature, training=True)
-        strategy = build_strategy(build_objective(described, network, signature, meter, world), store)
+        strategy = build_strategy(build_objective(described, network, signature, world), store)
         return build_step(described, network, signature, len(data.train), strategy, store)
 
     def placement(dtype: str) -> Step:

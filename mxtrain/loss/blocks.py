@@ -1,4 +1,8 @@
-"""The losses as Gluon blocks. Labels are (B,) indices or (B, K) probabilities: a batch's shape says which."""
+"""The losses as Gluon blocks. Labels are (B,) indices or (B, K) probabilities: a batch's shape says which.
+
+A block returns the loss of each sample, (B,); one with `weighted = True` also the weight of each, (B,), and then the
+loss of a batch is sum(loss) / sum(weight) over the global batch.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +37,10 @@ class SoftmaxCrossEntropyLoss(gluon.HybridBlock):
 
 
 class MaskedSoftmaxCrossEntropyLoss(gluon.HybridBlock):
-    """Scores (B, M, K) and labels (B, M), -1 where none counts, to the mean of -log softmax(scores) over each sample's
-    positions, (B,)."""
+    """Scores (B, M, K) and labels (B, M), -1 where none counts, to the sum of -log softmax(scores) over each sample's
+    positions, (B,), and how many these are, (B,)."""
+
+    weighted = True
 
     def __init__(self, smoothing: float = 0.0):
         super().__init__()
@@ -47,7 +53,7 @@ class MaskedSoftmaxCrossEntropyLoss(gluon.HybridBlock):
         if self._smoothing:
             loss_BM = (1 - self._smoothing) * loss_BM - self._smoothing * F.mean(log_p_BMK, axis=-1)
         counts_BM = label_BM >= 0
-        return F.sum(loss_BM * counts_BM, axis=-1) / F.maximum(F.sum(counts_BM, axis=-1), 1)
+        return F.sum(loss_BM * counts_BM, axis=-1), F.sum(counts_BM, axis=-1)
 
 
 class IndexLabelLoss(gluon.Block):
@@ -56,6 +62,7 @@ class IndexLabelLoss(gluon.Block):
     def __init__(self, block: gluon.Block):
         super().__init__()
         self.dense = False
+        self.weighted = False
         self.block = block
 
     def forward(self, scores, label):

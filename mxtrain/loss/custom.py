@@ -34,26 +34,46 @@ class CustomLoss(LossOfUser):
     def block(self) -> Any:
         return call_target(self.target, self.arguments, "loss")
 
-    def check(self, block: Any, score_shape: Tuple[int, ...]) -> None:
+    def check(self, block: Any, score_shape: Tuple[int, ...]) -> bool:
         """Tries the loss on scores of this shape, batch first.
 
+        Returns:
+            Whether it returns a weight for each sample beside its loss.
+
         Raises:
-            ConfigError: it fails on them, or does not return one value per sample.
+            ConfigError: it fails on them, does not return one value per sample, or ignores the gradient that comes from
+                behind it.
         """
-        from mxtrain.engine.backend import nd
+        from mxtrain.engine.backend import autograd, nd
 
         takes = "probabilities (B, K)" if self.dense_labels else "class indices (B,)"
         other = "false if it takes class indices" if self.dense_labels else "true if it takes probabilities (one-hot)"
         said = f"loss: {self.name} is given scores (B, K) and {takes}"
         try:
-            found = block(nd.zeros(score_shape), nd.zeros(score_shape[:-1]))
-            shape = found.shape
-            found.wait_to_read()
+            scores = nd.zeros(score_shape)
+            scores.attach_grad()
+            gradients = []
+            for head in (1.0, 2.0):
+                with autograd.record():
+                    found = block(scores, nd.zeros(score_shape[:-1]))
+                    loss_B, *weight = found if isinstance(found, (tuple, list)) else [found]
+                shapes = [one.shape for one in (loss_B, *weight)]
+                loss_B.backward(nd.full(loss_B.shape, head))
+                gradients.append(scores.grad.asnumpy())
         except Exception as error:  # whatever the user's code raises
             reason = ([line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__])[-1]
             raise ConfigError(f"{said}, and fails: {reason.rstrip('.')}. Type loss.dense_labels={other}.") from error
-        if shape != score_shape[:1]:
+        if shapes not in ([score_shape[:1]], [score_shape[:1]] * 2):
+            returned = " and ".join(map(str, shapes))
             raise ConfigError(
-                f"{said}, and for {score_shape[0]} samples returns the shape {shape}. It must return one value per "
-                "sample, (B,): end it with .mean(axis=1), not .mean()."
+                f"{said}, and for {score_shape[0]} samples returns the shape {returned}. It must return one value per "
+                "sample, (B,): end it with .mean(axis=1), not .mean(). A second value per sample is its weight."
             )
+        once, twice = gradients
+        if once.any() and abs(twice - 2 * once).max() > 1e-3 * abs(once).max():
+            raise ConfigError(
+                f"loss: {self.name} gives the same gradient whatever comes from behind it, as SoftmaxOutput and "
+                "MakeLoss do: it cannot be weighted, nor divided by the size of a batch that others compute a part of. "
+                "Write it with log_softmax and pick."
+            )
+        return len(shapes) == 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping
+from typing import Dict, List, Mapping, Optional
 
 import numpy as np
 
@@ -11,29 +11,40 @@ from mxtrain.metric.metrics import Metric
 
 
 class Meter(gluon.HybridBlock):
-    """(loss (B,), *outputs, *targets) -> one vector: the sum of the loss, then each metric's sums.
+    """(loss (B,)[, weight (B,)], *outputs, *targets) -> one vector: the sum of the loss, that of the weights where
+    there are weights, then each metric's sums.
 
     Args:
         metrics: name -> metric.
         num_classes: K, the width of the first output.
         dense: whether the first target is (B, K) probabilities, as mixed samples have; the likeliest class counts then.
         num_outputs: how many arrays the network returns; what follows them are targets.
+        weighted: whether the loss gives a weight for each sample; without, each weighs 1.
     """
 
-    def __init__(self, metrics: Mapping[str, Metric], num_classes: int, dense: bool = False, num_outputs: int = 1):
+    def __init__(
+        self, metrics: Mapping[str, Metric], num_classes: int, dense: bool = False, num_outputs: int = 1,
+        weighted: bool = False,
+    ):  # fmt: skip
         super().__init__()
+        self.weighted = weighted
         self._metrics, self._num_classes, self._dense = dict(metrics), num_classes, dense
         self._num_outputs = num_outputs
         self._sizes = [metric.size(num_classes) for metric in self._metrics.values()]
-        self.width = 1 + sum(self._sizes)
+        self.width = 1 + weighted + sum(self._sizes)
         self.hybridize(static_alloc=True)
 
-    def hybrid_forward(self, F, loss_B, *arrays):
+    def hybrid_forward(self, F, *arrays):
+        own, arrays = arrays[: 1 + self.weighted], arrays[1 + self.weighted :]
         outputs, (target, *more) = arrays[: self._num_outputs], arrays[self._num_outputs :]
         targets = [F.argmax(target, axis=-1) if self._dense else target, *more]
         outputs, targets = ([F.cast(array, "float32") for array in found] for found in (outputs, targets))
         parts = [m.measure(F, outputs, targets, self._num_classes) for m in self._metrics.values()]
-        return F.concat(F.sum(F.cast(loss_B, "float32")).reshape((1,)), *parts, dim=0)
+        return F.concat(*[F.sum(F.cast(array, "float32")).reshape((1,)) for array in own], *parts, dim=0)
+
+    def weight(self, sums: nd.NDArray) -> Optional[nd.NDArray]:
+        """The sum of the weights, (1,), of what this block has returned; None where each sample weighs 1."""
+        return sums[1:2] if self.weighted else None
 
     def direction(self, name: str) -> str:
         """Which way is better for "loss" or a metric's name: "max" or "min"."""
@@ -41,8 +52,9 @@ class Meter(gluon.HybridBlock):
 
     def values(self, sums: np.ndarray, count: int) -> Dict[str, float]:
         """Loss and metrics from total sums (float64, of length `width`) over `count` samples."""
-        found = {"loss": float(sums[0] / count)}
-        start = 1
+        weight = float(sums[1]) if self.weighted else count
+        found = {"loss": float(sums[0] / weight) if weight else 0.0}  # the mean over nothing
+        start = 1 + self.weighted
         for (name, metric), size in zip(self._metrics.items(), self._sizes):
             found[name] = metric.value(sums[start : start + size], count)
             start += size

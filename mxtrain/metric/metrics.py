@@ -48,14 +48,28 @@ class Accuracy(Metric):
         return F.sum(F.argmax(logits_BK, axis=-1) == label_B).reshape((1,))
 
 
-class MaskedAccuracy(Metric):
-    """Share of hidden tokens whose highest score is their own: the mean over each sample's, then over samples."""
+class OfPositions(Metric):
+    """Base of the means over all positions that count, of all samples.
+
+    Scores are (B, M, K), labels (B, M), -1 where none counts. The sums are that of what is measured, and how many
+    positions there are.
+    """
 
     serves: ClassVar[Tuple[str, ...]] = ("masked_language_modeling",)
 
+    def size(self, num_classes: int) -> int:
+        return 2
+
+    def value(self, sums: np.ndarray, count: int) -> float:
+        return float(sums[0] / max(sums[1], 1.0))
+
+
+class MaskedAccuracy(OfPositions):
+    """Share of hidden tokens whose highest score is their own, from 0 to 1."""
+
     def sums(self, F: Any, logits_BK: Any, label_B: Any, num_classes: int) -> Any:
-        hits_B = F.sum(F.argmax(logits_BK, axis=-1) == label_B, axis=-1)  # a label of -1 is no argmax
-        return F.sum(hits_B / F.maximum(F.sum(label_B >= 0, axis=-1), 1)).reshape((1,))
+        hits_BM = F.argmax(logits_BK, axis=-1) == label_B  # a label of -1 is no argmax
+        return F.concat(F.sum(hits_BM).reshape((1,)), F.sum(label_B >= 0).reshape((1,)), dim=0)
 
 
 class TopKAccuracy(Metric):
@@ -79,16 +93,15 @@ class CrossEntropy(Metric):
         return -F.sum(F.pick(F.log_softmax(logits_BK), label_B, axis=-1)).reshape((1,))
 
 
-class MaskedPerplexity(Metric):
+class MaskedPerplexity(OfPositions):
     """exp of the mean cross entropy of hidden tokens."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
-    serves: ClassVar[Tuple[str, ...]] = ("masked_language_modeling",)
 
     def sums(self, F: Any, logits_BK: Any, label_B: Any, num_classes: int) -> Any:
         loss_BM = -F.pick(F.log_softmax(logits_BK), F.relu(label_B), axis=-1)
         counts_BM = label_B >= 0
-        return F.sum(F.sum(loss_BM * counts_BM, axis=-1) / F.maximum(F.sum(counts_BM, axis=-1), 1)).reshape((1,))
+        return F.concat(F.sum(loss_BM * counts_BM).reshape((1,)), F.sum(counts_BM).reshape((1,)), dim=0)
 
     def value(self, sums: np.ndarray, count: int) -> float:
         entropy = super().value(sums, count)

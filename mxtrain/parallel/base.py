@@ -195,8 +195,8 @@ class Objective:
 
     Attributes:
         network: the initialised gluon block, on one device; the strategy moves its parameters to where they work.
-        loss: (*outputs, *targets) -> loss (B,), for training.
-        meter: (loss (B,), *outputs, *targets) -> vector of sums, for training.
+        loss: (*outputs, *targets) -> loss (B,), or loss (B,) and weight (B,), for training.
+        meter: (loss (B,)[, weight (B,)], *outputs, *targets) -> vector of sums, for training.
         input_shape: of one sample, or of each of its parts.
         batch_size: of a global batch, by which the stages are balanced.
         precision: that the network computes in.
@@ -252,7 +252,14 @@ class Layout:
 
 
 class Strategy:
-    """Computes gradients of the mean loss over a global batch, and knows the canonical parameters."""
+    """Computes gradients of the mean loss over a global batch, and knows the canonical parameters.
+
+    The mean is over samples: where they have weights, `Step` makes it the mean over weights once all gradients have
+    met.
+    """
+
+    objective: Objective
+    """What is computed."""
 
     layout: Layout
     """Where everything is."""

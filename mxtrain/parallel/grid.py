@@ -27,7 +27,7 @@ from mxtrain.parallel.fence import Fence, written_together
 from mxtrain.parallel.lockstep import Division, Lockstep, Recorded, Shares
 from mxtrain.parallel.norm import JointNorm, obey_placement
 from mxtrain.parallel.schedule import FORWARD, Action, timetable
-from mxtrain.parallel.stage import WholeNetwork, bring, on_devices
+from mxtrain.parallel.stage import WholeNetwork, as_list, bring, on_devices
 from mxtrain.parallel.tape import HeadGradients, Tape
 from mxtrain.types import Batch, shapes_of
 
@@ -392,10 +392,10 @@ class Lane:
                 known = {**dict(zip(entering, inputs)), **dict(zip(stage.outputs, outputs))}
                 outputs = [known[head] for head in heads] or outputs
                 targets = [bring(target, device) for target in batch.targets]
-                loss_B = objective.loss(*outputs, *targets)
+                losses = as_list(objective.loss(*outputs, *targets))
         if is_last:
-            self._losses[m] = loss_B
-            self.sums.append(objective.meter(loss_B, *outputs, *targets))
+            self._losses[m] = losses[0]
+            self.sums.append(objective.meter(*losses, *outputs, *targets))
         else:
             tape.leave(stage.outputs, outputs)
 

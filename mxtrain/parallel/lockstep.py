@@ -11,7 +11,7 @@ from mxtrain.kvstore.world import World, bounds
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.cut import Graph
 from mxtrain.parallel.fence import Fence
-from mxtrain.parallel.stage import PieceOnDevices
+from mxtrain.parallel.stage import PieceOnDevices, as_list
 from mxtrain.parallel.tape import HeadGradients, Tape
 from mxtrain.types import Batch
 
@@ -82,10 +82,10 @@ class Lockstep:
         outputs = tape.enter(last, self._graph.heads, device)
         targets = [target.as_in_context(device) for target in batch.targets]
         with autograd.record():
-            loss_B = self._objective.loss(*outputs, *targets)
-        loss_B.backward(self.head_gradient(loss_B, batch.size, global_batch_size))
+            losses = as_list(self._objective.loss(*outputs, *targets))
+        losses[0].backward(self.head_gradient(losses[0], batch.size, global_batch_size))
         tape.come_back(last)
-        return self._objective.meter(loss_B, *outputs, *targets)
+        return self._objective.meter(*losses, *outputs, *targets)
 
 
 class Recorded:

@@ -103,7 +103,9 @@ class Task(Spec):
         return [(self.num_classes(signature),)]
 
     def build_loss(self, description: Description, signature: Signature, training: bool) -> Any:
-        """A block of (*outputs, *targets) -> loss (B,).
+        """A block of (*outputs, *targets) -> loss (B,), or with `weighted = True` -> loss (B,) and weight (B,).
+
+        The loss of a batch is sum(loss) / sum(weight) over the global batch, whoever computes which part of it.
 
         Args:
             description: holds the loss.
@@ -115,11 +117,20 @@ class Task(Spec):
         """
         raise NotImplementedError
 
-    def build_meter(self, description: Description, signature: Signature, training: bool) -> Meter:
-        """Sums of loss and metrics on the device."""
+    def build_meter(self, description: Description, signature: Signature, weighted: bool, training: bool) -> Meter:
+        """Sums of loss and metrics on the device.
+
+        Args:
+            description: holds the metrics.
+            signature: of the network.
+            weighted: whether the loss gives weights.
+            training: targets may then be mixed.
+        """
         from mxtrain.metric.meter import Meter
 
-        return Meter(description.metric, self.num_classes(signature), num_outputs=self.num_outputs)
+        return Meter(
+            description.metric, self.num_classes(signature), num_outputs=self.num_outputs, weighted=weighted
+        )  # fmt: skip
 
     # What is shown and written.
 

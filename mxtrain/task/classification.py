@@ -55,15 +55,16 @@ class Classification(Task):
     def build_loss(self, description: Description, signature: Signature, training: bool) -> Any:
         loss = description.loss.build(self.num_classes(signature), training)
         if training:
-            if isinstance(description.loss, CustomLoss):
-                description.loss.check(loss, (2, *self.output_shapes(signature)[0]))
             loss.dense = mixes(description)
+        if isinstance(description.loss, CustomLoss):
+            loss.weighted = description.loss.check(loss, (2, *self.output_shapes(signature)[0]))
         return loss
 
-    def build_meter(self, description: Description, signature: Signature, training: bool) -> Meter:
+    def build_meter(self, description: Description, signature: Signature, weighted: bool, training: bool) -> Meter:
         from mxtrain.metric.meter import Meter
 
-        return Meter(description.metric, self.num_classes(signature), dense=training and mixes(description))
+        dense = training and mixes(description)
+        return Meter(description.metric, self.num_classes(signature), dense=dense, weighted=weighted)
 
     def decode(self, outputs: Tuple[NDArray, ...]) -> NDArray:
         """Class probabilities (B, K)."""

@@ -52,8 +52,8 @@ class MaskedLanguageModeling(Task):
 
     def build_loss(self, description: Description, signature: Signature, training: bool) -> Any:
         loss = description.loss.build(self.num_classes(signature), training)
-        if training and isinstance(description.loss, CustomLoss):
-            description.loss.check(loss, (2, *self.output_shapes(signature)[0]))
+        if isinstance(description.loss, CustomLoss):
+            loss.weighted = description.loss.check(loss, (2, *self.output_shapes(signature)[0]))
         return loss
 
     def decode(self, outputs: Tuple[NDArray, ...]) -> NDArray:

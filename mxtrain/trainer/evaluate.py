@@ -12,6 +12,7 @@ from mxtrain.engine.backend import nd
 from mxtrain.kvstore.store import Store
 from mxtrain.metric.meter import Meter, read_vectors
 from mxtrain.parallel.base import Strategy
+from mxtrain.parallel.stage import as_list
 from mxtrain.trainer.stopping import BrokenOff
 from mxtrain.types import Artifact, Batch
 
@@ -27,7 +28,7 @@ class Evaluator:
 
     Args:
         strategy: predicts.
-        loss: (*outputs, *targets) -> loss (B,), unsmoothed.
+        loss: (*outputs, *targets) -> loss (B,), or loss (B,) and weight (B,); unsmoothed.
         meter: sums of loss and metrics.
     """
 
@@ -51,8 +52,8 @@ class Evaluator:
         vectors: List[nd.NDArray] = []
         try:
             for batch, outputs in self.predict(loader):
-                loss_B = self._loss(*outputs, *batch.targets)
-                vectors.append(self._meter(loss_B, *outputs, *batch.targets))
+                losses = as_list(self._loss(*outputs, *batch.targets))
+                vectors.append(self._meter(*losses, *outputs, *batch.targets))
                 count += batch.size
                 if watch is not None:
                     watch(batch, outputs)

@@ -52,7 +52,11 @@ class Recorder:
         self._meter = meter
         self._entries: List[Entry] = []
         self._epoch_sums = epoch_sums
+        if epoch_sums and len(epoch_sums) != 1 + meter.width:
+            epoch_sums.clear()  # of a version that laid them out otherwise
         self._window_sums = [] if window_sums is None else window_sums
+        if self._window_sums and len(self._window_sums) != 1 + meter.width:
+            self._window_sums.clear()
         self._log_interval = log_interval
         self._ends: List[int] = []
         self.points: List[Point] = []

@@ -1,6 +1,6 @@
 """The training step: the page to read first. Every strategy, store and precision goes through it.
 
-    batch -> forward and backward -> reduce over replicas [-> confirm] [-> unscale]
+    batch -> forward and backward -> reduce over replicas [-> confirm] [-> unscale] [-> divide by the weight]
         -> clip -> update -> publish -> average
 
 Nothing here waits for a device: each line puts work into MXNet's engine and returns. Only a loss scale (float16) has to
@@ -68,6 +68,9 @@ class Step:
         if not self.scaling.unscale(gradients):
             self._put_back_statistics()
             return sums
+        weight = self.strategy.objective.meter.weight(sums)
+        if weight is not None:
+            divide_by_weight(gradients, weight, batch.global_size)
         if self._clip_global_norm is not None:
             self.grad_norm = clip_by_global_norm(gradients, self._clip_global_norm)
         if world.size > 1:
@@ -116,6 +119,32 @@ class Step:
             mx.random.seed((self._random_seed * 2654435761 + step * 40503 + rank * 69069 + 12345) % (2**31))
 
 
+def divide_by_weight(gradients: List[nd.NDArray], weight: nd.NDArray, num_samples: int) -> None:
+    """Makes gradients of a mean over samples those of a mean over weights, in place: sum(loss) / sum(weight).
+
+    Until here they have the scale of a mean over samples, so that thresholds of compression and loss scales mean the
+    same for every task. Where the weight is 0 the gradient is, too. Never waits for the device.
+
+    Args:
+        gradients: of sum(loss) / num_samples.
+        weight: of the samples that the gradients are of, (1,): all workers' where they meet, a worker's own where
+            servers update.
+        num_samples: that the gradients were divided by.
+    """
+    factor = num_samples / nd.maximum(weight, 1e-12) * (weight > 0)
+    multiply(gradients, factor)
+
+
+def multiply(gradients: List[nd.NDArray], factor: nd.NDArray) -> None:
+    """Multiplies all arrays in place, each on its device, by a number that is known on a device alone, (1,)."""
+    for run in same_device_runs(gradients):
+        first = gradients[run[0]]
+        local_factor = factor.as_in_context(first.context).astype(first.dtype, copy=False)
+        for index in run:
+            gradient = gradients[index]
+            nd.broadcast_mul(gradient, local_factor.reshape((1,) * gradient.ndim), out=gradient)
+
+
 def clip_by_global_norm(gradients: List[nd.NDArray], max_norm: float) -> nd.NDArray:
     """Scales all gradients in place so that their common L2 norm is at most `max_norm`; returns the norm before, (1,).
 
@@ -126,9 +155,5 @@ def clip_by_global_norm(gradients: List[nd.NDArray], max_norm: float) -> nd.NDAr
     first = gradients[0].context
     sums = [nd.sum(nd.multi_sum_sq(*run, num_arrays=len(run))).reshape((1,)).as_in_context(first) for run in runs]
     norm = nd.sqrt(nd.add_n(*sums))
-    scale = nd.minimum(max_norm / (norm + 1e-6), 1.0)
-    for run in runs:
-        local_scale = scale.as_in_context(run[0].context).astype(run[0].dtype, copy=False)
-        for gradient in run:
-            nd.broadcast_mul(gradient, local_scale.reshape((1,) * gradient.ndim), out=gradient)
+    multiply(gradients, nd.minimum(max_norm / (norm + 1e-6), 1.0))
     return norm
