@@ -24,6 +24,7 @@ from mxtrain.description.groups import Description
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import ALONE, World
+from mxtrain.metric.host import HostMetric
 from mxtrain.metric.meter import Meter
 from mxtrain.model.prepare import parameter_multipliers, prepare_network
 from mxtrain.model.summary import graph_nodes, has_random_layers, summarize
@@ -138,7 +139,9 @@ def hybridize(block: Any) -> Any:
 
 def build_evaluator(description: Description, strategy: Any, signature: Signature) -> Evaluator:
     """Measures with the loss as it is without training."""
-    return Evaluator(strategy, *build_loss(description, signature, training=False))
+    loss, meter = build_loss(description, signature, training=False)
+    on_host = {name: metric for name, metric in description.metric.items() if isinstance(metric, HostMetric)}
+    return Evaluator(strategy, loss, meter, on_host, description.task.decode)
 
 
 def build_loss(description: Description, signature: Signature, training: bool) -> Tuple[Any, Meter]:
@@ -273,7 +276,9 @@ def build_run(
     info = RunInfo(
         run_dir=run_dir, config=description.config, resumed_step=runner.state.step, total_steps=plan.total_steps,
         steps_per_epoch=plan.steps_per_epoch, input_shape=signature.shape, network=network,
-        metric_names=list(description.metric), monitor=plan.monitor,
+        metric_names=list(description.metric),
+        metric_signatures={name: metric.signature for name, metric in description.metric.items() if metric.signature},
+        monitor=plan.monitor,
         graph_nodes=lambda: graph_nodes(network, signature.shape),
         model_table=summarize(network, signature.shape).table(), predicts=description.task.predicts,
         placement_table=placement_table(strategy.layout), command=command,

@@ -115,6 +115,8 @@ class Batch:
     targets: Tuple[NDArray, ...]
     size: int
     global_size: int = 0
+    index_B: Optional[np.ndarray] = None
+    """Of the samples in their split, on the host; None where nobody knows."""
 
     def __post_init__(self) -> None:
         if not self.global_size:
@@ -123,7 +125,8 @@ class Batch:
     def part(self, begin: int, end: int, global_size: int = 0) -> Batch:
         """Samples `begin` up to `end`, as views."""
         inputs, targets = (tuple(array[begin:end] for array in arrays) for arrays in (self.inputs, self.targets))
-        return Batch(inputs, targets, end - begin, global_size)
+        index_B = None if self.index_B is None else self.index_B[begin:end]
+        return Batch(inputs, targets, end - begin, global_size, index_B)
 
     def cast(self, dtype: str) -> Batch:
         """The batch in another precision; indices stay what they are."""
@@ -190,6 +193,8 @@ class RunInfo:
     network: Any
     """The gluon.HybridBlock, initialised, with known shapes."""
     metric_names: Sequence[str]
+    metric_signatures: Mapping[str, str] = field(default_factory=dict)
+    """Which variant a metric is, where the field has several."""
     monitor: str = "val/accuracy"
     graph_nodes: Callable[[], Sequence[Any]] = tuple
     """Traces the network when called: (name, op, inputs, attrs, output shape) of each node; empty if unknown."""

@@ -34,6 +34,8 @@ class StatusFile(Callback):
     def on_start(self, run: RunInfo) -> None:
         self._status["step"] = run.resumed_step
         self._status["epoch"] = run.resumed_step // run.steps_per_epoch
+        if run.metric_signatures:
+            self._status["metric_signatures"] = dict(run.metric_signatures)
         self._write(now=True)
 
     def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:

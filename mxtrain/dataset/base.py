@@ -170,7 +170,7 @@ class BaseDataset(Spec):
     """What images and text have in common."""
 
     gives: ClassVar[str] = ""
-    """What its samples are: "images" or "text"."""
+    """What its samples are: "images", "text" or "numbers"."""
     serves: ClassVar[Tuple[str, ...]] = ("classification",)
     """Names of the tasks that its samples are made for; the first is meant where only the dataset is named."""
 

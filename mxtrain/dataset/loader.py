@@ -154,10 +154,10 @@ class Loader(BatchLoader):
     def _make_batches(self, epoch: int, start: int) -> Iterator[Batch]:
         batches = self._indices(epoch, start)
         shares = [index_B[slice(*self.world.share(len(index_B)))] for index_B in batches]
-        for (image_BCHW, label), index_B in zip(self._read_batches(shares, epoch), batches):
+        for (image_BCHW, label), index_B, share_B in zip(self._read_batches(shares, epoch), batches, shares):
             size = len(image_BCHW)
             inputs, targets = self._place(image_BCHW, label) if size else ((), ())
-            yield Batch(inputs, targets, size, global_size=len(index_B))
+            yield Batch(inputs, targets, size, global_size=len(index_B), index_B=share_B)
 
     def _read_batches(self, batches: List[np.ndarray], epoch: int) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
         if not self.source.samples_per_task:

@@ -150,8 +150,8 @@ class TextDataset(BaseDataset):
 
         def of(given: Optional[Sequence[Row]], index: np.ndarray) -> Optional[LabelledTexts]:
             if given is not None:
-                return LabelledTexts([_pair(row) for row in given], _labels(given, names, name))
-            return LabelledTexts([_pair(train[i]) for i in index], label_N[index]) if len(index) else None
+                return LabelledTexts([pair_of(row) for row in given], _labels(given, names, name))
+            return LabelledTexts([pair_of(train[i]) for i in index], label_N[index]) if len(index) else None
 
         kept = of(None, parts[0])
         assert kept is not None
@@ -159,7 +159,8 @@ class TextDataset(BaseDataset):
         return Splits(kept, of(val, parts[1]), of(test, parts[2]), names, read=lambda: self.reading(texts))
 
 
-def _pair(row: Row) -> Pair:
+def pair_of(row: Row) -> Pair:
+    """The texts of a row whose last column is its label."""
     return row[0], row[1] if len(row) > 2 else None
 
 

@@ -63,7 +63,7 @@ class TextLoader(BatchLoader):
                 continue
             arrays = self._read(index_B[begin:end], self._length(index_B), epoch)
             *inputs, label = [copy_to(array, self._device) for array in arrays if array is not None]
-            yield Batch(tuple(inputs), (label,), end - begin, len(index_B))
+            yield Batch(tuple(inputs), (label,), end - begin, len(index_B), index_B[begin:end])
 
     def _length(self, index_B: np.ndarray) -> int:
         longest = int(self._encoded.length_N[index_B].max())

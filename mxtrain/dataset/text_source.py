@@ -23,17 +23,18 @@ class TextSource(Protocol):
 
 
 class LabelledTexts:
-    """Texts with one class each.
+    """Texts with one class or number each.
 
     Args:
         pairs: one sample each.
-        label_N: class indices; None where they are not known.
+        label_N: class indices, or the numbers to predict; None where they are not known.
     """
 
     def __init__(self, pairs: Sequence[Pair], label_N: Any = None):
         self.pairs = pairs
         unknown = np.full(len(pairs), UNKNOWN_LABEL)
-        self.label_N = np.asarray(unknown if label_N is None else label_N, np.int32)
+        label_N = np.asarray(unknown if label_N is None else label_N)
+        self.label_N = label_N.astype(np.float32 if label_N.dtype.kind == "f" else np.int32)
 
     def __len__(self) -> int:
         return len(self.pairs)

@@ -151,8 +151,9 @@ def the_schedule_must_know_its_end(description: Description) -> None:
 
 def monitors_must_be_measured(description: Description) -> None:
     """What is monitored is the loss or a chosen metric."""
-    measured = ["loss", *description.metric]
-    allowed = [f"{split}/{name}" for split in ("val", "train") for name in measured]
+    allowed = [f"val/{name}" for name in ("loss", *description.metric)]
+    allowed += [f"train/{name}" for name in ("loss", *description.metric)
+                if name == "loss" or not description.metric[name].on_host]  # fmt: skip
     monitors: List[Tuple[str, str]] = [("trainer.monitor", description.trainer.monitor)]
     if hasattr(description.early_stopping, "monitor"):
         monitors.append(("early_stopping.monitor", description.early_stopping.monitor))

@@ -155,6 +155,18 @@ class Store:
     def _disconnect(self) -> None:
         """Ends the connection to the others."""
 
+    def gather_rows(self, rows: np.ndarray) -> np.ndarray:
+        """The rows of all workers, (N, width) float64, in the order of their ranks, on all of them. Waits for all."""
+        if self.world.size == 1:
+            return rows
+        own = [len(rows) if rank == self.world.rank else 0 for rank in range(self.world.size)]
+        counts = self.total(own).astype(int)
+        found = np.zeros((counts.sum(), rows.shape[1]))
+        begin = counts[: self.world.rank].sum()
+        found[begin : begin + len(rows)] = rows
+        # What the others add to a number is 0, so it arrives as it is.
+        return self.total(found.ravel()).reshape(found.shape) if len(found) else found
+
     def broadcast(self, blob: Optional[bytes]) -> bytes:
         """What rank 0 gives, on all workers; the others give None. Waits for all."""
         if self.world.size == 1:

@@ -56,6 +56,18 @@ class MaskedSoftmaxCrossEntropyLoss(gluon.HybridBlock):
         return F.sum(loss_BM * counts_BM, axis=-1), F.sum(counts_BM, axis=-1)
 
 
+class RegressionLoss(gluon.Block):
+    """One of gluon.loss's losses, or a user's, of predictions (B, 1) against targets (B,)."""
+
+    def __init__(self, block: gluon.Block):
+        super().__init__()
+        self.weighted = False
+        self.block = block
+
+    def forward(self, prediction_B1, target_B):
+        return self.block(prediction_B1, target_B.reshape((-1, 1)))
+
+
 class IndexLabelLoss(gluon.Block):
     """A user's loss, which takes class indices; it may be a block that cannot be hybridized."""
 

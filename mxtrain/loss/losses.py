@@ -96,14 +96,16 @@ class KLDiv(Loss):
 
 
 class L1(Loss):
-    """Mean absolute difference to the one-hot target."""
+    """Mean absolute difference to the target: the one-hot class, or a value."""
 
+    serves: ClassVar[Tuple[str, ...]] = ("classification", "regression")
     gluon_name: ClassVar[str] = "L1Loss"
 
 
 class L2(Loss):
-    """Half the mean squared difference to the one-hot target."""
+    """Half the mean squared difference to the target: the one-hot class, or a value."""
 
+    serves: ClassVar[Tuple[str, ...]] = ("classification", "regression")
     gluon_name: ClassVar[str] = "L2Loss"
 
 
@@ -111,6 +113,7 @@ class Huber(Loss):
     """Squared below `rho`, absolute above."""
 
     rho: PositiveFloat = 1.0
+    serves: ClassVar[Tuple[str, ...]] = ("classification", "regression")
     gluon_name: ClassVar[str] = "HuberLoss"
 
 

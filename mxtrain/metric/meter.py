@@ -15,7 +15,7 @@ class Meter(gluon.HybridBlock):
     there are weights, then each metric's sums.
 
     Args:
-        metrics: name -> metric.
+        metrics: name -> metric; those that are measured on the host are left out.
         num_classes: K, the width of the first output.
         dense: whether the first target is (B, K) probabilities, as mixed samples have; the likeliest class counts then.
         num_outputs: how many arrays the network returns; what follows them are targets.
@@ -28,7 +28,9 @@ class Meter(gluon.HybridBlock):
     ):  # fmt: skip
         super().__init__()
         self.weighted = weighted
-        self._metrics, self._num_classes, self._dense = dict(metrics), num_classes, dense
+        self._directions = {name: metric.direction for name, metric in metrics.items()}
+        self._metrics = {name: metric for name, metric in metrics.items() if not metric.on_host}
+        self._num_classes, self._dense = num_classes, dense
         self._num_outputs = num_outputs
         self._sizes = [metric.size(num_classes) for metric in self._metrics.values()]
         self.width = 1 + weighted + sum(self._sizes)
@@ -48,7 +50,7 @@ class Meter(gluon.HybridBlock):
 
     def direction(self, name: str) -> str:
         """Which way is better for "loss" or a metric's name: "max" or "min"."""
-        return "min" if name == "loss" else self._metrics[name].direction
+        return "min" if name == "loss" else self._directions[name]
 
     def values(self, sums: np.ndarray, count: int) -> Dict[str, float]:
         """Loss and metrics from total sums (float64, of length `width`) over `count` samples."""

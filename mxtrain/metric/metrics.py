@@ -24,6 +24,14 @@ class Metric(Spec):
     serves: ClassVar[Tuple[str, ...]] = ("classification",)
     """Names of the tasks whose outputs and targets it takes; empty: any."""
 
+    on_host: ClassVar[bool] = False
+    """Whether it needs predictions on the host: see `metric.host`. Then training steps don't measure it."""
+
+    @property
+    def signature(self) -> str:
+        """Which variant it is, where the field has several; empty where there is one."""
+        return ""
+
     def size(self, num_classes: int) -> int:
         """The number of sums."""
         return 1
@@ -76,6 +84,10 @@ class TopKAccuracy(Metric):
     """Share of samples whose label is among the `top_k` highest scores, from 0 to 1."""
 
     top_k: Positive = 5
+
+    @property
+    def signature(self) -> str:
+        return f"top_k={self.top_k}"
 
     def sums(self, F: Any, logits_BK: Any, label_B: Any, num_classes: int) -> Any:
         # Scores above the label's own: cheaper than sorting, and a tie counts for the label.
@@ -170,6 +182,10 @@ class F1(ConfusionMetric):
 
     average: Literal["macro", "micro"] = "macro"
 
+    @property
+    def signature(self) -> str:
+        return f"average={self.average}"
+
     def of_confusion(self, confusion_KK: np.ndarray) -> float:
         import numpy as np
 
@@ -192,3 +208,38 @@ class MCC(ConfusionMetric):
         covariance = np.trace(confusion_KK) * total - label_K @ predicted_K
         spread = (total**2 - label_K @ label_K) * (total**2 - predicted_K @ predicted_K)
         return float(covariance / math.sqrt(spread)) if spread > 0 else 0.0
+
+
+class OfValues(Metric):
+    """Base of the means over samples of predictions (B, 1) and targets (B,), in the targets' own unit."""
+
+    direction: ClassVar[Literal["max", "min"]] = "min"
+    serves: ClassVar[Tuple[str, ...]] = ("regression",)
+
+    def sums(self, F: Any, prediction_B1: Any, target_B: Any, num_classes: int) -> Any:
+        return F.sum(self.error(F, prediction_B1.reshape((-1,)) - target_B)).reshape((1,))
+
+    def error(self, F: Any, difference_B: Any) -> Any:
+        """The error of each sample."""
+        raise NotImplementedError
+
+
+class MeanSquaredError(OfValues):
+    """Mean of the squared differences."""
+
+    def error(self, F: Any, difference_B: Any) -> Any:
+        return F.square(difference_B)
+
+
+class RootMeanSquaredError(MeanSquaredError):
+    """Root of the mean of the squared differences."""
+
+    def value(self, sums: np.ndarray, count: int) -> float:
+        return math.sqrt(super().value(sums, count))
+
+
+class MeanAbsoluteError(OfValues):
+    """Mean of the absolute differences."""
+
+    def error(self, F: Any, difference_B: Any) -> Any:
+        return F.abs(difference_B)

@@ -29,8 +29,8 @@ class Model(Spec):
     """
 
     filled: ClassVar[Tuple[str, ...]] = ("num_classes", "classes", "input_shape", "vocab_size")
-    reads: ClassVar[str] = "images"
-    """What it takes: "images" or "text"; "" where only its code knows."""
+    reads: ClassVar[Tuple[str, ...]] = ("images",)
+    """What it takes, as `gives` of datasets says: "images", "text", "numbers"; empty where only its code knows."""
 
     serves: ClassVar[Tuple[str, ...]] = ()
     """Names of the tasks that it is made for, the first of which is meant where only the model is named; empty: any."""

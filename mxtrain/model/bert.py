@@ -30,8 +30,8 @@ class Bert(Model):
     Source: Devlin et al., https://arxiv.org/abs/1810.04805.
     """
 
-    reads: ClassVar[str] = "text"
-    serves: ClassVar[Tuple[str, ...]] = ("classification", "masked_language_modeling")
+    reads: ClassVar[Tuple[str, ...]] = ("text",)
+    serves: ClassVar[Tuple[str, ...]] = ("classification", "masked_language_modeling", "regression")
 
     size: Literal["small", "base", "large"] = "small"
     """What the numbers below are where they are not given."""

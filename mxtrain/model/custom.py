@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Callable, ClassVar, Dict, Mapping, Optional
+from typing import Any, Callable, ClassVar, Dict, Mapping, Optional, Tuple
 
 from mxtrain.description.config import call_target, name_of
 from mxtrain.errors import ConfigError
@@ -20,7 +20,7 @@ class CustomModel(Model):
     description does not give, it gets the dataset's.
     """
 
-    reads: ClassVar[str] = ""
+    reads: ClassVar[Tuple[str, ...]] = ()
     target: Callable[..., Any]
     arguments: Dict[str, Any] = {}
 

@@ -29,7 +29,7 @@ class GluonCV(Model):
     Weights are never downloaded: save GluonCV's pretrained ones to a file and name it in `weights`.
     """
 
-    serves: ClassVar[Tuple[str, ...]] = ("classification",)
+    serves: ClassVar[Tuple[str, ...]] = ("classification", "regression")
 
     name: str = "resnet18_v1"
     """GluonCV's name, e.g. resnet50_v1b, mobilenetv3_small, cifar_resnet20_v1, densenet121."""

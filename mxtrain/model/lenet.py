@@ -23,7 +23,7 @@ class LeNet(Model):
     normalisation and padding instead of tanh and 5x5 kernels.
     """
 
-    serves: ClassVar[Tuple[str, ...]] = ("classification",)
+    serves: ClassVar[Tuple[str, ...]] = ("classification", "regression")
 
     channels: Annotated[List[Positive], pydantic.Field(min_length=1)] = [32, 64]
     """Output channels of each stage; a stage halves height and width."""

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 class MLP(Model):
     """Dense layers of the given widths, each with an activation and dropout, then the output layer."""
 
-    serves: ClassVar[Tuple[str, ...]] = ("classification",)
+    reads: ClassVar[Tuple[str, ...]] = ("images", "numbers")
+    serves: ClassVar[Tuple[str, ...]] = ("classification", "regression")
 
     hidden: List[Positive] = [128, 64]
     """Units of each hidden layer, first to last; `[]` is a linear classifier."""

@@ -31,7 +31,7 @@ class ResNet(Model):
     Source: He et al., "Deep residual learning for image recognition" (2015), table 1 and section 4.2.
     """
 
-    serves: ClassVar[Tuple[str, ...]] = ("classification",)
+    serves: ClassVar[Tuple[str, ...]] = ("classification", "regression")
 
     depth: Literal[8, 14, 20, 32, 44, 56, 110, 18, 34, 50, 101, 152] = 20
     """Layers with weights."""

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from mxtrain.types import Batch
 
 
+DATASETS = {"text": "dataset=text", "numbers": "dataset=tabular"}
+"""By what a model takes: a dataset of that."""
+MODELS = {"text": "model=bert", "numbers": "model=mlp"}
+"""By what a dataset gives: a model for that."""
+
+
 class Report:
     """What one pass over a split is looked at for, besides loss and metrics. This one looks at nothing.
 
@@ -68,13 +74,11 @@ class Task(Spec):
         if self.name and self.name not in dataset.serves:
             others = " or ".join(f"task={name}" for name in dataset.serves)
             raise ConfigError(f"task={self.name} and the dataset do not fit: its samples are for {others}. Type that.")
-        if model.reads and model.reads != dataset.gives:
-            examples = {"text": "dataset=text"}
-            other = f"a dataset of {model.reads}, e.g. {examples.get(model.reads, 'dataset=digits')}"
-            instead = "model=bert" if dataset.gives == "text" else "another model, e.g. model=lenet"
-            raise ConfigError(
-                f"model takes {model.reads}, and dataset gives {dataset.gives}. Type {instead}, or {other}."
-            )
+        if model.reads and dataset.gives not in model.reads:
+            takes = " or ".join(model.reads)
+            other = f"a dataset of {takes}, e.g. {DATASETS.get(model.reads[0], 'dataset=digits')}"
+            instead = MODELS.get(dataset.gives, "another model, e.g. model=lenet")
+            raise ConfigError(f"model takes {takes}, and dataset gives {dataset.gives}. Type {instead}, or {other}.")
         if self.name and model.serves and self.name not in model.serves:
             raise ConfigError(
                 f"task={self.name} and the model {type(model).__name__} do not fit: it is for "

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.engine.backend import nd
 from mxtrain.kvstore.store import Store
+from mxtrain.metric.host import HostMetric, meet
 from mxtrain.metric.meter import Meter, read_vectors
 from mxtrain.parallel.base import Strategy
 from mxtrain.parallel.stage import as_list
@@ -30,10 +31,16 @@ class Evaluator:
         strategy: predicts.
         loss: (*outputs, *targets) -> loss (B,), or loss (B,) and weight (B,); unsmoothed.
         meter: sums of loss and metrics.
+        on_host: further metrics by name.
+        decode: predictions from the network's outputs, on the device, for `on_host`.
     """
 
-    def __init__(self, strategy: Strategy, loss: Any, meter: Meter):
+    def __init__(
+        self, strategy: Strategy, loss: Any, meter: Meter, on_host: Optional[Mapping[str, HostMetric]] = None,
+        decode: Optional[Callable[[Outputs], nd.NDArray]] = None,
+    ):  # fmt: skip
         self._strategy, self._loss, self._meter = strategy, loss, meter
+        self._on_host, self._decode = dict(on_host or {}), decode
 
     def measure(
         self, loader: Any, watch: Optional[Callable[[Batch, Outputs], None]] = None, workers: Optional[Store] = None
@@ -50,11 +57,13 @@ class Evaluator:
         started = time.monotonic()
         sums, count, broken_off = np.zeros(self._meter.width), 0, False
         vectors: List[nd.NDArray] = []
+        collector = Collector(self._on_host, self._decode)
         try:
             for batch, outputs in self.predict(loader):
                 losses = as_list(self._loss(*outputs, *batch.targets))
                 vectors.append(self._meter(*losses, *outputs, *batch.targets))
                 count += batch.size
+                collector.add(batch, outputs)
                 if watch is not None:
                     watch(batch, outputs)
                 if len(vectors) == VECTORS_PER_READ:
@@ -67,7 +76,7 @@ class Evaluator:
         *sums, count, broken_off = (workers or Store()).total([*sums, count, broken_off])
         if broken_off:
             raise BrokenOff
-        values = self._meter.values(np.array(sums), int(count))
+        values = {**self._meter.values(np.array(sums), int(count)), **collector.compute(workers or Store())}
         values["samples_per_s"] = count / (time.monotonic() - started)
         return values
 
@@ -82,6 +91,41 @@ class Evaluator:
             if len(under_way) > BATCHES_AHEAD:
                 under_way.pop(0).wait_to_read()
             yield batch, outputs
+
+
+class Collector:
+    """Gives batches to metrics on the host, a few batches behind the device.
+
+    Args:
+        metrics: by name.
+        decode: predictions from outputs.
+    """
+
+    def __init__(self, metrics: Mapping[str, HostMetric], decode: Optional[Callable[[Outputs], nd.NDArray]]):
+        self._measures = {name: metric.start() for name, metric in metrics.items()}
+        self._decode = decode
+        self._under_way: List[Tuple[Batch, nd.NDArray]] = []
+
+    def add(self, batch: Batch, outputs: Outputs) -> None:
+        """Notes a batch."""
+        if self._measures:
+            assert self._decode is not None
+            self._under_way.append((batch, self._decode(outputs)))
+            if len(self._under_way) > BATCHES_AHEAD:
+                self._update(*self._under_way.pop(0))
+
+    def _update(self, batch: Batch, predictions: nd.NDArray) -> None:
+        prediction_B, targets = predictions.asnumpy(), [target.asnumpy() for target in batch.targets]
+        for measure in self._measures.values():
+            measure.update(batch.index_B, prediction_B, targets)
+
+    def compute(self, workers: Store) -> Dict[str, float]:
+        """The metrics over the samples of all workers. Collective."""
+        for entry in self._under_way:
+            self._update(*entry)
+        for measure in self._measures.values():
+            meet(measure, workers)
+        return {name: measure.compute() for name, measure in self._measures.items()}
 
 
 @dataclass(frozen=True)

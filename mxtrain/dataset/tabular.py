@@ -1,0 +1,209 @@
+"""Rows of numbers, and a number to predict from them: from CSV files, or scikit-learn's diabetes data.
+
+Legend: N samples, B batch, F features.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any, ClassVar, Dict, Iterator, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.dataset.base import BaseDataset, Splits
+from mxtrain.dataset.loader import BatchLoader
+from mxtrain.dataset.regular_files import exists, read_text, refuse_shared
+from mxtrain.dataset.signature import Signature
+from mxtrain.dataset.splitting import refuse_empty, split_indices
+from mxtrain.dataset.table import read_columns
+from mxtrain.errors import CheckpointError, DataError
+from mxtrain.types import Batch, OpenFraction, PathText, Positive
+
+DIABETES = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
+"""Features of scikit-learn's diabetes data. Source: B. Efron et al., "Least Angle Regression", 2004."""
+
+
+class Rows:
+    """Rows of numbers.
+
+    Args:
+        value_NF: features.
+        target_N: what is to be predicted; None where it is not known.
+    """
+
+    def __init__(self, value_NF: np.ndarray, target_N: Optional[np.ndarray] = None):
+        self.value_NF = value_NF.astype(np.float32)
+        self.target_N = np.full(len(value_NF), np.nan, np.float32) if target_N is None else target_N.astype(np.float32)
+
+    def __len__(self) -> int:
+        return len(self.value_NF)
+
+    def take(self, indices: Sequence[int]) -> Rows:
+        """Some of the rows; those beyond the end are left out."""
+        kept = np.array([index for index in indices if index < len(self)], np.int64)
+        return Rows(self.value_NF[kept], self.target_N[kept])
+
+
+class RowLoader(BatchLoader):
+    """Batches of rows, each feature with mean 0 and standard deviation 1 in training, on one device.
+
+    Args:
+        source: rows.
+        signature: means and deviations.
+        device: a context or its name.
+        options: of `BatchLoader`.
+    """
+
+    def __init__(self, source: Rows, signature: Signature, device: Any = "cpu:0", **options: Any):
+        from mxtrain.dataset.placing import as_device
+
+        super().__init__(len(source), **options)
+        self._source, self._device = source, as_device(device)
+        self._mean_F, self._std_F = (np.asarray(values, np.float32) for values in (signature.mean, signature.std))
+
+    def _make_batches(self, epoch: int, start: int) -> Iterator[Batch]:
+        from mxtrain.dataset.placing import copy_to
+
+        for index_B in self._indices(epoch, start):
+            begin, end = self.world.share(len(index_B))
+            if begin == end:
+                yield Batch((), (), 0, len(index_B))
+                continue
+            share_B = index_B[begin:end]
+            value_BF = (self._source.value_NF[share_B] - self._mean_F) / self._std_F
+            inputs, targets = (
+                (copy_to(value_BF, self._device),),
+                (copy_to(self._source.target_N[share_B], self._device),),
+            )
+            yield Batch(inputs, targets, len(share_B), len(index_B), share_B)
+
+
+class Tabular(BaseDataset):
+    """A table of numbers, one column of which is to be predicted from others."""
+
+    gives: ClassVar[str] = "numbers"
+    serves: ClassVar[Tuple[str, ...]] = ("regression",)
+
+    train: Optional[PathText] = None
+    """File of training rows, .csv, .tsv or .jsonl, whose first row names the columns; null = scikit-learn's diabetes
+    data: 442 patients, and how far the disease had gone a year later (25 to 346)."""
+    val: Optional[PathText] = None
+    """File of validation rows; null = val_fraction of the training rows."""
+    test: Optional[PathText] = None
+    """File of test rows; null = test_fraction of the training rows."""
+    target: str = "target"
+    """Column to predict."""
+    features: Optional[List[str]] = None
+    """Columns to predict it from; null = all others."""
+    batch_size: Positive = 32
+    val_fraction: OpenFraction = 0.15
+    test_fraction: OpenFraction = 0.15
+
+    def open(self) -> Splits:
+        """See `BaseDataset.open`."""
+        if self.train is None:
+            names, train, val, test = list(DIABETES), read_diabetes(), None, None
+            origin = "scikit-learn's diabetes data"
+        else:
+            files = {name: path for name in ("train", "val", "test") if (path := getattr(self, name)) is not None}
+            refuse_shared({name: [Path(path)] for name, path in files.items()})
+            names = self._feature_names(self.train)
+            train, val, test = (
+                self._read(path, names) if (path := getattr(self, name)) else None for name in ("train", "val", "test")
+            )
+            origin = f"dataset.train={self.train}"
+        assert train is not None
+        held = [0.0 if given is not None else share for given, share in
+                ((val, self.val_fraction), (test, self.test_fraction))]  # fmt: skip
+        parts = split_indices(np.zeros(len(train), int), *held, self.split_seed)
+        val = val if val is not None else train.take(parts[1].tolist())
+        test = test if test is not None else train.take(parts[2].tolist()) if len(parts[2]) else None
+        train = train.take(parts[0].tolist())
+        refuse_empty(origin, len(train), len(val), self.val_fraction)
+        std_F = train.value_NF.std(axis=0, dtype=np.float64)
+        return Splits(
+            train, val, test, class_names=names, shape=(len(names),),
+            mean=train.value_NF.mean(axis=0, dtype=np.float64).tolist(), std=np.where(std_F > 0, std_F, 1.0).tolist(),
+        )  # fmt: skip
+
+    def _feature_names(self, path: str) -> List[str]:
+        if self.features is not None:
+            return self.features
+        if path.endswith(".jsonl"):
+            raise DataError("dataset.features: name the columns to predict from, a file of JSON lines has no header.")
+        if not exists(path):
+            raise DataError(f"{path}: there is no such file.")
+        first = read_text(path).partition("\n")[0].rstrip("\r")
+        return [name for name in (one.strip() for one in first.split("\t" if path.endswith(".tsv") else ","))
+                if name != self.target]  # fmt: skip
+
+    def _read(self, path: str, names: Sequence[str], with_target: bool = True) -> Rows:
+        columns = [*names, self.target] if with_target else list(names)
+        rows = read_columns(path, columns, header=True)
+        found = np.empty((len(rows), len(columns)))
+        for number, row in enumerate(rows):
+            for column, text in enumerate(row):
+                try:
+                    found[number, column] = float(text)
+                except ValueError:
+                    raise DataError(f"{path}, row {number + 1}: '{columns[column]}' is '{text}', no number.") from None
+        if not np.isfinite(found).all():
+            number, column = np.argwhere(~np.isfinite(found))[0]
+            raise DataError(f"{path}, row {number + 1}: '{columns[column]}' is {found[number, column]}.")
+        return Rows(found[:, : len(names)], found[:, -1] if with_target else None)
+
+    def sign(self, splits: Splits, model: Any) -> Signature:
+        return Signature(splits.shape, list(splits.mean), list(splits.std), list(splits.class_names))
+
+    def require_same(self, signature: Signature, before: Signature, source: str) -> None:
+        if list(before.class_names) != list(signature.class_names):
+            raise CheckpointError(
+                f"{source} was trained with the columns {', '.join(before.class_names)}, and now there are "
+                f"{', '.join(signature.class_names)}. Type dataset.features=[{','.join(before.class_names)}], or "
+                "choose another hydra.run.dir."
+            )
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        return f"rows of {len(signature.class_names)} numbers"
+
+    def build_loader(self, source: Any, signature: Signature, *, num_classes: int, **options: Any) -> Any:
+        options.pop("in_order", None)  # it is
+        return RowLoader(source, signature, **options)
+
+    def open_inputs(
+        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
+    ) -> Tuple[Any, Sequence[str]]:
+        """All rows of the files; a place is `file:row`."""
+        parts, places = [], []
+        for number, name in enumerate(names):
+            try:
+                rows = self._read(name, signature.class_names, with_target=False)
+            except DataError as error:
+                if not skip_unreadable:
+                    raise DataError(f"{error} Or type skip_unreadable=true to go on without such files.") from error
+                unreadable[-1 - number] = str(error)  # none of its rows has a place
+                continue
+            parts.append(rows.value_NF)
+            places += [f"{name}:{row}" for row in range(1, len(rows) + 1)]
+        return Rows(np.concatenate(parts) if parts else np.zeros((0, len(signature.class_names)))), places
+
+
+def read_diabetes() -> Rows:
+    """scikit-learn's diabetes data, in its own units.
+
+    Raises:
+        DataError: scikit-learn is not installed.
+    """
+    found = importlib.util.find_spec("sklearn")  # importing it takes most of a second
+    if found is None:
+        raise DataError(
+            "dataset=tabular reads a file of scikit-learn, which is not installed: pip install scikit-learn"
+        )
+    folder = Path(found.submodule_search_locations[0]) / "datasets" / "data"
+    if (folder / "diabetes_data_raw.csv.gz").is_file():
+        return Rows(np.loadtxt(folder / "diabetes_data_raw.csv.gz"), np.loadtxt(folder / "diabetes_target.csv.gz"))
+    from sklearn.datasets import load_diabetes
+
+    data = load_diabetes(scaled=False)
+    return Rows(data.data, data.target)
