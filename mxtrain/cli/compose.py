@@ -244,7 +244,8 @@ class Composer:
         file = self.search_path[0] / group / f"{option}.yaml"
         if not isinstance(option, str) or not file.is_file():
             return None
-        target = OmegaConf.load(file).get("_target_", "")
+        content: Any = OmegaConf.load(file)
+        target = content.get("_target_") or (content.get(group) or {}).get("_target_", "")  # in `@package _global_`
         module, _, name = str(target).rpartition(".")
         if not module.startswith("mxtrain."):
             return None
