@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mxtrain.build import Input, build_run
+from mxtrain.build import build_run
+from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.wordpiece import Reading
+from mxtrain.task.classification import Classification
+from mxtrain.task.masked_language_modeling import MaskedLanguageModeling
 
 SMALL = ("model=mlp", "model.hidden=[8]", "dataset.batch_size=50", "logger=jsonl")
 
@@ -25,7 +28,8 @@ def test_mixed_samples_count_as_what_they_are(made: Any) -> None:
     runner = made("dataset.augment.mixup=0.4", "loss.label_smoothing=0.2")
     strategy = runner._step.strategy
     batch = next(iter(runner._data.train.epoch(0)))
-    score_BK, label_BK = strategy.predict(batch.inputs[0]).asnumpy().astype(np.float64), batch.targets[0].asnumpy()
+    (scores,), (labels,) = strategy.predict(batch.inputs), batch.targets
+    score_BK, label_BK = scores.asnumpy().astype(np.float64), labels.asnumpy()
     assert label_BK.shape == (50, 10) and ((label_BK > 0) & (label_BK < 1)).any()
     log_p_BK = score_BK - np.log(np.exp(score_BK).sum(axis=1, keepdims=True))
     loss, right = strategy.forward_backward(batch).asnumpy()
@@ -51,7 +55,7 @@ def test_splits_are_measured_as_the_description_says(made: Any) -> None:
 
 def test_the_networks_input_is_the_users_choice_or_the_images_own(made: Any) -> None:
     def shape(*overrides: str) -> Any:
-        return next(iter(made(*overrides)._data.val.epoch(0))).data.shape[1:]
+        return next(iter(made(*overrides)._data.val.epoch(0))).inputs[0].shape[1:]
 
     assert shape() == (1, 8, 8)
     assert shape("dataset.channels=3") == (3, 8, 8)
@@ -75,15 +79,16 @@ def test_random_numbers_are_seeded_only_where_something_draws(made: Any) -> None
     assert made("trainer.seed=4", "optimizer=sgld")._step._random_seed == 4
 
 
-def test_an_input_survives_a_checkpoint() -> None:
-    picture = Input((3, 8, 9), [0.5] * 3, [0.25] * 3, ["a", "b"])
-    assert Input.from_json(picture.to_json()) == picture
-    assert (picture.num_classes, picture.vocab_size, picture.finds_tokens) == (2, None, False)
-    text = Input(((5,), (5,), ()), [], [], ["a", "b"], Reading(("x", "y", "z"), True, 5))
-    assert Input.from_json(text.to_json()) == text
-    assert (text.num_classes, text.vocab_size, text.finds_tokens) == (2, 3, False)
-    masked = Input(((5,), (5,), (), (1,)), [], [], ["a", "b"], Reading(("x", "y", "z"), True, 5, 0.2))
-    assert (masked.num_classes, masked.vocab_size, masked.finds_tokens) == (3, 3, True)
+def test_a_signature_survives_a_checkpoint() -> None:
+    picture = Signature((3, 8, 9), [0.5] * 3, [0.25] * 3, ["a", "b"])
+    assert Signature.from_json(picture.to_json()) == picture
+    assert (Classification().num_classes(picture), picture.vocab_size) == (2, None)
+    text = Signature(((5,), (5,), ()), [], [], ["a", "b"], Reading(("x", "y", "z"), True, 5))
+    assert Signature.from_json(text.to_json()) == text
+    assert (Classification().num_classes(text), text.vocab_size) == (2, 3)
+    masked = Signature(((5,), (5,), (), (1,)), [], [], ["a", "b"], Reading(("x", "y", "z"), True, 5, 0.2))
+    assert Signature.from_json(masked.to_json()) == masked
+    assert (MaskedLanguageModeling().num_classes(masked), masked.vocab_size) == (3, 3)
 
 
 def test_devices_that_wait_for_each_other_are_looked_at_and_one_where_asked(made: Any) -> None:

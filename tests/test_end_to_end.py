@@ -43,7 +43,7 @@ def test_saved_weights_open_in_plain_gluon_and_predict_the_same(train_run):
     data = nd.random.uniform(shape=(4, *run.info.input_shape))
     expected = network(data).asnumpy()
     described = {name: value for name, value in run.info.config["model"].items() if name != "_target_"}
-    fresh = MLP(**described).build(len(run.info.class_names), run.info.input_shape)
+    fresh = MLP(**described).build(10, run.info.input_shape)
     fresh.load_parameters(f"{result.checkpoint}/model.params")
     np.testing.assert_array_equal(fresh(data).asnumpy(), expected)
 

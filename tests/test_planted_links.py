@@ -13,6 +13,7 @@ import pytest
 from mxtrain.checkpoint import lock_run_directory, refuse_links, write_ndarrays
 from mxtrain.checkpoint.run_directory import NEVER_LINKS
 from mxtrain.cli import main
+from mxtrain.cli.artifacts import write_artifacts
 from mxtrain.cli.outcome import Outcome, append_outcome
 from mxtrain.cli.predict import open_output
 from mxtrain.cli.sweep import refuse_links_in_sweep
@@ -23,7 +24,7 @@ from mxtrain.files.durable import append_to, create_file, open_file, replace_fil
 from mxtrain.logger.csv import CsvLogger
 from mxtrain.logger.files import LogFile, RecordFile, cut_file
 from mxtrain.logger.jsonl import JsonlLogger
-from mxtrain.task.report import Report, write_report
+from mxtrain.task.confusion import confusion_artifacts
 from mxtrain.types import RunInfo
 
 SECRET = b'{"step": 1}\nof mine\n'
@@ -43,8 +44,8 @@ def folder(tmp_path):
     return tmp_path / "run"
 
 
-def report():
-    return Report("val", 1, {"loss": 1.0, "samples_per_s": 1.0}, np.eye(2), np.arange(2), ["a", "b"])
+def write_report(folder: Path) -> None:
+    write_artifacts(confusion_artifacts(np.arange(2), np.arange(2), ["a", "b"], "val"), folder)
 
 
 def write_predictions(folder: Path) -> None:
@@ -57,11 +58,11 @@ REPLACED = {
     "metrics.json": lambda folder: write_json_atomic(folder / "metrics.json", {}),
     ".tmp-metrics.json": lambda folder: write_json_atomic(folder / "metrics.json", {}),
     "timeline.json": lambda folder: replace_file(folder / "timeline.json", b"{}"),
-    "per_class.csv": lambda folder: write_report(report(), folder),
-    ".tmp-per_class.csv": lambda folder: write_report(report(), folder),
-    "confusion.csv": lambda folder: write_report(report(), folder),
-    "confusion.png": lambda folder: write_report(report(), folder),
-    ".tmp-confusion.png": lambda folder: write_report(report(), folder),
+    "per_class.csv": write_report,
+    ".tmp-per_class.csv": write_report,
+    "confusion.csv": write_report,
+    "confusion.png": write_report,
+    ".tmp-confusion.png": write_report,
     "model.params": lambda folder: write_ndarrays(folder / "model.params", {"a": np.zeros(2, "float32")}),
     "out.csv": write_predictions,
     "out.csv.partial": write_predictions,
@@ -94,7 +95,7 @@ def _umask() -> int:
 
 
 def start_logger(logger, folder):
-    info = RunInfo(folder, {}, 0, None, 1, [], (1, 8, 8), None, ["accuracy"])
+    info = RunInfo(folder, {}, 0, None, 1, (1, 8, 8), None, ["accuracy"])
     logger.on_start(info)
 
 

@@ -93,30 +93,31 @@ FAULTS = [
         "optimizer.wd_mult = {i: multipliers[name][1] for", "optimizer.wd_mult = {i: 1.0 for",
     ),
     Fault(
-        "labels are not smoothed in training", "mxtrain/build.py",
-        "description.loss.build(given.num_classes, training=True)",
-        "description.loss.build(given.num_classes, training=False)",
+        "labels are not smoothed in training", "mxtrain/task/classification.py",
+        "description.loss.build(self.num_classes(signature), training)",
+        "description.loss.build(self.num_classes(signature), False)",
     ),
     Fault(
-        "labels are smoothed in evaluation", "mxtrain/build.py",
-        "description.loss.build(num_classes, training=False)", "description.loss.build(num_classes, training=True)",
+        "labels are smoothed in evaluation", "mxtrain/task/classification.py",
+        "description.loss.build(self.num_classes(signature), training)",
+        "description.loss.build(self.num_classes(signature), True)",
     ),
     Fault(
         "the test split is measured on the validation samples", "mxtrain/build.py",
-        "test=build_loader(description, splits.test, given", "test=build_loader(description, splits.val, given",
+        "test=build_loader(description, splits.test, signature", "test=build_loader(description, splits.val, signature",
     ),
     Fault(
         "a run neither shuffles nor augments", "mxtrain/build.py",
-        "train = build_loader(description, splits.train, given, device, train=True, **training)",
-        "train = build_loader(description, splits.train, given, device, **training)",
+        "train = build_loader(description, splits.train, signature, device, train=True, **training)",
+        "train = build_loader(description, splits.train, signature, device, **training)",
     ),
     Fault(
-        "a run does not augment", "mxtrain/build.py",
-        'augment = dataset.augment if options.get("train") else None', "augment = None",
+        "a run does not augment", "mxtrain/dataset/base.py",
+        'augment=self.augment if options.get("train") else None', "augment=None",
     ),
     Fault(
-        "shown samples have logits", "mxtrain/trainer/evaluate.py",
-        'nd.softmax(logits.astype("float32")).asnumpy() for', 'logits.astype("float32").asnumpy() for',
+        "shown samples have logits", "mxtrain/task/classification.py",
+        'nd.softmax(outputs[0].astype("float32"))', 'outputs[0].astype("float32")',
     ),
     # Losses and sums.
     Fault(
@@ -143,8 +144,8 @@ FAULTS = [
     ),
     Fault(
         "an evaluation is a mean over unequal batches", "mxtrain/trainer/evaluate.py",
-        "vectors.append(self._meter(logits, batch.targets[0], self._loss(logits, batch.targets[0])))",
-        "vectors.append(self._meter(logits, batch.targets[0], self._loss(logits, batch.targets[0])) * (256 / batch.size))",
+        "vectors.append(self._meter(loss_B, *outputs, *batch.targets))",
+        "vectors.append(self._meter(loss_B, *outputs, *batch.targets) * (256 / batch.size))",
     ),
     Fault(
         "a batch's gradient is a mean over unequal shares", "mxtrain/parallel/grid.py",

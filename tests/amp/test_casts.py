@@ -172,7 +172,7 @@ def test_a_cut_changes_no_precision(placement):
     wanted, found = gradients(whole), gradients(cut)
     assert np.linalg.norm(found - wanted) < 5e-3 * np.linalg.norm(wanted)
     np.testing.assert_allclose(
-        cut.predict(batch().inputs[0]).asnumpy(), whole.predict(batch().inputs[0]).asnumpy(), rtol=1e-4
+        cut.predict(batch().inputs)[0].asnumpy(), whole.predict(batch().inputs)[0].asnumpy(), rtol=1e-4
     )
 
 

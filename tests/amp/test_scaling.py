@@ -90,7 +90,7 @@ def test_an_overflow_on_one_replica_counts_for_all():
     made = step(DynamicScaling(1.0, 100), Data(devices="cpu:2"))
     before = values(made)
     data = batch(1)
-    data.data[7] = np.inf  # of the second replica
+    data.inputs[0][7] = np.inf  # of the second replica
     made(data, 0.1, 1)
     assert made.scaling.to_json()["num_skipped"] == 1
     after = values(made)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from mxtrain.cluster import Cluster
-from mxtrain.description.groups import groups as description
+from mxtrain.description import groups as description
 from mxtrain.errors import ConfigError
 from mxtrain.runtime import Runtime
 

@@ -15,11 +15,11 @@ from PIL import Image
 from mxtrain.build import build_loader
 from mxtrain.checkpoint import open_checkpoint
 from mxtrain.cli.dispatch import run
-from mxtrain.cli.predict import open_texts
 from mxtrain.dataset.base import open_splits
 from mxtrain.dataset.files import open_files
 from mxtrain.dataset.glue import LAYOUTS
 from mxtrain.dataset.make_record import make_record
+from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.sources import Subset
 from mxtrain.trainer.trained import load_trained
 
@@ -107,7 +107,8 @@ def test_files_enter_the_network_as_the_dataset_does(describe_run, tmp_path, nam
     options += ["dataset.image_size=[24,16]"] if name in DECODED and not network else []
     description = describe_run(f"dataset={name}", "model=lenet", *options, *network)
     splits = open_splits(description.dataset)
-    given = Input.from_json(json.loads(json.dumps(fit_input(description, splits).to_json())))
+    signed = description.dataset.sign(splits, description.model)
+    given = Signature.from_json(json.loads(json.dumps(signed.to_json())))
     evaluated = batches(build_loader(description, splits.test, given, "cpu:0"))
     files = save_files(splits.test, tmp_path / "files")
     predicted = batches(build_loader(description, open_files(files, given.decoding), given, "cpu:0"))
@@ -138,8 +139,8 @@ def test_texts_enter_the_network_as_the_dataset_does(describe_run, tmp_path, nam
         (tmp_path / file).write_text("".join("\t".join(row) + "\n" for row in rows))
     description = describe_run(f"dataset={dataset}", "model=bert", *options)
     splits = open_splits(description.dataset)
-    given = fit_input(description, splits)
-    source, places = open_texts(description.dataset, [str(tmp_path / test)], False, {})
+    given = description.dataset.sign(splits, description.model)
+    source, places = description.dataset.open_inputs([str(tmp_path / test)], given, False, {})
     expected, found = (splits.val if task else splits.test).encode(given.reading), source.encode(given.reading)
     assert np.array_equal(found.token, expected.token) and np.array_equal(found.kind, expected.kind)
     assert places[0].endswith(f":{1 + header}") and len(places) == 12
@@ -158,6 +159,15 @@ def accuracy_and_rows(run_dir, files, folder, *overrides):
     assert run(["predict", str(run_dir), f"output={folder}/p.jsonl", "top_k=99", *overrides, *map(str, files)]) == 0
     rows = [json.loads(line) for line in (folder / "p.jsonl").read_text(encoding="utf-8").splitlines()]
     return json.loads((folder / "metrics.json").read_text())["accuracy"], rows
+
+
+def predictions_and_labels(trained, loader):
+    """What the task makes of each sample of a loader, and the true class."""
+    found = [
+        (trained.description.task.decode(outputs).asnumpy(), batch.targets[0].asnumpy().astype(int))
+        for batch, outputs in trained.evaluator.predict(loader)
+    ]
+    return tuple(map(np.concatenate, zip(*found)))
 
 
 @pytest.mark.parametrize("overrides", [(), ("dataset.central_crop=0.5",)], ids=str)
@@ -180,9 +190,12 @@ def test_predict_says_what_eval_measures(train_run, describe_run, photos, tmp_pa
     test = open_splits(description.dataset).test
     files = save_files(test, tmp_path / "files")
     accuracy, rows = accuracy_and_rows(run_dir, files, tmp_path / "out", *overrides)
-    trained = load_trained(checkpoint, description)
-    _, probability_NK, label_N = trained.measure(build_loader(description, test, trained.signature, trained.device))
-    names = trained.signature.class_names
+    signature = Signature.from_json(checkpoint.state["run"]["input"])
+    trained = load_trained(checkpoint, description, signature)
+    probability_NK, label_N = predictions_and_labels(
+        trained, build_loader(description, test, signature, trained.device)
+    )
+    names = signature.class_names
     found = np.array(
         [[{one["class"]: one["probability"] for one in row["top"]}[name] for name in names] for row in rows]
     )
@@ -204,9 +217,10 @@ def test_what_was_trained_is_not_changed_afterwards(train_run, photos, tmp_path,
 
 
 def test_a_checkpoint_of_before_says_what_files_get(train_run, photos, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(Input, "decoding", None, raising=False)
-    to_json = Input.to_json
-    monkeypatch.setattr(Input, "to_json", lambda given: {k: v for k, v in to_json(given).items() if k != "decoding"})
+    to_json = Signature.to_json
+    monkeypatch.setattr(
+        Signature, "to_json", lambda given: {k: v for k, v in to_json(given).items() if k != "decoding"}
+    )
     train_run("model=mlp", "trainer.max_epochs=1")
     monkeypatch.undo()
     assert run(["predict", str(tmp_path / "run"), str(photos)]) == 0

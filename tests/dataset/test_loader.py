@@ -100,7 +100,8 @@ def test_mixed_labels_are_probabilities():
 @pytest.mark.parametrize("native, wanted", [((1, 8, 8), (3, 8, 8)), ((3, 8, 8), (1, 8, 8)), ((3, 8, 8), (3, 20, 24))])
 def test_channels_and_size_fit_the_network(native, wanted):
     source = make_source(channels=native[0])
-    data = next(make_loader(source, input_shape=wanted, mean=[0.5] * native[0], std=[0.25] * native[0]).epoch()).data
+    loader = make_loader(source, input_shape=wanted, mean=[0.5] * native[0], std=[0.25] * native[0])
+    (data,) = next(loader.epoch()).inputs
     assert data.shape == (16, *wanted)
     expected = (source.image_NCHW[:16] / 255 - 0.5) / 0.25
     np.testing.assert_allclose(data.asnumpy().mean(), expected.mean(), atol=0.03)
@@ -115,9 +116,9 @@ def test_the_path_for_gpus_computes_the_same(native, wanted):
 
     image = make_source(channels=native).image_NCHW
     place = Placer(native, (wanted, 8, 8), [0.5, 0.4, 0.3], [0.2, 0.3, 0.25], "cpu:0")
-    on_host, _ = place(image, np.zeros(50))
+    (on_host,), _ = place(image, np.zeros(50))
     place.finish = place._finish_on_device
-    on_device, _ = place(image, np.zeros(50))
+    (on_device,), _ = place(image, np.zeros(50))
     np.testing.assert_allclose(on_host.asnumpy(), on_device.asnumpy(), rtol=1e-6, atol=1e-6)
 
 
@@ -125,7 +126,7 @@ def test_limit_and_device():
     loader = make_loader(limit_batches=2, device="cpu:1")
     batches = list(loader.epoch())
     assert len(loader) == len(batches) == 2 and loader.num_samples == 32
-    assert batches[0].data.context.device_id == 1
+    assert batches[0].inputs[0].context.device_id == 1
 
 
 def test_nothing_is_recorded_for_gradients():

@@ -180,7 +180,7 @@ def test_workers_share_a_batch_of_one_length():
     assert [batch.size for batch in whole] == [4, 3]
     for number, batch in enumerate(whole):
         for position, array in enumerate((*batch.inputs, batch.targets[0])):
-            joined = [(*part[number].inputs, part[number].label)[position].asnumpy() for part in parts]
+            joined = [(*part[number].inputs, *part[number].targets)[position].asnumpy() for part in parts]
             np.testing.assert_array_equal(np.concatenate(joined), array.asnumpy())
     later = next(TextLoader(texts, **options).epoch(1, start=1))
     np.testing.assert_array_equal(later.inputs[0].asnumpy(), whole[1].inputs[0].asnumpy())

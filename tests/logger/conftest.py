@@ -9,7 +9,8 @@ from typing import Any, Callable, Dict, Iterator, List
 import numpy as np
 import pytest
 
-from mxtrain.types import Callback, Progress, Result, RunInfo, Samples, Validation
+from mxtrain.task.sample_picture import Shown, draw_samples
+from mxtrain.types import Artifact, Callback, Picture, Progress, Result, RunInfo, Validation
 
 STEPS_PER_EPOCH = 10
 CONFIG = {
@@ -40,10 +41,14 @@ def row_of(step: int, split: str = "train") -> Dict[str, Any]:
     return {**row, "lr": 0.1} if split == "train" else row
 
 
-def read_samples() -> Samples:
+def shown_samples() -> Shown:
     images = np.arange(6 * 8 * 8, dtype=np.uint8).reshape(6, 8, 8, 1)
     probability = np.eye(3, dtype=np.float32)[[0, 1, 2, 0, 1, 2]] * 0.7 + 0.1
-    return Samples(images, np.array([0, 1, 2, 0, 1, 0]), probability)
+    return Shown(images, np.array([0, 1, 2, 0, 1, 0]), probability)
+
+
+def read_samples() -> List[Artifact]:
+    return [Picture("samples", lambda most: draw_samples(shown_samples(), ["zero", "one", "two"], most))]
 
 
 def read_parameters() -> Dict[str, np.ndarray]:
@@ -64,7 +69,6 @@ class FakeRun:
             resumed_step=resumed_step,
             total_steps=self.total_steps,
             steps_per_epoch=STEPS_PER_EPOCH,
-            class_names=["zero", "one", "two"],
             input_shape=(1, 8, 8),
             network=None,
             metric_names=["accuracy"],

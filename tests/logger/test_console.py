@@ -224,18 +224,28 @@ def test_commands_are_whole_lines(fake_run, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "ended, config, purposes",
+    "ended, config, predicts, purposes",
     [
-        ("finished", TENSORBOARD, ["watch", "evaluate", "predict"]),
-        ("finished", {}, ["evaluate", "predict"]),
-        ("finished", {"dataset": {"mask_fraction": 0.15}}, ["evaluate"]),
-        ("interrupted", {}, ["go on with this run", "evaluate", "predict"]),
-        ("crashed at once", TENSORBOARD, ["go on with this run", "watch"]),
-        ("crashed with nothing", {}, ["try again"]),
+        ("finished", TENSORBOARD, True, ["watch", "evaluate", "predict"]),
+        ("finished", {}, True, ["evaluate", "predict"]),
+        ("finished", {}, False, ["evaluate"]),
+        ("interrupted", {}, True, ["go on with this run", "evaluate", "predict"]),
+        ("crashed at once", TENSORBOARD, True, ["go on with this run", "watch"]),
+        ("crashed with nothing", {}, True, ["try again"]),
     ],
 )
-def test_only_what_can_work_is_advised(ended, config, purposes):
-    assert [purpose for purpose, _ in next_commands(ENDED[ended], Path("a"), config, CommandLine())] == purposes
+def test_only_what_can_work_is_advised(ended, config, predicts, purposes):
+    found = next_commands(ENDED[ended], Path("a"), config, CommandLine(), predicts)
+    assert [purpose for purpose, _ in found] == purposes
+
+
+@pytest.mark.parametrize("predicts", [True, False])
+def test_the_end_of_a_run_advises_predict_where_its_task_predicts(fake_run, predicts):
+    stream = io.StringIO()
+    logger = ConsoleLogger(stream=stream)
+    logger.on_start(fake_run.info(predicts=predicts))
+    logger.on_end(ENDED["finished"])
+    assert (" predict " in stream.getvalue()) == predicts and " eval " in stream.getvalue()
 
 
 def test_after_divergence_the_advice_is_about_rate_warm_up_and_clipping():

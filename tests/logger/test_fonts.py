@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mxtrain.cli.artifacts import write_artifacts
 from mxtrain.cli.streams import patient_streams
 from mxtrain.files.durable import encode_json, write_json_atomic
 from mxtrain.logger import fonts
-from mxtrain.task import sample_picture
 from mxtrain.logger.jsonl import encode_row
-from mxtrain.task import report
-from mxtrain.types import Samples
+from mxtrain.task import confusion, sample_picture
 
 CAT = "\u732b"
 
@@ -70,7 +69,7 @@ def cat_font(tmp_path):
 
 
 def picture_of(name):
-    samples = Samples(np.full((1, 8, 8, 1), 255, np.uint8), np.zeros(1, int), np.array([[0.9, 0.1]]))
+    samples = sample_picture.Shown(np.full((1, 8, 8, 1), 255, np.uint8), np.zeros(1, int), np.array([[0.9, 0.1]]))
     return np.asarray(sample_picture.draw_samples(samples, [name, "b"], 1))
 
 
@@ -80,7 +79,7 @@ def test_a_font_of_the_system_draws_what_pillows_cannot(system_fonts, cat_font, 
     assert fonts.drawable(["a", CAT]) == ["a", CAT]
     caption = picture_of(CAT)[-45:-26]
     assert (caption < 60).all(axis=2).sum() > 100  # the filled square
-    report.draw_confusion(np.eye(2, dtype=int), [CAT, "b$_{"], "val", tmp_path / "a.png")
+    confusion.draw_confusion(np.eye(2, dtype=int), [CAT, "b$_{"], "val").save(tmp_path / "a.png")
     with Image.open(tmp_path / "a.png") as picture:
         assert picture.size[0] > 100
 
@@ -101,7 +100,7 @@ def test_without_a_font_numbers_are_shown_and_that_is_said_once(system_fonts, ca
     assert fonts.drawable(["a", CAT, CAT]) == ["a", "#1", "#2"]
     for _ in range(2):
         assert np.array_equal(picture_of(CAT), picture_of("#0"))
-        report.draw_confusion(np.eye(3, dtype=int), ["a", "b", CAT], "val", tmp_path / "a.png")
+        confusion.draw_confusion(np.eye(3, dtype=int), ["a", "b", CAT], "val").save(tmp_path / "a.png")
     said = [record.getMessage() for record in caplog.records if "no font on this machine" in record.getMessage()]
     assert len(said) == 1 and CAT in said[0] and "fonts-noto-cjk" in said[0]
 
@@ -124,7 +123,6 @@ def test_a_terminal_that_lacks_a_letter_gets_its_escape(monkeypatch):
 
 def test_reports_are_written_in_utf8(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("locale.getpreferredencoding", lambda *_: "ascii")
-    found = report.Report("val", 3, {"loss": 0.5, "samples_per_s": 1.0}, np.eye(2), np.arange(2), [CAT, "b"])
-    report.write_report(found, tmp_path)
+    write_artifacts(confusion.confusion_artifacts(np.arange(2), np.arange(2), [CAT, "b"], "val, step 3"), tmp_path)
     assert (tmp_path / "per_class.csv").read_text(encoding="utf-8").splitlines()[1].startswith(f"{CAT},1,")
     assert CAT in (tmp_path / "confusion.csv").read_text(encoding="utf-8")

@@ -10,11 +10,11 @@ from tensorboard.plugins.hparams import plugin_data_pb2
 
 from mxtrain.logger.graph import build_graph_def
 from mxtrain.logger.hparams import select_hparams
-from mxtrain.task.sample_picture import draw_samples
 from mxtrain.logger.tensorboard import TensorBoard
-from mxtrain.types import CommandLine, Samples
+from mxtrain.task.sample_picture import Shown, draw_samples
+from mxtrain.types import CommandLine, Picture, Table, Text
 
-from .conftest import CONFIG, NODES, read_samples
+from .conftest import CONFIG, NODES, shown_samples
 
 
 def read(run_dir) -> EventAccumulator:
@@ -132,7 +132,8 @@ def test_events_after_a_full_disk_are_readable(fake_run, file_size_limit):
 def test_a_picture_that_cannot_be_drawn_is_left_out(fake_run, caplog):
     logger = TensorBoard().build()
     logger.on_start(fake_run.info())
-    logger._add_samples(Samples(np.zeros((1, 8, 8, 1), np.uint8), np.zeros(0), np.zeros((0, 3))), 1)
+    shown = Shown(np.zeros((1, 8, 8, 1), np.uint8), np.zeros(0), np.zeros((0, 3)))
+    logger._add_artifact(Picture("samples", lambda most: draw_samples(shown, [], most)), 1)
     fake_run.five_steps(logger, 10)
     logger.on_end(fake_run.result(10))
     assert "was left out" in caplog.text
@@ -142,7 +143,7 @@ def test_a_picture_that_cannot_be_drawn_is_left_out(fake_run, caplog):
 def test_wrong_predictions_are_red():
     def reds(label):
         image = np.zeros((1, 8, 8, 3), np.uint8)
-        picture = draw_samples(Samples(image, np.array([label]), np.array([[0.9, 0.1]])), ["a", "b"], 4)
+        picture = draw_samples(Shown(image, np.array([label]), np.array([[0.9, 0.1]])), ["a", "b"], 4)
         return np.all(np.asarray(picture) == (200, 30, 30), axis=2).sum()
 
     assert reds(label=0) == 0
@@ -151,7 +152,7 @@ def test_wrong_predictions_are_red():
 
 @pytest.mark.parametrize("shape", [(3, 8, 8, 1), (3, 32, 32, 3), (3, 500, 300, 3), (1, 16, 4, 4), (0, 8, 8, 1)])
 def test_pictures_of_any_size(shape):
-    samples = Samples(np.zeros(shape, np.uint8), np.zeros(shape[0], int), np.full((shape[0], 20), 0.05))
+    samples = Shown(np.zeros(shape, np.uint8), np.zeros(shape[0], int), np.full((shape[0], 20), 0.05))
     picture = draw_samples(samples, ["a class with a very long name indeed"], 16)
     assert picture.mode == "RGB" and picture.width < 700
 
@@ -160,7 +161,22 @@ def test_the_picture_is_stored_as_png(fake_run):
     fake_run.drive(TensorBoard(max_images=4).build(), 1, 10)
     (event,) = read(fake_run.run_dir).Images("val/samples")
     picture = Image.open(io.BytesIO(event.encoded_image_string))
-    assert picture.size == (event.width, event.height) == draw_samples(read_samples(), [], 4).size
+    assert picture.size == (event.width, event.height) == draw_samples(shown_samples(), [], 4).size
+
+
+def test_tables_and_texts_of_a_task_stand_in_the_text_tab(fake_run):
+    table = Table("samples", ["text", "class"], [["a | `b`", "x"], ["c", "y"], ["d", "z"]])
+    logger = TensorBoard(max_images=2).build()
+    logger.on_start(fake_run.info())
+    for artifact in (table, Text("said", ["one", "two"])):
+        logger._add_artifact(artifact, 10)
+    logger.on_end(fake_run.result(10))
+    shown, said = (
+        read(fake_run.run_dir).Tensors(f"val/{name}/text_summary")[0].tensor_proto.string_val[0].decode()
+        for name in ("samples", "said")
+    )
+    assert shown.splitlines() == ["| text | class |", "| --- | --- |", "| a &#124; &#96;b&#96; | x |", "| c | y |"]
+    assert said.split() == ["one", "two"]
 
 
 def test_a_sweep_shows_what_is_swept_and_the_validation_first(fake_run):

@@ -19,7 +19,7 @@ def measure(metric, batches=3):
     vectors = []
     for part in np.array_split(np.arange(200), batches):
         scores, labels = nd.array(SCORES[part]), nd.array(LABELS[part])
-        vectors.append(meter(scores, labels, nd.ones((len(part),))))
+        vectors.append(meter(nd.ones((len(part),)), scores, labels))
     values = meter.values(read_vectors(vectors).sum(axis=0), 200)
     assert values["loss"] == 1.0
     return values["m"]
@@ -56,7 +56,7 @@ def test_accuracy_and_top_k_equal_mxnets():
 def test_mixed_labels_count_for_their_likeliest_class():
     meter = Meter({"accuracy": metrics.Accuracy()}, 5, dense=True)
     mixed = 0.7 * np.eye(5)[LABELS.astype(int)] + 0.3 / 5
-    sums = meter(nd.array(SCORES), nd.array(mixed), nd.zeros((200,))).asnumpy()
+    sums = meter(nd.zeros((200,)), nd.array(SCORES), nd.array(mixed)).asnumpy()
     assert sums[1] / 200 == pytest.approx(np.mean(PREDICTED == LABELS))
 
 
@@ -72,7 +72,7 @@ def test_hidden_tokens_are_means_over_each_sample():
     )
     chosen = {"a": metrics.MaskedAccuracy(), "p": metrics.MaskedPerplexity()}
     meter = Meter(chosen, 5)
-    found = meter.values(read_vectors([meter(nd.array(scores), nd.array(labels), nd.ones((3,)))]).sum(axis=0), 3)
+    found = meter.values(read_vectors([meter(nd.ones((3,)), nd.array(scores), nd.array(labels))]).sum(axis=0), 3)
     assert found["a"] == pytest.approx((1 + 0.5 + 0) / 3)
     loss = -(scores - np.log(np.exp(scores).sum(-1, keepdims=True)))
     picked = [loss[0, 0].min(), (loss[1, 0].min() + loss[1, 1].max()) / 2, 0]

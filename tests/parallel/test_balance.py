@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from mxtrain.build import build_network, fit_input
+from mxtrain.build import build_network
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.errors import ConfigError
 from mxtrain.files.cache import cache_folder
@@ -188,7 +188,7 @@ CUTS = {
 def test_the_same_description_is_cut_alike_everywhere(describe_run, monkeypatch, overrides):
     """No clock, no cache and no number of threads has a part in it."""
     description = describe_run(*overrides)
-    given = fit_input(description, description.dataset.open())
+    given = description.dataset.sign(description.dataset.open(), description.model)
     network = build_network(description, given, mx.cpu(0))
     ((first, *_), *rest) = description.parallel.place()
     parallel, stages = description.parallel, len(description.parallel.place()[0])

@@ -178,8 +178,8 @@ def test_gradients_and_sums_are_those_of_one_device(name, kind, size):
 def test_scores_are_those_of_one_device(name):
     one, grid = build("resnet", Single()), build("resnet", PLACEMENTS[name])
     for size in (12, 5, 1):
-        data = batch(size).data
-        np.testing.assert_allclose(grid.predict(data).asnumpy(), one.predict(data).asnumpy(), rtol=1e-5, atol=1e-6)
+        (found,), (expected,) = (made.predict(batch(size).inputs) for made in (grid, one))
+        np.testing.assert_allclose(found.asnumpy(), expected.asnumpy(), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_batch_norm_per_device_is_that_of_each_share_by_itself(name, parts, kind
 
 def test_statistics_of_replicas_become_their_mean_after_each_step():
     grid = build("resnet", Data(devices="cpu:2"))
-    halves = [batch(12).data[:6], batch(12).data[6:]]
+    halves = [batch(12).inputs[0][:6], batch(12).inputs[0][6:]]
     name = "features.1.running_mean"
     single = [build("resnet", Single()) for _ in halves]
     for one, half in zip(single, halves):
@@ -252,10 +252,10 @@ def test_each_parameter_lives_on_its_stage_and_each_replica_updates_its_share():
 
 def test_publish_reaches_all_replicas_and_gather_the_first_device():
     grid = build("mlp", Hybrid(microbatches=2))
-    data = batch(6).data
+    (data,) = batch(6).inputs
     for value in grid.values.values():
         value[:] = value * 2
     grid.publish()
-    scores = grid.predict(data).asnumpy()
+    scores = grid.predict((data,))[0].asnumpy()
     network = grid.gather()
     np.testing.assert_allclose(network(data).asnumpy(), scores, rtol=1e-5)

@@ -42,7 +42,7 @@ def test_split_loses_nothing(size, parts, sizes):
     one = batch(size)
     got = list(split(one, parts))
     assert [part.size for part in got] == sizes
-    np.testing.assert_array_equal(np.concatenate([part.data.asnumpy() for part in got]), one.data.asnumpy())
+    np.testing.assert_array_equal(np.concatenate([part.inputs[0].asnumpy() for part in got]), one.inputs[0].asnumpy())
 
 
 @pytest.mark.parametrize("size", [16, 13, 2])
@@ -59,7 +59,7 @@ def test_gradients_are_of_the_mean_loss():
     made, one = strategy(1), batch(10)
     made.forward_backward(one)
     with autograd.record():
-        loss = gluon.loss.SoftmaxCELoss()(made.network(one.data), one.label).mean()
+        loss = gluon.loss.SoftmaxCELoss()(made.network(*one.inputs), *one.targets).mean()
     ours = gradients(made)
     loss.backward()
     for mine, parameter in zip(ours, [dict(made.network._collect_params_with_prefix())[n] for n in made.trainable]):

@@ -7,6 +7,7 @@ import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Tuple
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -20,7 +21,9 @@ from mxtrain.cli.dispatch import run as run_command
 from mxtrain.cli.train import check
 from mxtrain.errors import EXIT_BUDGET
 from mxtrain.kvstore.world import World
-from mxtrain.types import Callback, Samples
+from mxtrain.task import classification
+from mxtrain.task.sample_picture import Shown
+from mxtrain.types import Callback
 
 # 8 steps of 157 samples and one of a single sample: where two share it, one of them has nothing.
 COMMON = (
@@ -116,13 +119,15 @@ class Watching(Callback):
 
     def __init__(self) -> None:
         self.scalars: Dict[int, Dict[str, float]] = {}
-        self.samples: Dict[int, Samples] = {}
+        self.samples: Dict[int, Shown] = {}
 
     def on_scalars(self, scalars: Any, step: int) -> None:
         self.scalars.setdefault(step, {}).update(scalars)
 
     def on_validation(self, validation: Any, progress: Any) -> None:
-        self.samples[progress.step] = validation.read_samples()
+        (picture,) = validation.read_samples()
+        with mock.patch.object(classification, "draw_samples", lambda shown, names, most: shown):
+            self.samples[progress.step] = picture.draw(16)
 
 
 @dataclass

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any, Iterator
+from typing import Any, Iterator, Tuple
 
 import numpy as np
 import pytest
@@ -13,16 +12,16 @@ from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
 from mxtrain.trainer import evaluate
-from mxtrain.trainer.evaluate import VECTORS_PER_READ, Evaluator, TextSamples
+from mxtrain.trainer.evaluate import VECTORS_PER_READ, Evaluator
 from mxtrain.trainer.stopping import BrokenOff
 from mxtrain.types import Batch
 
 
 class Identity:
-    """A strategy whose scores are the data."""
+    """A strategy whose scores are the inputs."""
 
-    def predict(self, data: Any) -> Any:
-        return data
+    def predict(self, inputs: Tuple[Any, ...]) -> Tuple[Any, ...]:
+        return inputs
 
 
 class Batches:
@@ -40,7 +39,8 @@ class Batches:
             if done == self._breaks_after:
                 raise BrokenOff
             empty = not len(label_B)
-            yield Batch(*(None, None) if empty else (nd.array(score_BK), nd.array(label_B)), len(label_B), 7)
+            arrays = ((), ()) if empty else ((nd.array(score_BK),), (nd.array(label_B),))
+            yield Batch(*arrays, len(label_B), 7)
 
     def expected(self) -> dict:
         score_NK, label_N = np.concatenate(self.scores), np.concatenate(self.labels)
@@ -60,7 +60,11 @@ def evaluator() -> Evaluator:
 def test_each_sample_counts_once(sizes: Any, monkeypatch: Any) -> None:
     loader, times, seen = Batches(sizes), iter([100.0, 102.0]), []
     monkeypatch.setattr(evaluate.time, "monotonic", lambda: next(times))
-    found = evaluator().measure(loader, watch=lambda batch, logits: seen.append((batch.size, logits.shape)))
+
+    def watch(batch: Batch, outputs: Tuple[Any, ...]) -> None:
+        seen.append((batch.size, *(output.shape for output in outputs)))
+
+    found = evaluator().measure(loader, watch)
     assert found.pop("samples_per_s") == sum(sizes) / 2
     assert found == pytest.approx(loader.expected(), rel=1e-5)
     assert seen == [(size, (size, 3)) for size in sizes if size]
@@ -69,8 +73,3 @@ def test_each_sample_counts_once(sizes: Any, monkeypatch: Any) -> None:
 def test_a_pass_that_is_broken_off_measures_nothing() -> None:
     with pytest.raises(BrokenOff):
         evaluator().measure(Batches([3] * 9, breaks_after=4))
-
-
-def test_pairs_of_texts_are_shown_joined() -> None:
-    source = SimpleNamespace(pairs=[("one", None), ("two", "three")])
-    assert TextSamples(None, source).texts() == ["one", "two | three"]
