@@ -250,7 +250,7 @@ class Composer:
         if not module.startswith("mxtrain."):
             return None
         serves = getattr(getattr(importlib.import_module(module), name, None), "serves", ())
-        return serves[0] if serves else None
+        return serves[0] if isinstance(serves, tuple) and serves else None  # a property: a setting decides
 
 
 def _targets(node: Any) -> Iterator[Any]:
