@@ -174,6 +174,7 @@ def build_step(
         strategy, store, updater,
         build_average(trainer.ema_decay, strategy.values, strategy.publish), trainer.clip_global_norm,
         trainer.seed if draws else None, description.amp.build_scaling(),
+        description.task.build_states(strategy.objective.loss),
     )  # fmt: skip
 
 

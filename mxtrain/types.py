@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Mapping, Optional, Sequence, Tuple, Type, Union
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Mapping, Optional, Protocol, Sequence, Tuple, Type, Union
 
 import pydantic
 from typing_extensions import Annotated
@@ -135,6 +135,29 @@ class Batch:
             return array if array.dtype.__name__.startswith("int") else array.astype(dtype)
 
         return Batch(tuple(map(cast, self.inputs)), tuple(map(cast, self.targets)), self.size, self.global_size)
+
+
+class Stateful(Protocol):
+    """Something besides parameters that training changes.
+
+    A checkpoint takes it and gives it back, and does not know what it is. `Step.states` holds all of a run by name; a
+    task adds its own by `Task.build_states`.
+    """
+
+    def save_state(self) -> Tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """Arrays by name (NDArray or NumPy, at least one dimension and one element each), and JSON values."""
+
+    def load_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any], source: str) -> None:
+        """Puts back what `save_state` gave.
+
+        Args:
+            arrays: on the host.
+            values: as JSON gave them back.
+            source: the checkpoint's path, for messages.
+
+        Raises:
+            CheckpointError: it is of another network or setting.
+        """
 
 
 @dataclass(frozen=True)

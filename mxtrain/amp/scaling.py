@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, Tuple
 
 from mxtrain.engine.backend import all_finite, nd
 
@@ -28,6 +28,15 @@ class NoScaling:
 
     def restore(self, values: Mapping[str, Any]) -> None:
         """The inverse of `to_json`."""
+
+    def save_state(self) -> Tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """See `Stateful`."""
+        return {}, self.to_json()
+
+    def load_state(self, arrays: Mapping[str, Any], values: Mapping[str, Any], source: str) -> None:
+        """See `Stateful`."""
+        if values:  # a run may go on in another precision
+            self.restore(values)
 
 
 class DynamicScaling(NoScaling):

@@ -28,7 +28,7 @@ _RUN_STATE = {
         "elapsed_s?": object, "finished?": object,  # written by early versions, read by none
     },
     "optimizer": {"update_counts": {"*": int}, "attributes": {"*": _NUMBER}, "cum_counts": {"*": int}},
-    "scaling?": {"*": _NUMBER},
+    "scaling?": {"*": _NUMBER}, "states?": {"*": {"*": object}},
 }  # fmt: skip
 
 

@@ -208,6 +208,15 @@ class RemoteUpdater:
         """What belongs to the last `arrays`, named as by `Updater.numbers`."""
         return self._numbers
 
+    def save_state(self) -> Tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """See `Stateful`."""
+        arrays = self.arrays()
+        return arrays, self.numbers()
+
+    def load_state(self, arrays: Mapping[str, Any], values: Mapping[str, Any], source: str) -> None:
+        """See `Stateful`."""
+        self.restore(arrays, values)
+
     def restore(self, arrays: Mapping[str, Any], numbers: Mapping[str, Any]) -> None:
         """Puts a state, and the weights as they are here, onto the servers. Collective.
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, Mapping, Optional
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
 
+from mxtrain.checkpoint import require_same_arrays
 from mxtrain.engine.backend import nd, same_device_runs
 
 # One fused call takes at most this many arrays (the operator's own limit is 60).
@@ -53,8 +54,13 @@ class ExponentialMovingAverage:
         finally:
             self._write(live)
 
-    def restore(self, arrays: Mapping[str, Any]) -> None:
-        """Puts back what `arrays` held (as NumPy)."""
+    def save_state(self) -> Tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """See `Stateful`."""
+        return self.arrays, {}
+
+    def load_state(self, arrays: Mapping[str, Any], values: Mapping[str, Any], source: str) -> None:
+        """See `Stateful`."""
+        require_same_arrays(self.arrays, arrays, f"the moving average in {source}")
         for name, array in self.arrays.items():
             array[:] = arrays[name]
 
@@ -76,7 +82,10 @@ class NoAverage:
     def applied(self) -> Iterator[None]:
         yield
 
-    def restore(self, arrays: Mapping[str, Any]) -> None:
+    def save_state(self) -> Tuple[Mapping[str, Any], Mapping[str, Any]]:
+        return {}, {}
+
+    def load_state(self, arrays: Mapping[str, Any], values: Mapping[str, Any], source: str) -> None:
         pass
 
 

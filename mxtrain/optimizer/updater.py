@@ -146,6 +146,14 @@ class Updater:
             },
         }
 
+    def save_state(self) -> Tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """See `Stateful`."""
+        return self.arrays(), self.numbers()
+
+    def load_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any], source: str) -> None:
+        """See `Stateful`."""
+        self.restore(arrays, values)
+
     def restore(self, arrays: Mapping[str, Any], numbers: Mapping[str, Any]) -> None:
         """Puts back what `arrays` and `numbers` returned (arrays as NumPy).
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, Tuple, Type
 
 from mxtrain.errors import ConfigError
-from mxtrain.types import Artifact, Spec
+from mxtrain.types import Artifact, Spec, Stateful
 
 if TYPE_CHECKING:
     import numpy as np
@@ -135,6 +135,14 @@ class Task(Spec):
         return Meter(
             description.metric, self.num_classes(signature), num_outputs=self.num_outputs, weighted=weighted
         )  # fmt: skip
+
+    def build_states(self, loss: Any) -> Mapping[str, Stateful]:
+        """By name, what the task changes in training besides parameters; checkpoints hold it.
+
+        Args:
+            loss: what `build_loss` returned for training.
+        """
+        return {}
 
     # What is shown and written.
 

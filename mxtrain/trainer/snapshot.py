@@ -9,10 +9,13 @@ import numpy as np
 
 from mxtrain.checkpoint import Checkpoint, Snapshot, canonical_sha256, require_same_arrays
 from mxtrain.engine.backend import all_finite, nd, operators_in_use, own_operators
-from mxtrain.errors import DivergenceError
+from mxtrain.errors import CheckpointError, DivergenceError
 from mxtrain.parallel.base import Strategy
 from mxtrain.trainer.state import TrainState
 from mxtrain.trainer.step import Step
+
+TOP = ("optimizer", "scaling")
+"""States whose values stand at the top of state.json, where the first versions wrote them."""
 
 
 def copy_parameters(strategy: Strategy) -> Dict[str, np.ndarray]:
@@ -80,12 +83,12 @@ def take(step: Step, state: TrainState, plan: Any, metric: Optional[float], with
     Args:
         with_residuals: gather what gradient compression has left over; then all workers must call this.
     """
-    arrays = {
-        "model": copy_parameters(step.strategy),
-        "optimizer": {name: to_host(array) for name, array in step.updater.arrays().items()},
-    }
-    if step.average.arrays:
-        arrays["ema"] = {name: array.asnumpy() for name, array in step.average.arrays.items()}
+    arrays = {"model": copy_parameters(step.strategy)}
+    values: Dict[str, Mapping[str, Any]] = {}
+    for name, stateful in step.states.items():
+        own, values[name] = stateful.save_state()
+        if own:
+            arrays[name] = {key: to_host(array) for key, array in own.items()}
     residuals = step.store.residuals(step.strategy.reductions) if with_residuals else {}
     if residuals:
         arrays["residual"] = residuals
@@ -94,10 +97,7 @@ def take(step: Step, state: TrainState, plan: Any, metric: Optional[float], with
     return Snapshot(
         step=state.step, epoch=state.epoch, arrays=arrays, metric=metric, direction=plan.direction,
         monitor=plan.monitor,
-        state={
-            "train": state.to_json(), "optimizer": step.updater.numbers(), "scaling": step.scaling.to_json(),
-            "run": run,
-        },
+        state={"train": state.to_json(), "run": run, **{name: values.pop(name) for name in TOP}, "states": values},
     )  # fmt: skip
 
 
@@ -123,13 +123,13 @@ def restore(checkpoint: Checkpoint, step: Step) -> TrainState:
         CheckpointError: it is of another network, optimizer or setting.
     """
     set_parameters(step.strategy, checkpoint.arrays("model"), str(checkpoint.path))
-    step.updater.restore(checkpoint.arrays("optimizer"), checkpoint.state["optimizer"])
-    if step.average.arrays:
-        averages = checkpoint.arrays("ema")
-        require_same_arrays(step.average.arrays, averages, f"the moving average in {checkpoint.path}")
-        step.average.restore(averages)
-    if checkpoint.state.get("scaling"):
-        step.scaling.restore(checkpoint.state["scaling"])
+    others = checkpoint.state.get("states") or {}
+    for name, stateful in step.states.items():
+        if name not in TOP and "states" in checkpoint.state and name not in others:
+            raise CheckpointError(f"{checkpoint.path} holds no state '{name}', which this run has.")
+        values = checkpoint.state.get(name) if name in TOP else others.get(name)
+        arrays = checkpoint.arrays(name) if name in checkpoint.stems else {}
+        stateful.load_state(arrays, values or {}, str(checkpoint.path))
     if "residual" in checkpoint.stems:
         step.store.restore_residuals(step.strategy.reductions, checkpoint.arrays("residual"))
     return TrainState.from_json(checkpoint.state["train"])

@@ -10,13 +10,13 @@ look at the gradients before it goes on.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Iterator, List, Mapping, Optional
 
 from mxtrain.amp.scaling import NoScaling
 from mxtrain.engine.backend import STATISTICS, mx, nd, same_device_runs
 from mxtrain.errors import PeersLost
 from mxtrain.parallel.base import Strategy
-from mxtrain.types import Batch
+from mxtrain.types import Batch, Stateful
 
 
 class Step:
@@ -31,17 +31,20 @@ class Step:
         scaling: scales the loss, and says which steps are left out because a gradient overflowed.
         random_seed: seed of what the network and optimizer draw, or None where nothing random is in the graph:
             seeding costs a millisecond, which a small network's step would feel.
+        states: by name, what the task changes in training besides parameters.
     """
 
     def __init__(
         self, strategy: Strategy, store: Any, updater: Any, average: Any, clip_global_norm: Optional[float],
         random_seed: Optional[int], scaling: Optional[NoScaling] = None,
+        states: Optional[Mapping[str, Stateful]] = None,
     ):  # fmt: skip
         self.strategy = strategy
         self.store = store
         self.updater = updater
         self.average = average
         self.scaling = scaling or NoScaling()
+        self._states = dict(states or {})
         self._clip_global_norm = clip_global_norm
         self._random_seed = random_seed
         # Batch norms' parameters without a gradient: they change in forward passes.
@@ -82,6 +85,11 @@ class Step:
         self.strategy.publish(self.strategy.trainable)  # nothing else has changed here
         self.average.update(step)
         return sums
+
+    @property
+    def states(self) -> Dict[str, Stateful]:
+        """All that training changes besides parameters, by the names that checkpoints have for it."""
+        return {"optimizer": self.updater, "ema": self.average, "scaling": self.scaling, **self._states}
 
     def settle(self) -> None:
         """Brings all workers to the same parameters, statistics and averages. Collective, after the same step.
