@@ -3,7 +3,7 @@
 No module here or above imports MXNet. A description is a frozen, validated object made from YAML; its `build...` method
 imports MXNet when it is called, never before, so that a bad description is refused without it.
 
-Shapes are suffixes: B batch, C channels, H height, W width, K classes.
+Shapes are suffixes: B batch.
 """
 
 from __future__ import annotations

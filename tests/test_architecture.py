@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Iterator, List
 
 import pytest
 
@@ -59,6 +61,36 @@ WITH_MXNET = {
     "mxtrain.trainer.saving", "mxtrain.trainer.snapshot", "mxtrain.trainer.step", "mxtrain.trainer.trained",
     "mxtrain.verify",
 }  # fmt: skip
+
+# Only these know what a sample is.
+KNOW_SAMPLES = ("task", "dataset", "model", "loss", "metric")
+SAMPLE_WORDS = re.compile(
+    r"(?<![a-z])(class names?|num class(?:es)?|classes|labels?|tokens?|images?|pixels?|box(?:es)?|confusions?|"
+    r"vocab[a-z]*|sentences|texts)(?![a-z])"
+)
+OTHER_MEANINGS = {
+    "classes of Python's": (
+        "classes", "mxtrain.cli.arguments", "mxtrain.cli.compose", "mxtrain.cli.restored", "mxtrain.cli.trust",
+        "mxtrain.description.override_text",
+    ),
+    "options of networks, which users' own have": ("num classes, vocab", "mxtrain.build"),
+    "keys of a checkpoint's signature": ("class names, vocab", "mxtrain.checkpoint.run_state"),
+    "names of options": ("image", "mxtrain.cli.choices"),
+    "a feature that MXNet was built with": ("image", "mxtrain.cli.diagnosis"),
+    "the frame of a table on the terminal": (
+        "box", "mxtrain.cli.artifacts", "mxtrain.cli.sweep", "mxtrain.cli.verify", "mxtrain.kvstore.times",
+        "mxtrain.logger.console_logger", "mxtrain.logger.report", "mxtrain.logger.terminal",
+    ),
+    "letter boxes": ("boxes", "mxtrain.kvstore.async_store", "mxtrain.kvstore.wire"),
+    "what a branch of a tree is headed by": ("label", "mxtrain.logger.config_tree"),
+    "an image summary of TensorBoard's, an image of Pillow's": (
+        "image, images", "mxtrain.logger.tensorboard", "mxtrain.logger.tensorboard_logger", "mxtrain.types",
+    ),
+    "secrets.token_hex": ("token", "mxtrain.cluster.ranked", "mxtrain.private_sockets.folder"),
+    "lines of output": ("texts", "mxtrain.cli.artifacts", "mxtrain.cluster.frames"),
+    "a library in memory, and its strings": ("image, texts", "mxtrain.private_sockets.calls"),
+}  # fmt: skip
+"""What such words mean elsewhere: the words, and the modules in which they mean that."""
 
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
@@ -114,6 +146,40 @@ def test_imports_point_one_way() -> None:
             if LAYER_OF[part] > LAYER_OF[own] or (LAYER_OF[part] == LAYER_OF[own] and not is_own_room):
                 wrong.add(f"{path.relative_to(ROOT)} imports {module}")
     assert wrong == set()
+
+
+def said_in(tree: ast.AST) -> Iterator[str]:
+    """Every identifier, and every string, docstrings included."""
+    for node in ast.walk(tree):
+        for name in ("id", "attr", "arg", "name", "asname", "value"):
+            value = getattr(node, name, None)
+            if isinstance(value, str):
+                yield value
+
+
+def sample_words(tree: ast.AST) -> List[str]:
+    """The words of a module by which samples, targets or predictions are called."""
+    parts = (re.sub(r"([a-z])([A-Z])", r"\1 \2", text).replace("_", " ").lower() for text in said_in(tree))
+    return sorted({word for part in parts for word in SAMPLE_WORDS.findall(part)})
+
+
+def test_what_counts_as_a_word_about_samples() -> None:
+    """Else the next test would pass whatever the modules say."""
+    code = "def f(class_names, x):\n    'An image.'\n    return x.num_classes, {'label_B': BoxLoss()}, f'{x} tokens'\n"
+    assert sample_words(ast.parse(code)) == ["box", "class names", "image", "label", "num classes", "tokens"]
+    assert sample_words(ast.parse("class Text:\n    'A class.'\n    unlabelled = subclasses = read_text\n")) == []
+
+
+def test_only_tasks_and_what_they_join_know_what_a_sample_is() -> None:
+    found = {
+        (name_of(path), word) for path in MODULES if path.relative_to(PACKAGE).parts[0] not in KNOW_SAMPLES
+        for word in sample_words(ast.parse(path.read_text(encoding="utf-8")))
+    }  # fmt: skip
+    meanings = OTHER_MEANINGS.values()
+    allowed = {(module, word) for words, *modules in meanings for module in modules for word in words.split(", ")}
+    assert found - allowed == set()
+    # A list of what is there, and no more.
+    assert {module for module, _ in allowed} == {module for module, _ in found}
 
 
 @pytest.mark.parametrize("library, allowed", [("hydra", {"build", "cli"}), ("omegaconf", {"build", "cli"})])

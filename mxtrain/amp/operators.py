@@ -69,17 +69,18 @@ def has_kernels(
 def overruns(output: Optional[Shape]) -> bool:
     """Whether oneDNN 2.4's AMX kernel for 1 x 1 convolutions writes beyond its memory, or may.
 
-    It works on as many pixels at once as divide their number, 16 at most, and on two such groups at a time; where there
-    are three, the fourth is written, too, and the process dies of a damaged heap, at once or later. Found by running
-    all numbers of pixels up to 199 with glibc's checks: 27, 33, 36, 39, 42, 45 and 48 do. 21 seems to have room.
+    It works on as many positions at once as divide their number, 16 at most, and on two such groups at a time; where
+    there are three, the fourth is written, too, and the process dies of a damaged heap, at once or later. Found by
+    running all numbers of positions up to 199 with glibc's checks: 27, 33, 36, 39, 42, 45 and 48 do. 21 seems to have
+    room.
 
     Args:
         output: (B, C, H, W), None where it is not known.
     """
     if output is None:
         return True
-    pixels = math.prod(output[2:])
-    return pixels == 3 * max(size for size in range(1, 17) if pixels % size == 0)
+    positions = math.prod(output[2:])
+    return positions == 3 * max(size for size in range(1, 17) if positions % size == 0)
 
 
 def has_eltwise_kernel(node: Dict[str, Any]) -> bool:

@@ -59,8 +59,8 @@ def print_outcome(outcome: Outcome) -> None:
     """Says on standard error why a job did not finish."""
     if outcome.exit_code == EXIT_FINISHED:
         return
-    label = "" if outcome.number is None else f"job {outcome.number} ({', '.join(outcome.overrides)}): "
-    print_cause(label + (outcome.cause or outcome.state), outcome.exit_code)
+    job = "" if outcome.number is None else f"job {outcome.number} ({', '.join(outcome.overrides)}): "
+    print_cause(job + (outcome.cause or outcome.state), outcome.exit_code)
 
 
 def print_cause(text: str, exit_code: int) -> None:

@@ -53,11 +53,11 @@ def compute() -> Dict[str, Any]:
     """Train one step of a small convolution."""
     from mxtrain.engine.backend import autograd, mx, nd
 
-    image_BCHW = nd.ones((2, 3, 8, 8))
+    data_BCHW = nd.ones((2, 3, 8, 8))
     weight = nd.ones((4, 3, 3, 3))
     weight.attach_grad()
     with autograd.record():
-        loss = nd.Convolution(image_BCHW, weight, num_filter=4, kernel=(3, 3), no_bias=True).mean()
+        loss = nd.Convolution(data_BCHW, weight, num_filter=4, kernel=(3, 3), no_bias=True).mean()
     loss.backward()
     mx.nd.waitall()
     return {"gradient": float(weight.grad.sum().asscalar())}

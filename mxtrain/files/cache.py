@@ -1,4 +1,4 @@
-"""What can be made again and takes a while to make: compiled operators and vocabularies.
+"""What can be made again and takes a while to make: compiled operators, and what datasets are read by.
 
     $XDG_CACHE_HOME/mxtrain/<kind>/<name>, or below ~/.cache
 

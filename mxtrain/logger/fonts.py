@@ -1,4 +1,4 @@
-"""Fonts that have the letters of a name: for pictures whose labels may be in any script.
+"""Fonts that have the letters of a name: for pictures with names in any script.
 
 Pillow's own font has plain English letters. Matplotlib carries DejaVu Sans, which has Latin, Greek, Cyrillic, Arabic
 and Hebrew; Chinese, Japanese and Korean need a font of the system.
@@ -42,7 +42,7 @@ def drawable(names: Sequence[str]) -> List[str]:
 @functools.cache
 def _say_what_is_missing(name: str) -> None:
     log.warning(
-        "no font on this machine has the letters of '%s': pictures show its number instead, as of other such classes. "
+        "no font on this machine has the letters of '%s': pictures show its number instead, as of other such names. "
         "Install one, e.g. apt-get install fonts-noto-cjk", name,
     )  # fmt: skip
 

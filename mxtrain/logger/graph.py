@@ -16,7 +16,7 @@ Node = Tuple[str, str, Sequence[str], Any, Any]
 
 
 def build_graph_def(nodes: Iterable[Node]) -> GraphDef:
-    """A GraphDef that TensorBoard draws: each layer a box that opens into its operator and its parameters.
+    """A GraphDef that TensorBoard draws: each layer a node that opens into its operator and its parameters.
 
     Args:
         nodes: (name, operator, inputs, attributes, output shape) in topological order; parameters and inputs of the
@@ -81,7 +81,7 @@ def _common_prefix(names: Sequence[str]) -> str:
 
 
 def _shown(name: str, op: str, prefix: str) -> str:
-    """The name as a TensorBoard path; short, because TensorBoard cuts labels after some fifteen letters.
+    """The name as a TensorBoard path; short, because TensorBoard cuts names after some fifteen letters.
 
     A layer that has only a number for a name is told by its operator as well.
     """

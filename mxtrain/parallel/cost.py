@@ -93,7 +93,8 @@ def _times(traced: Trace, rates: Rates) -> Tuple[float, float]:
         call_s = rates.call_s * CALLS.get(node.op, 1)
         forward += flops / rates.flops + passes * (given + made) / rates.moved + looks + call_s
         if learning[index]:
-            gradients = sum(learning[i] for i in node.inputs[:2])  # one product for each, and images have none
+            # One product for each; the network's own inputs have none.
+            gradients = sum(learning[i] for i in node.inputs[:2])
             moved = passes * (2 * given + made)
             backward += flops * gradients / rates.flops + moved / rates.moved + looks / 3 + call_s
     return forward, backward

@@ -5,7 +5,6 @@ Legend: N samples, K classes.
 
 from __future__ import annotations
 
-import io
 from typing import Any, List, Sequence
 
 import numpy as np
@@ -74,7 +73,7 @@ def draw_confusion(confusion_KK: np.ndarray, class_names: Sequence[str], title: 
 
     size = len(class_names)
     figure = Figure(figsize=(min(max(4.5, 0.55 * size), 16),) * 2, dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
+    canvas = FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     share_KK = confusion_KK / np.maximum(confusion_KK.sum(axis=1, keepdims=True), 1)
     axes.imshow(share_KK, cmap="Blues", vmin=0, vmax=1)
@@ -93,6 +92,5 @@ def draw_confusion(confusion_KK: np.ndarray, class_names: Sequence[str], title: 
             dark = share_KK[true, predicted] > 0.5
             axes.text(predicted, true, confusion_KK[true, predicted], ha="center", va="center",
                       color="white" if dark else "black", fontsize=8)  # fmt: skip
-    picture = io.BytesIO()
-    figure.savefig(picture)
-    return Image.open(picture)
+    canvas.draw()
+    return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")

@@ -18,7 +18,7 @@ from mxtrain.trainer.stopping import BrokenOff
 from mxtrain.types import Artifact, Batch
 
 Outputs = Tuple[nd.NDArray, ...]
-# Sums are read in bulk: often enough that a wide metric (a confusion matrix) doesn't fill the memory.
+# Sums are read in bulk: often enough that a metric of many numbers doesn't fill the memory.
 VECTORS_PER_READ = 64
 # Batches in the engine's queue before the host waits: bounds the memory of what is under way.
 BATCHES_AHEAD = 3

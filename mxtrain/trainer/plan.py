@@ -32,7 +32,7 @@ class Plan:
     monitor: str
     direction: str
     identity: Mapping[str, Any]
-    """What a checkpoint has to say of its run: the description, the input, the classes."""
+    """What a checkpoint has to say of its run: the description, and what enters and leaves the network."""
     grace_s: float = GRACE_S
     """Seconds after a signal, when the process is ended if it has not saved and ended by itself."""
     save_on_end: bool = True

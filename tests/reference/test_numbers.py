@@ -21,7 +21,7 @@ from mxtrain.cli.dispatch import run as run_command
 from mxtrain.cli.train import check
 from mxtrain.errors import EXIT_BUDGET
 from mxtrain.kvstore.world import World
-from mxtrain.task import classification
+from mxtrain.task import sample_picture
 from mxtrain.task.sample_picture import Shown
 from mxtrain.types import Callback
 
@@ -125,8 +125,8 @@ class Watching(Callback):
         self.scalars.setdefault(step, {}).update(scalars)
 
     def on_validation(self, validation: Any, progress: Any) -> None:
-        (picture,) = validation.read_samples()
-        with mock.patch.object(classification, "draw_samples", lambda shown, names, most: shown):
+        with mock.patch.object(sample_picture, "draw_samples", lambda shown, names, most: shown):
+            (picture,) = validation.read_samples()
             self.samples[progress.step] = picture.draw(16)
 
 

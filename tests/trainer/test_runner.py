@@ -18,6 +18,7 @@ from mxtrain.build import build_loader, build_run
 from mxtrain.checkpoint import lock_run_directory, open_checkpoint
 from mxtrain.cli import evaluate
 from mxtrain.cli.train import train
+from mxtrain.dataset.signature import Signature
 from mxtrain.engine.backend import nd
 from mxtrain.errors import ConfigError
 from mxtrain.logger.report import render_result
@@ -255,9 +256,10 @@ UNSTEADY = ("optimizer=sgd", "optimizer.lr=0.9", "lr_scheduler=constant", "train
 def measure(run_dir, description, split):
     """Loss and metrics as `eval` finds them with the best checkpoint of a run, and its step."""
     checkpoint = open_checkpoint(run_dir)
-    trained = load_trained(checkpoint, description)
+    signature = Signature.from_json(checkpoint.state["run"]["input"])
+    trained = load_trained(checkpoint, description, signature)
     source = getattr(description.dataset.open(), split)
-    values = trained.evaluator.measure(build_loader(description, source, trained.signature, trained.device))
+    values = trained.evaluator.measure(build_loader(description, source, signature, trained.device))
     return {f"{split}/{name}": value for name, value in values.items() if name != "samples_per_s"}, checkpoint.step
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, ClassVar, Mapping, Tuple
 
 import numpy as np
 import pytest
 
+from mxtrain.checkpoint.contents import read_checkpoint
 from mxtrain.errors import CheckpointError
 from mxtrain.task.classification import Classification
 from mxtrain.trainer import snapshot
@@ -65,8 +65,7 @@ def test_a_tasks_own_state_is_resumed_to_the_bit(train_run: Any, tmp_path: Path)
     for steps in (4, 9):
         _, last = train_run(*GIVEN, f"trainer.max_steps={steps}", "trainer.max_epochs=null", run_dir=tmp_path / "parts")
     assert last.weights_sha256 == whole.weights_sha256
-    state = json.loads((Path(last.checkpoint) / "state.json").read_text())
-    assert state["states"]["memory"] == {"count": 9}
+    assert read_checkpoint(last.checkpoint).state["states"]["memory"] == {"count": 9}
 
 
 def test_without_its_state_the_run_would_end_otherwise(
