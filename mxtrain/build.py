@@ -64,8 +64,11 @@ def build_loader(
         "batch_size": dataset.eval_batch_size, "prefetch": dataset.prefetch, "device": device, "seed": trainer.seed,
         **options,
     }  # fmt: skip
-    num_classes = description.task.num_classes(signature)
-    return dataset.build_loader(source, signature, num_classes=num_classes, **settings)
+    task = description.task
+    collate = task.build_collate(description, signature, bool(options.get("train")))
+    return dataset.build_loader(
+        source, signature, num_classes=task.num_classes(signature), collate=collate, **settings
+    )  # fmt: skip
 
 
 def build_data(

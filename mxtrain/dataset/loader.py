@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import math
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Deque, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Deque, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from mxtrain.kvstore.world import ALONE, World
 from mxtrain.runtime.cores import usable_cores
 from mxtrain.types import Batch, Shape
 
+Collate = Callable[[Batch, int], Batch]
+"""What a task makes of a batch in an epoch: a function of (seed, epoch, sample index), whoever computes it."""
 _BATCHES_IN_POOL = 2
 """Batches whose samples worker threads read at a time, so that none idles at the end of a batch."""
 
@@ -39,7 +41,7 @@ class BatchLoader:
 
     def __init__(
         self, num_samples: int, *, batch_size: int, seed: int = 0, train: bool = False, prefetch: int = 2,
-        limit_batches: Optional[int] = None, world: World = ALONE,
+        limit_batches: Optional[int] = None, world: World = ALONE, collate: Optional[Collate] = None,
     ) -> None:  # fmt: skip
         """Prepare; no thread runs and nothing is read before `epoch`.
 
@@ -51,7 +53,9 @@ class BatchLoader:
             prefetch: Batches ready ahead; 0 = none, no thread.
             limit_batches: The epoch ends after this many; None = all.
             world: Of which this worker gets its share of every batch.
+            collate: The task's last word on a batch; None = it stays what it is.
         """
+        self._collate = collate
         self.total = num_samples
         self.batch_size = batch_size
         self.seed = seed
@@ -85,7 +89,14 @@ class BatchLoader:
         Raises:
             LoaderError: A sample cannot be read; the message names the file.
         """
-        return run_ahead(lambda: self._make_batches(epoch, start), self.prefetch)
+        return run_ahead(lambda: self._collated(epoch, start), self.prefetch)
+
+    def _collated(self, epoch: int, start: int) -> Iterator[Batch]:
+        batches = self._make_batches(epoch, start)
+        if self._collate is None:
+            return batches
+        collate = self._collate
+        return (collate(batch, epoch) if batch.size else batch for batch in batches)
 
     def _order(self, epoch: int) -> np.ndarray:
         """The indices of all samples; each `batch_size` of them are a batch."""
@@ -120,6 +131,7 @@ class Loader(BatchLoader):
         num_workers: Union[str, int] = "auto",
         limit_batches: Optional[int] = None,
         world: World = ALONE,
+        collate: Optional[Collate] = None,
     ) -> None:
         """Prepare; no thread runs and nothing is read before `epoch`.
 
@@ -138,12 +150,13 @@ class Loader(BatchLoader):
             num_workers: Threads that decode, or `auto`.
             limit_batches: The epoch ends after this many; None = all.
             world: Of which this worker gets its share of every batch.
+            collate: See `BatchLoader`.
         """
         from mxtrain.dataset.placing import Placer
 
         super().__init__(
             len(source), batch_size=batch_size, seed=seed, train=train, prefetch=prefetch, limit_batches=limit_batches,
-            world=world,
+            world=world, collate=collate,
         )  # fmt: skip
         self.source = source
         self.num_classes = num_classes

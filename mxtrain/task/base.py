@@ -5,7 +5,7 @@ Loaders, strategies, stores, step, runner, checkpoints and loggers know arrays, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple, Type
 
 from mxtrain.errors import ConfigError
 from mxtrain.types import Artifact, Spec, Stateful
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
     from mxtrain.dataset.base import Splits
+    from mxtrain.dataset.loader import Collate
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
     from mxtrain.metric.meter import Meter
@@ -52,7 +53,8 @@ class Task(Spec):
     """
 
     name: ClassVar[str] = ""
-    """As in conf/task/; what `serves` of datasets, models, losses and metrics names."""
+    """As in conf/task/; what `serves` of datasets, models, losses and metrics names. Empty for a task of a user's own,
+    which any dataset and model may serve."""
     predicts: ClassVar[bool] = True
     """Whether `predict` has something to say."""
     num_outputs: ClassVar[int] = 1
@@ -105,6 +107,19 @@ class Task(Spec):
     def output_shapes(self, signature: Signature) -> List[Tuple[int, ...]]:
         """The shape of each of the network's outputs for one sample, without the batch."""
         return [(self.num_classes(signature),)]
+
+    def build_collate(self, description: Description, signature: Signature, training: bool) -> Optional[Collate]:
+        """The last word on a batch: (batch, epoch) -> batch, or None where it stays what the dataset made of it.
+
+        What it draws is a function of (`trainer.seed`, epoch, `Batch.index_B`), so that a batch is the same whoever
+        computes which part of it; without training also of no epoch, so that validations compare.
+
+        Args:
+            description: of the run.
+            signature: of the network.
+            training: whether the batch is to be trained on.
+        """
+        return None
 
     def build_loss(self, description: Description, signature: Signature, training: bool) -> Any:
         """A block of (*outputs, *targets) -> loss (B,), or with `weighted = True` -> loss (B,) and weight (B,).
