@@ -48,6 +48,9 @@ def run(arguments: Sequence[str]) -> int:
     if not given.positionals[1:]:
         raise ConfigError(f"predict takes a run and files or folders: `{program()} predict RUN FILE...`.")
     checkpoint, description = restore_description(given, "predict", settings.which, overrides)
+    if not description.task.predicts:
+        name = description.task.name or type(description.task).__name__
+        raise ConfigError(f"predict: a run of task={name} has nothing to say of single files. `eval` measures it.")
     dataset, signature = restore_inputs(checkpoint, description, overrides)
     unreadable: Dict[int, str] = {}
     source, places = dataset.open_inputs(given.positionals[1:], signature, settings.skip_unreadable, unreadable)

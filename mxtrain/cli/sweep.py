@@ -94,7 +94,7 @@ def refuse_other_task(first: Description, other: Description) -> None:
     """Hydra composes the jobs itself, and cannot tell that a dataset or a model means another task.
 
     Raises:
-        ConfigError: the jobs' tasks differ, and no task was typed.
+        ConfigError: the jobs' tasks differ.
     """
     if type(first.task) is not type(other.task):
         raise ConfigError(

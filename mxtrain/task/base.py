@@ -73,6 +73,7 @@ class Task(Spec):
             ConfigError: they do not; says what to type.
         """
         dataset, model, loss = description.dataset, description.model, description.loss
+        own = f"task={self.name}" if self.name else f"the task {type(self).__name__}"
         if self.name and self.name not in dataset.serves:
             others = " or ".join(f"task={name}" for name in dataset.serves)
             raise ConfigError(f"task={self.name} and the dataset do not fit: its samples are for {others}. Type that.")
@@ -87,15 +88,16 @@ class Task(Spec):
                 f"{', '.join(model.serves)}. Type another model."
             )
         if loss.serves and self.name not in loss.serves:
+            instead = f"loss={self.loss_option}" if self.loss_option else "another loss"
             raise ConfigError(
-                f"loss: {type(loss).__name__} is for {', '.join(loss.serves)}, not for task={self.name}. Type "
-                f"loss={self.loss_option}."
+                f"loss: {type(loss).__name__} is for {', '.join(loss.serves)}, not for {own}. Type {instead}."
             )
         for name, metric in description.metric.items():
             if metric.serves and self.name not in metric.serves:
+                instead = f"metric=[{self.metric_option}]" if self.metric_option else "another metric"
                 raise ConfigError(
-                    f"metric.{name}: {type(metric).__name__} is for {', '.join(metric.serves)}, not for "
-                    f"task={self.name}. Type metric=[{self.metric_option}]."
+                    f"metric.{name}: {type(metric).__name__} is for {', '.join(metric.serves)}, not for {own}. Type "
+                    f"{instead}."
                 )
 
     # What is computed.

@@ -1,0 +1,206 @@
+"""Every task of conf/task: what it is joined to, what it computes, shows and writes; and which tasks are refused."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+from pathlib import Path
+from typing import Any, Dict, Tuple
+
+import numpy as np
+import pytest
+import yaml
+
+from mxtrain.build import build_loader
+from mxtrain.checkpoint import open_checkpoint
+from mxtrain.cli.artifacts import write_artifacts
+from mxtrain.cli.compose import Composer
+from mxtrain.cli.dispatch import run
+from mxtrain.cli.restored import restore_inputs
+from mxtrain.dataset.base import open_splits
+from mxtrain.errors import ConfigError
+from mxtrain.task.base import Task
+from mxtrain.trainer.trained import load_trained
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+TASKS = sorted(path.stem for path in (CONF / "task").glob("*.yaml"))
+BERT = (
+    "model.num_layers=1", "model.units=16", "model.hidden_size=32", "model.num_heads=2", "dataset.max_length=16",
+    "dataset.vocab_size=400",
+)  # fmt: skip
+ONE_EPOCH = (
+    "trainer.max_epochs=1", "trainer.limit_train_batches=2", "trainer.limit_val_batches=1",
+    "trainer.limit_test_batches=1", "dataset.batch_size=4", "dataset.eval_batch_size=5",
+)  # fmt: skip
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Dict[str, Tuple[str, ...]]:
+    """By task: what makes its defaults small."""
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join(["one two three four five six seven eight nine"] * 100))
+    return {"masked_language_modeling": (*BERT, f"dataset.train={text}")}
+
+
+def class_of(file: Path) -> Any:
+    """The class that an option of conf/ names."""
+    content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    if "_target_" not in content:  # an option of a group of many stands under a name of its own
+        (content,) = content.values()
+    module, _, name = content["_target_"].rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_alone_is_a_whole_description(describe_run: Any, name: str) -> None:
+    description = describe_run(f"task={name}")
+    task = description.task
+    assert isinstance(task, Task) and task.name == name
+    assert name in description.dataset.serves
+    for part in (description.model, description.loss, *description.metric.values()):
+        assert not part.serves or name in part.serves
+    # What its messages tell a person to type is there, and fits.
+    described = describe_run(f"task={name}", f"loss={task.loss_option}", f"metric=[{task.metric_option}]")
+    assert type(described.loss) is class_of(CONF / "loss" / f"{task.loss_option}.yaml")
+
+
+def test_what_serves_tasks_names_those_that_exist() -> None:
+    files = [file for group in ("dataset", "model", "loss", "metric") for file in (CONF / group).glob("*.yaml")]
+    served = {file: class_of(file).serves for file in files}
+    assert {file.name: names for file, names in served.items() if set(names) - set(TASKS)} == {}
+    assert [file.name for file, names in served.items() if file.parent.name == "dataset" and not names] == []
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_trains_and_its_parts_fit(
+    train_run: Any, describe_run: Any, small: Any, tmp_path: Path, name: str
+) -> None:
+    made, result = train_run(f"task={name}", *small.get(name, ()), *ONE_EPOCH)
+    assert result.exit_code == 0 and math.isfinite(result.metrics["val/loss"])
+    description = describe_run(f"task={name}", *small.get(name, ()), *ONE_EPOCH)
+    task, checkpoint = description.task, open_checkpoint(str(tmp_path / "run"))
+    assert made.info.predicts == task.predicts
+    dataset, signature = restore_inputs(checkpoint, description, [])
+    trained = load_trained(checkpoint, description, signature)
+    loader = build_loader(description, open_splits(dataset).val, signature, trained.device, limit_batches=2)
+    report, loss = task.build_report(signature), task.build_loss(description, signature, training=False)
+    for batch, outputs in trained.evaluator.predict(loader):
+        assert len(outputs) == len(task.output_shapes(signature)) == task.num_outputs
+        for output, shape in zip(outputs, task.output_shapes(signature)):
+            # A batch of short texts has fewer positions than the shape says.
+            assert output.shape[0] == 5 and output.shape[-1] == shape[-1] and len(output.shape) == 1 + len(shape)
+            assert all(size <= most for size, most in zip(output.shape[1:], shape))
+        assert all(len(target) == 5 for target in batch.targets)
+        assert loss(*outputs, *batch.targets).shape == (5,)
+        assert len(task.decode(outputs)) == 5
+        report.update(batch, outputs)
+    write_artifacts(report.artifacts("val, step 2"), tmp_path / "shown")
+    if task.predicts:
+        row = task.row(signature, task.decode(outputs)[0].asnumpy(), 2)
+        assert json.loads(json.dumps(row)) == row and "file" not in row
+        assert all(not isinstance(cell, (dict, list)) for cell in task.cells(row).values())
+    samples = made.runner._data.samples
+    assert (samples is not None) == task.can_show(description)
+    if samples is not None:
+        write_artifacts(samples.artifacts(trained.evaluator), tmp_path / "samples")
+        assert len(list((tmp_path / "samples").iterdir())) > 0
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_trained_task_is_evaluated_and_predicts_or_says_that_it_cannot(
+    train_run: Any, small: Any, tmp_path: Path, capsys: Any, name: str
+) -> None:
+    made, _ = train_run(f"task={name}", *small.get(name, ()), *ONE_EPOCH)
+    assert run(["eval", str(tmp_path / "run"), "split=val", "limit_batches=1"]) == 0
+    found = json.loads((tmp_path / "run" / "eval" / "val" / "metrics.json").read_text())
+    assert found["samples"] == 5 and set(made.info.metric_names) <= set(found)
+    if not made.info.predicts:
+        capsys.readouterr()
+        assert run(["predict", str(tmp_path / "run"), str(CONF / "config.yaml")]) == 2
+        said = capsys.readouterr().err
+        assert said == f"error: predict: a run of task={name} has nothing to say of single files. `eval` measures it.\n"
+
+
+@pytest.mark.parametrize(
+    "words, task, dataset",
+    [
+        ("", "classification", "Digits"),
+        ("dataset=masked_text", "masked_language_modeling", "MaskedText"),
+        ("model=bert", "classification", "Text"),
+        ("model=bert dataset=masked_text", "masked_language_modeling", "MaskedText"),
+        ("dataset=masked_text model=bert", "masked_language_modeling", "MaskedText"),
+        ("model.name=resnet18_v1", "classification", "Digits"),
+        ("task=masked_language_modeling dataset.mask_fraction=0.2", "masked_language_modeling", "MaskedText"),
+    ],
+)
+def test_a_dataset_or_a_model_alone_means_the_task_that_it_is_made_for(
+    describe_run: Any, words: str, task: str, dataset: str
+) -> None:
+    description = describe_run(*words.split())
+    assert (description.task.name, type(description.dataset).__name__) == (task, dataset)
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ("task=classification dataset=masked_text", "its samples are for task=masked_language_modeling. Type that."),
+        ("task=masked_language_modeling dataset=digits", "its samples are for task=classification. Type that."),
+        ("task=masked_language_modeling model=bert dataset=text", "task=classification. Type that."),
+        ("task=masked_language_modeling model=lenet", "Type model=bert, or a dataset of images, e.g. dataset=digits."),
+        ("model=lenet dataset=masked_text", "Type model=bert, or a dataset of images, e.g. dataset=digits."),
+        ("model=bert dataset=digits", "Type another model, e.g. model=lenet, or a dataset of text, e.g. dataset=text."),
+        ("task=masked_language_modeling loss=l2", "Type loss=masked_softmax_cross_entropy."),
+        ("task=masked_language_modeling metric=[accuracy]", "Type metric=[masked_accuracy]."),
+        ("loss=masked_softmax_cross_entropy", "not for task=classification. Type loss=softmax_cross_entropy."),
+        ("metric=[masked_accuracy]", "not for task=classification. Type metric=[accuracy]."),
+        ("task=masked_lm", "Did you mean 'masked_language_modeling'?"),
+        ("task=clasification", "Did you mean 'classification'?"),
+        ("task.x=1", "there is no 'task.x'"),
+        ("task._target_=mxtrain.model.mlp.MLP", "task._target_=mxtrain.model.mlp.MLP"),
+        ("task._target_=mxtrain.task.base.Task", "not for the task Task. Type another loss."),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_a_sentence_that_names_what_to_type(capsys: Any, words: str, said: str) -> None:
+    assert run([*words.split(), "logger=[]"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ") and said in line
+
+
+@pytest.mark.parametrize(
+    "swept",
+    ["dataset=digits,masked_text", "dataset=masked_text,digits", "task=classification,masked_language_modeling"],
+)
+def test_a_sweep_over_different_tasks_is_refused(tmp_path: Path, monkeypatch: Any, capsys: Any, swept: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["-m", swept, "logger=[]"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "the jobs of this sweep are of different tasks: " in line and "Sweep over each by itself." in line
+    assert "classification" in line and "masked_language_modeling" in line and list(tmp_path.iterdir()) == []
+
+
+def test_the_task_of_a_swept_dataset_is_that_of_every_job(monkeypatch: Any) -> None:
+    """Hydra composes the jobs itself: it has to be given the task."""
+    from mxtrain.cli.sweep import fit
+
+    with Composer() as composer:
+        words = ["dataset=masked_text", "dataset.batch_size=8,16"]
+        first = composer.compose(["dataset=masked_text", "dataset.batch_size=8"])
+        assert "task=masked_language_modeling" in fit(first, composer, words)
+
+
+class Learned(Task):
+    """Somebody's own task, for all that a dataset gives."""
+
+
+def test_a_task_of_the_users_needs_no_registration(describe_run: Any) -> None:
+    with pytest.raises(ConfigError, match="not for the task Learned. Type another loss."):
+        describe_run(f"task._target_={__name__}.Learned")
+    description = describe_run(
+        f"task._target_={__name__}.Learned", "loss._target_=mxnet.gluon.loss.L2Loss", "metric=[]",
+        "trainer.monitor=val/loss", "early_stopping=off",
+    )  # fmt: skip
+    assert isinstance(description.task, Task) and type(description.task).__name__ == "Learned"
+    assert description.task.show(None, None, np.zeros(1), []) == []  # type: ignore[arg-type]
