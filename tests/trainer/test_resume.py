@@ -9,8 +9,11 @@ import signal
 import sys
 import textwrap
 import time
+from dataclasses import replace
 
+import numpy as np
 import pytest
+from PIL import Image
 from running import (
     FULL,
     SMALL,
@@ -24,10 +27,14 @@ from running import (
     steps,
 )
 
+from mxtrain.build import build_run
+from mxtrain.checkpoint import open_checkpoint
+from mxtrain.cli import main
 from mxtrain.cli.arguments import parse
 from mxtrain.cli.restored import restore_description
 from mxtrain.engine.native import library
 from mxtrain.errors import CheckpointError
+from mxtrain.trainer.resume import differences
 
 
 @pytest.fixture(scope="module")
@@ -380,3 +387,52 @@ def test_a_checkpoint_goes_on_under_any_other_placement(tmp_path, train_run):
         assert a["loss"] == pytest.approx(b["loss"], rel=1e-3)
     with pytest.raises(CheckpointError, match="parallel.batch_norm: was.*global"):
         train_run(*PLACED, *exact, "parallel=data", "parallel.batch_norm=global", run_dir=run_dir)
+
+
+# What a run of before there were tasks said of itself.
+EARLIER = {
+    "classification": ("model=mlp", "model.hidden=[8]", "dataset.batch_size=100"),
+    "masked_language_modeling": (
+        "dataset=masked_text", "model=bert", "model.num_layers=1", "model.units=16", "model.hidden_size=32",
+        "model.num_heads=2", "dataset.max_length=16", "dataset.vocab_size=400", "dataset.batch_size=8",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("own_cache")
+@pytest.mark.parametrize("task", EARLIER)
+def test_a_checkpoint_of_before_there_were_tasks_goes_on_and_is_measured(describe_run, tmp_path, capsys, task):
+    (tmp_path / "text.txt").write_text("\n\n".join(["one two three four five six seven eight nine"] * 60))
+    words = [*EARLIER[task], "trainer.limit_train_batches=3", "trainer.limit_val_batches=1", "logger=jsonl"]
+    words += [f"dataset.train={tmp_path / 'text.txt'}"] if task != "classification" else []
+    run_dir = tmp_path / "run"
+    now = describe_run(*words, "trainer.max_epochs=1")
+    before = {group: values for group, values in now.config.items() if group != "task"}
+    made = build_run(replace(now, config=before), run_dir)
+    assert made.runner.train(made.info).exit_code == 0
+    assert "task" not in open_checkpoint(str(run_dir)).state["run"]["description"]
+
+    assert main(["eval", str(run_dir), "split=val", "limit_batches=1"]) == 0
+    measured = json.loads((run_dir / "eval" / "val" / "metrics.json").read_text())
+    assert measured["loss"] == pytest.approx(status(run_dir)["metrics"]["val/loss"], rel=1e-5)
+    picture = tmp_path / "a.png"
+    Image.fromarray(np.zeros((8, 8), np.uint8)).save(picture)
+    capsys.readouterr()
+    code = main(["predict", str(run_dir), str(picture)])
+    said = capsys.readouterr()
+    if task == "classification":
+        assert code == 0 and json.loads(said.out)["class"] in list("0123456789")
+    else:
+        assert code == 2 and "task=masked_language_modeling has nothing to say of single files" in said.err
+
+    assert now.task.name == task
+    more = build_run(describe_run(*words, "trainer.max_epochs=2"), run_dir)
+    assert more.info.resumed_step == 3 and more.runner.train(more.info).exit_code == 0
+    assert steps(run_dir) == [1, 2, 3, 4, 5, 6]
+    # From then on its checkpoints name the task, and another one is refused.
+    named = open_checkpoint(str(run_dir), which="last").state["run"]["description"]
+    assert named["task"] == now.config["task"]
+    for described in (before, named):
+        assert differences(described, {**now.config, "task": {"_target_": "mine.Task"}}) == [
+            f"  task._target_: was {named['task']['_target_']}, now mine.Task"
+        ]
