@@ -55,11 +55,13 @@ def run_sweep(
     """
     first = composer.compose(next(jobs(composer, overrides)))
     listed = [*overrides, *sweeper_params(first, composer, overrides)]
+    is_task_given = any(override.key_or_group == "task" for override in composer.parse(listed))
     descriptions, wrong = [], []
     for job_overrides in jobs(composer, listed):
         try:
             descriptions.append(check(job_overrides))
-            refuse_other_task(descriptions[0], descriptions[-1])
+            if not is_task_given:
+                refuse_other_task(descriptions[0], descriptions[-1])
         except ConfigError as error:
             wrong.extend(str(error).splitlines())
     if wrong:

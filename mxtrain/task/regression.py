@@ -26,7 +26,7 @@ class Regression(Task):
 
     name: ClassVar[str] = "regression"
     loss_option: ClassVar[str] = "l2"
-    metric_option: ClassVar[str] = "pearson"
+    metric_option: ClassVar[str] = "root_mean_squared_error"
 
     def check(self, description: Description) -> None:
         super().check(description)

@@ -110,18 +110,20 @@ def test_smoothed_cross_entropy_equals_its_definition():
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
-def test_hidden_tokens_count_alike_within_their_sample(smoothing):
+def test_hidden_tokens_are_summed_and_counted(smoothing):
     """Positions with the label -1 have no part, not in the gradient either."""
     scores = np.random.RandomState(1).randn(3, 2, 4).astype("float32")
     labels = np.array([[0, 3], [2, -1], [-1, -1]], dtype="float32")
     array = nd.array(scores)
     array.attach_grad()
     with autograd.record():
-        found = losses.MaskedSoftmaxCrossEntropy(label_smoothing=smoothing).build(4, True)(array, nd.array(labels))
+        block = losses.MaskedSoftmaxCrossEntropy(label_smoothing=smoothing).build(4, True)
+        found, weight = block(array, nd.array(labels))
     found.backward()
     log_p = scores - np.log(np.exp(scores).sum(-1, keepdims=True))
     one = -(1 - smoothing) * log_p - smoothing * log_p.mean(-1, keepdims=True)
-    np.testing.assert_allclose(found.asnumpy(), [(one[0, 0, 0] + one[0, 1, 3]) / 2, one[1, 0, 2], 0], rtol=1e-5)
+    np.testing.assert_allclose(found.asnumpy(), [one[0, 0, 0] + one[0, 1, 3], one[1, 0, 2], 0], rtol=1e-5)
+    assert block.weighted and weight.asnumpy().tolist() == [2, 1, 0]
     assert not array.grad.asnumpy()[labels < 0].any() and array.grad.asnumpy()[labels >= 0].any()
 
 
