@@ -19,7 +19,8 @@ def show_artifacts(artifacts: Sequence[Artifact]) -> None:
     from rich import table as rich_table
     from rich.console import Console
 
-    console = Console(highlight=False)
+    # Names are a user's: what looks like markup in them is none.
+    console = Console(highlight=False, markup=False, emoji=False)
     for artifact in artifacts:
         if isinstance(artifact, Table) and artifact.is_shown:
             shown = rich_table.Table(*artifact.header, box=None, pad_edge=False)

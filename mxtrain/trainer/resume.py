@@ -49,7 +49,8 @@ STATUS_FILE = "status.json"
 
 def task_of_earlier(config: Mapping[str, Any]) -> Dict[str, str]:
     """The task of a description that was made before there were tasks: then the data said what was learned."""
-    if (config.get("dataset") or {}).get("mask_fraction"):
+    dataset = config.get("dataset")
+    if isinstance(dataset, Mapping) and dataset.get("mask_fraction"):
         return {"_target_": "mxtrain.task.masked_language_modeling.MaskedLanguageModeling"}
     return {"_target_": "mxtrain.task.classification.Classification"}
 

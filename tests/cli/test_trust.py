@@ -48,6 +48,9 @@ HOSTILE = (
     ("model/_target_", "os.system"),
     ("model/_target_", "bomb.network"),
     ("dataset/_target_", "bomb.network"),
+    ("task/_target_", "bomb.network"),
+    ("task/_target_", "mxtrain.task.base.require_same_names"),
+    ("task/_target_", "mxtrain.dataset.digits.Digits"),
     ("loss/_target_", "subprocess.call"),
     ("optimizer/_target_", "builtins.exec"),
     ("early_stopping/_target_", "bomb.network"),
@@ -88,7 +91,7 @@ def test_all_that_leads_to_code_is_found(description, place, value):
 
 
 @pytest.mark.parametrize("command", ["eval", "predict"])
-@pytest.mark.parametrize("place, value", (HOSTILE[1], HOSTILE[5], HOSTILE[6]))
+@pytest.mark.parametrize("place, value", (HOSTILE[1], HOSTILE[3], HOSTILE[8], HOSTILE[9]))
 def test_what_a_checkpoint_names_is_refused_before_it_is_imported(stranger, capsys, command, place, value):
     run_dir = stranger(place, value)
     before, environment = sorted(run_dir.rglob("*")), dict(os.environ)

@@ -34,7 +34,7 @@ from mxtrain.cli.arguments import parse
 from mxtrain.cli.restored import restore_description
 from mxtrain.engine.native import library
 from mxtrain.errors import CheckpointError
-from mxtrain.trainer.resume import differences
+from mxtrain.trainer.resume import differences, task_of_earlier
 
 
 @pytest.fixture(scope="module")
@@ -436,3 +436,8 @@ def test_a_checkpoint_of_before_there_were_tasks_goes_on_and_is_measured(describ
         assert differences(described, {**now.config, "task": {"_target_": "mine.Task"}}) == [
             f"  task._target_: was {named['task']['_target_']}, now mine.Task"
         ]
+
+
+def test_a_description_whose_dataset_is_none_has_the_task_that_there_was():
+    for dataset in ({}, {"dataset": None}, {"dataset": "x"}, {"dataset": ["x"]}):
+        assert task_of_earlier(dataset) == {"_target_": "mxtrain.task.classification.Classification"}

@@ -1,0 +1,75 @@
+"""What one class for each sample means: probabilities, rows and columns, shown samples, and the report."""
+
+from __future__ import annotations
+
+import csv
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mxtrain.cli.artifacts import write_artifacts
+from mxtrain.dataset.signature import Signature
+from mxtrain.dataset.sources import MemorySource
+from mxtrain.dataset.wordpiece import Reading
+from mxtrain.engine.backend import nd
+from mxtrain.task.base import require_same_names
+from mxtrain.task.classification import Classification, ConfusionReport, texts_of
+from mxtrain.types import Batch, Picture, Table
+
+TASK = Classification()
+IMAGES = Signature((1, 2, 3), [0.5], [0.25], ["cat", "dog", "cow"])
+TEXTS = Signature(((5,), (5,), ()), class_names=["cat", "dog", "cow"], reading=Reading(("x", "y"), True, 5))
+
+
+def test_predictions_are_probabilities_in_float32() -> None:
+    score_BK = np.random.RandomState(0).randn(4, 3)
+    found = TASK.decode((nd.array(score_BK, dtype="float16"),))
+    expected = np.exp(score_BK) / np.exp(score_BK).sum(axis=1, keepdims=True)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found.asnumpy(), expected, atol=2e-3)
+
+
+@pytest.mark.parametrize("top_k, names", [(1, ["dog"]), (2, ["dog", "cat"]), (9, ["dog", "cat", "cow"])])
+def test_a_row_names_the_likeliest_classes(top_k: int, names: Any) -> None:
+    row = TASK.row(IMAGES, np.array([0.2, 0.6, 0.2], np.float32), top_k)  # of equal ones the first
+    assert (row["class"], row["probability"]) == ("dog", 0.6)
+    assert [one["class"] for one in row["top"]] == names
+    cells = TASK.cells(row)
+    assert list(cells) == [f"{name}_{n}" for n in range(1, len(names) + 1) for name in ("class", "probability")]
+    assert [cells[f"class_{number}"] for number in range(1, len(names) + 1)] == names
+
+
+def test_images_are_shown_as_a_picture_and_texts_as_a_table() -> None:
+    probability_BK = np.array([[0.5, 0.25, 0.25], [0.1, 0.1, 0.8]], np.float32)
+    images = MemorySource(np.zeros((2, 1, 2, 3), np.uint8), np.array([0, 1], np.int32))
+    (picture,) = TASK.show(IMAGES, images, probability_BK, [np.array([0.0, 1.0])])
+    assert isinstance(picture, Picture) and picture.name == "samples" and picture.draw(2).mode == "RGB"
+    texts = SimpleNamespace(pairs=[("one", None), ("two", "three")])
+    (table,) = TASK.show(TEXTS, texts, probability_BK, [np.array([0.0, 1.0])])
+    assert isinstance(table, Table) and table.header == ["text", "class", "predicted", "probability"]
+    assert table.rows == [["one", "cat", "cat", "0.50"], ["two | three", "dog", "cow", "0.80"]]
+
+
+def test_pairs_of_texts_are_shown_joined() -> None:
+    source = SimpleNamespace(pairs=[("one", None), ("two", "three")])
+    assert texts_of(source) == ["one", "two | three"]
+
+
+def test_the_report_counts_every_batch_and_of_equal_scores_the_first(tmp_path: Any) -> None:
+    report = ConfusionReport(["cat", "dog", "cow"])
+    for scores, labels in (([[1, 1, 0], [0, 2, 1]], [0, 1]), ([[0, 0, 3]], [1])):
+        report.update(Batch((), (nd.array(labels),), len(labels)), (nd.array(scores, dtype="float16"),))
+    write_artifacts(report.artifacts("val, step 3"), tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["confusion.csv", "confusion.png", "per_class.csv"]
+    with open(tmp_path / "confusion.csv", newline="") as file:
+        assert [row[1:] for row in csv.reader(file)][1:] == [["1", "0", "0"], ["0", "1", "1"], ["0", "0", "0"]]
+
+
+def test_other_classes_than_those_that_were_learned_are_named() -> None:
+    splits: Any = SimpleNamespace(class_names=("cat", "dog", "cow"))
+    assert require_same_names(IMAGES, splits) == ""
+    splits.class_names = ("cat", "cow", "dog", "hen")
+    said = require_same_names(IMAGES, splits)
+    assert "4 classes are not those the model was trained on (3): cat, cow, dog, ... against cat, dog, cow." in said
