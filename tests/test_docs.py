@@ -1,0 +1,283 @@
+"""What the README and the guides show works: commands compose, links lead somewhere, names exist."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Callable, Dict, Iterator, List, Optional, Set, Tuple
+
+import pytest
+import yaml
+
+from mxtrain.cli import arguments as command_line
+from mxtrain.cli.compose import Composer
+from mxtrain.cli.dispatch import find_command
+from mxtrain.cli.evaluate import EvalSettings
+from mxtrain.cli.predict import PredictSettings
+from mxtrain.cli.restored import refuse_what_only_trains, split_settings
+from mxtrain.cli.sweep import jobs
+from mxtrain.cli.verify import VerifySettings
+from mxtrain.description.groups import describe
+from mxtrain.errors import ConfigError
+
+ROOT = Path(__file__).resolve().parents[1]
+MEASURED = ("benchmarks.md", "damaged-input.md", "mutation.md")
+"""Pages that scripts write: what stands there was run."""
+GUIDES = [
+    *(ROOT / "README.md", ROOT / "CONTRIBUTING.md"),
+    *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in MEASURED),
+]
+PAGES = [*GUIDES, *sorted((ROOT / "docs/decisions").glob("*.md"))]
+SETTINGS = {"eval": EvalSettings, "predict": PredictSettings, "verify": VerifySettings}
+STARTED = re.compile(r"(?:\bpython -m mxtrain|\bscripts/train)(?![\w./])(.*)")
+PLACEHOLDERS = re.compile(r"\[\w+\]|ARGS|\.\.\.|--with-uv")
+"""Words of a command that stand for what a reader types, or are for the script alone."""
+INLINE = re.compile(r"`([^`]+)`")
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def pieces(page: Path) -> Iterator[Tuple[str, bool]]:
+    """(text, whether it is a block) of all code on a page: whole fenced blocks, and what stands in backticks."""
+    for number, part in enumerate(page.read_text(encoding="utf-8").split("```")):
+        if number % 2:
+            yield part.partition("\n")[2].replace("\\\n", " "), True
+        else:
+            yield from ((code.replace("\n", " "), False) for code in INLINE.findall(part))
+
+
+def commands(page: Path) -> List[Tuple[str, str, str]]:
+    """(what comes before it on its line, what follows `python -m mxtrain`, the next line) of each command of a page."""
+    found = []
+    for code, _ in pieces(page):
+        lines = [*code.splitlines(), ""]
+        for line, following in zip(lines, lines[1:]):
+            match = STARTED.search(line)
+            if match:
+                found.append((line[: match.start()], match[1], following))
+    return found
+
+
+def check(composer_of: Callable[[tuple], Composer], arguments: List[str]) -> None:
+    """Composes and validates what a command describes, as far as that can be done without data, run and MXNet."""
+    position = find_command(arguments)
+    name = "train" if position is None else arguments.pop(position)
+    if name == "doctor":
+        assert not arguments or arguments == ["--json"]
+        return
+    given = command_line.parse(arguments, reads_checkpoint=name in ("eval", "predict"))
+    overrides = split_settings(given, SETTINGS[name], name)[1] if name in SETTINGS else given.overrides
+    if name in ("eval", "predict"):
+        refuse_what_only_trains(overrides, name)
+        assert given.positionals[0] == "RUN" or given.positionals[0].startswith("outputs/")
+    composer = composer_of(tuple(given.config_dirs))
+    every = list(jobs(composer, overrides)) if given.multirun else [overrides]
+    for job in every[:: max(len(every) - 1, 1)]:  # the first and the last
+        composed = composer.compose(job)
+        describe(composed.config, composed.where)
+    if name == "explain":
+        node = composed.config
+        for key in given.positionals[0].split("."):
+            node = node[key]
+
+
+@pytest.fixture
+def composer_of() -> Iterator[Callable[[tuple], Composer]]:
+    """Gives the composer of some --config-dir; only one can be open at a time."""
+    opened: Dict[tuple, Composer] = {}
+
+    def give(config_dirs: tuple) -> Composer:
+        if config_dirs not in opened:
+            opened.clear()
+            opened[config_dirs] = Composer(config_dirs).__enter__()
+        return opened[config_dirs]
+
+    yield give
+    for composer in opened.values():
+        composer.__exit__()
+
+
+@pytest.fixture(scope="module")
+def composed() -> Set[Tuple[str, ...]]:
+    """Commands that stand on other pages, too, and were composed: each takes a third of a second."""
+    return set()
+
+
+@pytest.mark.parametrize("page", [page for page in GUIDES if commands(page)], ids=name_of)
+def test_every_command_composes(
+    page: Path,
+    composed: Set[Tuple[str, ...]],
+    composer_of: Callable[[tuple], Composer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "examples/own_code"))
+    # What is asked of the machine: the commands are for others, too.
+    monkeypatch.setattr("mxtrain.runtime.amx.computes_bfloat16", lambda flags: True)
+    monkeypatch.setattr("mxtrain.description.groups.usable_cores", lambda: 8)
+    wrong = []
+    for before, text, following in commands(page):
+        monkeypatch.chdir(ROOT / "examples/own_code" if "cd examples/own_code" in before else ROOT)
+        text = re.sub(r'"\$[A-Z]+"', "1", text)  # numbers that the manifest of a Job sets
+        arguments = [word for word in shlex.split(text, comments=True) if not PLACEHOLDERS.fullmatch(word)]
+        if (os.getcwd(), *arguments) in composed:
+            continue
+        try:
+            check(composer_of, list(arguments))
+            composed.add((os.getcwd(), *arguments))
+        except ConfigError as error:
+            if not (following.startswith("error: ") and str(error).startswith(following[len("error: ") :])):
+                wrong.append(f"{text}: {error}")
+        else:
+            if following.startswith("error: "):
+                wrong.append(f"{text}: is not refused")
+    assert wrong == []
+
+
+def test_commands_are_found() -> None:
+    """The test above sees what is there."""
+    assert len(commands(ROOT / "README.md")) > 15 and sum(len(commands(page)) for page in GUIDES) > 80
+
+
+# Links.
+
+
+def anchors(page: Path) -> List[str]:
+    """Of a page's headings, as GitHub makes them."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    titles = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_relative_links_lead_to_files_and_headings(page: Path) -> None:
+    wrong = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if link.startswith(("http://", "https://")):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (page.parent / file).resolve() if file else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            wrong.append(link)
+    assert wrong == []
+
+
+def test_all_guides_are_listed() -> None:
+    linked = re.findall(r"\]\(([^)#]+)\)", (ROOT / "docs/README.md").read_text(encoding="utf-8"))
+    assert {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"} <= set(linked)
+
+
+# The README.
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_bytes()) <= 10_000
+
+
+LISTED = ("task", "dataset", "model", "parallel", "kvstore", "amp", "optimizer", "lr_scheduler", "loss", "metric",
+          "early_stopping", "checkpoint", "runtime")  # fmt: skip
+
+
+@pytest.mark.parametrize("group", LISTED)
+def test_the_readme_lists_every_option(group: str) -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    row = next(line for line in lines if line.startswith(f"| `{group}` |"))
+    listed = {word for code in INLINE.findall(row) for word in code.split()}
+    assert {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")} <= listed
+
+
+# Names in running text.
+
+
+def known_settings() -> Dict[str, Set[str]]:
+    """group -> the options, and the settings of any of them."""
+    groups = {}
+    for folder in (ROOT / "conf").iterdir():
+        if folder.is_dir() and folder.name not in ("hydra", "callback", "experiment", "debug"):
+            fields = {path.stem for path in folder.glob("*.yaml")}
+            for path in folder.glob("*.yaml"):
+                fields.update(yaml.safe_load(path.read_text()) or {})
+            groups[folder.name] = fields
+    return groups
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=name_of)
+def test_settings_that_are_spoken_of_exist(page: Path) -> None:
+    known = known_settings()
+    known["loss"].add("dense_labels")  # beside a loss of the user's own
+    wrong = []
+    for code, is_block in pieces(page):
+        for word in () if is_block else code.split():
+            match = re.fullmatch(r"([a-z_]+)(?:\.([a-z_0-9]+)(?:[.=].*)?|=([a-z_0-9]+))", word)
+            if match and match[1] in known and match[2] != "py":
+                name = match[2] or match[3]
+                if name not in known[match[1]]:
+                    wrong.append(word)
+    assert wrong == []
+
+
+# The manifests for Kubernetes.
+
+
+@pytest.fixture
+def manifests() -> dict:
+    """kind -> what the page shows."""
+    blocks = re.findall(
+        r"```yaml\n(.*?)```", (ROOT / "docs/several-machines.md").read_text(encoding="utf-8"), flags=re.DOTALL
+    )
+    return {found["kind"]: found for block in blocks for found in yaml.safe_load_all(block)}
+
+
+def run_script(tmp_path: Path, command: List[str], script: str, **environ: str) -> dict:
+    """What the script of a pod starts, by stand-ins for the network and the programs: environment and arguments."""
+    for name, text in {
+        "getent": 'if [[ -e "$0.asked" ]]; then echo "192.0.2.7 STREAM $2"; else touch "$0.asked"; exit 2; fi',
+        "sleep": ":",
+        "python": f'env -0 > {tmp_path}/env; printf "%s\\0" "$@" > {tmp_path}/arguments',
+    }.items():
+        (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("DMLC_", "MXTRAIN_"))}
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    subprocess.run([*command, script], env={**clean, "PATH": path, **environ}, check=True, timeout=30)
+    told = dict(line.split("=", 1) for line in (tmp_path / "env").read_text().split("\0") if line)
+    return {"env": told, "arguments": (tmp_path / "arguments").read_text().split("\0")[:-1]}
+
+
+@pytest.mark.parametrize(
+    "index, role, worker", [(0, "scheduler", None), (1, "server", None), (2, "worker", "0"), (3, "worker", "1")]
+)
+def test_each_pod_of_the_indexed_job_finds_its_role(
+    manifests: dict, tmp_path: Path, index: int, role: str, worker: Optional[str]
+) -> None:
+    spec = manifests["Job"]["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    environ = {one["name"]: one.get("value", "192.0.2.8") for one in container["env"]}
+    assert spec["completions"] == spec["parallelism"] == 1 + int(environ["SERVERS"]) + int(environ["WORKERS"])
+    assert spec["template"]["spec"]["subdomain"] == manifests["Service"]["metadata"]["name"]
+    (script,) = container["args"]
+    started = run_script(tmp_path, container["command"], script, JOB_COMPLETION_INDEX=str(index), **environ)
+    told = started["env"]
+    assert (told["DMLC_ROLE"], told.get("DMLC_WORKER_ID")) == (role, worker)
+    assert (told["DMLC_PS_ROOT_URI"], told["DMLC_PS_ROOT_PORT"]) == ("192.0.2.7", "9091")
+    assert (told["DMLC_NUM_WORKER"], told["DMLC_NUM_SERVER"], told["DMLC_NODE_HOST"]) == ("2", "1", "192.0.2.8")
+    assert started["arguments"][:4] == ["-m", "mxtrain", "kvstore=dist_sync", "cluster.workers=2"]
+
+    from mxtrain.cluster.member import find_member
+
+    member = find_member(told)
+    assert member is not None and member.role == role
+    assert worker is None or (member.world.rank, member.world.size) == (int(worker), 2)
+
+
+def test_the_mpi_job_starts_as_many_processes_as_it_has_slots(manifests: dict) -> None:
+    spec = manifests["MPIJob"]["spec"]
+    launcher, worker = (spec["mpiReplicaSpecs"][name] for name in ("Launcher", "Worker"))
+    (script,) = launcher["template"]["spec"]["containers"][0]["args"]
+    assert int(re.search(r"mpirun -n (\d+)", script)[1]) == spec["slotsPerWorker"] * worker["replicas"]
+    assert json.dumps(spec)  # plain values only
