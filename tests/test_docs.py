@@ -76,7 +76,7 @@ def check(composer_of: Callable[[tuple], Composer], arguments: List[str]) -> Non
     if name in ("eval", "predict"):
         refuse_what_only_trains(overrides, name)
         assert given.positionals[0] == "RUN" or given.positionals[0].startswith("outputs/")
-    composer = composer_of(tuple(given.config_dirs))
+    composer = composer_of(tuple(str(Path(folder).resolve()) for folder in given.config_dirs))
     every = list(jobs(composer, overrides)) if given.multirun else [overrides]
     for job in every[:: max(len(every) - 1, 1)]:  # the first and the last
         composed = composer.compose(job)
@@ -85,6 +85,14 @@ def check(composer_of: Callable[[tuple], Composer], arguments: List[str]) -> Non
         node = composed.config
         for key in given.positionals[0].split("."):
             node = node[key]
+
+
+def write_files(page: Path, folder: Path) -> None:
+    """The files that a page shows, in blocks that begin with `# NAME`."""
+    text = page.read_text(encoding="utf-8")
+    for name, content in re.findall(r"```(?:python|yaml)\n# ([\w/]+\.(?:py|yaml))\n(.*?)```", text, flags=re.DOTALL):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
 
 
 @pytest.fixture
@@ -112,17 +120,21 @@ def composed() -> Set[Tuple[str, ...]]:
 @pytest.mark.parametrize("page", [page for page in GUIDES if commands(page)], ids=name_of)
 def test_every_command_composes(
     page: Path,
+    tmp_path: Path,
     composed: Set[Tuple[str, ...]],
     composer_of: Callable[[tuple], Composer],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "examples/own_code"))
+    write_files(page, tmp_path)
+    folders = {"cd examples/own_code && ": ROOT / "examples/own_code", "cd odd_digits && ": tmp_path}
+    for folder in folders.values():
+        monkeypatch.syspath_prepend(str(folder))
     # What is asked of the machine: the commands are for others, too.
     monkeypatch.setattr("mxtrain.runtime.amx.computes_bfloat16", lambda flags: True)
     monkeypatch.setattr("mxtrain.description.groups.usable_cores", lambda: 8)
     wrong = []
     for before, text, following in commands(page):
-        monkeypatch.chdir(ROOT / "examples/own_code" if "cd examples/own_code" in before else ROOT)
+        monkeypatch.chdir(folders.get(before, ROOT))
         text = re.sub(r'"\$[A-Z]+"', "1", text)  # numbers that the manifest of a Job sets
         arguments = [word for word in shlex.split(text, comments=True) if not PLACEHOLDERS.fullmatch(word)]
         if (os.getcwd(), *arguments) in composed:
