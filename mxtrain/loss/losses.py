@@ -68,7 +68,7 @@ class SoftmaxCrossEntropy(Loss):
 
 
 class MaskedSoftmaxCrossEntropy(Loss):
-    """Softmax cross entropy of the hidden tokens of a text: the mean over each sample's, then over samples."""
+    """Softmax cross entropy of the hidden tokens of texts: the mean over all of them in the global batch."""
 
     serves: ClassVar[Tuple[str, ...]] = ("masked_language_modeling",)
 
