@@ -213,7 +213,8 @@ def known_settings() -> Dict[str, Set[str]]:
         if folder.is_dir() and folder.name not in ("hydra", "callback", "experiment", "debug"):
             fields = {path.stem for path in folder.glob("*.yaml")}
             for path in folder.glob("*.yaml"):
-                fields.update(yaml.safe_load(path.read_text()) or {})
+                content = yaml.safe_load(path.read_text()) or {}
+                fields.update(content.get(folder.name) or content)  # `# @package _global_` names the group
             groups[folder.name] = fields
     return groups
 

@@ -79,7 +79,7 @@ def test_threads_may_call_it_for_the_first_time_at_once() -> None:
 
 def test_mxnets_operators_are_compiled_late_and_work() -> None:
     """Another operator than tests use is still waiting; each kind that MXNet generates works."""
-    from mxtrain.backend import mx, nd
+    from mxtrain.engine.backend import mx, nd
 
     assert list(inspect.signature(mx.sym.khatri_rao).parameters) == ["args", "kwargs"]
     assert nd.relu(nd.array([1, -1])).asnumpy().tolist() == [1, 0]

@@ -107,7 +107,7 @@ def test_a_hybrid_run_measures_itself(tmp_path, capsys, monkeypatch):
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for name, size in (("SIDE", 512), ("ELEMENTS", 1 << 22)):  # what limits are: test_operator_times.py
-        monkeypatch.setattr(f"mxtrain.engine_limits.{name}", size)
+        monkeypatch.setattr(f"mxtrain.engine.limits.{name}", size)
     monkeypatch.setattr("mxtrain.parallel.operator_times.SHOWN", 100)  # which are the longest varies on a busy machine
     run_dir = tmp_path / "run"
     code = main([
