@@ -21,7 +21,7 @@ RECORDED = (
     "tests/reference", "tests/loss", "tests/parallel", "tests/kvstore", "tests/amp", "tests/optimizer", "tests/metric",
     "tests/trainer/test_runner.py", "tests/test_verify.py", "tests/trainer/test_nonfinite.py",
     "tests/trainer/test_evaluate.py", "tests/trainer/test_snapshot.py", "tests/trainer/test_step.py",
-    "tests/test_build.py", "tests/test_end_to_end.py",
+    "tests/task", "tests/test_build.py", "tests/test_end_to_end.py",
 )  # fmt: skip
 """Tests that are quick for what they see."""
 LONGEST_S = 60.0

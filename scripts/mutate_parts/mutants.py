@@ -12,7 +12,7 @@ from typing import Callable, Dict, Iterator, List, Sequence, Tuple
 AREAS = {
     "step": "mxtrain/trainer/step.py", "build": "mxtrain/build.py", "runner": "mxtrain/trainer/runner.py",
     "evaluate": "mxtrain/trainer/evaluate.py", "snapshot": "mxtrain/trainer/snapshot.py", "loss": "mxtrain/loss/*.py",
-    "parallel": "mxtrain/parallel/*.py", "kvstore": "mxtrain/kvstore/*.py",
+    "parallel": "mxtrain/parallel/*.py", "kvstore": "mxtrain/kvstore/*.py", "task": "mxtrain/task/*.py",
 }  # fmt: skip
 
 COMPARISONS = {
