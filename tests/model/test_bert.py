@@ -35,7 +35,10 @@ def build(masked=False, weights=None, **options):
     shape = (*SHAPE, (MASKED,)) if masked else SHAPE
     model = Bert(**{**SIZES, **options}, weights=weights)
     classes = VOCAB if masked else CLASSES
-    return prepare_network(model, num_classes=classes, input_shape=shape, seed=0, vocab_size=VOCAB).network
+    outputs = [(*shape[3], classes)] if len(shape) > 3 else None  # a score for each hidden token
+    return prepare_network(
+        model, num_classes=classes, input_shape=shape, seed=0, vocab_size=VOCAB, output_shapes=outputs
+    ).network
 
 
 def inputs(masked=False):
