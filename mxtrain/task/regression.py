@@ -104,19 +104,17 @@ class ScatterReport(Report):
 
 def draw_scatter(target_N: np.ndarray, predicted_N: np.ndarray, title: str) -> Any:
     """Predictions over targets; on the line they are the same."""
-    import io
-
+    import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from PIL import Image
 
     figure = Figure(figsize=(4.5, 4.5), dpi=110, layout="constrained")
-    FigureCanvasAgg(figure)
+    canvas = FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     low, high = float(min(target_N.min(), predicted_N.min())), float(max(target_N.max(), predicted_N.max()))
     axes.plot([low, high], [low, high], color="lightgrey", linewidth=1)
     axes.scatter(target_N, predicted_N, s=8, alpha=0.6)
     axes.set(xlabel="target", ylabel="predicted", title=title)
-    picture = io.BytesIO()
-    figure.savefig(picture)
-    return Image.open(picture)
+    canvas.draw()
+    return Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")

@@ -57,8 +57,8 @@ FAULTS = [
     ),
     Fault(
         "a checkpoint's model is its average", "mxtrain/trainer/snapshot.py",
-        '"model": copy_parameters(step.strategy),',
-        '"model": {**copy_parameters(step.strategy), **{n: a.asnumpy() for n, a in step.average.arrays.items()}},',
+        'arrays = {"model": copy_parameters(step.strategy)}\n',
+        'arrays = {"model": {n: a.asnumpy() for n, a in (step.average.arrays or step.strategy.values).items()}}\n',
     ),
     Fault(
         "a step's rate is the next step's", "mxtrain/trainer/runner.py",
@@ -145,8 +145,8 @@ FAULTS = [
     ),
     Fault(
         "an evaluation is a mean over unequal batches", "mxtrain/trainer/evaluate.py",
-        "vectors.append(self._meter(loss_B, *outputs, *batch.targets))",
-        "vectors.append(self._meter(loss_B, *outputs, *batch.targets) * (256 / batch.size))",
+        "vectors.append(self._meter(*losses, *outputs, *batch.targets))",
+        "vectors.append(self._meter(*losses, *outputs, *batch.targets) * (256 / batch.size))",
     ),
     Fault(
         "a batch's gradient is a mean over unequal shares", "mxtrain/parallel/grid.py",
@@ -169,8 +169,8 @@ FAULTS = [
     ),
     # What must be the same, or come back.
     Fault(
-        "the loss scale is not restored", "mxtrain/trainer/snapshot.py",
-        'step.scaling.restore(checkpoint.state["scaling"])', "pass", SNAPSHOT,
+        "the loss scale is not restored", "mxtrain/amp/scaling.py",
+        "            self.restore(values)\n", "            pass\n", SNAPSHOT,
     ),
     Fault(
         "the loss scale grows without end", "mxtrain/amp/scaling.py",

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hydra.utils import get_class as locate
 from omegaconf import OmegaConf
 
 from mxtrain.description.config import import_target
@@ -61,8 +62,14 @@ def composed(option: Path) -> Any:
 @pytest.mark.parametrize("option", [composed(option) for option in OPTIONS], ids=str)
 def test_every_option_composes_and_validates(describe_run, option: Path) -> None:
     group, name = option.parts
-    accuracy = "masked_accuracy" if name.startswith("masked_") else "accuracy"  # which is what is monitored
-    choice = [f"{group}={name}" if group != "metric" else f"metric=[{','.join(dict.fromkeys([accuracy, name]))}]"]
+    choice = [f"{group}={name}"]
+    if group == "metric":  # beside what is monitored
+        content = OmegaConf.load(CONF / "metric" / f"{name}.yaml")
+        task = locate(str(next(iter(content.values()))._target_)).serves[0]
+        monitored = {"classification": "accuracy", "masked_language_modeling": "masked_accuracy"}.get(
+            task, "root_mean_squared_error"
+        )
+        choice = [f"task={task}", f"metric=[{','.join(dict.fromkeys([monitored, name]))}]"]
     description = describe_run(*choice, *NEEDS.get(str(option), []))
     made = getattr(description, group)
     assert all(isinstance(spec, GROUPS[group]) for spec in made.values()) if group in NAMED_GROUPS else made

@@ -82,7 +82,7 @@ def test_every_family_takes_what_it_asks_for(name):
     model = GluonCV(name=name)
     for shape in sorted({model.input_shape(native) for native in NATIVE}):
         network = model.build(7, shape)
-        infer_shapes(network, shape, 7)
+        infer_shapes(network, shape, [(7,)])
         assert all(0 not in parameter.shape for parameter in network.collect_params().values()), shape
 
 
