@@ -12,6 +12,7 @@ RUNS = "tests/reference/test_numbers.py"
 LOSSES = ("tests/loss/test_losses.py",)
 SCALING = ("tests/amp/test_scaling.py",)
 SNAPSHOT = ("tests/trainer/test_snapshot.py",)
+WEIGHTS = ("tests/trainer/test_weights.py",)
 STEP = ("tests/trainer/test_step.py",)
 
 
@@ -147,6 +148,19 @@ FAULTS = [
         "an evaluation is a mean over unequal batches", "mxtrain/trainer/evaluate.py",
         "vectors.append(self._meter(*losses, *outputs, *batch.targets))",
         "vectors.append(self._meter(*losses, *outputs, *batch.targets) * (256 / batch.size))",
+    ),
+    Fault(
+        "a mean over weights is left a mean over samples", "mxtrain/trainer/step.py",
+        "            divide_by_weight(gradients, weight, batch.global_size)\n", "            pass\n", WEIGHTS,
+    ),
+    Fault(
+        "half of the weight is divided by", "mxtrain/metric/meter.py",
+        "return sums[1:2] if self.weighted else None", "return sums[1:2] / 2 if self.weighted else None", WEIGHTS,
+    ),
+    Fault(
+        "a sample that two workers have measured counts twice", "mxtrain/metric/host.py",
+        "self._metric.of_samples(rows[first, 1], rows[first, 2])", "self._metric.of_samples(rows[:, 1], rows[:, 2])",
+        ("tests/metric/test_host.py",),
     ),
     Fault(
         "a batch's gradient is a mean over unequal shares", "mxtrain/parallel/grid.py",
