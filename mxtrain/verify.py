@@ -22,8 +22,8 @@ from mxtrain.model.summary import has_random_layers
 from mxtrain.model.trace import blocks_by_path
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.reference import Reference
+from mxtrain.process.heartbeat import PULSE
 from mxtrain.trainer import snapshot
-from mxtrain.trainer.heartbeat import PULSE
 from mxtrain.trainer.step import Step
 from mxtrain.types import Batch, Shapes
 

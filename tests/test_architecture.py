@@ -17,10 +17,10 @@ PACKAGE = ROOT / "mxtrain"
 # Each layer may import those before it, and of its own only its own package, or modules that are listed by themselves.
 LAYERS = [
     {
-        "errors", "types", "files", "cluster.network", "trainer.heartbeat",
+        "errors", "types", "files", "cluster.network", "process",
         "description.override_text", "kvstore.world", "private_sockets", "search_path",
     },
-    {"description.config", "trainer.state", "trainer.cadence", "trainer.stopping"},
+    {"description.config", "trainer.state", "trainer.cadence"},
     {"files.cache"},
     {"engine.native"},
     {"runtime"},

@@ -21,8 +21,8 @@ from mxtrain.errors import (
     did_you_mean,
     unforeseen,
 )
-from mxtrain.trainer.heartbeat import PULSE
-from mxtrain.trainer.stopping import EXIT_CODES, Terminated, limit_end, startup_signals, still_parts
+from mxtrain.process.heartbeat import PULSE
+from mxtrain.process.stopping import EXIT_CODES, Terminated, limit_end, startup_signals, still_parts
 
 GROUP_COMMANDS = ("train", "verify")
 """Commands that several processes can carry out together."""

@@ -11,7 +11,7 @@ from typing import Any, Callable, List, Optional, Sequence
 from mxtrain.cluster.node import run_node
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, MxtrainError
 from mxtrain.kvstore.wire import read_order
-from mxtrain.trainer.stopping import FAREWELL_S
+from mxtrain.process.stopping import FAREWELL_S
 
 
 def serve(role: str, name: str, arguments: Sequence[str]) -> int:

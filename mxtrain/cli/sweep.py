@@ -27,8 +27,8 @@ from mxtrain.description.override_text import code_arguments, key_of, quote
 from mxtrain.errors import EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, ConfigError
 from mxtrain.logger.report import format_value, print_commands
 from mxtrain.logger.terminal import open_console
+from mxtrain.process.stopping import Terminated
 from mxtrain.trainer.resume import find_finished
-from mxtrain.trainer.stopping import Terminated
 from mxtrain.types import CommandLine, Result
 
 MAX_CHECKED_JOBS = 32

@@ -15,7 +15,7 @@ from typing import Any, Callable
 
 from mxtrain.errors import EXIT_FINISHED
 from mxtrain.private_sockets.zeromq import move_ps_lite
-from mxtrain.trainer.stopping import EXIT_CODES
+from mxtrain.process.stopping import EXIT_CODES
 
 
 def refuse(store: Any, command: int, body: bytes) -> None:

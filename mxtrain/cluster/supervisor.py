@@ -23,7 +23,7 @@ from mxtrain.cluster.ring import Ring
 from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import AGREED, EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, EXIT_NON_FINITE
 from mxtrain.kvstore.world import JOINS
-from mxtrain.trainer.stopping import EXIT_CODES, FAREWELL_S
+from mxtrain.process.stopping import EXIT_CODES, FAREWELL_S
 
 TICK_S = 0.1
 MAX_BACKOFF_S = 60.0

@@ -10,7 +10,7 @@ import numpy as np
 from mxtrain.errors import PeersLost
 from mxtrain.kvstore.times import WorkerTimes
 from mxtrain.kvstore.world import ALONE, World
-from mxtrain.trainer.stopping import part
+from mxtrain.process.stopping import part
 
 PIECE = 1 << 20
 """Numbers that `broadcast` sends at once."""

@@ -14,7 +14,7 @@ from mxtrain.metric.host import HostMetric, meet
 from mxtrain.metric.meter import Meter, read_vectors
 from mxtrain.parallel.base import Strategy
 from mxtrain.parallel.stage import as_list
-from mxtrain.trainer.stopping import BrokenOff
+from mxtrain.process.stopping import BrokenOff
 from mxtrain.types import Artifact, Batch
 
 Outputs = Tuple[nd.NDArray, ...]

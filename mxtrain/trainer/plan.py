@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Optional
 
 from mxtrain.kvstore.world import World
+from mxtrain.process.stopping import GRACE_S
 from mxtrain.trainer.cadence import Cadence
-from mxtrain.trainer.stopping import GRACE_S
 
 
 @dataclass

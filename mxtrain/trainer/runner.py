@@ -21,17 +21,17 @@ from mxtrain.checkpoint.parcel import pack, unpack
 from mxtrain.cluster.stragglers import Team
 from mxtrain.engine.backend import operators_in_use
 from mxtrain.errors import AGREED, EXIT_CRASHED, EXIT_FINISHED, MxtrainError, NonFiniteError, PeersLost
+from mxtrain.process.heartbeat import PULSE
+from mxtrain.process.stopping import Agreement, BreakableLoader, BrokenOff, Budget, SignalStop, Stop
 from mxtrain.trainer import nonfinite, resume, snapshot
 from mxtrain.trainer.cadence import Cadence
 from mxtrain.trainer.evaluate import Evaluator
-from mxtrain.trainer.heartbeat import PULSE
 from mxtrain.trainer.plan import Data, Plan
 from mxtrain.trainer.profiling import Profiling
 from mxtrain.trainer.recorder import STEPS_AHEAD, Entry, Recorder, first_nonfinite
 from mxtrain.trainer.saving import Saving
 from mxtrain.trainer.state import TrainState
 from mxtrain.trainer.step import Step
-from mxtrain.trainer.stopping import Agreement, BreakableLoader, BrokenOff, Budget, SignalStop, Stop
 from mxtrain.trainer.watchers import Watchers, describe_error
 from mxtrain.types import Artifact, Callback, Progress, Result, RunInfo, Validation
 

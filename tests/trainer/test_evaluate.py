@@ -11,9 +11,9 @@ from mxtrain.engine.backend import nd
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
+from mxtrain.process.stopping import BrokenOff
 from mxtrain.trainer import evaluate
 from mxtrain.trainer.evaluate import VECTORS_PER_READ, Evaluator
-from mxtrain.trainer.stopping import BrokenOff
 from mxtrain.types import Batch
 
 

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, Callable, ClassVar, Deque, Iterator, List, Optional, Sequence
 
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, PeersLost
-from mxtrain.trainer.heartbeat import PULSE
+from mxtrain.process.heartbeat import PULSE
 
 EXIT_CODES = {int(signal.SIGINT): EXIT_SIGINT, int(signal.SIGTERM): EXIT_SIGTERM}
 FAREWELL_S = 5.0
