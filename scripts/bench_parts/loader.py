@@ -155,7 +155,7 @@ def _measure_files(folder: Path, count: int) -> Dict[str, int]:
 def _epochs(iterator: Any, count: int) -> Iterable[Any]:
     for _ in range(count):
         for batch in iterator:
-            batch.inputs[0][0].wait_to_read()
+            batch.data[0].wait_to_read()
             yield batch
         iterator.reset()
 
