@@ -14,6 +14,7 @@ from typing_extensions import Annotated
 
 from mxtrain.dataset.base import Splits
 from mxtrain.dataset.regular_files import exists, refuse_shared
+from mxtrain.dataset.splitting import refuse_empty
 from mxtrain.dataset.table import Column, read_columns
 from mxtrain.dataset.text import Row, TextDataset, pair_of
 from mxtrain.dataset.text_source import LabelledTexts
@@ -90,6 +91,7 @@ class Glue(TextDataset):
         self, train: List[Row], val: Optional[List[Row]], test: Optional[List[Row]], name: str
     ) -> Splits:  # fmt: skip
         require_tokenizers()
+        refuse_empty(name, len(train), len(val or ()), self.val_fraction)
         found = [LabelledTexts([pair_of(row) for row in rows], _scores(rows, name)) if rows is not None else None
                  for rows in (train, val, test)]  # fmt: skip
         texts = [text for row in train for text in row[:-1]]
