@@ -12,7 +12,7 @@ RUNS = "tests/reference/test_numbers.py"
 LOSSES = ("tests/loss/test_losses.py",)
 SCALING = ("tests/amp/test_scaling.py",)
 SNAPSHOT = ("tests/trainer/test_snapshot.py",)
-WEIGHTS = ("tests/trainer/test_weights.py",)
+WEIGHTS = ("tests/trainer/test_exact_weights.py",)
 STEP = ("tests/trainer/test_step.py",)
 
 

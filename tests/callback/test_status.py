@@ -16,7 +16,7 @@ from mxtrain.types import Progress
 @pytest.fixture
 def started(tmp_path: Path) -> StatusFile:
     status = StatusFile(tmp_path)
-    status.on_start(SimpleNamespace(resumed_step=0, steps_per_epoch=10))  # type: ignore[arg-type]
+    status.on_start(SimpleNamespace(metric_signatures={}, resumed_step=0, steps_per_epoch=10))  # type: ignore[arg-type]
     return status
 
 

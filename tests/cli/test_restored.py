@@ -9,7 +9,7 @@ import pytest
 
 from mxtrain.cli import arguments
 from mxtrain.cli.restored import restore_description
-from mxtrain.description.groups import groups as descriptions
+from mxtrain.description import groups as descriptions
 from mxtrain.errors import ConfigError
 from mxtrain.runtime import OF_THE_MACHINE, Runtime
 
