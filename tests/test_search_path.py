@@ -108,3 +108,14 @@ def test_a_current_folder_that_was_removed_is_left_out(tmp_path, monkeypatch):
     leave_out_current_folder()
     admit_current_folder()
     assert sys.path == ["/elsewhere"]
+
+
+def test_our_own_classes_do_not_put_the_current_folder_on_the_path(tmp_path, monkeypatch):
+    """Only a class of the user's may lie there."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    before = list(sys.path)
+    import_target("mxtrain.metric.metrics.Accuracy", "metric.accuracy")
+    assert sys.path == before
+    import_target("json.JSONDecoder", "model")
+    assert sys.path == [*before, str(tmp_path)]

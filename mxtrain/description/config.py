@@ -35,7 +35,7 @@ def import_target(target: str, path: str) -> Any:
     module_name, _, name = target.rpartition(".")
     if not module_name:
         raise ConfigError(f"{path}._target_={target}: write an import path, package.module.Name.")
-    if module_name.partition(".")[0] != __package__:
+    if module_name.partition(".")[0] != __package__.partition(".")[0]:
         admit_current_folder(module_name)
     try:
         module = importlib.import_module(module_name)
