@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import uuid
@@ -22,7 +21,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from mxtrain.cli.hydra_settings import folder_of, is_folder
-from mxtrain.description.config import flatten
+from mxtrain.description.config import flatten, import_target
 from mxtrain.description.override_text import expand_home
 from mxtrain.errors import ConfigError
 from mxtrain.search_path import admit_current_folder
@@ -246,10 +245,7 @@ class Composer:
             return None
         content: Any = OmegaConf.load(file)
         target = content.get("_target_") or (content.get(group) or {}).get("_target_", "")  # in `@package _global_`
-        module, _, name = str(target).rpartition(".")
-        if not module.startswith("mxtrain."):
-            return None
-        serves = getattr(getattr(importlib.import_module(module), name, None), "serves", ())
+        serves = getattr(import_target(str(target), group), "serves", ())
         return serves[0] if isinstance(serves, tuple) and serves else None  # a property: a setting decides
 
 

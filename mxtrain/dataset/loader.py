@@ -108,6 +108,15 @@ class BatchLoader:
         return [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(start, self.num_batches)]
 
     def _make_batches(self, epoch: int, start: int) -> Iterator[Batch]:
+        for index_B in self._indices(epoch, start):
+            share_B = index_B[slice(*self.world.share(len(index_B)))]
+            inputs, targets = self._read_share(share_B, index_B, epoch) if len(share_B) else ((), ())
+            yield Batch(inputs, targets, len(share_B), len(index_B), share_B)
+
+    def _read_share(
+        self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
+    ) -> Tuple[Tuple[Any, ...], Tuple[Any, ...]]:  # fmt: skip
+        """Inputs and targets, on the device, of this worker's samples `share_B` in the batch of `index_B`."""
         raise NotImplementedError
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import Any, ClassVar, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, ClassVar, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.splitting import refuse_empty, split_indices
 from mxtrain.dataset.table import read_columns
 from mxtrain.errors import CheckpointError, DataError
-from mxtrain.types import Batch, OpenFraction, PathText, Positive
+from mxtrain.types import OpenFraction, PathText, Positive
 
 DIABETES = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
 """Features of scikit-learn's diabetes data. Source: B. Efron et al., "Least Angle Regression", 2004."""
@@ -62,21 +62,14 @@ class RowLoader(BatchLoader):
         self._source, self._device = source, as_device(device)
         self._mean_F, self._std_F = (np.asarray(values, np.float32) for values in (signature.mean, signature.std))
 
-    def _make_batches(self, epoch: int, start: int) -> Iterator[Batch]:
+    def _read_share(
+        self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
+    ) -> Tuple[Tuple[Any, ...], Tuple[Any, ...]]:  # fmt: skip
         from mxtrain.dataset.placing import copy_to
 
-        for index_B in self._indices(epoch, start):
-            begin, end = self.world.share(len(index_B))
-            if begin == end:
-                yield Batch((), (), 0, len(index_B))
-                continue
-            share_B = index_B[begin:end]
-            value_BF = (self._source.value_NF[share_B] - self._mean_F) / self._std_F
-            inputs, targets = (
-                (copy_to(value_BF, self._device),),
-                (copy_to(self._source.target_N[share_B], self._device),),
-            )
-            yield Batch(inputs, targets, len(share_B), len(index_B), share_B)
+        value_BF = (self._source.value_NF[share_B] - self._mean_F) / self._std_F
+        values, targets = (copy_to(array, self._device) for array in (value_BF, self._source.target_N[share_B]))
+        return (values,), (targets,)
 
 
 class Tabular(BaseDataset):

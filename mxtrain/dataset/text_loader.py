@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Optional, Tuple
+from typing import Any, Optional, Tuple
 
 import numpy as np
 
 from mxtrain.dataset.loader import BatchLoader
 from mxtrain.dataset.text_source import TextSource, mask_tokens, order_by_length
 from mxtrain.dataset.wordpiece import PAD, Reading
-from mxtrain.types import Batch
 
 LENGTH_STEP = 8
 """Lengths of batches are multiples of it (or the longest that there may be), so that few shapes occur."""
@@ -53,17 +52,14 @@ class TextLoader(BatchLoader):
             return super()._order(epoch)
         return np.argsort(self._encoded.length_N, kind="stable")
 
-    def _make_batches(self, epoch: int, start: int) -> Iterator[Batch]:
+    def _read_share(
+        self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
+    ) -> Tuple[Tuple[Any, ...], Tuple[Any, ...]]:  # fmt: skip
         from mxtrain.dataset.placing import copy_to
 
-        for index_B in self._indices(epoch, start):
-            begin, end = self.world.share(len(index_B))
-            if begin == end:
-                yield Batch((), (), 0, len(index_B))
-                continue
-            arrays = self._read(index_B[begin:end], self._length(index_B), epoch)
-            *inputs, label = [copy_to(array, self._device) for array in arrays if array is not None]
-            yield Batch(tuple(inputs), (label,), end - begin, len(index_B), index_B[begin:end])
+        arrays = self._read(share_B, self._length(index_B), epoch)
+        *inputs, label = [copy_to(array, self._device) for array in arrays if array is not None]
+        return tuple(inputs), (label,)
 
     def _length(self, index_B: np.ndarray) -> int:
         longest = int(self._encoded.length_N[index_B].max())
