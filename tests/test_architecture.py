@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Iterator, List
+from typing import Dict, Iterator, List, Set
 
 import pytest
 
@@ -146,6 +146,57 @@ def test_imports_point_one_way() -> None:
             if LAYER_OF[part] > LAYER_OF[own] or (LAYER_OF[part] == LAYER_OF[own] and not is_own_room):
                 wrong.add(f"{path.relative_to(ROOT)} imports {module}")
     assert wrong == set()
+
+
+def circles_of(imports: Dict[str, Set[str]]) -> List[List[str]]:
+    """The groups of modules of which each is reached from each other one, over any number of imports (Tarjan's
+    algorithm); a module that imports itself is one, too."""
+    number: Dict[str, int] = {}
+    lowest: Dict[str, int] = {}
+    open_modules: List[str] = []
+    found: List[List[str]] = []
+
+    def visit(module: str) -> None:
+        number[module] = lowest[module] = len(number)
+        open_modules.append(module)
+        for other in sorted(imports[module]):
+            if other not in number:
+                visit(other)
+                lowest[module] = min(lowest[module], lowest[other])
+            elif other in open_modules:
+                lowest[module] = min(lowest[module], number[other])
+        if lowest[module] == number[module]:
+            position = open_modules.index(module)
+            circle, open_modules[position:] = open_modules[position:], []
+            if len(circle) > 1 or module in imports[module]:
+                found.append(sorted(circle))
+
+    for module in sorted(imports):
+        if module not in number:
+            visit(module)
+    return found
+
+
+def test_what_counts_as_a_circle(tmp_path: Path) -> None:
+    """Else the next test would pass whatever the modules import."""
+    assert circles_of({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set(), "e": {"e"}}) == [["b", "c"], ["e"]]
+    assert circles_of({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
+    file = tmp_path / "module.py"
+    file.write_text(
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import mxtrain.build\n"
+        "def f():\n    from mxtrain.cli import dispatch\n    import mxtrain.errors\n"
+    )
+    assert [module for _, module in imports_of(file)] == ["typing", "mxtrain.cli.dispatch", "mxtrain.errors"]
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    """Imports within functions count: they only hide a circle. What is imported for annotations alone
+    (`if TYPE_CHECKING`) does not: nothing needs it to run."""
+    imports = {name_of(path): {module for _, module in imports_of(path) if module in NAMES} for path in MODULES}
+    assert [circle for circle in circles_of(imports) if not circle[0].startswith(ROOMS_WITH_CIRCLES)] == []
+
+
+ROOMS_WITH_CIRCLES = ("mxtrain.cli", "mxtrain.dataset", "mxtrain.parallel")
 
 
 def said_in(tree: ast.AST) -> Iterator[str]:

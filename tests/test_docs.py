@@ -131,7 +131,7 @@ def test_every_command_composes(
         monkeypatch.syspath_prepend(str(folder))
     # What is asked of the machine: the commands are for others, too.
     monkeypatch.setattr("mxtrain.runtime.amx.computes_bfloat16", lambda flags: True)
-    monkeypatch.setattr("mxtrain.description.groups.usable_cores", lambda: 8)
+    monkeypatch.setattr("mxtrain.description.rules.usable_cores", lambda: 8)
     wrong = []
     for before, text, following in commands(page):
         monkeypatch.chdir(folders.get(before, ROOT))

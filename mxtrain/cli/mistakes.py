@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from mxtrain.cli.choices import wrong_choice
 from mxtrain.cli.compose import Composed, Composer, is_change, short
 from mxtrain.description.config import accepted_names, flatten, import_target
-from mxtrain.description.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS
+from mxtrain.description.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS, WRAPPERS
 from mxtrain.errors import ConfigError, did_you_mean
 
 OTHER_NAMES = {
@@ -197,12 +197,13 @@ def _fit(changes: Sequence[Override], known: Mapping[str, Any], parsed: Sequence
 def _accepts(key: str, targets: Mapping[str, Any]) -> bool:
     """Whether the class or function of a node takes this setting."""
     parent, _, name = key.rpartition(".")
-    base = GROUPS.get(parent.split(".")[0])
+    group = parent.split(".")[0]
+    wrapper = WRAPPERS.get(group) or GROUPS.get(group)
     target = targets.get(parent + "._target_")
-    if base is None or target is None:
+    if wrapper is None or target is None:
         return False
     try:
-        return name in accepted_names(import_target(str(target), parent), base)
+        return name in accepted_names(import_target(str(target), parent), wrapper)
     except ConfigError:
         return False  # said when the description is validated
 

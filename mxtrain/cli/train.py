@@ -22,8 +22,7 @@ from mxtrain.cli.outcome import STOPS, JobFailed, Outcome, append_outcome, exit_
 from mxtrain.cli.program import command_line
 from mxtrain.cli.unstarted import Before
 from mxtrain.cluster.member import HOST_WORKERS, find_world
-from mxtrain.description.config import build_spec
-from mxtrain.description.groups import GROUPS, Description, describe
+from mxtrain.description.groups import Description, build_group, describe
 from mxtrain.description.override_text import key_of, quote
 from mxtrain.errors import (
     EXIT_BAD_INPUT,
@@ -161,9 +160,9 @@ def check(composed: Composed, together: bool = True) -> Description:
 def set_runtime(config: Any, where: Any) -> Optional[runtime.RuntimeReport]:
     """Sets the environment that MXNet reads when it is imported; None where the description is wrong."""
     try:
-        spec = build_spec(config["runtime"], "runtime", GROUPS["runtime"], where)
-        parallel = build_spec(config["parallel"], "parallel", GROUPS["parallel"], where)
-        amp = build_spec(config["amp"], "amp", GROUPS["amp"], where)
+        spec = build_group("runtime", config["runtime"], where)
+        parallel = build_group("parallel", config["parallel"], where)
+        amp = build_group("amp", config["amp"], where)
     except (ConfigError, KeyError):
         return None  # describe says it together with everything else that is wrong
     num_devices = parallel.num_devices() * int(os.environ.get(HOST_WORKERS, "1"))
@@ -382,4 +381,4 @@ def choices_of(settings: DictConfig) -> Dict[str, str]:
 
 def _predicts(config: Mapping[str, Any]) -> bool:
     """Whether `predict` has something to say with what this configuration trains."""
-    return build_spec(config["task"], "task", GROUPS["task"], lambda group: group).predicts
+    return build_group("task", config["task"], lambda group: group).predicts

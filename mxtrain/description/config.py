@@ -55,14 +55,17 @@ def import_target(target: str, path: str) -> Any:
     return getattr(module, name)
 
 
-def build_spec(node: Any, path: str, base: Type[Spec], where: Where) -> Spec:
+def build_spec(
+    node: Any, path: str, base: Type[Spec], where: Where, wrapper: Optional[Type[Spec]] = None
+) -> Spec:  # fmt: skip
     """One validated description from its node.
 
     Args:
         node: dict with `_target_` and the fields.
         path: where it stands in the configuration, e.g. "optimizer" or "logger.console".
-        base: the group's base class; a user's own class is wrapped by `base.of_target`.
+        base: the group's base class.
         where: names the file that gives a setting.
+        wrapper: what a user's own class or function is wrapped in, by its `of_target`; by default the base decides.
 
     Raises:
         ConfigError: all that is wrong with this node, one line each.
@@ -85,10 +88,11 @@ def build_spec(node: Any, path: str, base: Type[Spec], where: Where) -> Spec:
         return validate(target, fields, path, where)
     if not callable(target):
         raise ConfigError(f"{path}._target_={node['_target_']}: is no class or function, but {target!r:.100}.")
-    common = base.with_target()
+    wrapper = wrapper or base
+    common = wrapper.with_target()
     own = {name: fields.pop(name) for name in common.model_fields if name in fields}
-    check_arguments(target, fields, path, base.filled)
-    return base.of_target(target, fields, validate(common, own, path, where), path)
+    check_arguments(target, fields, path, wrapper.filled)
+    return wrapper.of_target(target, fields, validate(common, own, path, where), path)
 
 
 def validate(spec: Type[Spec], fields: Mapping[str, Any], path: str, where: Where) -> Spec:
@@ -199,11 +203,16 @@ def parameters_of(target: Callable[..., Any]) -> Optional[Mapping[str, inspect.P
         return None
 
 
-def accepted_names(target: Any, base: Type[Spec]) -> List[str]:
-    """The settings that a `_target_` takes, whether or not its YAML lists them."""
+def accepted_names(target: Any, wrapper: Type[Spec]) -> List[str]:
+    """The settings that a `_target_` takes, whether or not its YAML lists them.
+
+    Args:
+        target: the class or function that it names.
+        wrapper: what it is wrapped in where it is no `Spec`; see `build_spec`.
+    """
     if inspect.isclass(target) and issubclass(target, Spec):
         return list(target.model_fields)
-    return [*base.with_target().model_fields, *(parameters_of(target) or ())]
+    return [*wrapper.with_target().model_fields, *(parameters_of(target) or ())]
 
 
 def _describe(spec: Type[Spec], item: Mapping[str, Any], path: str, where: Where) -> str:

@@ -1,12 +1,9 @@
-"""The whole description of a run: one validated object per group, and the rules that hold between groups."""
+"""The whole description of a run: one validated object per group, which fit each other."""
 
 from __future__ import annotations
 
-import os
-import re
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Tuple, Type
+from typing import Any, Callable, Dict, Mapping, Type
 
 from mxtrain.amp import Precision
 from mxtrain.callback import CallbackSpec
@@ -14,25 +11,25 @@ from mxtrain.checkpoint.spec import CheckpointSpec
 from mxtrain.cluster.spec import Cluster
 from mxtrain.dataset.base import BaseDataset
 from mxtrain.description.config import Where, build_spec, collect
+from mxtrain.description.rules import RULES
 from mxtrain.early_stopping import StoppingRule
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.kvstore import KVStore
-from mxtrain.kvstore.world import WORKER
 from mxtrain.logger.base import Logger
+from mxtrain.loss.custom import CustomLoss
 from mxtrain.loss.losses import Loss
 from mxtrain.lr_scheduler.schedules import Schedule
 from mxtrain.metric.metrics import Metric
 from mxtrain.model.base import Model
+from mxtrain.model.custom import CustomModel
 from mxtrain.optimizer.base import Optimizer
+from mxtrain.optimizer.custom import CustomOptimizer
 from mxtrain.parallel.base import Parallel
-from mxtrain.runtime.cores import usable_cores
 from mxtrain.runtime.spec import Runtime
 from mxtrain.task.base import Task
 from mxtrain.trainer import Trainer
 from mxtrain.types import Spec
 
-THREADS_PER_CORE = 4
-"""A CPU device with more threads than this for each usable core is refused."""
 GROUPS: Dict[str, Type[Spec]] = {
     "task": Task,
     "model": Model,
@@ -54,11 +51,11 @@ GROUPS: Dict[str, Type[Spec]] = {
 }
 """Group -> the base class of its options."""
 
+WRAPPERS: Dict[str, Type[Spec]] = {"model": CustomModel, "loss": CustomLoss, "optimizer": CustomOptimizer}
+"""Group -> what a user's own class or function is wrapped in; where there is none, the base says what it takes."""
+
 NAMED_GROUPS = ("metric", "callback", "logger")
 """Groups that hold any number of options, by name; none is a number, too."""
-
-GPU_FILES = ("/dev/nvidiactl", "/dev/dxg")
-"""There is one of them where a process can reach an NVIDIA GPU: Linux's driver's, WSL's."""
 
 PRESET_GROUPS = ("experiment", "debug")
 """Groups whose options only override what other groups say."""
@@ -114,10 +111,10 @@ def describe(config: Mapping[str, Any], where: Where, *, together: bool = True) 
 
     def maker(group: str) -> Callable[[], Any]:
         if group not in NAMED_GROUPS:
-            return lambda: build_spec(config[group], group, GROUPS[group], where)
+            return lambda: build_group(group, config[group], where)
         named = config[group] or {}
         return lambda: dict(
-            zip(named, collect([_named_maker(group, name, node, where) for name, node in named.items()]))
+            zip(named, collect([_maker(f"{group}.{name}", node, where) for name, node in named.items()]))
         )
 
     specs = dict(zip(GROUPS, collect([maker(group) for group in GROUPS])))
@@ -126,206 +123,20 @@ def describe(config: Mapping[str, Any], where: Where, *, together: bool = True) 
     return description
 
 
-def _named_maker(group: str, name: str, node: Any, where: Where) -> Callable[[], Spec]:
-    return lambda: build_spec(node, f"{group}.{name}", GROUPS[group], where)
+def build_group(path: str, node: Any, where: Where) -> Any:
+    """The validated options of one group, or of one of those that a named group holds.
 
+    Args:
+        path: "optimizer", "logger.console".
+        node: plain nested dicts with a `_target_`.
+        where: names the file that gives a setting.
 
-# Rules between groups: each raises a ConfigError, or returns nothing.
-
-
-def the_run_must_end(description: Description) -> None:
-    """Epochs, steps or time limit it."""
-    trainer = description.trainer
-    if trainer.max_epochs is None and trainer.max_steps is None and trainer.max_time is None:
-        raise ConfigError(
-            "nothing limits the run: trainer.max_epochs, trainer.max_steps and trainer.max_time are all null. Set one."
-        )
-
-
-def the_schedule_must_know_its_end(description: Description) -> None:
-    """A schedule that falls over the whole run needs its length; building it complains."""
-    trainer = description.trainer
-    total = trainer.max_epochs or trainer.max_steps
-    description.lr_scheduler.build(description.optimizer.lr, 1, total)
-
-
-def monitors_must_be_measured(description: Description) -> None:
-    """What is monitored is the loss or a chosen metric."""
-    allowed = [f"val/{name}" for name in ("loss", *description.metric)]
-    allowed += [f"train/{name}" for name in ("loss", *description.metric)
-                if name == "loss" or not description.metric[name].on_host]  # fmt: skip
-    monitors: List[Tuple[str, str]] = [("trainer.monitor", description.trainer.monitor)]
-    if hasattr(description.early_stopping, "monitor"):
-        monitors.append(("early_stopping.monitor", description.early_stopping.monitor))
-    for path, monitor in monitors:
-        if monitor not in allowed:
-            raise ConfigError(
-                f"{path}={monitor}: nothing measures that.{did_you_mean(monitor, allowed)} "
-                f"Allowed: {', '.join(allowed)}; metric=[accuracy,f1] measures more."
-            )
-
-
-def the_batch_must_be_divisible(description: Description) -> None:
-    """Each replica gets a sample of each part, and microbatches are equal, so that no stage waits for a larger one.
-
-    Only the last batch of an epoch may be smaller: its microbatches then differ by one sample, or are fewer.
+    Raises:
+        ConfigError: all that is wrong with it.
     """
-    parts, batch_size = description.trainer.grad_accumulation, description.dataset.batch_size
-    replicas, _ = description.parallel.axes()
-    microbatches = description.parallel.num_microbatches()
-    workers = description.cluster.workers
-    counts = {
-        f"cluster.workers={workers}": workers,
-        f"trainer.grad_accumulation={parts}": parts, f"{replicas} replicas": replicas,
-        f"parallel.microbatches={microbatches}": microbatches,
-    }  # fmt: skip
-    shards = workers * parts * replicas * microbatches
-    if shards == 1:
-        return
-    divisors = " / ".join(text for text, count in counts.items() if count > 1)
-    said = f"dataset.batch_size={batch_size} samples / {divisors} = {batch_size / shards:.4g} samples"
-    if batch_size < shards:
-        raise ConfigError(f"{said}: less than one. The batch needs at least {shards} samples.")
-    if microbatches > 1 and batch_size % shards:
-        low, high = batch_size // shards * shards, -(-batch_size // shards) * shards
-        share = batch_size // (workers * parts * replicas)
-        fitting = [m for m in range(share, 0, -1) if batch_size % (workers * parts * replicas * m) == 0]
-        near = min(fitting, key=lambda m: abs(m - microbatches), default=None)
-        other = f", or parallel.microbatches={near}" if near else ""
-        raise ConfigError(f"{said}: microbatches must be equal. Type dataset.batch_size={low} or {high}{other}.")
+    group = path.partition(".")[0]
+    return build_spec(node, path, GROUPS[group], where, WRAPPERS.get(group))
 
 
-def the_store_must_suit_the_devices(description: Description) -> None:
-    """What works between GPUs only is refused where CPU devices are asked for."""
-    reason = description.kvstore.reason_against(description.parallel.devices, description.cluster.workers)
-    if reason:
-        raise ConfigError(reason)
-
-
-def the_devices_must_compute_in_the_precision(description: Description) -> None:
-    """As far as can be said without MXNet."""
-    devices = description.parallel.devices
-    has_gpu = any(Path(file).exists() for file in GPU_FILES)
-    kind = devices.split(":")[0] if devices != "auto" else "" if has_gpu else "cpu"
-    reason = kind and description.amp.reason_against(kind)
-    if reason:
-        raise ConfigError(reason)
-
-
-def the_environments_threads_must_be_a_number(description: Description) -> None:
-    """MXNet ends the process where they are none."""
-    given = os.environ.get("OMP_NUM_THREADS")
-    if description.runtime.threads == "auto" and given and re.fullmatch("[1-9][0-9]{0,3}", given) is None:
-        raise ConfigError(
-            f"OMP_NUM_THREADS={given} in the environment: it must be a number from 1 on. Unset it, or type "
-            "runtime.threads=2."
-        )
-
-
-def there_must_be_cores_for_the_threads(description: Description) -> None:
-    """With many more, none gets far: a thousand threads on two cores took no step in a quarter of an hour."""
-    runtime, environ = description.runtime, os.environ
-    if description.cluster.launcher != "local" and WORKER not in environ:
-        return  # other hosts compute
-    given = {"runtime.threads": runtime.threads, "runtime.cpu_workers": runtime.cpu_workers,
-             "runtime.env.OMP_NUM_THREADS": runtime.env.get("OMP_NUM_THREADS")}  # fmt: skip
-    if runtime.threads == "auto":
-        given["OMP_NUM_THREADS"] = environ.get("OMP_NUM_THREADS")
-    cores = usable_cores()
-    for name, value in given.items():
-        if str(value).isdecimal() and int(str(value)) > THREADS_PER_CORE * cores:
-            remedy = f"{name}={cores}" if "." in name else f"runtime.threads={cores}, or unset it"
-            raise ConfigError(
-                f"{name}={value}: this process may use {cores} core{'s' * (cores > 1)}, and more than "
-                f"{THREADS_PER_CORE} threads for each would keep each other from computing. Type {remedy}."
-            )
-
-
-def a_loss_scale_needs_exact_sums(description: Description) -> None:
-    """Who leaves a step out is decided by what all workers see alike: infinities must arrive."""
-    if not hasattr(description.amp, "init_scale"):
-        return
-    store = description.kvstore
-    if store.updates:
-        raise ConfigError(
-            "amp=float16 with kvstore=dist_async: servers would apply gradients that are scaled, or have overflowed. "
-            "Type kvstore=dist_sync."
-        )
-    compression = getattr(store, "compression", "none")
-    if compression != "none":
-        raise ConfigError(
-            f"amp=float16 with kvstore.compression={compression}: an overflow would hide in what is left over. Type "
-            "kvstore.compression=none."
-        )
-
-
-def several_workers_need_a_store_that_joins_them(description: Description) -> None:
-    """And what that store does not join is refused."""
-    cluster, store = description.cluster, description.kvstore
-    reason = cluster.reason_against()
-    if reason:
-        raise ConfigError(reason)
-    if not store.distributed:
-        if cluster.workers > 1:
-            raise ConfigError(
-                f"cluster.workers={cluster.workers}: this kvstore stays within one process. Type kvstore=dist_sync."
-            )
-        return
-    if store.van is None and cluster.servers != "auto":
-        raise ConfigError(
-            f"cluster.servers={cluster.servers}: the workers of this kvstore sum in a ring, without servers. Leave it "
-            "out, or type kvstore=dist_sync."
-        )
-    if store.updates and cluster.balance != "equal":
-        raise ConfigError(
-            f"cluster.balance={cluster.balance} with kvstore=dist_async: nobody waits for a slower worker, so there is "
-            "nothing to balance. Type cluster.balance=equal, or kvstore=dist_sync."
-        )
-    if store.updates and cluster.workers > 1 and description.parallel.batch_norm != "per_device":
-        raise ConfigError(
-            f"parallel.batch_norm={description.parallel.batch_norm} with kvstore=dist_async: workers wait for nobody, "
-            "so there is no batch that they compute together. Type parallel.batch_norm=per_device, or "
-            "kvstore=dist_sync."
-        )
-
-
-def a_metric_must_not_be_called_loss(description: Description) -> None:
-    """Nor anything else that rows of metrics.jsonl hold."""
-    taken = {"loss", "step", "epoch", "split", "lr", "samples_per_s"}.intersection(description.metric)
-    if taken:
-        raise ConfigError(f"metric.{sorted(taken)[0]}: this name is taken in metrics.jsonl; choose another.")
-
-
-def loggers_must_not_share_a_file(description: Description) -> None:
-    """When a run resumes, each logger cuts its file back to the checkpoint's step, in its own format."""
-    names: Dict[str, str] = {}
-    for logger, spec in description.logger.items():
-        file_name = getattr(spec, "file_name", None)
-        if file_name in names:
-            raise ConfigError(
-                f"logger.{logger}.file_name={file_name}: logger.{names[file_name]} writes this file. Choose another."
-            )
-        if file_name is not None:
-            names[file_name] = logger
-
-
-def the_task_must_fit(description: Description) -> None:
-    """Dataset, model, loss and metrics are made for the task, and for each other."""
-    description.task.check(description)
-
-
-RULES = (
-    the_run_must_end,
-    the_schedule_must_know_its_end,
-    monitors_must_be_measured,
-    the_batch_must_be_divisible,
-    the_store_must_suit_the_devices,
-    the_devices_must_compute_in_the_precision,
-    the_environments_threads_must_be_a_number,
-    there_must_be_cores_for_the_threads,
-    a_loss_scale_needs_exact_sums,
-    several_workers_need_a_store_that_joins_them,
-    a_metric_must_not_be_called_loss,
-    loggers_must_not_share_a_file,
-    the_task_must_fit,
-)
+def _maker(path: str, node: Any, where: Where) -> Callable[[], Spec]:
+    return lambda: build_group(path, node, where)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict, Mapping, Tuple, Type
 
 from mxtrain.description.config import call_target
 from mxtrain.errors import ConfigError
 from mxtrain.loss.losses import LossOfUser
+from mxtrain.types import Spec
 
 
 class CustomLoss(LossOfUser):
@@ -18,6 +19,14 @@ class CustomLoss(LossOfUser):
 
     target: Callable[..., Any]
     arguments: Dict[str, Any] = {}
+
+    @classmethod
+    def with_target(cls) -> Type[Spec]:
+        return LossOfUser
+
+    @classmethod
+    def of_target(cls, target: Any, arguments: Mapping[str, Any], common: Spec, path: str) -> Spec:
+        return cls(target=target, arguments=dict(arguments), **dict(common))
 
     @property
     def name(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Mapping, Tuple, Type
+from typing import Any, ClassVar, Tuple
 
 from mxtrain.types import OpenFraction, PositiveFloat, Spec
 
@@ -37,16 +37,6 @@ class Loss(Spec):
         from mxtrain.engine.backend import gluon
 
         return getattr(gluon.loss, self.gluon_name)(**self.model_dump(exclude={"label_smoothing"}))
-
-    @classmethod
-    def with_target(cls) -> Type[Spec]:
-        return LossOfUser
-
-    @classmethod
-    def of_target(cls, target: Any, arguments: Mapping[str, Any], common: Spec, path: str) -> Spec:
-        from mxtrain.loss.custom import CustomLoss
-
-        return CustomLoss(target=target, arguments=dict(arguments), **dict(common))
 
 
 class LossOfUser(Loss):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, List, Literal, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, ClassVar, List, Literal, Optional, Tuple
 
 from mxtrain.types import NonNegativeFloat, PathText, Shape, Shapes, Spec
 
@@ -28,7 +28,6 @@ class Model(Spec):
     over them, in which `*` also matches dots.
     """
 
-    filled: ClassVar[Tuple[str, ...]] = ("num_classes", "classes", "input_shape", "vocab_size")
     reads: ClassVar[Tuple[str, ...]] = ("images",)
     """What it takes, as `gives` of datasets says: "images", "text", "numbers"; empty where only its code knows."""
 
@@ -69,9 +68,3 @@ class Model(Spec):
             vocab_size: tokens are from 0 to this.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how to build its network for text")
-
-    @classmethod
-    def of_target(cls, target: Any, arguments: Mapping[str, Any], common: Spec, path: str) -> Spec:
-        from mxtrain.model.custom import CustomModel
-
-        return CustomModel(target=target, arguments=dict(arguments), **dict(common))

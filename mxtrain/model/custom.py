@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Callable, ClassVar, Dict, Mapping, Optional, Tuple
+from typing import Any, Callable, ClassVar, Dict, Mapping, Optional, Tuple, Type
 
 from mxtrain.description.config import call_target, name_of
 from mxtrain.errors import ConfigError
 from mxtrain.model.base import Model
-from mxtrain.types import Shape, Shapes
+from mxtrain.types import Shape, Shapes, Spec
 
 NUM_CLASSES_NAMES = ("num_classes", "classes")
 
@@ -20,9 +20,18 @@ class CustomModel(Model):
     description does not give, it gets the dataset's.
     """
 
+    filled: ClassVar[Tuple[str, ...]] = (*NUM_CLASSES_NAMES, "input_shape", "vocab_size")
     reads: ClassVar[Tuple[str, ...]] = ()
     target: Callable[..., Any]
     arguments: Dict[str, Any] = {}
+
+    @classmethod
+    def with_target(cls) -> Type[Spec]:
+        return Model
+
+    @classmethod
+    def of_target(cls, target: Any, arguments: Mapping[str, Any], common: Spec, path: str) -> Spec:
+        return cls(target=target, arguments=dict(arguments), **dict(common))
 
     def build(self, num_classes: int, input_shape: Shape) -> Any:
         return self._build(num_classes, input_shape, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Dict, Mapping, Optional, Tuple
+from typing import Any, ClassVar, Dict, Optional
 
 from mxtrain.types import NonNegativeFloat, PositiveFloat, Spec
 
@@ -37,11 +37,3 @@ class Optimizer(Spec):
         from mxtrain.engine.backend import mx
 
         return mx.optimizer.create(self.mxnet_name, **self.arguments(steps_per_epoch))
-
-    filled: ClassVar[Tuple[str, ...]] = ("learning_rate", "wd", "clip_gradient")
-
-    @classmethod
-    def of_target(cls, target: Any, arguments: Mapping[str, Any], common: Spec, path: str) -> Spec:
-        from mxtrain.optimizer.custom import CustomOptimizer
-
-        return CustomOptimizer(target=target, target_arguments=dict(arguments), **dict(common))

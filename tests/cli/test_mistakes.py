@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from mxtrain.cluster import Cluster
-from mxtrain.description import groups as description
+from mxtrain.description import rules
 from mxtrain.errors import ConfigError
 from mxtrain.runtime import Runtime
 
@@ -151,7 +151,7 @@ def test_several_options_of_a_group_are_a_sweep_and_no_list_unless_they_stand_si
 
 @pytest.mark.parametrize("name", ["runtime.threads", "runtime.cpu_workers", "runtime.env.OMP_NUM_THREADS"])
 def test_more_threads_than_the_cores_can_run_are_refused(refused, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(description, "usable_cores", lambda: 2)
+    monkeypatch.setattr(rules, "usable_cores", lambda: 2)
     given = f"+{name}" if "env" in name else name
     said = refused(f"{given}=9")
     assert f"{name}=9: this process may use 2 cores" in said and f"Type {name}=2." in said
@@ -159,19 +159,19 @@ def test_more_threads_than_the_cores_can_run_are_refused(refused, monkeypatch: p
 
 
 def test_so_are_those_of_the_environment(refused, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(description, "usable_cores", lambda: 2)
+    monkeypatch.setattr(rules, "usable_cores", lambda: 2)
     monkeypatch.setenv("OMP_NUM_THREADS", "9")
     said = refused()
     assert "OMP_NUM_THREADS=9: this process" in said and "Type runtime.threads=2, or unset it." in said
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
     near = SimpleNamespace(runtime=Runtime(threads=8), cluster=Cluster())
-    description.there_must_be_cores_for_the_threads(near)
+    rules.there_must_be_cores_for_the_threads(near)
     # On other hosts there may be more cores.
     far = SimpleNamespace(runtime=Runtime(threads=9), cluster=Cluster(launcher="ssh", hostfile="hosts"))
-    description.there_must_be_cores_for_the_threads(far)
+    rules.there_must_be_cores_for_the_threads(far)
     monkeypatch.setenv("MXTRAIN_WORKER", "1")
     with pytest.raises(ConfigError, match="runtime.threads=9"):
-        description.there_must_be_cores_for_the_threads(far)
+        rules.there_must_be_cores_for_the_threads(far)
 
 
 def test_all_that_is_wrong_is_listed_once_and_indented(refused) -> None:

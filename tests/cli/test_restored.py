@@ -9,7 +9,7 @@ import pytest
 
 from mxtrain.cli import arguments
 from mxtrain.cli.restored import restore_description
-from mxtrain.description import groups as descriptions
+from mxtrain.description import rules
 from mxtrain.errors import ConfigError
 from mxtrain.runtime import OF_THE_MACHINE, Runtime
 
@@ -22,7 +22,7 @@ def restored(description: Dict[str, Any], write_run: Callable, monkeypatch: pyte
     """Overrides -> the runtime that `eval` has of a run that was trained on 64 cores; this machine has two."""
     description["runtime"].update(LARGE)
     run_dir: Path = write_run(description)
-    monkeypatch.setattr(descriptions, "usable_cores", lambda: 2)
+    monkeypatch.setattr(rules, "usable_cores", lambda: 2)
 
     def restore(*overrides: str) -> Runtime:
         given = arguments.parse([str(run_dir), *overrides], reads_checkpoint=True)
