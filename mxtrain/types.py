@@ -117,6 +117,9 @@ class Batch:
     global_size: int = 0
     index_B: Optional[np.ndarray] = None
     """Of the samples in their split, on the host; None where nobody knows."""
+    meta: Optional[np.ndarray] = None
+    """(B, ...): facts about each sample that stay on the host, such as the size of a picture before it was fitted into
+    what enters the network; None where a dataset keeps none. Only its task reads them."""
 
     def __post_init__(self) -> None:
         if not self.global_size:
@@ -125,8 +128,8 @@ class Batch:
     def part(self, begin: int, end: int, global_size: int = 0) -> Batch:
         """Samples `begin` up to `end`, as views."""
         inputs, targets = (tuple(array[begin:end] for array in arrays) for arrays in (self.inputs, self.targets))
-        index_B = None if self.index_B is None else self.index_B[begin:end]
-        return Batch(inputs, targets, end - begin, global_size, index_B)
+        index_B, meta = (None if array is None else array[begin:end] for array in (self.index_B, self.meta))
+        return Batch(inputs, targets, end - begin, global_size, index_B, meta)
 
     def cast(self, dtype: str) -> Batch:
         """The batch in another precision; indices stay what they are."""
@@ -134,7 +137,8 @@ class Batch:
         def cast(array: NDArray) -> NDArray:
             return array if array.dtype.__name__.startswith("int") else array.astype(dtype)
 
-        return Batch(tuple(map(cast, self.inputs)), tuple(map(cast, self.targets)), self.size, self.global_size)
+        arrays = (tuple(map(cast, self.inputs)), tuple(map(cast, self.targets)))
+        return Batch(*arrays, self.size, self.global_size, self.index_B, self.meta)
 
 
 class Stateful(Protocol):

@@ -17,7 +17,7 @@ class Denoising(Task):
     noise: PositiveFloat = 0.5
     """Standard deviation of the noise."""
 
-    def output_shapes(self, signature: Any) -> List[Tuple[int, ...]]:
+    def output_shapes(self, description: Any, signature: Any) -> List[Tuple[int, ...]]:
         return [tuple(signature.shape)]
 
     def build_collate(self, description: Any, signature: Any, training: bool) -> Any:
@@ -37,7 +37,7 @@ class Denoising(Task):
     def build_loss(self, description: Any, signature: Any, training: bool) -> Any:
         return description.loss.block()
 
-    def decode(self, outputs: Tuple[Any, ...]) -> Any:
+    def decode(self, outputs: Tuple[Any, ...], batch: Batch) -> Any:
         return outputs[0]
 
     def row(self, signature: Any, prediction: np.ndarray, top_k: int) -> Mapping[str, Any]:
@@ -47,12 +47,12 @@ class Denoising(Task):
         return True
 
     def show(
-        self, signature: Any, source: Any, predictions: np.ndarray, targets: Sequence[np.ndarray]
+        self, signature: Any, source: Any, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
     ) -> List[Artifact]:  # fmt: skip
         def draw(most: int) -> Any:
             from PIL import Image
 
-            rows = [np.concatenate(list(images[:most, 0]), axis=1) for images in (targets[0], predictions)]
+            rows = [np.concatenate(list(images[:most, 0]), axis=1) for images in (targets[0], np.stack(predictions))]
             grey = np.concatenate(rows) * signature.std[0] + signature.mean[0]
             return Image.fromarray((255 * grey.clip(0, 1)).astype(np.uint8)).resize((grey.shape[1] * 6, 96))
 

@@ -17,7 +17,7 @@ _RUN_STATE = {
         "description": {"*": object},
         "input": {"shape": [(int, list)], "mean": [_NUMBER], "std": [_NUMBER], "class_names": [str],
                   "reading?": {"vocab": [str], "lowercase": bool, "max_length": int, "mask_fraction?": _NUMBER},
-                  "decoding?": {"shape": [int], "central_crop": _NUMBER}},
+                  "decoding?": {"shape": [int], "central_crop": _NUMBER, "frame?": [int]}, "mask_values?": [int]},
         "cut_before?": [str], "threads?": str, "own_operators?": str, "workers": int, "updates?": bool,
     },
     "train": {

@@ -63,11 +63,12 @@ def run(arguments: Sequence[str]) -> int:
         raise DataError(wrong)
     trained = load_trained(checkpoint, description, signature)
     loader = build_loader(description, source, signature, trained.device, limit_batches=settings.limit_batches)
-    report = description.task.build_report(signature)
+    report = description.task.build_report(signature, source)
     try:
         values = trained.evaluator.measure(loader, report.update)
     except LoaderError as error:
         raise DataError(str(error)) from error  # nothing was trained, nothing is written
+    values = {**values, **report.values()}
     artifacts = report.artifacts(f"{split}, step {checkpoint.step}")
     measured = {"split": split, "part": loader.part, "step": checkpoint.step, "samples": loader.num_samples, **values}
     write_artifacts(artifacts, folder)

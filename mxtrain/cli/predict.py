@@ -3,21 +3,44 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import logging
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Collection, Dict, Iterator, Literal, Mapping, Optional, Sequence, TextIO
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Collection,
+    Dict,
+    Iterator,
+    List,
+    Literal,
+    Mapping,
+    Optional,
+    Sequence,
+    Set,
+    TextIO,
+)
 
+from mxtrain.checkpoint import Checkpoint, refuse_links
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.program import program
-from mxtrain.cli.restored import one_run, refuse_what_only_trains, restore_description, restore_inputs, split_settings
+from mxtrain.cli.restored import (
+    one_run,
+    refuse_what_only_trains,
+    restore_description,
+    restore_inputs,
+    run_dir_of,
+    split_settings,
+)
 from mxtrain.dataset.regular_files import explain
 from mxtrain.errors import ConfigError, DataError, LoaderError
-from mxtrain.files.durable import create_file, encode_json
+from mxtrain.files.durable import create_file, encode_json, replace_file
 from mxtrain.types import PathText, Positive, Spec
 
 if TYPE_CHECKING:
+    from mxtrain.task.base import Task
     from mxtrain.trainer.trained import Trained
 
 
@@ -31,6 +54,8 @@ class PredictSettings(Spec):
     """Which checkpoint of a run."""
     output: Optional[PathText] = None
     """File for the predictions; default: standard output."""
+    folder: Optional[PathText] = None
+    """Folder for pictures that a task predicts, such as masks; default: predict in the run directory."""
     format: Literal["auto", "jsonl", "csv"] = "auto"
     """auto: csv where the output's name ends so, else jsonl."""
     top_k: Positive = 3
@@ -55,6 +80,7 @@ def run(arguments: Sequence[str]) -> int:
     unreadable: Dict[int, str] = {}
     source, places = dataset.open_inputs(given.positionals[1:], signature, settings.skip_unreadable, unreadable)
     refuse_none(len(places), unreadable)
+    folder = files_folder(description.task, settings, checkpoint)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     # Imports MXNet: only from here on.
     from mxtrain.build import build_loader
@@ -63,7 +89,7 @@ def run(arguments: Sequence[str]) -> int:
     trained = load_trained(checkpoint, description, signature)
     loader = build_loader(description, source, signature, trained.device, in_order=True)
     as_csv = settings.format == "csv" or (settings.format == "auto" and str(settings.output).endswith(".csv"))
-    rows = predict_rows(trained, loader, places, settings.top_k, unreadable)
+    rows = predict_rows(trained, loader, places, settings.top_k, unreadable, folder)
     if as_csv:
         rows = ({"file": row.pop("file"), **description.task.cells(row)} for row in rows)
     try:
@@ -72,6 +98,8 @@ def run(arguments: Sequence[str]) -> int:
             refuse_none(count, unreadable)
     except LoaderError as error:
         raise DataError(f"{error.fact} Replace or remove it, or {SKIP}") from error
+    if folder is not None:
+        print(f"{count} files written to {folder}", file=sys.stderr)
     if settings.output:
         print(f"{count} predictions written to {settings.output}")
     if unreadable:
@@ -86,16 +114,69 @@ def refuse_none(count: int, unreadable: Mapping[int, str]) -> None:
         raise DataError("\n  ".join(["no file could be read:", *unreadable.values()]))
 
 
+def files_folder(task: Task, settings: PredictSettings, checkpoint: Checkpoint) -> Optional[Path]:
+    """Where the files go that a task predicts; None where it predicts none.
+
+    Raises:
+        ConfigError: a folder was named for files that there will not be.
+    """
+    if not task.writes:
+        if settings.folder is not None:
+            raise ConfigError(f"predict: folder={settings.folder}, and task={task.name} writes no files. Leave it out.")
+        return None
+    if settings.folder is not None:
+        return Path(settings.folder)
+    refuse_links(run_dir_of(checkpoint), ("predict",))
+    return run_dir_of(checkpoint) / "predict"
+
+
+def file_names(places: Sequence[str]) -> List[str]:
+    """A name for a PNG about each file, as short as it is unique among all."""
+    names: List[str] = []
+    taken: Set[str] = set()
+    for place in places:
+        path = Path(place)
+        folders = "-".join(part for part in path.parent.parts if part not in ("/", ".."))
+        wanted = [path.stem, path.name, f"{folders}-{path.name}"]
+        numbered = (f"{path.name}-{number}" for number in itertools.count(2))
+        name = next(name for name in itertools.chain(wanted, numbered) if name.lower() not in taken)
+        taken.add(name.lower())  # some file systems do not tell a from A
+        names.append(f"{name}.png")
+    return names
+
+
 def predict_rows(
-    trained: Trained, loader: Any, places: Sequence[str], top_k: int, unreadable: Collection[int] = ()
+    trained: Trained, loader: Any, places: Sequence[str], top_k: int, unreadable: Collection[int] = (),
+    folder: Optional[Path] = None,
 ) -> Iterator[Dict[str, Any]]:  # fmt: skip
-    """One row for each sample that could be read: where it stands, and what the task predicts."""
+    """One row for each sample that could be read: where it stands, what the task predicts, and the file that was
+    written into `folder`."""
+    from mxtrain.trainer.evaluate import to_host
+
     task, position = trained.description.task, 0
-    for _, outputs in trained.evaluator.predict(loader):
-        for prediction in task.decode(outputs).asnumpy():
+    names = [] if folder is None else file_names(places)
+    for batch, outputs in trained.evaluator.predict(loader):
+        for prediction in to_host(task.decode(outputs, batch)):
             if position not in unreadable:
-                yield {"file": places[position], **task.row(trained.signature, prediction, top_k)}
+                row = {"file": places[position], **task.row(trained.signature, prediction, top_k)}
+                if folder is not None:
+                    row[task.writes] = str(folder / names[position])
+                    write_file(folder / names[position], task.encode_file(trained.signature, prediction))
+                yield row
             position += 1
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Writes one of the files that a task predicts.
+
+    Raises:
+        DataError: the system does not let it.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, content, durable=False)
+    except OSError as error:
+        raise explain(str(path), error, "written") from error
 
 
 def write_jsonl(rows: Iterator[Dict[str, Any]], stream: TextIO) -> int:

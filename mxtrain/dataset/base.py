@@ -91,19 +91,24 @@ class Decoding:
     Attributes:
         shape: (C, H, W) that images are decoded to; C is 1 or 3. A network's own channels and size may be others.
         central_crop: the largest central part with the aspect of `shape`, times this, is taken.
+        frame: (H, W) that whole pictures are fitted into instead, where something is predicted for each pixel: a larger
+            one is made smaller, and what is left of the frame is padded at the right and at the bottom.
     """
 
     shape: Shape
     central_crop: float = 1.0
+    frame: Optional[Tuple[int, int]] = None
 
     def to_json(self) -> Dict[str, Any]:
         """As a checkpoint holds it."""
-        return {"shape": list(self.shape), "central_crop": self.central_crop}
+        frame = {} if self.frame is None else {"frame": list(self.frame)}
+        return {"shape": list(self.shape), "central_crop": self.central_crop, **frame}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Decoding:
         """The inverse of `to_json`."""
-        return cls(tuple(values["shape"]), float(values["central_crop"]))
+        frame = values.get("frame")
+        return cls(tuple(values["shape"]), float(values["central_crop"]), None if frame is None else tuple(frame))
 
 
 class Source(Protocol):
@@ -151,6 +156,7 @@ class Splits:
         mean: Per channel, in units where white is 1.
         std: Per channel, in units where white is 1.
         decoding: For images: how files are read as its samples are; None = whole, in `shape`.
+        mask_values: For masks: the value of each class in a mask's file; empty where there are no masks.
         read: For text: makes the vocabulary, which may take a while. Its splits are `text_source.TextSource`s, and it
             has no classes but its tokens where these are to be predicted.
     """
@@ -163,6 +169,7 @@ class Splits:
     mean: Sequence[float] = ()
     std: Sequence[float] = ()
     decoding: Optional[Decoding] = None
+    mask_values: Sequence[int] = ()
     read: Optional[Callable[[], Reading]] = None
 
 

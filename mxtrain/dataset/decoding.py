@@ -80,6 +80,10 @@ class DecodedSource:
             image_BCHW[row] = image_CHW
         return image_BCHW, label_B
 
+    def blank(self) -> Tuple[np.ndarray, ...]:
+        """What stands for an image that cannot be read."""
+        return np.zeros((1, *self.shape), np.uint8), np.full(1, -1, np.int32)
+
     def _read(self, index: int, draws_4: Optional[Sequence[float]]) -> Tuple[np.ndarray, int]:
         try:
             content, label = self.encoded.read(index)

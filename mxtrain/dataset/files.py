@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -96,13 +96,13 @@ def open_files(paths: Sequence[Union[str, Path]], decoding: Decoding) -> Decoded
 
 
 class Readable:
-    """A source that goes on where an image cannot be read: its place is black."""
+    """A source that goes on where an image cannot be read: its place is blank."""
 
-    def __init__(self, source: DecodedSource, unreadable: Dict[int, str]) -> None:
+    def __init__(self, source: Any, unreadable: Dict[int, str]) -> None:
         """Wrap.
 
         Args:
-            source: Of the files.
+            source: Of the files; its `blank()` stands for one that cannot be read.
             unreadable: Gets what is wrong with an image, by index, when it is fetched.
         """
         self.source = source
@@ -113,15 +113,14 @@ class Readable:
     def __len__(self) -> int:
         return len(self.source)
 
-    def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, np.ndarray]:
+    def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, ...]:
         """See `Source.fetch`."""
         options = {"seed": seed, "epoch": epoch, "train": train}
-        parts = [self._fetch_one(int(index), options) for index in index_B]
-        return np.concatenate([image for image, _ in parts]), np.concatenate([label for _, label in parts])
+        return tuple(map(np.concatenate, zip(*(self._fetch_one(int(index), options) for index in index_B))))
 
-    def _fetch_one(self, index: int, options: Dict[str, int]) -> Tuple[np.ndarray, np.ndarray]:
+    def _fetch_one(self, index: int, options: Dict[str, int]) -> Tuple[np.ndarray, ...]:
         try:
             return self.source.fetch(np.array([index]), **options)
         except LoaderError as error:
             self.unreadable[index] = error.fact
-            return np.zeros((1, *self.shape), np.uint8), np.full(1, -1, np.int32)
+            return self.source.blank()

@@ -29,6 +29,8 @@ _BATCHES_IN_POOL = 2
 
 _NOTHING = (np.empty(0), np.empty(0))
 """Of a batch in which this worker has no share."""
+Arrays = Tuple[np.ndarray, ...]
+"""What a source gives of a batch: images, labels, and where its samples have facts that stay on the host, those."""
 
 
 def count_workers(num_workers: Union[str, int]) -> int:
@@ -141,6 +143,7 @@ class Loader(BatchLoader):
         limit_batches: Optional[int] = None,
         world: World = ALONE,
         collate: Optional[Collate] = None,
+        keeps_size: bool = False,
     ) -> None:
         """Prepare; no thread runs and nothing is read before `epoch`.
 
@@ -160,6 +163,7 @@ class Loader(BatchLoader):
             limit_batches: The epoch ends after this many; None = all.
             world: Of which this worker gets its share of every batch.
             collate: See `BatchLoader`.
+            keeps_size: Images stay as large as they come, whatever `input_shape` says.
         """
         from mxtrain.dataset.placing import Placer
 
@@ -171,17 +175,17 @@ class Loader(BatchLoader):
         self.num_classes = num_classes
         self.augment = (augment if train else None) or Augment()
         self.num_workers = count_workers(num_workers)
-        self._place = Placer(source.shape[0], input_shape, mean, std, device)
+        self._place = Placer(source.shape[0], input_shape, mean, std, device, keeps_size)
 
     def _make_batches(self, epoch: int, start: int) -> Iterator[Batch]:
         batches = self._indices(epoch, start)
         shares = [index_B[slice(*self.world.share(len(index_B)))] for index_B in batches]
-        for (image_BCHW, label), index_B, share_B in zip(self._read_batches(shares, epoch), batches, shares):
+        for (image_BCHW, label, *meta), index_B, share_B in zip(self._read_batches(shares, epoch), batches, shares):
             size = len(image_BCHW)
             inputs, targets = self._place(image_BCHW, label) if size else ((), ())
-            yield Batch(inputs, targets, size, global_size=len(index_B), index_B=share_B)
+            yield Batch(inputs, targets, size, len(index_B), share_B, meta[0] if meta else None)
 
-    def _read_batches(self, batches: List[np.ndarray], epoch: int) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+    def _read_batches(self, batches: List[np.ndarray], epoch: int) -> Iterator[Arrays]:
         if not self.source.samples_per_task:
             yield from (self._read(index_B, epoch) for index_B in batches)
             return
@@ -204,8 +208,8 @@ class Loader(BatchLoader):
         step = self.source.samples_per_task
         return [pool.submit(self._read, index_B[i : i + step], epoch) for i in range(0, len(index_B), step)]
 
-    def _read(self, index_B: np.ndarray, epoch: int) -> Tuple[np.ndarray, np.ndarray]:
-        """Fetched and augmented samples with their labels, (B,) or (B, K)."""
+    def _read(self, index_B: np.ndarray, epoch: int) -> Arrays:
+        """Fetched and augmented samples with their labels, (B,) or (B, K), or masks (B, H, W)."""
         if not len(index_B):
             return _NOTHING
         try:
@@ -228,15 +232,15 @@ class Loader(BatchLoader):
                 f"{type(error).__name__}: {error}"
             ) from error
 
-    def _fetch(self, index_B: np.ndarray, epoch: int) -> Tuple[np.ndarray, np.ndarray]:
-        image_BCHW, label_B = self.source.fetch(index_B, seed=self.seed, epoch=epoch, train=self.train)
+    def _fetch(self, index_B: np.ndarray, epoch: int) -> Arrays:
+        image_BCHW, *others = self.source.fetch(index_B, seed=self.seed, epoch=epoch, train=self.train)
         if self.train:
             image_BCHW = augment_batch(image_BCHW, index_B, self.augment, seed=self.seed, epoch=epoch)
-        return image_BCHW, label_B
+        return (image_BCHW, *others)
 
 
-def _join(futures: List[Future]) -> Tuple[np.ndarray, np.ndarray]:
+def _join(futures: List[Future]) -> Arrays:
     parts = [future.result() for future in futures]
     if len(parts) < 2:
         return parts[0] if parts else _NOTHING
-    return np.concatenate([image for image, _ in parts]), np.concatenate([label for _, label in parts])
+    return tuple(map(np.concatenate, zip(*parts)))

@@ -28,8 +28,9 @@ class Placer:
     """Turns a batch of numpy arrays into arrays on a device."""
 
     def __init__(
-        self, native_channels: int, input_shape: Shape, mean: Sequence[float], std: Sequence[float], device: Any
-    ) -> None:
+        self, native_channels: int, input_shape: Shape, mean: Sequence[float], std: Sequence[float], device: Any,
+        keeps_size: bool = False,
+    ) -> None:  # fmt: skip
         """Prepare the constants.
 
         Args:
@@ -38,7 +39,9 @@ class Placer:
             mean: Per channel in units where white is 1. Repeated or averaged where there are more or fewer channels.
             std: Likewise.
             device: A context or its name.
+            keeps_size: Images stay as large as they come, whatever `input_shape` says.
         """
+        self._keeps_size = keeps_size
         self.channels, self.height, self.width = input_shape
         self.averages = native_channels > 1 and self.channels == 1
         mean_C = np.asarray(_fit_channels(mean, self.channels))
@@ -53,14 +56,14 @@ class Placer:
 
         Args:
             image_BCHW: uint8 or float32 from 0 to 255.
-            label: (B,) or (B, K).
+            label: (B,), (B, K) or a mask (B, H, W).
 
         Returns:
             ((B, C, H, W),) and (label,), float32 on the device.
         """
         with autograd.pause():  # nothing here belongs to the network's graph
             data = self.finish(image_BCHW)
-            if data.shape[2:] != (self.height, self.width):
+            if data.shape[2:] != (self.height, self.width) and not self._keeps_size:
                 data = nd.contrib.BilinearResize2D(data, height=self.height, width=self.width, align_corners=False)
             return (data,), (self._copy(label.astype(np.float32)),)
 

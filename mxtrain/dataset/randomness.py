@@ -40,6 +40,9 @@ class Draw(enum.IntEnum):
     MASK_CHOICE = 16
     MASK_KIND = 17
     MASK_TOKEN = 18
+    SCALE = 19
+    SCENE = 20
+    """And 127 above it: what a made picture holds."""
     MIX_SHARE = 1000
     """And those above it: rejection sampling takes a new one each round."""
 

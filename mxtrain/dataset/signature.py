@@ -19,6 +19,7 @@ class Signature:
         mean, std: per channel of images, in units where white is 1; empty for text.
         class_names: of what is predicted, where it has names.
         reading: for text: how it becomes tokens.
+        mask_values: for masks: the value of each class in a mask's file.
         decoding: for images: how files are read; None in checkpoints that were made before mxtrain kept it.
     """
 
@@ -28,6 +29,7 @@ class Signature:
     class_names: Sequence[str] = ()
     reading: Optional[Reading] = None
     decoding: Optional[Decoding] = None
+    mask_values: Sequence[int] = ()
 
     @property
     def vocab_size(self) -> Optional[int]:
@@ -37,6 +39,8 @@ class Signature:
     def to_json(self) -> Dict[str, Any]:
         """As a checkpoint holds it."""
         lists = {name: list(getattr(self, name)) for name in ("shape", "mean", "std", "class_names")}
+        if self.mask_values:
+            lists["mask_values"] = list(self.mask_values)
         parts = {"reading": self.reading, "decoding": self.decoding}
         return {**lists, **{name: part.to_json() for name, part in parts.items() if part is not None}}
 

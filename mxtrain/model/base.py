@@ -34,6 +34,9 @@ class Model(Spec):
     serves: ClassVar[Tuple[str, ...]] = ()
     """Names of the tasks that it is made for, the first of which is meant where only the model is named; empty: any."""
 
+    num_auxiliary: ClassVar[int] = 0
+    """How many further outputs the network returns, each like the first, which only train: a task weighs their loss."""
+
     weights: Optional[PathText] = None
     """Path of a `.params` file to start from (Gluon, GluonCV, or exported by Module); None starts from `init`."""
     freeze: List[str] = []

@@ -5,7 +5,7 @@ Loaders, strategies, stores, step, runner, checkpoints and loggers know arrays, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 from mxtrain.errors import ConfigError
 from mxtrain.types import Artifact, Spec, Stateful
@@ -37,6 +37,10 @@ class Report:
     def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
         """Notes a batch. It must not wait for the device: that would hold the pass up."""
 
+    def values(self) -> Mapping[str, float]:
+        """Further numbers, by name; one that is called like a metric replaces what the pass measured on the device."""
+        return {}
+
     def artifacts(self, title: str) -> List[Artifact]:
         """What there is to show after the pass; waits for the device.
 
@@ -57,8 +61,8 @@ class Task(Spec):
     which any dataset and model may serve."""
     predicts: ClassVar[bool] = True
     """Whether `predict` has something to say."""
-    num_outputs: ClassVar[int] = 1
-    """How many arrays the network returns."""
+    writes: ClassVar[str] = ""
+    """What the files hold that `predict` writes beside its rows, one for each sample, such as "mask"; empty: none."""
     loss_option: ClassVar[str] = ""
     """The option of conf/loss/ to suggest where another does not fit."""
     metric_option: ClassVar[str] = ""
@@ -106,7 +110,7 @@ class Task(Spec):
         """The width of the network's first output."""
         return len(signature.class_names)
 
-    def output_shapes(self, signature: Signature) -> List[Tuple[int, ...]]:
+    def output_shapes(self, description: Description, signature: Signature) -> List[Tuple[int, ...]]:
         """The shape of each of the network's outputs for one sample, without the batch."""
         return [(self.num_classes(signature),)]
 
@@ -150,7 +154,8 @@ class Task(Spec):
         from mxtrain.metric.meter import Meter
 
         return Meter(
-            description.metric, self.num_classes(signature), num_outputs=self.num_outputs, weighted=weighted
+            description.metric, self.num_classes(signature),
+            num_outputs=len(self.output_shapes(description, signature)), weighted=weighted,
         )  # fmt: skip
 
     def build_states(self, loss: Any) -> Mapping[str, Stateful]:
@@ -163,8 +168,9 @@ class Task(Spec):
 
     # What is shown and written.
 
-    def decode(self, outputs: Tuple[NDArray, ...]) -> NDArray:
-        """Predictions from what the network returns, still on the device, one for each sample."""
+    def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> Union[NDArray, Sequence[NDArray]]:
+        """Predictions from what the network returns for a batch, still on the device, one for each sample: one array
+        (B, ...), or several where their shapes differ."""
         raise NotImplementedError
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Any]:
@@ -177,6 +183,10 @@ class Task(Spec):
         """
         raise NotImplementedError
 
+    def encode_file(self, signature: Signature, prediction: np.ndarray) -> bytes:
+        """The PNG that `predict` writes of one prediction, where `writes` says that it writes some."""
+        raise NotImplementedError
+
     def cells(self, row: Mapping[str, Any]) -> Dict[str, Any]:
         """The same as columns of a CSV file."""
         return dict(row)
@@ -186,20 +196,25 @@ class Task(Spec):
         return False
 
     def show(
-        self, signature: Signature, source: Any, predictions: np.ndarray, targets: Sequence[np.ndarray]
+        self, signature: Signature, source: Any, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
     ) -> List[Artifact]:  # fmt: skip
         """A few samples as a person sees them, with what the network says of them.
 
         Args:
             signature: of the network.
             source: of these samples, in order.
-            predictions: what `decode` returned, (B, ...).
+            predictions: what `decode` returned, one for each sample.
             targets: (B, ...) each.
         """
         return []
 
-    def build_report(self, signature: Signature) -> Report:
-        """What `eval` shows and writes besides loss and metrics."""
+    def build_report(self, signature: Signature, source: Any) -> Report:
+        """What `eval` shows and writes besides loss and metrics.
+
+        Args:
+            signature: of the network.
+            source: of the samples that are measured.
+        """
         return Report()
 
     @classmethod

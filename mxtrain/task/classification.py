@@ -57,7 +57,7 @@ class Classification(Task):
         if training:
             loss.dense = mixes(description)
         if isinstance(description.loss, CustomLoss):
-            loss.weighted = description.loss.check(loss, (2, *self.output_shapes(signature)[0]))
+            loss.weighted = description.loss.check(loss, (2, *self.output_shapes(description, signature)[0]))
         return loss
 
     def build_meter(self, description: Description, signature: Signature, weighted: bool, training: bool) -> Meter:
@@ -66,7 +66,7 @@ class Classification(Task):
         dense = training and mixes(description)
         return Meter(description.metric, self.num_classes(signature), dense=dense, weighted=weighted)
 
-    def decode(self, outputs: Tuple[NDArray, ...]) -> NDArray:
+    def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
         """Class probabilities (B, K)."""
         from mxtrain.engine.backend import nd
 
@@ -88,8 +88,10 @@ class Classification(Task):
         return True
 
     def show(
-        self, signature: Signature, source: Any, predictions: np.ndarray, targets: Sequence[np.ndarray]
+        self, signature: Signature, source: Any, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
     ) -> List[Artifact]:  # fmt: skip
+        import numpy as np
+
         from mxtrain.task.sample_picture import Shown, draw_samples, images_of
 
         names, label_B = signature.class_names, targets[0].astype(int)
@@ -99,10 +101,10 @@ class Classification(Task):
                 for text, label, found in zip(texts_of(source), label_B, predictions)
             ]
             return [Table("samples", ["text", "class", "predicted", "probability"], rows)]
-        shown = Shown(images_of(source), label_B, predictions)
+        shown = Shown(images_of(source), label_B, np.stack(predictions))
         return [Picture("samples", lambda most: draw_samples(shown, names, most))]
 
-    def build_report(self, signature: Signature) -> Report:
+    def build_report(self, signature: Signature, source: Any) -> Report:
         return ConfusionReport(signature.class_names)
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
+    from mxtrain.types import Batch
 
 
 class MaskedLanguageModeling(Task):
@@ -46,16 +47,16 @@ class MaskedLanguageModeling(Task):
         assert signature.vocab_size is not None
         return signature.vocab_size
 
-    def output_shapes(self, signature: Signature) -> List[Tuple[int, ...]]:
+    def output_shapes(self, description: Description, signature: Signature) -> List[Tuple[int, ...]]:
         assert signature.reading is not None
         return [(signature.reading.num_masked, self.num_classes(signature))]
 
     def build_loss(self, description: Description, signature: Signature, training: bool) -> Any:
         loss = description.loss.build(self.num_classes(signature), training)
         if isinstance(description.loss, CustomLoss):
-            loss.weighted = description.loss.check(loss, (2, *self.output_shapes(signature)[0]))
+            loss.weighted = description.loss.check(loss, (2, *self.output_shapes(description, signature)[0]))
         return loss
 
-    def decode(self, outputs: Tuple[NDArray, ...]) -> NDArray:
+    def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
         """The likeliest token of each hidden one, (B, M)."""
         return outputs[0].argmax(axis=-1)

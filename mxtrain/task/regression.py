@@ -52,7 +52,7 @@ class Regression(Task):
             loss.weighted = description.loss.check(loss, (2, 1))
         return loss
 
-    def decode(self, outputs: Tuple[NDArray, ...]) -> NDArray:
+    def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
         """The predicted numbers, (B,)."""
         return outputs[0].astype("float32").reshape((-1,))
 
@@ -63,7 +63,7 @@ class Regression(Task):
         return True
 
     def show(
-        self, signature: Signature, source: Any, predictions: np.ndarray, targets: Sequence[np.ndarray]
+        self, signature: Signature, source: Any, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
     ) -> List[Artifact]:  # fmt: skip
         from mxtrain.task.classification import texts_of
 
@@ -71,7 +71,7 @@ class Regression(Task):
         rows = [[name, f"{target:.4g}", f"{found:.4g}"] for name, target, found in zip(names, targets[0], predictions)]
         return [Table("samples", ["sample", "target", "predicted"], rows)]
 
-    def build_report(self, signature: Signature) -> Report:
+    def build_report(self, signature: Signature, source: Any) -> Report:
         return ScatterReport(self)
 
 
@@ -87,7 +87,7 @@ class ScatterReport(Report):
         self._found: List[Tuple[Any, NDArray, NDArray]] = []
 
     def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
-        self._found.append((batch.index_B, batch.targets[0], self._task.decode(outputs)))
+        self._found.append((batch.index_B, batch.targets[0], self._task.decode(outputs, batch)))
 
     def artifacts(self, title: str) -> List[Artifact]:
         import numpy as np

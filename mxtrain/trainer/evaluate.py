@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from mxtrain.process.stopping import BrokenOff
 from mxtrain.types import Artifact, Batch
 
 Outputs = Tuple[nd.NDArray, ...]
+Predictions = Union[nd.NDArray, Sequence[nd.NDArray]]
+"""One for each sample: (B, ...), or several where their shapes differ."""
+Decode = Callable[[Outputs, Batch], Predictions]
 # Sums are read in bulk: often enough that a metric of many numbers doesn't fill the memory.
 VECTORS_PER_READ = 64
 # Batches in the engine's queue before the host waits: bounds the memory of what is under way.
@@ -32,12 +35,12 @@ class Evaluator:
         loss: (*outputs, *targets) -> loss (B,), or loss (B,) and weight (B,); unsmoothed.
         meter: sums of loss and metrics.
         on_host: further metrics by name.
-        decode: predictions from the network's outputs, on the device, for `on_host`.
+        decode: predictions from the network's outputs for a batch, on the device, for `on_host`.
     """
 
     def __init__(
         self, strategy: Strategy, loss: Any, meter: Meter, on_host: Optional[Mapping[str, HostMetric]] = None,
-        decode: Optional[Callable[[Outputs], nd.NDArray]] = None,
+        decode: Optional[Decode] = None,
     ):  # fmt: skip
         self._strategy, self._loss, self._meter = strategy, loss, meter
         self._on_host, self._decode = dict(on_host or {}), decode
@@ -93,6 +96,13 @@ class Evaluator:
             yield batch, outputs
 
 
+def to_host(predictions: Predictions) -> Sequence[np.ndarray]:
+    """The prediction of each sample; waits for the device."""
+    if isinstance(predictions, nd.NDArray):
+        return predictions.asnumpy()
+    return [prediction.asnumpy() for prediction in predictions]
+
+
 class Collector:
     """Gives batches to metrics on the host, a few batches behind the device.
 
@@ -101,21 +111,21 @@ class Collector:
         decode: predictions from outputs.
     """
 
-    def __init__(self, metrics: Mapping[str, HostMetric], decode: Optional[Callable[[Outputs], nd.NDArray]]):
+    def __init__(self, metrics: Mapping[str, HostMetric], decode: Optional[Decode]):
         self._measures = {name: metric.start() for name, metric in metrics.items()}
         self._decode = decode
-        self._under_way: List[Tuple[Batch, nd.NDArray]] = []
+        self._under_way: List[Tuple[Batch, Predictions]] = []
 
     def add(self, batch: Batch, outputs: Outputs) -> None:
         """Notes a batch."""
         if self._measures:
             assert self._decode is not None
-            self._under_way.append((batch, self._decode(outputs)))
+            self._under_way.append((batch, self._decode(outputs, batch)))
             if len(self._under_way) > BATCHES_AHEAD:
                 self._update(*self._under_way.pop(0))
 
-    def _update(self, batch: Batch, predictions: nd.NDArray) -> None:
-        prediction_B, targets = predictions.asnumpy(), [target.asnumpy() for target in batch.targets]
+    def _update(self, batch: Batch, predictions: Predictions) -> None:
+        prediction_B, targets = to_host(predictions), [target.asnumpy() for target in batch.targets]
         for measure in self._measures.values():
             measure.update(batch.index_B, prediction_B, targets)
 
@@ -139,12 +149,12 @@ class ShownSamples:
     """
 
     loader: Any
-    decode: Callable[[Outputs], nd.NDArray]
-    show: Callable[[np.ndarray, Sequence[np.ndarray]], List[Artifact]]
+    decode: Decode
+    show: Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], List[Artifact]]
 
     def artifacts(self, evaluator: Evaluator) -> List[Artifact]:
         """Predicts and shows; waits for the device."""
-        found = [(self.decode(outputs), batch.targets) for batch, outputs in evaluator.predict(self.loader)]
-        predictions = np.concatenate([prediction.asnumpy() for prediction, _ in found])
+        found = [(self.decode(outputs, batch), batch.targets) for batch, outputs in evaluator.predict(self.loader)]
+        predictions = [prediction for decoded, _ in found for prediction in to_host(decoded)]
         targets = [np.concatenate([one.asnumpy() for one in arrays]) for arrays in zip(*(t for _, t in found))]
         return self.show(predictions, targets)

@@ -164,7 +164,7 @@ def accuracy_and_rows(run_dir, files, folder, *overrides):
 def predictions_and_labels(trained, loader):
     """What the task makes of each sample of a loader, and the true class."""
     found = [
-        (trained.description.task.decode(outputs).asnumpy(), batch.targets[0].asnumpy().astype(int))
+        (trained.description.task.decode(outputs, batch).asnumpy(), batch.targets[0].asnumpy().astype(int))
         for batch, outputs in trained.evaluator.predict(loader)
     ]
     return tuple(map(np.concatenate, zip(*found)))

@@ -25,7 +25,7 @@ TEXTS = Signature(((5,), (5,), ()), class_names=["cat", "dog", "cow"], reading=R
 
 def test_predictions_are_probabilities_in_float32() -> None:
     score_BK = np.random.RandomState(0).randn(4, 3)
-    found = TASK.decode((nd.array(score_BK, dtype="float16"),))
+    found = TASK.decode((nd.array(score_BK, dtype="float16"),), Batch((), (), 2))
     expected = np.exp(score_BK) / np.exp(score_BK).sum(axis=1, keepdims=True)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found.asnumpy(), expected, atol=2e-3)

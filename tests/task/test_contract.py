@@ -90,21 +90,21 @@ def test_a_task_trains_and_its_parts_fit(
     dataset, signature = restore_inputs(checkpoint, description, [])
     trained = load_trained(checkpoint, description, signature)
     loader = build_loader(description, open_splits(dataset).val, signature, trained.device, limit_batches=2)
-    report, loss = task.build_report(signature), task.build_loss(description, signature, training=False)
+    report, loss = task.build_report(signature, None), task.build_loss(description, signature, training=False)
     for batch, outputs in trained.evaluator.predict(loader):
-        assert len(outputs) == len(task.output_shapes(signature)) == task.num_outputs
-        for output, shape in zip(outputs, task.output_shapes(signature)):
+        assert len(outputs) == len(task.output_shapes(description, signature))
+        for output, shape in zip(outputs, task.output_shapes(description, signature)):
             # A batch of short texts has fewer positions than the shape says.
             assert output.shape[0] == 5 and output.shape[-1] == shape[-1] and len(output.shape) == 1 + len(shape)
             assert all(size <= most for size, most in zip(output.shape[1:], shape))
         assert all(len(target) == 5 for target in batch.targets)
         losses = as_list(loss(*outputs, *batch.targets))
         assert [one.shape for one in losses] == [(5,)] * (1 + getattr(loss, "weighted", False))
-        assert len(task.decode(outputs)) == 5
+        assert len(task.decode(outputs, batch)) == 5
         report.update(batch, outputs)
     write_artifacts(report.artifacts("val, step 2"), tmp_path / "shown")
     if task.predicts:
-        row = task.row(signature, task.decode(outputs)[0].asnumpy(), 2)
+        row = task.row(signature, task.decode(outputs, batch)[0].asnumpy(), 2)
         assert json.loads(json.dumps(row)) == row and "file" not in row
         assert all(not isinstance(cell, (dict, list)) for cell in task.cells(row).values())
     samples = made.runner._data.samples
