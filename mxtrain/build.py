@@ -12,10 +12,10 @@ import numpy as np
 from mxtrain.callback.record import RunRecord
 from mxtrain.callback.status import StatusFile
 from mxtrain.checkpoint import Checkpoint, CheckpointStore
-from mxtrain.checkpoint.parcel import pack, unpack
+from mxtrain.checkpoint.archive import pack, unpack
 from mxtrain.checkpoint.run_directory import held_lock
 from mxtrain.checkpoint.store import CHECKPOINTS
-from mxtrain.cluster.stragglers import Team
+from mxtrain.cluster.stragglers import Stragglers
 from mxtrain.dataset.base import Splits, open_splits
 from mxtrain.dataset.loader import BatchLoader
 from mxtrain.dataset.signature import Signature
@@ -37,9 +37,9 @@ from mxtrain.trainer import Trainer, resume
 from mxtrain.trainer.cadence import Cadence
 from mxtrain.trainer.evaluate import Evaluator, ShownSamples
 from mxtrain.trainer.profiling import TIMELINE, Computation, Profiling
-from mxtrain.trainer.runner import Data, Plan, Runner
+from mxtrain.trainer.runner import Plan, RunData, Runner
 from mxtrain.trainer.saving import NoStore
-from mxtrain.trainer.step import Step
+from mxtrain.trainer.step import TrainingStep
 from mxtrain.types import BY_HAND, Callback, CommandLine, RunInfo
 
 log = logging.getLogger("mxtrain")
@@ -73,7 +73,7 @@ def build_loader(
 
 def build_data(
     description: Description, splits: Splits, signature: Signature, device: Any, world: World = ALONE
-) -> Data:  # fmt: skip
+) -> RunData:  # fmt: skip
     """The loaders of all splits; with `trainer.overfit_batches` training sees only the first samples.
 
     Workers share the batches of training and validation; the test split is measured by one.
@@ -85,7 +85,7 @@ def build_data(
     else:
         first = range(min(trainer.overfit_batches * dataset.batch_size, len(splits.train)))
         train = build_loader(description, take(splits.train, first), signature, device, **training)
-    return Data(
+    return RunData(
         train=train,
         val=build_loader(
             description, splits.val, signature, device, world=world, limit_batches=trainer.limit_val_batches
@@ -163,7 +163,7 @@ def build_objective(description: Description, network: Any, signature: Signature
 
 def build_step(
     description: Description, network: Any, signature: Signature, steps_per_epoch: int, strategy: Strategy, store: Store
-) -> Step:  # fmt: skip
+) -> TrainingStep:  # fmt: skip
     """Updater and average around a placed network and a store."""
     trainer = description.trainer
     multipliers = parameter_multipliers(description.model, network)
@@ -173,7 +173,7 @@ def build_step(
     else:
         updater = Updater(description.optimizer.build(steps_per_epoch), weights, multipliers)
     draws = description.optimizer.draws_random or has_random_layers(network, signature.shape)
-    return Step(
+    return TrainingStep(
         strategy, store, updater,
         build_average(trainer.ema_decay, strategy.values, strategy.publish), trainer.clip_global_norm,
         trainer.seed if draws else None, description.amp.build_scaling(),
@@ -273,7 +273,7 @@ def build_run(
     profiling = build_profiling(description, network, strategy.layout, run_dir) if is_first else None
     runner = Runner(
         step, plan, data, build_evaluator(description, step.strategy, signature), meter, checkpoints,
-        description.early_stopping, callbacks, profiling, Team(description.cluster.balance == "speed"),
+        description.early_stopping, callbacks, profiling, Stragglers(description.cluster.balance == "speed"),
     )  # fmt: skip
     if checkpoint is not None:
         runner.restore(checkpoint)

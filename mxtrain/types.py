@@ -125,7 +125,7 @@ class Batch:
         if not self.global_size:
             object.__setattr__(self, "global_size", self.size)
 
-    def part(self, begin: int, end: int, global_size: int = 0) -> Batch:
+    def slice(self, begin: int, end: int, global_size: int = 0) -> Batch:
         """Samples `begin` up to `end`, as views."""
         inputs, targets = (tuple(array[begin:end] for array in arrays) for arrays in (self.inputs, self.targets))
         index_B, meta = (None if array is None else array[begin:end] for array in (self.index_B, self.meta))
@@ -144,8 +144,8 @@ class Batch:
 class Stateful(Protocol):
     """Something besides parameters that training changes.
 
-    A checkpoint takes it and gives it back, and does not know what it is. `Step.states` holds all of a run by name; a
-    task adds its own by `Task.build_states`.
+    A checkpoint takes it and gives it back, and does not know what it is. `TrainingStep.states` holds all of a run by
+    name; a task adds its own by `Task.build_states`.
     """
 
     def save_state(self) -> Tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -258,14 +258,14 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Text:
+class TextLines:
     """Lines of what a task wants to say."""
 
     name: str
     lines: Sequence[str]
 
 
-Artifact = Union[Picture, Table, Text]
+Artifact = Union[Picture, Table, TextLines]
 """What a task shows: loggers, `eval` and `predict` know these, and no task."""
 
 

@@ -22,9 +22,9 @@ from mxtrain.model.summary import has_random_layers
 from mxtrain.model.trace import blocks_by_path
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.reference import Reference
-from mxtrain.process.heartbeat import PULSE
+from mxtrain.process.heartbeat import HEARTBEAT
 from mxtrain.trainer import snapshot
-from mxtrain.trainer.step import Step
+from mxtrain.trainer.step import TrainingStep
 from mxtrain.types import Batch, Shapes
 
 # A tensor whose largest value is smaller than this share of the largest of all is compared with that share: a bias
@@ -137,7 +137,7 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
     remarks: List[str] = []
     lr, exact = description.optimizer.lr, replace(description, amp=FULL)
 
-    def side(dtype: str, build_strategy: Callable[[Objective, Store], Any], store: Store) -> Step:
+    def side(dtype: str, build_strategy: Callable[[Objective, Store], Any], store: Store) -> TrainingStep:
         described = exact if dtype == "float64" else description
         network = build_network(description, signature, first)
         refuse_float32_only(network)
@@ -146,17 +146,17 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
         strategy = build_strategy(build_objective(described, network, signature, world), store)
         return build_step(described, network, signature, len(data.train), strategy, store)
 
-    def placement(dtype: str) -> Step:
+    def placement(dtype: str) -> TrainingStep:
         store = joined or description.kvstore.build()
         return side(dtype, lambda objective, store: parallel.build(objective, parts, store), store)
 
-    def reference(dtype: str, cut_before: Sequence[str] = ()) -> Step:
+    def reference(dtype: str, cut_before: Sequence[str] = ()) -> TrainingStep:
         def build(objective: Objective, store: Store) -> Any:
             return Reference(objective, first, parallel, len(devices), parts, cut_before, world.size)
 
         return side(dtype, build, MXNetStore("local"))
 
-    def compared(dtype: str, *sides: Step) -> List[Difference]:
+    def compared(dtype: str, *sides: TrainingStep) -> List[Difference]:
         stream = (batch.cast(dtype) for batch in batches(data.train, steps))
         return compare(sides, stream, lr)
 
@@ -227,7 +227,7 @@ def batches(loader: Any, steps: int) -> Iterator[Batch]:
                 number += 1
                 if number == steps:
                     size = max(1, batch.size // 2 - 1 + batch.size // 2 % 2)
-                    yield batch.part(0, size)
+                    yield batch.slice(0, size)
                     return
                 yield batch
         epoch += 1
@@ -238,10 +238,10 @@ def own_share(batch: Batch, world: World) -> Batch:
     begin, end = world.share(batch.size)
     if begin == end:
         return Batch(None, None, 0, batch.size)
-    return batch.part(begin, end, batch.size)
+    return batch.slice(begin, end, batch.size)
 
 
-def compare(sides: Sequence[Step], stream: Iterator[Batch], lr: float) -> List[Difference]:
+def compare(sides: Sequence[TrainingStep], stream: Iterator[Batch], lr: float) -> List[Difference]:
     """Trains two sides on the same batches; how the first one, if it is rank 0, differs from the second."""
     layers: Dict[str, Difference] = {}
     for values, gradients in trained(sides, stream, lr):
@@ -256,7 +256,7 @@ def compare(sides: Sequence[Step], stream: Iterator[Batch], lr: float) -> List[D
     return list(layers.values())
 
 
-def compare_lengths(sides: Sequence[Step], stream: Iterator[Batch], lr: float) -> float:
+def compare_lengths(sides: Sequence[TrainingStep], stream: Iterator[Batch], lr: float) -> float:
     """As `compare`: the largest length of the difference of all gradients together, over their length on one device."""
     worst = 0.0
     for _, (found, wanted) in trained(sides, stream, lr):
@@ -265,12 +265,12 @@ def compare_lengths(sides: Sequence[Step], stream: Iterator[Batch], lr: float) -
     return worst
 
 
-def trained(sides: Sequence[Step], stream: Iterator[Batch], lr: float) -> Iterator[Tuple[Any, Any]]:
+def trained(sides: Sequence[TrainingStep], stream: Iterator[Batch], lr: float) -> Iterator[Tuple[Any, Any]]:
     """Trains sides on the same batches: after each the parameters and the gradients of all of them."""
     for number, batch in enumerate(stream, start=1):
         for side in sides:
             side(own_share(batch, side.store.world), lr, number)
-            PULSE.batches += 1
+            HEARTBEAT.batches += 1
         values, gradients = zip(*map(_state, sides))
         yield values, gradients
 
@@ -280,7 +280,7 @@ def _length(arrays: Iterable[np.ndarray]) -> float:
     return float(np.sqrt(sum(float(np.sum(np.square(array, dtype=np.float64))) for array in arrays)))
 
 
-def _state(side: Step) -> Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]:
+def _state(side: TrainingStep) -> Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]:
     """Parameters and gradients by structural name."""
     gradients = {one.name: one.replicas[one.owner].asnumpy() for one in side.strategy.reductions}
     return snapshot.copy_parameters(side.strategy), gradients

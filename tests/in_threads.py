@@ -15,7 +15,7 @@ from mxtrain.kvstore.world import ALONE, World
 PATIENCE_S = 60
 
 
-class Meeting:
+class Rendezvous:
     """Where the threads add their numbers up, in the order of their ranks."""
 
     def __init__(self, size: int) -> None:
@@ -55,20 +55,20 @@ class Meeting:
 class ThreadStore(JoinedStore):
     """A worker's connection to the other threads."""
 
-    def __init__(self, world: World, meeting: Meeting, **options: Any) -> None:
+    def __init__(self, world: World, rendezvous: Rendezvous, **options: Any) -> None:
         super().__init__(world, **options)
-        self._meeting = meeting
+        self._rendezvous = rendezvous
 
     def sum_in_place(self, arrays: Sequence[Any]) -> None:
-        for array, total in zip(arrays, self._meeting.sum(self.world.rank, [array.asnumpy() for array in arrays])):
+        for array, total in zip(arrays, self._rendezvous.sum(self.world.rank, [array.asnumpy() for array in arrays])):
             array[:] = total
 
 
 class Threads(Joined):
-    """The same for a description: `kvstore._target_=in_threads.Threads`. A test sets the meeting."""
+    """The same for a description: `kvstore._target_=in_threads.Threads`. A test sets the rendezvous."""
 
-    meeting: ClassVar[Meeting]
+    rendezvous: ClassVar[Rendezvous]
     van: ClassVar[str] = "zmq"
 
     def build(self, world: World = ALONE) -> Store:
-        return ThreadStore(world, self.meeting, compressor=self.build_compressor())
+        return ThreadStore(world, self.rendezvous, compressor=self.build_compressor())

@@ -49,8 +49,9 @@ LAYER_OF = {part: number for number, layer in enumerate(LAYERS) for part in laye
 WITH_MXNET = {
     "mxtrain.amp.scaling", "mxtrain.build", "mxtrain.dataset.placing", "mxtrain.engine.backend",
     "mxtrain.engine.limits", "mxtrain.engine.trace", "mxtrain.kvstore.async_store", "mxtrain.kvstore.buckets",
-    "mxtrain.kvstore.compression", "mxtrain.kvstore.dist_store", "mxtrain.kvstore.horovod_store",
-    "mxtrain.kvstore.joined_store", "mxtrain.kvstore.letter", "mxtrain.kvstore.message", "mxtrain.kvstore.mxnet_store",
+    "mxtrain.kvstore.compressed_message", "mxtrain.kvstore.compression", "mxtrain.kvstore.dist_store",
+    "mxtrain.kvstore.horovod_store", "mxtrain.kvstore.joined_store", "mxtrain.kvstore.message",
+    "mxtrain.kvstore.mxnet_store",
     "mxtrain.kvstore.remote_updater", "mxtrain.kvstore.update_server", "mxtrain.loss.blocks", "mxtrain.metric.meter",
     "mxtrain.model.bert_network", "mxtrain.model.fused", "mxtrain.model.gluoncv_zoo", "mxtrain.model.layers",
     "mxtrain.model.networks", "mxtrain.optimizer.decoupled", "mxtrain.optimizer.ema", "mxtrain.optimizer.mended",
@@ -81,7 +82,6 @@ OTHER_MEANINGS = {
         "box", "mxtrain.cli.artifacts", "mxtrain.cli.sweep", "mxtrain.cli.verify", "mxtrain.kvstore.times",
         "mxtrain.logger.console_logger", "mxtrain.logger.report", "mxtrain.logger.terminal",
     ),
-    "letter boxes": ("boxes", "mxtrain.kvstore.async_store", "mxtrain.kvstore.wire"),
     "what a branch of a tree is headed by": ("label", "mxtrain.logger.config_tree"),
     "an image summary of TensorBoard's, an image of Pillow's": (
         "image, images", "mxtrain.logger.tensorboard", "mxtrain.logger.tensorboard_logger", "mxtrain.types",

@@ -18,11 +18,11 @@ from mxtrain.cli.outcome import Outcome, append_outcome
 from mxtrain.cli.predict import open_output
 from mxtrain.cli.sweep import refuse_links_in_sweep
 from mxtrain.cli.unstarted import Before
-from mxtrain.cluster.process import LocalProcess, Order
+from mxtrain.cluster.process import LaunchSpec, LocalProcess
 from mxtrain.errors import RunDirectoryError
 from mxtrain.files.durable import append_to, create_file, open_file, replace_file, write_json_atomic
 from mxtrain.logger.csv import CsvLogger
-from mxtrain.logger.files import LogFile, RecordFile, cut_file
+from mxtrain.logger.files import AppendedFile, LogFile, cut_file
 from mxtrain.logger.jsonl import JsonlLogger
 from mxtrain.task.confusion import confusion_artifacts
 from mxtrain.types import RunInfo
@@ -102,13 +102,13 @@ def start_logger(logger, folder):
 APPENDED = {
     "metrics.jsonl": lambda folder: start_logger(JsonlLogger("metrics.jsonl"), folder),
     "metrics.csv": lambda folder: start_logger(CsvLogger("metrics.csv"), folder),
-    "events": lambda folder: RecordFile(folder / "events"),
+    "events": lambda folder: AppendedFile(folder / "events"),
     "cut": lambda folder: cut_file(folder / "cut", 0),
     "train.log": lambda folder: LogFile(folder / "train.log"),
     "jobs.jsonl": lambda folder: append_outcome(
         folder / "jobs.jsonl", Outcome(0, [], "", "finished", 0, "", 0, None)
     ),
-    "worker-1.log": lambda folder: LocalProcess(Order("worker 1", ["true"], {}, folder / "worker-1.log")),
+    "worker-1.log": lambda folder: LocalProcess(LaunchSpec("worker 1", ["true"], {}, folder / "worker-1.log")),
     "supervisor.log": lambda folder: append_to(folder / "supervisor.log"),
 }  # fmt: skip
 

@@ -7,7 +7,7 @@ from typing import Any, List
 
 import numpy as np
 import pytest
-from in_threads import Meeting, Threads
+from in_threads import Rendezvous, Threads
 from running import checkpoints, rows, status
 
 from mxtrain.build import build_run
@@ -27,8 +27,8 @@ def train(description: Any, run_dir: Path, poison: Any = None, count: int = 3) -
             poison(world.rank, made.runner)
         return made.runner.train(made.info)
 
-    Threads.meeting = Meeting(count)
-    return Threads.meeting.run(work)
+    Threads.rendezvous = Rendezvous(count)
+    return Threads.rendezvous.run(work)
 
 
 @pytest.mark.parametrize("way", ["fp16", "bf16", "topk", "2bit"])

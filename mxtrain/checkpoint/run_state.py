@@ -11,12 +11,14 @@ if TYPE_CHECKING:
     import numpy as np
 
 _NUMBER = (int, float)
+_TOKENIZER_CONFIG = {"vocab": [str], "lowercase": bool, "max_length": int, "mask_fraction?": _NUMBER}
 # A type or several; {} of a fixed set of keys ("?": may be missing), {"*": of any}; [of one kind].
 _RUN_STATE = {
     "run": {
         "description": {"*": object},
         "input": {"shape": [(int, list)], "mean": [_NUMBER], "std": [_NUMBER], "class_names": [str],
-                  "reading?": {"vocab": [str], "lowercase": bool, "max_length": int, "mask_fraction?": _NUMBER},
+                  "tokenizer_config?": _TOKENIZER_CONFIG,
+                  "reading?": _TOKENIZER_CONFIG,  # its name in checkpoints of earlier versions
                   "decoding?": {"shape": [int], "central_crop": _NUMBER, "frame?": [int]}, "mask_values?": [int]},
         "cut_before?": [str], "threads?": str, "own_operators?": str, "workers": int, "updates?": bool,
     },

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Sequence
 
 from mxtrain.files.durable import replace_file
-from mxtrain.types import Artifact, Picture, Table, Text
+from mxtrain.types import Artifact, Picture, Table, TextLines
 
 MAX_SHOWN_ROWS = 40
 MAX_SHOWN_SAMPLES = 16
@@ -30,7 +30,7 @@ def show_artifacts(artifacts: Sequence[Artifact]) -> None:
             if len(artifact.rows) > MAX_SHOWN_ROWS:
                 more = len(artifact.rows) - MAX_SHOWN_ROWS
                 console.print(f"... and {more} more rows in {artifact.name}.csv")
-        elif isinstance(artifact, Text):
+        elif isinstance(artifact, TextLines):
             for line in artifact.lines:
                 console.print(line, soft_wrap=True)
     if artifacts:

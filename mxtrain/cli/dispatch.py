@@ -21,8 +21,8 @@ from mxtrain.errors import (
     did_you_mean,
     unforeseen,
 )
-from mxtrain.process.heartbeat import PULSE
-from mxtrain.process.stopping import EXIT_CODES, Terminated, limit_end, startup_signals, still_parts
+from mxtrain.process.heartbeat import HEARTBEAT
+from mxtrain.process.stopping import EXIT_CODES, Terminated, limit_end, startup_signals, still_disconnects
 
 GROUP_COMMANDS = ("train", "verify")
 """Commands that several processes can carry out together."""
@@ -37,12 +37,12 @@ FLAGS_WITH_VALUE = ("--config-dir", "-cd", "--cfg", "-c", "--package", "-p", "--
 def run(argv: Optional[List[str]] = None) -> int:
     """Runs one command; see `mxtrain.cli`."""
     with patient_streams() as output:
-        code, is_parted = run_safely(argv)
+        code, is_disconnected = run_safely(argv)
         output.flush()
         said = unwritten(output)
         if said and code == EXIT_FINISHED and not writes_run(argv):
             code = fail(said, EXIT_BAD_INPUT)
-    if {"DMLC_ROLE", "HOROVOD_RANK"}.intersection(os.environ) and (not is_parted or still_parts()):
+    if {"DMLC_ROLE", "HOROVOD_RANK"}.intersection(os.environ) and (not is_disconnected or still_disconnects()):
         # The interpreter's own end would wait for the other processes, which wait for this one.
         os._exit(code)  # both streams were flushed above, by `patient_streams`
     if argv is None and code in EXIT_CODES.values():
@@ -110,14 +110,14 @@ def answer(arguments: List[str]) -> int:
 
 
 def enter_role(name: str, arguments: List[str]) -> Optional[int]:
-    """In a process that was started as one of many: its signs of life begin; the exit code of one that only serves."""
-    from mxtrain.cluster.member import PULSE as VARIABLE
+    """In a process that was started as one of many: its heartbeats begin; the exit code of one that only serves."""
+    from mxtrain.cluster.member import HEARTBEAT_FD as VARIABLE
     from mxtrain.cluster.member import find_member
 
     member = find_member()
     if member is None:
         return None
-    PULSE.begin(VARIABLE)
+    HEARTBEAT.begin(VARIABLE)
     if member.role == "worker":
         return None
     from mxtrain.cli.serve import serve

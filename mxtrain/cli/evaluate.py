@@ -70,12 +70,18 @@ def run(arguments: Sequence[str]) -> int:
         raise DataError(str(error)) from error  # nothing was trained, nothing is written
     values = {**values, **report.values()}
     artifacts = report.artifacts(f"{split}, step {checkpoint.step}")
-    measured = {"split": split, "part": loader.part, "step": checkpoint.step, "samples": loader.num_samples, **values}
+    measured = {
+        "split": split,
+        "part": loader.coverage,
+        "step": checkpoint.step,
+        "samples": loader.num_samples,
+        **values,
+    }
     write_artifacts(artifacts, folder)
     write_json_atomic(folder / "metrics.json", measured)
     show_artifacts(artifacts)
     shown = "  ".join(f"{name} {value:.4f}" for name, value in values.items() if name != "samples_per_s")
-    of_part = f"{loader.part} only, " if loader.part else ""
+    of_part = f"{loader.coverage} only, " if loader.coverage else ""
     print(f"{split}: {shown}  ({of_part}{loader.num_samples} samples, step {checkpoint.step}, "
           f"{values['samples_per_s']:.0f} samples/s)")  # fmt: skip
     print(f"written to {folder}")

@@ -19,7 +19,7 @@ from mxtrain.cluster.launchers import build_launcher
 from mxtrain.cluster.member import Member, find_member
 from mxtrain.cluster.process import Process
 from mxtrain.cluster.ring import Ring
-from mxtrain.cluster.supervisor import Failure, Supervisor, say, steps_of
+from mxtrain.cluster.supervisor import ProcessFailure, Supervisor, say, steps_of
 from mxtrain.description.groups import Description
 from mxtrain.description.override_text import quote
 from mxtrain.errors import EXIT_BAD_INPUT
@@ -170,7 +170,7 @@ def remove_unstarted_group(new_folders: List[Path]) -> None:
         remove_unstarted(new_folders[1:])
 
 
-def note_failure(run_dir: Path, failure: Failure, exit_code: int, started: float) -> None:
+def note_failure(run_dir: Path, failure: ProcessFailure, exit_code: int, started: float) -> None:
     """status.json, where no worker lived to write it."""
     path = run_dir / "status.json"
     if path.exists() and path.stat().st_mtime > started and '"running"' not in path.read_text(encoding="utf-8"):

@@ -10,8 +10,8 @@ from typing import Any, Callable, List, Optional, Sequence
 
 from mxtrain.cluster.node import run_node
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, MxtrainError
-from mxtrain.kvstore.wire import read_order
-from mxtrain.process.stopping import FAREWELL_S
+from mxtrain.kvstore.wire import read_command
+from mxtrain.process.stopping import SHUTDOWN_TIMEOUT_S
 
 
 def serve(role: str, name: str, arguments: Sequence[str]) -> int:
@@ -39,21 +39,21 @@ class Serving:
 
     def __call__(self, store: Any, command: int, body: bytes) -> None:
         """See `mxtrain.cluster.node.run_node`."""
-        order = read_order(body) if command == 0 else None
-        if order is None:
+        given = read_command(body) if command == 0 else None
+        if given is None:
             print(f"refused the command {command} ({len(body)} bytes): it is none of mxtrain's", flush=True)
             return
-        with_exit(lambda: self._carry_out(store, order))
+        with_exit(lambda: self._carry_out(store, given))
 
-    def _carry_out(self, store: Any, order: Any) -> None:
-        if order.begin and self._server is None:
+    def _carry_out(self, store: Any, given: Any) -> None:
+        if given.begin and self._server is None:
             self._server = self._begin(store)
-        if order.set_up is not None and self._server is not None:
-            self._server.set_up(order.set_up)
-        if order.end:
-            farewell = threading.Timer(FAREWELL_S, os._exit, [EXIT_FINISHED])
-            farewell.daemon = True
-            farewell.start()
+        if given.set_up is not None and self._server is not None:
+            self._server.set_up(given.set_up)
+        if given.end:
+            last_resort = threading.Timer(SHUTDOWN_TIMEOUT_S, os._exit, [EXIT_FINISHED])
+            last_resort.daemon = True
+            last_resort.start()
 
     def _begin(self, store: Any) -> Any:
         description = compose(self._name, self._arguments)

@@ -22,7 +22,7 @@ def patient_streams() -> Iterator[PatientStream]:
     finally:
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, PatientStream):
-                stream.settle()
+                stream.flush_or_discard()
         sys.stdout, sys.stderr = before
 
 

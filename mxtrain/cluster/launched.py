@@ -9,9 +9,9 @@ import zlib
 from typing import Dict, List, Mapping, Optional
 
 from mxtrain.cluster.hosts import NOWHERE, interface_address, is_own_address
+from mxtrain.cluster.launch_spec import Root, common_environment, local_root, roles
 from mxtrain.cluster.member import HOST_WORKERS
 from mxtrain.cluster.network import LOOPBACK, address_towards
-from mxtrain.cluster.orders import Root, common_environment, local_root, roles
 from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.world import WORKER

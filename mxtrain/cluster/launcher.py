@@ -14,9 +14,9 @@ from typing import List, Mapping, Optional, Sequence
 
 import mxtrain
 from mxtrain.cluster.frames import Message
+from mxtrain.cluster.launch_spec import inherited, launch_specs, local_root
 from mxtrain.cluster.network import LOOPBACK
-from mxtrain.cluster.orders import group_orders, inherited, local_root
-from mxtrain.cluster.process import LocalProcess, Order, Process
+from mxtrain.cluster.process import LaunchSpec, LocalProcess, Process
 from mxtrain.cluster.relayed import MIN_SILENCE_S, Channel, RelayedProcess
 from mxtrain.cluster.spec import Cluster
 from mxtrain.private_sockets.folder import socket_folder
@@ -57,52 +57,52 @@ class Launcher:
             stack: of what must be closed.
         """
         root = local_root(stack.enter_context(socket_folder()))
-        orders = group_orders(self.cluster, self.van, arguments, logs, root, inherited())
-        return [started_here(order, stack) for order in orders]
+        specs = launch_specs(self.cluster, self.van, arguments, logs, root, inherited())
+        return [started_here(spec, stack) for spec in specs]
 
 
-def started_here(order: Order, stack: ExitStack) -> Process:
+def started_here(spec: LaunchSpec, stack: ExitStack) -> Process:
     """A process on this machine, which the stack closes."""
-    process = LocalProcess(order)
+    process = LocalProcess(spec)
     stack.callback(process.close)
     return process
 
 
 def relayed(
-    channel: Channel, orders: Sequence[Optional[Order]], ranked: bool, attempt: int, stack: ExitStack
+    channel: Channel, specs: Sequence[Optional[LaunchSpec]], ranked: bool, attempt: int, stack: ExitStack
 ) -> List[Process]:
     """The processes of a channel, which the stack closes; None stands for a process elsewhere."""
     stack.callback(channel.close)
     processes: List[Process] = []
-    for of, order in enumerate(orders):
-        if order is not None:
-            processes.append(RelayedProcess(order, channel, of, ranked, attempt == 0))
+    for of, spec in enumerate(specs):
+        if spec is not None:
+            processes.append(RelayedProcess(spec, channel, of, ranked, attempt == 0))
             stack.callback(processes[-1].close)
     return processes
 
 
-def orders_message(
-    cluster: Cluster, orders: Sequence[Optional[Order]], environment: Mapping[str, str], python: str,
+def launch_message(
+    cluster: Cluster, specs: Sequence[Optional[LaunchSpec]], environment: Mapping[str, str], python: str,
     proof: Optional[Path] = None,
 ) -> Message:  # fmt: skip
-    """What relays are sent: each starts the orders that are meant for it.
+    """What relays are sent: each starts the specs that are meant for it.
 
     Args:
         cluster: the description.
-        orders: by number; None: of no concern to the receiver.
+        specs: by number; None: of no concern to the receiver.
         environment: what all of them are told; not repeated in each.
         python: on the hosts.
         proof: a file that lies beside the run directory, which worker 0 must see.
     """
     return {
-        "orders": [
-            order and {
-                "command": [python, *order.command[1:]],
-                "environment": {k: v for k, v in order.environment.items() if environment.get(k) != v},
-                "is_worker": order.name.startswith("worker"),
-                "proof": [str(proof), proof.read_text()] if proof is not None and order.name == "worker 0" else None,
+        "launch_specs": [
+            spec and {
+                "command": [python, *spec.command[1:]],
+                "environment": {k: v for k, v in spec.environment.items() if environment.get(k) != v},
+                "is_worker": spec.name.startswith("worker"),
+                "proof": [str(proof), proof.read_text()] if proof is not None and spec.name == "worker 0" else None,
             }
-            for order in orders
+            for spec in specs
         ],
         "environment": dict(environment),
         "interface": cluster.interface,

@@ -13,8 +13,8 @@ from mxtrain.kvstore.world import ALONE, WORKER, World
 ROLES = ("scheduler", "server", "worker")
 HOST_WORKERS = "MXTRAIN_HOST_WORKERS"
 """How many workers share this host's cores."""
-PULSE = "MXTRAIN_PULSE_FD"
-"""The open file into which a process writes its signs of life."""
+HEARTBEAT_FD = "MXTRAIN_HEARTBEAT_FD"
+"""The open file into which a process writes its heartbeats."""
 
 
 @dataclass(frozen=True)

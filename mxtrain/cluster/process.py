@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
-from mxtrain.cluster.member import PULSE
+from mxtrain.cluster.member import HEARTBEAT_FD
 from mxtrain.files.durable import append_to
 
 _PR_SET_PDEATHSIG = 1
@@ -25,7 +25,7 @@ STARVED_S = 60.0
 
 
 @dataclass
-class Order:
+class LaunchSpec:
     """How to start a process.
 
     Attributes:
@@ -46,12 +46,12 @@ class Order:
 class Process:
     """A process of a run. A subclass starts it and hears it; it dies with the supervisor, however that ends."""
 
-    def __init__(self, order: Order):
-        self.order = order
+    def __init__(self, spec: LaunchSpec):
+        self.spec = spec
         self.said: Dict[str, Any] = {"step": 0, "batches": 0, "waits": False, "generation": 0}
-        """Its last sign of life."""
+        """Its last heartbeat."""
         self.has_spoken = False
-        """Whether a sign of life has come."""
+        """Whether a heartbeat has come."""
         self.heard_at = self.moved_at = time.monotonic()
 
     pid: int
@@ -86,7 +86,7 @@ class Process:
         return f"process {self.pid}"
 
     def listen(self) -> None:
-        """Reads the signs of life that have come."""
+        """Reads the heartbeats that have come."""
         raise NotImplementedError
 
     def signal(self, number: int) -> None:
@@ -102,7 +102,7 @@ class Process:
         raise NotImplementedError
 
     def hear(self, said: Dict[str, Any]) -> None:
-        """Takes a sign of life."""
+        """Takes a heartbeat."""
         self.has_spoken, self.heard_at = True, time.monotonic()
         if said["batches"] != self.said["batches"]:
             self.moved_at = self.heard_at
@@ -117,7 +117,7 @@ class Process:
             return f"was stopped (SIGSTOP or a debugger) {silence:.1f} s ago"
         if silence < max(timeout_s, STARVED_S):
             return None
-        return f"gave no sign of life for {silence:.0f} s"
+        return f"sent no heartbeat for {silence:.0f} s"
 
     def end(self) -> str:
         """How it ended, as part of a sentence."""
@@ -130,10 +130,10 @@ class Process:
 
     def last_words(self, count: int = 12) -> List[str]:
         """The end of its log."""
-        if self.order.log is None:
+        if self.spec.log is None:
             return []
-        with self.order.log.open("rb") as log:
-            log.seek(max(0, self.order.log.stat().st_size - LAST_BYTES))
+        with self.spec.log.open("rb") as log:
+            log.seek(max(0, self.spec.log.stat().st_size - LAST_BYTES))
             return log.read().decode(errors="replace").splitlines()[-count:]
 
 
@@ -143,15 +143,15 @@ class LocalProcess(Process):
     can_be_replaced = True
     host = "localhost"
 
-    def __init__(self, order: Order):
-        super().__init__(order)
+    def __init__(self, spec: LaunchSpec):
+        super().__init__(spec)
         self._rest = b""
         self._reader, writer = os.pipe()
         os.set_blocking(self._reader, False)
-        output = None if order.log is None else append_to(order.log, "ab")
+        output = None if spec.log is None else append_to(spec.log, "ab")
         try:
             self._process = start_child(
-                order.command, env={**order.environment, PULSE: str(writer)}, pass_fds=[writer],
+                spec.command, env={**spec.environment, HEARTBEAT_FD: str(writer)}, pass_fds=[writer],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=None if output is None else subprocess.STDOUT,
             )  # fmt: skip
         finally:

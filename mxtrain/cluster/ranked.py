@@ -13,10 +13,10 @@ from typing import List, Optional, Sequence
 
 from mxtrain.cluster.frames import Message, encode
 from mxtrain.cluster.hosts import NOWHERE, free_port, interface_address, read_hosts
-from mxtrain.cluster.launcher import Launcher, directory_of, orders_message, python_of, relayed, started_here
+from mxtrain.cluster.launch_spec import Root, inherited, launch_specs, local_root, passed
+from mxtrain.cluster.launcher import Launcher, directory_of, launch_message, python_of, relayed, started_here
 from mxtrain.cluster.network import address_towards
-from mxtrain.cluster.orders import Root, group_orders, inherited, local_root, passed
-from mxtrain.cluster.process import Order, Process
+from mxtrain.cluster.process import LaunchSpec, Process
 from mxtrain.cluster.relayed import Beacon, Channel
 from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import ConfigError
@@ -24,8 +24,8 @@ from mxtrain.files.durable import replace_file
 from mxtrain.private_sockets.folder import socket_folder
 from mxtrain.search_path import module_command
 
-ORDERS = "MXTRAIN_ORDERS"
-"""Where mpirun's relays find their orders."""
+LAUNCH_SPECS = "MXTRAIN_LAUNCH_SPECS"
+"""Where mpirun's relays find their specs."""
 
 
 class RankedLauncher(Launcher):
@@ -58,7 +58,7 @@ class RankedLauncher(Launcher):
         """The command, started.
 
         Args:
-            message: orders for its relays.
+            message: specs for its relays.
             count: how many they are.
             address: of this machine, as they reach it.
             stack: of what must be closed.
@@ -79,23 +79,23 @@ class RankedLauncher(Launcher):
         else:
             root = Root(self._address, free_port(self._address))
         told = passed(self.cluster.environment)
-        orders = group_orders(self.cluster, self.van, arguments, logs, root, told)
+        specs = launch_specs(self.cluster, self.van, arguments, logs, root, told)
         processes = []
-        if orders[0].name == "scheduler":
-            own = {**inherited(), **orders[0].environment, "DMLC_NODE_HOST": root.address}
-            scheduler = orders.pop(0)
-            processes.append(started_here(Order(scheduler.name, scheduler.command, own, scheduler.log), stack))
-        orders.sort(key=lambda order: not order.name.startswith("worker"))  # ranks keep their order
+        if specs[0].name == "scheduler":
+            own = {**inherited(), **specs[0].environment, "DMLC_NODE_HOST": root.address}
+            scheduler = specs.pop(0)
+            processes.append(started_here(LaunchSpec(scheduler.name, scheduler.command, own, scheduler.log), stack))
+        specs.sort(key=lambda spec: not spec.name.startswith("worker"))  # ranks keep their order
         proof = logs / ".here"
         replace_file(proof, secrets.token_hex(16).encode())
         stack.callback(proof.unlink)
-        message = orders_message(self.cluster, orders, told, python_of(self.cluster), proof)
-        channel = self._channel(message, len(orders), root.address, stack)
-        return [*processes, *relayed(channel, orders, ranked=True, attempt=attempt, stack=stack)]
+        message = launch_message(self.cluster, specs, told, python_of(self.cluster), proof)
+        channel = self._channel(message, len(specs), root.address, stack)
+        return [*processes, *relayed(channel, specs, ranked=True, attempt=attempt, stack=stack)]
 
 
 class MPILauncher(RankedLauncher):
-    """Open MPI's mpirun. It reaches the stdin of one rank only: orders go through the environment, signals through
+    """Open MPI's mpirun. It reaches the stdin of one rank only: specs go through the environment, signals through
     mpirun. Its daemons don't notice within minutes that a link is down, so relays listen to a beacon."""
 
     program = "mpirun"
@@ -132,7 +132,7 @@ class MPILauncher(RankedLauncher):
         if not any("plm_rsh" in option for option in self.cluster.launcher_options):
             alive = max(1, math.ceil(self.cluster.heartbeat_timeout))
             settings["plm_rsh_args"] = f"-oBatchMode=yes -oConnectTimeout={alive} -oServerAliveInterval={alive}"
-        command = [self.program, "-np", str(count), "--bind-to", "none", "-x", ORDERS, "--wdir",
+        command = [self.program, "-np", str(count), "--bind-to", "none", "-x", LAUNCH_SPECS, "--wdir",
                    directory_of(self.cluster)]  # fmt: skip
         if self.cluster.hostfile is not None:
             command += ["--hostfile", self.cluster.hostfile]
@@ -143,13 +143,13 @@ class MPILauncher(RankedLauncher):
         return [*command, *self.cluster.launcher_options]
 
     def _channel(self, message: Message, count: int, address: str, stack: ExitStack) -> Channel:
-        relay = [*module_command("mxtrain.cluster.remote", python_of(self.cluster)), "--ranked", "--from", ORDERS]
+        relay = [*module_command("mxtrain.cluster.remote", python_of(self.cluster)), "--ranked", "--from", LAUNCH_SPECS]
         beacon = Beacon(address, limit=4 * count)
         stack.callback(beacon.close)
-        orders = encode({**message, "beacon": [beacon.address, beacon.port]}).decode()
+        specs = encode({**message, "beacon": [beacon.address, beacon.port]}).decode()
         return Channel(
-            [*self._command(count), *relay], {**os.environ, ORDERS: orders}, None, self.cluster.start_timeout, "mpirun",
-            beacon,
+            [*self._command(count), *relay], {**os.environ, LAUNCH_SPECS: specs}, None, self.cluster.start_timeout,
+            "mpirun", beacon,
         )  # fmt: skip
 
 

@@ -14,14 +14,14 @@ from queue import SimpleQueue
 from typing import Dict, List, Mapping, Optional, Sequence
 
 from mxtrain.cluster.frames import Message, decode, encode, joined, split
-from mxtrain.cluster.process import Order, Process, kill_group, start_child
+from mxtrain.cluster.process import LaunchSpec, Process, kill_group, start_child
 from mxtrain.errors import EXIT_BAD_INPUT
 from mxtrain.files.durable import append_to
 
 BEAT_S = 0.5
 MIN_SILENCE_S = 2.0
 """A way is never given up sooner: words come each half second."""
-FAREWELL_S = 3.0
+SHUTDOWN_TIMEOUT_S = 3.0
 """How long the command may take to end by itself when its processes must."""
 KEPT_WORDS = 2
 """First lines of ssh, mpirun or srun that go into a message, and as many last ones."""
@@ -75,14 +75,14 @@ class Channel:
     Args:
         command: with arguments.
         environment: of the command.
-        orders: the message for the relays, sent on stdin; None: they have it already.
+        specs: the message for the relays, sent on stdin; None: they have it already.
         start_timeout_s: how long relays may take to say a word; None: for ever, as in a queue.
         name: for people.
         beacon: what the relays hear, where they have no stdin; None: they have.
     """
 
     def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], orders: Optional[Message],
+        self, command: Sequence[str], environment: Mapping[str, str], specs: Optional[Message],
         start_timeout_s: Optional[float], name: str, beacon: Optional[Beacon] = None,
     ):  # fmt: skip
         self.name, self._beacon = name, beacon
@@ -92,10 +92,10 @@ class Channel:
         self.heard_at: Dict[Optional[int], float] = {}
         """Rank of a relay (None where there is only one) -> when it said something last."""
         self.hosts: Dict[Optional[int], str] = {}
-        self._by_stdin = orders is not None
+        self._by_stdin = specs is not None
         self._start_timeout_s, self._started_at = start_timeout_s, time.monotonic()
         self._beat_at = self._started_at
-        self._out, self._rest = b"" if orders is None else encode(orders), b""
+        self._out, self._rest = b"" if specs is None else encode(specs), b""
         self._signalled: List[int] = []
         self._at_end = False
         self._killed_at: Optional[float] = None
@@ -165,7 +165,7 @@ class Channel:
         """The same, and waits until the command is gone."""
         self.kill()
         assert self._killed_at is not None
-        deadline = self._killed_at + FAREWELL_S
+        deadline = self._killed_at + SHUTDOWN_TIMEOUT_S
         while self._popen.poll() is None and time.monotonic() < deadline:
             self._receive()  # a full pipe would hold it up
             time.sleep(0.02)
@@ -217,7 +217,7 @@ class Channel:
 
 
 class Printer:
-    """Writes to stdout in a thread of its own: whoever reads it may stop (Ctrl-S, a pager), and signs of life must not
+    """Writes to stdout in a thread of its own: whoever reads it may stop (Ctrl-S, a pager), and heartbeats must not
     wait for that."""
 
     def __init__(self) -> None:
@@ -232,7 +232,7 @@ class Printer:
     def close(self) -> None:
         """Waits for what is still to be printed, but not for ever."""
         self._waiting.put(b"")
-        self._thread.join(FAREWELL_S)
+        self._thread.join(SHUTDOWN_TIMEOUT_S)
 
     def _print(self) -> None:
         with suppress(OSError, ValueError):  # nobody reads it any more
@@ -248,15 +248,15 @@ class RelayedProcess(Process):
     """A process on another host.
 
     Args:
-        order: with the environment that it is told besides its host's own.
+        spec: with the environment that it is told besides its host's own.
         channel: through which it was ordered.
-        of: its number in the orders.
-        ranked: whether its relay is one of several with the same orders.
+        of: its number in the specs.
+        ranked: whether its relay is one of several with the same specs.
         is_first: whether this is the first attempt of the run.
     """
 
-    def __init__(self, order: Order, channel: Channel, of: int, ranked: bool, is_first: bool):
-        super().__init__(order)
+    def __init__(self, spec: LaunchSpec, channel: Channel, of: int, ranked: bool, is_first: bool):
+        super().__init__(spec)
         self.pid = 0
         self.rank = of if ranked else None
         self._channel, self._of, self._is_first = channel, of, is_first
@@ -264,8 +264,8 @@ class RelayedProcess(Process):
         self._refusal = ""
         self._state = ""
         self._started_at: Optional[float] = None
-        self._log = None if order.log is None else append_to(order.log, "ab", buffering=0)
-        self._printer = Printer() if order.log is None else None
+        self._log = None if spec.log is None else append_to(spec.log, "ab", buffering=0)
+        self._printer = Printer() if spec.log is None else None
         channel.processes[of] = self
 
     def take(self, message: Message) -> None:
@@ -273,8 +273,8 @@ class RelayedProcess(Process):
         if "pid" in message:
             self.pid = message["pid"]
             self._started_at = self.heard_at = time.monotonic()
-        elif "pulse" in message:
-            self.hear(message["pulse"])
+        elif "heartbeat" in message:
+            self.hear(message["heartbeat"])
         elif "output" in message:
             self._write(joined(message["output"]))
         elif "states" in message:

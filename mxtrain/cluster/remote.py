@@ -1,8 +1,8 @@
 """The supervisor's relay on another host: starts processes there, tells what they say and do, and ends them when the
 supervisor or the way to it is gone.
 
-    python -m mxtrain.cluster.remote                    orders come on stdin (ssh, srun), then signs of life and signals
-    python -m mxtrain.cluster.remote --from VARIABLE    orders stand in the environment (mpirun reaches one stdin only)
+    python -m mxtrain.cluster.remote                    specs come on stdin (ssh, srun), then heartbeats and signals
+    python -m mxtrain.cluster.remote --from VARIABLE    specs stand in the environment (mpirun reaches one stdin only)
     python -m mxtrain.cluster.remote --check            says what this host has, and ends
 
 Orders are not on the command line, where others on the host could read them. Of several relays, each starts what is
@@ -33,7 +33,7 @@ import mxtrain
 from mxtrain.cluster.frames import Message, decode, encode, pieces, split
 from mxtrain.cluster.hosts import interface_address
 from mxtrain.cluster.launched import local_size, own_address, rank_of
-from mxtrain.cluster.member import HOST_WORKERS, PULSE
+from mxtrain.cluster.member import HEARTBEAT_FD, HOST_WORKERS
 from mxtrain.cluster.process import kill_group, signal_parents_death, start_child, state_of
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, ConfigError
 
@@ -52,24 +52,24 @@ class Child:
 
     Args:
         of: its number in the run.
-        order: its command, environment and role.
+        spec: its command, environment and role.
         environment: all of it.
     """
 
-    def __init__(self, of: int, order: Mapping[str, Any], environment: Mapping[str, str]):
-        self.of, self.is_worker = of, order["is_worker"]
-        self.pulse_rest = b""
-        self.pulse, pulse_writer = os.pipe()
+    def __init__(self, of: int, spec: Mapping[str, Any], environment: Mapping[str, str]):
+        self.of, self.is_worker = of, spec["is_worker"]
+        self.heartbeat_rest = b""
+        self.heartbeat, heartbeat_writer = os.pipe()
         self.output, output_writer = os.pipe()
-        for reader in (self.pulse, self.output):
+        for reader in (self.heartbeat, self.output):
             os.set_blocking(reader, False)
         try:
             self.popen = start_child(
-                order["command"], env={**environment, PULSE: str(pulse_writer)}, pass_fds=[pulse_writer],
+                spec["command"], env={**environment, HEARTBEAT_FD: str(heartbeat_writer)}, pass_fds=[heartbeat_writer],
                 stdin=subprocess.DEVNULL, stdout=output_writer, stderr=subprocess.STDOUT,
             )  # fmt: skip
         finally:
-            os.close(pulse_writer)
+            os.close(heartbeat_writer)
             os.close(output_writer)
 
 
@@ -77,12 +77,12 @@ class Relay:
     """One host's, or one rank's, part of a run.
 
     Args:
-        orders: the message with them; None: it comes on stdin.
-        rank: of this relay, where several get the same message; None: all orders are meant for this one.
+        specs: the message with them; None: it comes on stdin.
+        rank: of this relay, where several get the same message; None: all specs are meant for this one.
     """
 
-    def __init__(self, orders: Optional[Message], rank: Optional[int]):
-        self._rank, self._orders = rank, orders
+    def __init__(self, specs: Optional[Message], rank: Optional[int]):
+        self._rank, self._specs = rank, specs
         self._out = _quiet_output()
         self._waiting: Deque[bytes] = deque()
         self._children: Dict[int, Child] = {}
@@ -101,13 +101,13 @@ class Relay:
         """Until all processes have ended, or must; returns the exit code."""
         self._watch(self._signals, self._take_signals)
         try:
-            self._tell({"hello": socket.gethostname(), "rank": self._rank})
-            if self._orders is not None:
-                self._start(self._orders)
+            self._send({"hello": socket.gethostname(), "rank": self._rank})
+            if self._specs is not None:
+                self._start(self._specs)
             else:
                 os.set_blocking(0, False)
                 self._watch(0, self._take_messages)
-            while self._orders is None or self._children or self._waiting:
+            while self._specs is None or self._children or self._waiting:
                 for key, _ in self._selector.select(timeout=0.1):
                     key.data()
                 self._reap()
@@ -117,7 +117,7 @@ class Relay:
                     raise _Gone
                 if now - self._beat_at > BEAT_S and not self._waiting:
                     self._beat_at = now
-                    self._tell({"states": {str(of): state_of(c.popen.pid) for of, c in self._children.items()}})
+                    self._send({"states": {str(of): state_of(c.popen.pid) for of, c in self._children.items()}})
         except _Gone:
             return EXIT_CRASHED
         finally:
@@ -127,7 +127,7 @@ class Relay:
 
     # To the supervisor.
 
-    def _tell(self, message: Message) -> None:
+    def _send(self, message: Message) -> None:
         self._waiting.append(encode(message))
         self._flush()
 
@@ -156,7 +156,7 @@ class Relay:
             self._heard_at = time.monotonic()
             lines, self._read = split(self._read + read)
             for message in filter(None, map(decode, lines)):
-                if "orders" in message:
+                if "launch_specs" in message:
                     self._start(message)
                 elif "signal" in message:
                     self._signal(message["signal"], message["of"])
@@ -198,26 +198,26 @@ class Relay:
     # Processes.
 
     def _start(self, message: Message) -> None:
-        self._orders = message
+        self._specs = message
         self._silence_s, self._heard_at = message["silence_s"], time.monotonic()
         if "beacon" in message:
             self._listen(message["beacon"])
-        for of, order in enumerate(message["orders"]):
-            if order is None or self._rank not in (None, of):
+        for of, spec in enumerate(message["launch_specs"]):
+            if spec is None or self._rank not in (None, of):
                 continue
             try:
-                environment = self._environment(message, order)
-                _require_run_directory(order)
-                child = Child(of, order, environment)
+                environment = self._environment(message, spec)
+                _require_run_directory(spec)
+                child = Child(of, spec, environment)
             except (ConfigError, OSError) as error:
-                self._tell({"of": of, "refused": f"{socket.gethostname()}: {error}"[:REFUSAL]})
+                self._send({"of": of, "refused": f"{socket.gethostname()}: {error}"[:REFUSAL]})
                 continue
             self._children[of] = child
-            self._tell({"of": of, "pid": child.popen.pid})
-            self._watch(child.pulse, lambda child=child: self._take_pulse(child))
+            self._send({"of": of, "pid": child.popen.pid})
+            self._watch(child.heartbeat, lambda child=child: self._take_heartbeat(child))
             self._watch(child.output, lambda child=child: self._take_output(child))
 
-    def _environment(self, message: Message, order: Mapping[str, Any]) -> Dict[str, str]:
+    def _environment(self, message: Message, spec: Mapping[str, Any]) -> Dict[str, str]:
         """What a process is told here.
 
         Raises:
@@ -225,7 +225,7 @@ class Relay:
         """
         if message["version"] != mxtrain.__version__:
             raise ConfigError(f"has mxtrain {mxtrain.__version__}, not {message['version']} as the supervisor.")
-        environment = {**os.environ, **message["environment"], **order["environment"]}
+        environment = {**os.environ, **message["environment"], **spec["environment"]}
         if "DMLC_LOCAL" not in environment:
             environment["DMLC_NODE_HOST"] = own_address(message["interface"], environment["DMLC_PS_ROOT_URI"])
         if self._rank is not None:  # who else is here only mpirun and srun know
@@ -233,16 +233,16 @@ class Relay:
             environment[HOST_WORKERS] = str(min(workers, local_size(os.environ) or workers))
         return environment
 
-    def _take_pulse(self, child: Child) -> bool:
-        read = _read(child.pulse)
+    def _take_heartbeat(self, child: Child) -> bool:
+        read = _read(child.heartbeat)
         if not read:
             if read is not None:
-                self._selector.unregister(child.pulse)
+                self._selector.unregister(child.heartbeat)
             return False
-        lines, child.pulse_rest = split(child.pulse_rest + read)
+        lines, child.heartbeat_rest = split(child.heartbeat_rest + read)
         last = deque(lines, maxlen=1)
         if last:
-            self._tell({"of": child.of, "pulse": json.loads(last[0])})
+            self._send({"of": child.of, "heartbeat": json.loads(last[0])})
         return True
 
     def _take_output(self, child: Child) -> bool:
@@ -255,7 +255,7 @@ class Relay:
                 self._selector.unregister(child.output)
             return False
         for piece in pieces(read):
-            self._tell({"of": child.of, "output": piece})
+            self._send({"of": child.of, "output": piece})
         return True
 
     def _reap(self) -> None:
@@ -264,16 +264,16 @@ class Relay:
             if code is None or sum(map(len, self._waiting)) > MAX_WAITING:
                 continue
             kill_group(child.popen.pid)  # what it has started
-            for fd, take in ((child.pulse, self._take_pulse), (child.output, self._take_output)):
+            for fd, take in ((child.heartbeat, self._take_heartbeat), (child.output, self._take_output)):
                 while fd in self._selector.get_map() and take(child):
                     self._flush()
             if child.output in self._selector.get_map() and _has_more(child.output):
                 continue  # the way is full; the rest of its output goes first
-            for fd in (child.pulse, child.output):
+            for fd in (child.heartbeat, child.output):
                 if fd in self._selector.get_map():
                     self._selector.unregister(fd)
                 os.close(fd)
-            self._tell({"of": child.of, "exit": code})
+            self._send({"of": child.of, "exit": code})
             del self._children[child.of]
 
     def _watch(self, fd: int, take: Callable[[], Any]) -> None:
@@ -284,11 +284,11 @@ class _Gone(Exception):
     """The supervisor, or the way to it."""
 
 
-def _require_run_directory(order: Mapping[str, Any]) -> None:
+def _require_run_directory(spec: Mapping[str, Any]) -> None:
     """Worker 0 writes it, and the supervisor reads it."""
-    if not order["proof"]:
+    if not spec["proof"]:
         return
-    path, text = order["proof"]
+    path, text = spec["proof"]
     try:
         with open(path, encoding="utf-8") as file:
             seen = file.read() == text
@@ -356,11 +356,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         sys.stdout.buffer.write(encode({"check": describe_host(given.interface)}))
         return EXIT_FINISHED
     parent = os.getppid()
-    orders = None if given.variable is None else decode(os.environ.pop(given.variable, "").encode())
-    if given.variable is not None and orders is None:
-        print(f"{given.variable} holds no orders", file=sys.stderr)
+    specs = None if given.variable is None else decode(os.environ.pop(given.variable, "").encode())
+    if given.variable is not None and specs is None:
+        print(f"{given.variable} holds no specs", file=sys.stderr)
         return EXIT_BAD_INPUT
-    relay = Relay(orders, rank_of(os.environ) if given.ranked else None)
+    relay = Relay(specs, rank_of(os.environ) if given.ranked else None)
     signal_parents_death(signal.SIGHUP)
     if os.getppid() != parent:
         return EXIT_CRASHED

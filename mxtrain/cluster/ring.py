@@ -1,6 +1,6 @@
 """The supervisor's part of a ring of workers: who belongs to it, generation by generation, and how they meet.
 
-    workers ask, by their signs of life -> all that are left have asked -> a place for each -> they meet at a server
+    workers ask, by their heartbeats -> all that are left have asked -> a place for each -> they meet at a server
 
 Gloo exchanges its addresses through an HTTP server that keeps a few bytes under a name. Each generation has a server of
 its own, so that nobody of an earlier one gets between.
@@ -35,7 +35,7 @@ class Ring:
     def __init__(self, host: str = LOOPBACK, interface: Optional[str] = None):
         self._host, self._interface = host, interface
         self._control = KeyValueServer(host, writable=False)
-        self._meeting: Optional[KeyValueServer] = None
+        self._rendezvous: Optional[KeyValueServer] = None
         self._members: List[Process] = []
         self.generation = 0
         """Of the last ring that was formed; 0: none yet."""
@@ -76,16 +76,16 @@ class Ring:
     def close(self) -> None:
         """Ends the servers."""
         self._control.close()
-        if self._meeting is not None:
-            self._meeting.close()
+        if self._rendezvous is not None:
+            self._rendezvous.close()
 
     def _form(self, workers: List[Process]) -> None:
-        if self._meeting is not None:
-            self._meeting.close()
-        self._meeting = KeyValueServer(self._host)
+        if self._rendezvous is not None:
+            self._rendezvous.close()
+        self._rendezvous = KeyValueServer(self._host)
         self.generation += 1
         self._members = list(workers)
-        workers = sorted(workers, key=lambda worker: int(worker.order.number))
+        workers = sorted(workers, key=lambda worker: int(worker.spec.number))
         hosts = [worker.host for worker in workers]
         names = list(dict.fromkeys(hosts))
         on_host: Counter[str] = Counter()
@@ -94,13 +94,13 @@ class Ring:
             local_rank = on_host[host]
             on_host[host] += 1
             beside = [name for name in names if hosts.count(name) > local_rank]
-            places[str(worker.order.number)] = {
+            places[str(worker.spec.number)] = {
                 "HOROVOD_RANK": str(rank), "HOROVOD_SIZE": str(len(workers)), "HOROVOD_HOSTNAME": host,
                 "HOROVOD_LOCAL_RANK": str(local_rank), "HOROVOD_LOCAL_SIZE": str(hosts.count(host)),
                 "HOROVOD_CROSS_RANK": str(beside.index(host)), "HOROVOD_CROSS_SIZE": str(len(beside)),
             }  # fmt: skip
         variables = {
-            "HOROVOD_GLOO_RENDEZVOUS_PORT": str(self._meeting.port),
+            "HOROVOD_GLOO_RENDEZVOUS_PORT": str(self._rendezvous.port),
             "HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo",
             "HOROVOD_FUSION_THRESHOLD": "0",  # our buckets as they are: the order of sums must not depend on time
         }  # fmt: skip

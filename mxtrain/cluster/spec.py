@@ -40,7 +40,7 @@ class Cluster(Spec):
     balance: Literal["equal", "speed"] = "equal"
     """How a batch is shared: equally, or so that a slower worker gets fewer samples, measured anew for each epoch."""
     heartbeat_timeout: PositiveFloat = 5.0
-    """Seconds without a sign of life after which a process counts as dead."""
+    """Seconds without a heartbeat after which a process counts as dead."""
     start_timeout: PositiveFloat = 300.0
     """Seconds from the start to the first batch, in which data is read and all processes find each other; also how long
     a restart waits for a host that cannot be reached."""

@@ -15,8 +15,8 @@ from typing import Any, List, Optional, Sequence, Tuple
 import mxtrain
 from mxtrain.cluster.frames import Message, decode
 from mxtrain.cluster.hosts import Host, free_port, interface_address, is_own_address, read_hosts, spread
-from mxtrain.cluster.launcher import Launcher, directory_of, orders_message, python_of, relayed, started_here
-from mxtrain.cluster.orders import Root, group_orders, inherited, passed
+from mxtrain.cluster.launch_spec import Root, inherited, launch_specs, passed
+from mxtrain.cluster.launcher import Launcher, directory_of, launch_message, python_of, relayed, started_here
 from mxtrain.cluster.process import Process, start_child
 from mxtrain.cluster.relayed import Channel
 from mxtrain.cluster.spec import Cluster
@@ -75,18 +75,18 @@ class SSHLauncher(Launcher):
         for host in [self.hosts[0], *self._others]:
             count = sum(who.startswith("worker") and place == host for who, place in self._where.items())
             told = {**here, "DMLC_NODE_HOST": root.address} if host.is_here else there
-            orders = group_orders(self.cluster, self.van, arguments, logs, root, told, max(count, 1))
-            mine = [order if self._where[order.name] == host else None for order in orders]
+            specs = launch_specs(self.cluster, self.van, arguments, logs, root, told, max(count, 1))
+            mine = [spec if self._where[spec.name] == host else None for spec in specs]
             if host.is_here:
-                processes += [started_here(order, stack) for order in mine if order is not None]
+                processes += [started_here(spec, stack) for spec in mine if spec is not None]
                 continue
-            message = orders_message(self.cluster, mine, there, python_of(self.cluster))
+            message = launch_message(self.cluster, mine, there, python_of(self.cluster))
             channel = Channel(
                 self._ssh(host, []), os.environ, message, 3 * self._patience_s + CHECK_S, f"ssh to {host.name}"
             )
             processes += relayed(channel, mine, ranked=False, attempt=attempt, stack=stack)
-        names = [order.name for order in orders]
-        return sorted(processes, key=lambda process: names.index(process.order.name))
+        names = [spec.name for spec in specs]
+        return sorted(processes, key=lambda process: names.index(process.spec.name))
 
     def _ssh(self, host: Host, arguments: Sequence[str]) -> List[str]:
         """The command that runs a relay on a host."""

@@ -18,7 +18,7 @@ TOLERANCE = 0.05
 """Shares that differ by less stay as they are: a change costs the compilation of new shapes."""
 
 
-class Team:
+class Stragglers:
     """The workers of a run, by what all of them know of each other.
 
     Args:
@@ -35,7 +35,7 @@ class Team:
     def forget(self) -> None:
         """Workers have come or gone: all begin from nothing, so that all know the same."""
         self._known.clear()
-        self._in_a_row, self._slow, self._told = 0, None, -1
+        self._in_a_row, self._slow, self._reported = 0, None, -1
 
     def note(self, times: WorkerTimes) -> bool:
         """Whether this is news."""
@@ -51,9 +51,9 @@ class Team:
     def remark(self) -> str:
         """What to say of a worker that is slow for the second time in a row, once; or nothing."""
         slow = self._slow
-        if slow is None or self._in_a_row < 2 or self._told == slow:
+        if slow is None or self._in_a_row < 2 or self._reported == slow:
             return ""
-        self._told = slow
+        self._reported = slow
         times = self._known[-1]
         others = statistics.median([own for rank, own in enumerate(times.compute_s) if rank != slow])
         advice = "" if self._by_speed else "; cluster.balance=speed gives it fewer samples"

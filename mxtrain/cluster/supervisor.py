@@ -1,6 +1,6 @@
 """Watches the processes of a run: when one of them dies or hangs, ends all, says why, and goes on from the checkpoint.
 
-    start all -> watch (exit, sign of life, progress) -> all done: the workers' exit code
+    start all -> watch (exit, heartbeat, progress) -> all done: the workers' exit code
                         |
                         +-> one failed: kill all -> [backoff] -> start all, from the last checkpoint
                         +-> one worker of a ring failed: the others go on -> [backoff] -> start another in its place
@@ -18,12 +18,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from mxtrain.cluster.process import LocalProcess, Order, Process
+from mxtrain.cluster.process import LaunchSpec, LocalProcess, Process
 from mxtrain.cluster.ring import Ring
 from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import AGREED, EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, EXIT_NON_FINITE
 from mxtrain.kvstore.world import JOINS
-from mxtrain.process.stopping import EXIT_CODES, FAREWELL_S
+from mxtrain.process.stopping import EXIT_CODES, SHUTDOWN_TIMEOUT_S
 
 TICK_S = 0.1
 MAX_BACKOFF_S = 60.0
@@ -32,7 +32,7 @@ FINAL = (EXIT_BAD_INPUT, EXIT_NON_FINITE)
 
 
 @dataclass(frozen=True)
-class Failure:
+class ProcessFailure:
     """Why a group of processes could not go on.
 
     Attributes:
@@ -50,7 +50,7 @@ class Failure:
     last_words: Sequence[str] = ()
 
 
-Outcome = Tuple[Optional[Failure], int]
+Outcome = Tuple[Optional[ProcessFailure], int]
 """Of one attempt: why it failed, or None; the exit code."""
 
 
@@ -76,13 +76,13 @@ class Supervisor:
         self._obstacle, self._ring = obstacle, ring
         self._restarts = 0
         self._progress: List[Any] = []
-        self._to_start: List[Tuple[float, Order]] = []
+        self._to_start: List[Tuple[float, LaunchSpec]] = []
         self._signal: Optional[int] = None
         self._num_signals = 0
-        self._failed_before: Optional[Failure] = None
+        self._failed_before: Optional[ProcessFailure] = None
         self.has_trained = False
         """Whether any attempt has come as far as a batch."""
-        self.failure: Optional[Failure] = None
+        self.failure: Optional[ProcessFailure] = None
         """Why the run was given up, if it was."""
 
     def run(self) -> int:
@@ -130,7 +130,7 @@ class Supervisor:
             self._sleep(1.0)
         return ""
 
-    def _may_restart(self, failure: Failure) -> Tuple[bool, str]:
+    def _may_restart(self, failure: ProcessFailure) -> Tuple[bool, str]:
         """(whether, why not as the end of a sentence)."""
         progress = list(self._checkpoints())
         if progress != self._progress:
@@ -174,7 +174,7 @@ class Supervisor:
         done_at: Optional[float] = None
         while True:
             self._start_replacements(processes, stack)
-            workers = [process for process in processes if process.order.name.startswith("worker")]
+            workers = [process for process in processes if process.spec.name.startswith("worker")]
             if self._signal is not None and forwarded is None:
                 forwarded = time.monotonic()
                 for worker in workers:
@@ -204,18 +204,18 @@ class Supervisor:
                 if time.monotonic() - done_at > self._cluster.step_timeout:
                     return self._failure(late[0], "did not end though others had", None), EXIT_CRASHED
             if forwarded and not any(worker.said["batches"] for worker in workers):
-                return Failure("interrupted before training began", "", None, 0), EXIT_CRASHED  # nothing to save
+                return ProcessFailure("interrupted before training began", "", None, 0), EXIT_CRASHED  # nothing to save
             if self._num_signals > 1 or (forwarded and time.monotonic() - forwarded > self._cluster.grace):
                 how = "asked twice" if self._num_signals > 1 else f"{self._cluster.grace:g} s are over"
                 return self._failure(late[0], f"had not ended after the signal ({how})", None), EXIT_CRASHED
             time.sleep(TICK_S)
 
-    def _go_on_without(self, failure: Failure, processes: List[Process]) -> bool:
+    def _go_on_without(self, failure: ProcessFailure, processes: List[Process]) -> bool:
         """Gives a worker up that the others of its ring can do without, and has another take its place."""
-        lost = next(process for process in processes if process.order.name == failure.who)
+        lost = next(process for process in processes if process.spec.name == failure.who)
         others = [p for p in processes if p is not lost and p.exit_code is None]
         # Worker 0 keeps the run directory: without it all begin again from its last checkpoint.
-        is_needed = lost.order.number == 0 or not others or not lost.can_be_replaced
+        is_needed = lost.spec.number == 0 or not others or not lost.can_be_replaced
         if self._ring is None or not self._ring.generation or is_needed or self._signal:
             return False
         if failure.how in FINAL and not self._ring.is_newcomer(lost):
@@ -226,7 +226,7 @@ class Supervisor:
         said = f"{failure.cause}; {len(others)} of {len(others) + 1} workers go on without it"
         if again:
             wait = self._use_restart()
-            self._to_start.append((time.monotonic() + wait, lost.order))
+            self._to_start.append((time.monotonic() + wait, lost.spec))
             why_not = f". Another takes its place in {wait:g} s ({self._restarts_used()})"
         self._say(said + why_not)
         for line in failure.last_words if not again else ():
@@ -234,14 +234,14 @@ class Supervisor:
         return True
 
     def _start_replacements(self, processes: List[Process], stack: ExitStack) -> None:
-        for due, order in list(self._to_start):
+        for due, spec in list(self._to_start):
             if time.monotonic() >= due and self._signal is None:
-                self._to_start.remove((due, order))
-                environment = {**order.environment, JOINS: str(self._ring.generation if self._ring else 0)}
-                processes.append(LocalProcess(replace(order, environment=environment)))
+                self._to_start.remove((due, spec))
+                environment = {**spec.environment, JOINS: str(self._ring.generation if self._ring else 0)}
+                processes.append(LocalProcess(replace(spec, environment=environment)))
                 stack.callback(processes[-1].close)
 
-    def _first_failure(self, processes: List[Process], workers: List[Process]) -> Optional[Failure]:
+    def _first_failure(self, processes: List[Process], workers: List[Process]) -> Optional[ProcessFailure]:
         failed = [p for p in processes if p.exit_code is not None and p.exit_code not in AGREED]
         if failed:
             # Whoever ended by an error of its own is the cause; others may have followed.
@@ -254,7 +254,7 @@ class Supervisor:
                     return self._failure(process, silent, None)
         return self._hung(workers) or self._late(processes)
 
-    def _late(self, processes: List[Process]) -> Optional[Failure]:
+    def _late(self, processes: List[Process]) -> Optional[ProcessFailure]:
         """A newcomer to a ring that takes too long until it asks to join."""
         for process in processes if self._ring is not None else ():
             is_waited_for = self._ring.is_newcomer(process) and not self._ring.asks(process)
@@ -266,7 +266,7 @@ class Supervisor:
     def _not_begun(self) -> str:
         return f"had not begun to train after cluster.start_timeout={self._cluster.start_timeout:g} s"
 
-    def _hung(self, workers: List[Process]) -> Optional[Failure]:
+    def _hung(self, workers: List[Process]) -> Optional[ProcessFailure]:
         busy = [worker for worker in workers if worker.exit_code is None and not worker.said["waits"]]
         if not busy:
             return None
@@ -282,15 +282,15 @@ class Supervisor:
             return self._failure(last, text, None)
         return None
 
-    def _failure(self, process: Process, what: str, how: Optional[int]) -> Failure:
+    def _failure(self, process: Process, what: str, how: Optional[int]) -> ProcessFailure:
         step = process.said["step"]
         at = f" at about step {step}" if step else ""
-        return Failure(f"{process.order.name} ({process.where}) {what}{at}", process.order.name, how, step,
+        return ProcessFailure(f"{process.spec.name} ({process.where}) {what}{at}", process.spec.name, how, step,
                        process.last_words() if how is None or how > 0 else ())  # fmt: skip
 
     def _part(self, processes: List[Process]) -> None:
         """Lets those that serve end by themselves."""
-        deadline = time.monotonic() + 2 * FAREWELL_S  # which they keep to by themselves, if they can
+        deadline = time.monotonic() + 2 * SHUTDOWN_TIMEOUT_S  # which they keep to by themselves, if they can
         while time.monotonic() < deadline and any(process.exit_code is None for process in processes):
             time.sleep(TICK_S)
             for process in processes:

@@ -33,7 +33,7 @@ from mxtrain.types import Fraction, NonNegative, NonNegativeFloat, OpenFraction,
 
 if TYPE_CHECKING:
     from mxtrain.dataset.signature import Signature
-    from mxtrain.dataset.wordpiece import Reading
+    from mxtrain.dataset.wordpiece import TokenizerConfig
 
 ChannelMean = Union[Literal["auto"], List[Fraction]]
 ChannelStd = Union[Literal["auto"], List[PositiveFloat]]
@@ -85,7 +85,7 @@ class Augment(Spec):
 class Decoding:
     """How an image file becomes a sample, apart from random changes; a checkpoint carries it.
 
-    Its pixels are read as `pixels.Picture` says; then a central part is cut out and resized. Images that were never
+    Its pixels are read as `pixels.ImageReader` says; then a central part is cut out and resized. Images that were never
     encoded (MNIST's, CIFAR's) are taken whole.
 
     Attributes:
@@ -157,8 +157,8 @@ class Splits:
         std: Per channel, in units where white is 1.
         decoding: For images: how files are read as its samples are; None = whole, in `shape`.
         mask_values: For masks: the value of each class in a mask's file; empty where there are no masks.
-        read: For text: makes the vocabulary, which may take a while. Its splits are `text_source.TextSource`s, and it
-            has no classes but its tokens where these are to be predicted.
+        build_tokenizer_config: For text: makes the vocabulary, which may take a while. Its splits are
+            `text_source.TextSource`s, and it has no classes but its tokens where these are to be predicted.
     """
 
     train: Any
@@ -170,7 +170,7 @@ class Splits:
     std: Sequence[float] = ()
     decoding: Optional[Decoding] = None
     mask_values: Sequence[int] = ()
-    read: Optional[Callable[[], Reading]] = None
+    build_tokenizer_config: Optional[Callable[[], TokenizerConfig]] = None
 
 
 class BaseDataset(Spec):

@@ -13,7 +13,7 @@ from typing import Optional, Protocol, Sequence, Tuple
 import numpy as np
 
 from mxtrain.dataset.base import Decoding
-from mxtrain.dataset.pixels import REPLACE, Picture, read_error
+from mxtrain.dataset.pixels import REPLACE, ImageReader, read_error
 from mxtrain.dataset.randomness import Draw, uniform
 from mxtrain.errors import LoaderError, MxtrainError
 
@@ -23,8 +23,8 @@ _TASK = 4
 _MIN_ASPECT, _MAX_ASPECT = 3 / 4, 4 / 3
 
 
-class Encoded(Protocol):
-    """Encoded images by index; must be safe to call from several threads."""
+class EncodedImages(Protocol):
+    """EncodedImages images by index; must be safe to call from several threads."""
 
     def __len__(self) -> int:
         """The number of images."""
@@ -48,7 +48,7 @@ class DecodedSource:
 
     samples_per_task = _TASK
 
-    def __init__(self, encoded: Encoded, decoding: Decoding, *, crop_scale: Sequence[float] = (1.0, 1.0)) -> None:
+    def __init__(self, encoded: EncodedImages, decoding: Decoding, *, crop_scale: Sequence[float] = (1.0, 1.0)) -> None:
         """Describe what comes out; nothing is read yet.
 
         Args:
@@ -88,7 +88,7 @@ class DecodedSource:
         try:
             content, label = self.encoded.read(index)
             channels, height, width = self.shape
-            picture = Picture(content)
+            picture = ImageReader(content)
             return picture.resized(self._choose_box(picture.size, draws_4), (width, height), channels), label
         except LoaderError:
             raise

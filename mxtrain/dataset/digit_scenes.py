@@ -20,7 +20,7 @@ from mxtrain.dataset.base import Decoding, ImageSize, Splits
 from mxtrain.dataset.decoding import known_statistics
 from mxtrain.dataset.digits import read_digits
 from mxtrain.dataset.masked import MaskedDataset
-from mxtrain.dataset.pixels import Picture
+from mxtrain.dataset.pixels import ImageReader
 from mxtrain.dataset.randomness import Draw, bits, integers, uniform
 from mxtrain.dataset.splitting import refuse_empty, split_indices
 from mxtrain.errors import DataError
@@ -225,5 +225,5 @@ def read_photos() -> List[np.ndarray]:
         raise DataError(
             "dataset=digit_scenes reads files of scikit-learn, which is not installed: pip install scikit-learn"
         )
-    pictures = [Picture((folder / name).read_bytes()) for name in ("china.jpg", "flower.jpg")]
+    pictures = [ImageReader((folder / name).read_bytes()) for name in ("china.jpg", "flower.jpg")]
     return [picture.resized((0, 0, *picture.size), picture.size, 3) for picture in pictures]

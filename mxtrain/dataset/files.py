@@ -18,7 +18,7 @@ MAX_BYTES = 2 << 30
 
 
 class ImageFiles:
-    """Paths with labels, as `decoding.Encoded`."""
+    """Paths with labels, as `decoding.EncodedImages`."""
 
     def __init__(self, paths: Sequence[Union[str, Path]], label_N: Optional[np.ndarray] = None) -> None:
         """Keep paths and labels.

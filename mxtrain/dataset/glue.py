@@ -23,7 +23,7 @@ from mxtrain.errors import DataError
 from mxtrain.types import OpenFraction, PathText
 
 
-class Layout(NamedTuple):
+class TableLayout(NamedTuple):
     """Of one task's files: its folder, and columns by name, or by number where there is no header."""
 
     folder: str
@@ -34,19 +34,19 @@ class Layout(NamedTuple):
 
 
 ENTAILMENT = ["entailment", "not_entailment"]
-LAYOUTS: Dict[str, Layout] = {
-    "cola": Layout("CoLA", [3, 1], ["0", "1"]),
-    "sst2": Layout("SST-2", ["sentence", "label"], ["0", "1"]),
-    "mrpc": Layout("MRPC", ["#1 String", "#2 String", "Quality"], ["0", "1"]),
-    "qqp": Layout("QQP", ["question1", "question2", "is_duplicate"], ["0", "1"]),
-    "mnli": Layout(
+LAYOUTS: Dict[str, TableLayout] = {
+    "cola": TableLayout("CoLA", [3, 1], ["0", "1"]),
+    "sst2": TableLayout("SST-2", ["sentence", "label"], ["0", "1"]),
+    "mrpc": TableLayout("MRPC", ["#1 String", "#2 String", "Quality"], ["0", "1"]),
+    "qqp": TableLayout("QQP", ["question1", "question2", "is_duplicate"], ["0", "1"]),
+    "mnli": TableLayout(
         "MNLI", ["sentence1", "sentence2", "gold_label"], ["neutral", "entailment", "contradiction"],
         "dev_matched", "dev_mismatched",
     ),
-    "qnli": Layout("QNLI", ["question", "sentence", "label"], ENTAILMENT),
-    "rte": Layout("RTE", ["sentence1", "sentence2", "label"], ENTAILMENT),
-    "wnli": Layout("WNLI", ["sentence1", "sentence2", "label"], ["0", "1"]),
-    "stsb": Layout("STS-B", ["sentence1", "sentence2", "score"], []),
+    "qnli": TableLayout("QNLI", ["question", "sentence", "label"], ENTAILMENT),
+    "rte": TableLayout("RTE", ["sentence1", "sentence2", "label"], ENTAILMENT),
+    "wnli": TableLayout("WNLI", ["sentence1", "sentence2", "label"], ["0", "1"]),
+    "stsb": TableLayout("STS-B", ["sentence1", "sentence2", "score"], []),
 }  # fmt: skip
 
 
@@ -95,9 +95,9 @@ class Glue(TextDataset):
         found = [LabelledTexts([pair_of(row) for row in rows], _scores(rows, name)) if rows is not None else None
                  for rows in (train, val, test)]  # fmt: skip
         texts = [text for row in train for text in row[:-1]]
-        return Splits(found[0], found[1], found[2], [], read=lambda: self.reading(texts))
+        return Splits(found[0], found[1], found[2], [], build_tokenizer_config=lambda: self.tokenizer_config(texts))
 
-    def _rows(self, path: Path, layout: Layout) -> List[Row]:
+    def _rows(self, path: Path, layout: TableLayout) -> List[Row]:
         # Some published rows (QQP) end early; the benchmark's own code leaves them out.
         return read_columns(path, layout.columns, header=layout.folder != "CoLA", skip_short=True)
 

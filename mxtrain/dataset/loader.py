@@ -65,7 +65,7 @@ class BatchLoader:
         self.prefetch = prefetch
         whole = math.ceil(num_samples / batch_size)
         self.num_batches = whole if limit_batches is None else min(whole, limit_batches)
-        self.part = "" if self.num_batches == whole else f"{self.num_batches} of {whole} batches"
+        self.coverage = "" if self.num_batches == whole else f"{self.num_batches} of {whole} batches"
         """How much of the split an epoch is; empty for all of it."""
         self.world = world
 

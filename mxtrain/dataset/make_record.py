@@ -20,7 +20,7 @@ import numpy as np
 from mxtrain.dataset.base import Source, open_splits
 from mxtrain.dataset.files import MAX_BYTES, ImageFiles
 from mxtrain.dataset.image_folder import ImageFolder
-from mxtrain.dataset.pixels import REPLACE, Picture, read_error
+from mxtrain.dataset.pixels import REPLACE, ImageReader, read_error
 from mxtrain.dataset.record_file import RecordFile
 from mxtrain.dataset.regular_files import read_bytes
 from mxtrain.dataset.sources import Subset
@@ -109,7 +109,7 @@ def _encode(path: str, size: int, quality: int) -> bytes:
 
     try:
         content = read_bytes(path, MAX_BYTES)
-        picture = Picture(content)
+        picture = ImageReader(content)
         width, height = picture.size
         scale = min(size / min(width, height), 1.0) if size else 1.0
         target = (max(size, round(width * scale)), max(size, round(height * scale))) if scale < 1 else picture.size

@@ -1,6 +1,6 @@
 """Pictures with a mask each: which class every pixel is of.
 
-Picture and mask go through the same cut, flip and change of size, so that a pixel keeps its class. What is not part of
+ImageReader and mask go through the same cut, flip and change of size, so that a pixel keeps its class. What is not part of
 a picture is "ignored" in its mask, -1, and counts nowhere.
 
 Legend: B batch, C channels, H height, W width, K classes.
@@ -18,7 +18,7 @@ from typing_extensions import Annotated
 
 from mxtrain.dataset.base import Decoding
 from mxtrain.dataset.files import MAX_BYTES
-from mxtrain.dataset.pixels import FORMATS, MAX_PIXELS, REPLACE, Picture, read_error
+from mxtrain.dataset.pixels import FORMATS, MAX_PIXELS, REPLACE, ImageReader, read_error
 from mxtrain.dataset.randomness import Draw, uniform
 from mxtrain.dataset.regular_files import read_bytes
 from mxtrain.errors import LoaderError, MxtrainError
@@ -161,10 +161,10 @@ class MaskedPictures:
             )  # fmt: skip
         return class_HW
 
-    def _open(self, index: int) -> Picture:
+    def _open(self, index: int) -> ImageReader:
         path = self.paths[index]
         try:
-            return Picture(read_bytes(path, MAX_BYTES))
+            return ImageReader(read_bytes(path, MAX_BYTES))
         except MxtrainError as error:
             raise LoaderError(str(error)) from error
         except Exception as error:  # as above
@@ -193,7 +193,7 @@ class MaskedPictures:
         return image, mask, sizes
 
     def _cut(
-        self, index: int, picture: Picture, mask_HW: np.ndarray, part: _Part, size: Tuple[int, ...]
+        self, index: int, picture: ImageReader, mask_HW: np.ndarray, part: _Part, size: Tuple[int, ...]
     ) -> Tuple[np.ndarray, np.ndarray]:
         """The part in a picture of `size`, (C, H, W), and the same of the mask, (H, W)."""
         from PIL import Image

@@ -26,7 +26,7 @@ _LUMA = (0.299, 0.587, 0.114)
 _DEEP_COLOUR = ("RGB", "RGBA", "RGBX", "LA", "L")
 
 
-class Picture:
+class ImageReader:
     """An opened image; but for TIFFs and images of more than 8 bits, nothing is decoded before `resized`.
 
     Raises:

@@ -31,7 +31,7 @@ _MAX_CLASSES = 1 << 20
 
 
 class RecordFile:
-    """The records of one .rec file, as `decoding.Encoded`. Opens the file, reads nothing but the index."""
+    """The records of one .rec file, as `decoding.EncodedImages`. Opens the file, reads nothing but the index."""
 
     def __init__(self, path: Path, num_classes: int = 0) -> None:
         """Find the records by the .idx beside, or by walking through the file where there is none.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Optional, Sequence
 
 from mxtrain.dataset.base import Decoding
-from mxtrain.dataset.wordpiece import Reading
+from mxtrain.dataset.wordpiece import TokenizerConfig
 from mxtrain.types import Shapes
 
 
@@ -18,7 +18,7 @@ class Signature:
         shape: of one sample as it enters the network, or of each of several inputs.
         mean, std: per channel of images, in units where white is 1; empty for text.
         class_names: of what is predicted, where it has names.
-        reading: for text: how it becomes tokens.
+        tokenizer_config: for text: how it becomes tokens.
         mask_values: for masks: the value of each class in a mask's file.
         decoding: for images: how files are read; None in checkpoints that were made before mxtrain kept it.
     """
@@ -27,27 +27,30 @@ class Signature:
     mean: Sequence[float] = ()
     std: Sequence[float] = ()
     class_names: Sequence[str] = ()
-    reading: Optional[Reading] = None
+    tokenizer_config: Optional[TokenizerConfig] = None
     decoding: Optional[Decoding] = None
     mask_values: Sequence[int] = ()
 
     @property
     def vocab_size(self) -> Optional[int]:
         """Number of tokens, for text."""
-        return len(self.reading.vocab) if self.reading else None
+        return len(self.tokenizer_config.vocab) if self.tokenizer_config else None
 
     def to_json(self) -> Dict[str, Any]:
         """As a checkpoint holds it."""
         lists = {name: list(getattr(self, name)) for name in ("shape", "mean", "std", "class_names")}
         if self.mask_values:
             lists["mask_values"] = list(self.mask_values)
-        parts = {"reading": self.reading, "decoding": self.decoding}
+        parts = {"tokenizer_config": self.tokenizer_config, "decoding": self.decoding}
         return {**lists, **{name: part.to_json() for name, part in parts.items() if part is not None}}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Signature:
-        """The inverse of `to_json`."""
+        """The inverse of `to_json`; checkpoints of earlier versions call the tokenizer's settings `reading`."""
         shape = tuple(tuple(size) if isinstance(size, (list, tuple)) else size for size in values["shape"])
-        reading = Reading.from_json(values["reading"]) if values.get("reading") else None
-        decoding = Decoding.from_json(values["decoding"]) if values.get("decoding") else None
-        return cls(**{**values, "shape": shape, "reading": reading, "decoding": decoding})
+        given = dict(values)
+        tokenizer, decoding = given.pop("reading", None) or given.get("tokenizer_config"), given.get("decoding")
+        return cls(**{
+            **given, "shape": shape, "tokenizer_config": TokenizerConfig.from_json(tokenizer) if tokenizer else None,
+            "decoding": Decoding.from_json(decoding) if decoding else None,
+        })  # fmt: skip

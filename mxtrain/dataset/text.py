@@ -17,7 +17,7 @@ from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.splitting import refuse_empty, split_indices
 from mxtrain.dataset.table import SUFFIXES, Column, numbered_rows, read_columns
 from mxtrain.dataset.text_source import LabelledTexts, PlainTexts
-from mxtrain.dataset.wordpiece import Pair, Reading, read_vocab, require_tokenizers, train_vocab
+from mxtrain.dataset.wordpiece import Pair, TokenizerConfig, read_vocab, require_tokenizers, train_vocab
 from mxtrain.errors import CheckpointError, DataError, did_you_mean
 from mxtrain.types import OpenFraction, PathText, Positive, ProperFraction
 
@@ -44,39 +44,43 @@ class TextDataset(BaseDataset):
     batches_per_pool: Positive = 16
     """Batches whose samples are sorted by length together in training, so that little padding is computed; 1 = none."""
 
-    def reading(self, texts: Sequence[str], mask_fraction: float = 0.0) -> Reading:
+    def tokenizer_config(self, texts: Sequence[str], mask_fraction: float = 0.0) -> TokenizerConfig:
         """How texts are read; `texts` are those to make a vocabulary of.
 
         Raises:
             DataError: the vocabulary file is none.
         """
         vocab = read_vocab(self.vocab) if self.vocab else train_vocab(texts, self.vocab_size, self.lowercase)
-        return Reading(vocab, self.lowercase, self.max_length, mask_fraction)
+        return TokenizerConfig(vocab, self.lowercase, self.max_length, mask_fraction)
 
     def sign(self, splits: Splits, model: Any) -> Signature:
         """Tokens, token types, valid length, and positions where tokens are to be found."""
-        assert splits.read is not None
-        reading = splits.read()
-        tokens = (reading.max_length,)
-        shape = (tokens, tokens, (), *([(reading.num_masked,)] if reading.mask_fraction else []))
-        return Signature(shape, class_names=list(splits.class_names), reading=reading)
+        assert splits.build_tokenizer_config is not None
+        tokenizer_config = splits.build_tokenizer_config()
+        tokens = (tokenizer_config.max_length,)
+        shape = (tokens, tokens, (), *([(tokenizer_config.num_masked,)] if tokenizer_config.mask_fraction else []))
+        return Signature(shape, class_names=list(splits.class_names), tokenizer_config=tokenizer_config)
 
     def require_same(self, signature: Signature, before: Signature, source: str) -> None:
         """See `BaseDataset.require_same`: of other tokens the network's embeddings would be of other words."""
-        if before.reading != signature.reading:
+        if before.tokenizer_config != signature.tokenizer_config:
             raise CheckpointError(
                 f"{source} was made with another vocabulary: the training texts, or the version of tokenizers, have "
                 "changed. Give the same texts, or a file by dataset.vocab=PATH, or choose another hydra.run.dir."
             )
 
     def remark(self, signature: Signature, splits: Splits) -> str:
-        assert signature.reading is not None
-        return f"texts of up to {signature.reading.max_length} tokens, of a vocabulary of {signature.vocab_size}"
+        assert signature.tokenizer_config is not None
+        return (
+            f"texts of up to {signature.tokenizer_config.max_length} tokens, of a vocabulary of {signature.vocab_size}"
+        )
 
     def build_loader(self, source: Any, signature: Signature, *, num_classes: int, **options: Any) -> Any:
         from mxtrain.dataset.text_loader import TextLoader
 
-        return TextLoader(source, reading=signature.reading, batches_per_pool=self.batches_per_pool, **options)
+        return TextLoader(
+            source, tokenizer_config=signature.tokenizer_config, batches_per_pool=self.batches_per_pool, **options
+        )
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
@@ -156,7 +160,13 @@ class TextDataset(BaseDataset):
         kept = of(None, parts[0])
         assert kept is not None
         texts = [text for pair in kept.pairs for text in pair if text is not None]
-        return Splits(kept, of(val, parts[1]), of(test, parts[2]), names, read=lambda: self.reading(texts))
+        return Splits(
+            kept,
+            of(val, parts[1]),
+            of(test, parts[2]),
+            names,
+            build_tokenizer_config=lambda: self.tokenizer_config(texts),
+        )
 
 
 def pair_of(row: Row) -> Pair:
@@ -247,7 +257,7 @@ class MaskedText(TextDataset):
         texts = [text for document in documents for text in document]
         return Splits(
             PlainTexts(documents), PlainTexts(val), PlainTexts(test) if test else None, class_names=[],
-            read=lambda: self.reading(texts, self.mask_fraction),
+            build_tokenizer_config=lambda: self.tokenizer_config(texts, self.mask_fraction),
         )  # fmt: skip
 
     def _hold_out(self, documents: Sequence[Sequence[str]]) -> List[List[List[str]]]:

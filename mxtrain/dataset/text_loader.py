@@ -8,7 +8,7 @@ import numpy as np
 
 from mxtrain.dataset.loader import BatchLoader
 from mxtrain.dataset.text_source import TextSource, mask_tokens, order_by_length
-from mxtrain.dataset.wordpiece import PAD, Reading
+from mxtrain.dataset.wordpiece import PAD, TokenizerConfig
 
 LENGTH_STEP = 8
 """Lengths of batches are multiples of it (or the longest that there may be), so that few shapes occur."""
@@ -22,7 +22,7 @@ class TextLoader(BatchLoader):
 
     Args:
         source: texts.
-        reading: how they become tokens.
+        tokenizer_config: how they become tokens.
         batches_per_pool: in training, how many batches' samples are sorted by length together; 1 = none.
         in_order: without training, keep the order of the samples; else they are sorted by length.
         device: a context or its name.
@@ -30,17 +30,17 @@ class TextLoader(BatchLoader):
     """
 
     def __init__(
-        self, source: TextSource, *, reading: Reading, batches_per_pool: int = 1, in_order: bool = False,
-        device: Any = "cpu:0", **options: Any,
+        self, source: TextSource, *, tokenizer_config: TokenizerConfig, batches_per_pool: int = 1,
+        in_order: bool = False, device: Any = "cpu:0", **options: Any,
     ) -> None:  # fmt: skip
         from mxtrain.dataset.placing import as_device
 
-        self._encoded = source.encode(reading)
+        self._encoded = source.encode(tokenizer_config)
         super().__init__(len(self._encoded.label_N), **options)
-        self.reading = reading
+        self.tokenizer_config = tokenizer_config
         self._batches_per_pool, self._in_order = batches_per_pool, in_order
         self._device = as_device(device)
-        self._pad = reading.index(PAD)
+        self._pad = tokenizer_config.index(PAD)
 
     def _order(self, epoch: int) -> np.ndarray:
         if self.train:
@@ -63,7 +63,7 @@ class TextLoader(BatchLoader):
 
     def _length(self, index_B: np.ndarray) -> int:
         longest = int(self._encoded.length_N[index_B].max())
-        return min(-(-longest // LENGTH_STEP) * LENGTH_STEP, self.reading.max_length)
+        return min(-(-longest // LENGTH_STEP) * LENGTH_STEP, self.tokenizer_config.max_length)
 
     def _read(
         self, index_B: np.ndarray, length: int, epoch: int
@@ -71,9 +71,9 @@ class TextLoader(BatchLoader):
         """Tokens, token types, lengths, masked positions or None, labels."""
         token_BT, kind_BT, length_B = self._encoded.padded(index_B, length, self._pad)
         position_BM, label = None, self._encoded.label_N[index_B].astype(np.float32)
-        if self.reading.mask_fraction:
+        if self.tokenizer_config.mask_fraction:
             # Validations compare, so they hide the same tokens each time.
             token_BT, position_BM, label = mask_tokens(
-                token_BT, length_B, index_B, self.reading, seed=self.seed, epoch=epoch if self.train else -1
+                token_BT, length_B, index_B, self.tokenizer_config, seed=self.seed, epoch=epoch if self.train else -1
             )
         return token_BT, kind_BT, length_B.astype(np.float32), position_BM, label

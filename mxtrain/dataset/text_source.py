@@ -10,7 +10,7 @@ from typing import Any, List, Protocol, Sequence, Tuple
 import numpy as np
 
 from mxtrain.dataset.randomness import Draw, bits, permutation, uniform
-from mxtrain.dataset.wordpiece import CLS, MASK, SEP, SPECIAL, Encoded, Pair, Reading, num_masked
+from mxtrain.dataset.wordpiece import CLS, MASK, SEP, SPECIAL, EncodedTexts, Pair, TokenizerConfig, num_masked
 
 UNKNOWN_LABEL = -1
 
@@ -18,7 +18,7 @@ UNKNOWN_LABEL = -1
 class TextSource(Protocol):
     """Texts of one split."""
 
-    def encode(self, reading: Reading) -> Encoded:
+    def encode(self, tokenizer_config: TokenizerConfig) -> EncodedTexts:
         """All samples as tokens."""
 
 
@@ -44,9 +44,9 @@ class LabelledTexts:
         kept = [index for index in indices if index < len(self)]
         return LabelledTexts([self.pairs[index] for index in kept], self.label_N[kept])
 
-    def encode(self, reading: Reading) -> Encoded:
+    def encode(self, tokenizer_config: TokenizerConfig) -> EncodedTexts:
         """See `TextSource`."""
-        return Encoded.of(reading.encode(self.pairs), self.label_N)
+        return EncodedTexts.of(tokenizer_config.encode(self.pairs), self.label_N)
 
 
 class PlainTexts:
@@ -66,17 +66,19 @@ class PlainTexts:
         """Some of the documents; those beyond the end are left out."""
         return PlainTexts([self.documents[index] for index in indices if index < len(self)])
 
-    def encode(self, reading: Reading) -> Encoded:
+    def encode(self, tokenizer_config: TokenizerConfig) -> EncodedTexts:
         """See `TextSource`."""
-        cls, sep, room = reading.index(CLS), reading.index(SEP), reading.max_length - 2
+        cls, sep, room = tokenizer_config.index(CLS), tokenizer_config.index(SEP), tokenizer_config.max_length - 2
         samples: List[Tuple[List[int], List[int]]] = []
-        flat = iter(reading.encode([(text, None) for texts in self.documents for text in texts], special=False))
+        flat = iter(
+            tokenizer_config.encode([(text, None) for texts in self.documents for text in texts], special=False)
+        )
         for texts in self.documents:
             tokens = [token for _ in texts for token in next(flat)[0]]
             for begin in range(0, len(tokens), room):
                 piece = [cls, *tokens[begin : begin + room], sep]
                 samples.append((piece, [0] * len(piece)))
-        return Encoded.of(samples, np.full(len(samples), UNKNOWN_LABEL, np.int32))
+        return EncodedTexts.of(samples, np.full(len(samples), UNKNOWN_LABEL, np.int32))
 
 
 def order_by_length(
@@ -104,7 +106,13 @@ def order_by_length(
 
 
 def mask_tokens(
-    token_BT: np.ndarray, length_B: np.ndarray, index_B: np.ndarray, reading: Reading, *, seed: int, epoch: int
+    token_BT: np.ndarray,
+    length_B: np.ndarray,
+    index_B: np.ndarray,
+    tokenizer_config: TokenizerConfig,
+    *,
+    seed: int,
+    epoch: int,
 ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Hides some tokens of each sample, a function of (seed, epoch, sample index).
 
@@ -115,7 +123,7 @@ def mask_tokens(
         token_BT: int32, padded.
         length_B: tokens of each sample.
         index_B: of the samples in their dataset.
-        reading: vocabulary and fraction.
+        tokenizer_config: vocabulary and fraction.
         seed: of the run.
         epoch: counts from 0.
 
@@ -124,8 +132,8 @@ def mask_tokens(
         fewer than M.
     """
     batch, length = token_BT.shape
-    special = np.array([reading.index(token) for token in SPECIAL])
-    num_positions = num_masked(length, reading.mask_fraction)
+    special = np.array([tokenizer_config.index(token) for token in SPECIAL])
+    num_positions = num_masked(length, tokenizer_config.mask_fraction)
     place_BT = index_B[:, None] * (1 << 20) + np.arange(length)
     draw = [
         uniform(seed, epoch, place_BT.ravel(), kind).reshape(batch, length)
@@ -133,14 +141,14 @@ def mask_tokens(
     ]
     can_hide_BT = ~np.isin(token_BT, special)
     position_BM = np.argsort(np.where(can_hide_BT, draw[0], 2.0), axis=1, kind="stable")[:, :num_positions]
-    wanted_B = np.array([num_masked(int(size), reading.mask_fraction) for size in length_B])
+    wanted_B = np.array([num_masked(int(size), tokenizer_config.mask_fraction) for size in length_B])
     counts_BM = np.arange(num_positions) < np.minimum(wanted_B, can_hide_BT.sum(axis=1))[:, None]
     rows_B1 = np.arange(batch)[:, None]
     label_BM = np.where(counts_BM, token_BT[rows_B1, position_BM], UNKNOWN_LABEL).astype(np.float32)
-    ordinary = np.setdiff1d(np.arange(len(reading.vocab)), special)
+    ordinary = np.setdiff1d(np.arange(len(tokenizer_config.vocab)), special)
     kind_BM, token_BM = draw[1][rows_B1, position_BM], draw[2][rows_B1, position_BM]
     random_BM = ordinary[(token_BM * len(ordinary)).astype(np.int64)]
-    shown_BM = np.where(kind_BM < 0.8, reading.index(MASK), np.where(kind_BM < 0.9, random_BM, label_BM))
+    shown_BM = np.where(kind_BM < 0.8, tokenizer_config.index(MASK), np.where(kind_BM < 0.9, random_BM, label_BM))
     hidden_BT = token_BT.copy()
     hidden_BT[rows_B1, position_BM] = np.where(counts_BM, shown_BM, token_BT[rows_B1, position_BM])
     return hidden_BT, np.where(counts_BM, position_BM, 0).astype(np.int32), label_BM

@@ -24,7 +24,7 @@ Pair = Tuple[str, Optional[str]]
 
 
 @dataclass(frozen=True)
-class Reading:
+class TokenizerConfig:
     """How texts become tokens; a checkpoint carries it.
 
     Attributes:
@@ -49,7 +49,7 @@ class Reading:
         return {**asdict(self), "vocab": list(self.vocab)}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Reading:
+    def from_json(cls, values: Mapping[str, Any]) -> TokenizerConfig:
         """The inverse of `to_json`."""
         return cls(**{**values, "vocab": tuple(values["vocab"])})
 
@@ -163,7 +163,7 @@ def _train_vocab(tokenizers: Any, texts: Sequence[str], size: int, lowercase: bo
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedTexts:
     """Samples as tokens, one after the other.
 
     Attributes:
@@ -179,7 +179,7 @@ class Encoded:
     label_N: np.ndarray
 
     @classmethod
-    def of(cls, samples: Sequence[Tuple[List[int], List[int]]], label_N: np.ndarray) -> Encoded:
+    def of(cls, samples: Sequence[Tuple[List[int], List[int]]], label_N: np.ndarray) -> EncodedTexts:
         """From lists."""
         lengths = np.fromiter((len(tokens) for tokens, _ in samples), np.int64, len(samples))
         begin_N1 = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])

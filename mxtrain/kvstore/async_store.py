@@ -1,8 +1,8 @@
 """MXNet's parameter server where servers apply every worker's gradient at once, and workers wait for nobody.
 
-What workers do have to agree on (the sums of a validation, a checkpoint, when to stop) goes through letter boxes: keys
+What workers do have to agree on (the sums of a validation, a checkpoint, when to stop) goes through mailboxes: keys
 that hold what one worker has put into them. A worker fills its own, all meet at the scheduler's barrier, and read the
-others'. Two boxes take turns, so that nobody writes into one that is still being read.
+others'. Two mailboxes take turns, so that nobody writes into one that is still being read.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class AsyncStore(Store):
         os.environ["MXNET_KVSTORE_BIGARRAY_BOUND"] = str(2**31 - 1)
         self._store = create("dist_async")
         if world.rank == 0:  # before any key is there, and so before anybody can push
-            self._store._send_command_to_servers(0, wire.write_order(begin=True))
+            self._store._send_command_to_servers(0, wire.write_command(begin=True))
         self._num_keys = {0: 0, wire.FIRST_KEY: 0}
-        self._boxes: Dict[int, LetterBoxes] = {}
+        self._mailboxes: Dict[int, Mailboxes] = {}
         self._within = MXNetStore("local")
         self._updater: Optional[RemoteUpdater] = None
 
@@ -99,9 +99,9 @@ class AsyncStore(Store):
         if self.world.size == 1:
             assert blob is not None
             return blob
-        return self._tell(blob or b"", 0)
+        return self._broadcast_from(blob or b"", 0)
 
-    def _tell(self, blob: bytes, rank: int) -> bytes:
+    def _broadcast_from(self, blob: bytes, rank: int) -> bytes:
         """What one worker gives, on all. Collective, waits."""
         own = blob if self.world.rank == rank else b""
         (size,) = self.total([len(own)]).astype(int)
@@ -122,11 +122,11 @@ class AsyncStore(Store):
         assert self._updater is not None
         own, found = self._updater.residuals(), {}
         for rank in range(self.world.size):
-            told = own
+            given = own
             if self.world.size > 1:
-                blob = self._tell(wire.pack_state(own, None) if rank == self.world.rank else b"", rank)
-                told = wire.unpack_state(blob)[0] if self.world.rank == 0 else {}
-            found.update({f"{name}:{rank}": array for name, array in told.items()})
+                blob = self._broadcast_from(wire.pack_state(own, None) if rank == self.world.rank else b"", rank)
+                given = wire.unpack_state(blob)[0] if self.world.rank == 0 else {}
+            found.update({f"{name}:{rank}": array for name, array in given.items()})
         return found
 
     def restore_residuals(self, reductions: Sequence[Any], arrays: Mapping[str, np.ndarray]) -> None:
@@ -149,7 +149,7 @@ class AsyncStore(Store):
 
     def _disconnect(self) -> None:
         self._updater = None
-        self._boxes.clear()
+        self._mailboxes.clear()
         stop_servers(self._store, self.world)
         del self._store
 
@@ -193,11 +193,11 @@ class AsyncStore(Store):
             own: (N,) float32, whose values may mean nothing; N is the same everywhere.
         """
         length = 1 << max(len(own) - 1, 0).bit_length()  # few lengths: keys cannot be given back
-        if length not in self._boxes:
-            self._boxes[length] = LetterBoxes(self, length)
+        if length not in self._mailboxes:
+            self._mailboxes[length] = Mailboxes(self, length)
         ranks = range(self.world.size) if ranks is None else ranks
-        boxes = self._boxes[length]
-        keys, arrays = boxes.next()
+        mailboxes = self._mailboxes[length]
+        keys, arrays = mailboxes.next()
         mine = arrays[self.world.rank]
         if self.world.rank in ranks:
             nd.array(np.pad(own, (0, length - len(own))), ctx=mx.cpu()).copyto(mine)
@@ -210,12 +210,12 @@ class AsyncStore(Store):
         return [arrays[rank].asnumpy()[: len(own)] for rank in ranks]
 
 
-class LetterBoxes:
-    """Two for each worker, for letters of the same length, which take turns.
+class Mailboxes:
+    """Two for each worker, for messages of the same length, which take turns.
 
     Args:
         store: the connection.
-        size: words of a letter.
+        size: words of a message.
     """
 
     def __init__(self, store: AsyncStore, size: int):

@@ -94,7 +94,7 @@ class Feedback(Compressor):
         raise NotImplementedError(f"{type(self).__name__} does not say how to compress.")
 
 
-class Float16(Feedback):
+class Float16Compressor(Feedback):
     """IEEE's half precision: 11 significant bits. What is too large or too small for it waits in the residual.
 
     W payloads may add up to what float16 holds. The sum is rounded once more on its way back, which no residual sees.
@@ -122,7 +122,7 @@ class Float16(Feedback):
         nd._internal._maximum_scalar(out, scalar=-self._limit, out=out)
 
 
-class BFloat16(Float16):
+class BFloat16Compressor(Float16Compressor):
     """bfloat16's 8 significant bits over a range that follows the gradients.
 
     MXNet's stores know no bfloat16. Every bfloat16 from 2^-17 to 65504 is a float16, too; so values are rounded to
@@ -275,7 +275,13 @@ Build = Callable[[nd.NDArray, World], Compressor]
 
 def compressor_of(name: str, **options: Any) -> Build:
     """What makes the compressors of this kind: none, fp16, bf16, 2bit (`threshold`) or topk (`ratio`)."""
-    kind: Any = {"none": Compressor, "fp16": Float16, "bf16": BFloat16, "2bit": TwoBit, "topk": TopK}[name]
+    kind: Any = {
+        "none": Compressor,
+        "fp16": Float16Compressor,
+        "bf16": BFloat16Compressor,
+        "2bit": TwoBit,
+        "topk": TopK,
+    }[name]
     return lambda flat, world: kind(flat, world, **options)
 
 

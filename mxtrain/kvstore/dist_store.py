@@ -16,7 +16,7 @@ import numpy as np
 from mxtrain.engine.backend import mx, nd
 from mxtrain.kvstore.compression import Build, Compressor
 from mxtrain.kvstore.joined_store import JoinedStore
-from mxtrain.kvstore.wire import write_order
+from mxtrain.kvstore.wire import write_command
 from mxtrain.kvstore.world import World
 from mxtrain.private_sockets.zeromq import move_ps_lite
 
@@ -90,7 +90,7 @@ def stop_servers(store: Any, world: World) -> None:
     """Servers end when the store is deleted by all workers, or when they hear no more."""
     nd.waitall()
     if world.rank == 0:
-        store._send_command_to_servers(0, write_order(end=True))
+        store._send_command_to_servers(0, write_command(end=True))
 
 
 def create(kind: str) -> Any:

@@ -33,7 +33,7 @@ from mxtrain.kvstore.compression import Build, Compressor
 from mxtrain.kvstore.joined_store import JoinedStore
 from mxtrain.kvstore.world import JOINS, RING, WORKER, World
 from mxtrain.private_sockets.gloo import move_gloo
-from mxtrain.process.heartbeat import PULSE
+from mxtrain.process.heartbeat import HEARTBEAT
 
 LOST = re.compile(r"horovod|gloo|connection|peer|timed? ?out|read error|write error|broken pipe|shut ?down", re.I)
 """What MXNet says where Horovod or Gloo has failed: it passes on their text, and no type."""
@@ -186,8 +186,8 @@ class HorovodStore(JoinedStore):
         while number not in word["places"]:
             if word["generation"] >= self._generation:  # or it was formed before this worker asked
                 self._generation = word["generation"] + 1
-                PULSE.generation = self._generation
-                PULSE.tell()
+                HEARTBEAT.generation = self._generation
+                HEARTBEAT.emit()
             time.sleep(POLL_S)
             word = self._ask("next") or {"generation": 0, "places": {}}
             if word["generation"] < self._generation:

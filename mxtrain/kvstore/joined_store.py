@@ -118,13 +118,13 @@ class JoinedStore(Store):
             self._sum_buckets(reductions)
             return
         flats = [bucket.flat for bucket in buckets]
-        known = self._tell_times(flats)
+        known = self._share_times(flats)
         all_done = time.monotonic()
         self._sum_buckets(reductions)
         self.wait_for(flats)
         self.times = dataclasses.replace(known, exchange_s=time.monotonic() - all_done)
 
-    def _tell_times(self, flats: Sequence[nd.NDArray]) -> WorkerTimes:
+    def _share_times(self, flats: Sequence[nd.NDArray]) -> WorkerTimes:
         """All workers' times and sizes, when the last one has computed its gradients."""
         assert self._timed is not None
         step, size, began = self._timed
@@ -194,12 +194,12 @@ class JoinedStore(Store):
         except (KeyError, ValueError) as error:
             raise other_parameters(error) from error
 
-    def meet(self, arrays: Sequence[nd.NDArray]) -> None:
+    def all_reduce(self, arrays: Sequence[nd.NDArray]) -> None:
         first = arrays[0].context
         dtype = max((array.dtype for array in arrays), key=lambda dtype: np.dtype(dtype).itemsize)
         rows = [array.as_in_context(first).astype(dtype, copy=False).reshape((-1,)) for array in arrays]
         flat = nd.concat(*rows, dim=0)
-        flat = self.exact_sum(flat) if dtype == np.float64 else self.sum_copy(flat, "meet")
+        flat = self.exact_sum(flat) if dtype == np.float64 else self.sum_copy(flat, "all_reduce")
         begin = 0
         for array in arrays:
             part = flat[begin : begin + array.size].reshape(array.shape)

@@ -11,8 +11,8 @@ from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import CheckpointError
 from mxtrain.kvstore import wire
 from mxtrain.kvstore.buckets import in_buckets
+from mxtrain.kvstore.compressed_message import CompressedExchange
 from mxtrain.kvstore.compression import Build
-from mxtrain.kvstore.letter import Correspondence
 from mxtrain.kvstore.message import Message, header_of
 from mxtrain.kvstore.wire import LOOK, READ, UPDATE, WRITE, Group, Parameter, Reply, Request, SetUp
 
@@ -42,26 +42,30 @@ class RemoteUpdater:
     ):  # fmt: skip
         self.names = list(weights)
         self._store = store
-        self._parts = [Part([self.names[i] for i in run], weights) for run in in_buckets(list(weights.values()))]
+        self._groups = [
+            UpdateGroup([self.names[i] for i in run], weights) for run in in_buckets(list(weights.values()))
+        ]
         if store.ways is not None:
-            for part in self._parts:
-                part.correspond(store.ways)
-        self._messages = [part.flat for part in self._parts]
-        self._letters = [part.letters.flat for part in self._parts if part.letters is not None]
+            for group in self._groups:
+                group.compress(store.ways)
+        self._messages = [group.flat for group in self._groups]
+        self._compressed = [group.compressed.flat for group in self._groups if group.compressed is not None]
         self._keys = store.init(self._messages, wire.FIRST_KEY)
-        self._letter_keys = store.init(self._letters, wire.FIRST_KEY) if self._letters else []
+        self._compressed_keys = store.init(self._compressed, wire.FIRST_KEY) if self._compressed else []
         if store.world.rank == 0:
-            letter_keys = self._letter_keys or [None] * len(self._parts)
-            groups = [part.group(*keys, multipliers) for *keys, part in zip(self._keys, letter_keys, self._parts)]
-            told = SetUp(
+            compressed_keys = self._compressed_keys or [None] * len(self._groups)
+            groups = [
+                group.to_wire(*keys, multipliers) for *keys, group in zip(self._keys, compressed_keys, self._groups)
+            ]
+            set_up = SetUp(
                 optimizer=dict(settings["optimizer"]), kvstore=dict(settings["kvstore"]), workers=store.world.size,
                 steps_per_epoch=steps_per_epoch, groups=groups,
             )  # fmt: skip
-            store.command(wire.write_order(set_up=told))
+            store.command(wire.write_command(set_up=set_up))
         self._count = 0
         self._vote, self._lag = 0, 0
         self._replies: Deque[nd.NDArray] = collections.deque(maxlen=REPLIES_KEPT)
-        self._told = (0, 0)
+        self._reported = (0, 0)
         self._numbers: Dict[str, Any] = {}
         store.barrier()  # nobody writes before the servers have made room
         self._load({}, None)
@@ -77,10 +81,10 @@ class RemoteUpdater:
         """
         given = dict(zip(self.names, gradients))
         header = wire.encode(self._next_request(UPDATE, lr))
-        for part in self._parts:
-            part.send(given, header)
-        if self._letters:
-            self._store.ask(self._letter_keys, self._letters)
+        for group in self._groups:
+            group.send(given, header)
+        if self._compressed:
+            self._store.ask(self._compressed_keys, self._compressed)
             self._take_over()
         else:
             self._exchange()
@@ -88,12 +92,12 @@ class RemoteUpdater:
     def skip(self) -> None:
         """A step without an update; the weights become those of the servers. Asynchronous, unless compressed."""
         request = self._next_request(LOOK)
-        if self._letters:
-            self._wait()  # letters and other messages have keys of their own: nothing orders them
-        for part in self._parts:
-            part.say(NOTHING, request)
+        if self._compressed:
+            self._wait()  # compressed messages and other messages have keys of their own: nothing orders them
+        for group in self._groups:
+            group.say(NOTHING, request)
         self._exchange()
-        if self._letters:
+        if self._compressed:
             self._wait()
 
     def _next_request(self, kind: int, lr: float = 0.0) -> Request:
@@ -107,24 +111,24 @@ class RemoteUpdater:
         self._take_over()
 
     def _take_over(self) -> None:
-        for part in self._parts:
-            part.receive()
-        self._replies.append(nd.concat(*[part.header.as_in_context(mx.cpu()) for part in self._parts], dim=0))
+        for group in self._groups:
+            group.receive()
+        self._replies.append(nd.concat(*[group.header.as_in_context(mx.cpu()) for group in self._groups], dim=0))
 
-    def settle(self) -> bool:
+    def synchronize(self) -> bool:
         """Waits for all workers' updates, and takes over the weights after them: the same ones everywhere.
 
         Collective: all workers must have made as many updates.
         """
-        if self._store.world.size == 1 and not self._letters:
+        if self._store.world.size == 1 and not self._compressed:
             return False  # the last answer was the weights
         self._wait()
         self._store.barrier()
-        for part in self._parts:
-            part.say(NOTHING, Request(LOOK, self._store.world.rank))
-        self._ask(range(len(self._parts)))
-        for part in self._parts:
-            part.receive()
+        for group in self._groups:
+            group.say(NOTHING, Request(LOOK, self._store.world.rank))
+        self._ask(range(len(self._groups)))
+        for group in self._groups:
+            group.receive()
         self._wait()
         self._store.barrier()  # nobody goes on before all have looked
         return True
@@ -156,12 +160,12 @@ class RemoteUpdater:
         replies = [wire.decode(header, Reply) for header in headers]
         updates = sum(reply.updates for reply in replies)
         total = sum(reply.staleness_sum for reply in replies)
-        before = (0, 0) if of_all else self._told
+        before = (0, 0) if of_all else self._reported
         if updates == before[0]:
             return {}
         mean = (total - before[1]) / (updates - before[0])
         if not of_all:
-            self._told = (updates, total)
+            self._reported = (updates, total)
         return {
             "perf/staleness_mean": mean, "perf/staleness_max": float(max(reply.staleness_max for reply in replies)),
         }  # fmt: skip
@@ -172,20 +176,20 @@ class RemoteUpdater:
         """What compression has left over here, by parameter, in the parameters' shapes, and `<parameter>:<name>` for
         what else the next letter depends on. Waits for it."""
         found: Dict[str, np.ndarray] = {}
-        for part in self._parts:
-            if part.letters is not None:
-                found.update(part.split(part.letters.residual.asnumpy()))
-                for key, value in part.letters.shared.items():
-                    found.update({f"{name}:{key}": value.asnumpy() for name in part.names})
+        for group in self._groups:
+            if group.compressed is not None:
+                found.update(group.split(group.compressed.residual.asnumpy()))
+                for key, value in group.compressed.shared.items():
+                    found.update({f"{name}:{key}": value.asnumpy() for name in group.names})
         return found
 
     def restore_residuals(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Puts back what `residuals` gave, of the same buckets or others."""
-        for part in self._parts:
-            if part.letters is not None:
-                part.letters.residual[:] = np.concatenate([arrays[name].reshape((-1,)) for name in part.names])
-                for key, value in part.letters.shared.items():
-                    value[:] = np.min([arrays.get(f"{name}:{key}", np.ones(1)) for name in part.names])
+        for group in self._groups:
+            if group.compressed is not None:
+                group.compressed.residual[:] = np.concatenate([arrays[name].reshape((-1,)) for name in group.names])
+                for key, value in group.compressed.shared.items():
+                    value[:] = np.min([arrays.get(f"{name}:{key}", np.ones(1)) for name in group.names])
 
     def arrays(self) -> Dict[str, np.ndarray]:
         """The servers' optimizer state at rank 0, nothing elsewhere, named as by `Updater.arrays`. Workers must have
@@ -232,7 +236,7 @@ class RemoteUpdater:
         """Rank 0 sends its weights, and the state unless `numbers` is None; all wait until that is done."""
         if self._store.world.rank == 0:
             self._wait()
-            self._write([part.pack(arrays, numbers) for part in self._parts])
+            self._write([group.pack(arrays, numbers) for group in self._groups])
             self._wait()  # a barrier does not wait for what is on its way
         self._store.barrier()
 
@@ -243,23 +247,23 @@ class RemoteUpdater:
             if not open_parts:
                 return
             for i in open_parts:
-                end = offset[i] + self._parts[i].num_bytes
+                end = offset[i] + self._groups[i].num_bytes
                 request = Request(WRITE, self._store.world.rank, offset=offset[i], size=len(blobs[i]))
-                self._parts[i].say(wire.to_words(blobs[i][offset[i] : end]), request)
+                self._groups[i].say(wire.to_words(blobs[i][offset[i] : end]), request)
                 offset[i] = end
             self._ask(open_parts)
 
     def _read(self) -> List[bytes]:
-        """The state of each part."""
-        found = [bytearray() for _ in self._parts]
-        sizes = [1] * len(self._parts)
+        """The state of each group."""
+        found = [bytearray() for _ in self._groups]
+        sizes = [1] * len(self._groups)
         while True:
             open_parts = [i for i, blob in enumerate(found) if len(blob) < sizes[i]]
             if not open_parts:
                 return [bytes(blob[:size]) for blob, size in zip(found, sizes)]
             for i in open_parts:
                 request = Request(READ, self._store.world.rank, offset=len(found[i]))
-                self._parts[i].say(NOTHING, request)
+                self._groups[i].say(NOTHING, request)
             self._ask(open_parts)
             for i in open_parts:
                 words = self._messages[i].asnumpy()
@@ -270,11 +274,11 @@ class RemoteUpdater:
         self._store.ask([self._keys[i] for i in parts], [self._messages[i] for i in parts])
 
     def _wait(self) -> None:
-        for message in (*self._messages, *self._letters):
+        for message in (*self._messages, *self._compressed):
             message.wait_to_read()
 
 
-class Part:
+class UpdateGroup:
     """Parameters whose gradients travel in one message.
 
     Args:
@@ -292,27 +296,27 @@ class Part:
         """What is sent, and then the answer: always the same array."""
         self.num_bytes = 4 * self._message.words
         """Of the payload."""
-        self.letters: Optional[Correspondence] = None
-        self._answered_by_letter = False
+        self.compressed: Optional[CompressedExchange] = None
+        self._answer_is_compressed = False
 
-    def correspond(self, ways: Tuple[Build, Build]) -> None:
+    def compress(self, ways: Tuple[Build, Build]) -> None:
         """From now on gradients travel compressed."""
         first = self._weights[0].context
-        self.letters = Correspondence(ways, [weight.shape for weight in self._weights], first)
+        self.compressed = CompressedExchange(ways, [weight.shape for weight in self._weights], first)
 
-    def group(self, key: int, letter_key: Optional[int], multipliers: Mapping[str, Tuple[float, float]]) -> Group:
+    def to_wire(self, key: int, compressed_key: Optional[int], multipliers: Mapping[str, Tuple[float, float]]) -> Group:
         """What a server has to know of it."""
         parameters = [
             Parameter(name=name, shape=weight.shape, lr_mult=multipliers[name][0], wd_mult=multipliers[name][1])
             for name, weight in zip(self.names, self._weights)
         ]
-        return Group(key=key, letter_key=letter_key, dtype=self._dtype, parameters=parameters)  # type: ignore[arg-type]
+        return Group(key=key, compressed_key=compressed_key, dtype=self._dtype, parameters=parameters)  # type: ignore[arg-type]
 
     def send(self, gradients: Mapping[str, nd.NDArray], header: np.ndarray) -> None:
         """Writes the message of a step."""
-        if self.letters is not None:
-            self.letters.send([gradients[name] for name in self.names], header)
-            self._answered_by_letter = True
+        if self.compressed is not None:
+            self.compressed.send([gradients[name] for name in self.names], header)
+            self._answer_is_compressed = True
             return
         for name, array in zip(self.names, self._message.arrays):
             gradients[name].copyto(array)
@@ -321,12 +325,12 @@ class Part:
     def say(self, payload: np.ndarray, request: Request) -> None:
         """Writes any other message."""
         self._message.fill(payload, wire.encode(request))
-        self._answered_by_letter = False
+        self._answer_is_compressed = False
 
     def receive(self) -> None:
         """The weights become those of the answer."""
-        if self.letters is not None and self._answered_by_letter:
-            self.letters.receive(self._weights)
+        if self.compressed is not None and self._answer_is_compressed:
+            self.compressed.receive(self._weights)
             return
         self._message.open()
         for array, weight in zip(self._message.arrays, self._weights):
@@ -335,8 +339,8 @@ class Part:
     @property
     def header(self) -> nd.NDArray:
         """Of the last answer."""
-        if self.letters is not None and self._answered_by_letter:
-            return self.letters.header
+        if self.compressed is not None and self._answer_is_compressed:
+            return self.compressed.header
         return header_of(self.flat)
 
     def split(self, flat: np.ndarray) -> Dict[str, np.ndarray]:

@@ -10,7 +10,7 @@ import numpy as np
 from mxtrain.errors import PeersLost
 from mxtrain.kvstore.times import WorkerTimes
 from mxtrain.kvstore.world import ALONE, World
-from mxtrain.process.stopping import part
+from mxtrain.process.stopping import disconnect
 
 PIECE = 1 << 20
 """Numbers that `broadcast` sends at once."""
@@ -62,7 +62,7 @@ class Store:
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how gradients meet.")
 
-    def meet(self, arrays: Sequence[Any]) -> None:
+    def all_reduce(self, arrays: Sequence[Any]) -> None:
         """Sums arrays over workers, in place. Asynchronous."""
 
     def gather(self, flat: Any) -> Any:
@@ -104,7 +104,7 @@ class Store:
         return {}
 
     def confirm(self, arrays: Sequence[Any]) -> None:
-        """Called with what `reduce` and `meet` gave, before anything is computed from it.
+        """Called with what `reduce` and `all_reduce` gave, before anything is computed from it.
 
         Raises:
             PeersLost: another worker has gone, and the others can go on without it.
@@ -150,7 +150,7 @@ class Store:
         """Leaves the others, after all of them have come to this. Only at the end of a run that ended well."""
         with suppress(PeersLost):  # all is done and saved
             self.total([0.0])  # nobody leaves while another still needs it
-        part(self._disconnect)
+        disconnect(self._disconnect)
 
     def _disconnect(self) -> None:
         """Ends the connection to the others."""

@@ -17,8 +17,8 @@ from mxtrain.description.groups import Description
 from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore import wire
+from mxtrain.kvstore.compressed_message import CompressedReplies
 from mxtrain.kvstore.compression import Build
-from mxtrain.kvstore.letter import Answering
 from mxtrain.kvstore.message import Message, header_of
 from mxtrain.kvstore.wire import LOOK, READ, UPDATE, WRITE, Group, Reply, Request, SetUp
 from mxtrain.optimizer.updater import Updater
@@ -34,17 +34,17 @@ class UpdateServer:
     def __init__(self, description: Description):
         self._description = description
         self._groups: Dict[int, GroupServer] = {}
-        self._letters: Dict[int, GroupServer] = {}
-        self._told: Dict[int, Group] = {}
+        self._compressed: Dict[int, GroupServer] = {}
+        self._known: Dict[int, Group] = {}
 
-    def set_up(self, told: SetUp) -> None:
+    def set_up(self, given: SetUp) -> None:
         """Makes room for parameters. Keys that are there already stay as they are.
 
         Raises:
             ConfigError: worker 0 was started with another optimizer, or keys are there with other parameters.
         """
         optimizer, config = self._description.optimizer, self._description.config
-        for group, theirs in (("optimizer", told.optimizer), ("kvstore", told.kvstore)):
+        for group, theirs in (("optimizer", given.optimizer), ("kvstore", given.kvstore)):
             own = dict(config[group])
             odd = sorted(name for name in {*own, *theirs} if own.get(name) != theirs.get(name))
             if odd:
@@ -52,28 +52,28 @@ class UpdateServer:
                     f"{group}.{odd[0]} is {shown(own.get(odd[0]))} here and {shown(theirs.get(odd[0]))} at worker 0. "
                     "Start servers and workers with the same overrides."
                 )
-        for group in told.groups:
-            if self._told.get(group.key, group) != group:
+        for group in given.groups:
+            if self._known.get(group.key, group) != group:
                 raise ConfigError(f"the key {group.key} was set up twice, with different parameters.")
-        updates_per_epoch = told.steps_per_epoch * told.workers
-        for number, group in enumerate(told.groups):
-            if group.key not in self._told:
-                leads = told.workers if number == 0 else 0
+        updates_per_epoch = given.steps_per_epoch * given.workers
+        for number, group in enumerate(given.groups):
+            if group.key not in self._known:
+                leads = given.workers if number == 0 else 0
                 seed = (self._description.trainer.seed, group.key) if optimizer.draws_random else None
-                self._told[group.key] = group
+                self._known[group.key] = group
                 server = GroupServer(group, optimizer.build(updates_per_epoch), seed, leads)
                 self._groups[group.key] = server
                 ways = self._description.kvstore.build_ways()
-                if group.letter_key is not None and ways is not None:
-                    server.correspond(ways, told.workers)
-                    self._letters[group.letter_key] = server
+                if group.compressed_key is not None and ways is not None:
+                    server.accept_compressed(ways, given.workers)
+                    self._compressed[group.compressed_key] = server
 
     def update(self, key: int, received: nd.NDArray, stored: nd.NDArray) -> None:
         """MXNet's updater: `stored`, which is sent back, becomes the answer to `received`."""
         if key < wire.FIRST_KEY:
-            received.copyto(stored)  # a letter box
-        elif key in self._letters:
-            self._letters[key].answer_letter(received, stored)
+            received.copyto(stored)  # a mailbox
+        elif key in self._compressed:
+            self._compressed[key].answer_compressed(received, stored)
         else:
             self._groups[key].answer(received, stored)
         stored.wait_to_read()  # the memory of `received` goes when this returns
@@ -104,30 +104,30 @@ class GroupServer:
         """By worker: the updates that are in the weights that it has."""
         self._snapshot = b""
         self._arriving: List[bytes] = []
-        self._answering: Optional[Answering] = None
+        self._compressed_replies: Optional[CompressedReplies] = None
 
-    def correspond(self, ways: Tuple[Build, Build], workers: int) -> None:
+    def accept_compressed(self, ways: Tuple[Build, Build], workers: int) -> None:
         """From now on workers may send compressed gradients.
 
         Args:
-            ways: see `Answering`.
+            ways: see `CompressedReplies`.
             workers: how many there are.
         """
-        self._answering = Answering(ways, self._shapes, self._outbox.flat, workers)
+        self._compressed_replies = CompressedReplies(ways, self._shapes, self._outbox.flat, workers)
 
-    def answer_letter(self, received: nd.NDArray, stored: nd.NDArray) -> None:
+    def answer_compressed(self, received: nd.NDArray, stored: nd.NDArray) -> None:
         """As `answer`, for compressed gradients.
 
         Raises:
             ValueError: it asks for something else.
         """
-        assert self._answering is not None
+        assert self._compressed_replies is not None
         request = wire.decode(header_of(received).asnumpy(), Request)
         if request.kind != UPDATE:
             raise ValueError(f"a compressed message of kind {request.kind}")
-        self._apply(self._answering.gradients(received), request)
-        reply = dataclasses.replace(self._note(request), unit=self._answering.answer(request.rank))
-        self._answering.seal(wire.encode(reply), stored)
+        self._apply(self._compressed_replies.gradients(received), request)
+        reply = dataclasses.replace(self._note(request), unit=self._compressed_replies.answer(request.rank))
+        self._compressed_replies.seal(wire.encode(reply), stored)
 
     def answer(self, received: nd.NDArray, stored: nd.NDArray) -> None:
         """Does what a worker asks for, and writes the answer into `stored`.
@@ -149,8 +149,8 @@ class GroupServer:
             raise ValueError(f"a message of kind {request.kind}")
         self._outbox.seal(wire.encode(self._note(request)))
         self._outbox.flat.copyto(stored)
-        if self._answering is not None:
-            self._answering.knows(*([] if request.kind == WRITE else [request.rank]))
+        if self._compressed_replies is not None:
+            self._compressed_replies.knows(*([] if request.kind == WRITE else [request.rank]))
 
     def _note(self, request: Request) -> Reply:
         """What a worker that gets the weights is told with them."""

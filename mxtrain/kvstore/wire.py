@@ -18,7 +18,7 @@ import pydantic
 from mxtrain.types import Positive, Shape, Spec
 
 FIRST_KEY = 1 << 20
-"""Keys from here on hold parameters; those below are letter boxes, which hold what was put into them."""
+"""Keys from here on hold parameters; those below are mailboxes, which hold what was put into them."""
 NUMBERS = 8
 HEADER = 3 * NUMBERS
 """Words of a header."""
@@ -124,7 +124,7 @@ class Group(Spec):
     """Parameters whose gradients travel in one message."""
 
     key: int = pydantic.Field(ge=FIRST_KEY)
-    letter_key: Optional[int] = pydantic.Field(default=None, ge=FIRST_KEY)
+    compressed_key: Optional[int] = pydantic.Field(default=None, ge=FIRST_KEY)
     """Of the messages with compressed gradients."""
     dtype: Literal["float32", "float64"]
     parameters: List[Parameter] = pydantic.Field(min_length=1)
@@ -143,26 +143,26 @@ class SetUp(Spec):
     groups: List[Group]
 
 
-class Order(Spec):
+class ServerCommand(Spec):
     """A command to a server: `begin` where it updates, then a `set_up` for new keys; `end` when all is done."""
 
-    mxtrain: Literal["order"]
+    mxtrain: Literal["command"]
     begin: bool = False
     end: bool = False
     set_up: Optional[SetUp] = None
 
 
-def read_order(body: bytes) -> Optional[Order]:
+def read_command(body: bytes) -> Optional[ServerCommand]:
     """The command, or None for anything else."""
     try:
-        return Order.model_validate_json(body)
+        return ServerCommand.model_validate_json(body)
     except (pydantic.ValidationError, ValueError):
         return None
 
 
-def write_order(**given: Any) -> str:
-    """The inverse of `read_order`."""
-    return Order(mxtrain="order", **given).model_dump_json()
+def write_command(**given: Any) -> str:
+    """The inverse of `read_command`."""
+    return ServerCommand(mxtrain="command", **given).model_dump_json()
 
 
 def pack_state(arrays: Mapping[str, np.ndarray], numbers: Any) -> bytes:

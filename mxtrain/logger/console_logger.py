@@ -90,5 +90,5 @@ class ConsoleLogger(Callback):
         self._view.close()
         self._logs.close()
         print_end(self._console, result, self._run.run_dir, self._run.config, self._run.command, self._run.predicts)
-        self._console.file.settle()
+        self._console.file.flush_or_discard()
         self._view = self._logs = None

@@ -19,7 +19,7 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
 from tensorboardX.record_writer import masked_crc32c
 
-from mxtrain.logger.files import RecordFile
+from mxtrain.logger.files import AppendedFile
 
 _LOG = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class EventFile:
         now_ns = time.time_ns()
         # TensorBoard reads a folder's files in the order of their names: seconds first, then the rest of the time.
         name = f"events.out.tfevents.{now_ns // 10**9:010d}.{socket.gethostname()}.{now_ns % 10**9:09d}"
-        self._file = RecordFile(Path(run_dir) / name)
+        self._file = AppendedFile(Path(run_dir) / name)
         self._jobs: queue.Queue[Optional[Callable[[], None]]] = queue.Queue(MAX_WAITING_JOBS)
         self._said: set[str] = set()
         self._append(Event(wall_time=now_ns / 1e9, file_version="brain.Event:2"))

@@ -16,7 +16,7 @@ _LOG = logging.getLogger(__name__)
 MAX_PENDING_BYTES = 32 * 2**20
 
 
-class RecordFile:
+class AppendedFile:
     """An append-only file. A record is either in it as a whole or not at all.
 
     A write that fails (disk full, quota, file-size limit) is undone; its records wait in memory and go out with the

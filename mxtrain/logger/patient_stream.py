@@ -53,7 +53,7 @@ class PatientStream(io.TextIOBase):
         if change is not None:
             self._attempt(lambda: change(**options))
 
-    def settle(self) -> None:
+    def flush_or_discard(self) -> None:
         """Make sure that Python's own flush at exit cannot fail, which would change the exit code to 120."""
         if not self._attempt(self._stream.flush):
             self._discard()

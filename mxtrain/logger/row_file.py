@@ -8,7 +8,7 @@ from typing import Any, Iterable, Mapping, Optional, Sequence
 
 from mxtrain.errors import RunDirectoryError
 from mxtrain.files.durable import open_file
-from mxtrain.logger.files import RecordFile
+from mxtrain.logger.files import AppendedFile
 from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 
 
@@ -20,7 +20,7 @@ class RowFileLogger(Callback):
 
     def __init__(self, file_name: str) -> None:
         self._file_name = file_name
-        self._file: Optional[RecordFile] = None
+        self._file: Optional[AppendedFile] = None
 
     def prepare(self, path: Path, run: RunInfo) -> None:
         """Bring the file back to what it was at `run.resumed_step`.
@@ -39,7 +39,7 @@ class RowFileLogger(Callback):
         path = Path(run.run_dir) / self._file_name
         _require_file(path)
         self.prepare(path, run)
-        self._file = RecordFile(path)
+        self._file = AppendedFile(path)
 
     def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
         self._append(rows)

@@ -72,7 +72,7 @@ class HostMeasure:
         return self._metric.of_samples(rows[first, 1], rows[first, 2])
 
 
-def meet(measure: Any, workers: Store) -> None:
+def all_gather(measure: Any, workers: Store) -> None:
     """Gives every worker the parts of all of them. Collective."""
     rows = workers.gather_rows(measure.rows())
     measure.reset()

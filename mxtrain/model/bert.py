@@ -77,7 +77,7 @@ class Bert(Model):
                 f"dataset.max_length={longest}: the network takes texts of at most {sizes['max_length']} tokens. Type "
                 f"dataset.max_length={sizes['max_length']}, or model.max_length={longest}."
             )
-        given = bert_network.Sizes(**sizes, dropout=self.dropout)
+        given = bert_network.BertSizes(**sizes, dropout=self.dropout)
         if len(input_shape) == 4:
-            return bert_network.Bert(vocab_size, given, decodes=True, prefix="bert_")
+            return bert_network.BertNetwork(vocab_size, given, decodes=True, prefix="bert_")
         return bert_network.BertClassifier(num_classes, vocab_size, given, prefix="")

@@ -25,7 +25,7 @@ INITIAL_STD = 0.02
 """Standard deviation of weights and embeddings. Source: the paper's reference code."""
 
 
-class Sizes(NamedTuple):
+class BertSizes(NamedTuple):
     """Of an encoder."""
 
     num_layers: int
@@ -144,7 +144,7 @@ class EncoderLayer(gluon.HybridBlock):
 
     begins_stage = True
 
-    def __init__(self, sizes: Sizes, **kwargs: Any):
+    def __init__(self, sizes: BertSizes, **kwargs: Any):
         super().__init__(**kwargs)
         with self.name_scope():
             self.attention_cell = SelfAttention(sizes.units, sizes.num_heads, sizes.dropout, prefix="attention_")
@@ -159,7 +159,7 @@ class EncoderLayer(gluon.HybridBlock):
 class Encoder(gluon.HybridBlock):
     """Embedded tokens (T, B, U) and valid lengths (B,) to encoded tokens (T, B, U)."""
 
-    def __init__(self, sizes: Sizes, **kwargs: Any):
+    def __init__(self, sizes: BertSizes, **kwargs: Any):
         super().__init__(**kwargs)
         self._sizes = sizes
         with self.name_scope():
@@ -182,7 +182,7 @@ class Encoder(gluon.HybridBlock):
         return x_TBU
 
 
-def position_shape(sizes: Sizes) -> Any:
+def position_shape(sizes: BertSizes) -> Any:
     """(rows, columns) of the table of positions."""
     return sizes.max_length, sizes.units
 
@@ -247,7 +247,7 @@ class TiedProjection(gluon.HybridBlock):
         return F.FullyConnected(x_BMU, table_VU, bias, num_hidden=self._vocab_size, flatten=False)
 
 
-class Bert(gluon.HybridBlock):
+class BertNetwork(gluon.HybridBlock):
     """The encoder with a head: tokens, token types (B, T) and valid lengths (B,), and for masked-LM the positions to
     predict (B, M).
 
@@ -257,7 +257,7 @@ class Bert(gluon.HybridBlock):
         decodes: whether to score tokens at positions, (B, M, V); else the pooled first token, (B, U), is returned.
     """
 
-    def __init__(self, vocab_size: int, sizes: Sizes, decodes: bool, **kwargs: Any):
+    def __init__(self, vocab_size: int, sizes: BertSizes, decodes: bool, **kwargs: Any):
         super().__init__(**kwargs)
         units = sizes.units
         self._decodes = decodes
@@ -293,10 +293,10 @@ class Bert(gluon.HybridBlock):
 class BertClassifier(gluon.HybridBlock):
     """Dropout and a dense layer on the pooled first token: logits (B, K)."""
 
-    def __init__(self, num_classes: int, vocab_size: int, sizes: Sizes, **kwargs: Any):
+    def __init__(self, num_classes: int, vocab_size: int, sizes: BertSizes, **kwargs: Any):
         super().__init__(**kwargs)
         with self.name_scope():
-            self.bert = Bert(vocab_size, sizes, decodes=False, prefix="bert_")
+            self.bert = BertNetwork(vocab_size, sizes, decodes=False, prefix="bert_")
             self.classifier = nn.HybridSequential(prefix="")
             output = nn.Dense(num_classes, in_units=sizes.units, weight_initializer=normal(), prefix="classifier_")
             self.classifier.add(nn.Dropout(sizes.dropout), output)

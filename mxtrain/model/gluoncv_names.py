@@ -34,7 +34,7 @@ vgg19 vgg19_bn xception xception71
 )
 
 
-class Sizes(NamedTuple):
+class InputSizes(NamedTuple):
     """Square image sizes in pixels."""
 
     usual: int
@@ -49,22 +49,22 @@ class Sizes(NamedTuple):
 
 # By the beginning of the name; the first that fits counts. Found by inferring shapes from 8 to 331 pixels.
 SIZES = {
-    "cifar_residualattentionnet": Sizes(32, 32, only=True),
-    "residualattentionnet": Sizes(224, 224, only=True),
-    "cifar_": Sizes(32, 8),
-    "densenet": Sizes(224, 224),
-    "squeezenet": Sizes(224, 224),
-    "googlenet": Sizes(224, 224),
-    "inceptionv3": Sizes(299, 299),
-    "xception": Sizes(299, 64),
-    "nasnet_6_4032": Sizes(331, 64, multiple=32),
-    "nasnet": Sizes(224, 64, multiple=32),
-    "dla34": Sizes(224, 64, multiple=32),
-    "hrnet": Sizes(224, 64, multiple=32),
-    "": Sizes(224, 64),
+    "cifar_residualattentionnet": InputSizes(32, 32, only=True),
+    "residualattentionnet": InputSizes(224, 224, only=True),
+    "cifar_": InputSizes(32, 8),
+    "densenet": InputSizes(224, 224),
+    "squeezenet": InputSizes(224, 224),
+    "googlenet": InputSizes(224, 224),
+    "inceptionv3": InputSizes(299, 299),
+    "xception": InputSizes(299, 64),
+    "nasnet_6_4032": InputSizes(331, 64, multiple=32),
+    "nasnet": InputSizes(224, 64, multiple=32),
+    "dla34": InputSizes(224, 64, multiple=32),
+    "hrnet": InputSizes(224, 64, multiple=32),
+    "": InputSizes(224, 64),
 }
 
 
-def sizes_of(name: str) -> Sizes:
+def sizes_of(name: str) -> InputSizes:
     """The sizes that the network called `name` takes."""
     return next(sizes for beginning, sizes in SIZES.items() if name.startswith(beginning))

@@ -19,7 +19,7 @@ OPAQUE_OPS = {"Custom", "_foreach", "_while_loop", "_cond"}
 
 
 @dataclass(frozen=True)
-class Row:
+class LayerRow:
     """One layer.
 
     Attributes:
@@ -62,7 +62,7 @@ class Summary:
         flops: of all layers; None where the network cannot be traced.
     """
 
-    rows: List[Row]
+    rows: List[LayerRow]
     input_shape: Shapes
     parameters: int
     trainable: int
@@ -91,7 +91,7 @@ class Summary:
         shape = " and ".join("x".join(map(str, shape)) or "1" for shape in shapes_of(self.input_shape))
         return f"{self.parameters:,} parameters, {self.trainable:,} trainable; {flops} for one sample of {shape}"
 
-    def grouped(self, max_rows: int) -> List[Row]:
+    def grouped(self, max_rows: int) -> List[LayerRow]:
         """The rows, neighbours with the same beginning of the name made one until there are few enough."""
         deepest = max((row.name.count(".") + 1 for row in self.rows), default=1)
         coarser = finer = self.rows
@@ -104,8 +104,8 @@ class Summary:
             return _chunked(finer, max_rows)
         return coarser
 
-    def _at_depth(self, depth: int) -> List[Row]:
-        groups: Dict[str, List[Row]] = defaultdict(list)
+    def _at_depth(self, depth: int) -> List[LayerRow]:
+        groups: Dict[str, List[LayerRow]] = defaultdict(list)
         for row in self.rows:
             groups[".".join(row.name.split(".")[:depth])].append(row)
         return [
@@ -113,10 +113,10 @@ class Summary:
         ]
 
 
-def _chunked(rows: Sequence[Row], max_rows: int) -> List[Row]:
+def _chunked(rows: Sequence[LayerRow], max_rows: int) -> List[LayerRow]:
     """Runs of neighbours in the same block made one."""
     length = math.ceil(len(rows) / max_rows)
-    runs: List[List[Row]] = []
+    runs: List[List[LayerRow]] = []
     for row in rows:
         parent = row.name.rpartition(".")[0]
         if runs and len(runs[-1]) < length and runs[-1][0].name.rpartition(".")[0] == parent:
@@ -128,13 +128,13 @@ def _chunked(rows: Sequence[Row], max_rows: int) -> List[Row]:
     ]
 
 
-def _merge(name: str, rows: Sequence[Row]) -> Row:
+def _merge(name: str, rows: Sequence[LayerRow]) -> LayerRow:
     """One row for several; its type says how many there are of the kind that does most of the work."""
     parameters, flops = sum(row.parameters for row in rows), sum(row.flops for row in rows)
     main = max(rows, key=lambda row: (row.flops, row.parameters)).type
     count = sum(row.type == main for row in rows)
     kind = f"{count} {main}" + ("" if count == len(rows) else ", ...")
-    return Row(name, kind, rows[-1].output_shape, parameters, flops)
+    return LayerRow(name, kind, rows[-1].output_shape, parameters, flops)
 
 
 def _short(count: int) -> str:
@@ -190,7 +190,7 @@ def _run(network: Any, input_shape: Shapes) -> Tuple[Mapping[str, Any], Mapping[
 
 def _rows(
     network: Any, layers: Mapping[str, Any], shapes: Mapping[str, Optional[Shape]], flops: Mapping[str, int]
-) -> List[Row]:
+) -> List[LayerRow]:
     """A row for each layer that has parameters or work of its own, or nothing in it."""
     counted: Set[int] = set()
     rows = []
@@ -199,7 +199,7 @@ def _rows(
         counted.update(map(id, own))
         if own or flops.get(path) or (not block._children and path in shapes):
             parameters = sum(map(_size, own))
-            rows.append(Row(path, type(block).__name__, shapes.get(path), parameters, flops.get(path, 0)))
+            rows.append(LayerRow(path, type(block).__name__, shapes.get(path), parameters, flops.get(path, 0)))
     return rows
 
 

@@ -53,11 +53,11 @@ class Trace:
     output_shapes: List[Optional[Shape]]
     layers: Mapping[str, Any]
     """The blocks that were called, by structural name, in the order in which they began."""
-    failure: Optional[Failure] = None
+    failure: Optional[TraceFailure] = None
 
 
 @dataclass(frozen=True)
-class Failure:
+class TraceFailure:
     """The first operator that cannot take what it is given."""
 
     layer: str
@@ -71,7 +71,7 @@ class NotTraceable(Exception):
 
 
 @dataclass
-class Recorder:
+class CallRecorder:
     """Follows which block is being called."""
 
     called: Dict[str, Any] = field(default_factory=dict)
@@ -88,11 +88,11 @@ def blocks_by_path(network: Any, prefix: str = "") -> Iterator[Tuple[str, Any]]:
 
 
 @contextlib.contextmanager
-def recorded_calls(network: Any) -> Iterator[Recorder]:
+def recorded_calls(network: Any) -> Iterator[CallRecorder]:
     """Notes which block is called, and marks the symbols that it makes with its structural name."""
     from mxtrain.engine.backend import mx
 
-    recorder = Recorder()
+    recorder = CallRecorder()
 
     def wrap(path: str, block: Any):
         forward = block.forward
@@ -165,10 +165,10 @@ def trace_symbol(symbol: Any, shapes: Mapping[str, Shape]) -> Trace:
         symbol: the piece.
         shapes: of what enters it, batch size included, by the names of its variables.
     """
-    return _infer(symbol, shapes, Recorder())
+    return _infer(symbol, shapes, CallRecorder())
 
 
-def symbol_of(network: Any, *, training: bool, num_inputs: int = 1) -> Tuple[Any, Recorder]:
+def symbol_of(network: Any, *, training: bool, num_inputs: int = 1) -> Tuple[Any, CallRecorder]:
     """The network as one symbol over its `input_names`; each node's `LAYER_ATTRIBUTE` names the block it is of.
 
     Raises:
@@ -196,7 +196,7 @@ def _flatten(outputs: Any) -> List[Any]:
     return [outputs]
 
 
-def _infer(graph: Any, input_shapes: Mapping[str, Shape], recorder: Recorder) -> Trace:
+def _infer(graph: Any, input_shapes: Mapping[str, Shape], recorder: CallRecorder) -> Trace:
     internals = graph.get_internals()
     raw_nodes = json.loads(graph.tojson())["nodes"]
     first_output = _first_outputs(internals, [node["name"] for node in raw_nodes])
@@ -278,11 +278,11 @@ def _infer_until_failure(internals, feed, raw_nodes, first_output) -> Tuple[Dict
     return shapes, ops[high]
 
 
-def _describe(raw_nodes, failed: int, shapes, first_output, reason: str, inputs: Mapping[str, Shape]) -> Failure:
+def _describe(raw_nodes, failed: int, shapes, first_output, reason: str, inputs: Mapping[str, Shape]) -> TraceFailure:
     node = raw_nodes[failed]
     data_inputs = [entry[0] for entry in node["inputs"] if raw_nodes[entry[0]]["op"] != "null"]
     data_inputs = data_inputs or [entry[0] for entry in node["inputs"] if raw_nodes[entry[0]]["name"] in inputs]
-    return Failure(
+    return TraceFailure(
         layer=node.get("attrs", {}).get(LAYER_ATTRIBUTE, ""),
         op=node["op"],
         input_shapes=[shapes.get(first_output[index]) for index in data_inputs],

@@ -10,7 +10,7 @@ import numpy as np
 from mxtrain.engine.backend import mx, nd, own_operators
 
 
-class AdamW(mx.optimizer.Optimizer):
+class AdamWOptimizer(mx.optimizer.Optimizer):
     """weight -= rate * (mean / (sqrt(variance) + epsilon) + wd * weight).
 
     Source: Loshchilov and Hutter, https://arxiv.org/abs/1711.05101, algorithm 2, whose schedule multiplier is the rate.

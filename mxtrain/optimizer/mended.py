@@ -26,7 +26,7 @@ class DelayCompensatedSGD(mx.optimizer.DCASGD):
         weight[:] += change
 
 
-class NAG(mx.optimizer.NAG):
+class NAGOptimizer(mx.optimizer.NAG):
     """NAG that decays the weights of before the step.
 
     MXNet's writes a weight and then reads it again for the momentum. Where oneDNN keeps the weight in a layout of its
@@ -47,7 +47,7 @@ class NAG(mx.optimizer.NAG):
         updated.copyto(weight)
 
 
-class Adamax(mx.optimizer.Adamax):
+class AdamaxOptimizer(mx.optimizer.Adamax):
     """Adamax that survives a gradient of exactly 0: MXNet's divides 0 by 0 there, and the weight is lost.
 
     Source: Kingma and Ba, https://arxiv.org/abs/1412.6980, algorithm 2, with an epsilon as in Adam.
@@ -66,7 +66,7 @@ class Adamax(mx.optimizer.Adamax):
         weight[:] -= lr * mean / (largest + self.epsilon)
 
 
-class Nadam(mx.optimizer.Nadam):
+class NadamOptimizer(mx.optimizer.Nadam):
     """Nadam whose momentum schedule moves once a step: MXNet's moves once for every parameter, in their order.
 
     Source: Dozat, Incorporating Nesterov Momentum into Adam, 2016, algorithm 8.
@@ -101,7 +101,7 @@ class Nadam(mx.optimizer.Nadam):
         return self._schedule[step]
 
 
-class Signum(mx.optimizer.Signum):
+class SignumOptimizer(mx.optimizer.Signum):
     """Signum that without momentum takes the sign of what it does with momentum: MXNet's leaves weight decay out of the
     sign there, and takes no decoupled decay.
 
@@ -117,7 +117,7 @@ class Signum(mx.optimizer.Signum):
         weight[:] = (1 - lr * self.wd_lh) * weight - lr * nd.sign(grad)
 
 
-class LARS(mx.optimizer.LARS):
+class LARSOptimizer(mx.optimizer.LARS):
     """LARS whose momentum correction reaches every parameter: MXNet's notes the rate anew for each group of arrays that
     it updates together, so that all groups but the first find no change of the rate.
 
@@ -136,7 +136,7 @@ class LARS(mx.optimizer.LARS):
         return mx.optimizer.Optimizer._get_lrs(self, indices)
 
 
-class LBSGD(mx.optimizer.LBSGD):
+class LBSGDOptimizer(mx.optimizer.LBSGD):
     """LBSGD that keeps a copy of the first gradient: MXNet's keeps the array itself, which the next step's gradient is
     written into."""
 

@@ -20,7 +20,7 @@ class NAG(Optimizer):
 
     momentum: OpenFraction = 0.9
     mxnet_name: ClassVar[str] = "nag"
-    mended_name: ClassVar[str] = "NAG"
+    mended_name: ClassVar[str] = "NAGOptimizer"
 
 
 class Adam(Optimizer):
@@ -46,9 +46,9 @@ class AdamW(Optimizer):
     """Whether the moments' bias towards 0 is corrected; the published BERT and GluonNLP's BERTAdam do not."""
 
     def build(self, steps_per_epoch: int) -> Any:
-        from mxtrain.optimizer.decoupled import AdamW as Update
+        from mxtrain.optimizer.decoupled import AdamWOptimizer
 
-        return Update(**self.arguments(steps_per_epoch))
+        return AdamWOptimizer(**self.arguments(steps_per_epoch))
 
 
 class Adamax(Optimizer):
@@ -58,7 +58,7 @@ class Adamax(Optimizer):
     beta1: OpenFraction = 0.9
     beta2: OpenFraction = 0.999
     mxnet_name: ClassVar[str] = "adamax"
-    mended_name: ClassVar[str] = "Adamax"
+    mended_name: ClassVar[str] = "AdamaxOptimizer"
 
 
 class Nadam(Optimizer):
@@ -70,7 +70,7 @@ class Nadam(Optimizer):
     epsilon: PositiveFloat = 1e-8
     schedule_decay: NonNegativeFloat = 0.004
     mxnet_name: ClassVar[str] = "nadam"
-    mended_name: ClassVar[str] = "Nadam"
+    mended_name: ClassVar[str] = "NadamOptimizer"
 
 
 class AdaGrad(Optimizer):
@@ -140,7 +140,7 @@ class Signum(Optimizer):
     momentum: OpenFraction = 0.9
     wd_lh: NonNegativeFloat = 0.0
     mxnet_name: ClassVar[str] = "signum"
-    mended_name: ClassVar[str] = "Signum"
+    mended_name: ClassVar[str] = "SignumOptimizer"
 
 
 class SGLD(Optimizer):
@@ -184,7 +184,7 @@ class LARS(Optimizer):
     epsilon: NonNegativeFloat = 0.0
     momentum_correction: bool = True
     mxnet_name: ClassVar[str] = "lars"
-    mended_name: ClassVar[str] = "LARS"
+    mended_name: ClassVar[str] = "LARSOptimizer"
     mxnet_names: ClassVar[Dict[str, str]] = {"lr": "learning_rate", "epsilon": "eps"}
 
 
@@ -197,7 +197,7 @@ class LBSGD(Optimizer):
     warmup_epochs: NonNegative = 5
     batch_scale: Positive = 1
     mxnet_name: ClassVar[str] = "lbsgd"
-    mended_name: ClassVar[str] = "LBSGD"
+    mended_name: ClassVar[str] = "LBSGDOptimizer"
 
     def arguments(self, steps_per_epoch: int) -> Dict[str, Any]:
         return {**super().arguments(steps_per_epoch), "updates_per_epoch": steps_per_epoch}

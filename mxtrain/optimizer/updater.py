@@ -120,7 +120,7 @@ class Updater:
             self._runs[moving] = [[moving[i] for i in run] for run in runs]
         return self._runs[moving]
 
-    def settle(self) -> bool:
+    def synchronize(self) -> bool:
         """Whether parameters changed because other workers had been ahead: never, where all update the same."""
         return False
 

@@ -130,7 +130,7 @@ class Staged(Parallel):
     to do, the same on every machine."""
 
 
-class Pipelined(Staged):
+class Microbatched(Staged):
     """Stages that work on different microbatches at the same time."""
 
     microbatches: Positive = 8
@@ -254,8 +254,8 @@ class Layout:
 class Strategy:
     """Computes gradients of the mean loss over a global batch, and knows the canonical parameters.
 
-    The mean is over samples: where they have weights, `Step` makes it the mean over weights once all gradients have
-    met.
+    The mean is over samples: where they have weights, `TrainingStep` makes it the mean over weights once all
+    gradients are summed.
     """
 
     objective: Objective

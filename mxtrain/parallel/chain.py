@@ -46,7 +46,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Row:
+class BlockRow:
     """Neighbouring blocks, each of which is given what the one before returned."""
 
     blocks: List[Any]
@@ -94,8 +94,8 @@ class Chain(Cuttable):
         own = {(n, 0): (first * batch_size, *rest) for n, (first, *rest) in enumerate(self._sizes)}
         return {self.inputs[0]: (batch_size, *shapes_of(input_shape)[0]), **own}
 
-    def _piece(self, begin: int, end: int, outputs: List[Tensor]) -> Row:
-        return Row(self._blocks[begin:end], [(begin - 1, 0)], [(end - 1, 0)])
+    def _piece(self, begin: int, end: int, outputs: List[Tensor]) -> BlockRow:
+        return BlockRow(self._blocks[begin:end], [(begin - 1, 0)], [(end - 1, 0)])
 
     def _find_shared(self) -> List[Tuple[int, int]]:
         reads: Dict[str, List[int]] = {}

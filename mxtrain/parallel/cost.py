@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from mxtrain.model.trace import Node, NotTraceable, Trace, trace, trace_symbol
 from mxtrain.model.work import FLOAT_BYTES, learns, node_flops
-from mxtrain.parallel.chain import Row
+from mxtrain.parallel.chain import BlockRow
 from mxtrain.parallel.cut import Tensor, variable
 from mxtrain.types import Shape
 
@@ -65,7 +65,7 @@ def piece_costs(piece: Any, shapes: Mapping[Tensor, Shape], device_type: str) ->
         device_type: cpu or gpu.
     """
     rates = rates_of(device_type)
-    if isinstance(piece, Row):
+    if isinstance(piece, BlockRow):
         traces = _traces_of_row(piece, shapes)
     else:
         given = {variable(tensor): shapes[tensor] for tensor in piece.inputs}
@@ -107,7 +107,7 @@ def _window(node: Node) -> int:
     return math.prod(int(size) for size in re.findall(r"\d+", node.attrs.get("kernel", "")))
 
 
-def _traces_of_row(row: Row, shapes: Mapping[Tensor, Shape]) -> List[Trace]:
+def _traces_of_row(row: BlockRow, shapes: Mapping[Tensor, Shape]) -> List[Trace]:
     """One for each block; of a block that cannot be traced, as if it were one matrix product with all parameters."""
     found = []
     begin = row.inputs[0][0]

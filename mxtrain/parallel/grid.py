@@ -40,7 +40,7 @@ def split(batch: Batch, num_parts: int) -> Iterator[Batch]:
         return
     for part in range(num_parts):
         begin, end = bounds(batch.size, num_parts, part)
-        yield batch.part(begin, end)
+        yield batch.slice(begin, end)
 
 
 class Grid(Strategy):
@@ -114,7 +114,7 @@ class Grid(Strategy):
         sums = self._execute(parts, whole) or [nd.zeros((self.objective.meter.width,), ctx=first)]
         total = sums[0] if len(sums) == 1 else nd.add_n(*[one.as_in_context(first) for one in sums])
         if whole:
-            self._meet(total, whole)
+            self._all_reduce(total, whole)
         # Who meets nobody speaks for all: rows count the samples of the whole batch.
         return total if whole in (0, batch.global_size) else total * (batch.global_size / whole)
 
@@ -261,7 +261,7 @@ class Grid(Strategy):
             for run in self._gradient_runs[replica]:
                 nd.reset_arrays(*run, num_arrays=len(run))
 
-    def _meet(self, sums: nd.NDArray, global_size: int) -> None:
+    def _all_reduce(self, sums: nd.NDArray, global_size: int) -> None:
         """The sums become those of all workers, and the moving statistics of every replica the mean over those that saw
         samples: so there is one canonical value after each step, and it is what a checkpoint holds."""
         world = self._workers.world
@@ -279,7 +279,7 @@ class Grid(Strategy):
             elif num_active > 1:
                 seen = [array.as_in_context(root.context) for array in (root, *others)[:num_active]]
                 nd.add_n(*seen).copyto(root)
-        self._workers.meet([sums, *(replicas[0] for replicas in self._moving)])
+        self._workers.all_reduce([sums, *(replicas[0] for replicas in self._moving)])
         for root, *others in self._moving:
             nd._internal._mul_scalar(root, scalar=share, out=root)
             for array in others:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mxtrain.parallel.base import Pipelined
+from mxtrain.parallel.base import Microbatched
 
 
-class Pipeline(Pipelined):
+class Pipeline(Microbatched):
     """The network's layers on several devices that work at the same time."""

@@ -9,7 +9,7 @@ from mxtrain.engine.backend import nd
 from mxtrain.parallel.base import Objective, Parallel
 from mxtrain.parallel.grid import Grid, split
 from mxtrain.parallel.lockstep import Division
-from mxtrain.parallel.model import Model
+from mxtrain.parallel.model import ModelParallel
 from mxtrain.parallel.single import Single
 from mxtrain.types import Batch
 
@@ -42,7 +42,7 @@ class Reference(Grid):
             else Division(grad_accumulation, num_replicas, self._num_micro, over_microbatches=joint == "global")
         )  # fmt: skip
         # Gradients are added up over the shards of a copy.
-        stages = Model(cut_before=list(cut_before)) if cut_before else Single()
+        stages = ModelParallel(cut_before=list(cut_before)) if cut_before else Single()
         devices = [[device] * (1 + len(cut_before))]
         super().__init__(objective, devices, stages, grad_accumulation * self._num_micro)
         self._parts, self._num_shares = grad_accumulation, num_workers

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, Sequence, Union
 
 from mxtrain.engine.backend import autograd, mx, nd
-from mxtrain.parallel.chain import Row
+from mxtrain.parallel.chain import BlockRow
 from mxtrain.parallel.cut import Piece, Tensor, variable
 from mxtrain.parallel.fence import written_together
 
@@ -93,7 +93,7 @@ class RowOnDevices:
         number: its stage.
     """
 
-    def __init__(self, piece: Row, number: int):
+    def __init__(self, piece: BlockRow, number: int):
         self.number, self.inputs, self.outputs = number, piece.inputs, piece.outputs
         self._blocks = piece.blocks
         parameters = [parameter for block in piece.blocks for parameter in block.collect_params().values()]
@@ -109,9 +109,11 @@ class RowOnDevices:
         return as_list(array)
 
 
-def on_devices(piece: Union[Piece, Row], network: Any, number: int, devices: List[List[Any]]) -> Any:
+def on_devices(piece: Union[Piece, BlockRow], network: Any, number: int, devices: List[List[Any]]) -> Any:
     """What runs a piece, on its device of each replica."""
-    return RowOnDevices(piece, number) if isinstance(piece, Row) else PieceOnDevices(piece, network, number, devices)
+    return (
+        RowOnDevices(piece, number) if isinstance(piece, BlockRow) else PieceOnDevices(piece, network, number, devices)
+    )
 
 
 class _Fixed:

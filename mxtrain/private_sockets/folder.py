@@ -75,7 +75,7 @@ def join_folder(name: str) -> Path:
     return folder
 
 
-def told_folder(environ: Mapping[str, str] = os.environ) -> Optional[Path]:
+def given_folder(environ: Mapping[str, str] = os.environ) -> Optional[Path]:
     """The folder that this process's starter has made; None where there is none.
 
     Raises:

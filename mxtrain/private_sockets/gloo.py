@@ -19,7 +19,7 @@ from typing import Any, Optional, Set, Tuple
 
 from mxtrain.errors import ConfigError
 from mxtrain.private_sockets.calls import Replacement, find_calls, replace_calls
-from mxtrain.private_sockets.folder import told_folder
+from mxtrain.private_sockets.folder import given_folder
 
 _ADDRESS = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_uint32, use_errno=True)
 _NAME = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint32), use_errno=True)
@@ -48,7 +48,7 @@ def move_gloo(library: str) -> None:
         ConfigError: others could reach the folder, or this Horovod cannot be made to use it.
     """
     global _moved
-    folder = told_folder()
+    folder = given_folder()
     if folder is None:
         return
     if _moved is not None:

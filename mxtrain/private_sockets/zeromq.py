@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 from mxtrain.errors import ConfigError
 from mxtrain.private_sockets.calls import Replacement, replace_calls
-from mxtrain.private_sockets.folder import told_folder
+from mxtrain.private_sockets.folder import given_folder
 
 PUBLIC = b"ipc:///tmp/"
 """What ps-lite's addresses begin with (its zmq_van.h)."""
@@ -29,7 +29,7 @@ def move_ps_lite(library: str) -> None:
         ConfigError: others could reach the folder, or this MXNet cannot be made to use it.
     """
     global _moved_to
-    folder = told_folder()
+    folder = given_folder()
     if folder is None or _moved_to == folder:
         return
 

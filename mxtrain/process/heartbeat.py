@@ -1,4 +1,4 @@
-"""Signs of life: what a process tells the one that watches it, a few times a second.
+"""Heartbeat: what a process tells the one that watches it, a few times a second.
 
 A thread writes a line each half second, so that the watcher can tell a process that was stopped from one that computes
 for a long time; the line says how many batches are done, so that it can tell that from one that waits for ever.
@@ -16,7 +16,7 @@ from typing import Optional
 INTERVAL_S = 0.5
 
 
-class Pulse:
+class Heartbeat:
     """What a process says of itself. Without a file nobody listens."""
 
     def __init__(self) -> None:
@@ -37,16 +37,16 @@ class Pulse:
         return self._thread is not None
 
     def begin(self, variable: str) -> None:
-        """Writes signs of life from now on into the open file whose number stands in an environment variable."""
+        """Writes heartbeats from now on into the open file whose number stands in an environment variable."""
         number = os.environ.pop(variable, "")
         if number and self._thread is None:
             self._file = int(number)
             os.set_inheritable(self._file, False)
-            self._thread = threading.Thread(target=self._beat, name="mxtrain-pulse", daemon=True)
+            self._thread = threading.Thread(target=self._beat, name="mxtrain-heartbeat", daemon=True)
             self._thread.start()
 
-    def tell(self) -> None:
-        """Writes one sign of life now, if somebody listens."""
+    def emit(self) -> None:
+        """Writes one heartbeat now, if somebody listens."""
         line = {"step": self.step, "batches": self.batches, "waits": self.waits,
                 "generation": self.generation}  # fmt: skip
         with suppress(OSError):  # the watcher has gone
@@ -56,13 +56,13 @@ class Pulse:
     def end(self) -> None:
         """Nothing is left to do but to wait for the others."""
         self.waits = True
-        self.tell()
+        self.emit()
 
     def _beat(self) -> None:
         while True:
-            self.tell()
+            self.emit()
             time.sleep(INTERVAL_S)
 
 
-PULSE = Pulse()
+HEARTBEAT = Heartbeat()
 """Of this process."""

@@ -14,14 +14,14 @@ from types import FrameType
 from typing import Any, Callable, ClassVar, Deque, Iterator, List, Optional, Sequence
 
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, PeersLost
-from mxtrain.process.heartbeat import PULSE
+from mxtrain.process.heartbeat import HEARTBEAT
 
 EXIT_CODES = {int(signal.SIGINT): EXIT_SIGINT, int(signal.SIGTERM): EXIT_SIGTERM}
-FAREWELL_S = 5.0
+SHUTDOWN_TIMEOUT_S = 5.0
 """How long processes may take to part when all is done and saved."""
 GRACE_S = 30.0
 """How long a process may go on after a signal, to save or to unwind, before it is ended whatever its threads do."""
-_FAREWELL = "mxtrain-farewell"
+_DISCONNECTING = "mxtrain-disconnect"
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,20 @@ class BrokenOff(Exception):
     """A pass over the data ended early because a signal came. Never leaves the runner."""
 
 
-def part(work: Callable[[], None]) -> None:
-    """Leaves the other processes; waits for that for at most `FAREWELL_S`. What they answer may be lost for ever:
-    ps-lite's sockets drop what they have not yet sent when they close (ZMQ_LINGER of 0 in its zmq_van.h)."""
-    thread = threading.Thread(target=work, name=_FAREWELL, daemon=True)
+def disconnect(work: Callable[[], None]) -> None:
+    """Disconnects from the other processes, and waits for that for at most `SHUTDOWN_TIMEOUT_S`.
+
+    What they answer may be lost for ever: ps-lite's sockets drop what they have not yet sent when they close
+    (ZMQ_LINGER of 0 in its zmq_van.h).
+    """
+    thread = threading.Thread(target=work, name=_DISCONNECTING, daemon=True)
     thread.start()
-    thread.join(FAREWELL_S)
+    thread.join(SHUTDOWN_TIMEOUT_S)
 
 
-def still_parts() -> bool:
+def still_disconnects() -> bool:
     """Whether an answer is still waited for: then the interpreter's own end would wait for it, too."""
-    return any(thread.name == _FAREWELL for thread in threading.enumerate())
+    return any(thread.name == _DISCONNECTING for thread in threading.enumerate())
 
 
 class SignalReader:
@@ -97,7 +100,7 @@ class SignalReader:
     def _watch(self) -> None:
         deadline: Optional[float] = None
         while True:
-            left = None if deadline is None or PULSE.is_heard else deadline - time.monotonic()
+            left = None if deadline is None or HEARTBEAT.is_heard else deadline - time.monotonic()
             if left is not None and (left <= 0 or not select.select([self._reader], [], [], left)[0]):
                 self._end()
             (number,) = os.read(self._reader, 1)
@@ -187,7 +190,7 @@ class SignalStop:
         self._stack.close()
 
     def _receive(self, number: int) -> None:
-        if self.stop is not None and (PULSE.is_heard or time.monotonic() - self._first_s < SAME_S):
+        if self.stop is not None and (HEARTBEAT.is_heard or time.monotonic() - self._first_s < SAME_S):
             return
         if self.stop is not None:
             os._exit(EXIT_CODES[number])
@@ -214,7 +217,7 @@ class BreakableLoader:
             for batch in batches:
                 if self._signals.stop is not None:
                     raise BrokenOff
-                PULSE.batches += 1
+                HEARTBEAT.batches += 1
                 yield batch
 
 

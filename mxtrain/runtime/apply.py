@@ -103,7 +103,7 @@ def apply(
         _forget_own(environ)
     wanted = dict(_wanted(runtime, num_devices=num_devices, cores=cores, one_by_one=one_by_one, environ=environ))
     settings = [_set(name, wish, imported, environ) for name, wish in wanted.items()]
-    amx = _settle_amx(runtime, bfloat16, imported, environ, settings)
+    amx = _decide_amx(runtime, bfloat16, imported, environ, settings)
     isa = environ.get(ISA, "ALL").upper()
     fast = amx or (bfloat16 and any(word in isa for word in ("BF16", "AMX", "ALL")) and has_fast_bfloat16())
     threads = environ.get(THREADS, "")
@@ -197,7 +197,7 @@ def _put(name: str, value: str, why: str, environ: MutableMapping[str, str]) -> 
     return Setting(name, value, why, "set")
 
 
-def _settle_amx(
+def _decide_amx(
     runtime: Runtime, bfloat16: bool, imported: bool, environ: MutableMapping[str, str], settings: List[Setting]
 ) -> bool:
     """Decide on AMX, add the decision to `settings`, and return whether oneDNN may use it."""

@@ -95,7 +95,7 @@ class Classification(Task):
         from mxtrain.task.sample_picture import Shown, draw_samples, images_of
 
         names, label_B = signature.class_names, targets[0].astype(int)
-        if signature.reading is not None:
+        if signature.tokenizer_config is not None:
             rows = [
                 [text, names[label], names[int(found.argmax())], f"{found.max():.2f}"]
                 for text, label, found in zip(texts_of(source), label_B, predictions)

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 from mxtrain.logger.fonts import drawable, font_of
-from mxtrain.types import Artifact, Picture, Table, Text
+from mxtrain.types import Artifact, Picture, Table, TextLines
 
 MAX_SHOWN_CLASSES = 40
 # Beyond this many classes the numbers in the cells of the picture could not be read.
@@ -36,7 +36,7 @@ def confusion_artifacts(
     rates = per_class(label_N, predicted_N, class_names)
     return [
         Table("per_class", ["class", "samples", "precision", "recall", "f1"], rates),
-        Text("confusions", [f"{count} x {true} taken for {predicted}" for true, predicted, count in worst]),
+        TextLines("confusions", [f"{count} x {true} taken for {predicted}" for true, predicted, count in worst]),
         Table("confusion", ["true \\ predicted", *class_names], counted, is_shown=False),
         Picture("confusion", lambda most: draw_confusion(confusion_KK, class_names, title)),
     ]

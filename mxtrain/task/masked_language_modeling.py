@@ -48,8 +48,8 @@ class MaskedLanguageModeling(Task):
         return signature.vocab_size
 
     def output_shapes(self, description: Description, signature: Signature) -> List[Tuple[int, ...]]:
-        assert signature.reading is not None
-        return [(signature.reading.num_masked, self.num_classes(signature))]
+        assert signature.tokenizer_config is not None
+        return [(signature.tokenizer_config.num_masked, self.num_classes(signature))]
 
     def build_loss(self, description: Description, signature: Signature, training: bool) -> Any:
         loss = description.loss.build(self.num_classes(signature), training)

@@ -67,7 +67,11 @@ class Regression(Task):
     ) -> List[Artifact]:  # fmt: skip
         from mxtrain.task.classification import texts_of
 
-        names = texts_of(source) if signature.reading is not None else [str(number) for number in range(len(source))]
+        names = (
+            texts_of(source)
+            if signature.tokenizer_config is not None
+            else [str(number) for number in range(len(source))]
+        )
         rows = [[name, f"{target:.4g}", f"{found:.4g}"] for name, target, found in zip(names, targets[0], predictions)]
         return [Table("samples", ["sample", "target", "predicted"], rows)]
 

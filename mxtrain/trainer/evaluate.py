@@ -10,7 +10,7 @@ import numpy as np
 
 from mxtrain.engine.backend import nd
 from mxtrain.kvstore.store import Store
-from mxtrain.metric.host import HostMetric, meet
+from mxtrain.metric.host import HostMetric, all_gather
 from mxtrain.metric.meter import Meter, read_vectors
 from mxtrain.parallel.base import Strategy
 from mxtrain.parallel.stage import as_list
@@ -134,7 +134,7 @@ class Collector:
         for entry in self._under_way:
             self._update(*entry)
         for measure in self._measures.values():
-            meet(measure, workers)
+            all_gather(measure, workers)
         return {name: measure.compute() for name, measure in self._measures.items()}
 
 

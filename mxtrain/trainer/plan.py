@@ -47,7 +47,7 @@ class Plan:
 
 
 @dataclass
-class Data:
+class RunData:
     """The loaders of a run; a split that does not exist is None."""
 
     train: Any

@@ -16,22 +16,22 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from mxtrain.checkpoint import canonical_sha256
+from mxtrain.checkpoint.archive import pack, unpack
 from mxtrain.checkpoint.contents import read_checkpoint, write_contents
-from mxtrain.checkpoint.parcel import pack, unpack
-from mxtrain.cluster.stragglers import Team
+from mxtrain.cluster.stragglers import Stragglers
 from mxtrain.engine.backend import operators_in_use
 from mxtrain.errors import AGREED, EXIT_CRASHED, EXIT_FINISHED, MxtrainError, NonFiniteError, PeersLost
-from mxtrain.process.heartbeat import PULSE
+from mxtrain.process.heartbeat import HEARTBEAT
 from mxtrain.process.stopping import Agreement, BreakableLoader, BrokenOff, Budget, SignalStop, Stop
 from mxtrain.trainer import nonfinite, resume, snapshot
 from mxtrain.trainer.cadence import Cadence
 from mxtrain.trainer.evaluate import Evaluator
-from mxtrain.trainer.plan import Data, Plan
+from mxtrain.trainer.plan import Plan, RunData
 from mxtrain.trainer.profiling import Profiling
 from mxtrain.trainer.recorder import STEPS_AHEAD, Entry, Recorder, first_nonfinite
 from mxtrain.trainer.saving import Saving
 from mxtrain.trainer.state import TrainState
-from mxtrain.trainer.step import Step
+from mxtrain.trainer.step import TrainingStep
 from mxtrain.trainer.watchers import Watchers, describe_error
 from mxtrain.types import Artifact, Callback, Progress, Result, RunInfo, Validation
 
@@ -51,13 +51,13 @@ class Runner:
         early_stopping: its description.
         callbacks: who watches.
         profiling: looks at the engine now and then, or None.
-        team: looks at the workers, or None.
+        stragglers: looks at the workers, or None.
     """
 
     def __init__(
-        self, step: Step, plan: Plan, data: Data, evaluator: Evaluator, meter: Any, store: Any,
+        self, step: TrainingStep, plan: Plan, data: RunData, evaluator: Evaluator, meter: Any, store: Any,
         early_stopping: Any, callbacks: Sequence[Callback], profiling: Optional[Profiling] = None,
-        team: Optional[Team] = None,
+        stragglers: Optional[Stragglers] = None,
     ):  # fmt: skip
         self.state = TrainState()
         self._step, self._plan, self._data, self._evaluator = step, plan, data, evaluator
@@ -67,7 +67,7 @@ class Runner:
         self._saving = Saving(store, self._watchers)
         self._signals = SignalStop(plan.grace_s)
         self._workers = step.store
-        self._team = team or Team()
+        self._stragglers = stragglers or Stragglers()
         self._agreement = Agreement(step.store, STEPS_AHEAD)
         self._broken_off: Optional[Stop] = None
         # A checkpoint may need all workers: one of them looks at the clock, for all.
@@ -135,7 +135,7 @@ class Runner:
         error: Optional[BaseException] = None
         with self._signals:
             try:
-                self._watchers.tell("on_start", run)
+                self._watchers.notify("on_start", run)
                 for remark in self._remarks:
                     self._say(remark)
                 if self._plan.saves_midway and self._saving.saved_step != self.state.step and not came_late:
@@ -148,7 +148,7 @@ class Runner:
                 result = self._failed(describe_error(problem), EXIT_CRASHED)
             if self._profiling:
                 self._profiling.break_off()
-            PULSE.end()
+            HEARTBEAT.end()
             result = self._watchers.end(replace(result, wall_s=time.monotonic() - started), error)
         if result.exit_code in AGREED:
             self._workers.close()
@@ -187,7 +187,7 @@ class Runner:
         world = self._workers.world
         self._data.share(world)
         self._agreement = Agreement(self._workers, STEPS_AHEAD)
-        self._team.forget()
+        self._stragglers.forget()
         if world.rank == 0:
             self._record(everything=True, together=False)
             self._recorder.pause()
@@ -200,10 +200,10 @@ class Runner:
             )
         if world.size > 1:
             # As at the start of a run, which is what those do who have just come.
-            parcel = self._workers.broadcast(self._pack() if world.rank == 0 else None)
+            archive = self._workers.broadcast(self._pack() if world.rank == 0 else None)
             self._workers.broadcast(b"" if world.rank == 0 else None)
             if world.rank > 0:
-                self._rewind(unpack(parcel))
+                self._rewind(unpack(archive))
         self._workers.resume_from(self.state.step)
 
     def _pack(self) -> bytes:
@@ -247,7 +247,7 @@ class Runner:
 
     def _share_by_speed(self) -> None:
         """At the begin of an epoch, the same on all workers."""
-        world = self._team.share(self._workers.world)
+        world = self._stragglers.share(self._workers.world)
         if world is not self._workers.world:
             self._workers.world = world
             self._data.share(world)
@@ -261,7 +261,7 @@ class Runner:
         self._profile(batch)
         sums = self._advance(batch, lr)
         self._watch_workers()
-        PULSE.step, PULSE.batches = state.step, PULSE.batches + 1
+        HEARTBEAT.step, HEARTBEAT.batches = state.step, HEARTBEAT.batches + 1
         ends_epoch = state.epoch_step == 0 or state.step == self._plan.total_steps
         self._recorder.add(Entry(state.step, epoch, batch.global_size, lr, sums, self._step.grad_norm), ends_epoch)
 
@@ -269,16 +269,16 @@ class Runner:
         if self._profiling is None:
             return
         for usage in self._profiling.step_begins(self.state.step + 1, batch):
-            self._watchers.tell("on_usage", usage)
-            self._watchers.tell("on_scalars", usage.scalars(), self.state.step)
+            self._watchers.notify("on_usage", usage)
+            self._watchers.notify("on_scalars", usage.scalars(), self.state.step)
 
     def _watch_workers(self) -> None:
         times = self._workers.times
-        if times is None or not self._team.note(times):
+        if times is None or not self._stragglers.note(times):
             return
-        self._watchers.tell("on_usage", times)
-        self._watchers.tell("on_scalars", times.scalars(), times.step)
-        remark = self._team.remark()
+        self._watchers.notify("on_usage", times)
+        self._watchers.notify("on_scalars", times.scalars(), times.step)
+        remark = self._stragglers.remark()
         if remark:
             self._say(remark)
 
@@ -332,11 +332,11 @@ class Runner:
         rows = self._recorder.read(everything)
         if not rows:
             return
-        self._watchers.tell("on_steps", rows, self._progress(rows[-1]["step"]))
+        self._watchers.notify("on_steps", rows, self._progress(rows[-1]["step"]))
         for step, values in self._recorder.points:
-            self._watchers.tell("on_scalars", values, step)
+            self._watchers.notify("on_scalars", values, step)
         scalars = {**self._recorder.scalars, **self._step.scaling.scalars(), **self._workers.scalars()}
-        self._watchers.tell("on_scalars", scalars, rows[-1]["step"])
+        self._watchers.notify("on_scalars", scalars, rows[-1]["step"])
         bad_step = first_nonfinite(rows)
         if bad_step is not None:
             raise NonFiniteError(self._explain_loss(bad_step, together))
@@ -351,7 +351,7 @@ class Runner:
         if state.validated_step == state.step or self._data.val is None:
             return False
         state.validation_due = True  # until it is done, whatever comes between
-        self._step.settle()
+        self._step.synchronize()
         snapshot.require_same_weights(self._step, state.step)
         with self._step.average.applied():
             try:
@@ -364,14 +364,14 @@ class Runner:
             state.values = self._workers.agree({**found, **trained})
             self._note_best()
             state.validated_step, state.validation_due = state.step, False
-            part = {"part": self._data.val.part} if self._data.val.part else {}
+            part = {"part": self._data.val.coverage} if self._data.val.coverage else {}
             validation = Validation(
                 row={"step": state.step, "epoch": self._epoch_number(), "split": "val", **values, **part},
                 best=state.best,
                 read_samples=self._show_samples,
                 read_parameters=lambda: snapshot.copy_parameters(self._step.strategy),
             )
-            self._watchers.tell("on_validation", validation, self._progress(state.step))
+            self._watchers.notify("on_validation", validation, self._progress(state.step))
         return True
 
     def _show_samples(self) -> List[Artifact]:
@@ -391,11 +391,11 @@ class Runner:
         return self._plan.keeps_best and best is not None and best["step"] == self.state.step
 
     def _save(self) -> None:
-        self._step.settle()
+        self._step.synchronize()
         bad = snapshot.first_nonfinite_parameter(self._step)
         if bad:
             raise NonFiniteError(self._explain_weights(bad))
-        self._watchers.tell("on_checkpoint", self.state.step)
+        self._watchers.notify("on_checkpoint", self.state.step)
         validated = self.state.validated_step == self.state.step
         metric = self.state.values.get(self._plan.monitor) if validated else None
         self._saving.save(snapshot.take(self._step, self.state, self._plan, metric))
@@ -406,17 +406,17 @@ class Runner:
         saving = self._saving
         if self._profiling:
             self._profiling.end()
-        saving.settle()
+        saving.synchronize()
         saving.require_in_place()
-        self._step.settle()
+        self._step.synchronize()
         last = snapshot.copy_parameters(self._step.strategy)
         values, best = {**self.state.values, **self._workers.summary()}, saving.best()
         measured = self._measured()
-        PULSE.waits = self._workers.world.rank > 0
-        if stop.exit_code == EXIT_FINISHED and self._data.test is not None and not PULSE.waits:
+        HEARTBEAT.waits = self._workers.world.rank > 0
+        if stop.exit_code == EXIT_FINISHED and self._data.test is not None and not HEARTBEAT.waits:
             try:
                 values.update(self._test(best, last))
-                measured["test"] = {"step": best.step if best else self.state.step, "part": self._data.test.part}
+                measured["test"] = {"step": best.step if best else self.state.step, "part": self._data.test.coverage}
             except BrokenOff:
                 stop = self._signals.stop or stop  # all is trained and saved; the same command measures it
         if saving.failure and saving.saved_step == self.state.step:
@@ -431,7 +431,7 @@ class Runner:
         """Which weights the values of the last validation are of, and of how much of the split."""
         if not self.state.validated_step:
             return {}
-        part = self._data.val.part if self._data.val is not None else ""
+        part = self._data.val.coverage if self._data.val is not None else ""
         return {name: {"step": self.state.validated_step, "part": part if name == "val" else ""}
                 for name in ("train", "val")}  # fmt: skip
 
@@ -573,7 +573,7 @@ class Runner:
         return Recorder(self._meter, self.state.epoch_sums, self.state.window_sums, self._plan.log.every_steps or 1)
 
     def _say(self, text: str) -> None:
-        self._watchers.tell("on_message", text)
+        self._watchers.notify("on_message", text)
 
     def _progress(self, step: int) -> Progress:
         return Progress(step=step, epoch=self.state.epoch, total_steps=self._plan.total_steps)

@@ -49,36 +49,36 @@ class Saving:
     def save(self, snapshot: Any) -> None:
         """Writes in the background; waits only for the save before this one."""
         self.require_in_place()
-        self._tell(self._store.poll())
+        self._report(self._store.poll())
         self._store.save(snapshot)
         self.saved_step = snapshot.step
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """Waits for the save under way."""
-        self._tell(self._store.wait())
+        self._report(self._store.wait())
 
     def latest(self) -> Optional[Any]:
         """The newest good checkpoint, after the save under way."""
-        self.settle()
+        self.synchronize()
         return self._store.latest()
 
     def best(self) -> Optional[Any]:
         """The checkpoint with the best monitored value."""
-        self.settle()
+        self.synchronize()
         return self._store.best()
 
     def holds(self, checkpoint: Any) -> bool:
         """Whether a checkpoint is one of this run's own, and not of the run that this one was started from."""
         return checkpoint.path.parent == self._store.directory
 
-    def _tell(self, outcome: Any) -> None:
+    def _report(self, outcome: Any) -> None:
         while outcome is not None:
             self.failure = outcome.error or "" if outcome.path is None else ""
             if outcome.error and outcome.path is None:
-                self._watchers.tell(
+                self._watchers.notify(
                     "on_message", f"the checkpoint of step {outcome.step} could not be written: {outcome.error}. "
                     "Training goes on; earlier checkpoints are kept.",
                 )  # fmt: skip
             elif outcome.error:
-                self._watchers.tell("on_message", f"after the checkpoint of step {outcome.step}: {outcome.error}.")
+                self._watchers.notify("on_message", f"after the checkpoint of step {outcome.step}: {outcome.error}.")
             outcome = self._store.poll()

@@ -12,7 +12,7 @@ from mxtrain.engine.backend import all_finite, nd, operators_in_use, own_operato
 from mxtrain.errors import CheckpointError, DivergenceError
 from mxtrain.parallel.base import Strategy
 from mxtrain.trainer.state import TrainState
-from mxtrain.trainer.step import Step
+from mxtrain.trainer.step import TrainingStep
 
 TOP = ("optimizer", "scaling")
 """States whose values stand at the top of state.json, where the first versions wrote them."""
@@ -23,7 +23,7 @@ def copy_parameters(strategy: Strategy) -> Dict[str, np.ndarray]:
     return {name: array.asnumpy() for name, array in strategy.values.items()}
 
 
-def first_nonfinite_parameter(step: Step) -> str:
+def first_nonfinite_parameter(step: TrainingStep) -> str:
     """The name of the first parameter or average that is infinite or not a number, or an empty string.
 
     One fused look for all. Statistics count as parameters; constants (an attention mask of -inf) don't.
@@ -35,7 +35,7 @@ def first_nonfinite_parameter(step: Step) -> str:
     return next((name for name, array in values.items() if not np.isfinite(array.asnumpy()).all()), "")
 
 
-def require_same_weights(step: Step, number: int) -> None:
+def require_same_weights(step: TrainingStep, number: int) -> None:
     """Compares all replicas' weights, to the bit, and those of all workers, by their hash. Waits for all of them.
 
     Raises:
@@ -58,7 +58,7 @@ def require_same_weights(step: Step, number: int) -> None:
         raise DivergenceError(f"after step {number} the workers' weights differ, seen by worker {world.rank}")
 
 
-def require_same_operators(step: Step) -> None:
+def require_same_operators(step: TrainingStep) -> None:
     """Compares whether the workers compute with our own operators, whose last bits are not MXNet's. Waits for all.
 
     Raises:
@@ -77,7 +77,9 @@ def require_same_operators(step: Step) -> None:
         )
 
 
-def take(step: Step, state: TrainState, plan: Any, metric: Optional[float], with_residuals: bool = True) -> Snapshot:
+def take(
+    step: TrainingStep, state: TrainState, plan: Any, metric: Optional[float], with_residuals: bool = True
+) -> Snapshot:
     """Host copies of all arrays, and the JSON state: everything that continues the run exactly.
 
     Args:
@@ -116,7 +118,7 @@ def weights_to_use(checkpoint: Checkpoint) -> Mapping[str, np.ndarray]:
     return checkpoint.arrays("ema" if "ema" in checkpoint.stems else "model")
 
 
-def restore(checkpoint: Checkpoint, step: Step) -> TrainState:
+def restore(checkpoint: Checkpoint, step: TrainingStep) -> TrainState:
     """Puts a checkpoint's arrays into the run; returns its counters.
 
     Raises:

@@ -19,7 +19,7 @@ from mxtrain.parallel.base import Strategy
 from mxtrain.types import Batch, Stateful
 
 
-class Step:
+class TrainingStep:
     """One optimizer update from one global batch.
 
     Args:
@@ -91,12 +91,12 @@ class Step:
         """All that training changes besides parameters, by the names that checkpoints have for it."""
         return {"optimizer": self.updater, "ema": self.average, "scaling": self.scaling, **self._states}
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         """Brings all workers to the same parameters, statistics and averages. Collective, after the same step.
 
         There is something to do only where servers update, and workers go on without each other.
         """
-        if self.updater.settle():
+        if self.updater.synchronize():
             statistics = [self.strategy.values[name] for name in self._statistics]
             self.store.average([*statistics, *self.average.arrays.values()])
             self.strategy.publish()

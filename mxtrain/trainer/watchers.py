@@ -18,7 +18,7 @@ class Watchers:
     def __init__(self, callbacks: Sequence[Callback]):
         self._callbacks = list(callbacks)
 
-    def tell(self, event: str, *values: Any) -> None:
+    def notify(self, event: str, *values: Any) -> None:
         """Calls the method `event` of each.
 
         Raises:

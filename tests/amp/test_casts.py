@@ -20,7 +20,7 @@ from mxtrain.model.trace import symbol_of
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.cut import Graph, output_shapes
 from mxtrain.parallel.data import Data
-from mxtrain.parallel.model import Model
+from mxtrain.parallel.model import ModelParallel
 from mxtrain.parallel.norm import JointNorm
 from mxtrain.parallel.pipeline import Pipeline
 from mxtrain.parallel.single import Single
@@ -161,9 +161,9 @@ def test_two_precisions_live_in_one_process():
 @pytest.mark.parametrize(
     "placement",
     [
-        Model(stages=2),
+        ModelParallel(stages=2),
         Pipeline(stages=2, microbatches=1),
-        Model(stages=3, cut_before=["features.1", "features.4.0.body.1"]),  # before a norm
+        ModelParallel(stages=3, cut_before=["features.1", "features.4.0.body.1"]),  # before a norm
     ],
 )
 def test_a_cut_changes_no_precision(placement):

@@ -21,7 +21,7 @@ from mxtrain.parallel.base import Objective
 from mxtrain.parallel.data import Data
 from mxtrain.parallel.hybrid import Hybrid
 from mxtrain.parallel.single import Single
-from mxtrain.trainer.step import Step
+from mxtrain.trainer.step import TrainingStep
 from mxtrain.types import Batch
 
 nn = gluon.nn
@@ -44,7 +44,7 @@ def step(scaling, placement=None, clip=None):
     weights = {name: strategy.values[name] for name in strategy.trainable}
     updater = Updater(mx.optimizer.Adam(), weights, dict.fromkeys(weights, (1.0, 1.0)))
     average = build_average(0.0, strategy.values, strategy.publish)
-    return Step(strategy, MXNetStore("local"), updater, average, clip, None, scaling)
+    return TrainingStep(strategy, MXNetStore("local"), updater, average, clip, None, scaling)
 
 
 def batch(number):

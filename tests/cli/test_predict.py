@@ -141,7 +141,10 @@ def test_texts_enter_the_network_as_the_dataset_does(describe_run, tmp_path, nam
     splits = open_splits(description.dataset)
     given = description.dataset.sign(splits, description.model)
     source, places = description.dataset.open_inputs([str(tmp_path / test)], given, False, {})
-    expected, found = (splits.val if task else splits.test).encode(given.reading), source.encode(given.reading)
+    expected, found = (
+        (splits.val if task else splits.test).encode(given.tokenizer_config),
+        source.encode(given.tokenizer_config),
+    )
     assert np.array_equal(found.token, expected.token) and np.array_equal(found.kind, expected.kind)
     assert places[0].endswith(f":{1 + header}") and len(places) == 12
 

@@ -59,7 +59,7 @@ def test_two_workers_learn_and_their_staleness_is_shown(tmp_path: Path) -> None:
 
 def test_compressed_gradients_and_weights(tmp_path: Path) -> None:
     """One worker goes on to the bit with what was left over; two of them learn from where it stands. Other compressors
-    send the same letters: tests/kvstore/test_letter.py."""
+    send the same messages: tests/kvstore/test_compressed_message.py."""
     common = (*ASYNC, *LEARNS[:4], "early_stopping=off", "checkpoint.every_steps=25", "kvstore.compression=bf16",
               "cluster.servers=2")  # fmt: skip
     Process(tmp_path / "whole", *common, "trainer.max_epochs=3").end()

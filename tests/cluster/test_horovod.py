@@ -22,7 +22,7 @@ from test_workers import LENET, SLOW, nobody_is_left, processes
 
 from mxtrain import kvstore
 from mxtrain.checkpoint.contents import read_checkpoint
-from mxtrain.cluster.process import Order
+from mxtrain.cluster.process import LaunchSpec
 from mxtrain.cluster.process import Process as ClusterProcess
 from mxtrain.cluster.ring import KeyValueServer, Ring, peer_user
 from mxtrain.cluster.spec import Cluster
@@ -67,7 +67,7 @@ class Worker(ClusterProcess):
     """As a supervisor sees it, without a process."""
 
     def __init__(self, number: int):
-        super().__init__(Order(f"worker {number}", [], {}, number=number))
+        super().__init__(LaunchSpec(f"worker {number}", [], {}, number=number))
         self.pid, self.gone = 1000 + number, None
         self.begun = time.monotonic()
 

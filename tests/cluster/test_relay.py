@@ -15,7 +15,7 @@ import pytest
 
 from mxtrain import __version__
 from mxtrain.cluster.frames import encode
-from mxtrain.cluster.process import Order
+from mxtrain.cluster.process import LaunchSpec
 from mxtrain.cluster.relayed import Beacon, Channel, RelayedProcess
 
 SILENCE_S = 1.5
@@ -33,20 +33,20 @@ def relayed(
     log: Optional[Path] = Path("log"), **more: object,
 ):  # fmt: skip
     """A process behind a relay; with a beacon, as mpirun's; without, as ssh's."""
-    order = {"command": [sys.executable, "-c", program], "environment": {}, "is_worker": True, "proof": None}
+    spec = {"command": [sys.executable, "-c", program], "environment": {}, "is_worker": True, "proof": None}
     message = {
-        "orders": [order], "environment": {"DMLC_LOCAL": "1"}, "interface": None, "silence_s": SILENCE_S,
+        "launch_specs": [spec], "environment": {"DMLC_LOCAL": "1"}, "interface": None, "silence_s": SILENCE_S,
         "version": __version__, **more,
     }  # fmt: skip
     command = [sys.executable, "-m", "mxtrain.cluster.remote"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     if beacon is not None:
-        command += ["--from", "ORDERS"]
-        environment["ORDERS"] = encode({**message, "beacon": [beacon.address, beacon.port]}).decode()
+        command += ["--from", "LAUNCH_SPECS"]
+        environment["LAUNCH_SPECS"] = encode({**message, "beacon": [beacon.address, beacon.port]}).decode()
     channel = Channel(command, environment, None if beacon else message, 30.0, "relay", beacon)
     stack.callback(channel.close)
     process = RelayedProcess(
-        Order("worker 0", [], {}, log and tmp_path / log), channel, 0, ranked=False, is_first=False
+        LaunchSpec("worker 0", [], {}, log and tmp_path / log), channel, 0, ranked=False, is_first=False
     )  # fmt: skip
     stack.callback(process.close)
     return process

@@ -9,7 +9,7 @@ import pytest
 from running import Process, status, steps
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from mxtrain.cluster.stragglers import Team
+from mxtrain.cluster.stragglers import Stragglers
 from mxtrain.kvstore.times import WorkerTimes
 from mxtrain.kvstore.world import World
 
@@ -49,22 +49,22 @@ def test_shares_follow_the_speeds_and_leave_nothing_out() -> None:
 
 
 def test_who_is_slow_is_said_once_and_gets_less() -> None:
-    team, world = Team(by_speed=True), World(0, 3)
-    assert team.share(world) is world
-    assert team.note(timed([0.1, 0.3, 0.1], [20, 20, 20])) and team.remark() == ""
-    assert team.note(timed([0.1, 0.3, 0.1], [20, 20, 20], step=60))
-    assert "worker 1 is slow" in team.remark() and team.remark() == ""
-    shared = team.share(world)
+    stragglers, world = Stragglers(by_speed=True), World(0, 3)
+    assert stragglers.share(world) is world
+    assert stragglers.note(timed([0.1, 0.3, 0.1], [20, 20, 20])) and stragglers.remark() == ""
+    assert stragglers.note(timed([0.1, 0.3, 0.1], [20, 20, 20], step=60))
+    assert "worker 1 is slow" in stragglers.remark() and stragglers.remark() == ""
+    shared = stragglers.share(world)
     assert [shared.share_of(rank, 70) for rank in range(3)] == [(0, 30), (30, 40), (40, 70)]
-    team.note(timed([0.15, 0.15, 0.15], [30, 10, 30], step=110))
-    assert team.share(shared) is shared  # all take as long now
-    assert Team(by_speed=False).share(world) is world
+    stragglers.note(timed([0.15, 0.15, 0.15], [30, 10, 30], step=110))
+    assert stragglers.share(shared) is shared  # all take as long now
+    assert Stragglers(by_speed=False).share(world) is world
 
 
 def test_a_worker_without_samples_keeps_a_small_share() -> None:
-    team = Team(by_speed=True)
-    team.note(timed([0.1, 0.001], [64, 0]))
-    begin, end = team.share(World(0, 2)).share_of(1, 64)
+    stragglers = Stragglers(by_speed=True)
+    stragglers.note(timed([0.1, 0.001], [64, 0]))
+    begin, end = stragglers.share(World(0, 2)).share_of(1, 64)
     assert 0 < end - begin < 8
 
 

@@ -36,7 +36,7 @@ from running import (
 from mxtrain.cli.group import arguments_of
 from mxtrain.cli.serve import compose
 from mxtrain.cluster.launcher import started_here
-from mxtrain.cluster.process import Order
+from mxtrain.cluster.process import LaunchSpec
 from mxtrain.cluster.process import Process as ClusterProcess
 from mxtrain.cluster.spec import Cluster
 from mxtrain.cluster.supervisor import Supervisor
@@ -332,7 +332,7 @@ class Unanswered(Callback):
 """
 
 
-def test_a_farewell_without_an_answer_is_short(tmp_path: Path) -> None:
+def test_a_disconnect_without_an_answer_is_short(tmp_path: Path) -> None:
     """As where ps-lite's scheduler closes its sockets before its last answer is on its way: all others wait for it."""
     (tmp_path / "unanswered.py").write_text(UNANSWERED)
     done = Process(
@@ -453,16 +453,16 @@ def test_a_worker_that_never_says_a_word_is_named_when_the_start_takes_too_long(
     word = json.dumps({"step": 0, "batches": 0, "waits": False, "generation": 0})
     programs = {
         "worker 0": "import os, time; "
-        f"os.write(int(os.environ['MXTRAIN_PULSE_FD']), {word.encode()!r} + b'\\n'); time.sleep(60)",
+        f"os.write(int(os.environ['MXTRAIN_HEARTBEAT_FD']), {word.encode()!r} + b'\\n'); time.sleep(60)",
         "worker 1": "import time; time.sleep(60)",
     }
 
     def start(attempt: int, stack: ExitStack) -> List[ClusterProcess]:
-        orders = [
-            Order(name, [sys.executable, "-S", "-c", code], dict(os.environ), tmp_path / name, number=number)
+        specs = [
+            LaunchSpec(name, [sys.executable, "-S", "-c", code], dict(os.environ), tmp_path / name, number=number)
             for number, (name, code) in enumerate(programs.items())
         ]
-        return [started_here(order, stack) for order in orders]
+        return [started_here(spec, stack) for spec in specs]
 
     supervisor = Supervisor(Cluster(workers=2, start_timeout=3, restarts=0), start, list, print)
     assert supervisor.run() == 1

@@ -71,16 +71,18 @@ WRONG_STATE: Dict[str, Tuple[Callable[[Dict[str, Any]], Any], str]] = {
         "'run.input.decoding.shape' is missing",
     ),
     "no length of texts": (
-        lambda s: s["run"]["input"].update(reading={"vocab": ["[PAD]"], "lowercase": True}),
-        "'run.input.reading.max_length' is missing",
+        lambda s: s["run"]["input"].update(tokenizer_config={"vocab": ["[PAD]"], "lowercase": True}),
+        "'run.input.tokenizer_config.max_length' is missing",
     ),
     "a later version's word on inputs": (
         lambda s: s["run"]["input"].update(gamma=2.2),
         "holds 'run.input.gamma', which this version",
     ),
     "a later version's words on texts": (
-        lambda s: s["run"]["input"].update(reading={"vocab": [], "lowercase": True, "max_length": 8, "a": 1, "b": 2}),
-        "holds 'run.input.reading.a', 'run.input.reading.b', which this version",
+        lambda s: s["run"]["input"].update(
+            tokenizer_config={"vocab": [], "lowercase": True, "max_length": 8, "a": 1, "b": 2}
+        ),
+        "holds 'run.input.tokenizer_config.a', 'run.input.tokenizer_config.b', which this version",
     ),
     "a later version's word on images": (
         lambda s: s["run"]["input"].update(decoding={"shape": [1, 8, 8], "central_crop": 1.0, "gamma": 2.2}),

@@ -87,7 +87,7 @@ def _vocab(folder: Path) -> Callable[[], None]:
     (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\none\n")
 
     def read() -> None:
-        Text(vocab=str(folder / "vocab.txt")).reading([])
+        Text(vocab=str(folder / "vocab.txt")).tokenizer_config([])
 
     return read
 

@@ -6,7 +6,7 @@ import pytest
 from mxtrain.engine.backend import mx, nd
 from mxtrain.kvstore import DistSync
 from mxtrain.kvstore.compression import (
-    BFloat16,
+    BFloat16Compressor,
     TopK,
     TwoBit,
     compressor_of,
@@ -152,7 +152,7 @@ def test_bfloat16s_scale_comes_back_after_steps_without_any_gradient():
         exchange([worker], [np.zeros(3, np.float32)])
     got = sum(exchange([worker], [np.ones(3, np.float32)])[1] for _ in range(25))
     np.testing.assert_allclose(got, 25, rtol=0.01)
-    assert BFloat16.LOW * 2 <= BFloat16.HIGH  # or it would go to and fro
+    assert BFloat16Compressor.LOW * 2 <= BFloat16Compressor.HIGH  # or it would go to and fro
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from in_threads import Meeting, ThreadStore
+from in_threads import Rendezvous, ThreadStore
 
 from mxtrain.engine.backend import mx, nd
 from mxtrain.parallel.base import Reduction
@@ -14,8 +14,8 @@ from mxtrain.parallel.base import Reduction
 
 def of_workers(count: int, work: Any) -> Any:
     """What `work(store)` returns in each worker."""
-    meeting = Meeting(count)
-    return meeting.run(lambda world: work(ThreadStore(world, meeting)))
+    rendezvous = Rendezvous(count)
+    return rendezvous.run(lambda world: work(ThreadStore(world, rendezvous)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -36,7 +36,7 @@ def test_gathering_gives_everybody_all_numbers_in_the_order_of_the_ranks(count: 
             assert np.dtype(kind) == dtype
 
 
-def test_arrays_of_all_shapes_and_devices_meet() -> None:
+def test_arrays_of_all_shapes_and_devices_are_summed() -> None:
     shapes = [((2, 3), "float32", 0), ((4,), "float32", 1), ((1, 1, 2), "float64", 0)]
     own = [
         [np.random.RandomState(10 * rank + i).randn(*shape) for i, (shape, _, _) in enumerate(shapes)]
@@ -48,7 +48,7 @@ def test_arrays_of_all_shapes_and_devices_meet() -> None:
             nd.array(value, ctx=mx.cpu(device), dtype=dtype)
             for value, (_, dtype, device) in zip(own[store.world.rank], shapes)
         ]
-        store.meet(arrays)
+        store.all_reduce(arrays)
         return [array.asnumpy() for array in arrays]
 
     for found in of_workers(3, work):

@@ -26,7 +26,7 @@ def test_what_has_no_rate_does_not_move_there_either(spec):
         Parameter(name=name, shape=shape, lr_mult=MULTIPLIERS[name][0], wd_mult=MULTIPLIERS[name][1])
         for name, shape in SHAPES.items()
     ]
-    group = Group(key=FIRST_KEY, letter_key=None, dtype="float32", parameters=parameters)
+    group = Group(key=FIRST_KEY, compressed_key=None, dtype="float32", parameters=parameters)
     server = GroupServer(group, spec.build(4), None, 1)
     rng = np.random.RandomState(0)
     local = {name: nd.array(rng.randn(*shape)) for name, shape in SHAPES.items()}

@@ -48,8 +48,8 @@ def test_states_come_back_and_damaged_ones_are_refused():
     "body", [b"", b"{}", b"cos\nsystem\n.", b'{"mxtrain": "dist_sync"}', b"[" * 10**5, b"\xff\x00"]
 )
 def test_only_orders_are_orders(body):
-    assert wire.read_order(body) is None
-    assert wire.read_order(wire.write_order(begin=True).encode()).begin
+    assert wire.read_command(body) is None
+    assert wire.read_command(wire.write_command(begin=True).encode()).begin
 
 
 @pytest.mark.parametrize("seed", range(50))

@@ -12,7 +12,7 @@ from mxtrain.logger.graph import build_graph_def
 from mxtrain.logger.hparams import select_hparams
 from mxtrain.logger.tensorboard import TensorBoard
 from mxtrain.task.sample_picture import Shown, draw_samples
-from mxtrain.types import CommandLine, Picture, Table, Text
+from mxtrain.types import CommandLine, Picture, Table, TextLines
 
 from .conftest import CONFIG, NODES, shown_samples
 
@@ -151,7 +151,7 @@ def test_tables_and_texts_of_a_task_stand_in_the_text_tab(fake_run):
     table = Table("samples", ["text", "class"], [["a | `b`", "x"], ["c", "y"], ["d", "z"]])
     logger = TensorBoard(max_images=2).build()
     logger.on_start(fake_run.info())
-    for artifact in (table, Text("said", ["one", "two"])):
+    for artifact in (table, TextLines("said", ["one", "two"])):
         logger._add_artifact(artifact, 10)
     logger.on_end(fake_run.result(10))
     shown, said = (

@@ -6,12 +6,12 @@ from typing import Any, List
 
 import numpy as np
 import pytest
-from in_threads import Meeting, ThreadStore
+from in_threads import Rendezvous, ThreadStore
 from scipy import stats
 
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import World
-from mxtrain.metric.host import HostMetric, Pearson, Spearman, meet
+from mxtrain.metric.host import HostMetric, Pearson, Spearman, all_gather
 
 RNG = np.random.RandomState(0)
 TARGETS = RNG.randint(0, 6, 97).astype(np.float32)  # with ties
@@ -26,7 +26,7 @@ def measured(metric: HostMetric, store: Store, batches: List[np.ndarray]) -> flo
     measure = metric.start()
     for index in batches:
         measure.update(index, PREDICTIONS[index], [TARGETS[index]])
-    meet(measure, store)
+    all_gather(measure, store)
     return measure.compute()
 
 
@@ -41,13 +41,13 @@ def test_the_result_does_not_depend_on_who_measured_what(kind: Any) -> None:
     """To the bit; one worker has nothing, and a sample that two have seen counts once."""
     alone = measured(kind(), Store(), [np.arange(97)])
     for shares in ([range(60), range(60, 97), []], [range(1, 97, 2), [], range(0, 97, 2)], [range(97), [5], [6, 7]]):
-        meeting = Meeting(3)
+        rendezvous = Rendezvous(3)
 
-        def work(world: World, shares: Any = shares, meeting: Meeting = meeting) -> float:
+        def work(world: World, shares: Any = shares, rendezvous: Rendezvous = rendezvous) -> float:
             index = np.array(list(shares[world.rank]), int)
-            return measured(kind(), ThreadStore(world, meeting), [index] if len(index) else [])
+            return measured(kind(), ThreadStore(world, rendezvous), [index] if len(index) else [])
 
-        assert meeting.run(work) == [alone] * 3
+        assert rendezvous.run(work) == [alone] * 3
 
 
 def test_what_does_not_vary_has_no_correlation() -> None:

@@ -9,7 +9,7 @@ from mxtrain.model.gluoncv import GluonCV
 from mxtrain.model.lenet import LeNet
 from mxtrain.model.mlp import MLP
 from mxtrain.model.resnet import ResNet
-from mxtrain.model.summary import Row, graph_nodes, has_random_layers, summarize
+from mxtrain.model.summary import LayerRow, graph_nodes, has_random_layers, summarize
 
 LARGE = (3, 224, 224)
 
@@ -52,7 +52,7 @@ def test_rows_of_a_small_network(prepare):
 def test_the_batch_is_left_out_of_a_shape_wherever_it_stands():
     """Encoders of text have it second."""
     shapes = [(1, 32, 8, 8), (64, 1, 128), (1, 512, 1, 1), (64, 8), (1,), None]
-    shown = [Row("", "", shape, 0, 0).sample_shape for shape in shapes]
+    shown = [LayerRow("", "", shape, 0, 0).sample_shape for shape in shapes]
     assert shown == [(32, 8, 8), (64, 128), (512, 1, 1), (64, 8), (), None]
 
 

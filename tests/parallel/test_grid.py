@@ -20,7 +20,7 @@ from mxtrain.parallel.base import Objective
 from mxtrain.parallel.cut import Graph
 from mxtrain.parallel.data import Data
 from mxtrain.parallel.hybrid import Hybrid
-from mxtrain.parallel.model import Model
+from mxtrain.parallel.model import ModelParallel
 from mxtrain.parallel.pipeline import Pipeline
 from mxtrain.parallel.single import Single
 from mxtrain.types import Batch
@@ -100,8 +100,8 @@ NETWORKS = {
 PLACEMENTS = {
     "data2": Data(devices="cpu:2"),
     "data3": Data(devices="cpu:3"),
-    "model2": Model(stages=2),
-    "model3": Model(stages=3),
+    "model2": ModelParallel(stages=2),
+    "model3": ModelParallel(stages=3),
     "pipeline2": Pipeline(stages=2, microbatches=4),
     "gpipe3": Pipeline(stages=3, microbatches=4, schedule="gpipe"),
     "hybrid2x2": Hybrid(microbatches=2),
@@ -136,11 +136,11 @@ class Told(Store):
 
 def test_workers_cut_where_rank_0_does():
     """Each measures by itself, and buckets of gradients follow from the cut: they would not fit each other."""
-    own = build("resnet", Model(stages=2)).layout.cut_before
+    own = build("resnet", ModelParallel(stages=2)).layout.cut_before
     others = [before for before in candidates() if before != own][:2]
     for layers in (own, *others):
-        assert build("resnet", Model(stages=2), workers=Told(layers)).layout.cut_before == layers
-    given = Model(stages=2, cut_before=others[0])
+        assert build("resnet", ModelParallel(stages=2), workers=Told(layers)).layout.cut_before == layers
+    given = ModelParallel(stages=2, cut_before=others[0])
     assert build("resnet", given, workers=Told(others[1])).layout.cut_before == others[0]  # nobody is asked
 
 

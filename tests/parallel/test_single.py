@@ -14,7 +14,7 @@ from mxtrain.parallel.data import Data
 from mxtrain.parallel.grid import split
 from mxtrain.parallel.pipeline import Pipeline
 from mxtrain.parallel.single import Single
-from mxtrain.trainer.step import Step, clip_by_global_norm
+from mxtrain.trainer.step import TrainingStep, clip_by_global_norm
 from mxtrain.types import Batch
 
 
@@ -105,7 +105,7 @@ def test_clipping_by_global_norm_equals_gluons():
 
 def test_dropout_is_a_function_of_seed_and_step():
     made = strategy(1, dropout=0.5)
-    step = Step(made, None, None, None, None, random_seed=7)
+    step = TrainingStep(made, None, None, None, None, random_seed=7)
 
     def gradient_of(number):
         step.seed_random(number)

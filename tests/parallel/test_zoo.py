@@ -14,7 +14,7 @@ from mxtrain.metric.metrics import Accuracy
 from mxtrain.model.gluoncv import GluonCV
 from mxtrain.model.prepare import prepare_network
 from mxtrain.parallel.base import Objective
-from mxtrain.parallel.model import Model
+from mxtrain.parallel.model import ModelParallel
 from mxtrain.parallel.single import Single
 from mxtrain.types import Batch
 from mxtrain.verify import silence
@@ -41,7 +41,7 @@ def test_two_stages_compute_what_one_device_computes(name, size, tmp_path, monke
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     rng = np.random.RandomState(0)
     batch = Batch((nd.array(rng.randn(2, 3, size, size)),), (nd.array(rng.randint(0, 5, 2)),), 2)
-    whole, staged = build(name, size, Single()), build(name, size, Model(stages=2))
+    whole, staged = build(name, size, Single()), build(name, size, ModelParallel(stages=2))
     assert len(staged.layout.cut_before) == 1
     for side in (whole, staged):
         side.forward_backward(batch)

@@ -135,15 +135,15 @@ def test_a_folder_that_others_have_taken_or_can_enter_is_refused(place: Path, mo
     link.symlink_to(target)
     monkeypatch.setenv(folder.VARIABLE, str(link))
     with pytest.raises(ConfigError, match="belongs to user"):
-        folder.told_folder()
+        folder.given_folder()
     monkeypatch.setenv(folder.VARIABLE, str(place / "gone"))
     with pytest.raises(ConfigError, match="is gone"):
-        folder.told_folder()
+        folder.given_folder()
     if os.getuid() == 0:
         os.chown(target, 65534, 65534)
         monkeypatch.setenv(folder.VARIABLE, str(target))
         with pytest.raises(ConfigError, match="belongs to user 65534"):
-            folder.told_folder()
+            folder.given_folder()
 
 
 def test_no_folder_is_made_where_others_can_replace_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

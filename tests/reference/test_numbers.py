@@ -12,7 +12,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from arithmetic import Adam, Moment, Momentum, Reference, Settings, Split, falling, log_softmax, warmup_cosine
-from in_threads import Meeting, Threads
+from in_threads import Rendezvous, Threads
 from running import Process, rows, status
 
 from mxtrain.build import build_run
@@ -174,8 +174,8 @@ def train(description: Any, run_dir: Path, num_threads: int, watching: Watching)
             made.runner._watchers._callbacks.insert(0, watching)
         return made.runner.train(made.info).exit_code
 
-    Threads.meeting = Meeting(num_threads)
-    (code,) = set(Threads.meeting.run(work))
+    Threads.rendezvous = Rendezvous(num_threads)
+    (code,) = set(Threads.rendezvous.run(work))
     return code
 
 

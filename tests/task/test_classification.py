@@ -12,7 +12,7 @@ import pytest
 from mxtrain.cli.artifacts import write_artifacts
 from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.sources import MemorySource
-from mxtrain.dataset.wordpiece import Reading
+from mxtrain.dataset.wordpiece import TokenizerConfig
 from mxtrain.engine.backend import nd
 from mxtrain.task.base import require_same_names
 from mxtrain.task.classification import Classification, ConfusionReport, texts_of
@@ -20,7 +20,9 @@ from mxtrain.types import Batch, Picture, Table
 
 TASK = Classification()
 IMAGES = Signature((1, 2, 3), [0.5], [0.25], ["cat", "dog", "cow"])
-TEXTS = Signature(((5,), (5,), ()), class_names=["cat", "dog", "cow"], reading=Reading(("x", "y"), True, 5))
+TEXTS = Signature(
+    ((5,), (5,), ()), class_names=["cat", "dog", "cow"], tokenizer_config=TokenizerConfig(("x", "y"), True, 5)
+)
 
 
 def test_predictions_are_probabilities_in_float32() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mxtrain.task.confusion import confusion_artifacts, worst_confusions
-from mxtrain.types import Picture, Table, Text
+from mxtrain.types import Picture, Table, TextLines
 
 TRUE = np.array([0, 0, 0, 1, 1, 2])
 PREDICTED = np.array([0, 1, 1, 1, 0, 0])
@@ -18,7 +18,7 @@ def test_rates_confusions_and_counts() -> None:
     assert [row[:2] for row in rates.rows] == [["a", 3], ["b", 2], ["c", 1], ["d", 0]]
     expected = [[1 / 3, 1 / 3, 1 / 3], [1 / 3, 1 / 2, 2 / 5], [0, 0, 0], [0, 0, 0]]
     np.testing.assert_allclose([row[2:] for row in rates.rows], expected)
-    assert isinstance(worst, Text)
+    assert isinstance(worst, TextLines)
     assert worst.lines == ["2 x a taken for b", "1 x b taken for a", "1 x c taken for a"]
     assert isinstance(counts, Table) and not counts.is_shown and counts.header[1:] == ["a", "b", "c", "d"]
     assert counts.rows == [["a", 1, 2, 0, 0], ["b", 1, 1, 0, 0], ["c", 1, 0, 0, 0], ["d", 0, 0, 0, 0]]

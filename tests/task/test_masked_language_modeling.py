@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 
 from mxtrain.dataset.signature import Signature
-from mxtrain.dataset.wordpiece import Reading
+from mxtrain.dataset.wordpiece import TokenizerConfig
 from mxtrain.engine.backend import nd
 from mxtrain.errors import ConfigError
 from mxtrain.task.masked_language_modeling import MaskedLanguageModeling
 from mxtrain.types import Batch
 
 TASK = MaskedLanguageModeling()
-READING = Reading(("x", "y", "z"), True, 20, 0.2)
-SIGNATURE = Signature(((20,), (20,), (), (READING.num_masked,)), reading=READING)
+TOKENIZER = TokenizerConfig(("x", "y", "z"), True, 20, 0.2)
+SIGNATURE = Signature(((20,), (20,), (), (TOKENIZER.num_masked,)), tokenizer_config=TOKENIZER)
 
 
 def test_a_score_for_each_token_of_the_vocabulary_at_each_hidden_position() -> None:
     assert TASK.num_classes(SIGNATURE) == 3
-    assert TASK.output_shapes(None, SIGNATURE) == [(READING.num_masked, 3)] and READING.num_masked > 1
+    assert TASK.output_shapes(None, SIGNATURE) == [(TOKENIZER.num_masked, 3)] and TOKENIZER.num_masked > 1
     found = TASK.decode((nd.array([[[0, 2, 1], [3, 0, 0]]]),), Batch((), (), 1))
     np.testing.assert_array_equal(found.asnumpy(), [[1, 0]])
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from in_threads import Meeting, Threads
+from in_threads import Rendezvous, Threads
 
 from mxtrain.cli import main
 from mxtrain.kvstore.world import World
@@ -74,7 +74,7 @@ def test_workers_give_the_same_weights(describe: Any, tmp_path: Path, monkeypatc
 
     alone = build_run(describe("trainer.max_steps=6"), tmp_path / "alone")
     alone.runner.train(alone.info)
-    monkeypatch.setattr(Threads, "meeting", Meeting(2), raising=False)
+    monkeypatch.setattr(Threads, "rendezvous", Rendezvous(2), raising=False)
     description = describe("trainer.max_steps=6", "kvstore._target_=in_threads.Threads")
 
     def work(world: World) -> Any:
@@ -82,7 +82,7 @@ def test_workers_give_the_same_weights(describe: Any, tmp_path: Path, monkeypatc
         run.runner.train(run.info)
         return weights(run)
 
-    for found in Threads.meeting.run(work):
+    for found in Threads.rendezvous.run(work):
         for name, array in weights(alone).items():
             np.testing.assert_allclose(found[name], array, rtol=1e-4, atol=1e-5)
 

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Tuple
 
 import numpy as np
 import pytest
-from in_threads import Meeting, ThreadStore
+from in_threads import Rendezvous, ThreadStore
 
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.kvstore.mxnet_store import MXNetStore
@@ -26,7 +26,7 @@ from mxtrain.parallel.data import Data
 from mxtrain.parallel.hybrid import Hybrid
 from mxtrain.parallel.pipeline import Pipeline
 from mxtrain.parallel.single import Single
-from mxtrain.trainer.step import Step
+from mxtrain.trainer.step import TrainingStep
 from mxtrain.types import Batch
 
 POSITIONS, WIDTH, CLASSES, LR = 5, 4, 3, 0.5
@@ -40,7 +40,7 @@ PLACEMENTS: Dict[str, Tuple[Any, int]] = {
 }
 
 
-def step_of(placement: Any, parts: int, store: Any, clip: Any = None, cast: str = "float32") -> Step:
+def step_of(placement: Any, parts: int, store: Any, clip: Any = None, cast: str = "float32") -> TrainingStep:
     network = gluon.nn.HybridSequential()
     network.add(gluon.nn.Dense(WIDTH, flatten=False, use_bias=False), gluon.nn.Dense(CLASSES, flatten=False))
     network.initialize()
@@ -54,7 +54,7 @@ def step_of(placement: Any, parts: int, store: Any, clip: Any = None, cast: str 
     strategy = placement.build(Objective(network, loss, meter, shape, 12), parts, store)
     weights = {name: strategy.values[name] for name in strategy.trainable}
     updater = Updater(SGD(lr=LR, momentum=0.0, wd=0.0).build(1), weights, dict.fromkeys(weights, (1.0, 1.0)))
-    return Step(strategy, store, updater, build_average(None, strategy.values, strategy.publish), clip, None)
+    return TrainingStep(strategy, store, updater, build_average(None, strategy.values, strategy.publish), clip, None)
 
 
 def samples(size: int, counts: str) -> Tuple[np.ndarray, np.ndarray]:
@@ -84,7 +84,7 @@ def expected_of(values: Dict[str, np.ndarray], data: np.ndarray, label: np.ndarr
     return {name: values[name] - LR * gradients[name] for name in gradients}, float(loss)
 
 
-def values_of(step: Step) -> Dict[str, np.ndarray]:
+def values_of(step: TrainingStep) -> Dict[str, np.ndarray]:
     return {name: array.asnumpy() for name, array in step.strategy.values.items()}
 
 
@@ -105,19 +105,19 @@ def test_gradients_are_divided_by_the_weight_of_the_whole_batch(name: str, count
 @pytest.mark.parametrize("sizes", [(6, 6), (9, 3), (12, 0)])
 def test_workers_divide_by_the_weight_of_all_of_them(sizes: Tuple[int, int]) -> None:
     data, label = samples(12, "unequal")
-    meeting = Meeting(2)
+    rendezvous = Rendezvous(2)
     bounds = [(0, sizes[0]), (sizes[0], 12)]
 
     def work(world: World) -> Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray], np.ndarray]:
-        step = step_of(Single(), 1, ThreadStore(world, meeting))
+        step = step_of(Single(), 1, ThreadStore(world, rendezvous))
         before = values_of(step)
         begin, end = bounds[world.rank]
         whole = Batch((nd.array(data),), (nd.array(label),), 12)
-        share = whole.part(begin, end, 12) if end > begin else Batch((), (), 0, 12)
+        share = whole.slice(begin, end, 12) if end > begin else Batch((), (), 0, 12)
         sums = step(share, LR, 1).asnumpy()
         return before, values_of(step), sums
 
-    found: List[Any] = meeting.run(work)
+    found: List[Any] = rendezvous.run(work)
     expected, loss = expected_of(found[0][0], data, label)
     for _, after, sums in found:
         for parameter, value in expected.items():

@@ -9,7 +9,7 @@ from typing import Any, List
 
 import numpy as np
 import pytest
-from in_threads import Meeting, ThreadStore
+from in_threads import Rendezvous, ThreadStore
 from test_step import build_step, values, whole_batch
 
 from mxtrain.amp.scaling import DynamicScaling
@@ -22,10 +22,10 @@ from mxtrain.optimizer.ema import build_average
 from mxtrain.trainer import snapshot
 from mxtrain.trainer.plan import Plan
 from mxtrain.trainer.state import TrainState
-from mxtrain.trainer.step import Step
+from mxtrain.trainer.step import TrainingStep
 
 
-def one_step_of(number: int) -> Step:
+def one_step_of(number: int) -> TrainingStep:
     """A step that was taken, with a moving average and a loss scale of its own."""
     step = build_step(Store(), mx.optimizer.Adam())
     step.store.reduce = lambda reductions: None  # type: ignore[method-assign]
@@ -87,10 +87,10 @@ def test_the_first_nonfinite_parameter_or_average_is_named() -> None:
 
 def of_workers(count: int, change: Any) -> List[str]:
     """What each of some workers says of its weights, after `change` of those that it has."""
-    meeting = Meeting(count)
+    rendezvous = Rendezvous(count)
 
     def work(world: World) -> str:
-        step = build_step(ThreadStore(world, meeting), mx.optimizer.SGD())
+        step = build_step(ThreadStore(world, rendezvous), mx.optimizer.SGD())
         change(world.rank, step.strategy.values)
         try:
             snapshot.require_same_weights(step, 7)
@@ -98,7 +98,7 @@ def of_workers(count: int, change: Any) -> List[str]:
             return str(error)
         return ""
 
-    return meeting.run(work)
+    return rendezvous.run(work)
 
 
 def permute(rank: int, values_: Any) -> None:
@@ -129,7 +129,7 @@ def test_hashes_whose_sum_is_three_times_ones_own_are_told_apart(monkeypatch: An
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("having", [0, 1, 2, 3])
 def test_workers_of_which_only_some_have_our_operators_end(count: int, having: int, monkeypatch: Any) -> None:
-    meeting, own = Meeting(count), threading.local()
+    rendezvous, own = Rendezvous(count), threading.local()
 
     def own_operators() -> Any:
         return SimpleNamespace(
@@ -142,12 +142,12 @@ def test_workers_of_which_only_some_have_our_operators_end(count: int, having: i
     def work(world: World) -> str:
         own.rank = world.rank
         try:
-            snapshot.require_same_operators(SimpleNamespace(store=ThreadStore(world, meeting)))  # type: ignore[arg-type]
+            snapshot.require_same_operators(SimpleNamespace(store=ThreadStore(world, rendezvous)))  # type: ignore[arg-type]
         except DivergenceError as error:
             return str(error)
         return ""
 
-    found = meeting.run(work)
+    found = rendezvous.run(work)
     if having in (0, *range(count, 4)):
         assert found == [""] * count
     else:

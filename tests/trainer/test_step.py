@@ -6,7 +6,7 @@ from typing import Any, Dict, Optional
 
 import numpy as np
 import pytest
-from in_threads import Meeting, ThreadStore
+from in_threads import Rendezvous, ThreadStore
 
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.kvstore.store import Store
@@ -19,13 +19,13 @@ from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.single import Single
-from mxtrain.trainer.step import Step, clip_by_global_norm
+from mxtrain.trainer.step import TrainingStep, clip_by_global_norm
 from mxtrain.types import Batch
 
 WIDTH = 4
 
 
-def build_step(store: Store, optimizer: Any, random_seed: Optional[int] = None, dropout: float = 0.0) -> Step:
+def build_step(store: Store, optimizer: Any, random_seed: Optional[int] = None, dropout: float = 0.0) -> TrainingStep:
     network = gluon.nn.HybridSequential()
     network.add(gluon.nn.Dense(8), gluon.nn.Dropout(dropout), gluon.nn.Dense(3))
     network.initialize()
@@ -36,7 +36,7 @@ def build_step(store: Store, optimizer: Any, random_seed: Optional[int] = None, 
     weights = {name: strategy.values[name] for name in strategy.trainable}
     updater = Updater(optimizer, weights, dict.fromkeys(weights, (1.0, 1.0)))
     average = build_average(None, strategy.values, strategy.publish)
-    return Step(strategy, store, updater, average, None, random_seed)
+    return TrainingStep(strategy, store, updater, average, None, random_seed)
 
 
 def whole_batch(size: int) -> Batch:
@@ -46,10 +46,10 @@ def whole_batch(size: int) -> Batch:
 
 def share(size: int, world: World) -> Batch:
     begin, end = world.share(size)
-    return whole_batch(size).part(begin, end, size) if end > begin else Batch((), (), 0, size)
+    return whole_batch(size).slice(begin, end, size) if end > begin else Batch((), (), 0, size)
 
 
-def values(step: Step) -> Dict[str, np.ndarray]:
+def values(step: TrainingStep) -> Dict[str, np.ndarray]:
     return {name: array.asnumpy() for name, array in step.strategy.values.items()}
 
 
@@ -90,13 +90,13 @@ def test_workers_update_as_one_does_also_where_some_have_no_samples(size: int) -
     alone = build_step(Store(), mx.optimizer.SGD(momentum=0.9))
     alone.store.reduce = lambda reductions: None
     expected_sums = [alone(whole_batch(size), 0.1, number).asnumpy() for number in (1, 2)]
-    meeting = Meeting(3)
+    rendezvous = Rendezvous(3)
 
     def work(world: World) -> Any:
-        step = build_step(ThreadStore(world, meeting), mx.optimizer.SGD(momentum=0.9))
+        step = build_step(ThreadStore(world, rendezvous), mx.optimizer.SGD(momentum=0.9))
         return [step(share(size, world), 0.1, number).asnumpy() for number in (1, 2)], values(step)
 
-    for sums, weights in meeting.run(work):
+    for sums, weights in rendezvous.run(work):
         np.testing.assert_allclose(sums, expected_sums, rtol=1e-5)
         for name, array in values(alone).items():
             np.testing.assert_allclose(weights[name], array, rtol=1e-5, atol=1e-7)
@@ -137,7 +137,7 @@ class Settling:
     """An updater on servers, which has news or has not."""
 
     def __init__(self, has_news: bool) -> None:
-        self.settle = lambda: has_news
+        self.synchronize = lambda: has_news
 
 
 @pytest.mark.parametrize("has_news", [True, False])
@@ -148,7 +148,7 @@ def test_settling_averages_statistics_and_averages_and_publishes(has_news: bool,
     step._statistics = ["0.bias"]
     monkeypatch.setattr(step.store, "average", averaged.extend, raising=False)
     monkeypatch.setattr(step.strategy, "publish", lambda *names: published.append(names))
-    step.settle()
+    step.synchronize()
     expected = [step.strategy.values["0.bias"], *step.average.arrays.values()] if has_news else []
     assert [id(array) for array in averaged] == [id(array) for array in expected]
     assert published == [()] * has_news

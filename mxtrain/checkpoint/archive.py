@@ -26,23 +26,23 @@ def pack(checkpoint: Optional[Checkpoint]) -> bytes:
     return b"".join([_LENGTH.pack(len(header)), header, *contents.values()])
 
 
-def unpack(parcel: bytes) -> Optional[Checkpoint]:
+def unpack(archive: bytes) -> Optional[Checkpoint]:
     """What was packed, every byte verified, in memory: a worker that is killed leaves no file behind.
 
     Raises:
         CheckpointError: it arrived damaged.
     """
-    if not parcel:
+    if not archive:
         return None
-    (length,) = _LENGTH.unpack_from(parcel)
+    (length,) = _LENGTH.unpack_from(archive)
     begin = _LENGTH.size + length
-    header = json.loads(parcel[_LENGTH.size : begin])
+    header = json.loads(archive[_LENGTH.size : begin])
     if not all(_NAME.match(name) for name in [header["name"], *header["sizes"]]):
         raise CheckpointError(f"a checkpoint arrived with the file names {', '.join(header['sizes'])}")
     with tempfile.TemporaryDirectory(prefix="mxtrain-") as folder:
         target = Path(folder) / header["name"]
         target.mkdir()
         for name, size in header["sizes"].items():
-            (target / name).write_bytes(parcel[begin : begin + size])
+            (target / name).write_bytes(archive[begin : begin + size])
             begin += size
         return read_checkpoint(target, verify_arrays=False).in_memory()

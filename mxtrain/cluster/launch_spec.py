@@ -9,7 +9,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.cluster.member import HOST_WORKERS
 from mxtrain.cluster.network import LOOPBACK
-from mxtrain.cluster.process import Order
+from mxtrain.cluster.process import LaunchSpec
 from mxtrain.cluster.spec import Cluster
 from mxtrain.kvstore.world import WORKER
 from mxtrain.private_sockets.folder import VARIABLE
@@ -75,11 +75,11 @@ def name_of(role: str, number: int) -> str:
     return role if role == "scheduler" else f"{role} {number}"
 
 
-def group_orders(
+def launch_specs(
     cluster: Cluster, van: Optional[str], arguments: Sequence[str], logs: Path, root: Root,
     environment: Mapping[str, str], host_workers: Optional[int] = None,
-) -> List[Order]:  # fmt: skip
-    """The orders of all processes as they run on this machine; worker 0 has the supervisor's own output.
+) -> List[LaunchSpec]:  # fmt: skip
+    """The specs of all processes as they run on this machine; worker 0 has the supervisor's own output.
 
     Args:
         cluster: the description.
@@ -92,7 +92,7 @@ def group_orders(
     """
     told = {**environment, **common_environment(cluster, van, root)}
     told[HOST_WORKERS] = str(host_workers or cluster.workers)
-    orders = []
+    specs = []
     for at, (role, number) in enumerate(roles(cluster, van)):
         name = name_of(role, number)
         own = {**told, "DMLC_ROLE": role}
@@ -101,8 +101,8 @@ def group_orders(
         if root.folder is not None:
             own["PORT"] = str(root.port + at)
         log = None if name == "worker 0" else logs / f"{name.replace(' ', '-')}.log"
-        orders.append(Order(name, [*module_command("mxtrain"), *arguments], own, log, number))
-    return orders
+        specs.append(LaunchSpec(name, [*module_command("mxtrain"), *arguments], own, log, number))
+    return specs
 
 
 def inherited(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:

@@ -1,4 +1,4 @@
-"""Compressed letters between workers and a server that updates."""
+"""Compressed messages between workers and a server that updates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from mxtrain.engine.backend import nd
 from mxtrain.kvstore import DistAsync
-from mxtrain.kvstore.letter import Answering, Correspondence
+from mxtrain.kvstore.compressed_message import CompressedExchange, CompressedReplies
 from mxtrain.kvstore.wire import Reply, Request, decode, encode
 
 SHAPES = [(7, 30), (11,), (3, 2, 2, 5)]
@@ -17,18 +17,18 @@ SIZE = sum(int(np.prod(shape)) for shape in SHAPES)
 
 
 class Served:
-    """A server with SGD, and workers that send it letters."""
+    """A server with SGD, and workers that send it messages."""
 
     def __init__(self, kind: Any, workers: int):
         self.rng = np.random.RandomState(0)
         start = self.rng.randn(SIZE).astype("f")
         self.weights = nd.array(np.concatenate([start, np.zeros(50, "f")]))
         ways = kind.build_ways()
-        self.server = Answering(ways, SHAPES, self.weights, workers)
-        self.letters = [Correspondence(ways, SHAPES, self.weights.context) for _ in range(workers)]
+        self.server = CompressedReplies(ways, SHAPES, self.weights, workers)
+        self.exchanges = [CompressedExchange(ways, SHAPES, self.weights.context) for _ in range(workers)]
         self.known = [self._arrays(start) for _ in range(workers)]
         self.sent, self.applied = (np.zeros((workers, SIZE)) for _ in range(2))
-        self.stored = nd.zeros(self.letters[0].flat.shape)
+        self.stored = nd.zeros(self.exchanges[0].flat.shape)
 
     @staticmethod
     def _arrays(flat: np.ndarray) -> List[nd.NDArray]:
@@ -38,16 +38,16 @@ class Served:
     def step(self, rank: int, size: float) -> None:
         gradient = (size * self.rng.randn(SIZE)).astype("f")
         self.sent[rank] += gradient
-        letters = self.letters[rank]
-        letters.send(self._arrays(gradient), encode(Request(1, rank)))
-        assert decode(letters.header.asnumpy(), Request).rank == rank
-        found = np.concatenate([array.asnumpy().ravel() for array in self.server.gradients(letters.flat)])
+        exchange = self.exchanges[rank]
+        exchange.send(self._arrays(gradient), encode(Request(1, rank)))
+        assert decode(exchange.header.asnumpy(), Request).rank == rank
+        found = np.concatenate([array.asnumpy().ravel() for array in self.server.gradients(exchange.flat)])
         self.applied[rank] += found
         self.weights[:SIZE] -= nd.array(0.1 * found)
         unit = self.server.answer(rank)
         self.server.seal(encode(Reply(unit=unit)), self.stored)
-        self.stored.copyto(letters.flat)
-        letters.receive(self.known[rank])
+        self.stored.copyto(exchange.flat)
+        exchange.receive(self.known[rank])
 
     def distance(self, rank: int) -> float:
         known = np.concatenate([array.asnumpy().ravel() for array in self.known[rank]])
@@ -62,7 +62,7 @@ def test_nothing_is_lost_on_either_way(compression: str, size: float) -> None:
     for number in range(40):
         served.step(number % 3 % 2, size)
     for rank in range(2):
-        left = served.letters[rank].residual.asnumpy()
+        left = served.exchanges[rank].residual.asnumpy()
         scale = np.abs(served.sent).max() + np.abs(left).max()
         np.testing.assert_allclose(served.applied[rank] + left, served.sent[rank], atol=1e-5 * scale)
         assert np.isfinite(served.distance(rank))

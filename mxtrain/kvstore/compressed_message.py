@@ -4,7 +4,7 @@ A server remembers which weights each worker has. Its answer is the difference b
 what the answer leaves out is still a difference next time, so nothing is lost and nothing has to be kept. Source: Yan
 et al., Dual-Way Gradient Sparsification for Asynchronous Distributed Deep Learning, https://doi.org/10.1145/3404397.3404401.
 
-    letter = payload + shared (one word each) + two words that mean nothing + header
+    message = payload + shared (one word each) + two words that mean nothing + header
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mxtrain.kvstore.world import ALONE
 from mxtrain.types import Shape
 
 
-class Lane:
+class CompressedArrays:
     """One direction: a compressor with room for what travels.
 
     Args:
@@ -39,37 +39,37 @@ class Lane:
         self.arrays = views_of(self.flat, shapes)
         self.compressor: Compressor = build(self.flat, ALONE)
 
-    def write(self, letter: Letter) -> None:
-        """Compresses `flat` into a letter. Asynchronous."""
+    def write(self, message: CompressedMessage) -> None:
+        """Compresses `flat` into a message. Asynchronous."""
         self.compressor.compress()
-        letter.before_payload()
-        self.compressor.payload.copyto(letter.payload)
-        letter.after_payload()
-        for value, word in zip(self.compressor.shared.values(), letter.shared):
+        message.before_payload()
+        self.compressor.payload.copyto(message.payload)
+        message.after_payload()
+        for value, word in zip(self.compressor.shared.values(), message.shared):
             value.copyto(word)
 
-    def read(self, letter: Letter) -> None:
-        """Makes `flat` what a letter holds. Asynchronous."""
-        letter.before_payload()
-        letter.payload.copyto(self.compressor.payload)
-        letter.after_payload()
-        for value, word in zip(self.compressor.shared.values(), letter.shared):
+    def read(self, message: CompressedMessage) -> None:
+        """Makes `flat` what a message holds. Asynchronous."""
+        message.before_payload()
+        message.payload.copyto(self.compressor.payload)
+        message.after_payload()
+        for value, word in zip(self.compressor.shared.values(), message.shared):
             word.copyto(value)
         self.compressor.decompress()
 
 
-class Letter:
+class CompressedMessage:
     """What travels, in host memory: always the same array.
 
     A payload of float16 is another view of the same memory, of which MXNet's engine does not know that it is the same.
     So an operator that reads the one and writes a word of the other that means nothing stands wherever the two meet.
 
     Args:
-        lane: whose letters these are.
+        arrays: whose messages these are.
     """
 
-    def __init__(self, lane: Lane):
-        payload, shared = lane.compressor.payload, lane.compressor.shared
+    def __init__(self, arrays: CompressedArrays):
+        payload, shared = arrays.compressor.payload, arrays.compressor.shared
         bytes_each = np.dtype(payload.dtype).itemsize
         words = -(-payload.size * bytes_each // 4)
         memory = np.zeros(words + len(shared) + 2 + HEADER, np.float32)
@@ -99,8 +99,8 @@ class Letter:
         nd.array(header, ctx=mx.cpu()).copyto(self.header)
 
 
-class Correspondence:
-    """A worker's letters about parameters that are updated together.
+class CompressedExchange:
+    """A worker's messages about parameters that are updated together.
 
     Args:
         ways: what makes the compressors of gradients and of changes.
@@ -109,24 +109,24 @@ class Correspondence:
     """
 
     def __init__(self, ways: Tuple[Build, Build], shapes: Sequence[Shape], device: Any):
-        self._there, self._back = (Lane(build, shapes, device) for build in ways)
+        self._there, self._back = (CompressedArrays(build, shapes, device) for build in ways)
         # An answer is as long as its question, and they share the memory.
-        self._letter = Letter(self._there)
-        self.flat, self.header = self._letter.flat, self._letter.header
+        self._message = CompressedMessage(self._there)
+        self.flat, self.header = self._message.flat, self._message.header
         self._unit = self.header[UNIT : UNIT + 1]  # the first of its three words holds a power of two by itself
 
     def send(self, gradients: Sequence[nd.NDArray], header: np.ndarray) -> None:
-        """Writes a letter. Asynchronous."""
+        """Writes a message. Asynchronous."""
         for gradient, array in zip(gradients, self._there.arrays):
             gradient.copyto(array)
-        self._there.write(self._letter)
-        self._letter.seal(header)
+        self._there.write(self._message)
+        self._message.seal(header)
         if self._there.compressor.shared:  # which follows what has been sent
             self._there.compressor.decompress()
 
     def receive(self, weights: Sequence[nd.NDArray]) -> None:
         """Adds the changes of the answer to the weights. Asynchronous."""
-        self._back.read(self._letter)
+        self._back.read(self._message)
         flat = self._back.flat
         nd.broadcast_mul(flat, self._unit.as_in_context(flat.context), out=flat)
         for weight, change in zip(weights, self._back.arrays):
@@ -134,30 +134,30 @@ class Correspondence:
 
     @property
     def shared(self) -> Dict[str, nd.NDArray]:
-        """What else the next letter depends on, (1,) each."""
+        """What else the next message depends on, (1,) each."""
         return self._there.compressor.shared
 
     @property
     def residual(self) -> nd.NDArray:
-        """(N,) what the letters have left over."""
+        """(N,) what the messages have left over."""
         residual = self._there.compressor.residual
         assert residual is not None
         return residual
 
 
-class Answering:
-    """A server's side of a `Correspondence`, with all workers.
+class CompressedReplies:
+    """A server's side of a `CompressedExchange`, with all workers.
 
     Args:
-        ways: see `Correspondence`.
+        ways: see `CompressedExchange`.
         shapes: of the parameters.
         weights: (N,) or longer, the server's own: always the same array.
         workers: how many there are.
     """
 
     def __init__(self, ways: Tuple[Build, Build], shapes: Sequence[Shape], weights: nd.NDArray, workers: int):
-        self._there, self._back = (Lane(build, shapes, mx.cpu()) for build in ways)
-        self._inbox, self._outbox = Letter(self._there), Letter(self._back)
+        self._there, self._back = (CompressedArrays(build, shapes, mx.cpu()) for build in ways)
+        self._inbox, self._outbox = CompressedMessage(self._there), CompressedMessage(self._back)
         self._weights = weights[: self._there.flat.size]
         self._known = [self._weights.copy() for _ in range(workers)]
 
@@ -183,7 +183,7 @@ class Answering:
         assert back.compressor.residual is not None
         nd._internal._div_scalar(change, scalar=unit, out=back.compressor.residual)
         back.flat[:] = 0
-        for value in back.compressor.shared.values():  # a range that follows letters: divided values need none
+        for value in back.compressor.shared.values():  # a range that follows messages: divided values need none
             value[:] = 1
         back.write(self._outbox)
         back.compressor.decompress()
@@ -192,6 +192,6 @@ class Answering:
         return unit
 
     def seal(self, header: np.ndarray, stored: nd.NDArray) -> None:
-        """Writes the header; the letter becomes `stored`."""
+        """Writes the header; the message becomes `stored`."""
         self._outbox.seal(header)
         self._outbox.flat.copyto(stored)

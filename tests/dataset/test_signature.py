@@ -1,0 +1,31 @@
+"""Signatures as checkpoints hold them, those of earlier versions included."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from mxtrain.checkpoint.run_state import _RUN_STATE, _problems, _unknown
+from mxtrain.dataset.base import Decoding
+from mxtrain.dataset.signature import Signature
+from mxtrain.dataset.wordpiece import TokenizerConfig
+
+TEXT = Signature(((5,), (5,), ()), class_names=["a", "b"], tokenizer_config=TokenizerConfig(("x", "y"), True, 5, 0.2))
+IMAGE = Signature((1, 8, 8), [0.5], [0.25], ["a", "b"], decoding=Decoding((1, 8, 8), 0.875))
+INPUT = _RUN_STATE["run"]["input"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize("signature", [TEXT, IMAGE], ids=["text", "image"])
+def test_a_signature_comes_back_from_json(signature: Signature) -> None:
+    values = json.loads(json.dumps(signature.to_json()))
+    assert not [*_problems(values, INPUT, ""), *_unknown(values, INPUT, "")]
+    assert Signature.from_json(values).to_json() == signature.to_json()
+
+
+def test_a_checkpoint_of_an_earlier_version_says_reading() -> None:
+    """What is now `tokenizer_config` was called `reading`."""
+    values = json.loads(json.dumps(TEXT.to_json()))
+    values["reading"] = values.pop("tokenizer_config")
+    assert not [*_problems(values, INPUT, ""), *_unknown(values, INPUT, "")]
+    assert Signature.from_json(values).tokenizer_config == TEXT.tokenizer_config
