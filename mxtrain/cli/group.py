@@ -33,7 +33,7 @@ LOGS = "workers"
 """The folder of a run directory with the output of all processes but rank 0."""
 
 
-def find_part(description: Description) -> Optional[Member]:
+def find_role(description: Description) -> Optional[Member]:
     """This process's part in a run of several, from what its starter has put into the environment; None where it stands
     alone, or is the one that is to start the others.
 
@@ -43,10 +43,10 @@ def find_part(description: Description) -> Optional[Member]:
     member = find_member()
     if member is not None or not description.kvstore.distributed:
         return member
-    told = launched_environment(description.cluster, description.kvstore.van)
-    if told is None:
+    variables = launched_environment(description.cluster, description.kvstore.van)
+    if variables is None:
         return None
-    os.environ.update(told)
+    os.environ.update(variables)
     return find_member()
 
 

@@ -72,10 +72,10 @@ def asks_for_sweep(composer: Composer, overrides: Sequence[str]) -> bool:
 def run_once(composed: Composed, flags: Sequence[str]) -> int:
     """Trains in `hydra.run.dir`, as one process or as the supervisor or a member of several."""
     description = check(composed)
-    from mxtrain.cli.group import find_part, supervise
+    from mxtrain.cli.group import find_role, supervise
     from mxtrain.cli.serve import serve
 
-    member = find_part(description)
+    member = find_role(description)
     if member is not None and member.role != "worker":
         return serve(member.role, "train", [*flags, *composed.overrides])
     if member is not None and member.world.rank > 0:

@@ -40,10 +40,10 @@ def run(arguments: Sequence[str]) -> int:
         description = describe(composed.config, composed.where)
     refuse_updates_without_order(description)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    from mxtrain.cli.group import find_part, supervise_in
+    from mxtrain.cli.group import find_role, supervise_in
     from mxtrain.cli.serve import serve
 
-    member = find_part(description)
+    member = find_role(description)
     if member is not None and member.role != "worker":
         return serve(member.role, "verify", arguments)
     if member is None and description.kvstore.distributed:

@@ -90,12 +90,12 @@ def launch_specs(
         environment: what they are told besides.
         host_workers: how many workers share a host; None: all of them.
     """
-    told = {**environment, **common_environment(cluster, van, root)}
-    told[HOST_WORKERS] = str(host_workers or cluster.workers)
+    variables = {**environment, **common_environment(cluster, van, root)}
+    variables[HOST_WORKERS] = str(host_workers or cluster.workers)
     specs = []
     for at, (role, number) in enumerate(roles(cluster, van)):
         name = name_of(role, number)
-        own = {**told, "DMLC_ROLE": role}
+        own = {**variables, "DMLC_ROLE": role}
         if role == "worker":
             own[WORKER] = str(number)
         if root.folder is not None:

@@ -77,17 +77,17 @@ def launched_environment(
         )
     role, number = who[rank]
     root = find_root(environ, local_size(environ) == size, starter)
-    told = {**common_environment(cluster, van, root), "DMLC_ROLE": role}
-    told[HOST_WORKERS] = str(min(cluster.workers, local_size(environ) or cluster.workers))
+    variables = {**common_environment(cluster, van, root), "DMLC_ROLE": role}
+    variables[HOST_WORKERS] = str(min(cluster.workers, local_size(environ) or cluster.workers))
     if role == "worker":
-        told[WORKER] = str(number)
+        variables[WORKER] = str(number)
     if root.folder is not None:
-        told["PORT"] = str(root.port + rank)
+        variables["PORT"] = str(root.port + rank)
     else:
         is_root = rank == 0 and cluster.interface is None and root.address != LOOPBACK and is_own_address(root.address)
         towards = NOWHERE if rank == 0 else root.address
-        told["DMLC_NODE_HOST"] = root.address if is_root else own_address(cluster.interface, towards)
-    return told
+        variables["DMLC_NODE_HOST"] = root.address if is_root else own_address(cluster.interface, towards)
+    return variables
 
 
 def own_address(interface: Optional[str], root: str) -> str:

@@ -48,11 +48,11 @@ class Process:
 
     def __init__(self, spec: LaunchSpec):
         self.spec = spec
-        self.said: Dict[str, Any] = {"step": 0, "batches": 0, "waits": False, "generation": 0}
+        self.last_heartbeat: Dict[str, Any] = {"step": 0, "batches": 0, "waits": False, "generation": 0}
         """Its last heartbeat."""
-        self.has_spoken = False
+        self.has_reported = False
         """Whether a heartbeat has come."""
-        self.heard_at = self.moved_at = time.monotonic()
+        self.heartbeat_at = self.progress_at = time.monotonic()
 
     pid: int
     """On its own host."""
@@ -101,16 +101,16 @@ class Process:
         """Kills it if it still runs, and waits until it is gone."""
         raise NotImplementedError
 
-    def hear(self, said: Dict[str, Any]) -> None:
+    def receive(self, heartbeat: Dict[str, Any]) -> None:
         """Takes a heartbeat."""
-        self.has_spoken, self.heard_at = True, time.monotonic()
-        if said["batches"] != self.said["batches"]:
-            self.moved_at = self.heard_at
-        self.said = said
+        self.has_reported, self.heartbeat_at = True, time.monotonic()
+        if heartbeat["batches"] != self.last_heartbeat["batches"]:
+            self.progress_at = self.heartbeat_at
+        self.last_heartbeat = heartbeat
 
     def silent_for(self, timeout_s: float) -> Optional[str]:
         """Why it counts as dead though it has not ended, or None."""
-        silence = time.monotonic() - self.heard_at
+        silence = time.monotonic() - self.heartbeat_at
         if silence < timeout_s:
             return None
         if self.state in ("T", "t"):
@@ -128,7 +128,7 @@ class Process:
             return f"was ended by {signal.Signals(-code).name}"
         return f"ended with exit code {code}"
 
-    def last_words(self, count: int = 12) -> List[str]:
+    def last_lines(self, count: int = 12) -> List[str]:
         """The end of its log."""
         if self.spec.log is None:
             return []
@@ -181,7 +181,7 @@ class LocalProcess(Process):
                     return
                 *lines, self._rest = (self._rest + read).split(b"\n")
                 for line in lines:
-                    self.hear(json.loads(line))
+                    self.receive(json.loads(line))
 
     def signal(self, number: int) -> None:
         if self.exit_code is None:

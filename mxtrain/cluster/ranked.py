@@ -78,8 +78,8 @@ class RankedLauncher(Launcher):
             root = local_root(stack.enter_context(socket_folder()))
         else:
             root = Root(self._address, free_port(self._address))
-        told = passed(self.cluster.environment)
-        specs = launch_specs(self.cluster, self.van, arguments, logs, root, told)
+        environment = passed(self.cluster.environment)
+        specs = launch_specs(self.cluster, self.van, arguments, logs, root, environment)
         processes = []
         if specs[0].name == "scheduler":
             own = {**inherited(), **specs[0].environment, "DMLC_NODE_HOST": root.address}
@@ -89,7 +89,7 @@ class RankedLauncher(Launcher):
         proof = logs / ".here"
         replace_file(proof, secrets.token_hex(16).encode())
         stack.callback(proof.unlink)
-        message = launch_message(self.cluster, specs, told, python_of(self.cluster), proof)
+        message = launch_message(self.cluster, specs, environment, python_of(self.cluster), proof)
         channel = self._channel(message, len(specs), root.address, stack)
         return [*processes, *relayed(channel, specs, ranked=True, attempt=attempt, stack=stack)]
 

@@ -23,7 +23,7 @@ MIN_SILENCE_S = 2.0
 """A way is never given up sooner: words come each half second."""
 SHUTDOWN_TIMEOUT_S = 3.0
 """How long the command may take to end by itself when its processes must."""
-KEPT_WORDS = 2
+KEPT_LINES = 2
 """First lines of ssh, mpirun or srun that go into a message, and as many last ones."""
 
 
@@ -89,7 +89,7 @@ class Channel:
         self.processes: Dict[int, RelayedProcess] = {}
         self.words: List[str] = []
         """What the command itself says: the first and the last lines."""
-        self.heard_at: Dict[Optional[int], float] = {}
+        self.heartbeat_at: Dict[Optional[int], float] = {}
         """Rank of a relay (None where there is only one) -> when it said something last."""
         self.hosts: Dict[Optional[int], str] = {}
         self._by_stdin = specs is not None
@@ -193,8 +193,8 @@ class Channel:
     def _remember(self, line: str) -> None:
         if any(letter.isalnum() for letter in line):  # a rule of dashes says nothing
             self.words.append(line)
-        if len(self.words) > 2 * KEPT_WORDS:
-            del self.words[KEPT_WORDS]
+        if len(self.words) > 2 * KEPT_LINES:
+            del self.words[KEPT_LINES]
 
     def _take(self, message: Message) -> None:
         if "hello" in message:
@@ -204,10 +204,10 @@ class Channel:
         for number in ranks:
             process = self.processes.get(number)
             if process is not None:
-                self.heard_at[process.rank] = time.monotonic()
+                self.heartbeat_at[process.rank] = time.monotonic()
                 process.take(message)
         if "rank" in message:
-            self.heard_at[message["rank"]] = time.monotonic()
+            self.heartbeat_at[message["rank"]] = time.monotonic()
 
     def _send(self) -> None:
         if not self._out or self._popen.stdin is None or self._popen.stdin.closed:
@@ -272,9 +272,9 @@ class RelayedProcess(Process):
         """A message of the relay about this process."""
         if "pid" in message:
             self.pid = message["pid"]
-            self._started_at = self.heard_at = time.monotonic()
+            self._started_at = self.heartbeat_at = time.monotonic()
         elif "heartbeat" in message:
-            self.hear(message["heartbeat"])
+            self.receive(message["heartbeat"])
         elif "output" in message:
             self._write(joined(message["output"]))
         elif "states" in message:
@@ -298,7 +298,7 @@ class RelayedProcess(Process):
         return self._exit_code
 
     def _never_started(self) -> bool:
-        return not self._channel.heard_at and self._channel.end is not None
+        return not self._channel.heartbeat_at and self._channel.end is not None
 
     @property
     def started_at(self) -> Optional[float]:
@@ -337,10 +337,10 @@ class RelayedProcess(Process):
     def silent_for(self, timeout_s: float) -> Optional[str]:
         if self._channel.end is not None:
             return f"was lost: {self._channel.end}"
-        heard_at = self._channel.heard_at.get(self.rank)
-        if heard_at is None:
+        heartbeat_at = self._channel.heartbeat_at.get(self.rank)
+        if heartbeat_at is None:
             return self._channel.missing()
-        silence = time.monotonic() - heard_at
+        silence = time.monotonic() - heartbeat_at
         if silence > max(timeout_s, MIN_SILENCE_S):
             return f"cannot be reached: nothing was heard from its host for {silence:.1f} s"
         return super().silent_for(timeout_s) if self._started_at is not None else None

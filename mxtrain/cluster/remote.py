@@ -87,7 +87,7 @@ class Relay:
         self._waiting: Deque[bytes] = deque()
         self._children: Dict[int, Child] = {}
         self._read = b""
-        self._heard_at = self._beat_at = time.monotonic()
+        self._message_at = self._beat_at = time.monotonic()
         self._silence_s: Optional[float] = None
         self._selector = selectors.DefaultSelector()
         self._signals, writer = os.pipe()
@@ -113,7 +113,7 @@ class Relay:
                 self._reap()
                 self._flush()
                 now = time.monotonic()
-                if self._silence_s is not None and now - self._heard_at > self._silence_s:
+                if self._silence_s is not None and now - self._message_at > self._silence_s:
                     raise _Gone
                 if now - self._beat_at > BEAT_S and not self._waiting:
                     self._beat_at = now
@@ -153,7 +153,7 @@ class Relay:
             read = os.read(0, 1 << 16)
             if not read:
                 raise _Gone
-            self._heard_at = time.monotonic()
+            self._message_at = time.monotonic()
             lines, self._read = split(self._read + read)
             for message in filter(None, map(decode, lines)):
                 if "launch_specs" in message:
@@ -178,7 +178,7 @@ class Relay:
                 return
             except OSError:
                 raise _Gone from None
-            self._heard_at = time.monotonic()
+            self._message_at = time.monotonic()
 
         self._watch(heard.fileno(), take)
 
@@ -199,7 +199,7 @@ class Relay:
 
     def _start(self, message: Message) -> None:
         self._specs = message
-        self._silence_s, self._heard_at = message["silence_s"], time.monotonic()
+        self._silence_s, self._message_at = message["silence_s"], time.monotonic()
         if "beacon" in message:
             self._listen(message["beacon"])
         for of, spec in enumerate(message["launch_specs"]):

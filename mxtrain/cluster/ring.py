@@ -71,7 +71,7 @@ class Ring:
 
     def asks(self, worker: Process) -> bool:
         """Whether it has asked for the next ring."""
-        return bool(worker.said["generation"] > self.generation)
+        return bool(worker.last_heartbeat["generation"] > self.generation)
 
     def close(self) -> None:
         """Ends the servers."""

@@ -74,8 +74,8 @@ class SSHLauncher(Launcher):
         processes = []
         for host in [self.hosts[0], *self._others]:
             count = sum(who.startswith("worker") and place == host for who, place in self._where.items())
-            told = {**here, "DMLC_NODE_HOST": root.address} if host.is_here else there
-            specs = launch_specs(self.cluster, self.van, arguments, logs, root, told, max(count, 1))
+            environment = {**here, "DMLC_NODE_HOST": root.address} if host.is_here else there
+            specs = launch_specs(self.cluster, self.van, arguments, logs, root, environment, max(count, 1))
             mine = [spec if self._where[spec.name] == host else None for spec in specs]
             if host.is_here:
                 processes += [started_here(spec, stack) for spec in mine if spec is not None]
@@ -97,8 +97,8 @@ class SSHLauncher(Launcher):
         }  # fmt: skip
         python_path = os.environ.get("PYTHONPATH")
         relay = [*module_command("mxtrain.cluster.remote", python_of(self.cluster)), *arguments]
-        told = ["env", f"PYTHONPATH={python_path}"] if python_path else []
-        command = f"cd {shlex.quote(directory_of(self.cluster))} && exec {shlex.join([*told, *relay])}"
+        prefix = ["env", f"PYTHONPATH={python_path}"] if python_path else []
+        command = f"cd {shlex.quote(directory_of(self.cluster))} && exec {shlex.join([*prefix, *relay])}"
         return [
             "ssh", *self.cluster.launcher_options, *(f"-o{name}={value}" for name, value in options.items()), "--",
             host.name, command,

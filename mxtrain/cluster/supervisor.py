@@ -40,14 +40,14 @@ class ProcessFailure:
         who: the process at fault.
         how: its exit code, negative for a signal; None where it hung.
         step: of training, as far as it had come.
-        last_words: the end of its log.
+        last_lines: the end of its log.
     """
 
     cause: str
     who: str
     how: Optional[int]
     step: int
-    last_words: Sequence[str] = ()
+    last_lines: Sequence[str] = ()
 
 
 Outcome = Tuple[Optional[ProcessFailure], int]
@@ -98,7 +98,7 @@ class Supervisor:
                 if not again:
                     self.failure = failure
                     self._say(f"{failure.cause}; all processes are ended{why_not}")
-                    for line in failure.last_words:
+                    for line in failure.last_lines:
                         self._say(f"  {failure.who}: {line}")
                     return EXIT_CODES.get(self._signal or 0, exit_code)
                 wait, attempt = self._use_restart(), attempt + 1
@@ -181,7 +181,7 @@ class Supervisor:
                     worker.signal(self._signal)
             for process in processes:
                 process.listen()
-            self.has_trained |= any(worker.said["batches"] for worker in workers)
+            self.has_trained |= any(worker.last_heartbeat["batches"] for worker in workers)
             self._signal = self._signal or _signal_before_training(workers)
             if self._ring is not None:
                 self._ring.tend(workers)
@@ -203,7 +203,7 @@ class Supervisor:
                 done_at = done_at or time.monotonic()
                 if time.monotonic() - done_at > self._cluster.step_timeout:
                     return self._failure(late[0], "did not end though others had", None), EXIT_CRASHED
-            if forwarded and not any(worker.said["batches"] for worker in workers):
+            if forwarded and not any(worker.last_heartbeat["batches"] for worker in workers):
                 return ProcessFailure("interrupted before training began", "", None, 0), EXIT_CRASHED  # nothing to save
             if self._num_signals > 1 or (forwarded and time.monotonic() - forwarded > self._cluster.grace):
                 how = "asked twice" if self._num_signals > 1 else f"{self._cluster.grace:g} s are over"
@@ -229,7 +229,7 @@ class Supervisor:
             self._to_start.append((time.monotonic() + wait, lost.spec))
             why_not = f". Another takes its place in {wait:g} s ({self._restarts_used()})"
         self._say(said + why_not)
-        for line in failure.last_words if not again else ():
+        for line in failure.last_lines if not again else ():
             self._say(f"  {failure.who}: {line}")
         return True
 
@@ -267,26 +267,26 @@ class Supervisor:
         return f"had not begun to train after cluster.start_timeout={self._cluster.start_timeout:g} s"
 
     def _hung(self, workers: List[Process]) -> Optional[ProcessFailure]:
-        busy = [worker for worker in workers if worker.exit_code is None and not worker.said["waits"]]
+        busy = [worker for worker in workers if worker.exit_code is None and not worker.last_heartbeat["waits"]]
         if not busy:
             return None
         now = time.monotonic()
-        last = min(busy, key=lambda worker: (worker.said["batches"], worker.has_spoken))
-        if not any(worker.said["batches"] for worker in workers):
+        last = min(busy, key=lambda worker: (worker.last_heartbeat["batches"], worker.has_reported))
+        if not any(worker.last_heartbeat["batches"] for worker in workers):
             started = [worker.started_at for worker in workers]
             begun = now if None in started else max(at for at in started if at is not None)
             if now - begun > self._cluster.start_timeout:
                 return self._failure(last, self._not_begun(), None)
-        elif now - max(worker.moved_at for worker in busy) > self._cluster.step_timeout:
+        elif now - max(worker.progress_at for worker in busy) > self._cluster.step_timeout:
             text = f"hangs: no worker finished a batch for cluster.step_timeout={self._cluster.step_timeout:g} s"
             return self._failure(last, text, None)
         return None
 
     def _failure(self, process: Process, what: str, how: Optional[int]) -> ProcessFailure:
-        step = process.said["step"]
+        step = process.last_heartbeat["step"]
         at = f" at about step {step}" if step else ""
         return ProcessFailure(f"{process.spec.name} ({process.where}) {what}{at}", process.spec.name, how, step,
-                       process.last_words() if how is None or how > 0 else ())  # fmt: skip
+                       process.last_lines() if how is None or how > 0 else ())  # fmt: skip
 
     def _part(self, processes: List[Process]) -> None:
         """Lets those that serve end by themselves."""
@@ -321,7 +321,7 @@ class Supervisor:
 def _signal_before_training(workers: Sequence[Process]) -> Optional[int]:
     """The signal that ended one of them before it began a batch: it could not tell the others."""
     signals = {code: number for number, code in EXIT_CODES.items()}
-    ended = [signals[w.exit_code] for w in workers if w.exit_code in signals and not w.said["batches"]]
+    ended = [signals[w.exit_code] for w in workers if w.exit_code in signals and not w.last_heartbeat["batches"]]
     return ended[0] if ended else None
 
 

@@ -194,10 +194,10 @@ class HorovodStore(JoinedStore):
                 word["places"] = {}
         self._generation = word["generation"]
         host = str(self._ring).rpartition(":")[0]
-        told = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": host, "HOROVOD_GLOO_IFACE": interface_towards(host) or ""}
-        told.update({**word["variables"], **word["places"][number]})
+        variables = {"HOROVOD_GLOO_RENDEZVOUS_ADDR": host, "HOROVOD_GLOO_IFACE": interface_towards(host) or ""}
+        variables.update({**word["variables"], **word["places"][number]})
         os.environ.pop("HOROVOD_CYCLE_TIME", None)  # or the next ring ends in a segmentation fault: decision 12
-        os.environ.update({name: value for name, value in told.items() if name.startswith("HOROVOD_")})
+        os.environ.update({name: value for name, value in variables.items() if name.startswith("HOROVOD_")})
 
     def _watch(self) -> None:
         while True:

@@ -95,7 +95,7 @@ class RemoteUpdater:
         if self._compressed:
             self._wait()  # compressed messages and other messages have keys of their own: nothing orders them
         for group in self._groups:
-            group.say(NOTHING, request)
+            group.write(NOTHING, request)
         self._exchange()
         if self._compressed:
             self._wait()
@@ -125,7 +125,7 @@ class RemoteUpdater:
         self._wait()
         self._store.barrier()
         for group in self._groups:
-            group.say(NOTHING, Request(LOOK, self._store.world.rank))
+            group.write(NOTHING, Request(LOOK, self._store.world.rank))
         self._ask(range(len(self._groups)))
         for group in self._groups:
             group.receive()
@@ -249,7 +249,7 @@ class RemoteUpdater:
             for i in open_parts:
                 end = offset[i] + self._groups[i].num_bytes
                 request = Request(WRITE, self._store.world.rank, offset=offset[i], size=len(blobs[i]))
-                self._groups[i].say(wire.to_words(blobs[i][offset[i] : end]), request)
+                self._groups[i].write(wire.to_words(blobs[i][offset[i] : end]), request)
                 offset[i] = end
             self._ask(open_parts)
 
@@ -263,7 +263,7 @@ class RemoteUpdater:
                 return [bytes(blob[:size]) for blob, size in zip(found, sizes)]
             for i in open_parts:
                 request = Request(READ, self._store.world.rank, offset=len(found[i]))
-                self._groups[i].say(NOTHING, request)
+                self._groups[i].write(NOTHING, request)
             self._ask(open_parts)
             for i in open_parts:
                 words = self._messages[i].asnumpy()
@@ -322,7 +322,7 @@ class UpdateGroup:
             gradients[name].copyto(array)
         self._message.seal(header)
 
-    def say(self, payload: np.ndarray, request: Request) -> None:
+    def write(self, payload: np.ndarray, request: Request) -> None:
         """Writes any other message."""
         self._message.fill(payload, wire.encode(request))
         self._answer_is_compressed = False

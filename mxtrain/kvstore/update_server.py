@@ -155,7 +155,7 @@ class GroupServer:
     def _note(self, request: Request) -> Reply:
         """What a worker that gets the weights is told with them."""
         if self._poll is not None:
-            self._reply.outcome, self._reply.outcome_at = self._poll.hear(request)
+            self._reply.outcome, self._reply.outcome_at = self._poll.count(request)
         self._seen[request.rank] = self._reply.updates
         return self._reply
 
@@ -220,7 +220,7 @@ class Poll:
         self._counts = dict.fromkeys(range(workers), 0)
         self._outcome, self._at = 0, 0
 
-    def hear(self, request: Request) -> Tuple[int, int]:
+    def count(self, request: Request) -> Tuple[int, int]:
         """(what is decided, after which update); 0 for nothing."""
         if request.count:
             self._counts[request.rank] = request.count

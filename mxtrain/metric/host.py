@@ -45,7 +45,7 @@ class HostMeasure:
 
     def reset(self) -> None:
         """Forgets all samples."""
-        self._parts: List[np.ndarray] = []
+        self._batches: List[np.ndarray] = []
 
     def update(self, index_B: np.ndarray, prediction_B: np.ndarray, targets: Sequence[np.ndarray]) -> None:
         """Notes a batch.
@@ -55,15 +55,15 @@ class HostMeasure:
             prediction_B: what the task decoded.
             targets: of the batch; the first one counts.
         """
-        self._parts.append(np.stack([index_B, prediction_B, targets[0]], axis=1).astype(np.float64))
+        self._batches.append(np.stack([index_B, prediction_B, targets[0]], axis=1).astype(np.float64))
 
     def rows(self) -> np.ndarray:
         """What this part is, as it travels: (N, 3) float64."""
-        return np.concatenate(self._parts) if self._parts else np.zeros((0, 3))
+        return np.concatenate(self._batches) if self._batches else np.zeros((0, 3))
 
     def merge(self, rows: np.ndarray) -> None:
         """Adds what another part's `rows` gave."""
-        self._parts.append(rows)
+        self._batches.append(rows)
 
     def compute(self) -> float:
         """The metric of all samples so far, each counted once."""

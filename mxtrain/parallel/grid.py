@@ -175,8 +175,8 @@ class Grid(Strategy):
             is_first = workers.world.rank == 0
             layers = json.loads(workers.broadcast(json.dumps(cut.layers).encode() if is_first else None))
             if layers != cut.layers:
-                told = parallel.model_copy(update={"cut_before": layers})
-                cut = choose_cut(graph, told, len(first), objective, first[0], microbatch_size)
+                settings = parallel.model_copy(update={"cut_before": layers})
+                cut = choose_cut(graph, settings, len(first), objective, first[0], microbatch_size)
         return cut
 
     def _place(self, pieces: Sequence[Any]) -> None:

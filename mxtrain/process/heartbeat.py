@@ -32,7 +32,7 @@ class Heartbeat:
         self._file = -1
 
     @property
-    def is_heard(self) -> bool:
+    def has_listener(self) -> bool:
         """Whether a supervisor listens."""
         return self._thread is not None
 

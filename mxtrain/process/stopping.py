@@ -100,7 +100,7 @@ class SignalReader:
     def _watch(self) -> None:
         deadline: Optional[float] = None
         while True:
-            left = None if deadline is None or HEARTBEAT.is_heard else deadline - time.monotonic()
+            left = None if deadline is None or HEARTBEAT.has_listener else deadline - time.monotonic()
             if left is not None and (left <= 0 or not select.select([self._reader], [], [], left)[0]):
                 self._end()
             (number,) = os.read(self._reader, 1)
@@ -190,7 +190,7 @@ class SignalStop:
         self._stack.close()
 
     def _receive(self, number: int) -> None:
-        if self.stop is not None and (HEARTBEAT.is_heard or time.monotonic() - self._first_s < SAME_S):
+        if self.stop is not None and (HEARTBEAT.has_listener or time.monotonic() - self._first_s < SAME_S):
             return
         if self.stop is not None:
             os._exit(EXIT_CODES[number])

@@ -76,7 +76,7 @@ class Worker(ClusterProcess):
     started_at = property(lambda self: self.begun)  # type: ignore[assignment]
 
     def asks_for(self, generation: int) -> None:
-        self.said = {**self.said, "generation": generation}
+        self.last_heartbeat = {**self.last_heartbeat, "generation": generation}
 
 
 def test_who_died_after_asking_is_not_in_the_ring() -> None:
