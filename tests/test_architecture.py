@@ -262,3 +262,89 @@ def test_modules_without_mxnet_leave_it_unimported() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+REPLACED = {
+    "pulse": "heartbeat", "orders": "launch_spec", "farewell": "shutdown_timeout_s", "meet": "all_reduce",
+    "meets": "all_reduce", "met": "all_reduce", "meeting": "rendezvous", "settle": "synchronize",
+    "settled": "synchronize", "tell": "emit or notify", "tells": "emit or notify", "told": "emit or notify",
+    "letter": "mailbox or compressed_message", "letters": "mailbox or compressed_message",
+    "parcel": "checkpoint_archive", "reading": "tokenizer_config", "team": "stragglers",
+}  # fmt: skip
+"""Words that names had, and the field's words for what they meant."""
+REPLACED_IN_TEXT = re.compile(
+    r"(?<![a-z])(pulses?|farewells?|meets?|met|settle[sd]?|parcels?|letter ?box(?:es)?|signs? of life)(?![a-z])"
+)
+"""Those of them that mean nothing else in this project's sentences, where English has `told` and `letters`."""
+STILL_THERE = {
+    "letters of the alphabet": (
+        "letter, letters", "mxtrain.cli.choices", "mxtrain.cli.mistakes", "mxtrain.cli.trust",
+        "mxtrain.cluster.relayed", "mxtrain.dataset.wordpiece", "mxtrain.logger.fonts",
+    ),
+    "a method of Python's files": ("tell", "mxtrain.logger.jsonl"),
+}  # fmt: skip
+
+
+def words_of(name: str) -> Set[str]:
+    """The words of an identifier, in lower case."""
+    return set(re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower().split("_"))
+
+
+def names_in(tree: ast.AST) -> Iterator[str]:
+    """Every identifier."""
+    for node in ast.walk(tree):
+        for name in ("id", "attr", "arg", "name", "asname", "module"):
+            value = getattr(node, name, None)
+            if isinstance(value, str):
+                yield from value.split(".")
+
+
+def replaced_names(text: str) -> Set[str]:
+    """The replaced words among the identifiers of a module."""
+    return {word for name in names_in(ast.parse(text)) for word in words_of(name) & set(REPLACED)}
+
+
+def test_what_counts_as_a_replaced_word() -> None:
+    """Else the next test would pass whatever the modules say."""
+    code = (
+        "from mxtrain.kvstore.letter import Letter\nclass LastFarewell:\n    def tell_it(self, pulse): self.met = 1\n"
+    )
+    assert replaced_names(code) == {"letter", "farewell", "tell", "pulse", "met"}
+    assert replaced_names("class Metric:\n    'A letter.'\n    teller = parcelled = 1\n") == set()
+    assert REPLACED_IN_TEXT.findall('"""Gradients meet."""  # no sign of life') == ["meet", "sign of life"]
+    assert REPLACED_IN_TEXT.findall("the metric of a method, impulses") == []
+
+
+def test_replaced_words_do_not_come_back() -> None:
+    """In names of modules, classes, functions and variables, and in what docstrings, messages and documents say."""
+    found = set()
+    for path in MODULES:
+        own = {word for part in path.relative_to(PACKAGE).with_suffix("").parts for word in words_of(part)}
+        found |= {
+            (name_of(path), word) for word in replaced_names(path.read_text(encoding="utf-8")) | own & set(REPLACED)
+        }
+    allowed = {
+        (module, word) for words, *modules in STILL_THERE.values() for word in words.split(", ") for module in modules
+    }
+    assert {f"{module}: {word}; say {REPLACED[word]}" for module, word in found - allowed} == set()
+    assert {module for module, _ in allowed} == {module for module, _ in found}
+    documents = [
+        path for path in (ROOT / "docs").rglob("*.md") if path.name != "benchmarks.md"
+    ]  # which has a column `met`
+    texts = [*MODULES, *(ROOT / "conf").rglob("*.yaml"), *documents, ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    said = {
+        f"{path.relative_to(ROOT)}:{number}: {word}" for path in texts
+        for number, line in enumerate(path.read_text(encoding="utf-8").lower().splitlines(), 1)
+        for word in REPLACED_IN_TEXT.findall(line)
+    }  # fmt: skip
+    assert said == set()
+
+
+def test_no_two_classes_share_a_name() -> None:
+    """Whoever reads or searches for a class's name finds one class."""
+    where: Dict[str, List[str]] = {}
+    for path in MODULES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef):
+                where.setdefault(node.name, []).append(name_of(path))
+    assert {name: modules for name, modules in where.items() if len(modules) > 1} == {}

@@ -45,7 +45,7 @@ def has_kernels(
     """Whether oneDNN 2.4 has fast kernels for a layer's output and for both of its gradients.
 
     Where one of the three is missing, it is a kernel that is no faster than float32's, or a plain matrix product; and
-    its result lies in memory in another order than the other two's, so that a batch norm that meets both falls back to
+    its result lies in memory in another order than the other two's, so that a batch norm that gets both falls back to
     a reference kernel, which takes a hundred times as long. Found by running 70 kinds of convolutions with AMX.
 
     Args:

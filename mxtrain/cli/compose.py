@@ -186,7 +186,7 @@ class Composer:
             parsed = mistakes.fit_open_mappings(parsed, self)
         try:
             config = self.load(parsed)
-        except Exception as error:  # Hydra raises whatever its own code meets in odd values
+        except Exception as error:  # Hydra raises whatever its own code stumbles over in odd values
             # Composing is what takes time, so other mistakes are looked for only once there is one.
             parsed = mistakes.fit_open_mappings(parsed, self, error)
             config = self.load(parsed)

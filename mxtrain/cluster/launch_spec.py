@@ -50,8 +50,8 @@ def common_environment(cluster: Cluster, van: Optional[str], root: Root) -> Dict
 
     Args:
         cluster: the description.
-        van: ps-lite's transport, where gradients meet on servers; None where they don't.
-        root: where they meet.
+        van: ps-lite's transport, where servers sum gradients; None where there are no servers.
+        root: where the scheduler listens.
     """
     common = {
         "DMLC_PS_ROOT_URI": root.address, "DMLC_PS_ROOT_PORT": str(root.port), "DMLC_NUM_WORKER": str(cluster.workers),
@@ -86,7 +86,7 @@ def launch_specs(
         van: see `common_environment`.
         arguments: of the workers' command line.
         logs: folder for the output of the others.
-        root: where they meet.
+        root: where the scheduler listens.
         environment: what they are told besides.
         host_workers: how many workers share a host; None: all of them.
     """

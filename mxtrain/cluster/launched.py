@@ -53,7 +53,7 @@ def launched_environment(
 
     Args:
         cluster: the description.
-        van: ps-lite's transport, where gradients meet on servers; None where they don't.
+        van: ps-lite's transport, where servers sum gradients; None where there are no servers.
         environ: what mpirun or srun has said.
 
     Returns:

@@ -1,6 +1,6 @@
-"""The supervisor's part of a ring of workers: who belongs to it, generation by generation, and how they meet.
+"""The supervisor's side of a ring of workers: its members, generation by generation, and how they find each other.
 
-    workers ask, by their heartbeats -> all that are left have asked -> a place for each -> they meet at a server
+    workers ask, by their heartbeats -> all that are left have asked -> a place for each -> a server joins them
 
 Gloo exchanges its addresses through an HTTP server that keeps a few bytes under a name. Each generation has a server of
 its own, so that nobody of an earlier one gets between.

@@ -20,7 +20,7 @@ class Cluster(Spec):
     workers: Positive = 1
     """Processes that train, each on its share of every batch."""
     servers: Union[Literal["auto"], Positive] = "auto"
-    """Processes in which gradients meet, for stores that need them; auto: 1."""
+    """Processes that sum the gradients of all workers, for stores that need them; auto: 1."""
     launcher: Literal["local", "ssh", "mpi", "slurm"] = "local"
     """What starts the processes; local: all of them on this machine; ssh: on the hosts of `hostfile`; mpi: one mpirun
     (Open MPI); slurm: one srun."""

@@ -1,7 +1,7 @@
 """Random numbers that are a function of (seed, epoch, sample index, draw), whoever asks, in any order.
 
 No generator has a state here: a number is the hash of its coordinates, computed for a whole batch at once. So batches,
-workers, threads and resumes cannot change what a sample meets.
+workers, threads and resumes cannot change what is done to a sample.
 
 Source: the hash is SplitMix64 (Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014) read
 at position `index` of a stream whose start is hashed from the other coordinates, i.e. used as a counter-based generator

@@ -1,4 +1,4 @@
-"""Gradient stores: where the gradients of replicas meet.
+"""Gradient stores: how the gradients of replicas and workers are summed.
 
 A description (`KVStore`) makes a store for one run; the store sums, and nothing else: the optimizer runs where the
 parameters are.
@@ -37,7 +37,10 @@ def _threshold_problem(compression: str, threshold: Optional[float]) -> str:
 
 
 class KVStore(Spec):
-    """Describes where the gradients of replicas meet. A new one is a subclass and one YAML in conf/kvstore/."""
+    """Describes how the gradients of replicas and workers are summed.
+
+    A new one is a subclass and one YAML in conf/kvstore/.
+    """
 
     distributed: ClassVar[bool] = False
     """Whether it joins several processes."""

@@ -1,7 +1,7 @@
 """MXNet's parameter server where servers apply every worker's gradient at once, and workers wait for nobody.
 
 What workers do have to agree on (the sums of a validation, a checkpoint, when to stop) goes through mailboxes: keys
-that hold what one worker has put into them. A worker fills its own, all meet at the scheduler's barrier, and read the
+that hold what one worker has put into them. A worker fills its own, all wait at the scheduler's barrier, and read the
 others'. Two mailboxes take turns, so that nobody writes into one that is still being read.
 """
 

@@ -62,7 +62,7 @@ class CompressedMessage:
     """What travels, in host memory: always the same array.
 
     A payload of float16 is another view of the same memory, of which MXNet's engine does not know that it is the same.
-    So an operator that reads the one and writes a word of the other that means nothing stands wherever the two meet.
+    So wherever one follows the other stands an operator that reads the one and writes a spare word of the other.
 
     Args:
         arrays: whose messages these are.

@@ -153,7 +153,7 @@ class HorovodStore(JoinedStore):
         before = open_sockets()
         try:
             self._horovod.init()
-        except ValueError as error:  # it failed; for instance, another member died before all had met
+        except ValueError as error:  # it failed; for instance, another member died before all had joined
             raise PeersLost(f"Horovod could not form a ring: {error}") from error
         self._sockets = {fd: name for fd, name in open_sockets().items() if before.get(fd) != name}
         started, self.world = self.world, World(self._horovod.rank(), self._horovod.size())

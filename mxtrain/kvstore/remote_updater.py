@@ -174,7 +174,7 @@ class RemoteUpdater:
 
     def residuals(self) -> Dict[str, np.ndarray]:
         """What compression has left over here, by parameter, in the parameters' shapes, and `<parameter>:<name>` for
-        what else the next letter depends on. Waits for it."""
+        what else the next message depends on. Waits for it."""
         found: Dict[str, np.ndarray] = {}
         for group in self._groups:
             if group.compressed is not None:
@@ -193,7 +193,7 @@ class RemoteUpdater:
 
     def arrays(self) -> Dict[str, np.ndarray]:
         """The servers' optimizer state at rank 0, nothing elsewhere, named as by `Updater.arrays`. Workers must have
-        settled; the others wait at the end of this."""
+        synchronized; the others wait at the end of this."""
         found: Dict[str, np.ndarray] = {}
         if self._store.world.rank == 0:
             self._wait()

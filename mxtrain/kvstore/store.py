@@ -28,7 +28,7 @@ class Store:
     """Whether the optimizer runs on servers, which apply each worker's gradient by itself."""
 
     def within_step(self) -> Store:
-        """Who meets in each step: this store, or nobody where servers update."""
+        """The store that sums in each step: this one, or one of a single worker where servers update."""
         return self
 
     def build_updater(
@@ -60,7 +60,7 @@ class Store:
         Args:
             reductions: `mxtrain.parallel.base.Reduction`s, the same ones in every step.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not say how gradients meet.")
+        raise NotImplementedError(f"{type(self).__name__} does not say how gradients are summed.")
 
     def all_reduce(self, arrays: Sequence[Any]) -> None:
         """Sums arrays over workers, in place. Asynchronous."""

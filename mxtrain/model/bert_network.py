@@ -46,7 +46,7 @@ class LayerNorm(gluon.HybridBlock):
 
     One operator where our own are there. MXNet's own sums along an axis one element after the other. So without ours,
     sums over an axis and their way back (copies along it) are matrix products with vectors of ones, which BLAS does,
-    and 1 / deviation is multiplied with gamma before it meets the elements: docs/decisions/0018 has the times.
+    and 1 / deviation is multiplied with gamma before it is applied to the elements: docs/decisions/0018 has the times.
     """
 
     drops = True

@@ -212,7 +212,7 @@ class Objective:
 
 @dataclass(frozen=True)
 class Reduction:
-    """The gradients of one parameter that must meet.
+    """The gradients of one parameter that must be summed.
 
     Attributes:
         name: structural name.

@@ -115,7 +115,7 @@ class Grid(Strategy):
         total = sums[0] if len(sums) == 1 else nd.add_n(*[one.as_in_context(first) for one in sums])
         if whole:
             self._all_reduce(total, whole)
-        # Who meets nobody speaks for all: rows count the samples of the whole batch.
+        # A worker that sums with nobody reports for all: rows count the samples of the whole batch.
         return total if whole in (0, batch.global_size) else total * (batch.global_size / whole)
 
     def publish(self, names: Optional[Collection[str]] = None) -> None:
@@ -340,7 +340,7 @@ class Pipelined:
         self.objective, self.devices, self.stages = objective, devices, stages
         self.head_gradient = HeadGradients()
         self._order, self._fences = order, fences
-        self._orders: Dict[int, List[Action]] = {}
+        self._schedules: Dict[int, List[Action]] = {}
 
     def __call__(self, parts: List[Shares], global_batch_size: int) -> List[nd.NDArray]:
         """The meter's sums of each microbatch; gradients are left in the parameters."""
@@ -357,9 +357,9 @@ class Pipelined:
         return [one for lane in lanes for one in lane.sums]
 
     def _actions(self, num_microbatches: int) -> List[Action]:
-        if num_microbatches not in self._orders:
-            self._orders[num_microbatches] = self._order(num_microbatches)
-        return self._orders[num_microbatches]
+        if num_microbatches not in self._schedules:
+            self._schedules[num_microbatches] = self._order(num_microbatches)
+        return self._schedules[num_microbatches]
 
 
 class Lane:

@@ -30,7 +30,7 @@ class JointNorm:
         network: owns its parameters.
         number: its stage.
         devices: [replica][stage].
-        workers: by whom they meet.
+        workers: the store that sums over workers.
         passes_on: whether what enters needs a gradient.
     """
 

@@ -28,7 +28,7 @@ class Reference(Grid):
         num_workers: how many there are.
         grad_accumulation: as the placement's.
         cut_before: layers that begin a stage; uncut if empty. A cut changes the memory layouts that oneDNN's kernels
-            meet, and with them the last bits.
+            get, and with them the last bits.
     """
 
     def __init__(

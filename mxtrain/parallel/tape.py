@@ -18,7 +18,7 @@ class Tape:
         inputs: tensors that enter the network.
         values: of these.
         without_gradient: tensors that none is computed for.
-        copies: whether tensors that stay on a device are copied, too: then oneDNN's kernels meet the same memory
+        copies: whether tensors that stay on a device are copied, too: then oneDNN's kernels get the same memory
             layouts as if they came from another device, and give the same bits.
     """
 

@@ -47,7 +47,7 @@ def has_amx(flags: FrozenSet[str]) -> bool:
 
 
 def uses_amx(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether oneDNN uses AMX in this process, as `apply` settled it."""
+    """Whether oneDNN uses AMX in this process, as `apply` decided."""
     isa = environ.get(ISA, "").upper()
     return ("AMX" in isa or isa == "ALL") and has_amx(cpu_flags())
 

@@ -542,7 +542,7 @@ class Runner:
         return NAMED_BY_ONE
 
     def _ranks_with_nonfinite_gradients(self, batch: Any) -> List[int]:
-        """Before they meet. Collective."""
+        """Before they are summed. Collective."""
         world = self._workers.world
         self._step.seed_random(self.state.step + 1, world.rank)
         self._step.strategy.forward_backward(batch)

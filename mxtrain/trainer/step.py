@@ -135,7 +135,7 @@ def divide_by_weight(gradients: List[nd.NDArray], weight: nd.NDArray, num_sample
 
     Args:
         gradients: of sum(loss) / num_samples.
-        weight: of the samples that the gradients are of, (1,): all workers' where they meet, a worker's own where
+        weight: of the samples that the gradients are of, (1,): all workers' where they are summed, a worker's own where
             servers update.
         num_samples: that the gradients were divided by.
     """
