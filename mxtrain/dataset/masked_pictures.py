@@ -1,6 +1,6 @@
 """Pictures with a mask each: which class every pixel is of.
 
-ImageReader and mask go through the same cut, flip and change of size, so that a pixel keeps its class. What is not part of
+Picture and mask go through the same cut, flip and change of size, so that a pixel keeps its class. What is not part of
 a picture is "ignored" in its mask, -1, and counts nowhere.
 
 Legend: B batch, C channels, H height, W width, K classes.
