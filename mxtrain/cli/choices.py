@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 from hydra.core.override_parser.types import Override
 
+from mxtrain.cli.config_files import ConfigFiles, short
 from mxtrain.description.config import shown
 from mxtrain.description.groups import NAMED_GROUPS, PRESET_GROUPS
 from mxtrain.errors import did_you_mean
-
-if TYPE_CHECKING:
-    from mxtrain.cli.compose import Composer
 
 OTHER_OPTIONS: Dict[str, Dict[str, str]] = {
     "amp": {"fp16": "float16", "half": "float16", "mixed": "bfloat16", "bf16": "bfloat16", "fp32": "off",
@@ -46,21 +44,21 @@ def drop_absent_presets(parsed: Sequence[Override]) -> List[Override]:
     return [override for number, override in enumerate(parsed) if number > last.get(override.key_or_group, -1)]
 
 
-def wrong_choice(override: Override, composer: Composer) -> Optional[str]:
+def wrong_choice(override: Override, files: ConfigFiles) -> Optional[str]:
     """What is wrong with `group=option`, or None, also where it is no choice of a group at all."""
     key = override.key_or_group
-    if override.is_delete() or override.is_sweep_override() or key not in composer.all_groups():
+    if override.is_delete() or override.is_sweep_override() or key not in files.all_groups():
         return None
-    options = composer.options(key)
-    if override.is_add() and key in composer.groups():
+    options = files.options(key)
+    if override.is_add() and key in files.groups():
         return f"{override.input_line}: '{key}' is part of every description; write {override.input_line.lstrip('+')}."
     value = override.value()
     are_names = isinstance(value, list) and all(isinstance(option, str) for option in value)
-    if are_names and key not in (*NAMED_GROUPS, *PRESET_GROUPS) and key in composer.groups():
+    if are_names and key not in (*NAMED_GROUPS, *PRESET_GROUPS) and key in files.groups():
         return _one_of_a_list(key, value)
     for option in value if isinstance(value, list) else [value]:
         if not isinstance(option, str) or (option not in options and "${" not in option):
-            return _no_option(key, option, composer, options)
+            return _no_option(key, option, files, options)
     return None
 
 
@@ -71,10 +69,8 @@ def _one_of_a_list(group: str, value: Sequence[Any]) -> str:
     return f"{group}=[{','.join(names)}]: {group} is one option, without brackets: {group}={''.join(names) or 'NAME'}."
 
 
-def _no_option(group: str, option: Any, composer: Composer, options: Sequence[str]) -> str:
-    from mxtrain.cli.compose import short
-
-    folder = next((f for f in composer.search_path if (f / group).is_dir()), None)
+def _no_option(group: str, option: Any, files: ConfigFiles, options: Sequence[str]) -> str:
+    folder = next((f for f in files.search_path if (f / group).is_dir()), None)
     place = f" ({short(folder / group)}/)" if folder else ""
     hint = hint_for(group, option, options)
     return f"{group}={shown(option)}: there is no such option.{hint} {group} can be: {', '.join(options)}{place}."

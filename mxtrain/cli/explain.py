@@ -33,7 +33,7 @@ def run(arguments: Sequence[str]) -> int:
             options = ", ".join(composer.options(key))
             print(f"{key}={shown(chosen[0] if len(chosen) == 1 else chosen or None)} ({place}); it can be: {options}")
         elif not keys:
-            refuse_unknown(key, composed)
+            refuse_unknown(key, composer, composed.tree)
         for path in keys:
             if not path.endswith("._target_") or path == key:
                 print("\n".join(describe_setting(path, values[path], composed)))
@@ -49,7 +49,7 @@ def settings(key: str, composed: Composed) -> Mapping[str, Any]:
 
 def describe_setting(path: str, value: Any, composed: Composed) -> List[str]:
     """The lines about one setting."""
-    origins = find_origins(path, composed)
+    origins = find_origins(path, composed.composer, composed.overrides)
     lines = [f"{path} = {shown(value)}"]
     # The file's own words, as a reader of it finds them; the class's where the file is silent, or there is none.
     meaning = next((origin.comment for origin in origins if origin.comment), "") or meaning_of(path, composed.config)

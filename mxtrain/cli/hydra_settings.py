@@ -9,6 +9,7 @@ from typing import Any, Callable, Iterator
 
 from omegaconf import DictConfig, OmegaConf
 
+from mxtrain.cli.hydra_errors import first_line, reasons_of
 from mxtrain.errors import ConfigError, MxtrainError
 from mxtrain.types import expand_path
 
@@ -30,8 +31,6 @@ def folder_of(hydra: DictConfig, key: str) -> Path:
     try:
         value = OmegaConf.select(hydra, key, throw_on_missing=True)
     except Exception as error:  # resolvers are functions, and raise what Python raises
-        from mxtrain.cli.mistakes import first_line
-
         raise ConfigError(f"{said}: {_shortened(first_line(error))}. {example}") from None
     if not isinstance(value, (str, int, float)) or isinstance(value, bool) or not str(value).strip():
         raise ConfigError(f"{said}: this is no name of a folder. {example}")
@@ -78,8 +77,6 @@ def hydra_settings_at_fault(has_run: Callable[[], bool]) -> Iterator[None]:
 
 def _said_by_hydra(error: BaseException) -> str:
     """The setting at fault, where Hydra names it, and what is wrong with it."""
-    from mxtrain.cli.mistakes import reasons_of
-
     return f"{getattr(error, 'full_key', '') or 'a setting below hydra.'}: {_shortened(reasons_of(error))}."
 
 

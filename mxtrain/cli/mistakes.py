@@ -15,7 +15,8 @@ from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
 
 from mxtrain.cli.choices import wrong_choice
-from mxtrain.cli.compose import Composed, Composer, is_change, short
+from mxtrain.cli.config_files import ConfigFiles, is_change, short
+from mxtrain.cli.hydra_errors import first_line, reasons_of
 from mxtrain.description.config import accepted_names, flatten, import_target
 from mxtrain.description.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS, WRAPPERS
 from mxtrain.errors import ConfigError, did_you_mean
@@ -60,38 +61,20 @@ class WrongOverrides(ConfigError):
 # Overrides that are wrong in themselves.
 
 
-def malformed(text: str) -> str:
-    """Why a word is no override."""
-    key = text.partition("=")[0]
-    if any(text.count(sign) % 2 for sign in "'\""):
-        reason = "a quote is not closed"
-    elif any(text.count(left) != text.count(right) for left, right in ("[]", "{}", "()")):
-        reason = "a bracket is not closed"
-    elif "=" not in text:
-        reason = "write key=value"
-    elif not re.fullmatch(r"[+~]*[\w./@:-]+", key):
-        reason = f"'{key}' is no name of a setting"
-    else:
-        value = text.partition("=")[2]
-        signs = " ".join(dict.fromkeys(re.findall(r"[^\w./@%+\-\s]", value)))
-        reason = f"""a value with {signs or "such signs"} in it needs quotes: "{key}='{value}'\""""
-    return f"{text} is no override: {reason}."
-
-
-def refuse_sweeps(parsed: Sequence[Override], composer: Composer) -> None:
+def refuse_sweeps(parsed: Sequence[Override], files: ConfigFiles) -> None:
     """Raises: ConfigError: an override gives several values, and this is no sweep."""
     for override in parsed:
         if override.is_sweep_override():
             text = override.input_line
             key, _, value = text.partition("=")
             several = f"{text} gives several values. Add -m to train with each of them"
-            if key in composer.groups():  # of which only those whose options stand side by side take a list
+            if key in files.groups():  # of which only those whose options stand side by side take a list
                 raise ConfigError(f"{several}{f', or write {key}=[{value}]' if key in NAMED_GROUPS else ''}.")
             quoted = f"\"{key}='{value}'\""
             raise ConfigError(f"{several}; write a list as {key}=[{value}], a text with commas as {quoted}.")
 
 
-def refuse_deletions(parsed: Sequence[Override], composer: Composer) -> None:
+def refuse_deletions(parsed: Sequence[Override], files: ConfigFiles) -> None:
     """Only what comes in any number (loggers, metrics, callbacks) and presets can be taken away.
 
     Raises:
@@ -102,14 +85,14 @@ def refuse_deletions(parsed: Sequence[Override], composer: Composer) -> None:
         group, _, rest = key.partition(".")
         if not override.is_delete() or group in (*NAMED_GROUPS, *PRESET_GROUPS) or group == "hydra":
             continue
-        if group not in composer.groups():
-            raise ConfigError(f"~{key}: there is no group '{group}'.{did_you_mean(group, composer.groups())}")
+        if group not in files.groups():
+            raise ConfigError(f"~{key}: there is no group '{group}'.{did_you_mean(group, files.groups())}")
         if rest:
             raise ConfigError(f"~{key}: a setting cannot be taken away. Give it a value: {key}=...")
-        raise ConfigError(f"~{group}: this group is needed. {group} can be: {', '.join(composer.options(group))}.")
+        raise ConfigError(f"~{group}: this group is needed. {group} can be: {', '.join(files.options(group))}.")
 
 
-def refuse_misplaced_presets(config: DictConfig, composer: Composer) -> None:
+def refuse_misplaced_presets(config: DictConfig, files: ConfigFiles) -> None:
     """A preset stands at the top of the configuration, which its first line says; Hydra puts it below its group's name
     otherwise.
 
@@ -120,7 +103,7 @@ def refuse_misplaced_presets(config: DictConfig, composer: Composer) -> None:
         if config.get(group) is None:
             continue
         option = config.hydra.runtime.choices.get(group)
-        file = composer.find_file(f"{group}/{option}")
+        file = files.find_file(f"{group}/{option}")
         place = f"{short(file)}: " if file else f"{group}={option}: "
         raise ConfigError(
             f"{place}a preset needs the first line '# @package _global_'. Without it its settings stand below "
@@ -132,7 +115,7 @@ def refuse_misplaced_presets(config: DictConfig, composer: Composer) -> None:
 
 
 def fit_open_mappings(
-    parsed: Sequence[Override], composer: Composer, error: Optional[Exception] = None
+    parsed: Sequence[Override], files: ConfigFiles, error: Optional[Exception] = None
 ) -> List[Override]:  # fmt: skip
     """Adds `++` to keys below mappings that take any key (`model.options: {}`), if that is all that Hydra missed.
 
@@ -140,33 +123,33 @@ def fit_open_mappings(
         WrongOverrides: everything that is wrong.
         ConfigError: what Hydra says, where no single override is at fault.
     """
-    groups = composer.all_groups()
+    groups = files.all_groups()
     wrong: List[str] = []
     structural: List[Override] = []
     changes: List[Override] = []
     for override in parsed:
-        message = wrong_choice(override, composer)
+        message = wrong_choice(override, files)
         if message:
             wrong.append(message)
         else:
             (structural if override.key_or_group in groups or not is_change(override) else changes).append(override)
     try:
-        config = composer.load(structural)
+        config = files.load(structural)
     except Exception as structural_error:
         if wrong:
             raise WrongOverrides(wrong, []) from None
-        _reword(structural_error, composer, structural)
+        _reword(structural_error, files, structural)
     known = settings_of(config)
     fitted = _fit(changes, known, parsed)
     for override in changes:
         if fitted[override.input_line] is None:
-            wrong.append(unknown_key(override.key_or_group, known, composer, config))
+            wrong.append(unknown_key(override.key_or_group, known, files, config))
     right = [fitted.get(o.input_line, o.input_line) for o in (*structural, *changes)]
     if wrong:
         raise WrongOverrides(wrong, [text for text in right if text is not None])
     if all(fitted[override.input_line] == override.input_line for override in changes):
-        _reword(error or ConfigError("no single override is at fault"), composer, parsed)
-    return composer.parse([fitted.get(o.input_line) or o.input_line for o in parsed])
+        _reword(error or ConfigError("no single override is at fault"), files, parsed)
+    return files.parse([fitted.get(o.input_line) or o.input_line for o in parsed])
 
 
 def settings_of(config: DictConfig) -> Dict[str, Any]:
@@ -208,46 +191,44 @@ def _accepts(key: str, targets: Mapping[str, Any]) -> bool:
         return False  # said when the description is validated
 
 
-def unknown_key(key: str, known: Mapping[str, Any], composer: Composer, config: DictConfig) -> str:
+def unknown_key(key: str, known: Mapping[str, Any], files: ConfigFiles, config: DictConfig) -> str:
     """That there is no such setting, which one was meant, and what its group takes."""
     known = {path: value for path, value in known.items() if not path.endswith("._target_")}
     group, _, field = key.partition(".")
-    groups = ("hydra", *composer.groups())
+    groups = ("hydra", *files.groups())
     meant = nearest_settings(key, known)
     if group not in groups:
         near = did_you_mean(group, groups)
         kind, name = ("group", group) if near or field or not meant else ("setting", key)
         if field or not near or key in OTHER_NAMES:
             near = did_you_mean_any(meant) or near
-        place = short(composer.search_path[0])
-        return f"there is no {kind} '{name}'.{near} Groups: {', '.join(composer.groups())} ({place}/)."
+        place = short(files.search_path[0])
+        return f"there is no {kind} '{name}'.{near} Groups: {', '.join(files.groups())} ({place}/)."
     if group == "hydra":
         return f"there is no '{key}'.{did_you_mean_any(meant)} `--cfg hydra` shows Hydra's settings."
     if not field:
-        return f"'{key}' is a group: choose an option. It can be: {', '.join(composer.options(key))}."
+        return f"'{key}' is a group: choose an option. It can be: {', '.join(files.options(key))}."
     parent = key.rpartition(".")[0]
     fields = [path[len(parent) + 1 :] for path in known if path.startswith(parent + ".")]
     if not fields:
         parent, fields = group, [path[len(group) + 1 :] for path in known if path.startswith(group + ".")]
-    elsewhere = "" if any(path.startswith(parent + ".") for path in meant) else options_with(group, field, composer)
+    elsewhere = "" if any(path.startswith(parent + ".") for path in meant) else options_with(group, field, files)
     near = elsewhere or did_you_mean_any(meant)
-    takes, place = ", ".join(fields) or "nothing", composer.file_of(group, config.hydra)
+    takes, place = ", ".join(fields) or "nothing", files.file_of(group, config.hydra)
     return f"there is no '{key}'.{near} {parent} takes: {takes} ({place})."
 
 
-def refuse_unknown(key: str, composed: Composed) -> NoReturn:
-    """Raises: ConfigError: there is no such setting or group."""
-    composer = composed.composer
-    config = composer.load(composer.parse(composed.overrides))
-    raise ConfigError(unknown_key(key, settings_of(config), composer, config))
+def refuse_unknown(key: str, files: ConfigFiles, config: DictConfig) -> NoReturn:
+    """Raises: ConfigError: there is no such setting or group in this configuration."""
+    raise ConfigError(unknown_key(key, settings_of(config), files, config))
 
 
 def setting_for_flag(name: str) -> str:
     """The setting that another program's flag of this name stands for; an empty string where there is none."""
     if name in OTHER_NAMES:
         return OTHER_NAMES[name]
-    with Composer() as composer:
-        known = [path for path in settings_of(composer.load([])) if not path.startswith("hydra.")]
+    with ConfigFiles() as files:
+        known = [path for path in settings_of(files.load([])) if not path.startswith("hydra.")]
     same = [path for path in known if path.rpartition(".")[2] == name]
     return (same or [path for path in nearest_settings(name, known)] or [""])[0]
 
@@ -283,11 +264,11 @@ def did_you_mean_any(settings: Sequence[str]) -> str:
     return f" Did you mean {' or '.join(repr(path) for path in settings)}?" if settings else ""
 
 
-def options_with(group: str, field: str, composer: Composer) -> str:
+def options_with(group: str, field: str, files: ConfigFiles) -> str:
     """Says which other options of the group have this field."""
     having = []
-    for option in composer.options(group):
-        file = composer.find_file(f"{group}/{option}")
+    for option in files.options(group):
+        file = files.find_file(f"{group}/{option}")
         if file and re.search(rf"^{re.escape(field.split('.')[0])}:", file.read_text(encoding="utf-8"), re.MULTILINE):
             having.append(option)
     return f" It belongs to {group}={'|'.join(having)}." if having else ""
@@ -296,7 +277,7 @@ def options_with(group: str, field: str, composer: Composer) -> str:
 # What Hydra says of files and of everything else.
 
 
-def _reword(error: Exception, composer: Composer, overrides: Sequence[Override]) -> NoReturn:
+def _reword(error: Exception, files: ConfigFiles, overrides: Sequence[Override]) -> NoReturn:
     """Raises: ConfigError: Hydra's message as a sentence that names the file and the remedy."""
     if isinstance(error, yaml.YAMLError):
         mark: Any = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
@@ -307,60 +288,40 @@ def _reword(error: Exception, composer: Composer, overrides: Sequence[Override])
     missing = re.search(r"In '([^']+)': Could not find '([^']+)/([^'/]+)'", text)
     if missing:
         place, group, option = missing.groups()
-        options = composer.options(group)
+        options = files.options(group)
         allowed = f"{did_you_mean(option, options)} {group} can be: {', '.join(options)}."
-        no_group = f"{did_you_mean(group, composer.groups())} Groups: {', '.join(composer.groups())}."
+        no_group = f"{did_you_mean(group, files.groups())} Groups: {', '.join(files.groups())}."
         said = f"there is no {group}={option}.{allowed}" if options else f"there is no group '{group}'.{no_group}"
-        culprit = _preset_with(group, option, composer, overrides) or place_of(place, composer)
+        culprit = _preset_with(group, option, files, overrides) or place_of(place, files)
         raise ConfigError(f"{culprit}: {said}") from None
     override = re.search(r"(?:In '([^']+)': )?Could not override '([^']+)'", text)
     if override:
         place, key = override.groups()
-        where = f"{place_of(place, composer)}: " if place else ""
-        near = did_you_mean(key, composer.all_groups())
+        where = f"{place_of(place, files)}: " if place else ""
+        near = did_you_mean(key, files.all_groups())
         raise ConfigError(f"{where}there is no group '{key}' to override.{near}") from None
     deletion = re.search(r"Could not delete(?: from config)?\. '([^']+)'", text)
     if deletion:
-        named = [o for group in NAMED_GROUPS for o in (f"{group}.{name}" for name in composer.options(group))]
+        named = [o for group in NAMED_GROUPS for o in (f"{group}.{name}" for name in files.options(group))]
         near = did_you_mean(deletion[1], named)
         raise ConfigError(f"~{deletion[1]}: there is no such thing to take away.{near}") from None
     raise ConfigError(f"the configuration cannot be composed: {reasons_of(error)}.") from None
 
 
-def _preset_with(group: str, option: str, composer: Composer, overrides: Sequence[Override]) -> str:
+def _preset_with(group: str, option: str, files: ConfigFiles, overrides: Sequence[Override]) -> str:
     """The file of the chosen preset that asks for an option: Hydra names the file that it overrides."""
     presets = [o for o in overrides if o.key_or_group in PRESET_GROUPS and not o.is_delete()]
-    files = [composer.find_file(f"{o.key_or_group}/{o.value()}") for o in presets]
+    files = [files.find_file(f"{o.key_or_group}/{o.value()}") for o in presets]
     asks = re.compile(rf"/?{re.escape(group)}\s*:.*\b{re.escape(option)}\b")
     return next((short(file) for file in files if file and asks.search(file.read_text(encoding="utf-8"))), "")
 
 
-def place_of(config_path: str, composer: Composer) -> str:
+def place_of(config_path: str, files: ConfigFiles) -> str:
     """The file of a configuration such as `model/lenet`, for messages."""
-    file = composer.find_file(config_path)
+    file = files.find_file(config_path)
     return short(file) if file else config_path
 
 
 def short_name(name: str) -> str:
     """A file name that YAML reports, which may be a description such as "<unicode string>"."""
     return short(Path(name)) if Path(name).is_absolute() else name
-
-
-def first_line(error: BaseException) -> str:
-    """The message's first line without its full stop; the class where there is no message."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-
-
-def reasons_of(error: BaseException) -> str:
-    """The first line of a message and of what it comes from, without Hydra's advice to add keys with `+`: `Error
-    merging override x=1` alone helps nobody."""
-    causes = [error]
-    while causes[-1].__cause__ is not None:
-        causes.append(causes[-1].__cause__)
-    return ": ".join(dict.fromkeys(_readable(cause) for cause in causes))
-
-
-def _readable(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip() and "append to your config" not in line]
-    kept = [line for line in lines if not line.startswith(("full_key:", "object_type=", "reference_type="))]
-    return " ".join(kept).rstrip(".") or type(error).__name__

@@ -10,7 +10,7 @@ from typing import Any, List, Optional, Sequence
 
 import yaml
 
-from mxtrain.cli.compose import Composed, short
+from mxtrain.cli.config_files import ConfigFiles, short
 from mxtrain.description.config import shown
 
 
@@ -25,13 +25,18 @@ class Origin:
     """What the file says of the setting, on its line."""
 
 
-def find_origins(path: str, composed: Composed) -> List[Origin]:
-    """All places that give `path` a value, in the order in which they are applied."""
-    composer = composed.composer
-    overrides = composer.parse(composed.overrides)
+def find_origins(path: str, files: ConfigFiles, texts: Sequence[str]) -> List[Origin]:
+    """All places that give `path` a value, in the order in which they are applied.
+
+    Args:
+        path: a setting.
+        files: of the configuration.
+        texts: the overrides.
+    """
+    overrides = files.parse(texts)
     origins: List[Origin] = []
-    for entry in composer.defaults(composed.overrides):
-        file = composer.find_file(entry.config_path)
+    for entry in files.defaults(texts):
+        file = files.find_file(entry.config_path)
         package = "" if entry.package in (None, "_global_") else str(entry.package)
         if file is None or not (not package or path.startswith(package + ".")):
             continue
@@ -40,7 +45,7 @@ def find_origins(path: str, composed: Composed) -> List[Origin]:
             origins.append(origin)
     for override in overrides:
         key = override.key_or_group
-        if key == path or path.startswith(key + ".") and key not in composer.groups():
+        if key == path or path.startswith(key + ".") and key not in files.groups():
             value = "(deleted)" if override.is_delete() else shown(override.value())
             origins.append(Origin(f"command line: {override.input_line}", value, in_file=False))
     return origins

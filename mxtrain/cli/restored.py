@@ -12,7 +12,8 @@ from omegaconf import OmegaConf
 
 from mxtrain.checkpoint import Checkpoint, open_checkpoint, require_run_state
 from mxtrain.cli.arguments import Arguments
-from mxtrain.cli.compose import Composed, Composer, is_change
+from mxtrain.cli.compose import Composed, Composer
+from mxtrain.cli.config_files import is_change
 from mxtrain.cli.program import program
 from mxtrain.cli.train import set_runtime
 from mxtrain.cli.trust import require_trusted

@@ -13,7 +13,8 @@ from hydra.core.hydra_config import HydraConfig
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.arguments import Arguments
 from mxtrain.cli.commands import COMMANDS
-from mxtrain.cli.compose import CONFIG_NAME, Composed, Composer
+from mxtrain.cli.compose import Composed, Composer
+from mxtrain.cli.config_files import CONFIG_NAME
 from mxtrain.cli.mistakes import did_you_mean_any, nearest_settings, settings_of
 from mxtrain.cli.program import as_typed
 from mxtrain.errors import EXIT_FINISHED, ConfigError

@@ -19,7 +19,8 @@ from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, T
 from rich.table import Table
 
 from mxtrain.checkpoint import refuse_links
-from mxtrain.cli.compose import CONFIG_NAME, Composed, Composer
+from mxtrain.cli.compose import Composed, Composer
+from mxtrain.cli.config_files import CONFIG_NAME
 from mxtrain.cli.outcome import STOPS, Outcome, exit_code_of, print_cause, read_outcomes
 from mxtrain.cli.program import program, tensorboard
 from mxtrain.description.groups import Description

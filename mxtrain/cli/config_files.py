@@ -1,0 +1,161 @@
+"""The configuration as Hydra finds it: its files, groups and options, ours and the user's."""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from hydra import version
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path
+from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from typing_extensions import Self
+
+from mxtrain.cli.hydra_errors import malformed
+from mxtrain.cli.hydra_settings import is_folder
+from mxtrain.description.override_text import expand_home
+from mxtrain.errors import ConfigError
+
+CONFIG_NAME = "config"
+MAX_FOLDER_NAME = 120
+
+
+def conf_dir() -> Path:
+    """Our own configuration: inside the package in a wheel, at the top level in a checkout."""
+    inside = Path(__file__).resolve().parent.parent / "conf"
+    return inside if inside.is_dir() else inside.parent.parent / "conf"
+
+
+def register_resolvers() -> None:
+    """Interpolations of our own: `unique_suffix` keeps two runs that start in the same second apart."""
+    OmegaConf.register_new_resolver("unique_suffix", lambda: uuid.uuid4().hex[:4], use_cache=True, replace=True)
+    OmegaConf.register_new_resolver("job_folder", job_folder, replace=True)
+
+
+def job_folder(number: Any, swept: str) -> str:
+    """The folder of a sweep's job, e.g. `0_model-lenet_optimizer.lr-0.1`, which is its name in TensorBoard, too.
+
+    Only what needs no quotes stands in it: a name with `=` or commas would be an override or a sweep where it is typed.
+    """
+    words = [re.sub(r"[^\w.+-]+", "-", word).strip("+-") for word in re.split(r",(?=[+~]*[\w./@]+=)", swept)]
+    return "_".join([str(number), *filter(None, words)])[:MAX_FOLDER_NAME].rstrip("_-.")
+
+
+# A launcher's worker imports this module with the job, and composes before it calls anything in it.
+register_resolvers()
+
+
+def short(path: Path) -> str:
+    """Relative to the current folder where that is shorter."""
+    relative = os.path.relpath(path)
+    return relative if len(relative) < len(str(path)) else str(path)
+
+
+class ConfigFiles:
+    """Hydra, initialised for one command. Use as a context manager.
+
+    Args:
+        config_dirs: folders of the user's own groups and presets (`--config-dir`).
+
+    Raises:
+        ConfigError: there is no such folder, or a file in it has the name of one of ours.
+    """
+
+    def __init__(self, config_dirs: Sequence[str] = ()):
+        register_resolvers()
+        self._all_groups: Tuple[str, ...] = ()
+        self._defaults: Dict[Tuple[str, ...], Sequence[Any]] = {}
+        own = conf_dir()
+        self.search_path = [own, *(Path(folder).resolve() for folder in config_dirs)]
+        for folder in self.search_path[1:]:
+            if not is_folder(folder, "--config-dir"):
+                raise ConfigError(f"--config-dir {folder}: there is no such folder.")
+            for file in sorted(folder.rglob("*.yaml")):
+                if (own / file.relative_to(folder)).is_file():
+                    raise ConfigError(
+                        f"{short(file)}: mxtrain has a file of this name, which would win. Give yours another name."
+                    )
+
+    def __enter__(self) -> Self:
+        GlobalHydra.instance().clear()
+        version.setbase("1.3")
+        path = create_config_search_path(str(self.search_path[0]))
+        for folder in self.search_path[1:]:
+            anchor = SearchPathQuery(provider="schema")
+            path.prepend(provider="command-line", path=f"file://{folder}", anchor=anchor)
+        self.hydra = Hydra.create_main_hydra2(task_name="train", config_search_path=path)
+        self.loader: Any = self.hydra.config_loader
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        GlobalHydra.instance().clear()
+
+    def groups(self) -> Tuple[str, ...]:
+        """Our groups and the user's, without Hydra's own."""
+        return tuple(name for name in self.loader.list_groups("") if name != "hydra")
+
+    def all_groups(self) -> Tuple[str, ...]:
+        """All groups, Hydra's own included."""
+        if not self._all_groups:
+            self._all_groups = (*self.groups(), *(f"hydra/{name}" for name in self.loader.list_groups("hydra")))
+        return self._all_groups
+
+    def options(self, group: str) -> Tuple[str, ...]:
+        """The names of a group's options, ours and the user's."""
+        return tuple(self.loader.get_group_options(group, results_filter=ObjectType.CONFIG))
+
+    def find_file(self, config_path: Optional[str]) -> Optional[Path]:
+        """The file of an option, e.g. of `model/lenet`; None for what plugins define in Python."""
+        files = (folder / f"{config_path}.yaml" for folder in self.search_path)
+        return next((file for file in files if config_path and file.is_file()), None)
+
+    def file_of(self, group: str, hydra: DictConfig) -> str:
+        """The file of a group's chosen option, for messages; the group's folder where that isn't one file."""
+        option = hydra.runtime.choices.get(group)
+        names = option if isinstance(option, (list, tuple)) else [option]
+        file = self.find_file(f"{group}/{names[0]}") if names else None
+        if file is not None:
+            return short(file)
+        folders = [folder / group for folder in self.search_path if (folder / group).is_dir()]
+        return short(folders[0] if folders else self.search_path[0]) + "/"
+
+    def parse(self, overrides: Sequence[str]) -> List[Override]:
+        """Raises: ConfigError: some are no overrides at all."""
+        parser = OverridesParser.create(config_loader=self.loader)
+        parsed, wrong = [], []
+        for text in overrides:
+            try:
+                parsed.extend(parser.parse_overrides([expand_home(text)]))
+            except Exception:  # its functions, as in x=int(a), raise what Python raises
+                wrong.append(malformed(text))
+        if wrong:
+            raise ConfigError("\n".join(wrong))
+        return parsed
+
+    def load(self, parsed: Sequence[Override]) -> DictConfig:
+        """The configuration as Hydra composes it. Raises what Hydra raises."""
+        return self.loader.load_configuration(
+            config_name=CONFIG_NAME, overrides=[override.input_line for override in parsed], run_mode=RunMode.RUN
+        )
+
+    def defaults(self, overrides: Sequence[str]) -> Sequence[Any]:
+        """Hydra's list of the files that these overrides choose, in the order in which they are merged."""
+        key = tuple(overrides)
+        if key not in self._defaults:
+            found = self.loader.compute_defaults_list(CONFIG_NAME, list(overrides), RunMode.RUN)
+            self._defaults[key] = found.defaults
+        return self._defaults[key]
+
+
+def is_change(override: Override) -> bool:
+    """Whether it changes a value that must exist: not `+key`, `++key` or `~key`."""
+    return override.type is not None and override.type.name == "CHANGE"

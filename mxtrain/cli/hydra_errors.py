@@ -1,0 +1,43 @@
+"""What Hydra and OmegaConf say of a mistake, as a sentence."""
+
+from __future__ import annotations
+
+import re
+
+
+def malformed(text: str) -> str:
+    """Why a word is no override."""
+    key = text.partition("=")[0]
+    if any(text.count(sign) % 2 for sign in "'\""):
+        reason = "a quote is not closed"
+    elif any(text.count(left) != text.count(right) for left, right in ("[]", "{}", "()")):
+        reason = "a bracket is not closed"
+    elif "=" not in text:
+        reason = "write key=value"
+    elif not re.fullmatch(r"[+~]*[\w./@:-]+", key):
+        reason = f"'{key}' is no name of a setting"
+    else:
+        value = text.partition("=")[2]
+        signs = " ".join(dict.fromkeys(re.findall(r"[^\w./@%+\-\s]", value)))
+        reason = f"""a value with {signs or "such signs"} in it needs quotes: "{key}='{value}'\""""
+    return f"{text} is no override: {reason}."
+
+
+def first_line(error: BaseException) -> str:
+    """The message's first line without its full stop; the class where there is no message."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def reasons_of(error: BaseException) -> str:
+    """The first line of a message and of what it comes from, without Hydra's advice to add keys with `+`: `Error
+    merging override x=1` alone helps nobody."""
+    causes = [error]
+    while causes[-1].__cause__ is not None:
+        causes.append(causes[-1].__cause__)
+    return ": ".join(dict.fromkeys(_readable(cause) for cause in causes))
+
+
+def _readable(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and "append to your config" not in line]
+    kept = [line for line in lines if not line.startswith(("full_key:", "object_type=", "reference_type="))]
+    return " ".join(kept).rstrip(".") or type(error).__name__
