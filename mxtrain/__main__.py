@@ -5,6 +5,6 @@ if __name__ == "__main__":
     from mxtrain.search_path import leave_out_current_folder
 
     leave_out_current_folder()
-    from mxtrain.cli import main
+    from mxtrain.cli.dispatch import run
 
-    sys.exit(main())
+    sys.exit(run())

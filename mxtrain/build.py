@@ -11,10 +11,9 @@ import numpy as np
 
 from mxtrain.callback.record import RunRecord
 from mxtrain.callback.status import StatusFile
-from mxtrain.checkpoint import Checkpoint, CheckpointStore
+from mxtrain.checkpoint import Checkpoint
 from mxtrain.checkpoint.archive import pack, unpack
 from mxtrain.checkpoint.run_directory import held_lock
-from mxtrain.checkpoint.store import CHECKPOINTS
 from mxtrain.cluster.stragglers import Stragglers
 from mxtrain.dataset.base import Splits, open_splits
 from mxtrain.dataset.loader import BatchLoader
@@ -37,6 +36,7 @@ from mxtrain.trainer import Trainer, resume
 from mxtrain.trainer.cadence import Cadence
 from mxtrain.trainer.evaluate import Evaluator, ShownSamples
 from mxtrain.trainer.profiling import TIMELINE, Computation, Profiling
+from mxtrain.trainer.resume import Beginning, begin
 from mxtrain.trainer.runner import Plan, RunData, Runner
 from mxtrain.trainer.saving import NoStore
 from mxtrain.trainer.step import TrainingStep
@@ -222,11 +222,15 @@ def build_plan(description: Description, steps_per_epoch: int, identity: Mapping
 
 def build_run(
     description: Description, run_dir: Path, command: CommandLine = BY_HAND, world: World = ALONE,
+    beginning: Optional[Beginning] = None,
 ) -> Run:  # fmt: skip
     """Everything that is needed to train in `run_dir`, continued from what it already holds.
 
     Args:
+        run_dir: where it is kept.
+        command: how it was started.
         world: of this worker. Only rank 0 reads and writes the run directory; the others are told what it holds.
+        beginning: what `run_dir` holds, where that was looked at before.
 
     Raises:
         ConfigError, DataError, WeightsError, CheckpointError: nothing was started.
@@ -248,7 +252,7 @@ def build_run(
     workers = description.kvstore.build(world)
     data.share(workers.world)
     world = workers.world
-    checkpoints, checkpoint = find_checkpoint(description, run_dir, workers)
+    checkpoints, checkpoint = find_checkpoint(description, run_dir, workers, beginning)
     if checkpoint is not None:
         before = Signature.from_json(checkpoint.state["run"]["input"])
         description.dataset.require_same(signature, before, str(checkpoint.path))
@@ -290,7 +294,9 @@ def build_run(
     return Run(runner, info)
 
 
-def find_checkpoint(description: Description, run_dir: Path, workers: Store) -> Tuple[Any, Optional[Checkpoint]]:
+def find_checkpoint(
+    description: Description, run_dir: Path, workers: Store, beginning: Optional[Beginning] = None
+) -> Tuple[Any, Optional[Checkpoint]]:  # fmt: skip
     """Where checkpoints go, and the one to continue from; all workers get that of rank 0.
 
     Raises:
@@ -298,12 +304,9 @@ def find_checkpoint(description: Description, run_dir: Path, workers: Store) -> 
     """
     if workers.world.rank == 0:
         run_dir.mkdir(parents=True, exist_ok=True)
-        keep = description.checkpoint
-        store = CheckpointStore(
-            run_dir / CHECKPOINTS, keep_last=keep.keep_last, keep_top=keep.keep_top, lock=held_lock(run_dir),
-            report=log.warning,
-        )  # fmt: skip
-        found = resume.find_checkpoint(keep.resume, store, description.config)
+        beginning = beginning or begin(run_dir, description.checkpoint, description.config)
+        store, found = beginning.store, beginning.checkpoint
+        store.own(held_lock(run_dir), log.warning)
         if workers.world.size > 1:
             workers.broadcast(pack(found))
             workers.broadcast(b"own" if found is not None and found.path.parent == store.directory else b"")

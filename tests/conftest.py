@@ -65,7 +65,7 @@ def own_cache(tmp_path_factory, monkeypatch):
 def describe_run():
     """Overrides -> the validated description, as the command line makes it."""
     from mxtrain.cli.compose import Composer
-    from mxtrain.cli.train import check
+    from mxtrain.cli.environment import check
 
     def make(*overrides):
         with Composer() as composer:

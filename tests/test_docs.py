@@ -18,7 +18,8 @@ from mxtrain.cli.compose import Composer
 from mxtrain.cli.dispatch import find_command
 from mxtrain.cli.evaluate import EvalSettings
 from mxtrain.cli.predict import PredictSettings
-from mxtrain.cli.restored import refuse_what_only_trains, split_settings
+from mxtrain.cli.restored import refuse_what_only_trains
+from mxtrain.cli.settings import split_settings
 from mxtrain.cli.sweep import jobs
 from mxtrain.cli.verify import VerifySettings
 from mxtrain.description.groups import describe

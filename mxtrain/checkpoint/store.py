@@ -58,7 +58,7 @@ class CheckpointStore:
         keep_last: newest checkpoints to keep, at least 1.
         keep_top: checkpoints with the best metric to keep besides.
         lock: the lock of the run directory. Its holder removes what dead processes left half written.
-        report: is told of checkpoints that cannot be used in a sentence; by default they go unmentioned.
+        report: is told of checkpoints that cannot be used in a sentence; by default they go unmentioned until `own`.
 
     Attributes:
         unusable: why, for each checkpoint that `latest` or `best` came across and could not use.
@@ -77,20 +77,36 @@ class CheckpointStore:
         self.directory = Path(directory)
         self.keep_last = keep_last
         self.keep_top = keep_top
-        self._report = report or (lambda sentence: None)
+        self._unsaid: List[str] = []
+        self._report = report or self._unsaid.append
         self.unusable: Dict[Path, CheckpointError] = {}
         self._outcomes: Deque[SaveOutcome] = deque()
         self._writer: Optional[threading.Thread] = None
-        self._lock = lock
+        self._lock: Optional[RunDirectoryLock] = None
         if lock is not None:
-            assert lock.held, "the run directory must be locked before its checkpoints are opened"
-            remove_leftovers(self.directory)
+            self.own(lock)
 
     def __enter__(self) -> CheckpointStore:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def own(self, lock: Optional[RunDirectoryLock], report: Optional[Callable[[str], object]] = None) -> None:
+        """From here on this process writes here: what dead ones left half written is removed.
+
+        Args:
+            lock: of the run directory; None where nobody locked it, and nothing is removed.
+            report: see the constructor; is told now of what was found until here.
+        """
+        if lock is not None:
+            assert lock.held, "the run directory must be locked before its checkpoints are written"
+            remove_leftovers(self.directory)
+        self._lock = lock
+        if report is not None:
+            self._report = report
+            for sentence in self._unsaid:
+                report(sentence)
 
     def save(self, snapshot: Snapshot) -> None:
         """Write a checkpoint in the background; waits only for the save before it. Failures come from `poll`."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import sys
-from typing import List, Optional, Tuple
+from typing import Callable, List, Optional
 
 from mxtrain.cli.commands import COMMANDS, help_of
 from mxtrain.cli.streams import patient_streams, unwritten
@@ -36,11 +37,23 @@ FLAGS_WITH_VALUE = ("--config-dir", "-cd", "--cfg", "-c", "--package", "-p", "--
 
 def run(argv: Optional[List[str]] = None) -> int:
     """Runs one command; see `mxtrain.cli`."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
     with patient_streams() as output:
-        code, is_disconnected = run_safely(argv)
+        is_disconnected = False  # whether the command came to its end together with the other processes
+        try:
+            with startup_signals():
+                code = command_of(arguments)()
+                is_disconnected = code in AGREED
+        except MxtrainError as error:
+            code = fail(str(error), error.exit_code)
+        except KeyboardInterrupt as error:
+            exit_code = EXIT_SIGTERM if isinstance(error, Terminated) else EXIT_SIGINT
+            code = fail("interrupted before training began; nothing was lost", exit_code)
+        except Exception as error:
+            code = fail(unforeseen(error), EXIT_CRASHED)
         output.flush()
         said = unwritten(output)
-        if said and code == EXIT_FINISHED and not writes_run(argv):
+        if said and code == EXIT_FINISHED and not writes_run(arguments):
             code = fail(said, EXIT_BAD_INPUT)
     if {"DMLC_ROLE", "HOROVOD_RANK"}.intersection(os.environ) and (not is_disconnected or still_disconnects()):
         # The interpreter's own end would wait for the other processes, which wait for this one.
@@ -50,9 +63,8 @@ def run(argv: Optional[List[str]] = None) -> int:
     return code
 
 
-def writes_run(argv: Optional[List[str]]) -> bool:
+def writes_run(arguments: List[str]) -> bool:
     """Whether the command's results stand in a run directory, whatever becomes of standard output."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
     position = find_command(arguments)
     return (position is None or arguments[position] == "train") and not only_prints(arguments)
 
@@ -62,55 +74,49 @@ def only_prints(arguments: List[str]) -> bool:
     return any(argument.partition("=")[0] in SHOWING for argument in arguments)
 
 
-def run_safely(argv: Optional[List[str]]) -> Tuple[int, bool]:
-    """(the exit code, whatever happens; whether the command came to its end together with the other processes)."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    try:
-        with startup_signals():
-            code = answer(arguments)
-            return code, code in AGREED
-    except MxtrainError as error:
-        return fail(str(error), error.exit_code), False
-    except KeyboardInterrupt as error:
-        exit_code = EXIT_SIGTERM if isinstance(error, Terminated) else EXIT_SIGINT
-        return fail("interrupted before training began; nothing was lost", exit_code), False
-    except Exception as error:
-        return fail(unforeseen(error), EXIT_CRASHED), False
-
-
-def answer(arguments: List[str]) -> int:
-    """Runs the command that the arguments name.
+def command_of(arguments: List[str]) -> Callable[[], int]:
+    """What the arguments ask for, ready to be called: it returns the exit code.
 
     Raises:
-        MxtrainError: something is wrong with them, or with what they ask for.
+        MxtrainError: something is wrong with them.
     """
     if "--version" in arguments or arguments[:1] == ["version"]:
         from mxtrain import __version__
 
-        print(f"mxtrain {__version__}")
-        return EXIT_FINISHED
+        return functools.partial(answer, f"mxtrain {__version__}")
     if arguments[:1] == ["help"]:
         arguments = [*arguments[1:], "--help"]
     position = find_command(arguments)
-    name = "train" if position is None else arguments.pop(position)
+    name = "train" if position is None else arguments[position]
+    following = [] if position is None else arguments[position + 1 :]
     if name not in COMMANDS:
-        following = "".join(arguments[position : position + 2])
-        if following.startswith("="):
-            raise ConfigError(f"there are no spaces around =: write {name}{following}.")
+        given = "".join(following[:2])
+        if given.startswith("="):
+            raise ConfigError(f"there are no spaces around =: write {name}{given}.")
         near = did_you_mean(name, COMMANDS)
         raise ConfigError(f"there is no command '{name}'.{near} Commands: {', '.join(COMMANDS)}.")
+    arguments = arguments if position is None else [*arguments[:position], *following]
     command = COMMANDS[name]
     if not command.helps_itself and {"--help", "-h"}.intersection(arguments):
-        print(help_of(name))
-        return EXIT_FINISHED
+        return functools.partial(answer, help_of(name))
     if name == "train" and sys.stdout.isatty() and not only_prints(arguments):
         print("mxtrain: reading the configuration ...", flush=True)  # Hydra alone takes half a second to import
-    served = enter_role(name, arguments) if name in GROUP_COMMANDS else None
-    return int(importlib.import_module(command.module).run(arguments)) if served is None else served
+    role = enter_role() if name in GROUP_COMMANDS else None
+    if role is None:
+        return functools.partial(importlib.import_module(command.module).run, arguments)
+    from mxtrain.cli.serve import serve
+
+    return functools.partial(serve, role, lambda: importlib.import_module(command.module).description_of(arguments))
 
 
-def enter_role(name: str, arguments: List[str]) -> Optional[int]:
-    """In a process that was started as one of many: its heartbeats begin; the exit code of one that only serves."""
+def answer(text: str) -> int:
+    """Prints it; returns the exit code."""
+    print(text)
+    return EXIT_FINISHED
+
+
+def enter_role() -> Optional[str]:
+    """In a process that was started as one of many: its heartbeat begins; the role of one that only serves."""
     from mxtrain.cluster.member import HEARTBEAT_FD as VARIABLE
     from mxtrain.cluster.member import find_member
 
@@ -118,11 +124,7 @@ def enter_role(name: str, arguments: List[str]) -> Optional[int]:
     if member is None:
         return None
     HEARTBEAT.begin(VARIABLE)
-    if member.role == "worker":
-        return None
-    from mxtrain.cli.serve import serve
-
-    return serve(member.role, name, arguments)
+    return None if member.role == "worker" else member.role
 
 
 def find_command(arguments: List[str]) -> Optional[int]:

@@ -14,8 +14,8 @@ from mxtrain.cli.restored import (
     restore_description,
     restore_inputs,
     run_dir_of,
-    split_settings,
 )
+from mxtrain.cli.settings import split_settings
 from mxtrain.dataset.base import open_splits
 from mxtrain.errors import ConfigError, DataError, LoaderError
 from mxtrain.files.durable import write_json_atomic

@@ -25,17 +25,17 @@ class Origin:
     """What the file says of the setting, on its line."""
 
 
-def find_origins(path: str, files: ConfigFiles, texts: Sequence[str]) -> List[Origin]:
+def find_origins(path: str, files: ConfigFiles, given: Sequence[str]) -> List[Origin]:
     """All places that give `path` a value, in the order in which they are applied.
 
     Args:
         path: a setting.
         files: of the configuration.
-        texts: the overrides.
+        given: the overrides.
     """
-    overrides = files.parse(texts)
+    overrides = files.parse(given)
     origins: List[Origin] = []
-    for entry in files.defaults(texts):
+    for entry in files.defaults(given):
         file = files.find_file(entry.config_path)
         package = "" if entry.package in (None, "_global_") else str(entry.package)
         if file is None or not (not package or path.startswith(package + ".")):

@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence, Tuple, Type, TypeVar
+from typing import Any, Dict, Mapping, Sequence, Tuple
 
 from omegaconf import OmegaConf
 
@@ -14,17 +14,17 @@ from mxtrain.checkpoint import Checkpoint, open_checkpoint, require_run_state
 from mxtrain.cli.arguments import Arguments
 from mxtrain.cli.compose import Composed, Composer
 from mxtrain.cli.config_files import is_change
+from mxtrain.cli.environment import describe_here
 from mxtrain.cli.program import program
-from mxtrain.cli.train import set_runtime
 from mxtrain.cli.trust import require_trusted
 from mxtrain.dataset.base import BaseDataset
 from mxtrain.dataset.signature import Signature
-from mxtrain.description.config import flatten, validate
-from mxtrain.description.groups import Description, describe
+from mxtrain.description.config import flatten
+from mxtrain.description.groups import Description
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.runtime import OF_THE_MACHINE
 from mxtrain.trainer import resume
-from mxtrain.types import Spec, expand_path
+from mxtrain.types import expand_path
 
 TRAINS = ("optimizer", "lr_scheduler", "early_stopping", "checkpoint", "callback", "logger", "trainer")
 """Groups that only training looks at."""
@@ -39,27 +39,9 @@ INSTEAD = {
 }
 """By setting: what to type instead."""
 
-S = TypeVar("S", bound=Spec)
 PLACEMENT = ("parallel", "kvstore", "cluster")
 WATCHERS = ("callback", "logger")
 """Groups whose classes only watch training: `eval` and `predict` do not import them, whoever wrote them."""
-
-
-def split_settings(given: Arguments, spec: Type[S], command: str) -> Tuple[S, List[str]]:
-    """The command's own settings (`split=test`), and the overrides that are left.
-
-    Raises:
-        ConfigError: a setting has a wrong value.
-    """
-    own: Dict[str, Any] = {}
-    rest: List[str] = []
-    for word in given.overrides:
-        key, _, value = word.partition("=")
-        if key in spec.model_fields:
-            own[key] = _read(value, spec.model_fields[key].default)
-        else:
-            rest.append(word)
-    return validate(spec, own, command, lambda group: f"`{command}` takes {', '.join(spec.model_fields)}"), rest
 
 
 def refuse_what_only_trains(overrides: Sequence[str], command: str) -> None:
@@ -72,16 +54,6 @@ def refuse_what_only_trains(overrides: Sequence[str], command: str) -> None:
             wrong.append(f"{word}: `{command}` does not train, so nothing would come of it. Leave it out.{instead}")
     if wrong:
         raise ConfigError("\n".join(wrong))
-
-
-def _read(text: str, default: Any) -> Any:
-    """A number where the setting is one; else the text, which is judged later."""
-    if isinstance(default, bool):
-        return {"true": True, "false": False}.get(text.lower(), text)
-    try:
-        return int(text) if text.isdigit() else float(text) if isinstance(default, float) else text
-    except ValueError:
-        return text
 
 
 def restore_description(given: Arguments, command: str, which: str, overrides: Sequence[str]) -> Tuple[
@@ -120,8 +92,7 @@ def restore_description(given: Arguments, command: str, which: str, overrides: S
     def where(path: str) -> str:
         return f"the run's own {path.split('.')[0]}"
 
-    set_runtime(config, where)
-    return checkpoint, describe(config, where)
+    return checkpoint, describe_here(config, where)
 
 
 def on_this_machine(before: Any, default: Mapping[str, Any]) -> Any:

@@ -6,35 +6,34 @@ import os
 import sys
 import threading
 import traceback
-from typing import Any, Callable, List, Optional, Sequence
+from typing import Any, Callable, Optional
 
 from mxtrain.cluster.node import run_node
+from mxtrain.description.groups import Description
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, MxtrainError
 from mxtrain.kvstore.wire import read_command
 from mxtrain.process.stopping import SHUTDOWN_TIMEOUT_S
 
 
-def serve(role: str, name: str, arguments: Sequence[str]) -> int:
+def serve(role: str, description_of: Callable[[], Description]) -> int:
     """Serves as a scheduler or server until all workers are done; returns the exit code.
 
     Args:
         role: scheduler or server.
-        name: of the command that this process was started with: train or verify.
-        arguments: its flags and overrides.
+        description_of: gives the run's description; only a server that updates asks for it.
     """
-    return run_node(role, Serving(name, list(arguments)))
+    return run_node(role, Serving(description_of))
 
 
 class Serving:
     """Answers commands. Until one says that servers update, this server only sums.
 
     Args:
-        name: of the command that this process was started with: train or verify.
-        arguments: its flags and overrides.
+        description_of: see `serve`.
     """
 
-    def __init__(self, name: str, arguments: List[str]):
-        self._name, self._arguments = name, arguments
+    def __init__(self, description_of: Callable[[], Description]):
+        self._description_of = description_of
         self._server: Optional[Any] = None
 
     def __call__(self, store: Any, command: int, body: bytes) -> None:
@@ -56,7 +55,7 @@ class Serving:
             last_resort.start()
 
     def _begin(self, store: Any) -> Any:
-        description = compose(self._name, self._arguments)
+        description = self._description_of()
         if not description.kvstore.updates:
             raise ConfigError(
                 f"kvstore={type(description.kvstore).__name__} here, and worker 0 was started with kvstore=dist_async. "
@@ -67,25 +66,6 @@ class Serving:
         server = UpdateServer(description)
         store._set_updater(lambda *call: with_exit(lambda: server.update(*call)))
         return server
-
-
-def compose(name: str, arguments: List[str]) -> Any:
-    """The description that the command line gives.
-
-    Raises:
-        ConfigError: it is wrong.
-    """
-    from mxtrain.cli import arguments as command_line
-    from mxtrain.cli.compose import Composer
-    from mxtrain.cli.restored import split_settings
-    from mxtrain.cli.verify import VerifySettings
-    from mxtrain.description.groups import describe
-
-    given = command_line.parse(arguments)
-    overrides = split_settings(given, VerifySettings, name)[1] if name == "verify" else given.overrides
-    with Composer(given.config_dirs) as composer:
-        composed = composer.compose(overrides)
-    return describe(composed.config, composed.where)
 
 
 def with_exit(work: Callable[[], None]) -> None:

@@ -243,10 +243,9 @@ def with_exported_job(command: CommandLine) -> CommandLine:
 
 def finished_before(run_dir: Path, config: Mapping[str, Any]) -> Optional[Result]:
     """The result of the same job in an earlier call of the same sweep, or None."""
-    found = find_finished(run_dir, config)
-    if found is None:
+    status = find_finished(run_dir, config)
+    if status is None:
         return None
-    status, _ = found
     return Result(
         state=status["state"], exit_code=EXIT_FINISHED, cause=status.get("cause") or "", step=status["step"],
         epoch=status["epoch"], best=status["best"], metrics=status.get("metrics") or {},

@@ -9,8 +9,10 @@ from typing import Any, Optional, Sequence
 
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.compose import Composer
-from mxtrain.cli.restored import split_settings
-from mxtrain.cli.train import compose_and_check, set_runtime
+from mxtrain.cli.environment import compose_and_check, set_environment
+from mxtrain.cli.group import find_role, supervise_in
+from mxtrain.cli.serve import serve
+from mxtrain.cli.settings import split_settings
 from mxtrain.cluster.member import find_world
 from mxtrain.description.groups import Description, describe
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError
@@ -35,21 +37,16 @@ def run(arguments: Sequence[str]) -> int:
     settings, overrides = split_settings(given, VerifySettings, "verify")
     command_line.no_positionals(given, "verify")
     with Composer(given.config_dirs) as composer:
-        composed = compose_and_check(composer, overrides)
-        set_runtime(composed.config, composed.where)
-        description = describe(composed.config, composed.where)
+        _, description = compose_and_check(composer, overrides)
     refuse_updates_without_order(description)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    from mxtrain.cli.group import find_role, supervise_in
-    from mxtrain.cli.serve import serve
-
     member = find_role(description)
     if member is not None and member.role != "worker":
-        return serve(member.role, "verify", arguments)
+        return serve(member.role, lambda: description)
     if member is None and description.kvstore.distributed:
         with tempfile.TemporaryDirectory(prefix="mxtrain-verify-") as logs:
             return supervise_in(Path(logs), description, ["verify", *arguments], restarts=0)
-    set_runtime(composed.config, composed.where)  # the host may be shared with other workers
+    set_environment(description)  # the host may be shared with other workers
     # Imports MXNet: only from here on.
     from mxtrain.verify import verify
 
@@ -61,6 +58,15 @@ def run(arguments: Sequence[str]) -> int:
     if settings.output:
         write_json_atomic(settings.output, found.to_json())
     return EXIT_FINISHED if found.passed else EXIT_CRASHED
+
+
+def description_of(arguments: Sequence[str]) -> Description:
+    """What a server of this command is told by the same arguments. Raises: ConfigError: they are wrong."""
+    given = command_line.parse(arguments)
+    _, overrides = split_settings(given, VerifySettings, "verify")
+    with Composer(given.config_dirs) as composer:
+        composed = composer.compose(overrides)
+        return describe(composed.config, composed.where)
 
 
 def refuse_updates_without_order(description: Description) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Mapping, Type
+from typing import Any, Callable, Dict, Mapping, Optional, Type
 
 from mxtrain.amp import Precision
 from mxtrain.callback import CallbackSpec
@@ -85,13 +87,18 @@ class Description:
     runtime: Runtime
 
 
-def describe(config: Mapping[str, Any], where: Where, *, together: bool = True) -> Description:
+def describe(
+    config: Mapping[str, Any], where: Where, *, together: bool = True,
+    set_environment: Optional[Callable[[Runtime, Parallel, Precision], object]] = None,
+) -> Description:  # fmt: skip
     """Validates a composed configuration. Imports MXNet only if a user's own class does.
 
     Args:
         config: resolved plain nested dicts, one entry per group.
         where: group -> the file of its chosen option, for messages.
         together: whether the groups must fit each other, too.
+        set_environment: is called with the groups that it depends on, where these are right, before any other group
+            imports a class of the user's, and MXNet with it.
 
     Raises:
         ConfigError: everything that is wrong, one line each.
@@ -109,15 +116,17 @@ def describe(config: Mapping[str, Any], where: Where, *, together: bool = True) 
     if missing:
         raise ConfigError("\n".join(f"the group '{name}' is missing: type {name}=..." for name in missing))
 
-    def maker(group: str) -> Callable[[], Any]:
+    @functools.cache
+    def make(group: str) -> Any:
         if group not in NAMED_GROUPS:
-            return lambda: build_group(group, config[group], where)
+            return build_group(group, config[group], where)
         named = config[group] or {}
-        return lambda: dict(
-            zip(named, collect([_maker(f"{group}.{name}", node, where) for name, node in named.items()]))
-        )
+        return dict(zip(named, collect([_maker(f"{group}.{name}", node, where) for name, node in named.items()])))
 
-    specs = dict(zip(GROUPS, collect([maker(group) for group in GROUPS])))
+    if set_environment is not None:
+        with suppress(ConfigError):  # which is said below, together with everything else that is wrong
+            set_environment(make("runtime"), make("parallel"), make("amp"))
+    specs = dict(zip(GROUPS, collect([functools.partial(make, group) for group in GROUPS])))
     description = Description(config=config, **specs)
     collect([lambda rule=rule: rule(description) for rule in RULES if together])
     return description

@@ -221,3 +221,6 @@ RULES = (
     the_task_must_fit,
 )
 """All of them, in the order in which they are asked."""
+
+OF_THE_ENVIRONMENT = (the_environments_threads_must_be_a_number, there_must_be_cores_for_the_threads)
+"""Those that look at this process, too."""

@@ -6,10 +6,19 @@ import fnmatch
 import json
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional
 
-from mxtrain.checkpoint import Checkpoint, CheckpointStore, canonical_sha256, open_checkpoint, require_run_state
+from mxtrain.checkpoint import (
+    Checkpoint,
+    CheckpointSpec,
+    CheckpointStore,
+    canonical_sha256,
+    open_checkpoint,
+    require_run_state,
+)
+from mxtrain.checkpoint.store import CHECKPOINTS
 from mxtrain.description.config import flatten, shown
 from mxtrain.errors import EXIT_FINISHED, CheckpointError
 from mxtrain.files.durable import open_file
@@ -126,6 +135,31 @@ def find_checkpoint(resume: str, store: CheckpointStore, config: Mapping[str, An
     return checkpoint
 
 
+@dataclass(frozen=True)
+class Beginning:
+    """What a run directory held when this process took it: looked for and checked once, for all who ask.
+
+    Attributes:
+        store: of the run directory.
+        checkpoint: to continue from, perhaps another run's; None for a new run.
+    """
+
+    store: CheckpointStore
+    checkpoint: Optional[Checkpoint]
+
+    @property
+    def own_checkpoint(self) -> Optional[Checkpoint]:
+        """The same, if it is this run's."""
+        is_own = self.checkpoint is not None and self.checkpoint.path.parent == self.store.directory
+        return self.checkpoint if is_own else None
+
+
+def begin(run_dir: Path, keep: CheckpointSpec, config: Mapping[str, Any]) -> Beginning:
+    """Looks where a run begins. Writes nothing; raises as `find_checkpoint`."""
+    store = CheckpointStore(run_dir / CHECKPOINTS, keep_last=keep.keep_last, keep_top=keep.keep_top)
+    return Beginning(store, find_checkpoint(keep.resume, store, config))
+
+
 def other_monitor(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     """Whether early stopping watched something else before: what it waited for then says nothing now."""
     monitors = [run["description"].get("early_stopping", {}).get("monitor") for run in (before, now)]
@@ -142,20 +176,31 @@ def read_end(run_dir: Path, state: str, step: int, weights_sha256: str) -> Optio
     return status if same else None
 
 
-def find_finished(run_dir: Path, config: Mapping[str, Any]) -> Optional[Tuple[Mapping[str, Any], Checkpoint]]:
-    """status.json and the last checkpoint of a run of this description that came to its end; else None. Imports no
-    MXNet."""
+def find_finished(run_dir: Path, config: Mapping[str, Any]) -> Optional[Mapping[str, Any]]:
+    """status.json of a run of this description that came to its end, whose last checkpoint is there; else None.
+    Imports no MXNet."""
+    status = _read_finished(run_dir, config)
+    if status is None:
+        return None
     try:
-        status = json.loads((run_dir / STATUS_FILE).read_text(encoding="utf-8"))
-        if status["exit_code"] != EXIT_FINISHED or config["checkpoint"]["resume"] == "never":
-            return None
-        store = CheckpointStore(run_dir / "checkpoints", keep_last=1, keep_top=1, report=lambda text: None)
-        checkpoint = store.latest()
+        checkpoint = CheckpointStore(run_dir / CHECKPOINTS, keep_last=1, keep_top=1).latest()
+        is_same = checkpoint is not None and _is_of(checkpoint, config)
     except (OSError, ValueError, KeyError, TypeError, CheckpointError):
         return None
-    if checkpoint is None or _what_counts(checkpoint.state["run"]["description"]) != _what_counts(config):
+    return status if is_same else None
+
+
+def _read_finished(run_dir: Path, config: Mapping[str, Any]) -> Optional[Mapping[str, Any]]:
+    try:
+        status = json.loads((run_dir / STATUS_FILE).read_text(encoding="utf-8"))
+        is_finished = status["exit_code"] == EXIT_FINISHED and config["checkpoint"]["resume"] != "never"
+    except (OSError, ValueError, KeyError, TypeError):
         return None
-    return status, checkpoint
+    return status if is_finished else None
+
+
+def _is_of(checkpoint: Checkpoint, config: Mapping[str, Any]) -> bool:
+    return _what_counts(checkpoint.state["run"]["description"]) == _what_counts(config)
 
 
 def _what_counts(config: Mapping[str, Any]) -> Dict[str, Any]:
@@ -163,19 +208,24 @@ def _what_counts(config: Mapping[str, Any]) -> Dict[str, Any]:
     return {path: value for path, value in described.items() if not path.startswith(WITHOUT_EFFECT)}
 
 
-def find_end(run_dir: Path, config: Mapping[str, Any]) -> Optional[Result]:
+def find_end(run_dir: Path, config: Mapping[str, Any], checkpoint: Optional[Checkpoint]) -> Optional[Result]:
     """The result of a run of this description that has nothing left to do: its last weights are there, and are those
     that status.json tells of. None where there may be work. Imports no MXNet.
+
+    Args:
+        run_dir: of the run.
+        config: its description as plain nested dicts.
+        checkpoint: the last of its own; None where it has none.
 
     Raises:
         CheckpointError: the weights were removed or damaged meanwhile.
     """
-    found = find_finished(run_dir, config)
-    if found is None:
+    finished = _read_finished(run_dir, config)
+    if finished is None or checkpoint is None or not _is_of(checkpoint, config):
         return None
-    checkpoint, train = found[1], found[1].state["train"]
+    train = checkpoint.state["train"]
     sha256 = canonical_sha256(checkpoint.arrays("model"))
-    status = read_end(run_dir, found[0].get("state", ""), checkpoint.step, sha256)
+    status = read_end(run_dir, finished.get("state", ""), checkpoint.step, sha256)
     if status is None or train["validation_due"]:
         return None
     return ended_result(

@@ -34,7 +34,7 @@ from running import (
 )
 
 from mxtrain.cli.group import arguments_of
-from mxtrain.cli.serve import compose
+from mxtrain.cli.train import description_of
 from mxtrain.cluster.launcher import started_here
 from mxtrain.cluster.process import LaunchSpec
 from mxtrain.cluster.process import Process as ClusterProcess
@@ -315,7 +315,7 @@ def test_after_a_death_a_run_that_began_anew_goes_on(tmp_path: Path, undisturbed
 
 def test_a_restart_has_the_time_that_is_left() -> None:
     given = ["kvstore=dist_sync", "cluster.workers=2", "++trainer.max_time=100"]
-    described = compose("train", given)
+    described = description_of(given)
     assert arguments_of(given, described, False, 0.0) == given
     assert arguments_of(given, described, True, 60.4) == [*given[:2], "trainer.max_time=40"]
     assert arguments_of(given, described, True, 200.0) == [*given[:2], "trainer.max_time=1"]

@@ -18,7 +18,7 @@ from running import Process, rows, status
 from mxtrain.build import build_run
 from mxtrain.cli.compose import Composer
 from mxtrain.cli.dispatch import run as run_command
-from mxtrain.cli.train import check
+from mxtrain.cli.environment import check
 from mxtrain.errors import EXIT_BUDGET
 from mxtrain.kvstore.world import World
 from mxtrain.task import sample_picture

@@ -26,7 +26,7 @@ def in_example(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def describe(in_example: None, monkeypatch: pytest.MonkeyPatch) -> Any:
     from mxtrain.cli.compose import Composer
-    from mxtrain.cli.train import check
+    from mxtrain.cli.environment import check
 
     def make(*overrides: str) -> Any:
         with Composer([str(EXAMPLE / "conf")]) as composer:

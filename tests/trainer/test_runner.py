@@ -17,7 +17,7 @@ from mxtrain import build
 from mxtrain.build import build_loader, build_run
 from mxtrain.checkpoint import lock_run_directory, open_checkpoint
 from mxtrain.cli import evaluate
-from mxtrain.cli.train import train
+from mxtrain.cli.job import begin_run
 from mxtrain.dataset.signature import Signature
 from mxtrain.engine.backend import nd
 from mxtrain.errors import ConfigError
@@ -116,7 +116,7 @@ def test_a_finished_run_is_known_before_mxnet_is_loaded(train_run, describe_run,
     _, first = train_run(*once)
 
     def again(*overrides):
-        return train(describe_run(*once, *overrides).config, tmp_path / "run", CommandLine())
+        return begin_run(describe_run(*once, *overrides), tmp_path / "run", CommandLine())
 
     class Loaded(Exception):
         """Work is left."""

@@ -1,0 +1,71 @@
+"""The prepared environment: a validated description, in a process whose variables are set as MXNet is to find them."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Mapping, Sequence, Tuple
+
+from mxtrain import runtime
+from mxtrain.amp import Precision
+from mxtrain.cli.compose import Composed, Composer
+from mxtrain.cluster.member import HOST_WORKERS
+from mxtrain.description.config import Where
+from mxtrain.description.groups import Description, describe
+from mxtrain.errors import ConfigError
+from mxtrain.parallel.base import Parallel
+
+
+def compose_and_check(composer: Composer, overrides: Sequence[str]) -> Tuple[Composed, Description]:
+    """The composed configuration and its description.
+
+    Raises:
+        ConfigError: everything that is wrong, both in the overrides' names and in the values of the others.
+    """
+    try:
+        composed = composer.compose(overrides)
+    except ConfigError as error:
+        right = getattr(error, "right", None)
+        if not right:
+            raise
+        try:
+            check(composer.compose(right), together=False)  # what was meant by the others is not known
+        except ConfigError as more:
+            raise ConfigError(f"{error}\n{more}") from None
+        raise
+    return composed, check(composed)
+
+
+def check(composed: Composed, together: bool = True) -> Description:
+    """Validates a composed configuration. Raises as `describe_here`."""
+    return describe_here(composed.config, composed.where, together)
+
+
+def describe_here(config: Mapping[str, Any], where: Where, together: bool = True) -> Description:
+    """Validates plain nested dicts, with the environment set before any class of the user's is imported.
+
+    Raises:
+        ConfigError: everything that is wrong.
+    """
+    trainer = config.get("trainer")
+    profile = isinstance(trainer, Mapping) and trainer.get("profile") is True
+
+    def set_first(spec: runtime.Runtime, parallel: Parallel, amp: Precision) -> None:
+        _apply(spec, parallel, amp, profile)
+
+    return describe(config, where, together=together, set_environment=set_first)
+
+
+def set_environment(description: Description) -> runtime.RuntimeReport:
+    """Sets the variables that MXNet reads when it is imported, once more where it was done before: this process may
+    have become one of several on its host since."""
+    return _apply(description.runtime, description.parallel, description.amp, description.trainer.profile)
+
+
+def _apply(spec: runtime.Runtime, parallel: Parallel, amp: Precision, profile: bool) -> runtime.RuntimeReport:
+    num_devices = parallel.num_devices() * int(os.environ.get(HOST_WORKERS, "1"))
+    return runtime.apply(spec, num_devices=num_devices, bfloat16=amp.dtype == "bfloat16", one_by_one=profile)
+
+
+def conf_of(path: str) -> str:
+    """Where a group's options stand, for messages of a process that did not compose them."""
+    return f"conf/{path.split('.')[0]}/"

@@ -1,0 +1,53 @@
+"""Runs what was composed as Hydra does: its folder, its files below `.hydra`, its logging and callbacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Callable
+
+from hydra._internal.callbacks import Callbacks
+from hydra.core.utils import configure_log, run_job
+from hydra.experimental.callback import Callback
+from hydra.types import HydraContext, RunMode
+
+from mxtrain.cli.compose import Composed
+from mxtrain.cli.config_files import CONFIG_NAME
+from mxtrain.cli.hydra_settings import hydra_settings_at_fault
+from mxtrain.description.override_text import quote
+from mxtrain.types import Result
+
+
+class Begun(Callback):
+    """Notes that Hydra is ready, and the job begins."""
+
+    def __init__(self) -> None:
+        self.has = False
+
+    def on_job_start(self, config: Any, **kwargs: Any) -> None:
+        self.has = True
+
+
+def run_composed(composed: Composed, run_dir: Path, job: Callable[[Any], Result]) -> Result:
+    """What the job returns. The same as `Hydra.run`, which would compose once more, and that takes a second.
+
+    Args:
+        composed: the configuration.
+        run_dir: Hydra's run directory.
+        job: is called in it, with the configuration without Hydra's own node.
+
+    Raises:
+        ConfigError: one of Hydra's own settings is wrong.
+    """
+    config, begun = composed.tree, Begun()
+    config.hydra.run.dir = str(run_dir).replace("${", "\\${")
+    config.hydra.mode = RunMode.RUN
+    config.hydra.overrides.hydra.extend([f"hydra.run.dir={quote(str(run_dir))}", "hydra.mode=RUN"])
+    with hydra_settings_at_fault(lambda: begun.has):
+        configure_log(config.hydra.hydra_logging, config.hydra.verbose)
+        callbacks = Callbacks(config)
+        callbacks.callbacks.append(begun)
+        callbacks.on_run_start(config=config, config_name=CONFIG_NAME)
+        context = HydraContext(config_loader=composed.composer.loader, callbacks=callbacks)
+        done = run_job(job, config, job_dir_key="hydra.run.dir", job_subdir_key=None, hydra_context=context)
+        callbacks.on_run_end(config=config, config_name=CONFIG_NAME, job_return=done)
+        return done.return_value

@@ -1,0 +1,234 @@
+"""One training run: what a single run and the jobs of a sweep have in common. Hydra calls it here, or in a launcher's
+worker, which imports this module."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Union
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf
+
+from mxtrain.checkpoint import lock_run_directory
+from mxtrain.cli import config_files, sweep
+from mxtrain.cli.environment import conf_of, describe_here, set_environment
+from mxtrain.cli.group import supervise
+from mxtrain.cli.outcome import STOPS, JobFailed, Outcome, append_outcome, print_outcome
+from mxtrain.cli.program import command_line
+from mxtrain.cluster.member import find_world
+from mxtrain.description import rules
+from mxtrain.description.groups import Description
+from mxtrain.description.override_text import key_of
+from mxtrain.errors import (
+    EXIT_CRASHED,
+    EXIT_FINISHED,
+    EXIT_SIGINT,
+    EXIT_SIGTERM,
+    ConfigError,
+    MxtrainError,
+    unforeseen,
+)
+from mxtrain.runtime import RuntimeReport, huge_pages
+from mxtrain.runtime.amx import ISA
+from mxtrain.runtime.cores import usable_cores
+from mxtrain.trainer.resume import Beginning, begin, find_end, nothing_left, set_aside
+from mxtrain.types import CommandLine, Result
+
+if TYPE_CHECKING:
+    from mxtrain.build import Run
+
+log = logging.getLogger("mxtrain")
+file_log = logging.getLogger("mxtrain.record")
+"""Goes to train.log only: the person who watches sees it otherwise."""
+
+# A launcher's worker composes before it calls anything here.
+config_files.register_resolvers()
+
+
+def job(config: DictConfig) -> Optional[float]:
+    """One job of a sweep in Hydra's directory; returns the best value of `trainer.monitor` for sweepers.
+
+    Raises:
+        JobFailed: to a sweeper that wants to know.
+        KeyboardInterrupt: the sweep must not go on to the next job.
+    """
+    plain: Dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    settings = HydraConfig.get()
+    command = command_of(settings)
+    swept = swept_of(settings, command.overrides)
+    run_dir = Path(settings.runtime.output_dir)
+    outcome = sweep_job(plain, settings, run_dir, replace(command, job=int(settings.job.num), swept=swept))
+    if outcome.exit_code in (EXIT_SIGINT, EXIT_SIGTERM) and sweep.in_this_process:
+        raise KeyboardInterrupt
+    if outcome.exit_code != EXIT_FINISHED and outcome.exit_code not in STOPS:
+        if "BasicSweeper" in str(settings.sweeper.get("_target_")):
+            return None  # it only repeats what was said
+        raise JobFailed(outcome.cause)
+    return None if outcome.best is None else float(outcome.best["value"])
+
+
+def sweep_job(config: Dict[str, Any], settings: DictConfig, run_dir: Path, command: CommandLine) -> Outcome:
+    """One job of a sweep, under its own lock, with its line in jobs.jsonl."""
+    number, overrides = command.job, command.overrides
+    print(f"\njob {number}: {' '.join(sweep.overrides_of(command.swept, overrides) or overrides)}", flush=True)
+    share_machine(config, settings, overrides)
+    before = None
+    try:
+        with lock_run_directory(run_dir):
+            result = before = sweep.finished_before(run_dir, config)
+            description = describe_here(config, conf_of)
+            if result is None and not description.kvstore.distributed:
+                result = train_safely(description, run_dir, command)
+        if result is None:  # rank 0 takes the lock
+            with sweep.exported_job(command):
+                result = train_as_group(description, run_dir, command.words)
+    except MxtrainError as error:
+        result = failure(error)
+    outcome = Outcome.of(number, overrides, run_dir, result, before is not None, command.swept)
+    print_outcome(outcome)
+    append_outcome(Path(str(settings.sweep.dir)) / sweep.OUTCOMES, outcome)
+    return outcome
+
+
+def train_as_group(description: Description, run_dir: Path, arguments: Sequence[str]) -> Result:
+    """One run of several processes; what it says of its end in status.json."""
+    code = supervise(description, run_dir, arguments)
+    try:
+        status: Dict[str, Any] = json.loads((run_dir / "status.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        status = {"state": "failed", "cause": "see above", "step": 0, "epoch": 0}
+    known = {name: status[name] for name in ("cause", "step", "epoch", "best", "checkpoint") if name in status}
+    return Result(state=status["state"], exit_code=code, metrics=status.get("metrics") or {}, **known)
+
+
+def share_machine(config: Dict[str, Any], settings: DictConfig, overrides: Sequence[str]) -> None:
+    """Jobs that run side by side share the cores; the tree and the table are not shown for each of many jobs."""
+    n_jobs = int(settings.launcher.get("n_jobs") or 1)
+    if n_jobs != 1 and config["runtime"]["threads"] == "auto" and config["runtime"]["mode"] == "auto":
+        cores = usable_cores()
+        config["runtime"]["threads"] = max(1, cores // n_jobs) if n_jobs > 0 else 1
+    console = (config.get("logger") or {}).get("console")
+    if console is not None and not any("logger.console.show_" in text for text in overrides):
+        console.update(show_config=False, show_model=False)
+
+
+def train_safely(
+    description: Description, run_dir: Path, command: CommandLine, beginning: Optional[Beginning] = None,
+    config: Optional[DictConfig] = None,
+) -> Result:  # fmt: skip
+    """Trains; an error becomes a result. What nobody foresaw is shown with its traceback.
+
+    Args:
+        description: of the run.
+        run_dir: where it is kept.
+        command: how it was started.
+        beginning: what `run_dir` holds, where that was looked at before.
+        config: what Hydra gives every job; `description` says it all.
+    """
+    try:
+        run = begin_run(description, run_dir, command, beginning)
+        return run if isinstance(run, Result) else run.runner.train(run.info)
+    except MxtrainError as error:
+        file_log.error("%s", error)
+        return failure(error)
+    except Exception as error:
+        result = Result("failed", EXIT_CRASHED, unforeseen(error), step=0, epoch=0)
+        if not (run_dir / "status.json").exists():
+            from mxtrain.callback.status import StatusFile
+
+            StatusFile(run_dir).on_end(result)
+        return result
+
+
+def failure(error: MxtrainError) -> Result:
+    """The result of a run that could not start."""
+    return Result("failed", error.exit_code, str(error), step=0, epoch=0)
+
+
+def begin_run(
+    description: Description, run_dir: Path, command: CommandLine, beginning: Optional[Beginning] = None
+) -> Union[Result, Run]:  # fmt: skip
+    """The run that is ready to train, or the result of one that has nothing left to do. Arguments as `train_safely`.
+
+    Raises:
+        MxtrainError: nothing was started.
+    """
+    for rule in rules.OF_THE_ENVIRONMENT:  # Hydra may have changed it (hydra.job.env_set)
+        rule(description)
+    report = set_environment(description)
+    world = find_world()
+    if beginning is None and world.rank == 0:
+        if description.checkpoint.resume == "never":
+            moved = set_aside(run_dir)
+            if moved is not None:
+                log.info("checkpoint.resume=never: the earlier run's files are now in %s", moved)
+        beginning = begin(run_dir, description.checkpoint, description.config)
+    if beginning is not None and not description.kvstore.distributed:  # workers agree on that together
+        ended = find_end(run_dir, description.config, beginning.own_checkpoint)
+        if ended is not None:
+            log.info("%s", nothing_left(run_dir, ended.cause, ended.step))
+            return ended
+    report_environment(report, description)
+    # Imports MXNet: only from here on.
+    from mxtrain.build import build_run
+    from mxtrain.description.provenance import write_meta
+    from mxtrain.engine.backend import own_operators
+
+    if description.runtime.operators is True and own_operators().path is None:
+        raise ConfigError(f"runtime.operators=true: {own_operators().why}. Type runtime.operators=auto, or mend that.")
+    built = build_run(description, run_dir, command, world, beginning)
+    if world.rank == 0:
+        write_meta(run_dir, description, report)
+    return built
+
+
+def report_environment(report: RuntimeReport, description: Description) -> None:
+    """Says in the log what was set before MXNet is loaded, and what has no effect."""
+    if "mxnet" not in sys.modules:  # the first of a sweep's jobs in this process
+        log.info("loading MXNet: %s", report.summary())
+        for line in report.lines():
+            file_log.info("%s", line)
+    for setting in report.settings:
+        if setting.source == "too late":
+            log.warning("%s=%s comes too late: %s", setting.variable, setting.value, setting.why)
+    if description.amp.dtype == "bfloat16" and not report.fast_bfloat16:
+        why = next((line for line in report.lines() if line.startswith(ISA)), "")
+        log.warning("amp=bfloat16 is no faster than amp=off here. %s", why)
+    if description.runtime.huge_pages and not huge_pages.keep_joining():
+        log.warning(
+            "runtime.huge_pages=true has no effect: this kernel does not join pages on request (%s)", huge_pages.ENABLED
+        )
+
+
+def command_of(settings: DictConfig) -> CommandLine:
+    """How this process was started, from Hydra's own node."""
+    overrides = list(settings.overrides.task)
+    return command_line(flags=config_dir_of(settings), overrides=overrides, choices=choices_of(settings))
+
+
+def config_dir_of(settings: DictConfig) -> List[str]:
+    """The flags that bring in the user's own configuration, to show with the commands to go on."""
+    return config_flags(
+        [source.path for source in settings.runtime.config_sources if source.provider == "command-line"]
+    )
+
+
+def config_flags(folders: Sequence[str]) -> List[str]:
+    """What brings in the user's own configuration."""
+    return ["--config-dir", folders[0]] if folders else []
+
+
+def swept_of(settings: DictConfig, overrides: Sequence[str]) -> List[str]:
+    """The settings in which a sweep's jobs differ: all but those that `run_sweep` keeps out of the folders' names."""
+    fixed = set(settings.job.config.override_dirname.exclude_keys)
+    return [key for key in map(key_of, overrides) if key not in fixed]
+
+
+def choices_of(settings: DictConfig) -> Dict[str, str]:
+    """The chosen option of each group that takes one."""
+    chosen = settings.runtime.choices.items()
+    return {group: str(option) for group, option in chosen if option is not None and not group.startswith("hydra/")}

@@ -1,0 +1,38 @@
+"""The settings of a command's own, which stand between the overrides."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Tuple, Type, TypeVar
+
+from mxtrain.cli.arguments import Arguments
+from mxtrain.description.config import validate
+from mxtrain.types import Spec
+
+S = TypeVar("S", bound=Spec)
+
+
+def split_settings(given: Arguments, spec: Type[S], command: str) -> Tuple[S, List[str]]:
+    """The command's own settings (`split=test`), and the overrides that are left.
+
+    Raises:
+        ConfigError: a setting has a wrong value.
+    """
+    own: Dict[str, Any] = {}
+    rest: List[str] = []
+    for word in given.overrides:
+        key, _, value = word.partition("=")
+        if key in spec.model_fields:
+            own[key] = _read(value, spec.model_fields[key].default)
+        else:
+            rest.append(word)
+    return validate(spec, own, command, lambda group: f"`{command}` takes {', '.join(spec.model_fields)}"), rest
+
+
+def _read(text: str, default: Any) -> Any:
+    """A number where the setting is one; else the text, which is judged later."""
+    if isinstance(default, bool):
+        return {"true": True, "false": False}.get(text.lower(), text)
+    try:
+        return int(text) if text.isdigit() else float(text) if isinstance(default, float) else text
+    except ValueError:
+        return text
