@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mxtrain.cli.dispatch import run
-from mxtrain.parallel.data import Data
+from mxtrain.parallel.strategies import Data
 from mxtrain.verify import verify
 
 SMALL = ("model=mlp", "model.hidden=[12,8]", "dataset.batch_size=32")

@@ -12,7 +12,7 @@ from mxtrain.cluster.member import HOST_WORKERS
 from mxtrain.description.config import Where
 from mxtrain.description.groups import Description, describe
 from mxtrain.errors import ConfigError
-from mxtrain.parallel.base import Parallel
+from mxtrain.parallel.strategies import Parallel
 
 
 def compose_and_check(composer: Composer, overrides: Sequence[str]) -> Tuple[Composed, Description]:

@@ -26,7 +26,7 @@ from mxtrain.model.base import Model
 from mxtrain.model.custom import CustomModel
 from mxtrain.optimizer.base import Optimizer
 from mxtrain.optimizer.custom import CustomOptimizer
-from mxtrain.parallel.base import Parallel
+from mxtrain.parallel.strategies import Parallel
 from mxtrain.runtime.spec import Runtime
 from mxtrain.task.base import Task
 from mxtrain.trainer import Trainer

@@ -10,26 +10,28 @@ variable, and its gradient comes back as the head gradient of the stage that mad
 from __future__ import annotations
 
 import json
-from itertools import zip_longest
-from typing import Any, Collection, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Collection, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxtrain.amp import FULL
-from mxtrain.engine.backend import STATISTICS, autograd, gluon, nd, same_device_runs
+from mxtrain.engine.backend import STATISTICS, gluon, nd, same_device_runs
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import bounds
 from mxtrain.model.prepare import distinct_parameters, is_trained
 from mxtrain.parallel.balance import Cut, choose_cut
-from mxtrain.parallel.base import Layout, Objective, Parallel, Reduction, Strategy
+from mxtrain.parallel.base import Layout, Objective, Reduction, Strategy
 from mxtrain.parallel.chain import open_to_cut
 from mxtrain.parallel.cut import Cuttable, Graph, Tensor
+from mxtrain.parallel.executor import Pipelined
 from mxtrain.parallel.fence import Fence, written_together
 from mxtrain.parallel.lockstep import Division, Lockstep, Recorded, Shares
 from mxtrain.parallel.norm import JointNorm, obey_placement
-from mxtrain.parallel.schedule import FORWARD, Action, timetable
-from mxtrain.parallel.stage import WholeNetwork, as_list, bring, on_devices
-from mxtrain.parallel.tape import HeadGradients, Tape
+from mxtrain.parallel.schedule import Action, timetable
+from mxtrain.parallel.stage import WholeNetwork, bring, on_devices
 from mxtrain.types import Batch, shapes_of
+
+if TYPE_CHECKING:
+    from mxtrain.parallel.strategies import Parallel
 
 
 def split(batch: Batch, num_parts: int) -> Iterator[Batch]:
@@ -111,7 +113,7 @@ class Grid(Strategy):
         self._zero(range(0 if self._accumulates or not parts else len(parts[0]), len(self._devices)))
         first = self._devices[0][0]
         whole = batch.size if self._workers.world.size == 1 else batch.global_size
-        sums = self._execute(parts, whole) or [nd.zeros((self.objective.meter.width,), ctx=first)]
+        sums = self._executor(parts, whole, self.loss_scale) or [nd.zeros((self.objective.meter.width,), ctx=first)]
         total = sums[0] if len(sums) == 1 else nd.add_n(*[one.as_in_context(first) for one in sums])
         if whole:
             self._all_reduce(total, whole)
@@ -251,11 +253,6 @@ class Grid(Strategy):
 
     # Parts of a step.
 
-    def _execute(self, parts: List[Shares], global_batch_size: int) -> List[nd.NDArray]:
-        """Gradients of the scaled loss; the meter's sums of each shard."""
-        self._executor.head_gradient.scale = self.loss_scale
-        return self._executor(parts, global_batch_size)
-
     def _zero(self, replicas: Sequence[int]) -> None:
         for replica in replicas:
             for run in self._gradient_runs[replica]:
@@ -317,96 +314,3 @@ def balanced_owners(sizes: Dict[str, int], num_replicas: int) -> Dict[str, int]:
         owners[name] = load.index(min(load))
         load[owners[name]] += size
     return owners
-
-
-class Pipelined:
-    """Runs each replica's microbatches through its stages in the schedule's order, all replicas in step.
-
-    Args:
-        objective: loss and meter.
-        devices: [replica][stage].
-        stages: what runs on them.
-        order: number of microbatches -> the actions of one replica.
-        inputs, heads: tensors that enter and leave the network; without heads, all that the last stage returns leaves.
-        without_gradient: tensors that none is computed for.
-        fences: one for each replica.
-    """
-
-    def __init__(
-        self, objective: Objective, devices: List[List[Any]], stages: List[Any], order: Any, inputs: List[Tensor],
-        heads: List[Tensor], without_gradient: Collection[Tensor], fences: Sequence[Fence],
-    ):  # fmt: skip
-        self.inputs, self.heads, self.without_gradient = inputs, heads, without_gradient
-        self.objective, self.devices, self.stages = objective, devices, stages
-        self.head_gradient = HeadGradients()
-        self._order, self._fences = order, fences
-        self._schedules: Dict[int, List[Action]] = {}
-
-    def __call__(self, parts: List[Shares], global_batch_size: int) -> List[nd.NDArray]:
-        """The meter's sums of each microbatch; gradients are left in the parameters."""
-        return [one for shares in parts for one in self._run(shares, global_batch_size)]
-
-    def _run(self, shares: Shares, global_batch_size: int) -> List[nd.NDArray]:
-        lanes = [Lane(self, replica, share, global_batch_size) for replica, share in enumerate(shares)]
-        for actions in zip_longest(*[self._actions(len(share)) for share in shares]):
-            for lane, action in zip(lanes, actions):
-                if action is not None:
-                    lane.do(action)
-        for fence in self._fences[: len(lanes)]:
-            fence()
-        return [one for lane in lanes for one in lane.sums]
-
-    def _actions(self, num_microbatches: int) -> List[Action]:
-        if num_microbatches not in self._schedules:
-            self._schedules[num_microbatches] = self._order(num_microbatches)
-        return self._schedules[num_microbatches]
-
-
-class Lane:
-    """One replica's microbatches on their way through the stages in one step."""
-
-    def __init__(self, pipeline: Pipelined, replica: int, microbatches: List[Batch], global_batch_size: int):
-        self._pipeline, self._replica, self._microbatches = pipeline, replica, microbatches
-        self._global_batch_size = global_batch_size
-        self._devices = pipeline.devices[replica]
-        inputs, unneeded = pipeline.inputs, pipeline.without_gradient
-        self._tapes = [Tape(inputs, batch.inputs, unneeded, copies=True) for batch in microbatches]
-        self._losses: Dict[int, nd.NDArray] = {}
-        self.sums: List[nd.NDArray] = []
-
-    def do(self, action: Action) -> None:
-        """Puts one action's work into the engine."""
-        (self._forward if action.kind == FORWARD else self._backward)(action.stage, action.microbatch)
-
-    def _forward(self, number: int, m: int) -> None:
-        stages, objective, device = self._pipeline.stages, self._pipeline.objective, self._devices[number]
-        stage, tape, batch = stages[number], self._tapes[m], self._microbatches[m]
-        is_last = number == len(stages) - 1
-        # An auxiliary output may leave the network long before its end.
-        heads = self._pipeline.heads if is_last else []
-        entering = [*stage.inputs, *(head for head in heads if head not in [*stage.inputs, *stage.outputs])]
-        inputs = tape.enter(number, entering, device)
-        with autograd.record():
-            outputs = stage(self._replica, inputs[: len(stage.inputs)])
-            if is_last:
-                known = {**dict(zip(entering, inputs)), **dict(zip(stage.outputs, outputs))}
-                outputs = [known[head] for head in heads] or outputs
-                targets = [bring(target, device) for target in batch.targets]
-                losses = as_list(objective.loss(*outputs, *targets))
-        if is_last:
-            self._losses[m] = losses[0]
-            self.sums.append(objective.meter(*losses, *outputs, *targets))
-        else:
-            tape.leave(stage.outputs, outputs)
-
-    def _backward(self, number: int, m: int) -> None:
-        stage, tape = self._pipeline.stages[number], self._tapes[m]
-        if m in self._losses:
-            loss_B = self._losses.pop(m)
-            size = self._microbatches[m].size
-            loss_B.backward(self._pipeline.head_gradient(loss_B, size, self._global_batch_size))
-        else:
-            outputs, heads = tape.heads(stage.outputs)
-            if outputs:
-                autograd.backward(outputs, heads)
-        tape.come_back(number)

@@ -42,8 +42,9 @@ class Lockstep:
         self._division, self._workers, self._fences = division, workers, fences
         self.head_gradient = HeadGradients()
 
-    def __call__(self, parts: List[Shares], global_batch_size: int) -> List[nd.NDArray]:
-        """The meter's sums of each shard; gradients are left in the parameters."""
+    def __call__(self, parts: List[Shares], global_batch_size: int, loss_scale: float) -> List[nd.NDArray]:
+        """The meter's sums of each shard; gradients of the scaled loss are left in the parameters."""
+        self.head_gradient.scale = loss_scale
         sums: List[nd.NDArray] = []
         counts = self._division.counts(global_batch_size, self._workers.world)
         for counts_of_part, shares in zip_longest(counts, parts, fillvalue=[]):

@@ -6,11 +6,10 @@ from itertools import zip_longest
 from typing import Any, Iterator, List, Sequence
 
 from mxtrain.engine.backend import nd
-from mxtrain.parallel.base import Objective, Parallel
+from mxtrain.parallel.base import Objective
 from mxtrain.parallel.grid import Grid, split
 from mxtrain.parallel.lockstep import Division
-from mxtrain.parallel.model import ModelParallel
-from mxtrain.parallel.single import Single
+from mxtrain.parallel.strategies import ModelParallel, Parallel, Single
 from mxtrain.types import Batch
 
 
@@ -59,7 +58,7 @@ class Reference(Grid):
             if self._accumulates:
                 self._zero([0])
             for shard in shards:
-                sums += self._execute([[[shard]]], batch.size)
+                sums += self._executor([[[shard]]], batch.size, self.loss_scale)
             gradients.append([reduction.replicas[0].copy() for reduction in self.reductions])
             statistics.append([array.copy() for array in self._statistics])
         for reduction, parts in zip(self.reductions, zip(*gradients)):

@@ -1,12 +1,95 @@
-"""Names the first layer whose output is non-finite."""
+"""Says where non-finite numbers began: the steps since the last checkpoint are repeated, which are the same steps."""
 
 from __future__ import annotations
 
-from typing import Any, List, Tuple
+from contextlib import suppress
+from typing import Any, Callable, Iterator, List, Tuple
 
 import numpy as np
 
-from mxtrain.engine.backend import autograd
+from mxtrain.engine.backend import all_finite, autograd
+from mxtrain.errors import PeersLost
+from mxtrain.trainer.snapshot import first_nonfinite_parameter
+from mxtrain.trainer.step import TrainingStep
+
+NAMED_BY_ONE = "the same command with kvstore=local cluster.workers=1 names the step and the layer"
+
+
+class Diagnosis:
+    """Explains a non-finite loss or weight.
+
+    Args:
+        step: one optimizer update.
+        repeat: (what was found, its step) -> the batches from the last checkpoint before that step on, as often as the
+            run is advanced; none where there is no such checkpoint.
+        advance: trains on such a batch, and returns the number of the step.
+        count: the number of the last finished step.
+    """
+
+    def __init__(
+        self, step: TrainingStep, repeat: Callable[[str, int], Iterator[Any]], advance: Callable[[Any], int],
+        count: Callable[[], int],
+    ):  # fmt: skip
+        self._step, self._repeat, self._advance, self._count = step, repeat, advance, count
+        self._workers = step.store
+
+    def explain_loss(self, bad_step: int, together: bool) -> str:
+        """Which layer made the loss of a step non-finite, or whose gradients did.
+
+        Args:
+            bad_step: its number.
+            together: whether all workers ask, after the same step.
+        """
+        said = f"the loss became non-finite at step {bad_step}"
+        if self._workers.world.size > 1:
+            return f"{said}; {self._explain_together(said, bad_step) if together else NAMED_BY_ONE}"
+        for batch in self._repeat(said, bad_step):
+            if self._count() == bad_step - 1:
+                self._step.seed_random(bad_step)
+                return f"{said}: {first_nonfinite_layer(self._step.strategy.gather(), *batch.inputs)}"
+            self._advance(batch)
+        return said + "; without a checkpoint before it the layer cannot be named"
+
+    def explain_weights(self, name: str) -> str:
+        """In which step the weights became non-finite. `name`: of the first one that is now."""
+        last = self._count()
+        if self._workers.world.size > 1:
+            said = f"the weights became non-finite in step {last} or before; the first is '{name}'"
+            return f"{said}; {self._explain_together(said, last)}"
+        for batch in self._repeat(f"the weights are non-finite after step {last}", last):
+            step = self._advance(batch)
+            found = first_nonfinite_parameter(self._step)
+            if found or step == last:
+                return (
+                    f"the weights became non-finite in step {step}, while the loss was finite; the first is "
+                    f"'{found or name}'"
+                )
+        return f"the weights became non-finite in step {last} or before; the first is '{name}'"
+
+    def _explain_together(self, said: str, bad_step: int) -> str:
+        """Whose gradients were non-finite first. Collective: all workers have the same numbers, so all come here."""
+        if self._workers.updates:
+            return NAMED_BY_ONE  # no step is the same again
+        with suppress(PeersLost):
+            for batch in self._repeat(said, bad_step):
+                ranks = self._ranks_with_nonfinite_gradients(batch)
+                at = f"in step {self._count() + 1} the gradients of worker{'s' * (len(ranks) > 1)} "
+                if len(ranks) == self._workers.world.size:
+                    return f"{at}{', '.join(map(str, ranks))} (all) were the first non-finite ones; {NAMED_BY_ONE}"
+                if ranks:
+                    return f"{at}{', '.join(map(str, ranks))} alone were non-finite, from its data or its machine"
+                if self._advance(batch) == bad_step:
+                    break
+        return NAMED_BY_ONE
+
+    def _ranks_with_nonfinite_gradients(self, batch: Any) -> List[int]:
+        """Before they are summed. Collective."""
+        world = self._workers.world
+        self._step.seed_random(self._count() + 1, world.rank)
+        self._step.strategy.forward_backward(batch)
+        own = [replica for reduction in self._step.strategy.reductions for replica in reduction.replicas]
+        flags = self._workers.total([float(rank == world.rank and not all_finite(own)) for rank in range(world.size)])
+        return [rank for rank, flag in enumerate(flags) if flag]
 
 
 def first_nonfinite_layer(network: Any, *inputs: Any) -> str:

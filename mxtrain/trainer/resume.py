@@ -166,6 +166,45 @@ def other_monitor(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     return monitors[0] != monitors[1]
 
 
+def remarks(checkpoint: Checkpoint, workers: int, updates: bool, threads: str, operators: str) -> List[str]:
+    """What a person should know who continues a run here: a sentence for each thing that changes what is computed.
+
+    Args:
+        checkpoint: to continue from.
+        workers: how many there are now.
+        updates: whether servers update the parameters now.
+        threads: OMP_NUM_THREADS now; empty where it is not set.
+        operators: whose operators compute now, as `engine.backend.operators_in_use` says.
+    """
+    before, name, found = checkpoint.state["run"], checkpoint.path.name, []
+    if updates:
+        found.append(
+            f"the servers go on from step {checkpoint.step}: what they had applied after it, if anything, is lost"
+        )
+    if "residual" in checkpoint.stems and before["workers"] != workers:
+        found.append(
+            f"what compression had left over of the gradients of {before['workers']} workers is split evenly over "
+            f"{workers}: nothing of it is lost, but the numbers differ from those of an unbroken run"
+        )
+    if before.get("updates", False) != updates and max(workers, before["workers"]) > 1:
+        found.append(
+            "servers updated by each worker's gradient alone (dist_async) "
+            + ("until this step: from now on" if before.get("updates") else "only from this step on: until now")
+            + " a step is one update by all workers' gradient"
+        )
+    if before.get("threads", threads) != threads:
+        found.append(
+            f"{name} was computed with OMP_NUM_THREADS={before['threads'] or '(not set)'}, now it is "
+            f"{threads or '(not set)'}: the last bits may differ from those of an unbroken run"
+        )
+    if before.get("own_operators", operators) != operators:
+        found.append(
+            f"{name} was computed with {before['own_operators'] or 'MXNet'}'s operators, now with "
+            f"{operators or 'MXNet'}'s: the last bits, and what dropout draws, differ from those of an unbroken run"
+        )
+    return found
+
+
 def read_end(run_dir: Path, state: str, step: int, weights_sha256: str) -> Optional[Mapping[str, Any]]:
     """status.json, if it tells of this end of this very run; else None."""
     try:

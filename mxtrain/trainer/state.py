@@ -31,6 +31,18 @@ class TrainState:
     early_stopping: Dict[str, Any] = field(default_factory=dict)
     """What `EarlyStopping.check` returned last."""
 
+    @property
+    def epoch_number(self) -> int:
+        """The epoch that the last finished step belongs to, from 1."""
+        return self.epoch + (self.epoch_step > 0)
+
+    def count_step(self, steps_per_epoch: int) -> None:
+        """One more step is done."""
+        self.step += 1
+        self.epoch_step += 1
+        if self.epoch_step == steps_per_epoch:
+            self.epoch, self.epoch_step = self.epoch + 1, 0
+
     def to_json(self) -> Dict[str, Any]:
         return asdict(self)
 

@@ -36,7 +36,7 @@ FAULTS = [
     # What a step and a run are made of.
     Fault("the step forgets the moving average", "mxtrain/trainer/step.py", "        self.average.update(step)\n", ""),
     Fault(
-        "validation takes live weights", "mxtrain/trainer/runner.py",
+        "validation takes live weights", "mxtrain/trainer/validation.py",
         "        with self._step.average.applied():\n            try:\n",
         "        if True:\n            try:\n",
     ),
@@ -45,7 +45,7 @@ FAULTS = [
         'checkpoint.arrays("ema" if "ema" in checkpoint.stems else "model")', 'checkpoint.arrays("model")',
     ),
     Fault(
-        "the test split takes live weights where none were kept", "mxtrain/trainer/runner.py",
+        "the test split takes live weights where none were kept", "mxtrain/trainer/ending.py",
         "with self._step.average.applied() if best is None else nullcontext():", "with nullcontext():",
     ),
     Fault(
@@ -163,7 +163,7 @@ FAULTS = [
         ("tests/metric/test_host.py",),
     ),
     Fault(
-        "a batch's gradient is a mean over unequal shares", "mxtrain/parallel/grid.py",
+        "a batch's gradient is a mean over unequal shares", "mxtrain/parallel/executor.py",
         "loss_B.backward(self._pipeline.head_gradient(loss_B, size, self._global_batch_size))",
         "loss_B.backward(self._pipeline.head_gradient(loss_B, size, size * len(self._pipeline.devices)))",
     ),

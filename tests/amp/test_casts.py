@@ -19,11 +19,8 @@ from mxtrain.model.prepare import initialize
 from mxtrain.model.trace import symbol_of
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.cut import Graph, output_shapes
-from mxtrain.parallel.data import Data
-from mxtrain.parallel.model import ModelParallel
 from mxtrain.parallel.norm import JointNorm
-from mxtrain.parallel.pipeline import Pipeline
-from mxtrain.parallel.single import Single
+from mxtrain.parallel.strategies import Data, ModelParallel, Pipeline, Single
 from mxtrain.runtime.amx import computes_bfloat16, cpu_flags
 from mxtrain.types import Batch
 

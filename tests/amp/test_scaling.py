@@ -18,9 +18,7 @@ from mxtrain.model.prepare import initialize
 from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.base import Objective
-from mxtrain.parallel.data import Data
-from mxtrain.parallel.hybrid import Hybrid
-from mxtrain.parallel.single import Single
+from mxtrain.parallel.strategies import Data, Hybrid, Single
 from mxtrain.trainer.step import TrainingStep
 from mxtrain.types import Batch
 

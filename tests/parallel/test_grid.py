@@ -18,11 +18,7 @@ from mxtrain.model.prepare import initialize
 from mxtrain.parallel.balance import find_candidates
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.cut import Graph
-from mxtrain.parallel.data import Data
-from mxtrain.parallel.hybrid import Hybrid
-from mxtrain.parallel.model import ModelParallel
-from mxtrain.parallel.pipeline import Pipeline
-from mxtrain.parallel.single import Single
+from mxtrain.parallel.strategies import Data, Hybrid, ModelParallel, Pipeline, Single
 from mxtrain.types import Batch
 
 nn = gluon.nn

@@ -10,10 +10,8 @@ from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
 from mxtrain.parallel.base import Objective
-from mxtrain.parallel.data import Data
 from mxtrain.parallel.grid import split
-from mxtrain.parallel.pipeline import Pipeline
-from mxtrain.parallel.single import Single
+from mxtrain.parallel.strategies import Data, Pipeline, Single
 from mxtrain.trainer.step import TrainingStep, clip_by_global_norm
 from mxtrain.types import Batch
 

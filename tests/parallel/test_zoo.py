@@ -14,8 +14,7 @@ from mxtrain.metric.metrics import Accuracy
 from mxtrain.model.gluoncv import GluonCV
 from mxtrain.model.prepare import prepare_network
 from mxtrain.parallel.base import Objective
-from mxtrain.parallel.model import ModelParallel
-from mxtrain.parallel.single import Single
+from mxtrain.parallel.strategies import ModelParallel, Single
 from mxtrain.types import Batch
 from mxtrain.verify import silence
 

@@ -10,7 +10,7 @@ import pytest
 from mxtrain.cli import diagnosis
 from mxtrain.errors import ConfigError
 from mxtrain.parallel import base
-from mxtrain.parallel.single import Single
+from mxtrain.parallel.strategies import Single
 from mxtrain.runtime.gpus import PUBLISHED, find_gpus
 
 HOPPER, AMPERE = "NVIDIA H100 80GB HBM3, 9.0", "NVIDIA A100-SXM4-40GB, 8.0"

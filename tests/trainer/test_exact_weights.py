@@ -22,10 +22,7 @@ from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.optimizers import SGD
 from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.base import Objective
-from mxtrain.parallel.data import Data
-from mxtrain.parallel.hybrid import Hybrid
-from mxtrain.parallel.pipeline import Pipeline
-from mxtrain.parallel.single import Single
+from mxtrain.parallel.strategies import Data, Hybrid, Pipeline, Single
 from mxtrain.trainer.step import TrainingStep
 from mxtrain.types import Batch
 

@@ -18,7 +18,7 @@ from mxtrain.model.prepare import initialize
 from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.base import Objective
-from mxtrain.parallel.single import Single
+from mxtrain.parallel.strategies import Single
 from mxtrain.trainer.step import TrainingStep, clip_by_global_norm
 from mxtrain.types import Batch
 

@@ -1,0 +1,113 @@
+"""Runs microbatches through the stages of their replica, in the schedule's order.
+
+The other executor is `mxtrain.parallel.lockstep.Lockstep`, for batch norms that see several shards together.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import Any, Collection, Dict, List, Sequence
+
+from mxtrain.engine.backend import autograd, nd
+from mxtrain.parallel.base import Objective
+from mxtrain.parallel.cut import Tensor
+from mxtrain.parallel.fence import Fence
+from mxtrain.parallel.lockstep import Shares
+from mxtrain.parallel.schedule import FORWARD, Action
+from mxtrain.parallel.stage import as_list, bring
+from mxtrain.parallel.tape import HeadGradients, Tape
+from mxtrain.types import Batch
+
+
+class Pipelined:
+    """Runs each replica's microbatches through its stages in the schedule's order, all replicas in step.
+
+    Args:
+        objective: loss and meter.
+        devices: [replica][stage].
+        stages: what runs on them.
+        order: number of microbatches -> the actions of one replica.
+        inputs, heads: tensors that enter and leave the network; without heads, all that the last stage returns leaves.
+        without_gradient: tensors that none is computed for.
+        fences: one for each replica.
+    """
+
+    def __init__(
+        self, objective: Objective, devices: List[List[Any]], stages: List[Any], order: Any, inputs: List[Tensor],
+        heads: List[Tensor], without_gradient: Collection[Tensor], fences: Sequence[Fence],
+    ):  # fmt: skip
+        self.inputs, self.heads, self.without_gradient = inputs, heads, without_gradient
+        self.objective, self.devices, self.stages = objective, devices, stages
+        self.head_gradient = HeadGradients()
+        self._order, self._fences = order, fences
+        self._schedules: Dict[int, List[Action]] = {}
+
+    def __call__(self, parts: List[Shares], global_batch_size: int, loss_scale: float) -> List[nd.NDArray]:
+        """The meter's sums of each microbatch; gradients of the scaled loss are left in the parameters."""
+        self.head_gradient.scale = loss_scale
+        sums: List[nd.NDArray] = []
+        for shares in parts:
+            lanes = [Lane(self, replica, share, global_batch_size) for replica, share in enumerate(shares)]
+            # The next action of every replica, then the one after it: so all devices have work from the beginning.
+            for actions in zip_longest(*[self._actions(len(share)) for share in shares]):
+                for lane, action in zip(lanes, actions):
+                    if action is not None:
+                        begin = lane.forward if action.kind == FORWARD else lane.backward
+                        begin(action.stage, action.microbatch)
+            for fence in self._fences[: len(lanes)]:
+                fence()
+            sums += [one for lane in lanes for one in lane.sums]
+        return sums
+
+    def _actions(self, num_microbatches: int) -> List[Action]:
+        if num_microbatches not in self._schedules:
+            self._schedules[num_microbatches] = self._order(num_microbatches)
+        return self._schedules[num_microbatches]
+
+
+class Lane:
+    """One replica's microbatches on their way through the stages in one step."""
+
+    def __init__(self, pipeline: Pipelined, replica: int, microbatches: List[Batch], global_batch_size: int):
+        self._pipeline, self._replica, self._microbatches = pipeline, replica, microbatches
+        self._global_batch_size = global_batch_size
+        self._devices = pipeline.devices[replica]
+        inputs, unneeded = pipeline.inputs, pipeline.without_gradient
+        self._tapes = [Tape(inputs, batch.inputs, unneeded, copies=True) for batch in microbatches]
+        self._losses: Dict[int, nd.NDArray] = {}
+        self.sums: List[nd.NDArray] = []
+
+    def forward(self, number: int, m: int) -> None:
+        """Puts the forward pass of a microbatch through a stage into the engine."""
+        stages, objective, device = self._pipeline.stages, self._pipeline.objective, self._devices[number]
+        stage, tape, batch = stages[number], self._tapes[m], self._microbatches[m]
+        is_last = number == len(stages) - 1
+        # An auxiliary output may leave the network long before its end.
+        heads = self._pipeline.heads if is_last else []
+        entering = [*stage.inputs, *(head for head in heads if head not in [*stage.inputs, *stage.outputs])]
+        inputs = tape.enter(number, entering, device)
+        with autograd.record():
+            outputs = stage(self._replica, inputs[: len(stage.inputs)])
+            if is_last:
+                known = {**dict(zip(entering, inputs)), **dict(zip(stage.outputs, outputs))}
+                outputs = [known[head] for head in heads] or outputs
+                targets = [bring(target, device) for target in batch.targets]
+                losses = as_list(objective.loss(*outputs, *targets))
+        if is_last:
+            self._losses[m] = losses[0]
+            self.sums.append(objective.meter(*losses, *outputs, *targets))
+        else:
+            tape.leave(stage.outputs, outputs)
+
+    def backward(self, number: int, m: int) -> None:
+        """Puts the backward pass of a microbatch through a stage into the engine."""
+        stage, tape = self._pipeline.stages[number], self._tapes[m]
+        if m in self._losses:
+            loss_B = self._losses.pop(m)
+            size = self._microbatches[m].size
+            loss_B.backward(self._pipeline.head_gradient(loss_B, size, self._global_batch_size))
+        else:
+            outputs, heads = tape.heads(stage.outputs)
+            if outputs:
+                autograd.backward(outputs, heads)
+        tape.come_back(number)

@@ -1,9 +1,0 @@
-"""Everything on one device."""
-
-from __future__ import annotations
-
-from mxtrain.parallel.base import Parallel
-
-
-class Single(Parallel):
-    """One device."""

@@ -1,0 +1,202 @@
+"""The strategies, as tables of their shape: replicas x stages devices, each replica's share in microbatches.
+
+    parallel=    replicas   stages   microbatches
+    single          1          1          1
+    data            R          1          1
+    model           1          S          1
+    pipeline        1          S          M
+    hybrid          R          S          M
+
+A strategy is described by the axes that it takes; all of them are carried out by `mxtrain.parallel.grid.Grid`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Dict, List, Literal, Optional, Tuple, Union
+
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.errors import ConfigError
+from mxtrain.parallel.base import Objective, Strategy
+from mxtrain.runtime.gpus import REMEDY, find_gpus, is_published_build, reason_against
+from mxtrain.types import Positive, Spec
+
+if TYPE_CHECKING:
+    from mxtrain.kvstore.store import Store
+
+Devices = Annotated[str, pydantic.Field(pattern=r"^(auto|(cpu|gpu):[1-9][0-9]{0,2})$")]
+Auto = Literal["auto"]
+CPU_DEVICES_PER_AXIS = 2
+"""What `auto` means for an axis where there is no GPU."""
+
+
+class Parallel(Spec):
+    """Where the arithmetic happens: replicas x stages devices, each replica's share of a batch in microbatches."""
+
+    devices: Devices = "auto"
+    """`auto`, or a kind and how many of it: cpu:2, gpu:4. Which GPUs these are is said by CUDA_VISIBLE_DEVICES=1,3."""
+    batch_norm: Literal["per_device", "replicas", "global"] = "per_device"
+    """What batch normalisation takes its mean and variance over: `per_device`: the samples that pass a device together,
+    as MXNet does; `replicas`: those of all replicas' (and workers') microbatches of the same number; `global`: the
+    whole batch."""
+
+    def axes(self, num_gpus: int = 0) -> Tuple[int, int]:
+        """(replicas, stages), `auto` resolved.
+
+        Raises:
+            ConfigError: they don't multiply to the number of devices.
+        """
+        return fit_axes(self, num_gpus)
+
+    def num_microbatches(self) -> int:
+        """Into how many microbatches each replica's share of a batch is split."""
+        return 1
+
+    def num_devices(self) -> int:
+        """How many devices this description asks for, as far as can be said without MXNet."""
+        replicas, stages = self.axes()
+        return replicas * stages
+
+    def place(self) -> List[List[Any]]:
+        """The devices as mxnet Contexts, [replica][stage]; neighbouring stages have neighbouring numbers.
+
+        Raises:
+            ConfigError: the machine has fewer.
+        """
+        from mxtrain.engine.backend import mx
+
+        num_gpus = mx.context.num_gpus()
+        replicas, stages = self.axes(num_gpus)
+        kind = "gpu" if self.devices.startswith("gpu") or (self.devices == "auto" and num_gpus) else "cpu"
+        if kind == "gpu":
+            self._require_gpus(replicas * stages, num_gpus)
+        return [[mx.Context(kind, replica * stages + stage) for stage in range(stages)] for replica in range(replicas)]
+
+    def _require_gpus(self, wanted: int, num_gpus: int) -> None:
+        """Raises: ConfigError: MXNet sees fewer, or can't run on what there is."""
+        missing = wanted > num_gpus
+        gpus = find_gpus()
+        reason = reason_against(gpus)
+        if reason and (missing or is_published_build()):
+            hidden = [str(gpu.index) for gpu in gpus if not gpu.is_too_new]
+            hide = f"hide what is too new (CUDA_VISIBLE_DEVICES={','.join(hidden)}), " if hidden else ""
+            raise ConfigError(f"parallel.devices={self.devices}: {reason}. What helps: {hide}{REMEDY}.")
+        if missing:
+            seen = f"only {num_gpus} GPU{'s' * (num_gpus > 1)}" if num_gpus else "no GPU"
+            raise ConfigError(
+                f"parallel.devices={self.devices}: MXNet sees {seen} here. Type "
+                f"parallel.devices={f'gpu:{num_gpus}' if num_gpus else f'cpu:{wanted}'}, or see what "
+                "`python -m mxtrain doctor` says about CUDA."
+            )
+
+    def build(self, objective: Objective, grad_accumulation: int, workers: Optional[Store] = None) -> Strategy:
+        """The strategy over an initialised network.
+
+        Args:
+            objective: what is computed.
+            grad_accumulation: parts of a batch.
+            workers: the store of a run of several workers; None for one alone.
+
+        Raises:
+            ConfigError: the network cannot be cut into so many stages.
+        """
+        from mxtrain.parallel.grid import Grid
+
+        return Grid(objective, self.place(), self, grad_accumulation, workers)
+
+
+class Replicated(Parallel):
+    """Several copies of the network, each with its share of every batch."""
+
+    replicas: Union[Auto, Positive] = "auto"
+    """Copies of the network; auto: as many as the devices allow, 2 on a CPU."""
+
+
+class Staged(Parallel):
+    """A network that is spread over several devices."""
+
+    stages: Union[Auto, Positive] = "auto"
+    """Devices that one copy of the network is spread over; auto: as many as there are, 2 on a CPU."""
+    cut_before: List[str] = []
+    """Layers that begin a stage, by structural name, one fewer than stages; []: balanced by what operators have
+    to do, the same on every machine."""
+
+
+class Microbatched(Staged):
+    """Stages that work on different microbatches at the same time."""
+
+    microbatches: Positive = 8
+    """Parts of a replica's share of a batch, which follow each other through the stages."""
+    schedule: Literal["1f1b", "gpipe"] = "1f1b"
+    """Which of forward and backward comes first where both can run: `gpipe`: all forwards, then all backwards; `1f1b`:
+    a backward as soon as there is one, so that a stage never holds more microbatches than stages follow."""
+
+    def num_microbatches(self) -> int:
+        return self.microbatches
+
+
+class Single(Parallel):
+    """One device."""
+
+
+class Data(Replicated):
+    """A copy of the network on every device."""
+
+
+class ModelParallel(Staged):
+    """The network's layers on several devices, one after the other; for networks that one device cannot hold."""
+
+
+class Pipeline(Microbatched):
+    """The network's layers on several devices that work at the same time."""
+
+
+class Hybrid(Replicated, Microbatched):
+    """Several copies of the network, each spread over devices that work at the same time."""
+
+
+def fit_axes(parallel: Parallel, num_gpus: int) -> Tuple[int, int]:
+    """(replicas, stages) of a description; see `Parallel.axes`."""
+    given = {name: getattr(parallel, name, 1) for name in ("replicas", "stages")}
+    if parallel.devices != "auto":
+        total = int(parallel.devices.split(":")[1])
+    elif "auto" in given.values() and num_gpus:
+        total = num_gpus
+    else:
+        axes = [CPU_DEVICES_PER_AXIS if value == "auto" else value for value in given.values()]
+        return axes[0], axes[1]
+    if given == {"replicas": "auto", "stages": "auto"}:
+        given["replicas"] = CPU_DEVICES_PER_AXIS if total % CPU_DEVICES_PER_AXIS == 0 and total > 2 else 1
+    known = 1
+    for value in given.values():
+        known *= 1 if value == "auto" else value
+    replicas, stages = (total // known if value == "auto" else value for value in given.values())
+    if replicas * stages != total:
+        raise ConfigError(_misfit(parallel, given, total))
+    return replicas, stages
+
+
+def _misfit(parallel: Parallel, given: Dict[str, Any], total: int) -> str:
+    shown = {name: value for name, value in given.items() if name in type(parallel).model_fields}
+    if not shown:
+        return (
+            f"parallel.devices={parallel.devices}: parallel=single uses one device. Type parallel.devices=cpu:1 or "
+            f"gpu:1, or parallel=data for {total} replicas, or parallel=pipeline for {total} stages."
+        )
+    fixed = [value for value in shown.values() if value != "auto"]
+    product = 1
+    for value in fixed:
+        product *= value
+    text = " x ".join(f"{value} {name}" for name, value in shown.items() if value != "auto")
+    kind = parallel.devices.split(":")[0]
+    if "auto" in shown.values():
+        said = f"{total} devices / {text} = {total / product:.4g}"
+        wish = -(-total // product) * product
+    else:
+        said = f"{text} = {product} devices, not {total}"
+        wish = product
+    return (
+        f"parallel.devices={parallel.devices}: {said}. Type parallel.devices={kind}:{wish}, or change "
+        f"{' or '.join(f'parallel.{name}' for name in shown)}."
+    )

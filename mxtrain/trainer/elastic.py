@@ -1,0 +1,55 @@
+"""What a ring of workers does when some were lost or have come: they agree on one state, and go on."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Callable, Optional
+
+from mxtrain.checkpoint import Checkpoint, Snapshot
+from mxtrain.checkpoint.archive import pack, unpack
+from mxtrain.checkpoint.contents import read_checkpoint, write_contents
+from mxtrain.errors import PeersLost
+from mxtrain.kvstore.store import Store
+
+
+def remark(lost: PeersLost, before: int, now: int, step: int) -> str:
+    """What is said when the ring is formed anew.
+
+    Args:
+        lost: why.
+        before: workers of the last ring.
+        now: of this one.
+        step: the last whole one.
+    """
+    return (
+        f"{lost}: {now} worker{'s' * (now > 1)} (before: {before}) go on after step {step}. No step is lost or done "
+        "twice; but shares are others from here on: the last bits differ from those of an undisturbed run, and more "
+        "where dropout or a batch norm looks at a share"
+    )
+
+
+def share_state(workers: Store, take: Callable[[], Snapshot]) -> Optional[Checkpoint]:
+    """Gives rank 0's state to all others. Collective.
+
+    Args:
+        workers: of the new ring.
+        take: what rank 0's state is.
+
+    Returns:
+        What this worker has to continue from; None for rank 0, and for one alone, who have it.
+    """
+    world = workers.world
+    if world.size == 1:
+        return None
+    # As at the start of a run, which is what those do who have just come.
+    archive = workers.broadcast(_pack(take()) if world.rank == 0 else None)
+    workers.broadcast(b"" if world.rank == 0 else None)
+    return unpack(archive) if world.rank > 0 else None
+
+
+def _pack(snapshot: Snapshot) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="mxtrain-") as folder:
+        path = Path(folder) / "state"
+        write_contents(snapshot, path)
+        return pack(read_checkpoint(path))

@@ -1,0 +1,133 @@
+"""How a run ends: what is written and measured last, and the result that tells of it."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Dict, Mapping, Optional
+
+from mxtrain.checkpoint import canonical_sha256
+from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED
+from mxtrain.process.heartbeat import HEARTBEAT
+from mxtrain.process.stopping import BreakableLoader, BrokenOff, SignalStop, Stop
+from mxtrain.trainer import resume, snapshot
+from mxtrain.trainer.evaluate import Evaluator
+from mxtrain.trainer.plan import RunData
+from mxtrain.trainer.recorder import Recorder
+from mxtrain.trainer.saving import Saving
+from mxtrain.trainer.state import TrainState
+from mxtrain.trainer.step import TrainingStep
+from mxtrain.trainer.watchers import Watchers
+from mxtrain.types import Result
+
+
+class Ending:
+    """Ends a run.
+
+    Args:
+        step: one optimizer update.
+        data: loaders.
+        evaluator: measures the test split.
+        saving: where checkpoints go.
+        signals: by which a person stops it.
+        watchers: are told what there is to say.
+    """
+
+    def __init__(
+        self, step: TrainingStep, data: RunData, evaluator: Evaluator, saving: Saving, signals: SignalStop,
+        watchers: Watchers,
+    ):  # fmt: skip
+        self._step, self._data, self._evaluator = step, data, evaluator
+        self._saving, self._signals, self._watchers = saving, signals, watchers
+        self._workers = step.store
+
+    def finish(self, stop: Stop, state: TrainState, recorder: Recorder) -> Result:
+        """All is trained that this process trains: what is on its way is written, and the test split is measured."""
+        saving = self._saving
+        saving.synchronize()
+        saving.require_in_place()
+        self._step.synchronize()
+        last = snapshot.copy_parameters(self._step.strategy)
+        values, best = {**state.values, **self._workers.summary()}, saving.best()
+        measured = self._measured(state)
+        HEARTBEAT.waits = self._workers.world.rank > 0
+        if stop.exit_code == EXIT_FINISHED and self._data.test is not None and not HEARTBEAT.waits:
+            try:
+                values.update(self._test(best, last))
+                measured["test"] = {"step": best.step if best else state.step, "part": self._data.test.coverage}
+            except BrokenOff:
+                stop = self._signals.stop or stop  # all is trained and saved; the same command measures it
+        if saving.failure and saving.saved_step == state.step:
+            stop = self._without_last_checkpoint(stop, state.step)
+        is_kept = best is not None and state.best is not None and best.step == state.best["step"]
+        return self._result(
+            stop, state, recorder, metrics=values, measured=measured,
+            best_checkpoint=str(best.path) if is_kept else None, weights_sha256=canonical_sha256(last),
+        )  # fmt: skip
+
+    def _measured(self, state: TrainState) -> Dict[str, Dict[str, Any]]:
+        """Which weights the values of the last validation are of, and of how much of the split."""
+        if not state.validated_step:
+            return {}
+        part = self._data.val.coverage if self._data.val is not None else ""
+        return {name: {"step": state.validated_step, "part": part if name == "val" else ""}
+                for name in ("train", "val")}  # fmt: skip
+
+    def _without_last_checkpoint(self, stop: Stop, step: int) -> Stop:
+        """The weights of the last step are not on the disk: whoever counts on them must not read of success."""
+        done = stop.cause or "training is complete"
+        cause = (
+            f"{done}, but the checkpoint of its last step {step} could not be written: "
+            f"{self._saving.failure}. Make room and give the same command again: it goes on from the one before"
+        )
+        if stop.exit_code == EXIT_FINISHED:
+            return Stop("failed", EXIT_CRASHED, cause)
+        return replace(stop, cause=cause)
+
+    def _test(self, best: Any, last: Mapping[str, Any]) -> Dict[str, float]:
+        """Loss and metrics of the test split with the best weights, or the last where none were kept."""
+        strategy = self._step.strategy
+        if best is not None:
+            snapshot.set_parameters(strategy, snapshot.weights_to_use(best), str(best.path))
+        try:
+            with self._step.average.applied() if best is None else nullcontext():
+                values = self._evaluator.measure(BreakableLoader(self._data.test, self._signals))
+        finally:
+            snapshot.set_parameters(strategy, last, "the last weights")
+        return {f"test/{name}": value for name, value in values.items() if name != "samples_per_s"}
+
+    def failed(self, cause: str, exit_code: int, state: TrainState, recorder: Recorder) -> Result:
+        """What is told of a run that could not go on."""
+        return self._result(Stop("failed", exit_code, cause), state, recorder, metrics=dict(state.values))
+
+    def _result(self, stop: Stop, state: TrainState, recorder: Recorder, **known: Any) -> Result:
+        try:
+            latest = self._saving.latest()
+        except Exception:  # the run directory is gone: what is told of the end is the cause, not this
+            latest = None
+        return Result(
+            state=stop.state, exit_code=stop.exit_code, cause=stop.cause, step=state.step, epoch=state.epoch,
+            best=state.best, checkpoint=None if latest is None else str(latest.path),
+            samples_per_s=recorder.samples / recorder.seconds if recorder.seconds else 0.0, **known,
+        )  # fmt: skip
+
+    def ended_before(self, stop: Stop, state: TrainState, run_dir: Path) -> Optional[Result]:
+        """The result of a run that has nothing left to do and said so in status.json; None where there is work.
+
+        Args:
+            stop: why it would end at once.
+            state: where it stands.
+            run_dir: where it is kept.
+        """
+        sha256 = canonical_sha256(snapshot.copy_parameters(self._step.strategy))
+        is_first = self._workers.world.rank == 0  # the others may not see the run directory
+        status = resume.read_end(run_dir, stop.state, state.step, sha256) if is_first else {}
+        (ended,) = self._workers.total([is_first and status is not None])
+        if not ended or status is None:
+            return None
+        self._watchers.notify("on_message", resume.nothing_left(run_dir, stop.cause, state.step))
+        return resume.ended_result(
+            status, state=stop.state, exit_code=stop.exit_code, cause=stop.cause, step=state.step, epoch=state.epoch,
+            best=state.best, weights_sha256=sha256,
+        )  # fmt: skip

@@ -1,0 +1,100 @@
+"""Measures the validation split in the middle of training, and remembers what was best."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, List, Optional
+
+from mxtrain.process.stopping import Agreement, BreakableLoader, BrokenOff, SignalStop, Stop
+from mxtrain.trainer import snapshot
+from mxtrain.trainer.evaluate import Evaluator
+from mxtrain.trainer.plan import Plan, RunData
+from mxtrain.trainer.recorder import Recorder
+from mxtrain.trainer.state import TrainState
+from mxtrain.trainer.step import TrainingStep
+from mxtrain.trainer.watchers import Watchers
+from mxtrain.types import Artifact, Progress, Validation
+
+
+class Validator:
+    """Validates.
+
+    Args:
+        step: one optimizer update.
+        plan: lengths, cadences, and what is monitored.
+        data: loaders.
+        evaluator: measures the split.
+        direction: the name of a metric -> "max" or "min".
+        early_stopping: its description.
+        signals: by which a person stops the run.
+        watchers: are shown the values.
+    """
+
+    def __init__(
+        self, step: TrainingStep, plan: Plan, data: RunData, evaluator: Evaluator, direction: Callable[[str], str],
+        early_stopping: Any, signals: SignalStop, watchers: Watchers,
+    ):  # fmt: skip
+        self._step, self._plan, self._data, self._evaluator = step, plan, data, evaluator
+        self._direction, self._early_stopping = direction, early_stopping
+        self._signals, self._watchers = signals, watchers
+        self.broken_off: Optional[Stop] = None
+        """Why the last validation was broken off."""
+
+    def finds_best(self, state: TrainState, recorder: Recorder, agreement: Agreement) -> bool:
+        """Validates; whether the weights are the best so far, and are to be kept whatever the cadence says.
+        Arguments as `validate`."""
+        if not self.validate(state, recorder, agreement) or not self._plan.keeps_best:
+            return False
+        return state.best is not None and state.best["step"] == state.step
+
+    def validate(self, state: TrainState, recorder: Recorder, agreement: Agreement) -> bool:
+        """Measures the validation split, unless that was done at this step. A signal breaks it off; it stays due.
+
+        Args:
+            state: where the run stands; gets the values.
+            recorder: of the training steps.
+            agreement: of the workers, on a signal that one of them saw.
+
+        Returns:
+            Whether it was measured now.
+        """
+        if state.validated_step == state.step or self._data.val is None:
+            return False
+        state.validation_due = True  # until it is done, whatever comes between
+        self._step.synchronize()
+        snapshot.require_same_weights(self._step, state.step)
+        with self._step.average.applied():
+            try:
+                values = self._evaluator.measure(
+                    BreakableLoader(self._data.val, self._signals), workers=self._step.store
+                )
+            except BrokenOff:
+                self.broken_off = agreement.now(self._signals.stop)
+                return False
+            found = {f"val/{name}": value for name, value in values.items() if name != "samples_per_s"}
+            trained = {f"train/{name}": value for name, value in recorder.epoch_values().items()}
+            state.values = self._step.store.agree({**found, **trained})
+            self._note_best(state)
+            state.validated_step, state.validation_due = state.step, False
+            part = {"part": self._data.val.coverage} if self._data.val.coverage else {}
+            validation = Validation(
+                row={"step": state.step, "epoch": state.epoch_number, "split": "val", **values, **part},
+                best=state.best,
+                read_samples=self._show_samples,
+                read_parameters=lambda: snapshot.copy_parameters(self._step.strategy),
+            )
+            self._watchers.notify(
+                "on_validation", validation, Progress(state.step, state.epoch, self._plan.total_steps)
+            )
+        return True
+
+    def _show_samples(self) -> List[Artifact]:
+        return self._data.samples.artifacts(self._evaluator) if self._data.samples is not None else []
+
+    def _note_best(self, state: TrainState) -> None:
+        plan = self._plan
+        value = state.values[plan.monitor]
+        sign = 1 if plan.direction == "max" else -1
+        if math.isfinite(value) and (state.best is None or sign * value > sign * state.best["value"]):
+            state.best = {"metric": plan.monitor, "value": value, "step": state.step}
+        state.early_stopping = self._early_stopping.check(state.values, state.early_stopping, self._direction)
