@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, List, Mapping, Optional, Sequence, Tuple
-
-import numpy as np
+from typing import Any, List, Mapping, Optional, Tuple
 
 from mxtrain.callback.record import RunRecord
 from mxtrain.callback.status import StatusFile
@@ -15,10 +13,8 @@ from mxtrain.checkpoint import Checkpoint
 from mxtrain.checkpoint.archive import pack, unpack
 from mxtrain.checkpoint.run_directory import held_lock
 from mxtrain.cluster.stragglers import Stragglers
-from mxtrain.dataset.base import Splits, open_splits
-from mxtrain.dataset.loader import BatchLoader
+from mxtrain.dataset.base import open_splits
 from mxtrain.dataset.signature import Signature
-from mxtrain.dataset.sources import Subset
 from mxtrain.description.groups import Description
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store
@@ -34,17 +30,16 @@ from mxtrain.parallel.fence import can_be_fenced
 from mxtrain.parallel.placement import placement_table
 from mxtrain.trainer import Trainer, resume
 from mxtrain.trainer.cadence import Cadence
-from mxtrain.trainer.evaluate import Evaluator, ShownSamples
+from mxtrain.trainer.evaluate import Evaluator
+from mxtrain.trainer.loaders import build_data
 from mxtrain.trainer.profiling import TIMELINE, Computation, Profiling
 from mxtrain.trainer.resume import Beginning, begin
-from mxtrain.trainer.runner import Plan, RunData, Runner
+from mxtrain.trainer.runner import Plan, Runner
 from mxtrain.trainer.saving import NoStore
 from mxtrain.trainer.step import TrainingStep
 from mxtrain.types import BY_HAND, Callback, CommandLine, RunInfo
 
 log = logging.getLogger("mxtrain")
-
-NUM_SHOWN_SAMPLES = 16
 
 
 @dataclass(frozen=True)
@@ -53,71 +48,6 @@ class Run:
 
     runner: Runner
     info: RunInfo
-
-
-def build_loader(
-    description: Description, source: Any, signature: Signature, device: Any, **options: Any
-) -> BatchLoader:  # fmt: skip
-    """A loader of one split; evaluation order and no augmentation unless `train=True`."""
-    dataset, trainer = description.dataset, description.trainer
-    settings = {
-        "batch_size": dataset.eval_batch_size, "prefetch": dataset.prefetch, "device": device, "seed": trainer.seed,
-        **options,
-    }  # fmt: skip
-    task = description.task
-    collate = task.build_collate(description, signature, bool(options.get("train")))
-    return dataset.build_loader(
-        source, signature, num_classes=task.num_classes(signature), collate=collate, **settings
-    )  # fmt: skip
-
-
-def build_data(
-    description: Description, splits: Splits, signature: Signature, device: Any, world: World = ALONE
-) -> RunData:  # fmt: skip
-    """The loaders of all splits; with `trainer.overfit_batches` training sees only the first samples.
-
-    Workers share the batches of training and validation; the test split is measured by one.
-    """
-    dataset, trainer = description.dataset, description.trainer
-    training = {"batch_size": dataset.batch_size, "limit_batches": trainer.limit_train_batches, "world": world}
-    if trainer.overfit_batches is None:
-        train = build_loader(description, splits.train, signature, device, train=True, **training)
-    else:
-        first = range(min(trainer.overfit_batches * dataset.batch_size, len(splits.train)))
-        train = build_loader(description, take(splits.train, first), signature, device, **training)
-    return RunData(
-        train=train,
-        val=build_loader(
-            description, splits.val, signature, device, world=world, limit_batches=trainer.limit_val_batches
-        ),
-        test=build_loader(description, splits.test, signature, device, limit_batches=trainer.limit_test_batches)
-        if splits.test and trainer.test
-        else None,
-        samples=build_samples(description, splits, signature, device),
-    )
-
-
-def take(source: Any, indices: Sequence[int]) -> Any:
-    """Some samples of a split, those that it has."""
-    if hasattr(source, "take"):
-        return source.take(indices)
-    return Subset(source, np.array([index for index in indices if index < len(source)], np.int64))
-
-
-def build_samples(
-    description: Description, splits: Splits, signature: Signature, device: Any
-) -> Optional[ShownSamples]:  # fmt: skip
-    """A few validation samples to show with what the network says of them; None where there is nothing to show."""
-    task = description.task
-    if not task.can_show(description):
-        return None
-    shown = take(
-        splits.val, np.linspace(0, len(splits.val) - 1, min(NUM_SHOWN_SAMPLES, len(splits.val))).astype(int).tolist()
-    )
-    return ShownSamples(
-        build_loader(description, shown, signature, device, prefetch=0, in_order=True), task.decode,
-        lambda predictions, targets: task.show(signature, shown, predictions, targets),
-    )  # fmt: skip
 
 
 def build_network(description: Description, signature: Signature, device: Any) -> Any:

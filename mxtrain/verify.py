@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optio
 import numpy as np
 
 from mxtrain.amp import FULL
-from mxtrain.build import build_data, build_network, build_objective, build_step
+from mxtrain.build import build_network, build_objective, build_step
 from mxtrain.dataset.base import open_splits
 from mxtrain.description.groups import Description
 from mxtrain.engine.backend import gluon
@@ -24,6 +24,7 @@ from mxtrain.parallel.base import Objective
 from mxtrain.parallel.reference import Reference
 from mxtrain.process.heartbeat import HEARTBEAT
 from mxtrain.trainer import snapshot
+from mxtrain.trainer.loaders import build_data
 from mxtrain.trainer.step import TrainingStep
 from mxtrain.types import Batch, Shapes
 

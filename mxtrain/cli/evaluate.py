@@ -55,7 +55,7 @@ def run(arguments: Sequence[str]) -> int:
         refuse_links(run_dir_of(checkpoint), ("eval", f"eval/{split}"))
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     # Imports MXNet: only from here on.
-    from mxtrain.build import build_loader
+    from mxtrain.trainer.loaders import build_loader
     from mxtrain.trainer.trained import load_trained
 
     wrong = require_same_names(signature, splits)

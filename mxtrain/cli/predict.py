@@ -77,7 +77,7 @@ def run(arguments: Sequence[str]) -> int:
     folder = files_folder(description.task, settings, checkpoint)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     # Imports MXNet: only from here on.
-    from mxtrain.build import build_loader
+    from mxtrain.trainer.loaders import build_loader
     from mxtrain.trainer.trained import load_trained
 
     trained = load_trained(checkpoint, description, signature)

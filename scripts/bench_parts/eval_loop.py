@@ -17,7 +17,7 @@ def main(arguments: List[str]) -> None:
     run, block_batches = arguments
     checkpoint, description = restore_description(parse([run]), "eval", "last", [])
     dataset, signature = restore_inputs(checkpoint, description, [])
-    from mxtrain.build import build_loader
+    from mxtrain.trainer.loaders import build_loader
     from mxtrain.trainer.trained import load_trained
 
     trained = load_trained(checkpoint, description, signature)

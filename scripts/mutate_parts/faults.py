@@ -104,11 +104,11 @@ FAULTS = [
         "description.loss.build(self.num_classes(signature), True)",
     ),
     Fault(
-        "the test split is measured on the validation samples", "mxtrain/build.py",
+        "the test split is measured on the validation samples", "mxtrain/trainer/loaders.py",
         "test=build_loader(description, splits.test, signature", "test=build_loader(description, splits.val, signature",
     ),
     Fault(
-        "a run neither shuffles nor augments", "mxtrain/build.py",
+        "a run neither shuffles nor augments", "mxtrain/trainer/loaders.py",
         "train = build_loader(description, splits.train, signature, device, train=True, **training)",
         "train = build_loader(description, splits.train, signature, device, **training)",
     ),

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mxtrain.build import build_loader
 from mxtrain.checkpoint import open_checkpoint
 from mxtrain.cli.dispatch import run
 from mxtrain.dataset.base import open_splits
@@ -21,6 +20,7 @@ from mxtrain.dataset.glue import LAYOUTS
 from mxtrain.dataset.make_record import make_record
 from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.sources import Subset
+from mxtrain.trainer.loaders import build_loader
 from mxtrain.trainer.trained import load_trained
 
 RNG = np.random.RandomState(5)

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import yaml
 
-from mxtrain.build import build_loader
 from mxtrain.checkpoint import open_checkpoint
 from mxtrain.cli.artifacts import write_artifacts
 from mxtrain.cli.compose import Composer
@@ -22,6 +21,7 @@ from mxtrain.dataset.base import open_splits
 from mxtrain.errors import ConfigError
 from mxtrain.parallel.stage import as_list
 from mxtrain.task.base import Task
+from mxtrain.trainer.loaders import build_loader
 from mxtrain.trainer.trained import load_trained
 
 CONF = Path(__file__).resolve().parents[2] / "conf"

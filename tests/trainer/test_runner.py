@@ -14,7 +14,7 @@ from rich.console import Console
 from running import checkpoints, rows, status, steps
 
 from mxtrain import build
-from mxtrain.build import build_loader, build_run
+from mxtrain.build import build_run
 from mxtrain.checkpoint import lock_run_directory, open_checkpoint
 from mxtrain.cli import evaluate
 from mxtrain.cli.job import begin_run
@@ -22,6 +22,7 @@ from mxtrain.dataset.signature import Signature
 from mxtrain.engine.backend import nd
 from mxtrain.errors import ConfigError
 from mxtrain.logger.report import render_result
+from mxtrain.trainer.loaders import build_loader
 from mxtrain.trainer.trained import load_trained
 from mxtrain.types import Callback, CommandLine
 
