@@ -10,7 +10,7 @@ from typing import Callable, Tuple
 
 import numpy as np
 
-from mxtrain.dataset.base import Augment
+from mxtrain.dataset.image_settings import Augment
 from mxtrain.dataset.randomness import Draw, beta, integers, uniform
 
 Fetch = Callable[[np.ndarray], Tuple[np.ndarray, np.ndarray]]

@@ -15,7 +15,6 @@ from typing import (
     Collection,
     Dict,
     List,
-    Mapping,
     Optional,
     Protocol,
     Sequence,
@@ -27,9 +26,10 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated, Literal
 
+from mxtrain.dataset.image_settings import Augment, Decoding
 from mxtrain.dataset.regular_files import explain
 from mxtrain.errors import DataError
-from mxtrain.types import Fraction, NonNegative, NonNegativeFloat, OpenFraction, Positive, PositiveFloat, Shape, Spec
+from mxtrain.types import Fraction, NonNegative, OpenFraction, Positive, PositiveFloat, Shape, Spec
 
 if TYPE_CHECKING:
     from mxtrain.dataset.signature import Signature
@@ -39,7 +39,6 @@ ChannelMean = Union[Literal["auto"], List[Fraction]]
 ChannelStd = Union[Literal["auto"], List[PositiveFloat]]
 ImageSize = Annotated[List[Positive], pydantic.Field(min_length=2, max_length=2)]
 _MAX_BATCH_GIB = 64
-AreaShare = Annotated[float, pydantic.Field(gt=0, le=1)]
 
 
 def _square(size: Any) -> Any:
@@ -49,66 +48,6 @@ def _square(size: Any) -> Any:
     if size != "auto" and not (isinstance(size, list) and len(size) == 2):
         raise ValueError(f"image_size is auto, one number or [height, width], e.g. [32,32], but {size} was given")
     return size
-
-
-class Augment(Spec):
-    """Random changes of training images; every draw is a function of (seed, epoch, sample index)."""
-
-    crop_padding: NonNegative = 0
-    """Pixels of zeros added on each side before a random crop of the original size; 0 = off."""
-    flip: bool = False
-    """Mirror left-right with probability one half."""
-    cutout: NonNegative = 0
-    """Side in pixels of a square set to zero at a random centre; 0 = off."""
-    mixup: NonNegativeFloat = 0.0
-    """Alpha of the Beta distribution that blends two images and their labels; 0 = off."""
-    cutmix: NonNegativeFloat = 0.0
-    """Alpha of the Beta distribution of the share of a box pasted from another image; 0 = off. With mixup on as well,
-    each sample draws one of the two."""
-    crop_scale: Annotated[List[AreaShare], pydantic.Field(min_length=2, max_length=2)] = [1.0, 1.0]
-    """Smallest and largest share of the area that a random crop of a decoded image takes; [1, 1] = off, the central
-    part. Datasets that are held in memory have no use for it."""
-
-    @pydantic.model_validator(mode="after")
-    def _check_scale(self) -> Augment:
-        if self.crop_scale[0] > self.crop_scale[1]:
-            raise ValueError(f"crop_scale must be [smallest, largest], got {self.crop_scale}")
-        return self
-
-    @property
-    def mixes(self) -> bool:
-        """Whether two samples are mixed, so that labels are probabilities."""
-        return self.mixup > 0 or self.cutmix > 0
-
-
-@dataclass(frozen=True)
-class Decoding:
-    """How an image file becomes a sample, apart from random changes; a checkpoint carries it.
-
-    Its pixels are read as `pixels.ImageReader` says; then a central part is cut out and resized. Images that were never
-    encoded (MNIST's, CIFAR's) are taken whole.
-
-    Attributes:
-        shape: (C, H, W) that images are decoded to; C is 1 or 3. A network's own channels and size may be others.
-        central_crop: the largest central part with the aspect of `shape`, times this, is taken.
-        frame: (H, W) that whole pictures are fitted into instead, where something is predicted for each pixel: a larger
-            one is made smaller, and what is left of the frame is padded at the right and at the bottom.
-    """
-
-    shape: Shape
-    central_crop: float = 1.0
-    frame: Optional[Tuple[int, int]] = None
-
-    def to_json(self) -> Dict[str, Any]:
-        """As a checkpoint holds it."""
-        frame = {} if self.frame is None else {"frame": list(self.frame)}
-        return {"shape": list(self.shape), "central_crop": self.central_crop, **frame}
-
-    @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Decoding:
-        """The inverse of `to_json`."""
-        frame = values.get("frame")
-        return cls(tuple(values["shape"]), float(values["central_crop"]), None if frame is None else tuple(frame))
 
 
 class Source(Protocol):

@@ -12,7 +12,7 @@ from typing import Optional, Protocol, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.dataset.base import Decoding
+from mxtrain.dataset.image_settings import Decoding
 from mxtrain.dataset.pixels import REPLACE, ImageReader, read_error
 from mxtrain.dataset.randomness import Draw, uniform
 from mxtrain.errors import LoaderError, MxtrainError

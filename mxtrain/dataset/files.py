@@ -7,8 +7,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from mxtrain.dataset.base import Decoding
 from mxtrain.dataset.decoding import DecodedSource
+from mxtrain.dataset.image_settings import Decoding
 from mxtrain.dataset.regular_files import exists, read_bytes, walk
 from mxtrain.errors import DataError, LoaderError
 

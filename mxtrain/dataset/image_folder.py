@@ -8,9 +8,10 @@ from typing import Collection, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.dataset.base import AreaShare, Augment, Dataset, Decoding, Source, Splits
+from mxtrain.dataset.base import Dataset, Source, Splits
 from mxtrain.dataset.decoding import DecodedSource, known_statistics
 from mxtrain.dataset.files import EXTENSIONS, ImageFiles
+from mxtrain.dataset.image_settings import AreaShare, Augment, Decoding
 from mxtrain.dataset.regular_files import FileId, exists, id_of, walk
 from mxtrain.dataset.sources import Subset
 from mxtrain.dataset.splitting import refuse_empty, split_indices

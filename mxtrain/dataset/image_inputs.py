@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import Any, Collection
+from typing import TYPE_CHECKING, Any, Collection
 
-from mxtrain.dataset.base import Dataset, Decoding, Splits
+from mxtrain.dataset.image_settings import Decoding
 from mxtrain.dataset.signature import Signature
 from mxtrain.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mxtrain.dataset.base import Dataset, Splits
 
 
 def sign_images(dataset: Dataset, splits: Splits, model: Any) -> Signature:

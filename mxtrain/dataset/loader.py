@@ -9,18 +9,21 @@ from __future__ import annotations
 import collections
 import math
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, Callable, Deque, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Deque, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from mxtrain.dataset.augment import augment_batch, mix_batch
-from mxtrain.dataset.base import Augment, Source
+from mxtrain.dataset.image_settings import Augment
 from mxtrain.dataset.prefetch import prefetch as run_ahead
 from mxtrain.dataset.randomness import permutation
 from mxtrain.errors import LoaderError, MxtrainError
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.runtime.cores import usable_cores
 from mxtrain.types import Batch, Shape
+
+if TYPE_CHECKING:
+    from mxtrain.dataset.base import Source
 
 Collate = Callable[[Batch, int], Batch]
 """What a task makes of a batch in an epoch: a function of (seed, epoch, sample index), whoever computes it."""

@@ -16,8 +16,8 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.dataset.base import Decoding
 from mxtrain.dataset.files import MAX_BYTES
+from mxtrain.dataset.image_settings import Decoding
 from mxtrain.dataset.pixels import FORMATS, MAX_PIXELS, REPLACE, ImageReader, read_error
 from mxtrain.dataset.randomness import Draw, uniform
 from mxtrain.dataset.regular_files import read_bytes

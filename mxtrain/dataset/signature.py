@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Optional, Sequence
 
-from mxtrain.dataset.base import Decoding
+from mxtrain.dataset.image_settings import Decoding
 from mxtrain.dataset.wordpiece import TokenizerConfig
 from mxtrain.types import Shapes
 
