@@ -441,3 +441,9 @@ def test_a_checkpoint_of_before_there_were_tasks_goes_on_and_is_measured(describ
 def test_a_description_whose_dataset_is_none_has_the_task_that_there_was():
     for dataset in ({}, {"dataset": None}, {"dataset": "x"}, {"dataset": ["x"]}):
         assert task_of_earlier(dataset) == {"_target_": "mxtrain.task.classification.Classification"}
+
+
+def test_a_run_from_before_its_strategy_moved_is_the_same_run(describe_run):
+    now = describe_run("parallel=data").config
+    before = {**now, "parallel": {**now["parallel"], "_target_": "mxtrain.parallel.data.Data"}}
+    assert differences(before, now) == []
