@@ -68,7 +68,10 @@ Shapes = Union[Shape, Tuple[Shape, ...]]
 
 def shapes_of(shapes: Shapes) -> Tuple[Shape, ...]:
     """One shape for each input of a network."""
-    return (tuple(shapes),) if all(isinstance(size, int) for size in shapes) else tuple(map(tuple, shapes))
+    sizes = tuple(size for size in shapes if isinstance(size, int))
+    if len(sizes) == len(shapes):
+        return (sizes,)
+    return tuple(tuple(shape) for shape in shapes if not isinstance(shape, int))
 
 
 class Spec(pydantic.BaseModel):

@@ -238,7 +238,7 @@ def own_share(batch: Batch, world: World) -> Batch:
     """A worker's part of a whole batch."""
     begin, end = world.share(batch.size)
     if begin == end:
-        return Batch(None, None, 0, batch.size)
+        return Batch((), (), 0, batch.size)
     return batch.slice(begin, end, batch.size)
 
 

@@ -50,7 +50,7 @@ def write_ndarrays(path: PathLike, arrays: Mapping[str, np.ndarray]) -> Digest:
             flag = FLAG_BY_DTYPE[array.dtype.name]
             dims = array.shape
             file.write(struct.pack(f"<IiI{len(dims)}qiii", ARRAY_MAGIC_V2, DENSE, len(dims), *dims, CPU, 0, flag))
-            file.write(memoryview(array).cast("B"))
+            file.write(array.data.cast("B"))
         file.write(struct.pack("<Q", len(names)))
         for name in names:
             encoded = name.encode("utf-8")
@@ -100,7 +100,7 @@ def canonical_sha256(params: Mapping[str, np.ndarray]) -> str:
     hash_ = hashlib.sha256()
     for name in sorted(params):
         array = np.ascontiguousarray(params[name], dtype="<f4")
-        hash_.update(memoryview(array.reshape(-1)).cast("B"))
+        hash_.update(array.reshape(-1).data.cast("B"))
     return hash_.hexdigest()
 
 

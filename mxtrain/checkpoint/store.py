@@ -187,8 +187,8 @@ class CheckpointStore:
             except CheckpointError as error:
                 problems.append(error)
                 self.unusable[path] = error
-        for error in problems:
-            self._report(f"{error} {otherwise if found else 'No other one can be used.'}")
+        for problem in problems:
+            self._report(f"{problem} {otherwise if found else 'No other one can be used.'}")
         return found
 
     def _summaries(self, unusable: Dict[Path, CheckpointError]) -> List[Checkpoint]:
@@ -313,6 +313,7 @@ def open_checkpoint(
         reasons = [f"  {error}" for _, error in sorted(store.unusable.items())]
         raise CheckpointError("\n".join([f"No checkpoint in {folder} can be used:", *reasons]))
     for problem in problems if report is not None else ():
+        assert report is not None
         report(f"{problem} That is the one of step {found.step}.")
     return found
 

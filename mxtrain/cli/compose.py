@@ -130,6 +130,6 @@ def resolve(config: DictConfig) -> Dict[str, Any]:
     """
     plain = OmegaConf.to_container(OmegaConf.masked_copy(config, [name for name in config if name != "hydra"]))
     try:
-        return OmegaConf.to_container(OmegaConf.create(plain), resolve=True)  # type: ignore[return-value]
+        return OmegaConf.to_container(OmegaConf.create(plain), resolve=True)
     except Exception as error:  # resolvers are functions, and raise what Python raises
         raise ConfigError(f"{getattr(error, 'full_key', '') or 'the configuration'}: {first_line(error)}") from None

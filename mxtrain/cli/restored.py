@@ -125,7 +125,7 @@ def amend(config: Mapping[str, Any], overrides: Sequence[str], composer: Compose
         mine = [o.input_line for o in parsed if o.key_or_group.split(".")[0] == group]
         composed[group] = composer.compose(mine)
         amended[group] = composed[group].config[group]
-    known = flatten(OmegaConf.to_container(amended))  # type: ignore[arg-type]
+    known = flatten(OmegaConf.to_container(amended))
     for override in parsed:
         key = override.key_or_group
         if key.split(".")[0] in chosen:
@@ -133,7 +133,7 @@ def amend(config: Mapping[str, Any], overrides: Sequence[str], composer: Compose
         if is_change(override) and key not in known:
             raise ConfigError(f"there is no '{key}'.{did_you_mean(key, [*known, *groups])}")
         OmegaConf.update(amended, key, override.value(), force_add=True)
-    return OmegaConf.to_container(amended, resolve=True)  # type: ignore[return-value]
+    return OmegaConf.to_container(amended, resolve=True)
 
 
 def restore_inputs(

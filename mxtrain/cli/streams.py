@@ -16,7 +16,7 @@ def patient_streams() -> Iterator[PatientStream]:
     _fill_closed()
     before = sys.stdout, sys.stderr
     output = PatientStream(sys.stdout or open(os.devnull, "w"), is_closed=sys.stdout is None)
-    sys.stdout, sys.stderr = output, PatientStream(sys.stderr or open(os.devnull, "w"))  # type: ignore[assignment]
+    sys.stdout, sys.stderr = output, PatientStream(sys.stderr or open(os.devnull, "w"))
     try:
         yield output
     finally:

@@ -27,6 +27,7 @@ import termios
 import time
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from typing import Any, Callable, Deque, Dict, Mapping, Optional, Sequence
 
 import mxtrain
@@ -214,8 +215,8 @@ class Relay:
                 continue
             self._children[of] = child
             self._send({"of": of, "pid": child.popen.pid})
-            self._watch(child.heartbeat, lambda child=child: self._take_heartbeat(child))
-            self._watch(child.output, lambda child=child: self._take_output(child))
+            self._watch(child.heartbeat, partial(self._take_heartbeat, child))
+            self._watch(child.output, partial(self._take_output, child))
 
     def _environment(self, message: Message, spec: Mapping[str, Any]) -> Dict[str, str]:
         """What a process is told here.

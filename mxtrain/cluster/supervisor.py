@@ -206,8 +206,8 @@ class Supervisor:
             if forwarded and not any(worker.last_heartbeat["batches"] for worker in workers):
                 return ProcessFailure("interrupted before training began", "", None, 0), EXIT_CRASHED  # nothing to save
             if self._num_signals > 1 or (forwarded and time.monotonic() - forwarded > self._cluster.grace):
-                how = "asked twice" if self._num_signals > 1 else f"{self._cluster.grace:g} s are over"
-                return self._failure(late[0], f"had not ended after the signal ({how})", None), EXIT_CRASHED
+                why = "asked twice" if self._num_signals > 1 else f"{self._cluster.grace:g} s are over"
+                return self._failure(late[0], f"had not ended after the signal ({why})", None), EXIT_CRASHED
             time.sleep(TICK_S)
 
     def _go_on_without(self, failure: ProcessFailure, processes: List[Process]) -> bool:
@@ -242,11 +242,12 @@ class Supervisor:
                 stack.callback(processes[-1].close)
 
     def _first_failure(self, processes: List[Process], workers: List[Process]) -> Optional[ProcessFailure]:
-        failed = [p for p in processes if p.exit_code is not None and p.exit_code not in AGREED]
+        ended = [(process, process.exit_code) for process in processes]
+        failed = [(process, code) for process, code in ended if code is not None and code not in AGREED]
         if failed:
             # Whoever ended by an error of its own is the cause; others may have followed.
-            process = min(failed, key=lambda p: (p.exit_code not in FINAL, p.exit_code < 0))
-            return self._failure(process, process.end(), process.exit_code)
+            process, code = min(failed, key=lambda found: (found[1] not in FINAL, found[1] < 0))
+            return self._failure(process, process.end(), code)
         for process in processes:
             if process.exit_code is None:
                 silent = process.silent_for(self._cluster.heartbeat_timeout)
@@ -256,8 +257,10 @@ class Supervisor:
 
     def _late(self, processes: List[Process]) -> Optional[ProcessFailure]:
         """A newcomer to a ring that takes too long until it asks to join."""
-        for process in processes if self._ring is not None else ():
-            is_waited_for = self._ring.is_newcomer(process) and not self._ring.asks(process)
+        ring = self._ring
+        for process in processes if ring is not None else ():
+            assert ring is not None
+            is_waited_for = ring.is_newcomer(process) and not ring.asks(process)
             started_at = process.started_at
             if is_waited_for and started_at and time.monotonic() - started_at > self._cluster.start_timeout:
                 return self._failure(process, self._not_begun(), None)

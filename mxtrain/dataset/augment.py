@@ -13,7 +13,7 @@ import numpy as np
 from mxtrain.dataset.image_settings import Augment
 from mxtrain.dataset.randomness import Draw, beta, integers, uniform
 
-Fetch = Callable[[np.ndarray], Tuple[np.ndarray, np.ndarray]]
+Fetch = Callable[[np.ndarray], Tuple[np.ndarray, ...]]
 
 
 def augment_batch(
@@ -75,8 +75,7 @@ def mix_batch(
     # A partner is any other sample: an offset from 1 to n - 1, modulo n (itself where there is only one).
     offset_B = 1 + integers(seed, epoch, index_B, Draw.PARTNER, max(num_samples - 1, 1))
     partner_B = (index_B + offset_B) % num_samples
-    image_BCHW, label_B = fetch(index_B)
-    other_BCHW, other_label_B = fetch(partner_B)
+    (image_BCHW, label_B), (other_BCHW, other_label_B) = fetch(index_B), fetch(partner_B)
     height, width = image_BCHW.shape[2:]
 
     threshold = augment.mixup and (0.5 if augment.cutmix else 1.0)
@@ -108,7 +107,7 @@ def _random_crop(image_BCHW: np.ndarray, index_B: np.ndarray, padding: int, seed
     batch, channels, height, width = image_BCHW.shape
     padded = np.zeros((batch, channels, height + 2 * padding, width + 2 * padding), image_BCHW.dtype)
     padded[:, :, padding : padding + height, padding : padding + width] = image_BCHW
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (height, width), axis=(2, 3))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (height, width), axis=(2, 3))  # type: ignore[call-overload]
     top_B = integers(seed, epoch, index_B, Draw.CROP_TOP, 2 * padding + 1)
     left_B = integers(seed, epoch, index_B, Draw.CROP_LEFT, 2 * padding + 1)
     return windows[np.arange(batch), :, top_B, left_B]

@@ -29,7 +29,7 @@ from typing_extensions import Annotated, Literal
 from mxtrain.dataset.image_settings import Augment, Decoding
 from mxtrain.dataset.regular_files import explain
 from mxtrain.errors import DataError
-from mxtrain.types import Fraction, NonNegative, OpenFraction, Positive, PositiveFloat, Shape, Spec
+from mxtrain.types import Fraction, NonNegative, OpenFraction, Positive, PositiveFloat, Shape, Spec, shapes_of
 
 if TYPE_CHECKING:
     from mxtrain.dataset.signature import Signature
@@ -65,7 +65,7 @@ class Source(Protocol):
     def __len__(self) -> int:
         """The number of samples."""
 
-    def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, np.ndarray]:
+    def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, ...]:
         """The samples at these indices; the same arguments always give the same result.
 
         Args:
@@ -284,8 +284,9 @@ class Dataset(BaseDataset):
 
         options.pop("in_order", None)  # it is
         return Loader(
-            source, input_shape=signature.shape, mean=signature.mean, std=signature.std, num_classes=num_classes,
-            num_workers=self.num_workers, augment=self.augment if options.get("train") else None, **options,
+            source, input_shape=shapes_of(signature.shape)[0], mean=signature.mean, std=signature.std,
+            num_classes=num_classes, num_workers=self.num_workers,
+            augment=self.augment if options.get("train") else None, **options,
         )  # fmt: skip
 
     def open_inputs(

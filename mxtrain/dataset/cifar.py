@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Dict, List, Optional, Tuple
+from typing import ClassVar, Dict, List, Tuple
 
 import numpy as np
 from typing_extensions import Literal
@@ -27,6 +27,7 @@ class _Cifar(Dataset):
     """Refuse files that are not the official ones; false for your own files in the same format."""
     augment: Augment = Augment(crop_padding=4, flip=True)
 
+    root: PathText
     option: ClassVar[str]
     folder: ClassVar[str]
     num_labels: ClassVar[int]
@@ -50,7 +51,7 @@ class _Cifar(Dataset):
     def _find(self) -> Path:
         given = Path(self.root)
         names = [*self.train_sha1, *self.test_sha1]
-        missing: Optional[List[str]] = None
+        root, missing = given, names
         for root in (given / self.folder, given):
             missing = [name for name in names if not exists(root / name)]
             if not missing:

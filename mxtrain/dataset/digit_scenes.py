@@ -8,8 +8,6 @@ Legend: N digits, B batch, D digits in a scene, H height, W width, G = 8 height 
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from typing import List, Sequence, Tuple
 
 import numpy as np
@@ -20,6 +18,7 @@ from mxtrain.dataset.base import Decoding, ImageSize, Splits
 from mxtrain.dataset.decoding import known_statistics
 from mxtrain.dataset.digits import read_digits
 from mxtrain.dataset.masked import MaskedDataset
+from mxtrain.dataset.official import sklearn_datasets
 from mxtrain.dataset.pixels import ImageReader
 from mxtrain.dataset.randomness import Draw, bits, integers, uniform
 from mxtrain.dataset.splitting import refuse_empty, split_indices
@@ -38,7 +37,7 @@ _PLACES = 4
 class DigitScenes(MaskedDataset):
     """Photographs with a few handwritten digits in other colours, and which pixel is of which digit."""
 
-    image_size: ImageSize = [64, 64]  # type: ignore[assignment]
+    image_size: ImageSize = [64, 64]
     """[height, width] of a scene in pixels."""
     digits: Annotated[List[Positive], pydantic.Field(min_length=2, max_length=2)] = [1, 2]
     """Fewest and most digits in a scene."""
@@ -78,8 +77,9 @@ class DigitScenes(MaskedDataset):
             )  # fmt: skip
         mean, std = known_statistics(3)
         shape = (3, *self.image_size)
+        train, val = sources
         return Splits(
-            *sources, None, ["background", *map(str, range(10))], shape, mean if self.mean == "auto" else self.mean,
+            train, val, None, ["background", *map(str, range(10))], shape, mean if self.mean == "auto" else self.mean,
             std if self.std == "auto" else self.std, Decoding(shape, frame=(self.image_size[0], self.image_size[1])),
             mask_values=range(11),
         )  # fmt: skip
@@ -219,11 +219,8 @@ def read_photos() -> List[np.ndarray]:
     Raises:
         DataError: scikit-learn is not installed, or has none.
     """
-    found = importlib.util.find_spec("sklearn")  # importing it takes most of a second
-    folder = Path(found.submodule_search_locations[0]) / "datasets" / "images" if found else None
-    if folder is None or not folder.is_dir():
-        raise DataError(
-            "dataset=digit_scenes reads files of scikit-learn, which is not installed: pip install scikit-learn"
-        )
+    folder = sklearn_datasets("digit_scenes") / "images"
+    if not folder.is_dir():
+        raise DataError(f"dataset=digit_scenes reads photographs of scikit-learn, and there is no folder '{folder}'.")
     pictures = [ImageReader((folder / name).read_bytes()) for name in ("china.jpg", "flower.jpg")]
     return [picture.resized((0, 0, *picture.size), picture.size, 3) for picture in pictures]

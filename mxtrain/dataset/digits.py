@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from typing import Tuple
 
 import numpy as np
 
 from mxtrain.dataset.base import Augment, Dataset, Splits
 from mxtrain.dataset.memory import split_in_memory
-from mxtrain.errors import DataError
+from mxtrain.dataset.official import sklearn_datasets
 from mxtrain.types import OpenFraction, Positive
 
 
@@ -40,11 +38,7 @@ def read_digits() -> Tuple[np.ndarray, np.ndarray]:
     Raises:
         DataError: scikit-learn is not installed.
     """
-    # Importing scikit-learn takes most of a second; its file alone takes a twentieth. find_spec imports nothing here.
-    found = importlib.util.find_spec("sklearn")
-    if found is None:
-        raise DataError("dataset=digits reads a file of scikit-learn, which is not installed: pip install scikit-learn")
-    path = Path(found.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
+    path = sklearn_datasets("digits") / "data" / "digits.csv.gz"
     if path.is_file():
         table = np.loadtxt(path, delimiter=",")
         pixel_NP, label_N = table[:, :-1], table[:, -1]

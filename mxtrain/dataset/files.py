@@ -118,7 +118,7 @@ class Readable:
         options = {"seed": seed, "epoch": epoch, "train": train}
         return tuple(map(np.concatenate, zip(*(self._fetch_one(int(index), options) for index in index_B))))
 
-    def _fetch_one(self, index: int, options: Dict[str, int]) -> Tuple[np.ndarray, ...]:
+    def _fetch_one(self, index: int, options: Dict[str, Any]) -> Tuple[np.ndarray, ...]:
         try:
             return self.source.fetch(np.array([index]), **options)
         except LoaderError as error:

@@ -9,7 +9,7 @@ from typing import Collection, Dict, List, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.dataset.base import Dataset, Source, Splits
-from mxtrain.dataset.decoding import DecodedSource, known_statistics
+from mxtrain.dataset.decoding import DecodedSource, EncodedImages, known_statistics
 from mxtrain.dataset.files import EXTENSIONS, ImageFiles
 from mxtrain.dataset.image_settings import AreaShare, Augment, Decoding
 from mxtrain.dataset.regular_files import FileId, exists, id_of, walk
@@ -24,6 +24,8 @@ _DEFAULT_SIDE = 224
 class DecodedDataset(Dataset):
     """Base of datasets whose images are decoded and resized when read."""
 
+    root: PathText
+    """Folder of the data."""
     batch_size: Positive = 64
     eval_batch_size: Positive = 64
     augment: Augment = Augment(flip=True, crop_scale=[0.25, 1.0])
@@ -52,9 +54,9 @@ class DecodedDataset(Dataset):
 
     def make_splits(
         self,
-        train: Tuple[ImageFiles, np.ndarray],
-        val: Optional[ImageFiles],
-        test: Optional[ImageFiles],
+        train: Tuple[EncodedImages, np.ndarray],
+        val: Optional[EncodedImages],
+        test: Optional[EncodedImages],
         class_names: Sequence[str],
     ) -> Splits:
         """Sources of what was found, with validation and test samples carved out of the training part where missing.
@@ -69,7 +71,7 @@ class DecodedDataset(Dataset):
             The splits.
         """
         encoded, label_N = train
-        train_source = self._make_source(encoded)
+        train_source: Source = self._make_source(encoded)
         still_source = self._make_source(encoded)
         val_source = None if val is None else self._make_source(val)
         test_source = None if test is None else self._make_source(test)
@@ -82,7 +84,7 @@ class DecodedDataset(Dataset):
             if test_source is None and len(in_test):
                 test_source = Subset(still_source, in_test)
         name = f"{type(self).__name__} in '{self.root}'"
-        refuse_empty(name, len(train_source), len(val_source), self.val_fraction)
+        refuse_empty(name, len(train_source), 0 if val_source is None else len(val_source), self.val_fraction)
         mean, std = known_statistics(self.decoded_shape()[0])
         return Splits(
             train=train_source,
@@ -95,7 +97,7 @@ class DecodedDataset(Dataset):
             decoding=self.decoding(),
         )
 
-    def _make_source(self, encoded: ImageFiles) -> Source:
+    def _make_source(self, encoded: EncodedImages) -> Source:
         return DecodedSource(encoded, self.decoding(), crop_scale=self.augment.crop_scale)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Collection
 from mxtrain.dataset.image_settings import Decoding
 from mxtrain.dataset.signature import Signature
 from mxtrain.errors import ConfigError
+from mxtrain.types import shapes_of
 
 if TYPE_CHECKING:
     from mxtrain.dataset.base import Dataset, Splits
@@ -48,7 +49,7 @@ def restored_signature(dataset: Dataset, given: Signature, typed: Collection[str
             )
     decoding = given.decoding
     if decoding is None:
-        decoding = dataset.decoding_for(tuple(given.shape))
+        decoding = dataset.decoding_for(shapes_of(given.shape)[0])
         shown = "x".join(map(str, decoding.shape))
         print(
             f"{source} was made by an earlier version and does not say how image files are read: as {shown}, "

@@ -13,7 +13,7 @@ import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import List, Optional, Tuple
+from typing import Any, List, Optional, Tuple
 
 import numpy as np
 
@@ -84,7 +84,7 @@ def make_record(
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _write_part(mx: object, path: Path, source: Source, size: int, quality: int) -> None:
+def _write_part(mx: Any, path: Path, source: Source, size: int, quality: int) -> None:
     files, index_N = _files_of(source)
     record = mx.recordio.MXIndexedRecordIO(f"{path}.idx", f"{path}.rec", "w")
     try:
@@ -98,9 +98,10 @@ def _write_part(mx: object, path: Path, source: Source, size: int, quality: int)
         raise DataError(f"'{path}.rec' does not hold what was written. Is the disk full?")
 
 
-def _files_of(source: Source) -> Tuple[ImageFiles, np.ndarray]:
+def _files_of(source: Any) -> Tuple[ImageFiles, np.ndarray]:
+    """Those of a split of `ImageFolder`, and which of them it has."""
     if isinstance(source, Subset):
-        return source.source.encoded, source.index_N
+        return _files_of(source.source)[0], source.index_N
     return source.encoded, np.arange(len(source))
 
 

@@ -9,7 +9,7 @@ from mxtrain.dataset.base import Dataset, Decoding, Splits
 from mxtrain.dataset.files import Readable, find_files
 from mxtrain.dataset.masked_pictures import MaskCoding, MaskedPictures
 from mxtrain.dataset.signature import Signature
-from mxtrain.types import Spec
+from mxtrain.types import Spec, shapes_of
 
 
 class NoAugment(Spec):
@@ -51,8 +51,8 @@ class MaskedDataset(Dataset):
 
         options.pop("in_order", None)  # it is
         return Loader(
-            source, input_shape=signature.shape, mean=signature.mean, std=signature.std, num_classes=num_classes,
-            num_workers=self.num_workers, keeps_size=True, **options,
+            source, input_shape=shapes_of(signature.shape)[0], mean=signature.mean, std=signature.std,
+            num_classes=num_classes, num_workers=self.num_workers, keeps_size=True, **options,
         )  # fmt: skip
 
     def open_inputs(

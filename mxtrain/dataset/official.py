@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 from pathlib import Path
 from typing import NoReturn, Sequence
 
@@ -44,3 +45,22 @@ def verify(path: Path, content: bytes, checksum: str, home: str) -> None:
             f"'{path}' is not the official file: its {kind} is {found}, the published one {checksum}. Fetch it again "
             f"from {home}, or, if it is your own data in this format, add dataset.verify_checksum=false."
         )
+
+
+def sklearn_datasets(option: str) -> Path:
+    """The folder of the data that scikit-learn ships.
+
+    Importing scikit-learn takes most of a second, reading one of its files a twentieth: `find_spec` imports nothing.
+
+    Args:
+        option: as in `dataset=...`.
+
+    Raises:
+        DataError: it is not installed.
+    """
+    found = importlib.util.find_spec("sklearn")
+    if found is None or not found.submodule_search_locations:
+        raise DataError(
+            f"dataset={option} reads a file of scikit-learn, which is not installed: pip install scikit-learn"
+        )
+    return Path(found.submodule_search_locations[0]) / "datasets"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import Callable, Iterator, TypeVar
+from typing import Callable, Generator, Iterator, TypeVar
 
 from mxtrain.errors import LoaderError
 
@@ -53,7 +53,8 @@ def prefetch(produce: Callable[[], Iterator[Item]], depth: int) -> Iterator[Item
         except BaseException as error:  # handed over, raised in the consumer
             put("error", error)
         finally:
-            items.close()
+            if isinstance(items, Generator):  # its own `finally` runs in this thread
+                items.close()
 
     thread = threading.Thread(target=run, name="mxtrain-prefetch", daemon=True)
     thread.start()

@@ -53,6 +53,6 @@ class Subset:
     def __len__(self) -> int:
         return len(self.index_N)
 
-    def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, np.ndarray]:
+    def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, ...]:
         """The chosen samples; see `Source.fetch`."""
         return self.source.fetch(self.index_N[index_B], seed=seed, epoch=epoch, train=train)

@@ -86,7 +86,9 @@ def choose_statistics(
     mean: Union[str, Sequence[float]], std: Union[str, Sequence[float]], image_NCHW: np.ndarray
 ) -> Tuple[List[float], List[float]]:
     """What the description gives, and what is measured where it says auto."""
-    if mean != "auto" and std != "auto":
+    if not isinstance(mean, str) and not isinstance(std, str):
         return list(mean), list(std)
     measured_mean, measured_std = channel_statistics(image_NCHW)
-    return (measured_mean if mean == "auto" else list(mean)), (measured_std if std == "auto" else list(std))
+    return (
+        measured_mean if isinstance(mean, str) else list(mean), measured_std if isinstance(std, str) else list(std)
+    )  # fmt: skip

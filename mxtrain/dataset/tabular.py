@@ -5,7 +5,6 @@ Legend: N samples, B batch, F features.
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Any, ClassVar, Dict, List, Optional, Sequence, Tuple
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from mxtrain.dataset.base import BaseDataset, Splits
 from mxtrain.dataset.loader import BatchLoader
+from mxtrain.dataset.official import sklearn_datasets
 from mxtrain.dataset.regular_files import exists, read_text, refuse_shared
 from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.splitting import refuse_empty, split_indices
@@ -96,19 +96,18 @@ class Tabular(BaseDataset):
     def open(self) -> Splits:
         """See `BaseDataset.open`."""
         if self.train is None:
-            names, train, val, test = list(DIABETES), read_diabetes(), None, None
+            names = list(DIABETES)
+            found: List[Optional[Rows]] = [read_diabetes(), None, None]
             origin = "scikit-learn's diabetes data"
         else:
             files = {name: path for name in ("train", "val", "test") if (path := getattr(self, name)) is not None}
             refuse_shared({name: [Path(path)] for name, path in files.items()})
             names = self._feature_names(self.train)
-            train, val, test = (
-                self._read(path, names) if (path := getattr(self, name)) else None for name in ("train", "val", "test")
-            )
+            found = [self._read(files[name], names) if name in files else None for name in ("train", "val", "test")]
             origin = f"dataset.train={self.train}"
+        train, val, test = found
         assert train is not None
-        held = [0.0 if given is not None else share for given, share in
-                ((val, self.val_fraction), (test, self.test_fraction))]  # fmt: skip
+        held = 0.0 if val is not None else self.val_fraction, 0.0 if test is not None else self.test_fraction
         parts = split_indices(np.zeros(len(train), int), *held, self.split_seed)
         val = val if val is not None else train.take(parts[1].tolist())
         test = test if test is not None else train.take(parts[2].tolist()) if len(parts[2]) else None
@@ -188,12 +187,7 @@ def read_diabetes() -> Rows:
     Raises:
         DataError: scikit-learn is not installed.
     """
-    found = importlib.util.find_spec("sklearn")  # importing it takes most of a second
-    if found is None:
-        raise DataError(
-            "dataset=tabular reads a file of scikit-learn, which is not installed: pip install scikit-learn"
-        )
-    folder = Path(found.submodule_search_locations[0]) / "datasets" / "data"
+    folder = sklearn_datasets("tabular") / "data"
     if (folder / "diabetes_data_raw.csv.gz").is_file():
         return Rows(np.loadtxt(folder / "diabetes_data_raw.csv.gz"), np.loadtxt(folder / "diabetes_target.csv.gz"))
     from sklearn.datasets import load_diabetes

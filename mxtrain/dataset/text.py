@@ -78,6 +78,7 @@ class TextDataset(BaseDataset):
     def build_loader(self, source: Any, signature: Signature, *, num_classes: int, **options: Any) -> Any:
         from mxtrain.dataset.text_loader import TextLoader
 
+        assert signature.tokenizer_config is not None
         return TextLoader(
             source, tokenizer_config=signature.tokenizer_config, batches_per_pool=self.batches_per_pool, **options
         )
@@ -147,8 +148,7 @@ class TextDataset(BaseDataset):
         if len(names) < 2:
             raise DataError(f"{name} has {len(names)} classes in its training rows: at least 2 are needed.")
         label_N = _labels(train, names, name)
-        held = [0.0 if given is not None else share for given, share in
-                ((val, self.val_fraction), (test, self.test_fraction))]  # fmt: skip
+        held = 0.0 if val is not None else self.val_fraction, 0.0 if test is not None else self.test_fraction
         parts = split_indices(label_N, *held, self.split_seed)
         refuse_empty(name, len(parts[0]), len(val) if val is not None else len(parts[1]), self.val_fraction)
 

@@ -10,7 +10,7 @@ import importlib
 import inspect
 import math
 import traceback
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar
 
 import pydantic
 
@@ -19,6 +19,7 @@ from mxtrain.search_path import admit_current_folder
 from mxtrain.types import Spec
 
 Where = Callable[[str], str]
+S = TypeVar("S", bound=Spec)
 """Dotted path of a setting, or a group -> the file that gives it, for messages."""
 LARGEST_FLOAT, SMALLEST_FLOAT = 3.4028e38, 1.1755e-38
 """What a 32-bit float holds with all its digits; MXNet refuses the rest when a run has begun, or takes it for 0."""
@@ -95,7 +96,7 @@ def build_spec(
     return wrapper.of_target(target, fields, validate(common, own, path, where), path)
 
 
-def validate(spec: Type[Spec], fields: Mapping[str, Any], path: str, where: Where) -> Spec:
+def validate(spec: Type[S], fields: Mapping[str, Any], path: str, where: Where) -> S:
     """`spec` with these fields, or a ConfigError with a line for each thing that is wrong."""
     lines = [f"{name}={shown(value)}: {reason}. ({where(name)})" for name, value, reason in _out_of_range(fields, path)]
     try:

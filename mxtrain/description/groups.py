@@ -128,7 +128,7 @@ def describe(
             set_environment(make("runtime"), make("parallel"), make("amp"))
     specs = dict(zip(GROUPS, collect([functools.partial(make, group) for group in GROUPS])))
     description = Description(config=config, **specs)
-    collect([lambda rule=rule: rule(description) for rule in RULES if together])
+    collect([functools.partial(rule, description) for rule in RULES if together])
     return description
 
 

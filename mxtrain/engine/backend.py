@@ -23,7 +23,7 @@ with warnings.catch_warnings():
     import numpy
 
     if "bool" not in vars(numpy):
-        numpy.bool = numpy.bool_  # numpy 1.24 and later
+        numpy.bool = numpy.bool_  # type: ignore[attr-defined]  # numpy 1.24 and later
     import scipy.sparse
 
     # MXNet looks `scipy.sparse.csr.csr_matrix` up for every array it makes; the module's own lookup warns each time.
@@ -111,7 +111,8 @@ def own_operators() -> native.Library:
 def operators_in_use() -> str:
     """The name of the library of our own operators, or "" where nothing has asked for it or it is not there."""
     asked = own_operators.cache_info().currsize > 0
-    return own_operators().path.name if asked and own_operators().path else ""
+    path = own_operators().path if asked else None
+    return path.name if path else ""
 
 
 def _take_in(path: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Optional, Tuple
+from typing import TYPE_CHECKING, ClassVar, Dict, Literal, Optional, Tuple
 
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.types import PositiveFloat, ProperFraction, Spec
@@ -138,7 +138,10 @@ class Joined(KVStore):
         """What a store compresses with."""
         from mxtrain.kvstore.compression import compressor_of
 
-        options = {"2bit": {"threshold": self.threshold}, "topk": {"ratio": self.ratio}}
+        options: Dict[str, Dict[str, Optional[float]]] = {
+            "2bit": {"threshold": self.threshold},
+            "topk": {"ratio": self.ratio},
+        }
         return compressor_of(self.compression, **options.get(self.compression, {}))
 
 

@@ -19,7 +19,7 @@ from mxtrain.kvstore.compression import Build, other_parameters, split_anew
 from mxtrain.kvstore.dist_store import create, stop_servers
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.remote_updater import RemoteUpdater
-from mxtrain.kvstore.store import Store
+from mxtrain.kvstore.store import Numbers, Store
 from mxtrain.kvstore.world import World
 
 PIECE_BYTES = 4 << 20
@@ -70,7 +70,7 @@ class AsyncStore(Store):
 
     # Where all come together.
 
-    def total(self, values: Sequence[float]) -> np.ndarray:
+    def total(self, values: Numbers) -> np.ndarray:
         own = np.array(values, np.float64)
         if self.world.size == 1:
             return own

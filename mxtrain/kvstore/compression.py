@@ -317,5 +317,5 @@ def split_anew(arrays: Mapping[str, np.ndarray], name: str, world: World) -> np.
         size += 1
     if size == world.size:
         return arrays[f"{name}:{world.rank}"]
-    total = sum(arrays[f"{name}:{rank}"].astype(np.float64) for rank in range(max(size, 1)))
+    total = np.sum([arrays[f"{name}:{rank}"].astype(np.float64) for rank in range(max(size, 1))], axis=0)
     return (total / world.size).astype(np.float32)

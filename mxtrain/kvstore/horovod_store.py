@@ -182,7 +182,8 @@ class HorovodStore(JoinedStore):
 
     def _take_place(self) -> None:
         """Waits for the supervisor's word about the next generation and sets Horovod's variables."""
-        number, word = os.environ[WORKER], {"generation": self._generation, "places": {}}
+        number = os.environ[WORKER]
+        word: Dict[str, Any] = {"generation": self._generation, "places": {}}
         while number not in word["places"]:
             if word["generation"] >= self._generation:  # or it was formed before this worker asked
                 self._generation = word["generation"] + 1

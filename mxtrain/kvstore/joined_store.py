@@ -11,7 +11,7 @@ import numpy as np
 from mxtrain.engine.backend import mx, nd
 from mxtrain.kvstore.buckets import Bucket, make_buckets
 from mxtrain.kvstore.compression import Build, Compressor, other_parameters, split_anew
-from mxtrain.kvstore.store import Store
+from mxtrain.kvstore.store import Numbers, Store
 from mxtrain.kvstore.times import EVERY, FIRST_STEP, WorkerTimes
 from mxtrain.kvstore.world import World
 
@@ -206,9 +206,9 @@ class JoinedStore(Store):
             part.astype(array.dtype, copy=False).copyto(array)
             begin += array.size
 
-    def total_later(self, values: Sequence[float]) -> Callable[[], np.ndarray]:
+    def total_later(self, values: Numbers) -> Callable[[], np.ndarray]:
         found = self.sum_copy(nd.array(values, ctx=mx.cpu()), "total")
         return lambda: self.read(found)
 
-    def total(self, values: Sequence[float]) -> np.ndarray:
+    def total(self, values: Numbers) -> np.ndarray:
         return self.read(self.exact_sum(nd.array(values, ctx=mx.cpu(), dtype="float64")))

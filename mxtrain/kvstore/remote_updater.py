@@ -53,9 +53,10 @@ class RemoteUpdater:
         self._keys = store.init(self._messages, wire.FIRST_KEY)
         self._compressed_keys = store.init(self._compressed, wire.FIRST_KEY) if self._compressed else []
         if store.world.rank == 0:
-            compressed_keys = self._compressed_keys or [None] * len(self._groups)
+            compressed_keys: Sequence[Optional[int]] = self._compressed_keys or [None] * len(self._groups)
             groups = [
-                group.to_wire(*keys, multipliers) for *keys, group in zip(self._keys, compressed_keys, self._groups)
+                group.to_wire(key, compressed_key, multipliers)
+                for key, compressed_key, group in zip(self._keys, compressed_keys, self._groups)
             ]
             set_up = SetUp(
                 optimizer=dict(settings["optimizer"]), kvstore=dict(settings["kvstore"]), workers=store.world.size,

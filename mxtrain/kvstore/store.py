@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from mxtrain.kvstore.times import WorkerTimes
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.process.stopping import disconnect
 
+Numbers = Union[Sequence[float], np.ndarray]
 PIECE = 1 << 20
 """Numbers that `broadcast` sends at once."""
 
@@ -74,11 +75,11 @@ class Store:
         """
         return flat.reshape((1, -1))
 
-    def total(self, values: Sequence[float]) -> np.ndarray:
+    def total(self, values: Numbers) -> np.ndarray:
         """The sums of some numbers over workers, in float64. Waits for all."""
         return np.asarray(values, np.float64)
 
-    def total_later(self, values: Sequence[float]) -> Callable[[], np.ndarray]:
+    def total_later(self, values: Numbers) -> Callable[[], np.ndarray]:
         """As `total`, for whole numbers; waits when the result is asked for."""
         found = self.total(values)
         return lambda: found

@@ -44,12 +44,12 @@ class UpdateServer:
             ConfigError: worker 0 was started with another optimizer, or keys are there with other parameters.
         """
         optimizer, config = self._description.optimizer, self._description.config
-        for group, theirs in (("optimizer", given.optimizer), ("kvstore", given.kvstore)):
-            own = dict(config[group])
+        for option, theirs in (("optimizer", given.optimizer), ("kvstore", given.kvstore)):
+            own = dict(config[option])
             odd = sorted(name for name in {*own, *theirs} if own.get(name) != theirs.get(name))
             if odd:
                 raise ConfigError(
-                    f"{group}.{odd[0]} is {shown(own.get(odd[0]))} here and {shown(theirs.get(odd[0]))} at worker 0. "
+                    f"{option}.{odd[0]} is {shown(own.get(odd[0]))} here and {shown(theirs.get(odd[0]))} at worker 0. "
                     "Start servers and workers with the same overrides."
                 )
         for group in given.groups:
@@ -63,7 +63,7 @@ class UpdateServer:
                 self._known[group.key] = group
                 server = GroupServer(group, optimizer.build(updates_per_epoch), seed, leads)
                 self._groups[group.key] = server
-                ways = self._description.kvstore.build_ways()
+                ways = self._description.kvstore.build_ways()  # type: ignore[attr-defined]  # those that update
                 if group.compressed_key is not None and ways is not None:
                     server.accept_compressed(ways, given.workers)
                     self._compressed[group.compressed_key] = server

@@ -28,7 +28,7 @@ def select_hparams(config: Mapping[str, Any], swept: Sequence[str] = ()) -> Dict
 
     A group's own name stands for its class (`model: LeNet`), the rest keeps its dotted path (`optimizer.lr: 0.1`).
     """
-    chosen = {}
+    chosen: Dict[str, Value] = {}
     for path, value in _leaves({group: config.get(group) for group in _GROUPS if config.get(group) is not None}, ""):
         *parents, name = path.split(".")
         if name == "_target_":
@@ -38,7 +38,8 @@ def select_hparams(config: Mapping[str, Any], swept: Sequence[str] = ()) -> Dict
     trainer = config.get("trainer") or {}
     chosen.update({f"trainer.{name}": trainer[name] for name in _TRAINER if trainer.get(name) is not None})
     known = dict(_leaves(config, ""))
-    first = {key: chosen.get(key, known.get(key)) for key in swept if key in chosen or key in known}
+    every = {**known, **chosen}
+    first = {key: every[key] for key in swept if key in every}
     return {**first, **chosen}
 
 

@@ -20,7 +20,7 @@ class PatientStream(io.TextIOBase):
         """What the first failed attempt raised."""
 
     @property
-    def encoding(self) -> str:
+    def encoding(self) -> str:  # type: ignore[override]  # typeshed has a plain attribute
         return getattr(self._stream, "encoding", None) or "utf-8"
 
     @property

@@ -8,7 +8,7 @@ Legend: N samples, B batch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, List, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from mxtrain.metric.metrics import Metric
 
 if TYPE_CHECKING:
     from mxtrain.kvstore.store import Store
+
+HostPredictions = Union[np.ndarray, Sequence[np.ndarray]]
+"""One array over the samples of a batch, or one array for each sample where their shapes differ."""
 
 
 class HostMetric(Metric):
@@ -47,7 +50,7 @@ class HostMeasure:
         """Forgets all samples."""
         self._batches: List[np.ndarray] = []
 
-    def update(self, index_B: np.ndarray, prediction_B: np.ndarray, targets: Sequence[np.ndarray]) -> None:
+    def update(self, index_B: np.ndarray, prediction_B: HostPredictions, targets: Sequence[np.ndarray]) -> None:
         """Notes a batch.
 
         Args:

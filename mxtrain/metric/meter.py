@@ -40,7 +40,8 @@ class Meter(gluon.HybridBlock):
         own, arrays = arrays[: 1 + self.weighted], arrays[1 + self.weighted :]
         outputs, (target, *more) = arrays[: self._num_outputs], arrays[self._num_outputs :]
         targets = [F.argmax(target, axis=-1) if self._dense else target, *more]
-        outputs, targets = ([F.cast(array, "float32") for array in found] for found in (outputs, targets))
+        outputs = tuple(F.cast(array, "float32") for array in outputs)
+        targets = [F.cast(array, "float32") for array in targets]
         parts = [m.measure(F, outputs, targets, self._num_classes) for m in self._metrics.values()]
         return F.concat(*[F.sum(F.cast(array, "float32")).reshape((1,)) for array in own], *parts, dim=0)
 

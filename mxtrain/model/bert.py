@@ -8,7 +8,7 @@ import pydantic
 
 from mxtrain.errors import ConfigError
 from mxtrain.model.base import Model
-from mxtrain.types import OpenFraction, Positive, Shapes
+from mxtrain.types import OpenFraction, Positive, Shapes, shapes_of
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -71,7 +71,7 @@ class Bert(Model):
         from mxtrain.model import bert_network
 
         sizes: Any = self.sizes()
-        longest = input_shape[0][0]
+        longest = shapes_of(input_shape)[0][0]
         if longest > sizes["max_length"]:
             raise ConfigError(
                 f"dataset.max_length={longest}: the network takes texts of at most {sizes['max_length']} tokens. Type "

@@ -6,7 +6,7 @@ takes a hundred times as long as the compiled one. DNNL_VERBOSE=1 names them `re
 
 from __future__ import annotations
 
-from typing import Any, Dict
+from typing import Any, Dict, Set
 
 from mxtrain.model.trace import NotTraceable, blocks_by_path, trace
 from mxtrain.types import Shapes
@@ -40,7 +40,8 @@ def _covering(network: Any, input_shape: Shapes, pools: Dict[str, Any]) -> set:
         nodes = trace(network, input_shape).nodes
     except NotTraceable:
         return set()
-    found, others = set(), set()
+    found: Set[str] = set()
+    others: Set[str] = set()
     for node in nodes:
         if node.op == "Pooling" and node.layer in pools:
             kwargs, (source, *_) = pools[node.layer]._kwargs, node.inputs

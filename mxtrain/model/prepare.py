@@ -12,7 +12,7 @@ from mxtrain.errors import ConfigError, nearest
 from mxtrain.model.base import Model
 from mxtrain.model.kernels import average_by_mean
 from mxtrain.model.mended import called_in, mend_layers, refuse_wrong
-from mxtrain.model.trace import NotTraceable, Trace, blocks_by_path, recorded_calls, trace
+from mxtrain.model.trace import NotTraceable, TraceFailure, blocks_by_path, recorded_calls, trace
 from mxtrain.model.weights import WeightsReport, load_weights
 from mxtrain.runtime.memory import shown_size, usable_memory
 from mxtrain.types import LARGEST_COUNT, Shape, Shapes, shapes_of
@@ -71,9 +71,9 @@ def prepare_network(
     from mxtrain.engine.backend import mx
 
     if vocab_size is None:
-        network = model.build(num_classes, tuple(input_shape))
+        network = model.build(num_classes, shapes_of(input_shape)[0])
     else:
-        network = model.build_text(num_classes, tuple(input_shape), vocab_size)
+        network = model.build_text(num_classes, input_shape, vocab_size)
     mend_layers(network)
     infer_shapes(network, input_shape, [(num_classes,)] if output_shapes is None else output_shapes)
     refuse_too_large(network)
@@ -97,13 +97,14 @@ def infer_shapes(network: Any, input_shape: Shapes, wanted: Optional[Sequence[Sh
         ConfigError: the network cannot take a sample of this shape, returns something else than what is wanted, or
             calls an operator whose gradient is wrong.
     """
+    output_shapes: Sequence[Optional[Shape]]
     try:
         traced = trace(network, input_shape)
     except NotTraceable:
         output_shapes = _run_once(network, input_shape)
     else:
         if traced.failure is not None:
-            raise ConfigError(_misfit(network, input_shape, traced))
+            raise ConfigError(_misfit(network, input_shape, traced.failure))
         refuse_wrong((node.layer, node.op, node.attrs) for node in traced.nodes)
         for parameter in network.collect_params().values():
             if traced.parameter_shapes.get(parameter.name) is not None:
@@ -169,9 +170,8 @@ def _run_once(network: Any, input_shape: Shapes) -> List[Shape]:
     return [tuple(output.shape) for output in outputs]
 
 
-def _misfit(network: Any, input_shape: Shapes, traced: Trace) -> str:
+def _misfit(network: Any, input_shape: Shapes, failure: TraceFailure) -> str:
     """The sentence for a network that cannot take its input."""
-    failure = traced.failure
     given = " and ".join(_shape_text(shape[1:] if shape else None) for shape in failure.input_shapes)
     fitting = _fitting_size(network, input_shape)
     if fitting is not None:
@@ -186,11 +186,12 @@ def _misfit(network: Any, input_shape: Shapes, traced: Trace) -> str:
 
 def _fitting_size(network: Any, input_shape: Shapes) -> Optional[Shape]:
     """The smallest usual size that is larger than the given one and that the network can take."""
-    if len(shapes_of(input_shape)) > 1 or len(input_shape) != 3:
+    first, *others = shapes_of(input_shape)
+    if others or len(first) != 3:
         return None
     for size in SIZES_TO_SUGGEST:
-        shape = (input_shape[0], size, size)
-        if size > min(input_shape[1:]) and trace(network, shape).failure is None:
+        shape = (first[0], size, size)
+        if size > min(first[1:]) and trace(network, shape).failure is None:
             return shape
     return None
 

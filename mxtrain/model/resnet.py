@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Literal, Tuple
+from typing import TYPE_CHECKING, ClassVar, Literal, Sequence, Tuple
 
 from mxtrain.model.base import Model
 from mxtrain.types import PositiveFloat, Shape
@@ -47,7 +47,8 @@ class ResNet(Model):
         from mxtrain.model import networks
 
         if self.depth in SMALL_DEPTHS:
-            layers, bottleneck, base = SMALL_DEPTHS[self.depth], False, 16
+            layers: Sequence[int] = SMALL_DEPTHS[self.depth]
+            bottleneck, base = False, 16
         else:
             (layers, bottleneck), base = LARGE_DEPTHS[self.depth], 64
         widths = [max(1, round(base * 2**stage * self.width)) for stage in range(len(layers))]

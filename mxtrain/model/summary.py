@@ -170,7 +170,7 @@ def summarize(network: Any, input_shape: Shapes) -> Summary:
     learned = [parameter for parameter in parameters if parameter._differentiable]
     return Summary(
         rows=rows,
-        input_shape=tuple(input_shape),
+        input_shape=input_shape,
         parameters=sum(_size(parameter) for parameter in learned),
         trainable=sum(_size(parameter) for parameter in learned if is_trained(parameter)),
         statistics=sum(_size(parameter) for parameter in parameters if not parameter._differentiable),

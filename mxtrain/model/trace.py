@@ -9,7 +9,7 @@ import contextlib
 import json
 import warnings
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.types import Shape, Shapes, shapes_of
 
@@ -258,7 +258,9 @@ def _infer_all(internals: Any, feed: Mapping[str, Shape]) -> Tuple[Dict[int, Sha
     return known, reason
 
 
-def _infer_until_failure(internals, feed, raw_nodes, first_output) -> Tuple[Dict[int, Shape], int]:
+def _infer_until_failure(
+    internals: Any, feed: Mapping[str, Shape], raw_nodes: Sequence[Mapping[str, Any]], first_output: Sequence[int]
+) -> Tuple[Dict[int, Shape], int]:
     from mxtrain.engine.backend import mx
 
     def attempt(count: int) -> Tuple[Dict[int, Shape], Optional[str]]:
@@ -274,11 +276,15 @@ def _infer_until_failure(internals, feed, raw_nodes, first_output) -> Tuple[Dict
             low = middle
         else:
             high = middle
-    shapes = attempt(ops[low] + 1)[0] if low >= 0 else {first_output[0]: next(iter(feed.values()), None)}
-    return shapes, ops[high]
+    if low >= 0:
+        return attempt(ops[low] + 1)[0], ops[high]
+    return dict(zip(first_output[:1], feed.values())), ops[high]
 
 
-def _describe(raw_nodes, failed: int, shapes, first_output, reason: str, inputs: Mapping[str, Shape]) -> TraceFailure:
+def _describe(
+    raw_nodes: Sequence[Mapping[str, Any]], failed: int, shapes: Mapping[int, Shape], first_output: Sequence[int],
+    reason: str, inputs: Mapping[str, Shape],
+) -> TraceFailure:  # fmt: skip
     node = raw_nodes[failed]
     data_inputs = [entry[0] for entry in node["inputs"] if raw_nodes[entry[0]]["op"] != "null"]
     data_inputs = data_inputs or [entry[0] for entry in node["inputs"] if raw_nodes[entry[0]]["name"] in inputs]

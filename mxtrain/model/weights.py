@@ -134,7 +134,7 @@ def _brief(names: List[str]) -> str:
 
 def _match_names(parameters: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Dict[str, str]:
     """The file's name for each structural name, as far as they match."""
-    plain = {re.sub(r"^(arg|aux):", "", name): name for name in arrays}
+    plain: Mapping[str, str] = {re.sub(r"^(arg|aux):", "", name): name for name in arrays}
     if len(plain) != len(arrays):
         plain = {name: name for name in arrays}
     plain = _as_part(parameters, plain)
@@ -142,7 +142,7 @@ def _match_names(parameters: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
     # A dot can only come from structural names (Gluon's own rule); they are never guessed at.
     if structural or any("." in name for name in plain):
         return structural
-    legacy = {}  # full name: structural name; the first of those that share a parameter
+    legacy: Dict[str, str] = {}  # full name: structural name; the first of those that share a parameter
     for name, parameter in parameters.items():
         legacy.setdefault(parameter.name, name)
     by_full_name = {legacy[name]: plain[name] for name in plain if name in legacy}

@@ -92,9 +92,9 @@ def node_flops(node: Node, traced: Trace) -> int:
     if node.op in INTERLEAVED_OPS and node.shape is not None and inputs[0] is not None:
         tokens, batch, width = inputs[0]  # width: of queries, keys and values together
         return 2 * batch * tokens * tokens * (width // 3)
-    if node.shape is None or None in inputs[:2] or len(inputs) < 2:
+    first, second = inputs[:2] if len(inputs) > 1 else (None, None)
+    if node.shape is None or first is None or second is None:
         return 0
-    first, second = inputs[:2]
     if node.op in ("Convolution", "FullyConnected"):  # the weight is (out, in / groups, *kernel)
         return 2 * math.prod(node.shape) * math.prod(second[1:])
     if node.op == "Deconvolution":  # the weight is (in, out / groups, *kernel)

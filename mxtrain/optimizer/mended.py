@@ -129,7 +129,7 @@ class LARSOptimizer(mx.optimizer.LARS):
         before = self.num_update
         super()._update_count(index)
         if self.num_update > before:  # the first group of a step
-            self.last_lr = self.lr if self.cur_lr is None else self.cur_lr
+            self.last_lr = self.lr if self.cur_lr is None else self.cur_lr  # type: ignore[has-type]
             self.cur_lr = self.lr
 
     def _get_lrs(self, indices):

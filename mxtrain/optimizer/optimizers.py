@@ -86,7 +86,7 @@ class GroupAdaGrad(Optimizer):
     """AdaGrad with one learning rate for each row: matrices only, without weight decay."""
 
     lr: PositiveFloat = 0.01
-    wd: Literal[0.0] = 0.0
+    wd: Literal[0.0] = 0.0  # type: ignore[valid-type]  # pydantic takes it, and says which value is allowed
     epsilon: PositiveFloat = 1e-5
     mxnet_name: ClassVar[str] = "groupadagrad"
     mxnet_names: ClassVar[Dict[str, str]] = {"lr": "learning_rate", "epsilon": "eps"}

@@ -101,7 +101,7 @@ def choose_cut(
     shapes = graph.shapes(objective.input_shape, microbatch_size)
     costs = block_costs(graph, candidates, shapes, objective.network, device.device_type)
     sent = rates_of(device.device_type).sent
-    ways = [sum(map(math.prod, map(shapes.get, graph.crossing(p)))) * FLOAT_BYTES / sent for p in candidates]
+    ways = [sum(math.prod(shapes[tensor]) for tensor in graph.crossing(p)) * FLOAT_BYTES / sent for p in candidates]
     bounds = (
         list(range(len(candidates) + 2)) if parallel.cut_before else balance(costs, ways, num_stages)
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence, Union
+from typing import Any, Dict, List, Sequence, Tuple, Union
 
 from mxtrain.engine.backend import autograd, mx, nd
 from mxtrain.parallel.chain import BlockRow
@@ -58,7 +58,7 @@ class PieceOnDevices:
         names = piece.symbol.list_inputs()
         tensor_of = {variable(tensor): index for index, tensor in enumerate(piece.inputs)}
         is_data = [name in tensor_of for name in names]
-        flags = [
+        flags: List[Tuple[str, Any]] = [
             ("data_indices", [i for i, data in enumerate(is_data) if data]),
             ("param_indices", [i for i, data in enumerate(is_data) if not data]),
         ]

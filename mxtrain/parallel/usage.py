@@ -135,8 +135,8 @@ def measure_usage(layout: Layout, operations: Sequence[Any], first_step: int, si
             stage_s = _covered(o for o in own if kind_of(o.name) != UPDATE and not o.name.startswith("KVStore"))
             devices.append(
                 DeviceUse(
-                    device, replica, stage, samples / wall_s, *[times[kind] / wall_s for kind in COLORS],
-                    waiting=1 - _covered(own) / wall_s, microbatch_s=stage_s / shards,
+                    device, replica, stage, samples / wall_s, waiting=1 - _covered(own) / wall_s,
+                    microbatch_s=stage_s / shards, **{kind: times[kind] / wall_s for kind in COLORS},
                 )
             )  # fmt: skip
     return Usage(layout, first_step, len(sizes), devices)

@@ -183,12 +183,16 @@ def _set(name: str, wish: Wish, imported: bool, environ: MutableMapping[str, str
     present, (value, why, is_given) = environ.get(name), wish
     if present == value and (imported or _is_own(name, environ)):
         return Setting(name, value, why, "set" if _is_own(name, environ) else "user")
-    is_users = present is not None and not _is_own(name, environ)
-    if is_users and (present == value or not is_given):
+    if present is not None and not _is_own(name, environ) and (present == value or not is_given):
         return Setting(name, present, f"mxtrain would set {value}: {why}", "user")
     if imported:
         return Setting(name, value, f"{why}; call mxtrain.runtime.apply before importing mxnet", "too late")
-    return _put(name, value, f"{why}, instead of the environment's {present}" if is_users else why, environ)
+    return _put(
+        name,
+        value,
+        f"{why}, instead of the environment's {present}" if present is not None and not _is_own(name, environ) else why,
+        environ,
+    )
 
 
 def _put(name: str, value: str, why: str, environ: MutableMapping[str, str]) -> Setting:

@@ -24,7 +24,7 @@ REMEDY = (
 class Gpu(NamedTuple):
     """One GPU of this machine."""
 
-    index: int
+    index: int  # type: ignore[assignment]  # `tuple.index` is not needed
     """The driver's number."""
     name: str
     capability: Tuple[int, int]

@@ -85,7 +85,7 @@ def draw_confusion(confusion_KK: np.ndarray, class_names: Sequence[str], title: 
         for name, *labels in zip(class_names, axes.get_xticklabels(), axes.get_yticklabels()):
             for label in labels:
                 if font_of(str(name)):
-                    label.set_fontproperties(FontProperties(fname=font_of(str(name)), size=label.get_size()))
+                    label.set_fontproperties(FontProperties(fname=font_of(str(name)), size=label.get_fontsize()))
     if size <= MAX_NUMBERED_CLASSES:
         for true, predicted in np.argwhere(confusion_KK):
             dark = share_KK[true, predicted] > 0.5

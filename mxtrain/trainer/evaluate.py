@@ -10,7 +10,7 @@ import numpy as np
 
 from mxtrain.engine.backend import nd
 from mxtrain.kvstore.store import Store
-from mxtrain.metric.host import HostMetric, all_gather
+from mxtrain.metric.host import HostMetric, HostPredictions, all_gather
 from mxtrain.metric.meter import Meter, read_vectors
 from mxtrain.parallel.base import Strategy
 from mxtrain.parallel.stage import as_list
@@ -76,10 +76,10 @@ class Evaluator:
             broken_off = True
         if vectors:
             sums += read_vectors(vectors).sum(axis=0)
-        *sums, count, broken_off = (workers or Store()).total([*sums, count, broken_off])
+        *totals, count, broken_off = (workers or Store()).total([*sums, count, broken_off])
         if broken_off:
             raise BrokenOff
-        values = {**self._meter.values(np.array(sums), int(count)), **collector.compute(workers or Store())}
+        values = {**self._meter.values(np.array(totals), int(count)), **collector.compute(workers or Store())}
         values["samples_per_s"] = count / (time.monotonic() - started)
         return values
 
@@ -96,7 +96,7 @@ class Evaluator:
             yield batch, outputs
 
 
-def to_host(predictions: Predictions) -> Sequence[np.ndarray]:
+def to_host(predictions: Predictions) -> HostPredictions:
     """The prediction of each sample; waits for the device."""
     if isinstance(predictions, nd.NDArray):
         return predictions.asnumpy()
@@ -125,6 +125,7 @@ class Collector:
                 self._update(*self._under_way.pop(0))
 
     def _update(self, batch: Batch, predictions: Predictions) -> None:
+        assert batch.index_B is not None
         prediction_B, targets = to_host(predictions), [target.asnumpy() for target in batch.targets]
         for measure in self._measures.values():
             measure.update(batch.index_B, prediction_B, targets)
