@@ -10,7 +10,7 @@ def malformed(text: str) -> str:
     key = text.partition("=")[0]
     if any(text.count(sign) % 2 for sign in "'\""):
         reason = "a quote is not closed"
-    elif any(text.count(left) != text.count(right) for left, right in ("[]", "{}", "()")):
+    elif any(text.count(left) != text.count(right) for left, right in (("[", "]"), ("{", "}"), ("(", ")"))):
         reason = "a bracket is not closed"
     elif "=" not in text:
         reason = "write key=value"

@@ -56,7 +56,7 @@ def job(config: DictConfig) -> Optional[float]:
         JobFailed: to a sweeper that wants to know.
         KeyboardInterrupt: the sweep must not go on to the next job.
     """
-    plain: Dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    plain: Dict[str, Any] = OmegaConf.to_container(config, resolve=True)
     settings = HydraConfig.get()
     command = command_of(settings)
     swept = swept_of(settings, command.overrides)

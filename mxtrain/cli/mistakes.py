@@ -156,7 +156,7 @@ def settings_of(config: DictConfig) -> Dict[str, Any]:
     """Dotted path -> value of every setting, Hydra's own included."""
     plain = OmegaConf.to_container(OmegaConf.masked_copy(config, [name for name in config if name != "hydra"]))
     hydra = OmegaConf.to_container(config.hydra)
-    return {**flatten(plain), **flatten({"hydra": hydra})}  # type: ignore[arg-type, dict-item]
+    return {**flatten(plain), **flatten({"hydra": hydra})}
 
 
 def _fit(changes: Sequence[Override], known: Mapping[str, Any], parsed: Sequence[Override]) -> Dict[str, Optional[str]]:
@@ -311,9 +311,9 @@ def _reword(error: Exception, files: ConfigFiles, overrides: Sequence[Override])
 def _preset_with(group: str, option: str, files: ConfigFiles, overrides: Sequence[Override]) -> str:
     """The file of the chosen preset that asks for an option: Hydra names the file that it overrides."""
     presets = [o for o in overrides if o.key_or_group in PRESET_GROUPS and not o.is_delete()]
-    files = [files.find_file(f"{o.key_or_group}/{o.value()}") for o in presets]
+    found = [files.find_file(f"{o.key_or_group}/{o.value()}") for o in presets]
     asks = re.compile(rf"/?{re.escape(group)}\s*:.*\b{re.escape(option)}\b")
-    return next((short(file) for file in files if file and asks.search(file.read_text(encoding="utf-8"))), "")
+    return next((short(file) for file in found if file and asks.search(file.read_text(encoding="utf-8"))), "")
 
 
 def place_of(config_path: str, files: ConfigFiles) -> str:
