@@ -67,7 +67,7 @@ def test_whatever_their_speeds_all_workers_do_the_same_after_the_same_step(seed)
             continue
         counts[rank] += 1
         count = counts[rank]
-        answers[rank][count] = poll.hear(Request(rng.choice([UPDATE, LOOK]), rank, count, pending[rank], lag))
+        answers[rank][count] = poll.count(Request(rng.choice([UPDATE, LOOK]), rank, count, pending[rank], lag))
         pending[rank] = 0
         outcome, at = answers[rank].get(count - lag, (0, 0))
         if outcome and at == count:
