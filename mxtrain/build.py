@@ -32,9 +32,10 @@ from mxtrain.trainer import Trainer, resume
 from mxtrain.trainer.cadence import Cadence
 from mxtrain.trainer.evaluate import Evaluator
 from mxtrain.trainer.loaders import build_data
+from mxtrain.trainer.plan import Plan
 from mxtrain.trainer.profiling import TIMELINE, Computation, Profiling
 from mxtrain.trainer.resume import Beginning, begin
-from mxtrain.trainer.runner import Plan, Runner
+from mxtrain.trainer.runner import Runner
 from mxtrain.trainer.saving import NoStore
 from mxtrain.trainer.step import TrainingStep
 from mxtrain.types import BY_HAND, Callback, CommandLine, RunInfo

@@ -3,6 +3,7 @@
 `Dataset.open()` gives `Splits` of random-access sources; `Loader` turns a source into batches on a device.
 """
 
-from mxtrain.dataset.base import Augment, BaseDataset, Dataset, Source, Splits
+from mxtrain.dataset.base import BaseDataset, Dataset, Source, Splits
+from mxtrain.dataset.image_settings import Augment
 
 __all__ = ["Augment", "BaseDataset", "Dataset", "Source", "Splits"]

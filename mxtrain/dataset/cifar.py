@@ -8,7 +8,8 @@ from typing import ClassVar, Dict, List, Tuple
 import numpy as np
 from typing_extensions import Literal
 
-from mxtrain.dataset.base import Augment, Dataset, Splits
+from mxtrain.dataset.base import Dataset, Splits
+from mxtrain.dataset.image_settings import Augment
 from mxtrain.dataset.memory import split_in_memory
 from mxtrain.dataset.official import refuse_missing, verify
 from mxtrain.dataset.regular_files import MAX_BYTES, exists, open_regular, read_text

@@ -14,9 +14,10 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.dataset.base import Decoding, ImageSize, Splits
+from mxtrain.dataset.base import ImageSize, Splits
 from mxtrain.dataset.decoding import known_statistics
 from mxtrain.dataset.digits import read_digits
+from mxtrain.dataset.image_settings import Decoding
 from mxtrain.dataset.masked import MaskedDataset
 from mxtrain.dataset.official import sklearn_datasets
 from mxtrain.dataset.pixels import ImageReader

@@ -6,7 +6,8 @@ from typing import Tuple
 
 import numpy as np
 
-from mxtrain.dataset.base import Augment, Dataset, Splits
+from mxtrain.dataset.base import Dataset, Splits
+from mxtrain.dataset.image_settings import Augment
 from mxtrain.dataset.memory import split_in_memory
 from mxtrain.dataset.official import sklearn_datasets
 from mxtrain.types import OpenFraction, Positive

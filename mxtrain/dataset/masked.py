@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, ClassVar, Dict, Sequence, Tuple
 
-from mxtrain.dataset.base import Dataset, Decoding, Splits
+from mxtrain.dataset.base import Dataset, Splits
 from mxtrain.dataset.files import Readable, find_files
+from mxtrain.dataset.image_settings import Decoding
 from mxtrain.dataset.masked_pictures import MaskCoding, MaskedPictures
 from mxtrain.dataset.signature import Signature
 from mxtrain.types import Spec, shapes_of

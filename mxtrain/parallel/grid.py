@@ -84,17 +84,18 @@ class Grid(Strategy):
         # What evaluates; it trains as well where no batch norm is joint.
         self._runs_graph = len(devices[0]) > 1 or objective.precision.dtype != FULL.dtype
         self._stages = self._on_devices(pieces)
-        self._inputs = graph.inputs if self._runs_graph else self._stages[0].inputs
+        running = graph if self._runs_graph else None
+        self._inputs = self._stages[0].inputs if running is None else running.inputs
         self._heads = graph.heads if isinstance(graph, Graph) and self._runs_graph else []
         joint_pieces = graph is not None and joint != "per_device" and graph.norms()
-        if joint_pieces:
+        if graph is not None and joint_pieces:
             pieces = self._joint_pieces(graph, cuts)
             division = Division(grad_accumulation, len(devices), self._num_microbatches, joint == "global")
             self._executor: Any = Lockstep(
                 objective, devices, pieces, graph, division, self._workers, self._fences()
             )  # fmt: skip
         else:
-            without_gradient = graph.without_gradient if self._runs_graph else set(self._inputs)
+            without_gradient = set(self._inputs) if running is None else running.without_gradient
             self._executor = Pipelined(
                 objective, devices, self._stages, self._order, self._inputs, self._heads, without_gradient,
                 self._fences(),
@@ -217,7 +218,7 @@ class Grid(Strategy):
         norms = graph.norms()
         positions = sorted({*cuts, *norms, *(position + 1 for position in norms)})
         begins = [0, *(position for position in positions if 0 < position < len(graph))]
-        pieces = []
+        pieces: List[Any] = []
         for piece, begin in zip(graph.cut(positions), begins):
             stage = sum(cut <= begin for cut in cuts)
             if piece.norm is None:

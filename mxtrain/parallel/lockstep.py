@@ -9,7 +9,7 @@ from mxtrain.engine.backend import autograd, nd
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import World, bounds
 from mxtrain.parallel.base import Objective
-from mxtrain.parallel.cut import Graph
+from mxtrain.parallel.cut import Cuttable
 from mxtrain.parallel.fence import Fence
 from mxtrain.parallel.stage import PieceOnDevices, as_list
 from mxtrain.parallel.tape import HeadGradients, Tape
@@ -35,7 +35,7 @@ class Lockstep:
     """
 
     def __init__(
-        self, objective: Objective, devices: List[List[Any]], pieces: List[Any], graph: Graph, division: Division,
+        self, objective: Objective, devices: List[List[Any]], pieces: List[Any], graph: Cuttable, division: Division,
         workers: Store, fences: Sequence[Fence],
     ):  # fmt: skip
         self._objective, self._devices, self._pieces, self._graph = objective, devices, pieces, graph
@@ -47,9 +47,11 @@ class Lockstep:
         self.head_gradient.scale = loss_scale
         sums: List[nd.NDArray] = []
         counts = self._division.counts(global_batch_size, self._workers.world)
-        for counts_of_part, shares in zip_longest(counts, parts, fillvalue=[]):
-            for counts_W, group in zip_longest(counts_of_part, self._division.groups(shares), fillvalue=[]):
-                sums += self._run(group, counts_W, global_batch_size)
+        # A worker may have fewer groups than others: it takes part in theirs with no samples.
+        for number, counts_of_groups in enumerate(counts):
+            groups = self._division.groups(parts[number]) if number < len(parts) else []
+            for place, counts_W in enumerate(counts_of_groups):
+                sums += self._run(groups[place] if place < len(groups) else [], counts_W, global_batch_size)
         active = max(map(len, parts), default=0)
         for fence in self._fences[:active]:
             fence()

@@ -63,7 +63,8 @@ class Ending:
         is_kept = best is not None and state.best is not None and best.step == state.best["step"]
         return self._result(
             stop, state, recorder, metrics=values, measured=measured,
-            best_checkpoint=str(best.path) if is_kept else None, weights_sha256=canonical_sha256(last),
+            best_checkpoint=str(best.path) if best is not None and is_kept else None,
+            weights_sha256=canonical_sha256(last),
         )  # fmt: skip
 
     def _measured(self, state: TrainState) -> Dict[str, Dict[str, Any]]:

@@ -11,7 +11,7 @@ import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Generator, Iterator, List, Optional, Sequence, Tuple
 
 from mxtrain.checkpoint.archive import pack, unpack
 from mxtrain.cluster.stragglers import Stragglers
@@ -205,7 +205,7 @@ class Runner:
                     return stop
         raise AssertionError("batches never end")
 
-    def _batches(self) -> Iterator[Any]:
+    def _batches(self) -> Generator[Any, None, None]:
         """The batches from where the run stands on, without end; each must be trained on before the next is taken."""
         while True:
             self._share_by_speed()
