@@ -299,7 +299,7 @@ def test_the_wheel_carries_conf_and_the_console_script(tmp_path: Path) -> None:
         scripts = archive.read(next(name for name in names if name.endswith("entry_points.txt"))).decode()
         metadata = archive.read(next(name for name in names if name.endswith("METADATA"))).decode()
     wanted = {f"mxtrain/{path.relative_to(ROOT)}" for path in (ROOT / "conf").rglob("*.yaml")}
-    assert wanted and wanted <= names
+    assert wanted and wanted <= names and "mxtrain/py.typed" in names
     assert "mxtrain = mxtrain.cli:main" in scripts
     lines = [line for line in metadata.splitlines() if line.startswith("Requires-Dist")]
     required = [Requirement(line.partition(": ")[2]) for line in lines]
