@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from mxtrain.callback.record import RunRecord
 from mxtrain.callback.status import StatusFile
@@ -13,7 +13,7 @@ from mxtrain.checkpoint import Checkpoint
 from mxtrain.checkpoint.archive import pack, unpack
 from mxtrain.checkpoint.run_directory import held_lock
 from mxtrain.cluster.stragglers import Stragglers
-from mxtrain.dataset.base import open_splits
+from mxtrain.dataset.base import Splits, open_splits
 from mxtrain.dataset.signature import Signature
 from mxtrain.description.groups import Description
 from mxtrain.errors import ConfigError
@@ -117,13 +117,20 @@ def total_steps_of(trainer: Trainer, steps_per_epoch: int) -> Optional[int]:
     return trainer.max_epochs * steps_per_epoch if trainer.max_epochs else trainer.max_steps
 
 
-def warnings_of(description: Description, num_samples: int, steps_per_epoch: int) -> List[str]:
+def warnings_of(
+    description: Description, num_samples: int, steps_per_epoch: int, meter: Meter, workers: Store
+) -> List[str]:  # fmt: skip
     """What is allowed, but does hardly what one would think, now that the data's size is known; a sentence each."""
     size, total_steps = description.dataset.batch_size, total_steps_of(description.trainer, steps_per_epoch)
     found = description.lr_scheduler.warnings(steps_per_epoch, total_steps)
     if size > num_samples:
         found.append(
             f"dataset.batch_size={size} is more than the {num_samples} training samples: a step takes them all."
+        )
+    if meter.weighted and workers.updates and workers.world.size > 1:
+        found.append(
+            "this loss weighs samples, and workers of kvstore=dist_async wait for nobody: each divides its gradients "
+            "by the weight of its own share of a batch, not of the whole batch"
         )
     return found
 
@@ -166,16 +173,9 @@ def build_run(
     Raises:
         ConfigError, DataError, WeightsError, CheckpointError: nothing was started.
     """
-    splits = open_splits(description.dataset)
-    signature = description.dataset.sign(splits, description.model)
-    devices = description.parallel.place()
+    splits, signature = open_data(description)
+    devices = place(description)
     device = devices[0][0]
-    reason = description.amp.reason_against(device.device_type)
-    if reason:  # what `auto` means for devices was not known before
-        raise ConfigError(reason)
-    remark = description.dataset.remark(signature, splits)
-    if remark:
-        log.info("%s", remark)
     network = build_network(description, signature, device)
     data = build_data(description, splits, signature, device, world)
     objective = build_objective(description, network, signature, world)
@@ -193,17 +193,11 @@ def build_run(
     identity = {
         "description": description.config, "input": signature.to_json(), "cut_before": strategy.layout.cut_before,
     }  # fmt: skip
-    if world.rank == 0:
-        for line in warnings_of(description, len(splits.train), len(data.train)):
-            log.warning("%s", line)
-        if meter.weighted and workers.updates and world.size > 1:
-            log.warning(
-                "this loss weighs samples, and workers of kvstore=dist_async wait for nobody: each divides its "
-                "gradients by the weight of its own share of a batch, not of the whole batch"
-            )
     direction = meter.direction(description.trainer.monitor.split("/", 1)[1])
     plan = build_plan(description, len(data.train), identity, direction)
     is_first = world.rank == 0
+    for line in warnings_of(description, len(splits.train), len(data.train), meter, workers) if is_first else ():
+        log.warning("%s", line)
     callbacks = build_callbacks(description, run_dir) if is_first else []
     profiling = build_profiling(description, network, strategy.layout, run_dir) if is_first else None
     runner = Runner(
@@ -213,16 +207,44 @@ def build_run(
     if checkpoint is not None:
         runner.restore(checkpoint)
     info = RunInfo(
-        run_dir=run_dir, config=description.config, resumed_step=runner.state.step, total_steps=plan.total_steps,
-        steps_per_epoch=plan.steps_per_epoch, input_shape=signature.shape, network=network,
-        metric_names=list(description.metric),
-        metric_signatures={name: metric.signature for name, metric in description.metric.items() if metric.signature},
-        monitor=plan.monitor,
-        graph_nodes=lambda: graph_nodes(network, signature.shape),
-        model_table=summarize(network, signature.shape).table(), predicts=description.task.predicts,
-        placement_table=placement_table(strategy.layout), command=command,
+        run_dir=run_dir, command=command, resumed_step=runner.state.step, network=network,
+        **what_is_trained(description, plan, signature, network), placement_table=placement_table(strategy.layout),
     )  # fmt: skip
     return Run(runner, info)
+
+
+def open_data(description: Description) -> Tuple[Splits, Signature]:
+    """The opened dataset, and what of it enters the network."""
+    splits = open_splits(description.dataset)
+    signature = description.dataset.sign(splits, description.model)
+    remark = description.dataset.remark(signature, splits)
+    if remark:
+        log.info("%s", remark)
+    return splits, signature
+
+
+def place(description: Description) -> List[List[Any]]:
+    """The devices, [replica][stage].
+
+    Raises:
+        ConfigError: there are fewer, or they do not compute in the precision: what `auto` means was not known before.
+    """
+    devices = description.parallel.place()
+    reason = description.amp.reason_against(devices[0][0].device_type)
+    if reason:
+        raise ConfigError(reason)
+    return devices
+
+
+def what_is_trained(description: Description, plan: Plan, signature: Signature, network: Any) -> Dict[str, Any]:
+    """What callbacks and loggers are told of it: fields of `RunInfo`."""
+    return {
+        "config": description.config, "total_steps": plan.total_steps, "steps_per_epoch": plan.steps_per_epoch,
+        "input_shape": signature.shape, "metric_names": list(description.metric), "monitor": plan.monitor,
+        "metric_signatures": {name: spec.signature for name, spec in description.metric.items() if spec.signature},
+        "graph_nodes": lambda: graph_nodes(network, signature.shape),
+        "model_table": summarize(network, signature.shape).table(), "predicts": description.task.predicts,
+    }  # fmt: skip
 
 
 def find_checkpoint(

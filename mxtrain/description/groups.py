@@ -104,17 +104,7 @@ def describe(
         ConfigError: everything that is wrong, one line each.
     """
     config = {**{name: {} for name in NAMED_GROUPS}, **config}
-    unknown = [name for name in config if name not in GROUPS]
-    if unknown:
-        raise ConfigError(
-            "\n".join(
-                f"there is no group '{name}'.{did_you_mean(name, GROUPS)} Groups: {', '.join(GROUPS)} ({where(name)})."
-                for name in unknown
-            )
-        )
-    missing = [name for name in GROUPS if name not in config]
-    if missing:
-        raise ConfigError("\n".join(f"the group '{name}' is missing: type {name}=..." for name in missing))
+    _require_groups(config, where)
 
     @functools.cache
     def make(group: str) -> Any:
@@ -130,6 +120,21 @@ def describe(
     description = Description(config=config, **specs)
     collect([functools.partial(rule, description) for rule in RULES if together])
     return description
+
+
+def _require_groups(config: Mapping[str, Any], where: Where) -> None:
+    """Raises: ConfigError: a group is missing, or there is one more."""
+    unknown = [name for name in config if name not in GROUPS]
+    if unknown:
+        raise ConfigError(
+            "\n".join(
+                f"there is no group '{name}'.{did_you_mean(name, GROUPS)} Groups: {', '.join(GROUPS)} ({where(name)})."
+                for name in unknown
+            )
+        )
+    missing = [name for name in GROUPS if name not in config]
+    if missing:
+        raise ConfigError("\n".join(f"the group '{name}' is missing: type {name}=..." for name in missing))
 
 
 def build_group(path: str, node: Any, where: Where) -> Any:

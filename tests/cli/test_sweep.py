@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mxtrain.cli import sweep
-from mxtrain.cli.compose import job_folder
+from mxtrain.cli.config_files import job_folder
 from mxtrain.cli.outcome import Outcome, append_outcome, read_outcomes
 from mxtrain.cli.sweep import by_rank
 from mxtrain.types import CommandLine

@@ -11,7 +11,7 @@ from typing import Any, Dict
 import pytest
 
 from mxtrain.cli import main
-from mxtrain.cli.compose import conf_dir
+from mxtrain.cli.config_files import conf_dir
 from mxtrain.cli.trust import foreign, is_own
 from mxtrain.description.override_text import code_arguments
 
