@@ -38,15 +38,16 @@ if TYPE_CHECKING:
 ChannelMean = Union[Literal["auto"], List[Fraction]]
 ChannelStd = Union[Literal["auto"], List[PositiveFloat]]
 ImageSize = Annotated[List[Positive], pydantic.Field(min_length=2, max_length=2)]
-_MAX_BATCH_GIB = 64
+MAX_BATCH_GIB = 64
 
 
-def _square(size: Any) -> Any:
+def square(size: Any, field: pydantic.ValidationInfo) -> Any:
     """One number means a square; what is neither that nor a pair is said in one sentence."""
     if isinstance(size, int) and not isinstance(size, bool):
         size = [size, size]
     if size != "auto" and not (isinstance(size, list) and len(size) == 2):
-        raise ValueError(f"image_size is auto, one number or [height, width], e.g. [32,32], but {size} was given")
+        name = field.field_name
+        raise ValueError(f"{name} is auto, one number or [height, width], e.g. [32,32], but {size} was given")
     return size
 
 
@@ -224,7 +225,7 @@ class Dataset(BaseDataset):
 
     gives: ClassVar[str] = "images"
 
-    image_size: Annotated[Union[Literal["auto"], ImageSize], pydantic.BeforeValidator(_square)] = "auto"
+    image_size: Annotated[Union[Literal["auto"], ImageSize], pydantic.BeforeValidator(square)] = "auto"
     """[height, width] in pixels of what enters the network; auto = the dataset's own size."""
     channels: Literal["auto", 1, 3] = "auto"
     """Channels of what enters the network: 1 grey, 3 colour; auto = the dataset's own."""
@@ -242,10 +243,10 @@ class Dataset(BaseDataset):
         if self.image_size != "auto":
             channels = 3 if self.channels == "auto" else self.channels
             gib = self.batch_size * channels * math.prod(self.image_size) * 4 / 2**30
-            if gib > _MAX_BATCH_GIB:
+            if gib > MAX_BATCH_GIB:
                 raise ValueError(
                     f"image_size={self.image_size} with batch_size={self.batch_size}: a batch would take {gib:,.0f} "
-                    f"GiB of memory, and at most {_MAX_BATCH_GIB} are allowed. Choose smaller ones"
+                    f"GiB of memory, and at most {MAX_BATCH_GIB} are allowed. Choose smaller ones"
                 )
         return self
 

@@ -8,9 +8,8 @@ Legend: B batch, C channels, H height, W width, K classes.
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
-from typing import List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
 import pydantic
@@ -18,7 +17,7 @@ from typing_extensions import Annotated
 
 from mxtrain.dataset.files import MAX_BYTES
 from mxtrain.dataset.image_settings import Decoding
-from mxtrain.dataset.pixels import FORMATS, MAX_PIXELS, REPLACE, ImageReader, read_error
+from mxtrain.dataset.pixels import REPLACE, ImageReader, open_image, read_error
 from mxtrain.dataset.randomness import Draw, uniform
 from mxtrain.dataset.regular_files import read_bytes
 from mxtrain.errors import LoaderError, MxtrainError
@@ -27,7 +26,10 @@ from mxtrain.types import PositiveFloat, Spec
 IGNORED = -1
 """In a mask: the pixel counts nowhere."""
 _STRAY = -2
-_LARGEST_VALUE = 2**16 - 1
+_SPREAD = {"L;2": 85, "L;4": 17}
+"""Pillow spreads grey values of 2 and 4 bits over 0 to 255."""
+LARGEST_VALUE = 2**16 - 1
+"""Of a mask: those of 8 and of 16 bits are read."""
 
 
 class JointAugment(Spec):
@@ -66,7 +68,7 @@ class MaskCoding:
 
     def table(self) -> np.ndarray:
         """The class of each value from 0 to 65,535, int16."""
-        class_of = np.full(_LARGEST_VALUE + 1, IGNORED if self.rest_is_ignored else _STRAY, np.int16)
+        class_of = np.full(LARGEST_VALUE + 1, IGNORED if self.rest_is_ignored else _STRAY, np.int16)
         class_of[np.asarray(self.ignored, np.int64)] = IGNORED
         class_of[np.asarray(self.values, np.int64)] = np.arange(len(self.values))
         return class_of
@@ -82,13 +84,13 @@ class MaskedPictures:
     samples_per_task = 4
 
     def __init__(
-        self, paths: Sequence[str], masks: Optional[Sequence[str]], coding: MaskCoding, decoding: Decoding,
+        self, pictures: Sequence[str], masks: Optional[Sequence[str]], coding: MaskCoding, decoding: Decoding,
         mean: Sequence[float], augment: Optional[JointAugment] = None,
     ) -> None:  # fmt: skip
         """Describe what comes out; nothing is read yet.
 
         Args:
-            paths: Image files.
+            pictures: Image files.
             masks: The mask of each, a PNG; None = unknown, all ignored.
             coding: Which value is which class.
             decoding: Has the shape of a cut and the frame of a whole picture.
@@ -96,7 +98,7 @@ class MaskedPictures:
             augment: Random changes in training.
         """
         assert decoding.frame is not None
-        self.paths, self.masks, self.coding = list(paths), None if masks is None else list(masks), coding
+        self.pictures, self.masks, self.coding = list(pictures), None if masks is None else list(masks), coding
         self.shape, self.frame = decoding.shape, decoding.frame
         self._class_of = coding.table()
         channels = self.shape[0]
@@ -105,7 +107,7 @@ class MaskedPictures:
         self._augment = augment or JointAugment(scale=[1.0, 1.0], flip=False)
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.pictures)
 
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
@@ -130,39 +132,63 @@ class MaskedPictures:
         picture = self._open(index)
         return picture.resized((0, 0, *picture.size), picture.size, self.shape[0])
 
+    def size(self, index: int) -> Tuple[int, int]:
+        """(width, height) of a picture; only its header is decoded.
+
+        Raises:
+            LoaderError: It cannot be read.
+        """
+        return self._open(index).size
+
     def mask(self, index: int, size: Tuple[int, int]) -> np.ndarray:
         """The mask of a picture of that (width, height), as large as it is: classes (H, W), int16.
 
         Raises:
             LoaderError: It cannot be read, is of another size, or has values that are no class.
         """
-        width, height = size
+        image = self._mask_image(index, size)
+        return np.full(size[::-1], IGNORED, np.int16) if image is None else self._classes(image)
+
+    def _mask_image(self, index: int, size: Tuple[int, int]) -> Any:
+        """The values of a mask's pixels, all of which are known, as an image; None where there are no masks."""
         if self.masks is None:
-            return np.full((height, width), IGNORED, np.int16)
+            return None
         path = self.masks[index]
         try:
-            value_HW = read_mask(read_bytes(path, MAX_BYTES))
+            image = read_mask(read_bytes(path, MAX_BYTES))
         except MxtrainError as error:
             raise LoaderError(str(error)) from error
         except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
-            raise LoaderError(read_error(f"'{path}'", error).replace("as an image", "as a mask"), REPLACE) from error
-        if value_HW.shape != (height, width):
+            raise LoaderError(read_error(f"'{path}'", error, "a mask"), REPLACE) from error
+        if image.size != tuple(size):
+            (width, height), (wanted_width, wanted_height) = image.size, size
+            is_turned = image.size == size[::-1]
+            lies = " The camera lay on its side: turn the mask as the picture is seen." if is_turned else ""
             raise LoaderError(
-                f"'{path}' has {value_HW.shape[1]} x {value_HW.shape[0]} pixels, and its picture '{self.paths[index]}' "
-                f"{width} x {height}: a mask is as large as its picture.", REPLACE,
+                f"'{path}' has {width} x {height} pixels, and its picture '{self.pictures[index]}' {wanted_width} x "
+                f"{wanted_height}: a mask is as large as its picture.{lies}", REPLACE,
             )  # fmt: skip
-        class_HW = self._class_of[value_HW]
-        stray = np.unique(value_HW[class_HW == _STRAY])
-        if len(stray):
-            allowed = ", ".join(map(str, self.coding.values[:20])) + (", ..." if len(self.coding.values) > 20 else "")
-            raise LoaderError(
-                f"'{path}' holds the value {', '.join(map(str, stray[:5]))}, which is no class. Classes have "
-                f"{allowed}, and pixels that count nowhere {', '.join(map(str, self.coding.ignored))}.", REPLACE,
-            )  # fmt: skip
-        return class_HW
+        # Of the whole mask, whatever part of it is trained on: what is wrong is said when a file is first read, not
+        # in some later epoch that happens to meet that corner of it.
+        value_V = values_in(image)
+        stray_V = value_V[self._class_of[value_V] == _STRAY]
+        if len(stray_V):
+            raise LoaderError(f"'{path}' holds the value {_listed(stray_V, 5)}, which is no class. {self._allowed()}")
+        return image
+
+    def _allowed(self) -> str:
+        ignored = f", and pixels that count nowhere {_listed(self.coding.ignored, 5)}" if self.coding.ignored else ""
+        return (
+            f"Classes have {_listed(self.coding.values, 20)}{ignored}. Replace the mask, or change what values mean "
+            "(dataset.mask_values, dataset.ignored)."
+        )
+
+    def _classes(self, image: Any) -> np.ndarray:
+        """The class of each pixel of a mask, (H, W), int16."""
+        return self._class_of[np.asarray(image)]
 
     def _open(self, index: int) -> ImageReader:
-        path = self.paths[index]
+        path = self.pictures[index]
         try:
             return ImageReader(read_bytes(path, MAX_BYTES))
         except MxtrainError as error:
@@ -175,25 +201,24 @@ class MaskedPictures:
     ) -> Tuple[np.ndarray, np.ndarray, Tuple[int, int, int, int]]:  # fmt: skip
         picture = self._open(index)
         width, height = picture.size
-        mask_HW = self.mask(index, picture.size)
+        mask = self._mask_image(index, picture.size)
         fitted_height, fitted_width = fit(height, width, self.frame)
         sizes = (height, width, fitted_height, fitted_width)
         if draws_4 is None:
             part = _Part((0.0, 0.0, width, height), (fitted_width, fitted_height), (0, 0))
-            image, mask = self._cut(index, picture, mask_HW, part, self.frame)
-            return image, mask, sizes
+            return (*self._cut(index, picture, mask, part, self.frame), sizes)
         scale, down, right, flip = draws_4.tolist()
         low, high = self._augment.scale
         factor = low + (high - low) * scale
         whole = (max(1, round(fitted_height * factor)), max(1, round(fitted_width * factor)))
         part = choose_part((height, width), whole, self.shape[1:], down, right)
-        image, mask = self._cut(index, picture, mask_HW, part, self.shape[1:])
+        image_CHW, mask_HW = self._cut(index, picture, mask, part, self.shape[1:])
         if self._augment.flip and flip < 0.5:
-            image, mask = image[..., ::-1], mask[..., ::-1]
-        return image, mask, sizes
+            image_CHW, mask_HW = image_CHW[..., ::-1], mask_HW[..., ::-1]
+        return image_CHW, mask_HW, sizes
 
     def _cut(
-        self, index: int, picture: ImageReader, mask_HW: np.ndarray, part: _Part, size: Tuple[int, ...]
+        self, index: int, picture: ImageReader, mask: Any, part: _Part, size: Tuple[int, ...]
     ) -> Tuple[np.ndarray, np.ndarray]:
         """The part in a picture of `size`, (C, H, W), and the same of the mask, (H, W)."""
         from PIL import Image
@@ -201,16 +226,16 @@ class MaskedPictures:
         try:
             cut_CHW = picture.resized(part.box, part.size, self.shape[0])
         except Exception as error:  # decoding begins here: as above
-            raise LoaderError(read_error(f"'{self.paths[index]}'", error), REPLACE) from error
-        mask = Image.fromarray(mask_HW.astype(np.int32)).resize(part.size, Image.Resampling.NEAREST, box=part.box)
+            raise LoaderError(read_error(f"'{self.pictures[index]}'", error), REPLACE) from error
         top, left = part.place
         window = (slice(top, top + part.size[1]), slice(left, left + part.size[0]))
         image_CHW = np.empty((self.shape[0], *size), cut_CHW.dtype)
         image_CHW[:] = self._fill_C11
         image_CHW[(slice(None), *window)] = cut_CHW
-        mask_hw = np.full(size, IGNORED, np.int16)
-        mask_hw[window] = np.asarray(mask)
-        return image_CHW, mask_hw
+        mask_HW = np.full(size, IGNORED, np.int16)
+        if mask is not None:  # cut first: of a large mask, only that part is looked up
+            mask_HW[window] = self._classes(mask.resize(part.size, Image.Resampling.NEAREST, box=part.box))
+        return image_CHW, mask_HW
 
 
 @dataclass(frozen=True)
@@ -257,22 +282,42 @@ def choose_part(
     return _Part((begins[1], begins[0], ends[1], ends[0]), (lengths[1], lengths[0]), (places[0], places[1]))
 
 
-def read_mask(content: bytes) -> np.ndarray:
-    """The value of each pixel of a mask's file, (H, W): palette indices, or grey values.
+def read_mask(content: bytes) -> Any:
+    """The value of each pixel of a mask's file, palette indices or grey values: an image of bytes, or of 32-bit
+    integers where values are larger.
 
     Raises:
         ValueError: it is in colour, or too large. Pillow raises others.
     """
     from PIL import Image
 
-    image = Image.open(io.BytesIO(content), formats=FORMATS)
-    if image.width * image.height > MAX_PIXELS:
-        raise ValueError(f"it has {image.width} x {image.height} pixels, and at most {MAX_PIXELS:,} are read")
+    image = open_image(content)
     if image.format == "JPEG":
         raise ValueError("JPEG changes values: save masks as PNG")
-    if image.mode not in ("1", "L", "P", "I", "I;16", "I;16B"):
+    if image.mode not in ("1", "L", "P", "I", "I;16", "I;16B", "I;16L"):
         raise ValueError(f"its pixels are {image.mode}: a mask has one value a pixel, the number of its class")
-    value_HW = np.asarray(image).astype(np.int64)
-    if value_HW.min() < 0 or value_HW.max() > _LARGEST_VALUE:
-        raise ValueError(f"its values go from {value_HW.min()} to {value_HW.max()}, and 0 to {_LARGEST_VALUE} are read")
-    return value_HW
+    spread = _SPREAD.get(_raw_mode(image), 1)
+    image.load()
+    if image.mode in ("L", "P") and spread == 1:
+        return image
+    value_HW = np.asarray(image).astype(np.int32) // spread
+    low, high = int(value_HW.min()), int(value_HW.max())
+    if low < 0 or high > LARGEST_VALUE:
+        raise ValueError(f"its values go from {low} to {high}, and 0 to {LARGEST_VALUE} are read")
+    return Image.fromarray(value_HW.astype(np.uint8) if high < 256 else value_HW)
+
+
+def _raw_mode(image: Any) -> str:
+    arguments = image.tile[0][3] if image.tile else ""
+    return arguments if isinstance(arguments, str) else str(arguments[0])
+
+
+def values_in(image: Any) -> np.ndarray:
+    """The values that occur in a mask, ascending."""
+    if image.mode == "I":
+        return np.unique(np.asarray(image))
+    return np.flatnonzero(image.histogram())
+
+
+def _listed(values: Sequence[int], most: int) -> str:
+    return ", ".join(map(str, values[:most])) + (", ..." if len(values) > most else "")

@@ -40,15 +40,7 @@ class ImageReader:
         Args:
             content: of the file.
         """
-        from PIL import Image, ImageFile
-
-        # GluonCV switches this on for the whole process when it is imported: half an image would pass as a whole one.
-        ImageFile.LOAD_TRUNCATED_IMAGES = False
-        Image.MAX_IMAGE_PIXELS = None  # the limit below is said in a sentence, and not twice
-        image = Image.open(io.BytesIO(content), formats=FORMATS)
-        width, height = image.size
-        if width * height > MAX_PIXELS:
-            raise ValueError(f"it has {width} x {height} pixels, and at most {MAX_PIXELS:,} are read")
+        image = open_image(content)
         planes = _deep_planes(image, content)
         self._images = [image] if planes is None else planes
         self._is_deep = planes is not None
@@ -88,10 +80,28 @@ class ImageReader:
         return array_HWC[None] if channels == 1 else array_HWC.transpose(2, 0, 1)
 
 
-def read_error(name: str, error: Exception) -> str:
+def open_image(content: bytes) -> Any:
+    """The image that Pillow finds in a file; only its header is read.
+
+    Raises:
+        Exception: as `Picture` says.
+    """
+    from PIL import Image, ImageFile
+
+    # GluonCV switches this on for the whole process when it is imported: half an image would pass as a whole one.
+    ImageFile.LOAD_TRUNCATED_IMAGES = False
+    Image.MAX_IMAGE_PIXELS = None  # the limit below is said in a sentence, and not twice
+    image = Image.open(io.BytesIO(content), formats=FORMATS)
+    width, height = image.size
+    if width * height > MAX_PIXELS:
+        raise ValueError(f"it has {width} x {height} pixels, and at most {MAX_PIXELS:,} are read")
+    return image
+
+
+def read_error(name: str, error: Exception, what: str = "an image") -> str:
     """The sentence for an image that cannot be read; `REPLACE` says what to do where it cannot be left out."""
     reason = re.sub(r" <_io\.\w+ [^>]*>", "", str(error))  # Pillow names the object that it was given
-    return f"{name} cannot be read as an image ({reason})."
+    return f"{name} cannot be read as {what} ({reason})."
 
 
 def _draft(image: Any, mode: str, box: Tuple[float, ...], target: Tuple[int, int]) -> Tuple[Any, Tuple[float, ...]]:

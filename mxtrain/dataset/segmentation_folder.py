@@ -1,0 +1,122 @@
+"""Pictures in one folder, and masks of the same names in another."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import ClassVar, Dict, List, Tuple, Union
+
+import pydantic
+from typing_extensions import Annotated, Literal
+
+from mxtrain.dataset.base import Splits
+from mxtrain.dataset.mask_pairs import MaskPairs, list_masks, list_pictures, pair
+from mxtrain.dataset.masked_files import MaskedFiles
+from mxtrain.dataset.masked_pictures import LARGEST_VALUE, MaskCoding
+from mxtrain.dataset.regular_files import exists, read_text
+from mxtrain.errors import DataError
+from mxtrain.types import PathText
+
+MaskValue = Annotated[int, pydantic.Field(ge=0, le=LARGEST_VALUE)]
+_LAYOUT = (
+    "It must hold images/ and masks/ with files of the same names, e.g. images/a.jpg and masks/a.png; with splits of "
+    "your own train/images/, train/masks/, val/images/ ... or images/train/, masks/train/, images/val/ ..."
+)
+
+
+class SegmentationFolder(MaskedFiles):
+    """`root/images/NAME.jpg` with `root/masks/NAME.png`, or the same in `root/train/` and `root/val/`.
+
+    Pictures may lie in folders below if their masks do. A validation split that is missing is held out of the training
+    pictures by `val_fraction`, seeded.
+    """
+
+    option: ClassVar[str] = "dataset=segmentation_folder"
+
+    root: PathText = "data/segmentation_folder"
+    classes: List[str] = []
+    """Names in the order of their values; empty = the lines of `root/classes.txt`."""
+    mask_values: Union[Literal["auto"], List[MaskValue]] = "auto"
+    """The value of each class in a mask; auto = 0, 1, 2 and so on."""
+    ignored: List[MaskValue] = [255]
+    """Values of pixels that count nowhere."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_values(self) -> SegmentationFolder:
+        if len(set(self.classes)) < len(self.classes):
+            raise ValueError(f"classes={self.classes} names one twice")
+        if self.mask_values != "auto":
+            if len(set(self.mask_values)) < len(self.mask_values):
+                raise ValueError(f"mask_values={self.mask_values} names one twice: each class has a value of its own")
+            if self.classes and len(self.mask_values) != len(self.classes):
+                raise ValueError(
+                    f"mask_values has {len(self.mask_values)} values, and classes {len(self.classes)} names: give one "
+                    "for each"
+                )
+        return self
+
+    def open(self) -> Splits:
+        """See `Dataset.open`."""
+        root = self.require_root(_LAYOUT)
+        names = self.classes or read_class_names(root / "classes.txt")
+        coding = self._coding(names)
+        found = {split: _pair(*folders) for split, folders in _find_folders(root).items()}
+        return self.make_splits(found["train"], found.get("val"), found.get("test"), names, coding)
+
+    def _coding(self, names: List[str]) -> MaskCoding:
+        values = list(range(len(names))) if self.mask_values == "auto" else self.mask_values
+        if len(values) != len(names):
+            raise DataError(
+                f"{self.option}: dataset.mask_values names {len(values)} values, and there are {len(names)} classes: "
+                f"{', '.join(names[:20])}. Give one for each."
+            )
+        both = sorted(set(values) & set(self.ignored))
+        if both:
+            raise DataError(
+                f"{self.option}: the value {both[0]} is that of the class '{names[values.index(both[0])]}', and "
+                f"dataset.ignored={self.ignored} says that it counts nowhere. Change dataset.ignored or "
+                "dataset.mask_values."
+            )
+        return MaskCoding(values, self.ignored)
+
+
+def read_class_names(path: Path) -> List[str]:
+    """Names of classes, one a line.
+
+    Raises:
+        DataError: there is no such file, it names fewer than two, or one twice.
+    """
+    if not exists(path):
+        raise DataError(
+            f"dataset=segmentation_folder: how are the classes called? Write a file '{path}' with one name a line in "
+            "the order of their values, or type e.g. 'dataset.classes=[background,cat]'."
+        )
+    names = [line.strip() for line in read_text(path).splitlines() if line.strip()]
+    if len(names) < 2:
+        raise DataError(f"'{path}' must name at least two classes, one a line, the background too; it names {names}.")
+    twice = [name for number, name in enumerate(names) if name in names[:number]]
+    if twice:
+        raise DataError(f"'{path}' names the class '{twice[0]}' twice. Give each line its own name.")
+    return names
+
+
+def _find_folders(root: Path) -> Dict[str, Tuple[Path, Path]]:
+    """The folders of pictures and masks of each split; only "train" where there are no splits."""
+    for of_split in (lambda split: (root / split / "images", root / split / "masks"),
+                     lambda split: (root / "images" / split, root / "masks" / split)):  # fmt: skip
+        found = {split: of_split(split) for split in ("train", "val", "test") if any(map(_is_there, of_split(split)))}
+        if "train" in found:
+            return found
+    folders = root / "images", root / "masks"
+    missing = next((folder for folder in folders if not folder.is_dir()), None)
+    if missing is not None:
+        raise DataError(f"dataset=segmentation_folder: there is no folder '{missing}'. '{root}' is read. {_LAYOUT}")
+    return {"train": folders}
+
+
+def _is_there(folder: Path) -> bool:
+    return os.path.lexists(folder)
+
+
+def _pair(pictures: Path, masks: Path) -> MaskPairs:
+    return pair(list_pictures(pictures), list_masks(masks), masks)

@@ -1,0 +1,98 @@
+"""PASCAL VOC's layout of pictures and masks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, List, Optional
+
+from mxtrain.dataset.base import Splits
+from mxtrain.dataset.mask_pairs import Files, MaskPairs, chosen, list_masks, list_pictures
+from mxtrain.dataset.masked_files import MaskedFiles
+from mxtrain.dataset.masked_pictures import MaskCoding
+from mxtrain.dataset.regular_files import exists, read_text
+from mxtrain.errors import DataError, did_you_mean
+from mxtrain.types import PathText
+
+VOC_NAMES = (
+    "background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable",
+    "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
+)  # fmt: skip
+_IGNORED = 255  # the white outlines of objects
+_LAYOUT = (
+    "It must be VOCdevkit, VOCdevkit/VOC2012 or another folder that holds JPEGImages/, SegmentationClass/ and "
+    "ImageSets/Segmentation/."
+)
+
+
+class VocSegmentation(MaskedFiles):
+    """`JPEGImages/NAME.jpg` with `SegmentationClass/NAME.png`, and `ImageSets/Segmentation/SPLIT.txt` with a name a
+    line."""
+
+    option: ClassVar[str] = "dataset=voc_segmentation"
+
+    root: PathText = "data/voc_segmentation"
+    train_split: str = "train"
+    """The file in ImageSets/Segmentation of what is trained on, e.g. train or train_aug."""
+    val_split: Optional[str] = "val"
+    """That of validation; None = `val_fraction` of the training pictures."""
+    test_split: Optional[str] = None
+    """That of a test split whose masks are there; None = there is none."""
+    mask_folder: str = "SegmentationClass"
+    """Where masks lie; the 10,582 of train_aug are usually in SegmentationClassAug."""
+
+    def open(self) -> Splits:
+        """See `Dataset.open`."""
+        root = _find_devkit(self.require_root(_LAYOUT))
+        pictures, masks = list_pictures(root / "JPEGImages"), list_masks(root / self.mask_folder)
+        names = {"train": self.train_split, "val": self.val_split, "test": self.test_split}
+        found = {
+            split: name and read_split(root / "ImageSets" / "Segmentation", name, split, pictures, masks)
+            for split, name in names.items()
+        }
+        return self.make_splits(
+            found["train"], found["val"], found["test"], list(VOC_NAMES), MaskCoding(range(len(VOC_NAMES)), [_IGNORED]),
+            "Type dataset.train_split=train, or dataset.val_split=null to hold out dataset.val_fraction of what is "
+            "trained on.",
+        )  # fmt: skip
+
+
+def _find_devkit(root: Path) -> Path:
+    """The folder that holds JPEGImages: this one, that of 2012 in it, or the only one in it."""
+    inner = root / "VOCdevkit" if (root / "VOCdevkit").is_dir() else root
+    years = sorted(path for path in inner.iterdir() if (path / "JPEGImages").is_dir())
+    for folder in (root, inner / "VOC2012", *(years if len(years) == 1 else ())):
+        if (folder / "JPEGImages").is_dir():
+            return folder
+    several = f" Several are there: {', '.join(path.name for path in years)}." if years else ""
+    raise DataError(
+        f"dataset=voc_segmentation: '{root}' holds no JPEGImages/. {_LAYOUT}{several} Name yours with "
+        "dataset.root=FOLDER."
+    )
+
+
+def read_split(folder: Path, name: str, split: str, pictures: Files, masks: Files) -> MaskPairs:
+    """The pictures that a split's file names, with their masks. Blank lines and what follows a name don't count.
+
+    Raises:
+        DataError: there is no such file, it names none, or one whose picture or mask is missing.
+    """
+    path = folder / f"{name}.txt"
+    if not exists(path):
+        there = sorted(file.stem for file in folder.glob("*.txt")) if folder.is_dir() else []
+        hint = f"{did_you_mean(name, there)} There are: {', '.join(there)}." if there else ""
+        raise DataError(f"dataset.{split}_split={name}: there is no file '{path}'.{hint}")
+    # Some lists name the paths of picture and mask instead.
+    words = [line.split()[0] for line in read_text(path).splitlines() if line.strip()]
+    stems: List[str] = list(dict.fromkeys(Path(word).stem if "/" in word else word for word in words))
+    if not stems:
+        raise DataError(f"'{path}' names no picture. Write one name a line, without an ending.")
+    for kind, files in (("picture", pictures), ("mask", masks)):
+        missing = [stem for stem in stems if stem not in files]
+        if missing:
+            where = folder.parents[1] / "JPEGImages" if kind == "picture" else next(iter(masks.values()))[0].parent
+            line = next(number for number, word in enumerate(read_text(path).splitlines(), 1) if missing[0] in word)
+            raise DataError(
+                f"'{path}', line {line} names '{missing[0]}', of which there is no {kind} in '{where}' "
+                f"({len(missing):,} of {len(stems):,} are missing). Add them, or remove these lines."
+            )
+    return chosen(stems, pictures, masks)
