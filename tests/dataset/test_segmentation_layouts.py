@@ -1,0 +1,351 @@
+"""Pictures with masks as users have them: plain folders, VOC, ADE20K and Cityscapes."""
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import pytest
+from PIL import Image
+from pydantic import ValidationError
+
+from mxtrain.dataset import masked_pictures
+from mxtrain.dataset.ade20k import Ade20k
+from mxtrain.dataset.cityscapes import LABELS, Cityscapes
+from mxtrain.dataset.image_settings import Decoding
+from mxtrain.dataset.segmentation_folder import SegmentationFolder
+from mxtrain.dataset.signature import Signature
+from mxtrain.dataset.voc_segmentation import VOC_NAMES, VocSegmentation
+from mxtrain.errors import ConfigError, DataError
+
+VALUES = {"folder": (0, 1, 255), "voc": (0, 20, 255), "ade20k": (0, 1, 150), "cityscapes": (0, 7, 33)}
+CLASSES = {"folder": (0, 1, -1), "voc": (0, 20, -1), "ade20k": (-1, 0, 149), "cityscapes": (-1, 0, 18)}
+
+
+def write_pair(picture, mask, values, number=0):
+    """A picture and its mask: the stripe of the three values that is the picture's colour, too."""
+    for path in (picture, mask):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    stripe_HW = np.tile(np.repeat([0, 1, 2], 8), (20 + number, 1))
+    Image.fromarray(np.repeat((stripe_HW * 100)[..., None], 3, axis=2).astype(np.uint8)).save(picture)
+    image = Image.fromarray(np.array(values, np.uint8)[stripe_HW])
+    if "voc" in str(mask):
+        image.putpalette([number % 256 for number in range(768)])
+    image.save(mask)
+
+
+def write_folder(root, names=("a", "b", "c", "d", "e", "f"), pictures="images", masks="masks"):
+    for number, name in enumerate(names):
+        write_pair(root / pictures / f"{name}.jpg", root / masks / f"{name}.png", VALUES["folder"], number)
+    (root / "classes.txt").write_text("background\n\n cat \n")
+    return root
+
+
+def write_voc(root, train=("a", "b", "c"), val=("d", "e")):
+    for number, name in enumerate([*train, *val]):
+        write_pair(
+            root / "JPEGImages" / f"{name}.jpg", root / "SegmentationClass" / f"{name}.png", VALUES["voc"], number
+        )
+    lists = root / "ImageSets" / "Segmentation"
+    lists.mkdir(parents=True)
+    (lists / "train.txt").write_text("\n".join(train) + "\n\n")
+    (lists / "val.txt").write_text("".join(f"{name}  1\n" for name in val))
+    (lists / "trainval.txt").write_text("\n".join([*train, *val]))
+    (lists / "aug.txt").write_text("".join(f"/JPEGImages/{n}.jpg /SegmentationClass/{n}.png\n" for n in train))
+    shutil.copy(root / "JPEGImages" / f"{train[0]}.jpg", root / "JPEGImages" / "unused.jpg")  # as most are
+    return root
+
+
+def write_ade20k(root, counts=(3, 2)):
+    for part, count in zip(("training", "validation"), counts):
+        for number in range(count):
+            name = f"ADE_{part}_{number:08}"
+            write_pair(
+                root / f"images/{part}/{name}.jpg", root / f"annotations/{part}/{name}.png", VALUES["ade20k"], number
+            )
+    lines = ["Idx\tRatio\tTrain\tVal\tName"] + [f"{n}\t0.1\t5\t5\tthing {n}, object {n}" for n in range(1, 151)]
+    lines[131], lines[142] = "131\t0\t1\t1\tscreen, silver screen", "142\t0\t1\t1\tscreen, monitor"
+    (root / "objectInfo150.txt").write_text("\n".join(lines) + "\n")
+    return root
+
+
+def write_cityscapes(root, splits=("train", "val"), values=VALUES["cityscapes"]):
+    for split in splits:
+        for number in range(2):
+            name = f"{split}/aachen/aachen_{number:06}_000019"
+            mask = root / "gtFine" / f"{name}_gtFine_labelIds.png"
+            write_pair(root / "leftImg8bit" / f"{name}_leftImg8bit.png", mask, values, number)
+            Image.new("RGB", (5, 5)).save(root / "gtFine" / f"{name}_gtFine_color.png")
+    return root
+
+
+def opened(root, kind="folder"):
+    make = {"folder": SegmentationFolder, "voc": VocSegmentation, "ade20k": Ade20k, "cityscapes": Cityscapes}[kind]
+    return make(root=str(root), image_size=[16, 24])
+
+
+WRITERS = {"folder": write_folder, "voc": write_voc, "ade20k": write_ade20k, "cityscapes": write_cityscapes}
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_masks_become_classes(tmp_path, kind):
+    splits = opened(WRITERS[kind](tmp_path / kind), kind).open()
+    stripe = np.array(CLASSES[kind])[np.repeat([0, 1, 2], 8)]
+    for source in (splits.train, splits.val):
+        image, mask, sizes = source.fetch(np.arange(len(source)), seed=0, epoch=0, train=False)
+        assert (sizes[:, 1] == 24).all() and (sizes[:, 0] >= 20).all() and image.shape[1:] == (3, 16, 24)
+        for mask_HW, (_, _, height, width) in zip(mask, sizes):
+            columns = ((np.arange(width) + 0.5) * 24 / width).astype(int)
+            assert (mask_HW[:height, :width] == stripe[columns]).all() and (mask_HW[:, width:] == -1).all()
+        cut, cut_mask, _ = source.fetch(np.arange(len(source)), seed=0, epoch=0, train=True)
+        assert cut.shape[1:] == (3, 16, 24) and set(np.unique(cut_mask)) <= {-1, *CLASSES[kind]}
+    assert len(splits.class_names) == {"folder": 2, "voc": 21, "ade20k": 150, "cityscapes": 19}[kind]
+    assert splits.decoding == Decoding((3, 16, 24), frame=(16, 24)) and len(splits.mask_values) == len(
+        splits.class_names
+    )
+    # What is predicted is written with the values of the dataset's own masks.
+    told = {value: CLASSES[kind][place] for place, value in enumerate(VALUES[kind]) if CLASSES[kind][place] >= 0}
+    assert all(splits.mask_values[number] == value for value, number in told.items())
+
+
+def test_names_and_sizes_of_the_known_datasets(tmp_path):
+    assert VOC_NAMES[0] == "background" and VOC_NAMES[15] == "person" and VOC_NAMES[20] == "tvmonitor"
+    assert (
+        len(LABELS) == 19 and list(LABELS.values())[:3] == ["road", "sidewalk", "building"] and LABELS[33] == "bicycle"
+    )
+    root = write_ade20k(tmp_path / "ADEChallengeData2016")
+    for given in (root, tmp_path):
+        splits = opened(given, "ade20k").open()
+        assert (len(splits.train), len(splits.val), splits.test) == (3, 2, None)
+    assert splits.class_names[0] == "thing 1" and splits.class_names[130] == "screen, silver screen"
+    (root / "objectInfo150.txt").unlink()
+    assert opened(root, "ade20k").open().class_names[149] == "150"
+    (root / "objectInfo150.txt").write_text("1\tx\n")
+    with pytest.raises(DataError, match="objectInfo150.txt' must hold one line for each class from 1 to 150.* 1 such"):
+        opened(root, "ade20k").open()
+
+
+def test_a_folder_is_split_by_fraction_or_by_its_own_folders(tmp_path):
+    root = write_folder(tmp_path / "plain")
+    splits = SegmentationFolder(root=str(root), val_fraction=0.34, test_fraction=0.17).open()
+    assert [len(part) for part in (splits.train, splits.val, splits.test)] == [3, 2, 1]
+    assert splits.class_names == ["background", "cat"] and splits.shape == (3, 480, 480)
+    held = lambda seed: SegmentationFolder(root=str(root), val_fraction=0.34, split_seed=seed).open().val.index_N  # noqa: E731
+    assert np.array_equal(held(0), held(0)) and any(not np.array_equal(held(0), held(seed)) for seed in range(1, 5))
+    for number, (pictures, masks) in enumerate((("{}/images", "{}/masks"), ("images/{}", "masks/{}"))):
+        root = tmp_path / f"own{number}"
+        for split, names in (("train", "abc"), ("val", "de"), ("test", "f")):
+            write_folder(root, names, pictures.format(split), masks.format(split))
+        splits = opened(root).open()
+        assert [len(part) for part in (splits.train, splits.val, splits.test)] == [3, 2, 1]
+        assert Path(splits.val.pictures[0]).stem == "d" and Path(splits.val.masks[1]).stem == "e"
+        shutil.rmtree(root / pictures.format("val"))
+        with pytest.raises(DataError, match="no folder '.*val.*' of pictures"):
+            opened(root).open()
+        shutil.rmtree(root / masks.format("val"))
+        splits = SegmentationFolder(root=str(root), val_fraction=0.34).open()
+        assert [len(part) for part in (splits.train, splits.val, splits.test)] == [2, 1, 1]
+
+
+def test_pictures_may_lie_in_folders_below_and_share_a_mask(tmp_path):
+    root = write_folder(tmp_path, ["x/a", "y/a", "b"])
+    (root / "masks" / "y" / "a.png").unlink()
+    (root / "masks" / "y" / "a.png").symlink_to(root / "masks" / "x" / "a.png")
+    write_pair(root / "images/y/a.jpg", tmp_path / "spare.png", VALUES["folder"])  # as large as x/a
+    source = SegmentationFolder(root=str(root), val_fraction=0.34).open().train.source
+    assert [Path(path).relative_to(root / "masks").as_posix() for path in source.masks] == [
+        "b.png",
+        "x/a.png",
+        "y/a.png",
+    ]
+    assert source.mask(2, (24, 20)).tolist() == source.mask(1, (24, 20)).tolist()
+
+
+def change(path, how):
+    return lambda root: how(root / path)
+
+
+def save(mode, size=(24, 20), value=0, kind="PNG"):
+    return lambda path: Image.new(mode, size, value).save(path, kind)
+
+
+FOLDER_MISTAKES = [
+    (change("images/c.jpg", Path.unlink), "masks/c.png' is the mask of no picture (1 of 6 masks without)"),
+    (
+        change("masks/c.png", Path.unlink),
+        "images/c.jpg' has no mask: there is no '{root}/masks/c.png' (1 of 6 pictures",
+    ),
+    (change("images", shutil.rmtree), "there is no folder '{root}/images'"),
+    (change("masks", shutil.rmtree), "there is no folder '{root}/masks'"),
+    (lambda root: [path.unlink() for path in (root / "masks").iterdir()], "masks' holds no masks: save each as PNG"),
+    (
+        lambda root: [path.rename(path.with_suffix(".jpg")) for path in (root / "masks").iterdir()],
+        "JPEG and WebP change",
+    ),
+    (lambda root: [path.unlink() for path in (root / "images").iterdir()], "images' holds no pictures"),
+    (lambda root: shutil.copy(root / "images/a.jpg", root / "images/a.jpeg"), "are pictures of one name"),
+    (change("classes.txt", Path.unlink), "type e.g. 'dataset.classes=[background,cat]'"),
+    (change("classes.txt", lambda path: path.write_text("cat\n")), "must name at least two classes"),
+    (change("classes.txt", lambda path: path.write_text("a\nb\na\n")), "names the class 'a' twice"),
+    (
+        change("classes.txt", lambda path: path.write_text("\n".join(map(str, range(256))))),
+        "the value 255 is that of the",
+    ),
+    (change("masks/a.png", save("RGB", value=(1, 1, 1))), "masks/a.png' cannot be read as a mask (its pixels are RGB"),
+    (change("masks/a.png", save("L", kind="JPEG")), "JPEG changes values"),
+    (
+        change("masks/a.png", save("L", value=7)),
+        "masks/a.png' holds the value 7, which is no class. Classes have 0, 1,",
+    ),
+    (change("masks/a.png", save("L", (9, 9))), "has 9 x 9 pixels, and its picture '{root}/images/a.jpg' 24 x 20"),
+    (change("masks/a.png", lambda path: path.write_bytes(b"x")), "masks/a.png' cannot be read as a mask"),
+    (change("images/a.jpg", lambda path: path.write_bytes(b"x")), "images/a.jpg' cannot be read as an image"),
+    (change("", shutil.rmtree), "there is no folder '{root}'. It must hold images/ and masks/"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "said"), FOLDER_MISTAKES, ids=[said[:40] for _, said in FOLDER_MISTAKES])
+def test_what_is_wrong_with_a_folder_is_said_before_training(tmp_path, spoil, said):
+    root = write_folder(tmp_path / "data")
+    spoil(root)
+    with pytest.raises(DataError, match=re.escape(said.replace("{root}", str(root)))):
+        opened(root).open()
+
+
+def test_what_is_wrong_with_the_settings_of_a_folder(tmp_path):
+    root = str(write_folder(tmp_path / "data"))
+    for wrong in (
+        {"classes": ["a", "a"]}, {"mask_values": [1, 1]}, {"mask_values": [-1]}, {"mask_values": [70_000]},
+        {"classes": ["a", "b"], "mask_values": [1, 2, 3]}, {"eval_size": [9]}, {"eval_size": [50_000, 50_000]},
+        {"augment": {"scale": [2.0, 1.0]}}, {"augment": {"scale": [0.0, 1.0]}}, {"augment": {"crop_padding": 4}},
+    ):  # fmt: skip
+        with pytest.raises(ValidationError):
+            SegmentationFolder(root=root, **wrong)
+    with pytest.raises(ValidationError, match="eval_size is auto, one number or"):
+        SegmentationFolder(eval_size="big")
+    with pytest.raises(DataError, match="mask_values names 3 values, and there are 2 classes: background, cat"):
+        SegmentationFolder(root=root, mask_values=[1, 2, 3]).open()
+    with pytest.raises(DataError, match="the value 1 is that of the class 'cat', and dataset.ignored=.1."):
+        SegmentationFolder(root=root, ignored=[1]).open()
+    splits = SegmentationFolder(
+        root=root, classes=["sky", "tree"], mask_values=[255, 1], ignored=[0], val_fraction=0.2
+    ).open()
+    assert splits.class_names == ["sky", "tree"] and splits.train.source.mask(0, (24, 20))[0, ::8].tolist() == [
+        -1,
+        1,
+        0,
+    ]
+
+
+def test_a_picture_is_trained_on_or_measured(tmp_path):
+    for split in ("train", "val"):
+        write_folder(tmp_path, ["a", "b"], f"{split}/images", f"{split}/masks")
+    opened(tmp_path).open()
+    (tmp_path / "val/images/b.jpg").unlink()
+    (tmp_path / "val/images/b.jpg").symlink_to(tmp_path / "train/images/b.jpg")
+    said = "train/images/b.jpg' and '.*val/images/b.jpg' are the same file, which belongs to train and to val: what is"
+    with pytest.raises(DataError, match=said):
+        opened(tmp_path).open()
+
+
+@pytest.mark.parametrize("inner", ["", "VOC2012", "VOCdevkit/VOC2012", "VOC2007"])
+def test_voc_is_found_wherever_its_folder_is(tmp_path, inner):
+    write_voc(tmp_path / inner)
+    splits = opened(tmp_path, "voc").open()
+    assert (len(splits.train), len(splits.val), splits.test) == (3, 2, None)
+    assert [Path(path).stem for path in splits.val.pictures] == ["d", "e"]
+
+
+def test_voc_splits_are_those_that_are_named(tmp_path):
+    root = str(write_voc(tmp_path / "voc"))
+    splits = VocSegmentation(root=root, train_split="aug", val_split="val", test_split="val2")
+    with pytest.raises(DataError, match="dataset.test_split=val2: there is no file '.*val2.txt'. Did you mean 'val'"):
+        splits.open()
+    assert len(VocSegmentation(root=root, train_split="aug").open().train) == 3
+    with pytest.raises(DataError, match=r"belongs to train and to val \(2 pictures\).*dataset.val_split=null"):
+        VocSegmentation(root=root, train_split="trainval").open()
+    held_out = VocSegmentation(root=root, train_split="trainval", val_split=None, val_fraction=0.4).open()
+    assert (len(held_out.train), len(held_out.val)) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (change("JPEGImages/b.jpg", Path.unlink), "train.txt', line 2 names 'b', of which there is no picture in"),
+        (
+            change("SegmentationClass/b.png", Path.unlink),
+            "names 'b', of which there is no mask in '{root}/SegmentationClass'",
+        ),
+        (change("ImageSets/Segmentation/val.txt", lambda path: path.write_text("\n \n")), "val.txt' names no picture"),
+        (change("ImageSets/Segmentation/val.txt", Path.unlink), "dataset.val_split=val: there is no file"),
+        (change("JPEGImages", shutil.rmtree), "holds no JPEGImages/. It must be VOCdevkit"),
+        (change("SegmentationClass", shutil.rmtree), "There is no folder '{root}/SegmentationClass' of masks"),
+    ],
+)
+def test_what_is_wrong_with_voc_is_said(tmp_path, spoil, said):
+    root = write_voc(tmp_path / "voc")
+    spoil(root)
+    with pytest.raises(DataError, match=re.escape(said.replace("{root}", str(root)))):
+        opened(root, "voc").open()
+
+
+def test_several_years_of_voc_are_not_guessed_among(tmp_path):
+    write_voc(tmp_path / "VOC2007")
+    write_voc(tmp_path / "VOC2010")
+    with pytest.raises(DataError, match="Several are there: VOC2007, VOC2010"):
+        opened(tmp_path, "voc").open()
+    write_voc(tmp_path / "VOC2012")
+    assert "VOC2012" in opened(tmp_path, "voc").open().train.pictures[0]
+
+
+def test_the_test_split_of_cityscapes_counts_where_its_masks_say_something(tmp_path):
+    root = write_cityscapes(tmp_path)
+    assert opened(root, "cityscapes").open().test is None
+    write_cityscapes(root, ["test"], (0, 1, 3))  # those that are published: nothing but what is ignored
+    assert opened(root, "cityscapes").open().test is None
+    write_cityscapes(root, ["test"])
+    assert len(opened(root, "cityscapes").open().test) == 2
+    (root / "gtFine/val/aachen/aachen_000001_000019_gtFine_labelIds.png").unlink()
+    with pytest.raises(DataError, match="000001_000019_leftImg8bit.png' has no mask"):
+        opened(root, "cityscapes").open()
+    shutil.rmtree(root / "gtFine")
+    with pytest.raises(DataError, match="holds no gtFine/"):
+        opened(root, "cityscapes").open()
+
+
+def test_start_up_reads_one_mask_of_each_split(tmp_path, monkeypatch):
+    read = []
+    own = masked_pictures.read_mask
+    monkeypatch.setattr(masked_pictures, "read_mask", lambda content: read.append(1) or own(content))
+    for kind, write in WRITERS.items():
+        write(tmp_path / kind)
+        before = len(read)
+        opened(tmp_path / kind, kind).open()
+        assert len(read) - before == (1 if kind == "folder" else 2)
+
+
+def test_a_checkpoint_keeps_the_size_of_the_frame_unless_another_is_typed(tmp_path):
+    root = str(write_folder(tmp_path))
+    dataset = SegmentationFolder(root=root, image_size=[16, 24], eval_size=[20, 40])
+    decoding = dataset.decoding()
+    given = Signature((3, 16, 24), [0.5] * 3, [0.2] * 3, ["background", "cat"], decoding=decoding, mask_values=[0, 1])
+    given = Signature.from_json(json.loads(json.dumps(given.to_json())))
+    assert given.decoding == Decoding((3, 16, 24), frame=(20, 40))
+    later = SegmentationFolder(root=root)  # as its defaults are
+    made, signature = later.restored(given, (), "a")
+    assert signature == given and made.decoding() == decoding and made.open().decoding == decoding
+    typed = SegmentationFolder(root=root, eval_size=[64, 48])
+    made, signature = typed.restored(given, ["dataset.eval_size"], "a")
+    assert made.decoding() == signature.decoding == Decoding((3, 16, 24), frame=(64, 48))
+    assert made.open().val.source.frame == (64, 48)
+    source, _ = made.open_inputs([f"{root}/images"], signature, False, {})
+    assert source.frame == (64, 48) and source.masks is None
+    _, signature = later.restored(given, ["dataset.eval_size"], "a")  # auto is typed
+    assert signature.decoding.frame == (16, 24)
+    for wrong in ({"image_size": [32, 32]}, {"mean": [0.1] * 3}, {"std": [0.1] * 3}, {"channels": 1}):
+        with pytest.raises(ConfigError, match="what enters the network is part of what was trained"):
+            SegmentationFolder(root=root, **wrong).restored(given, [f"dataset.{name}" for name in wrong], "a")
