@@ -169,7 +169,7 @@ class MaskedPictures:
                 f"{wanted_height}: a mask is as large as its picture.{lies}", REPLACE,
             )  # fmt: skip
         # Of the whole mask, whatever part of it is trained on: what is wrong is said when a file is first read, not
-        # in some later epoch that happens to meet that corner of it.
+        # in some later epoch that happens to cut out that corner of it.
         value_V = values_in(image)
         stray_V = value_V[self._class_of[value_V] == _STRAY]
         if len(stray_V):
