@@ -34,9 +34,6 @@ class Model(Spec):
     serves: ClassVar[Tuple[str, ...]] = ()
     """Names of the tasks that it is made for, the first of which is meant where only the model is named; empty: any."""
 
-    num_auxiliary: ClassVar[int] = 0
-    """How many further outputs the network returns, each like the first, which only train: a task weighs their loss."""
-
     weights: Optional[PathText] = None
     """Path of a `.params` file to start from (Gluon, GluonCV, or exported by Module); None starts from `init`."""
     freeze: List[str] = []
@@ -47,6 +44,12 @@ class Model(Spec):
     """No weight decay for biases and for the scale and shift of normalisation layers."""
     init: Literal["xavier", "msra", "orthogonal", "normal", "default"] = "xavier"
     """How weights are drawn where a layer has no initializer of its own; `default` is Gluon's Uniform(0.07)."""
+
+    @property
+    def num_auxiliary(self) -> int:
+        """How many further outputs the network returns, each like the first, which only train: a task weighs their
+        loss."""
+        return 0
 
     def input_shape(self, native: Shape) -> Shape:
         """The (C, H, W) that the network wants for data whose own shape is `native`. Imports no MXNet."""

@@ -8,12 +8,23 @@ from typing import Any, Callable, ClassVar, Dict, Mapping, Optional, Tuple, Type
 from mxtrain.description.config import call_target, name_of
 from mxtrain.errors import ConfigError
 from mxtrain.model.base import Model
-from mxtrain.types import Shape, Shapes, Spec
+from mxtrain.types import NonNegative, Shape, Shapes, Spec
 
 NUM_CLASSES_NAMES = ("num_classes", "classes")
 
 
-class CustomModel(Model):
+class CustomFields(Model):
+    """What stands beside the `_target_` of a network that is no `Model`."""
+
+    auxiliary_outputs: NonNegative = 0
+    """How many further outputs it returns, each like the first, which only train."""
+
+    @property
+    def num_auxiliary(self) -> int:
+        return self.auxiliary_outputs
+
+
+class CustomModel(CustomFields):
     """Wraps a HybridBlock class, or a function that returns one.
 
     Where it has an argument called `num_classes` or `classes` (or `input_shape`, and for text `vocab_size`) that the
@@ -27,7 +38,7 @@ class CustomModel(Model):
 
     @classmethod
     def with_target(cls) -> Type[Spec]:
-        return Model
+        return CustomFields
 
     @classmethod
     def of_target(cls, target: Any, arguments: Mapping[str, Any], common: Spec, path: str) -> Spec:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Tuple
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Mapping, Tuple
 
 import pydantic
 
@@ -23,7 +23,51 @@ OURS = {
 """Arguments of GluonCV's functions that the description gives elsewhere."""
 
 
-class GluonCV(Model):
+class GluonCVModel(Model):
+    """What descriptions of GluonCV's networks have in common: further arguments, and errors that say what to type."""
+
+    taken: ClassVar[Mapping[str, str]] = OURS
+    """Arguments of GluonCV's that the description gives elsewhere -> where."""
+
+    options: Dict[str, Any] = {}
+
+    @pydantic.field_validator("options")
+    @classmethod
+    def _free_options(cls, options: Dict[str, Any]) -> Dict[str, Any]:
+        for key in options:
+            if key in cls.taken:
+                raise ValueError(f"'{key}' is not an option here: {cls.taken[key]}. Remove model.options.{key}")
+            if key.startswith("pretrained") and options[key]:
+                raise ValueError(
+                    "pretrained weights are not downloaded. Where there is a network, save them once with "
+                    f"gluoncv.model_zoo.get_model(NAME, pretrained=True).save_parameters(PATH), remove "
+                    f"model.options.{key} and type model.weights=PATH"
+                )
+        return options
+
+    def _built(self, name: str, build: Callable[[], gluon.HybridBlock]) -> gluon.HybridBlock:
+        """What `build` makes.
+
+        Raises:
+            ConfigError: GluonCV is not installed, or refuses an option.
+        """
+        try:
+            return build()
+        except ImportError as error:
+            raise ConfigError(
+                f"GluonCV's {name} needs the package gluoncv, which cannot be imported ({error}). Type pip install "
+                "gluoncv 'numpy<1.24', or choose another model, e.g. model=resnet."
+            ) from error
+        except (TypeError, ValueError, KeyError, AssertionError) as error:
+            if not self.options:
+                raise
+            raise ConfigError(
+                f"model.options={dict(self.options)}: GluonCV's {name} refuses them: {error}. Remove or correct "
+                "the option, e.g. model.options={}."
+            ) from error
+
+
+class GluonCV(GluonCVModel):
     """A network of GluonCV's model zoo; its parameter names are GluonCV's, so weights can be exchanged.
 
     Weights are never downloaded: save GluonCV's pretrained ones to a file and name it in `weights`.
@@ -47,20 +91,6 @@ class GluonCV(Model):
             )
         return name
 
-    @pydantic.field_validator("options")
-    @classmethod
-    def _free_options(cls, options: Dict[str, Any]) -> Dict[str, Any]:
-        for key in options:
-            if key in OURS:
-                raise ValueError(f"'{key}' is not an option here: {OURS[key]}. Remove model.options.{key}")
-            if key.startswith("pretrained") and options[key]:
-                raise ValueError(
-                    "pretrained weights are not downloaded. Where there is a network, save them once with "
-                    f"gluoncv.model_zoo.get_model(NAME, pretrained=True).save_parameters(PATH), remove "
-                    f"model.options.{key} and type model.weights=PATH"
-                )
-        return options
-
     def input_shape(self, native: Shape) -> Shape:
         """Three channels, and the native size where the network takes it, else the usual or next one that it takes."""
         sizes = sizes_of(self.name)
@@ -75,19 +105,10 @@ class GluonCV(Model):
         Raises:
             ConfigError: GluonCV is not installed, or refuses an option.
         """
-        from mxtrain.model import gluoncv_zoo
 
-        try:
+        def build() -> gluon.HybridBlock:
+            from mxtrain.model import gluoncv_zoo
+
             return gluoncv_zoo.build(self.name, num_classes, dict(self.options))
-        except ImportError as error:
-            raise ConfigError(
-                f"model=gluoncv needs the package gluoncv, which cannot be imported ({error}). Type pip install "
-                "gluoncv 'numpy<1.24', or choose another model, e.g. model=resnet."
-            ) from error
-        except (TypeError, ValueError, KeyError, AssertionError) as error:
-            if not self.options:
-                raise
-            raise ConfigError(
-                f"model.options={dict(self.options)}: GluonCV's {self.name} refuses them: {error}. Remove or correct "
-                "the option, e.g. model.options={}."
-            ) from error
+
+        return self._built(self.name, build)
