@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Mapping, Tuple, Type
+from typing import Any, Callable, Dict, Mapping, Optional, Tuple, Type
 
 from mxtrain.description.config import call_target
 from mxtrain.errors import ConfigError
@@ -14,7 +14,7 @@ class CustomLoss(LossOfUser):
     """Wraps a gluon loss class or function returning one: a block of (scores (B, K), labels) -> (B,).
 
     Labels are class indices (B,), as Gluon's losses take them, or with `dense_labels` probabilities (B, K): one-hot,
-    smoothed or mixed. Of hidden tokens they are indices (B, M), -1 where none counts.
+    smoothed or mixed. Of hidden tokens they are indices (B, M), and of pixels (B, H, W), -1 where none counts.
     """
 
     target: Callable[..., Any]
@@ -43,8 +43,17 @@ class CustomLoss(LossOfUser):
     def block(self) -> Any:
         return call_target(self.target, self.arguments, "loss")
 
-    def check(self, block: Any, score_shape: Tuple[int, ...]) -> bool:
+    def check(
+        self, block: Any, score_shape: Tuple[int, ...], target_shape: Optional[Tuple[int, ...]] = None,
+        num_outputs: int = 1,
+    ) -> bool:  # fmt: skip
         """Tries the loss on scores of this shape, batch first.
+
+        Args:
+            block: what `build` made.
+            score_shape: of each array that the network returns.
+            target_shape: of the target; by default that of the scores without their last axis.
+            num_outputs: how many arrays the network returns.
 
         Returns:
             Whether it returns a weight for each sample beside its loss.
@@ -58,20 +67,25 @@ class CustomLoss(LossOfUser):
         takes = "probabilities (B, K)" if self.dense_labels else "class indices (B,)"
         other = "false if it takes class indices" if self.dense_labels else "true if it takes probabilities (one-hot)"
         said = f"loss: {self.name} is given scores (B, K) and {takes}"
+        remedy = f"Type loss.dense_labels={other}."
+        if target_shape is not None:
+            given, target = (f"(B, {', '.join(map(str, shape[1:]))})" for shape in (score_shape, target_shape))
+            said = f"loss: {self.name} is given scores {given} and class indices {target}"
+            remedy = "Write one that takes these."
         try:
             scores = nd.zeros(score_shape)
             scores.attach_grad()
             gradients = []
             for head in (1.0, 2.0):
                 with autograd.record():
-                    found = block(scores, nd.zeros(score_shape[:-1]))
+                    found = block(*[scores] * num_outputs, nd.zeros(target_shape or score_shape[:-1]))
                     loss_B, *weight = found if isinstance(found, (tuple, list)) else [found]
                 shapes = [one.shape for one in (loss_B, *weight)]
                 loss_B.backward(nd.full(loss_B.shape, head))
                 gradients.append(scores.grad.asnumpy())
         except Exception as error:  # whatever the user's code raises
             reason = ([line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__])[-1]
-            raise ConfigError(f"{said}, and fails: {reason.rstrip('.')}. Type loss.dense_labels={other}.") from error
+            raise ConfigError(f"{said}, and fails: {reason.rstrip('.')}. {remedy}") from error
         if shapes not in ([score_shape[:1]], [score_shape[:1]] * 2):
             returned = " and ".join(map(str, shapes))
             raise ConfigError(

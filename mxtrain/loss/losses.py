@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Tuple
+from typing import Any, ClassVar, Dict, Sequence, Tuple
 
-from mxtrain.types import OpenFraction, PositiveFloat, Spec
+from mxtrain.errors import ConfigError, did_you_mean
+from mxtrain.types import NonNegativeFloat, OpenFraction, PositiveFloat, Spec
 
 
 class Loss(Spec):
@@ -83,6 +84,44 @@ class KLDiv(Loss):
         from mxtrain.engine.backend import gluon
 
         return gluon.loss.KLDivLoss(from_logits=False)
+
+
+class PixelSoftmaxCrossEntropy(Loss):
+    """Softmax cross entropy of the class of each pixel: the weighted mean over all of them in the global batch that are
+    not ignored."""
+
+    serves: ClassVar[Tuple[str, ...]] = ("segmentation",)
+
+    class_weights: Dict[str, NonNegativeFloat] = {}
+    """By the name of a class: how much each of its pixels weighs, e.g. {background: 0.2}; 1 where nothing is said."""
+    aux_weight: NonNegativeFloat = 0.5
+    """How much the same loss of each auxiliary output of the network weighs in training. Source: Zhao et al., "Pyramid
+    Scene Parsing Network" (2017), section 3.3, with 0.4; GluonCV's recipes have 0.5."""
+
+    def build_for(self, class_names: Sequence[str], training: bool) -> Any:
+        """A HybridBlock (*scores (B, K, H, W), mask (B, H, W)) -> loss (B,), weight (B,).
+
+        Args:
+            class_names: of the K classes.
+            training: whether auxiliary outputs count, and targets are smoothed.
+
+        Raises:
+            ConfigError: a weight is of a class that there is not, or all weights are 0.
+        """
+        from mxtrain.loss.blocks import PixelSoftmaxCrossEntropyLoss
+
+        for name in self.class_weights:
+            if name not in class_names:
+                raise ConfigError(
+                    f"loss.class_weights: there is no class '{name}'.{did_you_mean(name, class_names)} They are: "
+                    f"{', '.join(list(class_names)[:30])}."
+                )
+        weights = [float(self.class_weights.get(name, 1.0)) for name in class_names]
+        if not any(weights):
+            raise ConfigError("loss.class_weights: at least one class must weigh more than 0.")
+        return PixelSoftmaxCrossEntropyLoss(
+            weights, self.aux_weight, self.label_smoothing if training else 0.0, None if training else 1
+        )
 
 
 class L1(Loss):

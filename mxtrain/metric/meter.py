@@ -20,30 +20,39 @@ class Meter(gluon.HybridBlock):
         dense: whether the first target is (B, K) probabilities, as mixed samples have; the likeliest class counts then.
         num_outputs: how many arrays the network returns; what follows them are targets.
         weighted: whether the loss gives a weight for each sample; without, each weighs 1.
+        training: leave out what is not worth its time in every training step.
     """
 
     def __init__(
         self, metrics: Mapping[str, Metric], num_classes: int, dense: bool = False, num_outputs: int = 1,
-        weighted: bool = False,
+        weighted: bool = False, training: bool = False,
     ):  # fmt: skip
         super().__init__()
         self.weighted = weighted
         self._directions = {name: metric.direction for name, metric in metrics.items()}
-        self._metrics = {name: metric for name, metric in metrics.items() if not metric.on_host}
+        self._metrics = {name: metric for name, metric in metrics.items()
+                         if not metric.on_host and (metric.in_training or not training)}  # fmt: skip
         self._num_classes, self._dense = num_classes, dense
         self._num_outputs = num_outputs
         self._sizes = [metric.size(num_classes) for metric in self._metrics.values()]
         self.width = 1 + weighted + sum(self._sizes)
         self.hybridize(static_alloc=True)
 
+    def __call__(self, *arrays):
+        # Gluon warns of inputs that nothing uses.
+        return super().__call__(*(arrays if self._metrics else arrays[: 1 + self.weighted]))
+
     def hybrid_forward(self, F, *arrays):
         own, arrays = arrays[: 1 + self.weighted], arrays[1 + self.weighted :]
+        sums = [F.sum(F.cast(array, "float32")).reshape((1,)) for array in own]
+        if not arrays:
+            return F.concat(*sums, dim=0)
         outputs, (target, *more) = arrays[: self._num_outputs], arrays[self._num_outputs :]
         targets = [F.argmax(target, axis=-1) if self._dense else target, *more]
         outputs = tuple(F.cast(array, "float32") for array in outputs)
         targets = [F.cast(array, "float32") for array in targets]
         parts = [m.measure(F, outputs, targets, self._num_classes) for m in self._metrics.values()]
-        return F.concat(*[F.sum(F.cast(array, "float32")).reshape((1,)) for array in own], *parts, dim=0)
+        return F.concat(*sums, *parts, dim=0)
 
     def weight(self, sums: nd.NDArray) -> Optional[nd.NDArray]:
         """The sum of the weights, (1,), of what this block has returned; None where each sample weighs 1."""

@@ -24,6 +24,8 @@ class Metric(Spec):
     serves: ClassVar[Tuple[str, ...]] = ("classification",)
     """Names of the tasks whose outputs and targets it takes; empty: any."""
 
+    in_training: ClassVar[bool] = True
+    """Whether it is worth its time in every training step; else only evaluations measure it."""
     on_host: ClassVar[bool] = False
     """Whether it needs predictions on the host: see `metric.host`. Then training steps don't measure it."""
 

@@ -155,7 +155,7 @@ class Task(Spec):
 
         return Meter(
             description.metric, self.num_classes(signature),
-            num_outputs=len(self.output_shapes(description, signature)), weighted=weighted,
+            num_outputs=len(self.output_shapes(description, signature)), weighted=weighted, training=training,
         )  # fmt: skip
 
     def build_states(self, loss: Any) -> Mapping[str, Stateful]:

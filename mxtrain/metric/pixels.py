@@ -1,0 +1,72 @@
+"""Metrics of masks: counted over all pixels of all pictures that are not ignored.
+
+Legend: B batch, K classes, H height, W width.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Tuple
+
+from mxtrain.metric.metrics import ConfusionMetric
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class PixelMetric(ConfusionMetric):
+    """Base of the metrics of scores (B, K, H, W) and masks (B, H, W), in which -1 is ignored."""
+
+    serves: ClassVar[Tuple[str, ...]] = ("segmentation",)
+    in_training: ClassVar[bool] = False  # the likeliest class of each pixel takes a tenth of a small network's step
+
+    def sums(self, F: Any, logits_BKHW: Any, mask_BHW: Any, num_classes: int) -> Any:
+        cell_BHW = mask_BHW * num_classes + F.argmax(logits_BKHW, axis=1)
+        ignored_BHW = mask_BHW < 0
+        cell_BHW = F.where(ignored_BHW, -F.ones_like(cell_BHW), cell_BHW)  # outside of the range: not counted
+        size = num_classes * num_classes
+        # Each cell in the middle of its bin, so that no rounding can move it into another.
+        counts, edges = F.histogram(cell_BHW.reshape((-1,)), bins=size, range=(-0.5, size - 0.5))
+        # MXNet refuses to compute one of both outputs alone, and knows no gradient of the operator, not even zero.
+        counts, edges = F.BlockGrad(counts), F.BlockGrad(edges)
+        return F.cast(counts, "float32") + 0 * F.slice_axis(F.cast(edges, "float32"), axis=0, begin=0, end=size)
+
+
+class PixelAccuracy(PixelMetric):
+    """Share of pixels whose highest score is their class's, from 0 to 1."""
+
+    def of_confusion(self, confusion_KK: np.ndarray) -> float:
+        return float(confusion_KK.trace() / max(confusion_KK.sum(), 1))
+
+
+class MeanIoU(PixelMetric):
+    """Mean over classes of the intersection over the union of what is of a class and what is predicted as it.
+
+    Source: Everingham et al., "The Pascal Visual Object Classes Challenge: A Retrospective" (2015), section 4.1.4.
+    """
+
+    absent_classes: Literal["left_out", "zero"] = "left_out"
+    """What a class counts that is nowhere, neither in a mask nor predicted: mmsegmentation leaves it out, for GluonCV
+    it is 0."""
+
+    @property
+    def signature(self) -> str:
+        return f"absent_classes={self.absent_classes}"
+
+    def of_confusion(self, confusion_KK: np.ndarray) -> float:
+        iou_K, is_present_K = intersection_over_union(confusion_KK)
+        if self.absent_classes == "zero":
+            return float(iou_K.mean())
+        return float(iou_K[is_present_K].mean()) if is_present_K.any() else 0.0
+
+
+def intersection_over_union(confusion_KK: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+    """Of each class, 0 where it is nowhere; and whether it is anywhere.
+
+    Args:
+        confusion_KK: pixels, rows are true classes, columns predicted ones.
+    """
+    import numpy as np
+
+    shared_K = np.diag(confusion_KK)
+    union_K = confusion_KK.sum(axis=0) + confusion_KK.sum(axis=1) - shared_K
+    return shared_K / np.maximum(union_K, 1), union_K > 0

@@ -1,0 +1,224 @@
+"""One class for each pixel of a picture.
+
+Legend: B batch, K classes, H height, W width; h, w of one picture as it is.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, Tuple, Union
+
+from mxtrain.errors import ConfigError
+from mxtrain.loss.custom import CustomLoss
+from mxtrain.loss.losses import PixelSoftmaxCrossEntropy
+from mxtrain.task.base import Report, Task
+from mxtrain.types import Artifact, Picture, Table
+
+if TYPE_CHECKING:
+    import numpy as np
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.dataset.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.types import Batch
+
+OWN_SIZE, FITTED_SIZE = slice(0, 2), slice(2, 4)
+"""In `Batch.meta`: (height, width) of a picture as it is, and as it was fitted into the frame."""
+MAX_SHOWN = 16
+_BATCHES_AHEAD = 3
+
+
+class Segmentation(Task):
+    """Scores (B, K, H, W) against masks (B, H, W) of class indices, in which -1 is ignored.
+
+    Further outputs like the first only train, see `Model.num_auxiliary`. Predictions are of a picture's own size.
+    """
+
+    name: ClassVar[str] = "segmentation"
+    writes: ClassVar[str] = "mask"
+    loss_option: ClassVar[str] = "pixel_softmax_cross_entropy"
+    metric_option: ClassVar[str] = "mean_iou"
+
+    def check(self, description: Description) -> None:
+        super().check(description)
+        loss = description.loss
+        if not isinstance(loss, CustomLoss):
+            return
+        if loss.label_smoothing:
+            raise ConfigError(
+                f"loss.label_smoothing={loss.label_smoothing}: {loss.name} is given class indices, which cannot be "
+                "smoothed. Type loss.label_smoothing=0."
+            )
+        if loss.name.startswith("mxnet.gluon.loss."):  # Gluon's losses count the label -1
+            raise ConfigError(
+                f"loss: {loss.name} would count ignored pixels, whose label is -1. Type loss={self.loss_option}."
+            )
+
+    def output_shapes(self, description: Description, signature: Signature) -> List[Tuple[int, ...]]:
+        shape = (self.num_classes(signature), *signature.shape[1:])
+        return [shape] * (1 + description.model.num_auxiliary)
+
+    def build_loss(self, description: Description, signature: Signature, training: bool) -> Any:
+        loss = description.loss
+        if isinstance(loss, PixelSoftmaxCrossEntropy):
+            return loss.build_for(signature.class_names, training)
+        from mxtrain.loss.blocks import WeighingLoss
+
+        built = WeighingLoss(loss.block())
+        if isinstance(loss, CustomLoss):
+            shapes = self.output_shapes(description, signature)
+            built.weighted = loss.check(built, (2, *shapes[0]), (2, *shapes[0][1:]), len(shapes))
+        return built
+
+    def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> Union[NDArray, Sequence[NDArray]]:
+        """The likeliest class of each pixel of each picture, (h, w), as large as it is.
+
+        Scores of a picture that was made smaller are enlarged first, by linear interpolation.
+        """
+        from mxtrain.engine.backend import nd
+
+        score_BKHW = outputs[0].astype("float32")
+        if batch.meta is None:
+            return score_BKHW.argmax(axis=1)
+        own_B2, fitted_B2 = batch.meta[:, OWN_SIZE].tolist(), batch.meta[:, FITTED_SIZE].tolist()
+        if own_B2 == fitted_B2 and len(set(map(tuple, own_B2))) == 1:  # all are as large, and as they are
+            height, width = own_B2[0]
+            return score_BKHW[:, :, :height, :width].argmax(axis=1)
+        found = []
+        for row, (own, fitted) in enumerate(zip(own_B2, fitted_B2)):
+            score_1Khw = score_BKHW[row : row + 1, :, : fitted[0], : fitted[1]]
+            if own != fitted:
+                score_1Khw = nd.contrib.BilinearResize2D(score_1Khw, height=own[0], width=own[1], align_corners=False)
+            found.append(score_1Khw.argmax(axis=1)[0])
+        return found
+
+    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Any]:
+        """The picture's size, and the share of its pixels that each class has which is there."""
+        import numpy as np
+
+        count_K = np.bincount(prediction.astype(np.int64).ravel(), minlength=len(signature.class_names))
+        order = [int(k) for k in np.argsort(-count_K, kind="stable") if count_K[k]]
+        shares = {signature.class_names[k]: round(float(count_K[k] / prediction.size), 6) for k in order}
+        return {"height": prediction.shape[0], "width": prediction.shape[1], "shares": shares}
+
+    def cells(self, row: Mapping[str, Any]) -> Dict[str, Any]:
+        """The largest class and its share, and the size."""
+        name, share = next(iter(row["shares"].items()))
+        plain = {key: value for key, value in row.items() if key != "shares"}
+        return {**plain, "largest_class": name, "share": share}
+
+    def encode_file(self, signature: Signature, prediction: np.ndarray) -> bytes:
+        """A mask like those of the dataset: each pixel has the value that its class has there, shown in colour."""
+        import numpy as np
+        from PIL import Image
+
+        from mxtrain.task.mask_picture import palette
+
+        values_K = np.asarray(signature.mask_values or range(len(signature.class_names)), np.int64)
+        value_hw = values_K[prediction.astype(np.int64)]
+        if values_K.max() < 256:
+            image = Image.fromarray(value_hw.astype(np.uint8), "P")
+            image.putpalette(palette(256).ravel().tolist())
+        else:
+            image = Image.fromarray(value_hw.astype(np.uint16))
+        content = io.BytesIO()
+        image.save(content, "PNG")
+        return content.getvalue()
+
+    def can_show(self, description: Description) -> bool:
+        return True
+
+    def show(
+        self, signature: Signature, source: Any, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
+    ) -> List[Artifact]:  # fmt: skip
+        from mxtrain.task.mask_picture import draw_masks, masked_samples
+
+        samples = masked_samples(source, range(len(source)), predictions)
+        return [Picture("samples", lambda most: draw_masks(samples[:most], signature.class_names))]
+
+    def build_report(self, signature: Signature, source: Any) -> Report:
+        return MaskReport(self, signature, source)
+
+
+class MaskReport(Report):
+    """Intersection over union of each class, at the pictures' own size, and the worst pictures.
+
+    Args:
+        task: decodes.
+        signature: names the classes.
+        source: of the samples, with their masks.
+    """
+
+    def __init__(self, task: Segmentation, signature: Signature, source: Any):
+        import numpy as np
+
+        self._task, self._signature, self._source = task, signature, source
+        self._confusion_KK = np.zeros((len(signature.class_names),) * 2, np.int64)
+        self._under_way: List[Tuple[Batch, Any]] = []
+        self._worst: List[Tuple[float, int, np.ndarray]] = []
+
+    def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
+        # A few batches behind, so that the device is not waited for, and no more masks are kept than need be.
+        self._under_way.append((batch, self._task.decode(outputs, batch)))
+        if len(self._under_way) > _BATCHES_AHEAD:
+            self._count(*self._under_way.pop(0))
+
+    def _count(self, batch: Batch, decoded: Any) -> None:
+        import numpy as np
+
+        from mxtrain.task.mask_picture import own_mask
+        from mxtrain.trainer.evaluate import to_host
+
+        num_classes = len(self._confusion_KK)
+        assert batch.index_B is not None
+        for index, prediction, framed_HW in zip(batch.index_B, to_host(decoded), batch.targets[0].asnumpy()):
+            mask_hw = own_mask(self._source, int(index), prediction.shape, framed_HW)
+            counts_hw = mask_hw >= 0
+            cell_P = mask_hw[counts_hw].astype(np.int64) * num_classes + prediction[counts_hw].astype(np.int64)
+            counted_KK = np.bincount(cell_P, minlength=num_classes**2).reshape(num_classes, num_classes)
+            self._confusion_KK += counted_KK
+            right = float(counted_KK.trace() / max(counted_KK.sum(), 1))
+            self._worst = sorted([*self._worst, (right, int(index), prediction)], key=lambda one: one[:2])[:MAX_SHOWN]
+
+    def _finish(self) -> None:
+        while self._under_way:
+            self._count(*self._under_way.pop(0))
+
+    def values(self) -> Mapping[str, float]:
+        """Metrics at the pictures' own size; the device measured those in which larger ones were made smaller."""
+        from mxtrain.metric.pixels import MeanIoU, PixelAccuracy
+
+        self._finish()
+        return {
+            "pixel_accuracy": PixelAccuracy().of_confusion(self._confusion_KK),
+            "mean_iou": MeanIoU().of_confusion(self._confusion_KK),
+            "mean_iou_all_classes": MeanIoU(absent_classes="zero").of_confusion(self._confusion_KK),
+        }
+
+    def artifacts(self, title: str) -> List[Artifact]:
+        import numpy as np
+
+        from mxtrain.metric.pixels import intersection_over_union
+        from mxtrain.task.mask_picture import draw_masks, masked_samples
+
+        self._finish()
+        iou_K, is_present_K = intersection_over_union(self._confusion_KK)
+        pixels_K = self._confusion_KK.sum(axis=1)
+        recall_K = np.diag(self._confusion_KK) / np.maximum(pixels_K, 1)
+        rows = [
+            [name, float(iou) if is_present else "", float(recall) if pixels else "", int(pixels)]
+            for name, iou, is_present, recall, pixels in
+            zip(self._signature.class_names, iou_K, is_present_K, recall_K, pixels_K)
+        ]  # fmt: skip
+        samples = masked_samples(
+            self._source, [index for _, index, _ in self._worst], [found for _, _, found in self._worst]
+        )
+        names = self._signature.class_names
+        return [
+            Table("classes", ["class", "IoU", "accuracy", "pixels"], rows),
+            Table(
+                "confusion", ["", *names], [[name, *map(int, row)] for name, row in zip(names, self._confusion_KK)],
+                is_shown=False,
+            ),
+            Picture("worst", lambda most: draw_masks(samples[:most], names)),
+        ]  # fmt: skip
