@@ -8,13 +8,13 @@ Legend: N digits, B batch, D digits in a scene, H height, W width, G = 8 height 
 
 from __future__ import annotations
 
-from typing import List, Sequence, Tuple
+from typing import ClassVar, List, Mapping, Sequence, Tuple
 
 import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.dataset.base import ImageSize, Splits
+from mxtrain.dataset.base import ImageSize, Splits, square
 from mxtrain.dataset.decoding import known_statistics
 from mxtrain.dataset.digits import read_digits
 from mxtrain.dataset.image_settings import Decoding
@@ -38,7 +38,9 @@ _PLACES = 4
 class DigitScenes(MaskedDataset):
     """Photographs with a few handwritten digits in other colours, and which pixel is of which digit."""
 
-    image_size: ImageSize = [64, 64]
+    class_weights: ClassVar[Mapping[str, float]] = {"background": 0.2}  # nine of ten pixels
+
+    image_size: Annotated[ImageSize, pydantic.BeforeValidator(square)] = [64, 64]  # type: ignore[assignment]
     """[height, width] of a scene in pixels."""
     digits: Annotated[List[Positive], pydantic.Field(min_length=2, max_length=2)] = [1, 2]
     """Fewest and most digits in a scene."""

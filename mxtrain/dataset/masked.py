@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar, Dict, Sequence, Tuple
+from typing import Any, ClassVar, Dict, Mapping, Sequence, Tuple
 
 from mxtrain.dataset.base import Dataset, Splits
 from mxtrain.dataset.files import Readable, find_files
@@ -30,6 +30,9 @@ class MaskedDataset(Dataset):
     """
 
     serves: ClassVar[Tuple[str, ...]] = ("segmentation",)
+
+    class_weights: ClassVar[Mapping[str, float]] = {}
+    """By the name of a class: how much each of its pixels weighs where the loss leaves it to the dataset; others 1."""
 
     augment: NoAugment = NoAugment()  # type: ignore[assignment]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Dict, Sequence, Tuple
+from typing import Any, ClassVar, Dict, Literal, Mapping, Sequence, Tuple, Union
 
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.types import NonNegativeFloat, OpenFraction, PositiveFloat, Spec
@@ -92,17 +92,19 @@ class PixelSoftmaxCrossEntropy(Loss):
 
     serves: ClassVar[Tuple[str, ...]] = ("segmentation",)
 
-    class_weights: Dict[str, NonNegativeFloat] = {}
-    """By the name of a class: how much each of its pixels weighs, e.g. {background: 0.2}; 1 where nothing is said."""
+    class_weights: Union[Literal["auto"], Dict[str, NonNegativeFloat]] = "auto"
+    """By the name of a class: how much each of its pixels weighs, e.g. {background: 0.2}; 1 where nothing is said. auto =
+    as the dataset advises."""
     aux_weight: NonNegativeFloat = 0.5
     """How much the same loss of each auxiliary output of the network weighs in training. Source: Zhao et al., "Pyramid
     Scene Parsing Network" (2017), section 3.3, with 0.4; GluonCV's recipes have 0.5."""
 
-    def build_for(self, class_names: Sequence[str], training: bool) -> Any:
+    def build_for(self, class_names: Sequence[str], advised: Mapping[str, float], training: bool) -> Any:
         """A HybridBlock (*scores (B, K, H, W), mask (B, H, W)) -> loss (B,), weight (B,).
 
         Args:
             class_names: of the K classes.
+            advised: class weights where the description leaves them to the dataset.
             training: whether auxiliary outputs count, and targets are smoothed.
 
         Raises:
@@ -110,13 +112,14 @@ class PixelSoftmaxCrossEntropy(Loss):
         """
         from mxtrain.loss.blocks import PixelSoftmaxCrossEntropyLoss
 
-        for name in self.class_weights:
+        class_weights = advised if self.class_weights == "auto" else self.class_weights
+        for name in class_weights:
             if name not in class_names:
                 raise ConfigError(
                     f"loss.class_weights: there is no class '{name}'.{did_you_mean(name, class_names)} They are: "
                     f"{', '.join(list(class_names)[:30])}."
                 )
-        weights = [float(self.class_weights.get(name, 1.0)) for name in class_names]
+        weights = [float(class_weights.get(name, 1.0)) for name in class_names]
         if not any(weights):
             raise ConfigError("loss.class_weights: at least one class must weigh more than 0.")
         return PixelSoftmaxCrossEntropyLoss(

@@ -43,7 +43,7 @@ class FPN(Model):
         if min(input_shape[1:]) < smallest:
             raise ConfigError(
                 f"model=fpn with {len(self.channels)} stages needs pictures of at least {smallest}x{smallest}, but "
-                f"they are {input_shape[1]}x{input_shape[2]}. Type dataset.image_size=[{smallest},{smallest}], or fewer "
-                "stages, e.g. model.channels=[24,48]."
+                f"they are {input_shape[1]}x{input_shape[2]}. Type dataset.image_size=[{smallest},{smallest}], or "
+                "fewer stages, e.g. model.channels=[24,48]."
             )
         return FeaturePyramid(num_classes, self.channels, self.width)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import zip_longest
-from typing import Any, Iterator, List, Sequence
+from itertools import groupby, zip_longest
+from typing import Any, Iterator, List, Sequence, Tuple
 
 from mxtrain.engine.backend import nd
 from mxtrain.parallel.base import Objective
@@ -11,6 +11,9 @@ from mxtrain.parallel.grid import Grid, split
 from mxtrain.parallel.lockstep import Division
 from mxtrain.parallel.strategies import ModelParallel, Parallel, Single
 from mxtrain.types import Batch
+
+Turn = Tuple[int, int, int]
+"""Which worker computes a shard, in which of the parts that it accumulates, with which replica."""
 
 
 class Reference(Grid):
@@ -48,7 +51,7 @@ class Reference(Grid):
         self._statistics = [replicas[0] for replicas in self._moving_statistics()]
 
     def forward_backward(self, batch: Batch) -> nd.NDArray:
-        sums: List[nd.NDArray] = []
+        sums: List[Tuple[Turn, nd.NDArray]] = []
         before = [array.copy() for array in self._statistics]
         gradients: List[List[nd.NDArray]] = []
         statistics: List[List[nd.NDArray]] = []
@@ -57,15 +60,15 @@ class Reference(Grid):
                 value.copyto(array)
             if self._accumulates:
                 self._zero([0])
-            for shard in shards:
-                sums += self._executor([[[shard]]], batch.size, self.loss_scale)
+            for turn, shard in shards:
+                sums += [(turn, one) for one in self._executor([[[shard]]], batch.size, self.loss_scale)]
             gradients.append([reduction.replicas[0].copy() for reduction in self.reductions])
             statistics.append([array.copy() for array in self._statistics])
         for reduction, parts in zip(self.reductions, zip(*gradients)):
             nd.add_n(*parts).copyto(reduction.replicas[0])
         for array, parts in zip(self._statistics, zip(*statistics)):
             (nd.add_n(*parts) * (1.0 / len(parts))).copyto(array)
-        return nd.add_n(*sums)
+        return _total(sums)
 
     def _groups(self, batch: Batch, division: Division) -> Iterator[Batch]:
         """What batch norms of all workers see together."""
@@ -80,19 +83,27 @@ class Reference(Grid):
             for groups in zip_longest(*parts_of_workers, fillvalue=[]):
                 yield _join([shard for group in groups for _, shard in group])
 
-    def _copies_of(self, batch: Batch) -> List[List[Batch]]:
-        """The shards of each replica, in the order in which it works on them."""
+    def _copies_of(self, batch: Batch) -> List[List[Tuple[Turn, Batch]]]:
+        """The shards of each replica, in the order in which it works on them, each with its turn."""
         if self._division is not None:
-            return [list(self._groups(batch, self._division))]
-        copies: List[List[Batch]] = []
-        for own in split(batch, self._num_shares):
+            return [[((0, 0, 0), group) for group in self._groups(batch, self._division)]]
+        copies: List[List[Tuple[Turn, Batch]]] = []
+        for worker, own in enumerate(split(batch, self._num_shares)):
             before = len(copies)
-            for part in split(own, self._parts):
+            for turn, part in enumerate(split(own, self._parts)):
                 for number, share in enumerate(split(part, self._num_replicas), start=before):
                     if number == len(copies):
                         copies.append([])
-                    copies[number] += split(share, self._num_micro)
+                    copies[number] += (((worker, turn, number), shard) for shard in split(share, self._num_micro))
         return copies
+
+
+def _total(sums: Sequence[Tuple[Turn, nd.NDArray]]) -> nd.NDArray:
+    """The sum of all, added up as workers do: each its own, one accumulated part after the other and in it one replica
+    after the other, and then those of all workers. Weights that are no whole numbers have other last bits otherwise."""
+    ordered = sorted(sums, key=lambda one: one[0])
+    totals = [nd.add_n(*(one for _, one in own)) for _, own in groupby(ordered, key=lambda one: one[0][0])]
+    return nd.add_n(*totals)
 
 
 def _join(shards: List[Batch]) -> Batch:

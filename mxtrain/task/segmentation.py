@@ -61,7 +61,8 @@ class Segmentation(Task):
     def build_loss(self, description: Description, signature: Signature, training: bool) -> Any:
         loss = description.loss
         if isinstance(loss, PixelSoftmaxCrossEntropy):
-            return loss.build_for(signature.class_names, training)
+            advised = getattr(description.dataset, "class_weights", {})  # a dataset of the user's may have none
+            return loss.build_for(signature.class_names, advised, training)
         from mxtrain.loss.blocks import WeighingLoss
 
         built = WeighingLoss(loss.block())

@@ -5,11 +5,14 @@ from __future__ import annotations
 import importlib
 import json
 import math
+import os
+import signal
 from pathlib import Path
 from typing import Any, Dict, Tuple
 
 import numpy as np
 import pytest
+import running
 import yaml
 
 from mxtrain.checkpoint import open_checkpoint
@@ -23,6 +26,7 @@ from mxtrain.parallel.stage import as_list
 from mxtrain.task.base import Task
 from mxtrain.trainer.loaders import build_loader
 from mxtrain.trainer.trained import load_trained
+from mxtrain.verify import verify
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 TASKS = sorted(path.stem for path in (CONF / "task").glob("*.yaml"))
@@ -30,6 +34,23 @@ BERT = (
     "model.num_layers=1", "model.units=16", "model.hidden_size=32", "model.num_heads=2", "dataset.max_length=16",
     "dataset.vocab_size=400",
 )  # fmt: skip
+SCENES = (
+    "dataset.image_size=[16,16]", "dataset.digit_size=[8,12]", "dataset.num_train=32", "dataset.num_val=10",
+    "model.channels=[8,16]", "model.width=8",
+)  # fmt: skip
+PLACEMENTS = (
+    ("parallel=data",), ("parallel=pipeline", "parallel.microbatches=2"),
+    ("parallel=hybrid", "parallel.microbatches=2", "trainer.grad_accumulation=2"),
+)  # fmt: skip
+DYING = """
+import os, signal
+from mxtrain.types import Callback
+
+class Dying(Callback):
+    def on_steps(self, rows, progress):
+        if rows[-1]["step"] == 5:
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
 ONE_EPOCH = (
     "trainer.max_epochs=1", "trainer.limit_train_batches=2", "trainer.limit_val_batches=1",
     "trainer.limit_test_batches=1", "dataset.batch_size=4", "dataset.eval_batch_size=5",
@@ -43,7 +64,7 @@ def small(tmp_path: Path) -> Dict[str, Tuple[str, ...]]:
     """By task: what makes its defaults small."""
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join(["one two three four five six seven eight nine"] * 100))
-    return {"masked_language_modeling": (*BERT, f"dataset.train={text}")}
+    return {"masked_language_modeling": (*BERT, f"dataset.train={text}"), "segmentation": SCENES}
 
 
 def class_of(file: Path) -> Any:
@@ -89,8 +110,9 @@ def test_a_task_trains_and_its_parts_fit(
     assert made.info.predicts == task.predicts
     dataset, signature = restore_inputs(checkpoint, description, [])
     trained = load_trained(checkpoint, description, signature)
-    loader = build_loader(description, open_splits(dataset).val, signature, trained.device, limit_batches=2)
-    report, loss = task.build_report(signature, None), task.build_loss(description, signature, training=False)
+    splits = open_splits(dataset)
+    loader = build_loader(description, splits.val, signature, trained.device, limit_batches=2)
+    report, loss = task.build_report(signature, splits.val), task.build_loss(description, signature, training=False)
     for batch, outputs in trained.evaluator.predict(loader):
         assert len(outputs) == len(task.output_shapes(description, signature))
         for output, shape in zip(outputs, task.output_shapes(description, signature)):
@@ -129,6 +151,45 @@ def test_a_trained_task_is_evaluated_and_predicts_or_says_that_it_cannot(
         assert said == f"error: predict: a run of task={name} has nothing to say of single files. `eval` measures it.\n"
 
 
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_is_the_same_under_every_placement(describe_run: Any, small: Any, name: str) -> None:
+    for placement in PLACEMENTS:
+        found = verify(describe_run(f"task={name}", *small.get(name, ()), "dataset.batch_size=8", *placement), 2, 1e-5)
+        assert found.passed, (placement, found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_is_the_same_with_two_workers(small: Any, name: str) -> None:
+    words = (f"task={name}", *small.get(name, ()), "dataset.batch_size=8", "kvstore=dist_sync", "cluster.workers=2")
+    found = running.verify(*words, "steps=2")
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TASKS)
+def test_a_killed_task_goes_on_to_the_same_bits(train_run: Any, small: Any, tmp_path: Path, name: str) -> None:
+    words = (
+        f"task={name}", *small.get(name, ()), "dataset.batch_size=8", "trainer.max_epochs=2", "trainer.log_interval=1",
+        "trainer.limit_train_batches=4", "trainer.limit_val_batches=1", "checkpoint.every_steps=3",
+    )  # fmt: skip
+    _, unbroken = train_run(*words, run_dir=tmp_path / "unbroken")
+    (tmp_path / "dying.py").write_text(DYING)
+    dying = ("+callback.dying._target_=dying.Dying",)
+    env = {"PYTHONPATH": f"{tmp_path}{os.pathsep}{running.ROOT}"}
+    running.Process(tmp_path / "run", *words, *dying, env=env).end(-signal.SIGKILL)
+    made, resumed = train_run(*words, "checkpoint.resume=auto")
+    assert made.info.resumed_step == 3 and resumed.step == unbroken.step == 8
+    assert resumed.weights_sha256 == unbroken.weights_sha256 and resumed.metrics == unbroken.metrics
+    rows = [(tmp_path / folder / "metrics.jsonl").read_text().splitlines() for folder in ("unbroken", "run")]
+    assert [strip(row) for row in rows[0]] == [strip(row) for row in rows[1]]
+
+
+def strip(line: str) -> Any:
+    """A row of metrics.jsonl without what differs from run to run."""
+    return {name: value for name, value in json.loads(line).items() if name != "samples_per_s"}
+
+
 @pytest.mark.parametrize(
     "words, task, dataset",
     [
@@ -141,6 +202,9 @@ def test_a_trained_task_is_evaluated_and_predicts_or_says_that_it_cannot(
         ("task=masked_language_modeling dataset.mask_fraction=0.2", "masked_language_modeling", "MaskedText"),
         ("dataset=tabular", "regression", "Tabular"),
         ("task=regression", "regression", "Tabular"),
+        ("task=segmentation", "segmentation", "DigitScenes"),
+        ("dataset=digit_scenes", "segmentation", "DigitScenes"),
+        ("model=fpn", "segmentation", "DigitScenes"),
     ],
 )
 def test_a_dataset_or_a_model_alone_means_the_task_that_it_is_made_for(
