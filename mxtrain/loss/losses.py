@@ -93,8 +93,8 @@ class PixelSoftmaxCrossEntropy(Loss):
     serves: ClassVar[Tuple[str, ...]] = ("segmentation",)
 
     class_weights: Union[Literal["auto"], Dict[str, NonNegativeFloat]] = "auto"
-    """By the name of a class: how much each of its pixels weighs, e.g. {background: 0.2}; 1 where nothing is said. auto =
-    as the dataset advises."""
+    """By the name of a class: how much each of its pixels weighs, e.g. {background: 0.2}; 1 where nothing is said. auto
+    = as the dataset advises."""
     aux_weight: NonNegativeFloat = 0.5
     """How much the same loss of each auxiliary output of the network weighs in training. Source: Zhao et al., "Pyramid
     Scene Parsing Network" (2017), section 3.3, with 0.4; GluonCV's recipes have 0.5."""
