@@ -145,7 +145,7 @@ def predict_rows(
 ) -> Iterator[Dict[str, Any]]:  # fmt: skip
     """One row for each sample that could be read: where it stands, what the task predicts, and the file that was
     written into `folder`."""
-    from mxtrain.trainer.evaluate import to_host
+    from mxtrain.engine.predictions import to_host
 
     task, position = trained.description.task, 0
     names = [] if folder is None else file_names(places)

@@ -167,8 +167,8 @@ class MaskReport(Report):
     def _count(self, batch: Batch, decoded: Any) -> None:
         import numpy as np
 
+        from mxtrain.engine.predictions import to_host
         from mxtrain.task.mask_picture import own_mask
-        from mxtrain.trainer.evaluate import to_host
 
         num_classes = len(self._confusion_KK)
         assert batch.index_B is not None

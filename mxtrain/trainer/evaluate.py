@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.engine.backend import nd
+from mxtrain.engine.predictions import to_host
 from mxtrain.kvstore.store import Store
-from mxtrain.metric.host import HostMetric, HostPredictions, all_gather
+from mxtrain.metric.host import HostMetric, all_gather
 from mxtrain.metric.meter import Meter, read_vectors
 from mxtrain.parallel.base import Strategy
 from mxtrain.parallel.stage import as_list
@@ -18,9 +19,8 @@ from mxtrain.process.stopping import BrokenOff
 from mxtrain.types import Artifact, Batch
 
 Outputs = Tuple[nd.NDArray, ...]
-Predictions = Union[nd.NDArray, Sequence[nd.NDArray]]
-"""One for each sample: (B, ...), or several where their shapes differ."""
-Decode = Callable[[Outputs, Batch], Predictions]
+Decode = Callable[[Outputs, Batch], Any]
+"""Predictions from what the network returns for a batch, see `Task.decode`."""
 # Sums are read in bulk: often enough that a metric of many numbers doesn't fill the memory.
 VECTORS_PER_READ = 64
 # Batches in the engine's queue before the host waits: bounds the memory of what is under way.
@@ -96,13 +96,6 @@ class Evaluator:
             yield batch, outputs
 
 
-def to_host(predictions: Predictions) -> HostPredictions:
-    """The prediction of each sample; waits for the device."""
-    if isinstance(predictions, nd.NDArray):
-        return predictions.asnumpy()
-    return [prediction.asnumpy() for prediction in predictions]
-
-
 class Collector:
     """Gives batches to metrics on the host, a few batches behind the device.
 
@@ -114,7 +107,7 @@ class Collector:
     def __init__(self, metrics: Mapping[str, HostMetric], decode: Optional[Decode]):
         self._measures = {name: metric.start() for name, metric in metrics.items()}
         self._decode = decode
-        self._under_way: List[Tuple[Batch, Predictions]] = []
+        self._under_way: List[Tuple[Batch, Any]] = []
 
     def add(self, batch: Batch, outputs: Outputs) -> None:
         """Notes a batch."""
@@ -124,7 +117,7 @@ class Collector:
             if len(self._under_way) > BATCHES_AHEAD:
                 self._update(*self._under_way.pop(0))
 
-    def _update(self, batch: Batch, predictions: Predictions) -> None:
+    def _update(self, batch: Batch, predictions: Any) -> None:
         assert batch.index_B is not None
         prediction_B, targets = to_host(predictions), [target.asnumpy() for target in batch.targets]
         for measure in self._measures.values():

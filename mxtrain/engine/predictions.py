@@ -1,0 +1,20 @@
+"""What a task decodes from the outputs of a network, on the device and on the host."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Sequence, Union
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
+
+    Predictions = Union[NDArray, Sequence[NDArray]]
+    """One for each sample of a batch: an array (B, ...), or several where their shapes differ."""
+
+
+def to_host(predictions: Predictions) -> Sequence[np.ndarray]:
+    """The prediction of each sample; waits for the device."""
+    if isinstance(predictions, (list, tuple)):
+        return [prediction.asnumpy() for prediction in predictions]
+    return predictions.asnumpy()
