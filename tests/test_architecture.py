@@ -54,7 +54,7 @@ WITH_MXNET = {
     "mxtrain.kvstore.horovod_store", "mxtrain.kvstore.joined_store", "mxtrain.kvstore.message",
     "mxtrain.kvstore.mxnet_store",
     "mxtrain.kvstore.remote_updater", "mxtrain.kvstore.update_server", "mxtrain.loss.blocks", "mxtrain.metric.meter",
-    "mxtrain.model.bert_network", "mxtrain.model.fused", "mxtrain.model.gluoncv_segmentation_zoo",
+    "mxtrain.model.bert_network", "mxtrain.model.fpn_network", "mxtrain.model.fused", "mxtrain.model.gluoncv_segmentation_zoo",
     "mxtrain.model.gluoncv_zoo", "mxtrain.model.layers",
     "mxtrain.model.networks", "mxtrain.optimizer.decoupled", "mxtrain.optimizer.ema", "mxtrain.optimizer.mended",
     "mxtrain.optimizer.updater", "mxtrain.parallel.balance", "mxtrain.parallel.chain", "mxtrain.parallel.cost",
