@@ -126,3 +126,8 @@ def no_positionals(given: Arguments, command: str) -> None:
         raise ConfigError(
             f"{shlex.quote(word)} is no override: write {example}. `{command}` takes only overrides and flags."
         )
+
+
+def config_flags(folders: Sequence[str]) -> List[str]:
+    """What brings in the user's own configuration."""
+    return ["--config-dir", folders[0]] if folders else []

@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from mxtrain.checkpoint import lock_run_directory
 from mxtrain.cli import config_files, sweep
+from mxtrain.cli.arguments import config_flags
 from mxtrain.cli.environment import conf_of, describe_here, set_environment
 from mxtrain.cli.group import supervise
 from mxtrain.cli.outcome import STOPS, JobFailed, Outcome, append_outcome, print_outcome
@@ -215,11 +216,6 @@ def config_dir_of(settings: DictConfig) -> List[str]:
     return config_flags(
         [source.path for source in settings.runtime.config_sources if source.provider == "command-line"]
     )
-
-
-def config_flags(folders: Sequence[str]) -> List[str]:
-    """What brings in the user's own configuration."""
-    return ["--config-dir", folders[0]] if folders else []
 
 
 def swept_of(settings: DictConfig, overrides: Sequence[str]) -> List[str]:

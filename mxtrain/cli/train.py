@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-import logging
 import os
-import sys
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Iterator, Sequence
+from typing import Sequence
 
-from mxtrain.checkpoint import lock_run_directory
 from mxtrain.cli import arguments as given_arguments
 from mxtrain.cli import sweep
-from mxtrain.cli.compose import Composed, Composer
+from mxtrain.cli.compose import Composer
 from mxtrain.cli.environment import compose_and_check
-from mxtrain.cli.group import find_role, supervise
-from mxtrain.cli.hydra_run import run_composed
-from mxtrain.cli.job import command_of, config_flags, job, train_safely
-from mxtrain.cli.outcome import Outcome, exit_code_of, print_cause, print_outcome
-from mxtrain.cli.program import command_line
-from mxtrain.cli.serve import serve
-from mxtrain.cli.unstarted import Before
 from mxtrain.description.groups import Description, describe
-from mxtrain.errors import EXIT_BAD_INPUT, MxtrainError
-from mxtrain.trainer.resume import Beginning, begin, set_aside
-from mxtrain.types import CommandLine, Result
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -42,7 +26,10 @@ def run(arguments: Sequence[str]) -> int:
         composed, description = compose_and_check(composer, given.overrides)
         if composed.hydra.mode is not None and composed.hydra.mode.name == "MULTIRUN":
             return run_sweep(composer, given.overrides)
-        return run_once(composed, description, config_flags(given.config_dirs))
+        # Takes time to load: only from here on, when everything is right.
+        from mxtrain.cli.run import run_once
+
+        return run_once(composed, description, given_arguments.config_flags(given.config_dirs))
 
 
 def description_of(arguments: Sequence[str]) -> Description:
@@ -58,60 +45,10 @@ def asks_for_sweep(composer: Composer, overrides: Sequence[str]) -> bool:
     return any(o.key_or_group == "hydra.mode" and str(o.value()) == "MULTIRUN" for o in composer.parse(overrides))
 
 
-def run_once(composed: Composed, description: Description, flags: Sequence[str]) -> int:
-    """Trains in `hydra.run.dir`, as one process or as the supervisor or a member of several."""
-    member = find_role(description)
-    if member is not None and member.role != "worker":
-        return serve(member.role, lambda: description)
-    if member is not None and member.world.rank > 0:
-        return run_follower(composed, description)
-    run_dir = composed.run_dir
-    before = Before(run_dir, str(composed.hydra.output_subdir))
-    if member is None and description.kvstore.distributed:
-        code = supervise(description, run_dir, [*flags, *composed.overrides])
-        if code == EXIT_BAD_INPUT and before.holds_settings:
-            # Another worker may have refused first, and ended the one that writes there.
-            before.put_back_settings()
-        return code
-    command = sweep.with_exported_job(command_of(composed.hydra))
-    output_dir = Path(os.path.abspath(run_dir))
-    try:
-        with claim(run_dir, description) as beginning:
-            result = run_composed(
-                composed, run_dir, functools.partial(train_safely, description, output_dir, command, beginning)
-            )
-            outcome = show_end(result, output_dir, description, command)
-    except MxtrainError:
-        before.restore()
-        raise
-    if outcome.exit_code == EXIT_BAD_INPUT and outcome.step == 0:
-        before.restore()
-    return exit_code_of([outcome])
-
-
-def show_end(result: Result, run_dir: Path, description: Description, command: CommandLine) -> Outcome:
-    """Prints how a single run ended, as far as no logger did."""
-    if "console" not in description.logger and result.state != "failed":
-        from mxtrain.logger.report import print_end
-        from mxtrain.logger.terminal import open_console
-
-        print_end(open_console(sys.stdout), result, run_dir, description.config, command, description.task.predicts)
-    outcome = Outcome.of(None, command.words, run_dir, result)
-    print_outcome(outcome)
-    return outcome
-
-
-def run_follower(composed: Composed, description: Description) -> int:
-    """Trains as one of the workers that write no run directory."""
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
-    result = train_safely(description, composed.run_dir, command_line(overrides=composed.overrides))
-    if result.cause:
-        print_cause(result.cause, result.exit_code)
-    return result.exit_code
-
-
 def run_sweep(composer: Composer, overrides: Sequence[str]) -> int:
     """Checks all jobs of a sweep, runs them, and returns the exit code."""
+
+    from mxtrain.cli.job import job
 
     def check_job(job_overrides: Sequence[str]) -> Description:
         before = dict(os.environ)
@@ -123,20 +60,3 @@ def run_sweep(composer: Composer, overrides: Sequence[str]) -> int:
             os.environ.update(before)
 
     return sweep.run_sweep(composer, overrides, check_job, job)
-
-
-@contextmanager
-def claim(run_dir: Path, description: Description) -> Iterator[Beginning]:
-    """Takes the run directory for this process, and looks whether what it holds may be continued.
-
-    Raises:
-        RunDirectoryError: another process trains there.
-        CheckpointError: it holds a run of another description. Nothing was written.
-    """
-    with lock_run_directory(run_dir):
-        beginning = begin(run_dir, description.checkpoint, description.config)
-        if description.checkpoint.resume == "never":
-            moved = set_aside(run_dir, hydra=True)  # before Hydra writes there
-            if moved is not None:
-                print(f"checkpoint.resume=never: the earlier run's files are now in {moved}", flush=True)
-        yield beginning

@@ -10,8 +10,6 @@ from typing import Any, Optional, Sequence
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.compose import Composer
 from mxtrain.cli.environment import compose_and_check, set_environment
-from mxtrain.cli.group import find_role, supervise_in
-from mxtrain.cli.serve import serve
 from mxtrain.cli.settings import split_settings
 from mxtrain.cluster.member import find_world
 from mxtrain.description.groups import Description, describe
@@ -40,6 +38,9 @@ def run(arguments: Sequence[str]) -> int:
         _, description = compose_and_check(composer, overrides)
     refuse_updates_without_order(description)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    from mxtrain.cli.group import find_role, supervise_in
+    from mxtrain.cli.serve import serve
+
     member = find_role(description)
     if member is not None and member.role != "worker":
         return serve(member.role, lambda: description)
