@@ -1,4 +1,4 @@
-"""From a description to a run: the one place that knows how the parts fit together."""
+"""Builds a run from a description: the one place that knows how loaders, network, strategy, store and loop fit."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def build_loss(description: Description, signature: Signature, training: bool) -
 
 
 def build_objective(description: Description, network: Any, signature: Signature, world: World = ALONE) -> Objective:
-    """What a strategy computes for a batch."""
+    """Builds the objective: network, loss and meter, which a strategy computes for a batch."""
     begin, end = world.share(description.dataset.batch_size)
     loss, meter = build_loss(description, signature, training=True)
     return Objective(network, loss, meter, signature.shape, max(end - begin, 1), description.amp)

@@ -1,4 +1,4 @@
-"""Where Python looks for modules: not in the current folder, until the user names a class that may lie there.
+"""Keeps the current folder off Python's module path, until the user names a class that may lie there.
 
 `python -m` and `python -c` put the current folder first, before the standard library. In a folder of somebody's, a
 `horovod.py` or a `random.py` would then run in whatever imports that name.

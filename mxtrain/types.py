@@ -1,4 +1,4 @@
-"""The words that the packages share: descriptions (`Spec`), and the values that flow between them.
+"""The types that the packages share: descriptions (`Spec`), and the values that flow between them.
 
 No module here or above imports MXNet. A description is a frozen, validated object made from YAML; its `build...` method
 imports MXNet when it is called, never before, so that a bad description is refused without it.
@@ -63,7 +63,7 @@ def inside_run_directory(name: str) -> str:
 
 Shape = Tuple[int, ...]
 Shapes = Union[Shape, Tuple[Shape, ...]]
-"""Of one sample, without the batch: a network's only input, or each of several in the order in which it takes them."""
+"""Shapes of one sample, without the batch: of the only input, or of each of several in the network's order."""
 
 
 def shapes_of(shapes: Shapes) -> Tuple[Shape, ...]:
@@ -119,7 +119,7 @@ class Batch:
     size: int
     global_size: int = 0
     index_B: Optional[np.ndarray] = None
-    """Of the samples in their split, on the host; None where nobody knows."""
+    """The indices of the samples in their split, on the host; None where they are not known."""
     meta: Optional[np.ndarray] = None
     """(B, ...): facts about each sample that stay on the host, such as the size of a picture before it was fitted into
     what enters the network; None where a dataset keeps none. Only its task reads them."""
@@ -169,7 +169,7 @@ class Stateful(Protocol):
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands; all counts are of finished work."""
+    """The progress of a run; all counts are of finished work."""
 
     step: int
     epoch: int
@@ -189,7 +189,7 @@ class CommandLine:
     flags: Sequence[str] = ()
     """What every command on this run needs, such as `--config-dir FOLDER`."""
     overrides: Sequence[str] = ()
-    """Of this run (of this job in a sweep), as Hydra was given them."""
+    """The overrides of this run (of this job in a sweep), as Hydra was given them."""
     choices: Mapping[str, str] = field(default_factory=dict)
     """The chosen option of each group, as a person would type it, e.g. {"amp": "off"}; empty where nobody knows."""
     job: Optional[int] = None
@@ -199,7 +199,7 @@ class CommandLine:
 
     @property
     def words(self) -> Sequence[str]:
-        """What follows `program` to make the same run again."""
+        """The arguments that follow `program` to make the same run again."""
         return [*self.flags, *self.overrides]
 
 
@@ -209,7 +209,7 @@ BY_HAND = CommandLine()
 
 @dataclass(frozen=True)
 class RunInfo:
-    """What callbacks and loggers are told when a run begins."""
+    """The description of a run that callbacks and loggers get when it begins."""
 
     run_dir: Path
     config: Mapping[str, Any]
@@ -219,12 +219,12 @@ class RunInfo:
     total_steps: Optional[int]
     steps_per_epoch: int
     input_shape: Shapes
-    """Of one sample as it enters the network, or the shape of each of several inputs."""
+    """The shape of one sample as it enters the network, or the shape of each of several inputs."""
     network: Any
     """The gluon.HybridBlock, initialised, with known shapes."""
     metric_names: Sequence[str]
     metric_signatures: Mapping[str, str] = field(default_factory=dict)
-    """Which variant a metric is, where the field has several."""
+    """The variant of each metric, where the field has several."""
     monitor: str = "val/accuracy"
     graph_nodes: Callable[[], Sequence[Any]] = tuple
     """Traces the network when called: (name, op, inputs, attrs, output shape) of each node; empty if unknown."""
@@ -243,7 +243,7 @@ class Picture:
     """A picture of what a task wants to show."""
 
     name: str
-    """Of its file, without an ending, and of its tag in TensorBoard."""
+    """The name of its file, without an ending, and of its tag in TensorBoard."""
     draw: Callable[[int], Any]
     """Makes the PIL.Image of at most so many samples, where it shows samples."""
 
@@ -253,7 +253,7 @@ class Table:
     """A table of what a task wants to show."""
 
     name: str
-    """Of its file, without an ending, and of its tag in TensorBoard."""
+    """The name of its file, without an ending, and of its tag in TensorBoard."""
     header: Sequence[str]
     rows: Sequence[Sequence[Any]]
     is_shown: bool = True
@@ -288,7 +288,7 @@ class Validation:
 
 @dataclass(frozen=True)
 class Result:
-    """How a run ended."""
+    """The result of a run."""
 
     state: str
     """finished, stopped_early, interrupted or failed."""
@@ -312,7 +312,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a device can do at most.
+    """The highest speed of a device.
 
     Attributes:
         flops: multiplications and additions per second, in float32.

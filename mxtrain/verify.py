@@ -1,4 +1,4 @@
-"""Proof that a placement computes what one device computes: the same weights, the same batches, compared per layer."""
+"""Verifies that a placement computes what one device computes: same weights, same batches, compared per layer."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Verification:
         return self.low is not None and not self.low <= self.low_tolerance
 
     def to_json(self) -> Dict[str, Any]:
-        """As plain values."""
+        """The findings as plain values."""
         return {**asdict(self), "passed": self.passed}
 
 

@@ -1,4 +1,4 @@
-"""Precision of the arithmetic."""
+"""Mixed precision: the group `amp` chooses the number format in which a network computes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Precision(Spec):
     """
 
     dtype: ClassVar[str] = FLOAT32
-    """Of what is listed; all else is float32."""
+    """The precision of the layers that are listed; everything else is float32."""
 
     @property
     def listed(self) -> Sequence[str]:
@@ -48,7 +48,7 @@ class Precision(Spec):
         return graph
 
     def build_scaling(self) -> NoScaling:
-        """What scales the loss."""
+        """Builds the loss scaling of this precision."""
         from mxtrain.amp.scaling import NoScaling
 
         return NoScaling()

@@ -1,4 +1,4 @@
-"""In which precision each of MXNet's operators computes, when a network computes in fewer bits than float32.
+"""Lists the precision of each of MXNet's operators, for networks that compute in fewer bits than float32.
 
 What is in no list computes in float32: an operator that nobody thought of is slower, never wrong.
 """

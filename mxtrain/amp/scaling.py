@@ -19,11 +19,11 @@ class NoScaling:
         return True
 
     def scalars(self) -> Dict[str, float]:
-        """What is worth watching, by TensorBoard tag."""
+        """The values that are worth watching, by TensorBoard tag."""
         return {}
 
     def to_json(self) -> Dict[str, Any]:
-        """What continues it exactly."""
+        """The state from which a resumed run continues exactly."""
         return {}
 
     def restore(self, values: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A checkpoint as one string of bytes, to hand to workers that may not see the run directory."""
+"""Packs a checkpoint into one archive in memory, for workers that may not see the run directory."""
 
 from __future__ import annotations
 

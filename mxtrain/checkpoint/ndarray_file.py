@@ -72,7 +72,7 @@ def read_ndarrays(path: PathLike) -> dict[str, np.ndarray]:
 
 
 def parse_ndarrays(data: Union[bytes, memoryview], *, source: str) -> dict[str, np.ndarray]:
-    """As `read_ndarrays`, from memory.
+    """Reads arrays as `read_ndarrays` does, from memory.
 
     Args:
         data: the content of a file.

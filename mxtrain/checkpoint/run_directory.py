@@ -1,4 +1,4 @@
-"""One run per directory.
+"""Locks a run directory, so that no two runs write into the same one.
 
 The lock is flock(2) on `<run directory>/.lock`. The kernel frees it when the process ends, however it ends; the file
 stays and says who holds it. We call flock ourselves: the `filelock` releases for Python 3.9 let a forked child (a
@@ -49,7 +49,7 @@ class RunDirectoryLock:
         return not self.held or _is_still_there(self.path, self._directory_fd)
 
     def require_in_place(self) -> None:
-        """For whoever is about to write there.
+        """Checks that the run directory is still the one that was locked, before somebody writes there.
 
         Raises:
             RunDirectoryLost: the directory was removed or moved away, or there is another one under its name.

@@ -1,4 +1,4 @@
-"""What the state of a run's checkpoint must hold: looked at before any of it is used, whoever wrote it."""
+"""Validates the state of a run's checkpoint before any of it is used: a checkpoint may come from anybody."""
 
 from __future__ import annotations
 

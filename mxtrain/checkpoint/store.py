@@ -37,7 +37,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class SaveOutcome:
-    """How a save in the background ended."""
+    """The result of a save in the background."""
 
     step: int
     path: Optional[Path]
@@ -120,7 +120,7 @@ class CheckpointStore:
         return self._outcomes.popleft() if self._outcomes else None
 
     def wait(self) -> Optional[SaveOutcome]:
-        """As `poll`, after the save in flight has ended."""
+        """Waits for the save in flight, then returns what `poll` returns."""
         self._join()
         return self.poll()
 

@@ -1,4 +1,4 @@
-"""Files read back: no byte counts before it was compared with what the manifest says."""
+"""Reads files of a checkpoint and verifies every byte against the manifest before it is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line."""
+"""The command line: parses arguments, composes the configuration, and runs one command."""
 
 from __future__ import annotations
 

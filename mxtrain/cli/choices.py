@@ -1,4 +1,4 @@
-"""What is wrong with `group=option`, and which option was meant."""
+"""Explains what is wrong with an override `group=option`, and which option was meant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands: which module runs each, and how it is used."""
+"""Lists the commands: the module that runs each, and its usage text."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ COMMANDS: Dict[str, Command] = {
 
 
 def help_of(name: str) -> str:
-    """How to use a command."""
+    """Returns the usage text of a command."""
     from mxtrain.cli.program import as_typed
     from mxtrain.description.config import shown, spec_help
 

@@ -1,4 +1,4 @@
-"""What `mxtrain doctor` looks at. Nothing here imports MXNet: `mxtrain.cli.probe` does, in a process of its own."""
+"""Collects the findings of `mxtrain doctor`. `mxtrain.cli.probe` imports MXNet, in a process of its own."""
 
 from __future__ import annotations
 

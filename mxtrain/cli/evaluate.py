@@ -29,7 +29,7 @@ class EvalSettings(Spec):
     split: Literal["auto", "train", "val", "test"] = "auto"
     """auto: test where there is one, else val."""
     which: Literal["best", "last"] = "best"
-    """Which checkpoint of a run."""
+    """The checkpoint of a run to use: its last or its best one."""
     limit_batches: Optional[Positive] = None
     """Batches to measure, for quick trials; null: all."""
     output: Optional[PathText] = None

@@ -1,4 +1,4 @@
-"""A run of several processes: this one starts and watches them, or is one of them."""
+"""Runs a command in several processes: this process either supervises them or is one of them."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def arguments_of(
 
 
 def supervise_in(logs: Path, description: Description, arguments: Sequence[str], restarts: int) -> int:
-    """As `supervise`, for a command that keeps no run."""
+    """Supervises as `supervise` does, for a command that keeps no run."""
     cluster = description.cluster.model_copy(update={"restarts": restarts})
     launcher = build_launcher(cluster, description.kvstore.van)
     _announce(description, launcher, logs)

@@ -1,4 +1,4 @@
-"""What Hydra and OmegaConf say of a mistake, as a sentence."""
+"""Rephrases the errors of Hydra and OmegaConf for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Hydra takes for itself: where a run is kept, and what else stands below `hydra.`"""
+"""Reads and checks Hydra's own settings: the run directory, and everything else below `hydra.`"""
 
 from __future__ import annotations
 

@@ -206,7 +206,7 @@ def report_environment(report: RuntimeReport, description: Description) -> None:
 
 
 def command_of(settings: DictConfig) -> CommandLine:
-    """How this process was started, from Hydra's own node."""
+    """The command line of this process, from Hydra's own node."""
     overrides = list(settings.overrides.task)
     return command_line(flags=config_dir_of(settings), overrides=overrides, choices=choices_of(settings))
 

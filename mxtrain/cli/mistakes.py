@@ -1,4 +1,4 @@
-"""What is wrong with an override, and what would be right.
+"""Explains what is wrong with an override, and what would be right.
 
 Hydra's own answer to a misspelt key is to add it with `+`, which makes the typo part of the configuration.
 """

@@ -1,4 +1,4 @@
-"""What became of a job, and how it is said."""
+"""The outcome of a job, and how it is reported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class JobFailed(Exception):
 
 @dataclass(frozen=True)
 class Outcome:
-    """How one job ended; a line of a sweep's jobs.jsonl."""
+    """The end of one job; a line of a sweep's jobs.jsonl."""
 
     number: Optional[int]
     """The job's number in a sweep, None for a single run."""
@@ -50,7 +50,7 @@ class Outcome:
         before: bool = False,
         swept: Sequence[str] = (),
     ) -> Outcome:
-        """What a job's result says."""
+        """The outcome that a job's result stands for."""
         return cls(number, list(overrides), str(run_dir), result.state, result.exit_code, result.cause, result.step,
                    result.best, list(swept), before)  # fmt: skip
 

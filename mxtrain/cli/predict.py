@@ -45,7 +45,7 @@ class PredictSettings(Spec):
     """What `predict` takes besides overrides."""
 
     which: Literal["best", "last"] = "best"
-    """Which checkpoint of a run."""
+    """The checkpoint of a run to use: its last or its best one."""
     output: Optional[PathText] = None
     """File for the predictions; default: standard output."""
     folder: Optional[PathText] = None

@@ -16,7 +16,7 @@ PROBE = (sys.executable, "-W", "ignore", *module_command("mxtrain.cli.probe")[1:
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What the probe found out before it ended."""
+    """The findings of the probe, as far as it came."""
 
     found: Dict[str, Any] = field(default_factory=dict)
     """All values that it reported."""

@@ -1,4 +1,4 @@
-"""What a person types to start mxtrain here: the commands that are printed can be pasted where the person is."""
+"""Names the command that starts mxtrain here, so that printed commands can be pasted as they are."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def program() -> str:
 
 
 def tensorboard() -> str:
-    """What starts TensorBoard, likewise."""
+    """The command that starts TensorBoard here."""
     folder = os.path.dirname(os.path.abspath(sys.executable))
     script = os.environ.get(STARTED_BY)
     if _is_on_path("tensorboard", folder):

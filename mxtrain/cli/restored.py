@@ -1,4 +1,4 @@
-"""The description of a run that was made before, with this command's overrides on top."""
+"""Restores the description of an earlier run from its checkpoint, with this command's overrides on top."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ ONLY_TRAINS: Dict[str, Tuple[str, ...]] = {
     "eval": (*TRAINS, "dataset.batch_size", "dataset.augment"),
     "predict": (*TRAINS, "dataset.batch_size", "dataset.augment", "loss", "metric"),
 }
-"""By command: groups and settings that change nothing of what it does."""
+"""Groups and settings, by command, that change nothing of what it does."""
 INSTEAD = {
     "trainer.limit_val_batches": " Type limit_batches=N to measure a part of the split.",
     "dataset.batch_size": " Type dataset.eval_batch_size=N.",
 }
-"""By setting: what to type instead."""
+"""What to type instead, by setting."""
 
 PLACEMENT = ("parallel", "kvstore", "cluster")
 WATCHERS = ("callback", "logger")

@@ -1,4 +1,4 @@
-"""What a parameter server is told to do, and by whom: commands that are JSON of a fixed form, and nothing else."""
+"""Runs a parameter server, which obeys commands that are JSON of a fixed form, and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Standard output and error that are closed, full or no longer read: what is done does not depend on them."""
+"""Guards standard output and error: a run goes on when they are closed, full or no longer read."""
 
 from __future__ import annotations
 

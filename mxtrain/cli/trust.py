@@ -1,4 +1,4 @@
-"""What the description in a checkpoint may make this process run: docs/decisions/0020-code-of-a-checkpoint.md.
+"""Refuses code that a checkpoint names and nobody trusts: docs/decisions/0020-code-of-a-checkpoint.md.
 
 A checkpoint may be somebody else's. Its description names classes by import path and environment variables by name, so
 it is judged before anything that it names is imported or set.

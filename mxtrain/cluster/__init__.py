@@ -1,4 +1,4 @@
-"""Many processes, many machines: who they are, how they are started, and what happens when one of them dies."""
+"""Runs of several processes on one or many machines: launching, heartbeats, supervision and restarts."""
 
 from mxtrain.cluster.spec import Cluster
 

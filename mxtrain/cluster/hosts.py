@@ -1,4 +1,4 @@
-"""The hosts of a run: read from a file, told apart, and who runs where."""
+"""The hosts of a run: reads them from a file and assigns processes to them."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def free_port(address: str) -> int:
 
 
 def spread(num_workers: int, num_servers: int, hosts: Sequence[Host]) -> Dict[str, Host]:
-    """Who runs where: "worker 0", "server 0", ... -> host.
+    """Assigns processes to hosts: "worker 0", "server 0", ... -> host.
 
     Hosts get workers in turn, as long as they have slots; ranks follow each other on a host, from this machine on.
     Servers go round.

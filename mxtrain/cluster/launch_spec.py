@@ -1,4 +1,4 @@
-"""What each process of a run is told: its role, whom to talk to, and what to do."""
+"""Launch specs: the command, environment and role with which each process of a run is started."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FOREIGN = ("DMLC_", "PS_")
 
 @dataclass(frozen=True)
 class Root:
-    """Where the scheduler listens.
+    """The address at which the scheduler listens.
 
     Attributes:
         address: IPv4, of this machine.
@@ -37,7 +37,7 @@ class Root:
 
 
 def local_root(folder: Path) -> Root:
-    """Of processes that are all on this machine.
+    """The root of processes that are all on this machine.
 
     Args:
         folder: for their sockets.
@@ -46,7 +46,7 @@ def local_root(folder: Path) -> Root:
 
 
 def common_environment(cluster: Cluster, van: Optional[str], root: Root) -> Dict[str, str]:
-    """What all processes of a run are told alike, whatever starts them.
+    """The environment variables that all processes of a run share, whatever starts them.
 
     Args:
         cluster: the description.
@@ -71,7 +71,7 @@ def roles(cluster: Cluster, van: Optional[str]) -> List[Tuple[str, int]]:
 
 
 def name_of(role: str, number: int) -> str:
-    """For people, e.g. "worker 1"."""
+    """The name of a process in messages, e.g. "worker 1"."""
     return role if role == "scheduler" else f"{role} {number}"
 
 

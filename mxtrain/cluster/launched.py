@@ -1,4 +1,4 @@
-"""What mpirun and srun say to the processes that they start."""
+"""Reads rank and size from the environment that mpirun and srun set."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def rank_of(environ: Mapping[str, str]) -> Optional[int]:
 
 
 def local_size(environ: Mapping[str, str]) -> Optional[int]:
-    """How many of these processes share this host."""
+    """The number of these processes that share this host."""
     if "OMPI_COMM_WORLD_LOCAL_SIZE" in environ:
         return int(environ["OMPI_COMM_WORLD_LOCAL_SIZE"])
     counts: List[int] = []  # "2(x3),1" is 2, 2, 2, 1

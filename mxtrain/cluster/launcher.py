@@ -1,4 +1,4 @@
-"""What starts the processes of a run: this process alone, and what all launchers share.
+"""Starts the processes of a run on this machine; other launchers build on it.
 
 Scheduler, worker 0 and the supervisor share a host where the launcher leaves a choice: the scheduler's address is known
 before anything starts, and only worker 0 needs the run directory.
@@ -35,12 +35,12 @@ class Launcher:
 
     @property
     def address(self) -> str:
-        """Of this machine, as the processes reach it."""
+        """The address of this machine, as the processes reach it."""
         return LOOPBACK
 
     @property
     def place(self) -> str:
-        """For people."""
+        """Where the processes run, for messages."""
         return "on this machine"
 
     def obstacle(self) -> str:

@@ -1,4 +1,4 @@
-"""Which launcher a description means."""
+"""Chooses the launcher that a description means."""
 
 from __future__ import annotations
 

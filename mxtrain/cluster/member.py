@@ -1,4 +1,4 @@
-"""What this process is in a run of many: read from the environment, which its starter has set."""
+"""Reads the role and rank of this process from the environment, which its launcher has set."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Member:
     role: str
     """scheduler, server or worker, in ps-lite's sense."""
     world: World = ALONE
-    """Of a worker."""
+    """The rank of a worker among all workers."""
 
 
 def find_member(environ: Mapping[str, str] = os.environ) -> Optional[Member]:
@@ -55,7 +55,7 @@ def find_world() -> World:
 
 
 def _horovod_member(environ: Mapping[str, str]) -> Optional[Member]:
-    """What horovodrun says."""
+    """The rank and size that horovodrun has set."""
     if "HOROVOD_RANK" not in environ or "HOROVOD_SIZE" not in environ:
         return None
     return Member("worker", World(_number(environ, "HOROVOD_RANK"), _number(environ, "HOROVOD_SIZE")))

@@ -1,4 +1,4 @@
-"""Addresses of this machine, and by which of them it is reached."""
+"""Finds the addresses of this machine, and the one by which another host reaches it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One process of a run, as its supervisor sees it."""
+"""A process of a run, as its supervisor sees it: its heartbeats, its state and its end."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from mxtrain.files.durable import append_to
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 LAST_BYTES = 1 << 16
-"""Of a log, in which its last lines are looked for."""
+"""Bytes at the end of a log in which its last lines are looked for."""
 STARVED_S = 60.0
 """How long a process that is not stopped may be silent: on a crowded machine its thread may not get to run."""
 
 
 @dataclass
 class LaunchSpec:
-    """How to start a process.
+    """The command, environment and log with which a process is started.
 
     Attributes:
         name: for people, e.g. "worker 1".
@@ -55,7 +55,7 @@ class Process:
         self.heartbeat_at = self.progress_at = time.monotonic()
 
     pid: int
-    """On its own host."""
+    """The process id on its own host."""
 
     @property
     def exit_code(self) -> Optional[int]:
@@ -82,7 +82,7 @@ class Process:
 
     @property
     def where(self) -> str:
-        """For people."""
+        """The name of the process in messages."""
         return f"process {self.pid}"
 
     def listen(self) -> None:
@@ -120,7 +120,7 @@ class Process:
         return f"sent no heartbeat for {silence:.0f} s"
 
     def end(self) -> str:
-        """How it ended, as part of a sentence."""
+        """The end of the process, as part of a sentence."""
         code = self.exit_code
         if code is None:
             return "still runs"
@@ -213,7 +213,7 @@ def kill_group(pid: int) -> None:
 
 
 def _die_with(parent: int) -> None:
-    """In the child, before its program begins."""
+    """Runs in the child, before its program begins."""
     signal_parents_death(signal.SIGKILL)
     if os.getppid() != parent:  # it died before that
         os._exit(1)

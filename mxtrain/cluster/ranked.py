@@ -1,4 +1,4 @@
-"""Processes that one mpirun or one srun starts, each of which knows its number."""
+"""Launches processes through one mpirun or srun, each of which knows its rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes on other hosts, started and heard through a relay there (`mxtrain.cluster.remote`)."""
+"""Controls processes on other hosts through a relay there (`mxtrain.cluster.remote`)."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class Channel:
             self._popen.terminate()  # mpirun ends its processes
 
     def close(self) -> None:
-        """The same, and waits until the command is gone."""
+        """Ends the relays, and waits until the command is gone."""
         self.kill()
         assert self._killed_at is not None
         deadline = self._killed_at + SHUTDOWN_TIMEOUT_S

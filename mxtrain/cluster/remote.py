@@ -1,5 +1,5 @@
-"""The supervisor's relay on another host: starts processes there, tells what they say and do, and ends them when the
-supervisor or the way to it is gone.
+"""The supervisor's relay on another host: starts processes there, forwards their output and heartbeats, and ends them
+when the supervisor or the way to it is gone.
 
     python -m mxtrain.cluster.remote                    specs come on stdin (ssh, srun), then heartbeats and signals
     python -m mxtrain.cluster.remote --from VARIABLE    specs stand in the environment (mpirun reaches one stdin only)
@@ -219,7 +219,7 @@ class Relay:
             self._watch(child.output, partial(self._take_output, child))
 
     def _environment(self, message: Message, spec: Mapping[str, Any]) -> Dict[str, str]:
-        """What a process is told here.
+        """The environment of a process on this host.
 
         Raises:
             ConfigError: this host cannot take part.
@@ -334,7 +334,7 @@ def _quiet_output() -> int:
 
 
 def describe_host(interface: Optional[str]) -> Message:
-    """What a supervisor wants to know before it starts anything."""
+    """Describes this host to a supervisor before it starts anything."""
     server = os.environ.get("SSH_CONNECTION", "").split()
     found: Message = {"version": mxtrain.__version__, "name": socket.gethostname(), "supervisor": server[:1]}
     if interface is not None:

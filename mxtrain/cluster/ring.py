@@ -21,7 +21,7 @@ from mxtrain.cluster.network import LOOPBACK
 from mxtrain.cluster.process import Process
 
 MAX_BYTES = 1 << 16
-"""Of one value; Gloo's addresses have some hundreds."""
+"""The largest size of one value; Gloo's addresses have some hundreds."""
 
 
 class Ring:
@@ -38,7 +38,7 @@ class Ring:
         self._rendezvous: Optional[KeyValueServer] = None
         self._members: List[Process] = []
         self.generation = 0
-        """Of the last ring that was formed; 0: none yet."""
+        """The generation of the last ring that was formed; 0: none yet."""
 
     @property
     def address(self) -> str:

@@ -1,4 +1,4 @@
-"""Processes on other hosts, over ssh."""
+"""Launches processes on other hosts over ssh."""
 
 from __future__ import annotations
 

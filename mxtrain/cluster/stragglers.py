@@ -1,4 +1,4 @@
-"""What is made of the workers' times: who is too slow, and how much of each batch everybody gets."""
+"""Detects stragglers among the workers, and rebalances their shares of each batch."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from mxtrain.kvstore.world import World
 REMEMBERED = 5
 """Timed steps whose median counts."""
 LEAST = 0.05
-"""Of the mean speed that a worker counts with at least, so that it has samples to be timed with."""
+"""The smallest share of the mean speed that a worker counts with, so that it has samples to be timed with."""
 TOLERANCE = 0.05
 """Shares that differ by less stay as they are: a change costs the compilation of new shapes."""
 
 
 class Stragglers:
-    """The workers of a run, by what all of them know of each other.
+    """Finds slow workers from the times that all workers have shared, and gives them fewer samples if asked to.
 
     Args:
         by_speed: whether a slower worker gets fewer samples.
@@ -38,7 +38,7 @@ class Stragglers:
         self._in_a_row, self._slow, self._reported = 0, None, -1
 
     def note(self, times: WorkerTimes) -> bool:
-        """Whether this is news."""
+        """Takes the times of a step; whether they are new."""
         if times is self._last:
             return False
         self._last = times
@@ -49,7 +49,7 @@ class Stragglers:
         return True
 
     def remark(self) -> str:
-        """What to say of a worker that is slow for the second time in a row, once; or nothing."""
+        """A warning of a worker that is slow for the second time in a row, given once; else ""."""
         slow = self._slow
         if slow is None or self._in_a_row < 2 or self._reported == slow:
             return ""

@@ -51,7 +51,7 @@ class ProcessFailure:
 
 
 Outcome = Tuple[Optional[ProcessFailure], int]
-"""Of one attempt: why it failed, or None; the exit code."""
+"""The outcome of one attempt: why it failed, or None; the exit code."""
 
 
 class Supervisor:
@@ -329,7 +329,7 @@ def _signal_before_training(workers: Sequence[Process]) -> Optional[int]:
 
 
 def say(line: str) -> None:
-    """On stderr, so that what rank 0 prints stays as it is."""
+    """Prints to stderr, so that the output of rank 0 stays as it is."""
     print(line, file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Images and text: descriptions of datasets, their splits, and the loader that feeds them to a device.
+"""Datasets: their descriptions, their splits, and the loaders that feed a device.
 
 `Dataset.open()` gives `Splits` of random-access sources; `Loader` turns a source into batches on a device.
 """

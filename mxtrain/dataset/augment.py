@@ -1,4 +1,4 @@
-"""Random changes of whole batches at once, in numpy.
+"""Data augmentation of whole batches in NumPy: crops, flips, cutout, mixup and CutMix.
 
 Every draw is a function of (seed, epoch, sample index); the position in the batch plays no part.
 Shapes are suffixes: B batch, C channels, H height, W width, K classes.

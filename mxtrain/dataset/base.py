@@ -1,4 +1,4 @@
-"""What a dataset is: its description, its splits, and the one way samples are read from it.
+"""Base classes of datasets: the description, the splits, and the protocol by which samples are read.
 
 Shapes are suffixes: B batch, C channels, H height, W width.
 """
@@ -114,7 +114,7 @@ class Splits:
 
 
 class BaseDataset(Spec):
-    """What images and text have in common."""
+    """Base of the descriptions of all datasets."""
 
     gives: ClassVar[str] = ""
     """What its samples are: "images", "text" or "numbers"."""
@@ -130,7 +130,7 @@ class BaseDataset(Spec):
     test_fraction: OpenFraction = 0.0
     """Share of samples held out for testing where the format has no test split."""
     split_seed: int = 0
-    """Which samples are held out; another seed than the run's, so that runs compare."""
+    """The seed that chooses which samples are held out; another one than the run's, so that runs compare."""
     prefetch: NonNegative = 2
     """Batches prepared ahead on the device; 0 = none, in the training thread."""
 

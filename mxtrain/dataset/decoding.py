@@ -30,7 +30,7 @@ class EncodedImages(Protocol):
         """The number of images."""
 
     def name(self, index: int) -> str:
-        """What to call the image in a message."""
+        """The name of an image in messages."""
 
     def read(self, index: int) -> Tuple[bytes, int]:
         """The encoded image, and its label."""
@@ -81,7 +81,7 @@ class DecodedSource:
         return image_BCHW, label_B
 
     def blank(self) -> Tuple[np.ndarray, ...]:
-        """What stands for an image that cannot be read."""
+        """A black image, in the place of one that cannot be read."""
         return np.zeros((1, *self.shape), np.uint8), np.full(1, -1, np.int32)
 
     def _read(self, index: int, draws_4: Optional[Sequence[float]]) -> Tuple[np.ndarray, int]:

@@ -14,7 +14,7 @@ from mxtrain.errors import DataError, LoaderError
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 MAX_BYTES = 2 << 30
-"""Of one file: more than the largest image that is read."""
+"""The largest size of one file: more than the largest image that is read."""
 
 
 class ImageFiles:

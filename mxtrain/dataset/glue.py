@@ -56,7 +56,7 @@ class Glue(TextDataset):
     root: PathText = "data/glue"
     """Folder that holds the tasks' folders: CoLA, SST-2, MRPC, QQP, MNLI, QNLI, RTE, WNLI, STS-B."""
     task: Literal["cola", "sst2", "mrpc", "qqp", "mnli", "qnli", "rte", "wnli", "stsb"] = "sst2"
-    """Which; mnli is measured on its matched split, and at the end on the mismatched one; stsb is a regression, how
+    """The task; mnli is measured on its matched split, and at the end on the mismatched one; stsb is a regression, how
     alike two sentences are, from 0 to 5: type task=regression."""
     max_length: Annotated[int, pydantic.Field(ge=8)] = 128
     val_fraction: OpenFraction = 0.0

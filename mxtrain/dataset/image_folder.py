@@ -39,7 +39,7 @@ class DecodedDataset(Dataset):
         return (3 if self.channels == "auto" else self.channels, height, width)
 
     def decoding(self) -> Decoding:
-        """How files become samples."""
+        """The settings by which files become samples."""
         return Decoding(self.decoded_shape(), self.central_crop)
 
     def decoding_for(self, shape: Shape) -> Decoding:

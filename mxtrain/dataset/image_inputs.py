@@ -1,4 +1,4 @@
-"""How images enter a network, when it is trained and when it is used."""
+"""Makes the signature of image inputs, so that a network gets the same input in training and in use."""
 
 from __future__ import annotations
 

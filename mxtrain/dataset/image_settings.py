@@ -1,4 +1,4 @@
-"""How image files become samples: the settings, which checkpoints and descriptions hold.
+"""Settings by which image files become samples, as descriptions and checkpoints hold them.
 
 Shapes are suffixes: B batch, C channels, H height, W width.
 """
@@ -65,7 +65,7 @@ class Decoding:
     frame: Optional[Tuple[int, int]] = None
 
     def to_json(self) -> Dict[str, Any]:
-        """As a checkpoint holds it."""
+        """The plain values that a checkpoint holds."""
         frame = {} if self.frame is None else {"frame": list(self.frame)}
         return {"shape": list(self.shape), "central_crop": self.central_crop, **frame}
 

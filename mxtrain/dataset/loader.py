@@ -31,7 +31,7 @@ _BATCHES_IN_POOL = 2
 """Batches whose samples worker threads read at a time, so that none idles at the end of a batch."""
 
 _NOTHING = (np.empty(0), np.empty(0))
-"""Of a batch in which this worker has no share."""
+"""The arrays of a batch in which this worker has no share."""
 Arrays = Tuple[np.ndarray, ...]
 """What a source gives of a batch: images, labels, and where its samples have facts that stay on the host, those."""
 
@@ -108,7 +108,7 @@ class BatchLoader:
         return permutation(self.seed, epoch, self.total) if self.train else np.arange(self.total)
 
     def _indices(self, epoch: int, start: int) -> List[np.ndarray]:
-        """Of the samples of each whole batch from `start` on."""
+        """Yields the sample indices of each whole batch from `start` on."""
         order = self._order(epoch)
         return [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(start, self.num_batches)]
 

@@ -1,4 +1,4 @@
-"""What datasets have in common that give a mask with every picture."""
+"""Base of datasets that give a segmentation mask with every picture."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures with a mask each: which class every pixel is of.
+"""Reads pictures with segmentation masks, which hold the class of every pixel.
 
 Picture and mask go through the same cut, flip and change of size, so that a pixel keeps its class. What is not part of
 a picture is "ignored" in its mask, -1, and counts nowhere.
@@ -122,7 +122,7 @@ class MaskedPictures:
         return np.stack(images), np.stack([mask for _, mask, _ in found]), np.array([size for _, _, size in found])
 
     def blank(self) -> Tuple[np.ndarray, ...]:
-        """What stands for a picture that cannot be read."""
+        """A black picture, in the place of one that cannot be read."""
         height, width = self.frame
         image_1CHW = np.zeros((1, self.shape[0], height, width), np.uint8)
         return image_1CHW, np.full((1, height, width), IGNORED, np.int16), np.array([[height, width] * 2])

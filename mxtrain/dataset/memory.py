@@ -1,4 +1,4 @@
-"""Splits of a dataset that fits into memory."""
+"""Splits a dataset that fits into memory."""
 
 from __future__ import annotations
 

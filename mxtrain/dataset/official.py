@@ -1,4 +1,4 @@
-"""Checks of files that are published somewhere: are they there, are they the published ones."""
+"""Checks files that are published somewhere: that they are there, and that they are the published ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One encoded image, JPEG or PNG or the like, as a person sees it: upright, in grey or colour, at its own depth.
+"""Reads one encoded image, JPEG or PNG or the like, as a person sees it: upright, in grey or colour, at its own depth.
 
 White is 255 in what comes out. Up to 8 bits a channel stay uint8. More become float32, scaled by their type: integers
 by their largest value (65,535 of 16 bits), floats lie between 0 and 1 already. Transparency is dropped: what is under
@@ -15,7 +15,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 import numpy as np
 
 MAX_PIXELS = 178_956_970
-"""Of one image: half a gigabyte in colour. A file of a few kilobytes can claim to be larger than any memory."""
+"""The largest image, half a gigabyte in colour: a file of a few kilobytes can claim to be larger than any memory."""
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM")
 """What is read. Of the others that Pillow knows, some start programs (EPS) or hold no pixels."""
 REPLACE = "Replace or remove it, and run the same command again."

@@ -1,4 +1,4 @@
-"""The last steps of a batch: to float32, normalised, in the network's channels and size, on the device.
+"""Places a batch on a device: as float32, normalised, in the network's channels and size.
 
 Imports MXNet, so it is imported when a loader is built, not before. The steps are where they are cheapest: on a GPU,
 bytes cross the bus and the GPU computes; on a CPU, numpy does it several times faster than MXNet's operators (128 x 3 x

@@ -108,7 +108,7 @@ def exists(path: AnyPath) -> bool:
 
 
 def id_of(path: AnyPath) -> FileId:
-    """Of what a path leads to.
+    """The identity (device and inode) of the file that a path leads to.
 
     Raises:
         OSError: it leads nowhere.

@@ -1,4 +1,4 @@
-"""What enters and leaves a network, as plain values, which a checkpoint carries: it can be used without its data."""
+"""The signature of a network: what enters and leaves it, kept in checkpoints, so that it runs without its data."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Signature:
         return len(self.tokenizer_config.vocab) if self.tokenizer_config else None
 
     def to_json(self) -> Dict[str, Any]:
-        """As a checkpoint holds it."""
+        """The plain values that a checkpoint holds."""
         lists = {name: list(getattr(self, name)) for name in ("shape", "mean", "std", "class_names")}
         if self.mask_values:
             lists["mask_values"] = list(self.mask_values)

@@ -1,4 +1,4 @@
-"""Seeded, stratified splits, and the statistics of what is trained on."""
+"""Makes seeded, stratified splits, and measures mean and deviation of the training images."""
 
 from __future__ import annotations
 

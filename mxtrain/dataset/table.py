@@ -71,7 +71,7 @@ def _no_text(value: Any) -> str:
 
 
 def _what_is_missing(column: Column, names: List[str], row: Mapping[Column, str]) -> str:
-    """In a row of a table whose columns have these names, if any."""
+    """Says what is missing in a row of a table whose columns have these names, if anything."""
     cells = sum(isinstance(key, int) for key in row)
     if cells and (column in names or not isinstance(column, str)):
         return f"it has {cells} columns, so there is none for {column!r}."

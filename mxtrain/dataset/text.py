@@ -1,4 +1,4 @@
-"""Descriptions of text: classes of texts or pairs of texts, and plain text whose hidden tokens are to be found."""
+"""Text datasets: labelled texts or pairs of texts, and plain text for masked language modeling."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHOWN_CLASSES = 12
 
 
 class TextDataset(BaseDataset):
-    """What all descriptions of text have in common."""
+    """Base of the descriptions of text datasets."""
 
     gives: ClassVar[str] = "text"
 
@@ -237,7 +237,7 @@ class MaskedText(TextDataset):
     """Text files, or folders of .txt files: an empty line ends a paragraph, a file a document; null = Python's
     language reference."""
     val: Union[None, PathText, List[PathText]] = None
-    """Likewise for validation; null = val_fraction of the paragraphs."""
+    """The same for validation; null = val_fraction of the paragraphs."""
     mask_fraction: ProperFraction = 0.15
     """Share of a sample's tokens to find."""
 

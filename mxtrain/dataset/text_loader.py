@@ -1,4 +1,4 @@
-"""Batches of texts on a device: no longer than the longest text of the batch, of which neighbours are alike."""
+"""Loads batches of texts of like length, padded to the longest text of the batch only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts that a loader turns into tokens, and the order that keeps texts of like length together.
+"""Sources of texts, and the sample order that keeps texts of like length together.
 
 Legend: N samples, B batch, T tokens, M masked positions.
 """

@@ -25,7 +25,7 @@ Pair = Tuple[str, Optional[str]]
 
 @dataclass(frozen=True)
 class TokenizerConfig:
-    """How texts become tokens; a checkpoint carries it.
+    """Settings of the tokenizer, which a checkpoint carries.
 
     Attributes:
         vocab: tokens in the order of their indices.
@@ -45,7 +45,7 @@ class TokenizerConfig:
         return num_masked(self.max_length, self.mask_fraction)
 
     def to_json(self) -> Dict[str, Any]:
-        """As a checkpoint holds it."""
+        """The plain values that a checkpoint holds."""
         return {**asdict(self), "vocab": list(self.vocab)}
 
     @classmethod
@@ -54,7 +54,7 @@ class TokenizerConfig:
         return cls(**{**values, "vocab": tuple(values["vocab"])})
 
     def index(self, token: str) -> int:
-        """Of a special token."""
+        """The index of a special token."""
         return self.vocab.index(token)
 
     def encode(self, pairs: Sequence[Pair], special: bool = True) -> List[Tuple[List[int], List[int]]]:
@@ -79,7 +79,7 @@ class TokenizerConfig:
 
 
 def num_masked(length: int, fraction: float) -> int:
-    """How many of `length` tokens are predicted: at least one."""
+    """The number of tokens to predict, of `length`: at least one."""
     return max(1, int(length * fraction + 0.5)) if fraction else 0
 
 
@@ -180,7 +180,7 @@ class EncodedTexts:
 
     @classmethod
     def of(cls, samples: Sequence[Tuple[List[int], List[int]]], label_N: np.ndarray) -> EncodedTexts:
-        """From lists."""
+        """Makes it from lists."""
         lengths = np.fromiter((len(tokens) for tokens, _ in samples), np.int64, len(samples))
         begin_N1 = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
         token = np.fromiter((token for tokens, _ in samples for token in tokens), np.int32, begin_N1[-1])

@@ -1,4 +1,4 @@
-"""From plain nested dicts to validated descriptions, with errors that name the field, the value and the remedy.
+"""Validates plain nested dicts into descriptions, with errors that name the field, the value and the remedy.
 
 Nothing here knows Hydra or MXNet. A node is a dict with a `_target_`: the import path of a `Spec`, or of a user's own
 class, which the group's base `Spec` wraps.
@@ -181,7 +181,7 @@ def name_of(target: Any) -> str:
 
 
 def call_target(target: Callable[..., Any], arguments: Mapping[str, Any], path: str) -> Any:
-    """What a user's class or function makes of its arguments.
+    """Calls a user's class or function with its arguments.
 
     Raises:
         ConfigError: it raised something, which is named with the line that did.

@@ -1,4 +1,4 @@
-"""The rules between groups: what each of them takes by itself, but not together.
+"""The rules between groups: settings that are right by themselves, but not together.
 
 Each rule raises a ConfigError, or returns nothing.
 """
@@ -41,7 +41,7 @@ def the_schedule_must_know_its_end(description: Description) -> None:
 
 
 def monitors_must_be_measured(description: Description) -> None:
-    """What is monitored is the loss or a chosen metric."""
+    """Only the loss or a chosen metric can be monitored."""
     allowed = [f"val/{name}" for name in ("loss", *description.metric)]
     allowed += [f"train/{name}" for name in ("loss", *description.metric)
                 if name == "loss" or not description.metric[name].on_host]  # fmt: skip
@@ -94,7 +94,7 @@ def the_store_must_suit_the_devices(description: Description) -> None:
 
 
 def the_devices_must_compute_in_the_precision(description: Description) -> None:
-    """As far as can be said without MXNet."""
+    """Checks the devices as far as it can be done without MXNet."""
     devices = description.parallel.devices
     has_gpu = any(Path(file).exists() for file in GPU_FILES)
     kind = devices.split(":")[0] if devices != "auto" else "" if has_gpu else "cpu"

@@ -1,1 +1,1 @@
-"""MXNet as we use it: the names that depend on its version, its limits and traces, and operators of our own."""
+"""MXNet as we use it: names that depend on its version, limits, traces, and operators of our own."""

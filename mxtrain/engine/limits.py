@@ -1,4 +1,4 @@
-"""What this machine can do at most, measured with the engine, the threads and the kernels of this process."""
+"""Measures the highest speed of this machine, with the engine, the threads and the kernels of this process."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from mxtrain.engine.backend import nd
 from mxtrain.types import Limits
 
 SIDE = 2048
-"""Of the matrices that are multiplied."""
+"""The side of the matrices that are multiplied."""
 ELEMENTS = 32 << 20
-"""Of the arrays that are copied: more than caches hold."""
+"""The size of the arrays that are copied: more than caches hold."""
 CALLS, ATTEMPTS = 4, 5
 BFLOAT16 = np.dtype([("bfloat16", np.uint16)])
 """MXNet's name for it; numpy has none."""

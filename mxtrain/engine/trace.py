@@ -1,4 +1,4 @@
-"""What MXNet's engine did, operator by operator: its profiler, without its traps.
+"""Traces what MXNet's engine does, operator by operator, through its profiler, without its traps.
 
 It can be used again and again in a process only if no dump is the last one (`finished=False`). Then each dump holds
 what happened since the one before, but only the first is JSON: the next ones go on in the middle of its list, and none

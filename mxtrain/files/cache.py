@@ -1,4 +1,4 @@
-"""What can be made again and takes a while to make: compiled operators, and what datasets are read by.
+"""The cache folder of the user: compiled operators and whatever else can be made again.
 
     $XDG_CACHE_HOME/mxtrain/<kind>/<name>, or below ~/.cache
 
@@ -134,5 +134,5 @@ def _require_private(mode: int, path: object) -> None:
 
 
 def _header(name: str, content: bytes) -> bytes:
-    """With the name, so that no file takes the place of another."""
+    """The first line of a cached file: a hash of name and content, so that no file takes the place of another."""
     return b"sha256:%s\n" % hashlib.sha256(name.encode() + b"\0" + content).hexdigest().encode()

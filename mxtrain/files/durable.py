@@ -58,7 +58,7 @@ def open_file(path: PathLike, flags: int, mode: int = 0o666) -> int:
 
 
 def append_to(path: PathLike, mode: str = "a", **options: Any) -> IO[Any]:
-    """As the built-in `open` for appending, through `open_file`.
+    """Opens a file for appending as the built-in `open` does, through `open_file`.
 
     Raises:
         OSError: see `open_file`.
@@ -85,7 +85,7 @@ def create_file(path: PathLike, mode: int = 0o666) -> int:
 
 @dataclass(frozen=True)
 class Digest:
-    """What a manifest knows of one file."""
+    """Size and hash of one file, as a manifest holds them."""
 
     size: int
     """Bytes."""

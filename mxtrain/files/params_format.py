@@ -31,7 +31,7 @@ MAX_BYTES = (1 << 63) - 1
 
 
 class Damaged(Exception):
-    """What is wrong with the content, as the end of a sentence."""
+    """The content is damaged; the message is the end of a sentence."""
 
 
 class _Reader:

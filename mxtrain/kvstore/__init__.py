@@ -80,7 +80,7 @@ class Device(KVStore):
     """2bit: every element travels as -threshold, 0 or +threshold, and what is left over is added to the next gradient.
     What is left over lies inside MXNet, which cannot give it out: a resumed run begins with none."""
     threshold: Optional[PositiveFloat] = None
-    """Of 2bit compression, in the unit of a gradient; needed by it."""
+    """The threshold of 2bit compression, in the unit of a gradient; needed by it."""
     tree: bool = False
     """Sum along the tree of GPU links that MXNet finds (MXNET_KVSTORE_USETREE); between GPUs only."""
 
@@ -121,9 +121,9 @@ class Joined(KVStore):
     """What a message leaves out is added to the next gradient (error feedback), and saved in checkpoints. fp16, bf16:
     numbers of 16 bits; 2bit: every element as -threshold, 0 or +threshold; topk: only the largest elements."""
     threshold: Optional[PositiveFloat] = None
-    """Of 2bit compression, in the unit of a worker's part of the gradient; needed by it."""
+    """The threshold of 2bit compression, in the unit of a worker's share of the gradient; needed by it."""
     ratio: ProperFraction = 0.01
-    """Of topk compression: which part of the elements travels, the largest of each bucket."""
+    """For topk compression: the fraction of the elements that travels, the largest of each bucket."""
 
     def reason_against(self, devices: str, num_workers: int = 1) -> str:
         if self.compression == "topk" and 2 * num_workers * self.ratio >= 1:
@@ -135,7 +135,7 @@ class Joined(KVStore):
         return _threshold_problem(self.compression, self.threshold)
 
     def build_compressor(self) -> Build:
-        """What a store compresses with."""
+        """Builds what a store compresses gradients with."""
         from mxtrain.kvstore.compression import compressor_of
 
         options: Dict[str, Dict[str, Optional[float]]] = {

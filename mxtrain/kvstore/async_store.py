@@ -23,7 +23,7 @@ from mxtrain.kvstore.store import Numbers, Store
 from mxtrain.kvstore.world import World
 
 PIECE_BYTES = 4 << 20
-"""Of a broadcast."""
+"""Bytes that a broadcast sends at once."""
 
 
 class AsyncStore(Store):
@@ -102,7 +102,7 @@ class AsyncStore(Store):
         return self._broadcast_from(blob or b"", 0)
 
     def _broadcast_from(self, blob: bytes, rank: int) -> bytes:
-        """What one worker gives, on all. Collective, waits."""
+        """Returns on all workers what one of them gives. Collective; waits."""
         own = blob if self.world.rank == rank else b""
         (size,) = self.total([len(own)]).astype(int)
         pieces: List[bytes] = []

@@ -9,7 +9,7 @@ import numpy as np
 from mxtrain.engine.backend import nd
 
 BUCKET_BYTES = 4 << 20
-"""Of a full bucket: messages are few, and the first leaves while backward still runs."""
+"""The size of a full bucket: messages are few, and the first leaves while backward still runs."""
 
 
 class Bucket:

@@ -22,7 +22,7 @@ from mxtrain.types import Shape
 
 
 class CompressedArrays:
-    """One direction: a compressor with room for what travels.
+    """One direction of the exchange: a compressor with room for the arrays that it sends or receives.
 
     Args:
         build: makes the compressor.
@@ -59,7 +59,7 @@ class CompressedArrays:
 
 
 class CompressedMessage:
-    """What travels, in host memory: always the same array.
+    """A compressed message in host memory: always the same array.
 
     A payload of float16 is another view of the same memory, of which MXNet's engine does not know that it is the same.
     So wherever one follows the other stands an operator that reads the one and writes a spare word of the other.
@@ -90,7 +90,7 @@ class CompressedMessage:
             nd.Cast(self._fences[1], dtype="float16", out=self._fences[0])
 
     def after_payload(self) -> None:
-        """The other way round."""
+        """Whatever was done with `payload` before comes before what is done with `flat` from now on."""
         if self._halves is not None:
             nd.Cast(self._fences[0], dtype="float32", out=self._fences[1])
 
@@ -134,7 +134,7 @@ class CompressedExchange:
 
     @property
     def shared(self) -> Dict[str, nd.NDArray]:
-        """What else the next message depends on, (1,) each."""
+        """Further state that the next message depends on, (1,) each."""
         return self._there.compressor.shared
 
     @property
@@ -167,7 +167,7 @@ class CompressedReplies:
             self._weights.copyto(self._known[rank])
 
     def gradients(self, received: nd.NDArray) -> List[nd.NDArray]:
-        """What a worker has sent."""
+        """The gradients that a worker has sent."""
         received.copyto(self._inbox.flat)
         self._there.read(self._inbox)
         return self._there.arrays

@@ -133,7 +133,7 @@ class BFloat16Compressor(Float16Compressor):
 
     SIGNIFICANT_BITS = 8
     LOWEST, LOW, HIGH, HIGHEST = 2.0**4, 2.0**11, 2.0**13, 2.0**15
-    """Of the largest element of a sum, scaled: outside of the inner two the scale moves by 2, of the outer by 256."""
+    """Bounds of the largest scaled element of a sum: beyond the inner two the scale moves by 2, the outer by 256."""
 
     def __init__(self, flat: nd.NDArray, world: World):
         super().__init__(flat, world)
@@ -300,7 +300,7 @@ def rounded_down(value: float, bits: int) -> float:
 
 
 def other_parameters(error: Exception) -> CheckpointError:
-    """What to say where residuals do not fit."""
+    """The error for residuals that do not fit."""
     return CheckpointError(f"the checkpoint's residuals are of other parameters: {error}")
 
 

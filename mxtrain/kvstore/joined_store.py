@@ -1,4 +1,4 @@
-"""What every store that joins workers does with the one thing that its engine does: sum flat arrays over workers."""
+"""Base of the stores that join workers: builds everything on one operation, a sum of flat arrays over workers."""
 
 from __future__ import annotations
 

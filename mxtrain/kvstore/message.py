@@ -1,4 +1,4 @@
-"""Arrays of several parameters and a header in one flat array, on both sides of the wire."""
+"""A message of `dist_async`: arrays of several parameters and a header in one flat array."""
 
 from __future__ import annotations
 

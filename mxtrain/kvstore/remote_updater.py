@@ -1,4 +1,4 @@
-"""The optimizer as a worker sees it that lives on servers: gradients go there, weights come back."""
+"""The updater of `dist_async`: sends gradients to servers, which run the optimizer, and receives weights."""
 
 from __future__ import annotations
 
@@ -296,17 +296,17 @@ class UpdateGroup:
         self.flat = self._message.flat
         """What is sent, and then the answer: always the same array."""
         self.num_bytes = 4 * self._message.words
-        """Of the payload."""
+        """Bytes of the payload."""
         self.compressed: Optional[CompressedExchange] = None
         self._answer_is_compressed = False
 
     def compress(self, ways: Tuple[Build, Build]) -> None:
-        """From now on gradients travel compressed."""
+        """Sends gradients compressed from now on."""
         first = self._weights[0].context
         self.compressed = CompressedExchange(ways, [weight.shape for weight in self._weights], first)
 
     def to_wire(self, key: int, compressed_key: Optional[int], multipliers: Mapping[str, Tuple[float, float]]) -> Group:
-        """What a server has to know of it."""
+        """The description of these parameters for a server."""
         parameters = [
             Parameter(name=name, shape=weight.shape, lr_mult=multipliers[name][0], wd_mult=multipliers[name][1])
             for name, weight in zip(self.names, self._weights)
@@ -339,7 +339,7 @@ class UpdateGroup:
 
     @property
     def header(self) -> nd.NDArray:
-        """Of the last answer."""
+        """The header of the last answer."""
         if self.compressed is not None and self._answer_is_compressed:
             return self.compressed.header
         return header_of(self.flat)

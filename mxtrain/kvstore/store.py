@@ -1,4 +1,4 @@
-"""What a gradient store does, for one worker or many."""
+"""The gradient store: sums gradients over replicas and workers, and joins what workers know."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Store:
         raise NotImplementedError(f"{type(self).__name__} does not update.")
 
     times: Optional[WorkerTimes] = None
-    """Of the last step that was timed, where there are several workers."""
+    """The times of the last step that was timed, where there are several workers."""
 
     came_late: bool = False
     """Whether this worker has come while the others were training."""
@@ -101,7 +101,7 @@ class Store:
         return {}
 
     def summary(self) -> Dict[str, float]:
-        """The same over the time of this process."""
+        """The values of `scalars` over the whole time of this process."""
         return {}
 
     def confirm(self, arrays: Sequence[Any]) -> None:

@@ -1,4 +1,4 @@
-"""How the workers of a run spend their time: computing, waiting for the slowest of them, exchanging gradients."""
+"""Times how workers spend a step: computing, waiting for the slowest worker, exchanging gradients."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SLOW = 1.25
 
 @dataclass(frozen=True)
 class WorkerTimes:
-    """Where the time of one step went.
+    """The times of all workers in one step.
 
     Attributes:
         step: its number.
@@ -50,7 +50,7 @@ class WorkerTimes:
         }  # fmt: skip
 
     def table(self) -> Any:
-        """For `rich` to print."""
+        """A table that `rich` prints."""
         from rich.table import Table
 
         table = Table(title=f"what the workers did in step {self.step}", title_justify="left", box=None)

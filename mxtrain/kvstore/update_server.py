@@ -1,4 +1,4 @@
-"""What a parameter server does for `kvstore=dist_async`: it applies every worker's gradient as soon as it comes.
+"""The parameter server of `kvstore=dist_async`, which applies every worker's gradient as soon as it comes.
 
 The optimizer is that of the server's own description, composed from the same command line as the workers'. What comes
 over the wire is numbers, and one JSON document that says which parameters there are.
@@ -101,13 +101,13 @@ class GroupServer:
         self._poll: Optional[Poll] = Poll(leads) if leads else None
         self._reply = Reply()
         self._seen: Dict[int, int] = defaultdict(int)
-        """By worker: the updates that are in the weights that it has."""
+        """The number of updates in the weights that a worker has, by worker."""
         self._snapshot = b""
         self._arriving: List[bytes] = []
         self._compressed_replies: Optional[CompressedReplies] = None
 
     def accept_compressed(self, ways: Tuple[Build, Build], workers: int) -> None:
-        """From now on workers may send compressed gradients.
+        """Accepts compressed gradients from now on.
 
         Args:
             ways: see `CompressedReplies`.
@@ -116,7 +116,7 @@ class GroupServer:
         self._compressed_replies = CompressedReplies(ways, self._shapes, self._outbox.flat, workers)
 
     def answer_compressed(self, received: nd.NDArray, stored: nd.NDArray) -> None:
-        """As `answer`, for compressed gradients.
+        """Answers as `answer` does, for compressed gradients.
 
         Raises:
             ValueError: it asks for something else.
@@ -153,7 +153,7 @@ class GroupServer:
             self._compressed_replies.knows(*([] if request.kind == WRITE else [request.rank]))
 
     def _note(self, request: Request) -> Reply:
-        """What a worker that gets the weights is told with them."""
+        """The reply that goes to a worker with the weights."""
         if self._poll is not None:
             self._reply.outcome, self._reply.outcome_at = self._poll.count(request)
         self._seen[request.rank] = self._reply.updates

@@ -1,4 +1,4 @@
-"""What workers and updating servers say to each other: numbers in arrays, and one JSON document. Nothing is pickled.
+"""The messages between workers and updating servers: numbers in arrays, and one JSON document. Nothing is pickled.
 
     message = payload (float32 words) + header (NUMBERS float64 numbers, each as the sum of three float32)
 
@@ -125,7 +125,7 @@ class Group(Spec):
 
     key: int = pydantic.Field(ge=FIRST_KEY)
     compressed_key: Optional[int] = pydantic.Field(default=None, ge=FIRST_KEY)
-    """Of the messages with compressed gradients."""
+    """The key of the messages with compressed gradients."""
     dtype: Literal["float32", "float64"]
     parameters: List[Parameter] = pydantic.Field(min_length=1)
 
@@ -139,7 +139,7 @@ class SetUp(Spec):
     """The store's, likewise."""
     workers: Positive
     steps_per_epoch: Positive
-    """Of each worker."""
+    """Steps of each worker."""
     groups: List[Group]
 
 

@@ -1,4 +1,4 @@
-"""Who of several gets which samples. Every split of a batch (workers, replicas, microbatches) follows the same rule."""
+"""Assigns samples to workers, replicas and microbatches, all by the same rule."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class World:
     size: int = 1
     """How many workers there are."""
     speeds: Tuple[float, ...] = ()
-    """Of all workers, to which their shares are proportional; empty: all the same."""
+    """Speeds of all workers, to which their shares are proportional; empty: equal shares."""
 
     def share(self, count: int) -> Tuple[int, int]:
         """(begin, end) of this worker's part of `count` things."""

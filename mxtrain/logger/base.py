@@ -1,4 +1,4 @@
-"""What all loggers have in common."""
+"""Base of the descriptions of loggers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run was described by, as it is shown when it begins: what was typed, then each group as one would type it."""
+"""Draws the configuration of a run as a tree when it begins: what was typed, then each group as one would type it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fonts that have the letters of a name: for pictures with names in any script.
+"""Finds fonts that have the letters of a name, for pictures with names in any script.
 
 Pillow's own font has plain English letters. Matplotlib carries DejaVu Sans, which has Latin, Greek, Cyrillic, Arabic
 and Hebrew; Chinese, Japanese and Korean need a font of the system.

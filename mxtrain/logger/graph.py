@@ -1,4 +1,4 @@
-"""The network's graph in TensorBoard's form."""
+"""Writes the network's graph in TensorBoard's form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What TensorBoard's HParams tab is told, so that the runs of a sweep compare.
+"""Writes hyperparameters for TensorBoard's HParams tab, so that the runs of a sweep compare.
 
 Of a single run only the session is described, not the experiment: TensorBoard takes an experiment from any one run,
 whose columns would then hide what others vary. Without one it collects the columns from all of them. The jobs of a

@@ -1,4 +1,4 @@
-"""How far a run is, and how that looks on a terminal and in a log."""
+"""Formats the progress of a run for a terminal and for a log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RunProgress:
         self._step = run.resumed_step
         self._row_epoch: Any = self.epochs_done
         self._values: Dict[str, float] = {}
-        """By tag, e.g. train/loss; the newest of each."""
+        """The newest value of each tag, e.g. train/loss."""
         self._part = ""
         """How much of the validation split was measured, e.g. 2 of 6 batches; empty for all of it."""
         self._is_best = False

@@ -1,4 +1,4 @@
-"""What is printed after a run: the result, and the commands to go on with."""
+"""Prints the report at the end of a run: the result, and the commands to go on with."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def render_result(result: Result, plain: bool = False) -> Group:
 
 
 class _ResultRow(NamedTuple):
-    """What was measured with the weights of one step."""
+    """The values that were measured with the weights of one step."""
 
     name: str
     """A split, "best", or what tags of no split begin with."""
     values: List[Tuple[str, str]]
     """Pairs of a tag, such as val/loss, and its value as text."""
     step: Optional[int]
-    """Of the weights; None where nobody said."""
+    """The step of the weights; None where it is not known."""
     part: str = ""
     """How much of the split was measured; empty: all of it."""
     is_kept: bool = True

@@ -1,4 +1,4 @@
-"""What loggers that append one record per row have in common."""
+"""Base of loggers that append one record per row to a file."""
 
 from __future__ import annotations
 

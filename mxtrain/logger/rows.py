@@ -1,4 +1,4 @@
-"""What the loggers read from rows of metrics.jsonl."""
+"""Reads values from rows of metrics.jsonl, for loggers."""
 
 from __future__ import annotations
 

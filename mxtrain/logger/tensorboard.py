@@ -1,4 +1,4 @@
-"""TensorBoard events in the run directory."""
+"""The description of the TensorBoard logger, which writes events into the run directory."""
 
 from __future__ import annotations
 

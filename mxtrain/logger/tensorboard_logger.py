@@ -1,4 +1,4 @@
-"""What TensorBoard is told about a run, and when."""
+"""Writes the scalars and artifacts of a run for TensorBoard."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TensorBoardLogger(Callback):
         self._hparams = hparams
         self._validations = 0
         self._newest_step: Dict[str, int] = {}
-        """By tag: rows and further scalars may tell the same, e.g. the learning rate, and one point is enough."""
+        """The last point of each tag: rows and further scalars may give the same value, e.g. the learning rate."""
         self._events: Optional[EventFile] = None
 
     def on_start(self, run: RunInfo) -> None:

@@ -30,7 +30,7 @@ class CustomLoss(LossOfUser):
 
     @property
     def name(self) -> str:
-        """What was brought in."""
+        """The name of the user's class or function."""
         return f"{self.target.__module__}.{getattr(self.target, '__qualname__', self.target)}"
 
     def build(self, num_classes: int, training: bool) -> Any:

@@ -41,7 +41,7 @@ class Loss(Spec):
 
 
 class LossOfUser(Loss):
-    """What stands beside a loss that is brought in by `_target_`."""
+    """The fields that stand beside a loss that is brought in by `_target_`."""
 
     serves: ClassVar[Tuple[str, ...]] = ()
 

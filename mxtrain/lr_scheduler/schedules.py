@@ -1,4 +1,4 @@
-"""Schedules as factors of the base learning rate.
+"""Learning-rate schedules, as factors of the base learning rate.
 
 Source of the shapes: GluonCV's LRScheduler and MXNet's lr_scheduler.
 """
@@ -77,7 +77,7 @@ class Schedule(Spec):
         return found
 
     def late(self, per_unit: int, total_steps: int) -> List[str]:
-        """What of the schedule lies beyond the end of the run."""
+        """The points of the schedule that lie beyond the end of the run."""
         return []
 
     def warmup_steps(self, per_unit: int, end: int) -> int:

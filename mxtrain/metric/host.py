@@ -27,7 +27,7 @@ class HostMetric(Metric):
     on_host: ClassVar[bool] = True
 
     def start(self) -> HostMeasure:
-        """What measures one pass over a split."""
+        """Makes what measures one pass over a split."""
         return HostMeasure(self)
 
     def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:
@@ -61,7 +61,7 @@ class HostMeasure:
         self._batches.append(np.stack([index_B, prediction_B, targets[0]], axis=1).astype(np.float64))
 
     def rows(self) -> np.ndarray:
-        """What this part is, as it travels: (N, 3) float64."""
+        """The samples that were measured here, as they travel to other workers: (N, 3) float64."""
         return np.concatenate(self._batches) if self._batches else np.zeros((0, 3))
 
     def merge(self, rows: np.ndarray) -> None:
@@ -76,7 +76,7 @@ class HostMeasure:
 
 
 def all_gather(measure: Any, workers: Store) -> None:
-    """Gives every worker the parts of all of them. Collective."""
+    """Gives every worker the samples that all workers have measured. Collective: all workers must call it."""
     rows = workers.gather_rows(measure.rows())
     measure.reset()
     measure.merge(rows)
@@ -110,7 +110,7 @@ def correlation(x_N: np.ndarray, y_N: np.ndarray) -> float:
 
 
 def ranks(value_N: np.ndarray) -> np.ndarray:
-    """From 1; equal values have the mean of theirs."""
+    """The ranks of values, from 1; equal values share their mean rank."""
     _, group_N, count = np.unique(value_N, return_inverse=True, return_counts=True)
     last = np.cumsum(count)
     return (last - (count - 1) / 2)[group_N]

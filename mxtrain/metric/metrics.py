@@ -20,7 +20,7 @@ class Metric(Spec):
     """Something measured over a set of samples."""
 
     direction: ClassVar[Literal["max", "min"]] = "max"
-    """Which way is better."""
+    """The direction in which the metric gets better."""
     serves: ClassVar[Tuple[str, ...]] = ("classification",)
     """Names of the tasks whose outputs and targets it takes; empty: any."""
 

@@ -1,4 +1,4 @@
-"""What every network's description has in common: weights, freezing, parameter groups, initialisation."""
+"""Base of the descriptions of networks: weights, freezing, parameter groups, initialisation."""
 
 from __future__ import annotations
 

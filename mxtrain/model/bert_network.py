@@ -17,7 +17,7 @@ from mxtrain.model import fused
 nn = gluon.nn
 
 EPSILON = 1e-12
-"""Of layer norms, as in the published networks."""
+"""The epsilon of layer norms, as in the published networks."""
 PADDING_SCORE = -1e4
 """Added to the scores of padding before the softmax: exp of it is exactly 0, and float16 can hold it."""
 NUM_TOKEN_TYPES = 2
@@ -26,7 +26,7 @@ INITIAL_STD = 0.02
 
 
 class BertSizes(NamedTuple):
-    """Of an encoder."""
+    """The sizes of an encoder."""
 
     num_layers: int
     units: int
@@ -37,7 +37,7 @@ class BertSizes(NamedTuple):
 
 
 def normal() -> Any:
-    """What weights are drawn from."""
+    """The initializer that weights are drawn from."""
     return mx.init.Normal(INITIAL_STD)
 
 

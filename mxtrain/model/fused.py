@@ -17,7 +17,7 @@ from typing import Any, Optional
 from mxtrain.engine.backend import nd
 
 SEED_BITS = 64
-"""Of one dropout; mxtrain/engine/native/common.h writes the same number."""
+"""The bits of the seed of one dropout; mxtrain/engine/native/common.h writes the same number."""
 
 
 def dropout_seed(F: Any, like: Any) -> Any:

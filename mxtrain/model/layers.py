@@ -1,4 +1,4 @@
-"""Words that the descriptions of our own networks share."""
+"""Types that the descriptions of our own networks share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a description to a network that is ready to train: built, initialised, loaded, frozen."""
+"""Prepares a network for training from its description: built, initialised, loaded, frozen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a network consists of: its layers with shapes, parameters and FLOPs, and its graph."""
+"""Summarises a network: its layers with shapes, parameters and FLOPs, and its graph."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ INPUT = "data"
 
 
 def input_names(num_inputs: int) -> List[str]:
-    """What the variables of the network's inputs are called."""
+    """The names of the variables of the network's inputs."""
     return [INPUT] if num_inputs == 1 else [f"{INPUT}{number}" for number in range(num_inputs)]
 
 
@@ -49,7 +49,7 @@ class Trace:
 
     nodes: List[Node]
     parameter_shapes: Mapping[str, Optional[Shape]]
-    """By the parameter's full name (`Parameter.name`)."""
+    """Shapes of parameters, by full name (`Parameter.name`)."""
     output_shapes: List[Optional[Shape]]
     layers: Mapping[str, Any]
     """The blocks that were called, by structural name, in the order in which they began."""
@@ -159,7 +159,7 @@ def trace(network: Any, input_shape: Shapes, *, batch_size: int = 1, training: b
 
 
 def trace_symbol(symbol: Any, shapes: Mapping[str, Shape]) -> Trace:
-    """As `trace`, of a piece of a network.
+    """Traces a piece of a network, as `trace` does.
 
     Args:
         symbol: the piece.

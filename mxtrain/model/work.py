@@ -1,4 +1,4 @@
-"""How much the operators of a network have to do at least: multiplications and additions, and bytes to move.
+"""Counts the work of the operators of a network: multiplications and additions, and bytes to move.
 
 Each array counts once as read or written, as if caches held nothing and nothing were computed twice: what takes longer
 than the machine needs for that has room for improvement.
@@ -26,7 +26,7 @@ INTERLEAVED_OPS = ("_contrib_interleaved_matmul_selfatt_qk", "_contrib_interleav
 
 @dataclass(frozen=True)
 class Work:
-    """Of an operator, or of several.
+    """The work of an operator, or of several.
 
     Attributes:
         flops: multiplications and additions of matrix products and convolutions; 0 for all else.
@@ -40,7 +40,7 @@ class Work:
         return Work(self.flops + other.flops, self.moved + other.moved)
 
     def times(self, factor: float) -> Work:
-        """As much, so many times."""
+        """The same work, several times."""
         return Work(self.flops * factor, self.moved * factor)
 
 

@@ -1,4 +1,4 @@
-"""What every optimizer's description has in common."""
+"""Base of the descriptions of optimizers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optimizers that MXNet 1.9.1 has, but computes wrongly."""
+"""Corrects optimizers that MXNet 1.9.1 computes wrongly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where to cut a network so that its stages take the same time, by what their operators have to do.
+"""Balances a pipeline: cuts a network so that its stages take the same time.
 
 candidates (few tensors cross) -> cost of each block between them -> stages whose slowest is fastest
 """
@@ -20,7 +20,7 @@ from mxtrain.types import Shape
 
 WISHED_CANDIDATES = 8
 SLACK = 1.03
-"""Of two ways to cut whose slowest stages differ by less, the one that needs less memory is taken."""
+"""Where the slowest stages of two ways to cut differ by less, the one that needs less memory is taken."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class StageCost:
 
 @dataclass(frozen=True)
 class Cut:
-    """How a network is cut, and what that is expected to cost.
+    """The cut of a network into stages, and its expected cost.
 
     Attributes:
         positions: of the graph, one fewer than stages.

@@ -1,4 +1,4 @@
-"""What a step asks of a strategy, and what a strategy is given."""
+"""The protocol of a strategy: what the training step asks of it, and what it is given."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Objective:
-    """What is computed for a batch, wherever it happens.
+    """The objective of a batch: network, loss and meter, wherever they run.
 
     Attributes:
         network: the initialised gluon block, on one device; the strategy moves its parameters to where they work.

@@ -1,4 +1,4 @@
-"""What a block of a network costs, from its shapes alone: the same cut on every machine with the same kind of device.
+"""Estimates the cost of blocks from their shapes alone, so that every machine with such devices makes the same cut.
 
 A time that is measured differs from one day and one machine to the next, and so would the cut, and with it the last
 bits of a run. The constants below are measured once, and only their ratios count. Decision 0024 has the figures.
@@ -20,7 +20,7 @@ from mxtrain.types import Shape
 
 @dataclass(frozen=True)
 class Rates:
-    """Of a kind of device: what an operator's time is made of.
+    """The rates of a kind of device, from which an operator's time is estimated.
 
     Attributes:
         flops: per second, in matrix products and convolutions.
@@ -52,7 +52,7 @@ FREE = ("Reshape", "reshape", "Flatten", "expand_dims", "squeeze", "BlockGrad", 
 
 
 def rates_of(device_type: str) -> Rates:
-    """Of the kind of device that this is."""
+    """The rates of this kind of device."""
     return RATES["cpu" if device_type.startswith("cpu") else "gpu"]
 
 

@@ -53,7 +53,7 @@ class Piece:
 
 
 def variable(tensor: Tensor) -> str:
-    """What a tensor from outside is called in a piece's symbol."""
+    """The name of a tensor from outside in a piece's symbol."""
     return f"tensor{tensor[0]}_{tensor[1]}"
 
 

@@ -1,4 +1,4 @@
-"""What MXNet's engine does not know: under static_shape a backward pass writes batch norms' moving statistics.
+"""Orders what MXNet's engine does not: under static_shape a backward pass writes batch norms' moving statistics.
 
 Whoever reads them next may read the old ones, or half of the new. The operator that writes them also writes the
 gradients of the norm's scale and shift, and of that the engine knows. So after a backward pass an operator is put into

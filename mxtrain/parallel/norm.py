@@ -168,7 +168,7 @@ class JointNorm:
         return nd.concat(mean, nd.broadcast_mul(variances + off, fractions).sum(axis=0), dim=0)
 
     def _zeros(self) -> nd.NDArray:
-        """What a worker without samples has to say."""
+        """The statistics of a worker without samples: zeros."""
         return nd.zeros((2 * self._moving[0][0].size,), ctx=self._device, dtype=self._moving[0][0].dtype)
 
     def _move(self, mean: nd.NDArray, variance: nd.NDArray) -> None:
@@ -190,7 +190,7 @@ def obey_placement(network: Any) -> None:
 
 
 class _Shard:
-    """What a shard's way back needs.
+    """The values that the backward pass of a shard needs.
 
     Attributes:
         statistics: joint mean and variance, on its device.

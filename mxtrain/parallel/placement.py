@@ -1,4 +1,4 @@
-"""How a network was placed, as a table for people."""
+"""Shows the placement of a network as a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a placement must compute, computed plainly: one device, one shard after the other."""
+"""The reference for `verify`: computes on one device, shard by shard, what a placement must compute."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Reference(Grid):
         return _total(sums)
 
     def _groups(self, batch: Batch, division: Division) -> Iterator[Batch]:
-        """What batch norms of all workers see together."""
+        """The groups of samples that batch norms of all workers see together."""
         workers = []
         for own in split(batch, self._num_shares):
             parts = [

@@ -1,4 +1,4 @@
-"""The order in which stages work on microbatches: GPipe and 1F1B. No MXNet here.
+"""Pipeline schedules, GPipe and 1F1B: the order in which stages work on microbatches. No MXNet here.
 
 The host puts all work of a step into the engine's queues in one order; each device takes what is ready, first come
 first served, so the order decides both the overlap and how many microbatches a stage holds at once.
@@ -45,7 +45,7 @@ class Timetable:
 
 
 def stage_order(schedule: str, stage: int, num_stages: int, num_microbatches: int) -> List[Action]:
-    """What one stage does, in its order."""
+    """The actions of one stage, in its order."""
     ahead = num_microbatches if schedule == "gpipe" else min(num_stages - stage, num_microbatches)
     forwards = [Action(FORWARD, stage, m) for m in range(num_microbatches)]
     backwards = [Action(BACKWARD, stage, m) for m in range(num_microbatches)]

@@ -1,4 +1,4 @@
-"""What runs on a device: a whole network, or a piece of its graph."""
+"""Runs a whole network, or a piece of its graph, on a device."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def bring(array: nd.NDArray, device: Any) -> nd.NDArray:
 
 
 def as_list(outputs: Any) -> List[nd.NDArray]:
-    """What a block returns: one array, or several."""
+    """The outputs of a block as a list: it returns one array, or several."""
     return list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
 
 
@@ -100,7 +100,7 @@ class RowOnDevices:
         self._without_gradient = [parameter for parameter in parameters if parameter.grad_req == "null"]
 
     def __call__(self, replica: int, inputs: Sequence[nd.NDArray]) -> List[nd.NDArray]:
-        """What the last block returns for the first one's input."""
+        """Runs the blocks one after the other; returns the outputs of the last."""
         for parameter in self._without_gradient:  # see `_Fresh`
             parameter._data = [array.detach() for array in parameter._data]
         (array,) = inputs
@@ -110,7 +110,7 @@ class RowOnDevices:
 
 
 def on_devices(piece: Union[Piece, BlockRow], network: Any, number: int, devices: List[List[Any]]) -> Any:
-    """What runs a piece, on its device of each replica."""
+    """Makes what runs a piece, on its device of each replica."""
     return (
         RowOnDevices(piece, number) if isinstance(piece, BlockRow) else PieceOnDevices(piece, network, number, devices)
     )

@@ -1,4 +1,4 @@
-"""The way of one microbatch through pieces of a network, and back.
+"""Runs one microbatch forward through pieces of a network, and backward.
 
 piece -> tensor -> a variable of the next piece's graph ... its gradient -> head gradient of the piece that made it
 """
@@ -44,7 +44,7 @@ class Tape:
         return inputs
 
     def leave(self, tensors: Sequence[Tensor], outputs: Sequence[nd.NDArray]) -> None:
-        """What a piece has made."""
+        """Keeps the outputs of a piece."""
         self._made.update(zip(tensors, outputs))
 
     def heads(self, tensors: Sequence[Tensor]) -> Tuple[List[nd.NDArray], List[nd.NDArray]]:

@@ -1,4 +1,4 @@
-"""How well a placement uses its devices: what the engine did in a few steps, added up. No MXNet here.
+"""Measures how well a placement uses its devices, from what the engine did in a few steps. No MXNet here.
 
 operations of the engine -> per device: computing, updating, exchanging, waiting -> table, TensorBoard, timeline
 """
@@ -54,7 +54,7 @@ class DeviceUse:
 
 @dataclass(frozen=True)
 class Usage:
-    """How a placement used its devices.
+    """The use that a placement made of its devices.
 
     Attributes:
         layout: the placement.
@@ -73,7 +73,7 @@ class Usage:
         return mean(device.waiting for device in self.devices)
 
     def scalars(self) -> Dict[str, float]:
-        """By TensorBoard tag; shares of time, and samples/s."""
+        """The values by TensorBoard tag: shares of time, and samples/s."""
         found = {"perf/bubble": self.bubble, "perf/exchange": mean(device.exchange for device in self.devices)}
         for device in self.devices:
             name = device.device.replace("(", "").replace(")", "")

@@ -1,4 +1,4 @@
-"""Heartbeat: what a process tells the one that watches it, a few times a second.
+"""The heartbeat of a process: a line to its supervisor, twice a second.
 
 A thread writes a line each half second, so that the watcher can tell a process that was stopped from one that computes
 for a long time; the line says how many batches are done, so that it can tell that from one that waits for ever.
@@ -17,7 +17,7 @@ INTERVAL_S = 0.5
 
 
 class Heartbeat:
-    """What a process says of itself. Without a file nobody listens."""
+    """The heartbeat of this process, which says how far it is. Without a file nobody listens."""
 
     def __init__(self) -> None:
         self.step = 0
@@ -65,4 +65,4 @@ class Heartbeat:
 
 
 HEARTBEAT = Heartbeat()
-"""Of this process."""
+"""The heartbeat of this process."""

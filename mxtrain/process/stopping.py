@@ -1,4 +1,4 @@
-"""Why a run ends before its last step: signals, budgets, early stopping."""
+"""Stops a run before its last step: on signals, at the end of a budget, by early stopping."""
 
 from __future__ import annotations
 
@@ -259,7 +259,7 @@ class Agreement:
         return self._outcome(votes, wish)
 
     def now(self, wish: Optional[Stop]) -> Optional[Stop]:
-        """The same at once; waits for all workers."""
+        """Agrees as `after_step` does, at once; waits for all workers."""
         if self._store.world.size == 1:
             return wish
         return self._outcome(self._store.total(self._votes(wish)), wish)

@@ -1,4 +1,4 @@
-"""How many cores this process may really use: its affinity, and the CPU quota of its control groups."""
+"""Counts the cores that this process may really use: its affinity, and the CPU quota of its control groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which GPUs there are, as the driver reports them, and which of them the published builds of MXNet can run on."""
+"""Lists the GPUs that the driver reports, and which of them the published builds of MXNet can run on."""
 
 from __future__ import annotations
 

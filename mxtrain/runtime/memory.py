@@ -1,4 +1,4 @@
-"""How much memory this process may ever have, so that what cannot fit is refused before anything is started."""
+"""Finds how much memory this process may ever have, so that what cannot fit is refused before anything is started."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Iterator
 
 ROOT = Path("/")
 LIMITS = ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes")
-"""Of the control group that a container shows as its own, versions 2 and 1."""
+"""Memory limits of the control group that a container shows as its own, versions 2 and 1."""
 
 
 def usable_memory(root: Path = ROOT) -> int:

@@ -1,4 +1,4 @@
-"""What a sample means: it joins a dataset to a network, and says how wrong it is, how good, and what it predicted."""
+"""The task of a run joins a dataset to a network, and says how wrong it is, how good, and what it predicted."""
 
 from mxtrain.task.base import Task
 

@@ -1,4 +1,4 @@
-"""What a task is: the only place that knows what a sample means.
+"""The protocol of a task, which is the only place that knows what a sample means.
 
 Loaders, strategies, stores, step, runner, checkpoints and loggers know arrays, never classes, boxes or tokens.
 """
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 DATASETS = {"text": "dataset=text", "numbers": "dataset=tabular"}
-"""By what a model takes: a dataset of that."""
+"""A dataset for each kind of input that a model takes."""
 MODELS = {"text": "model=bert", "numbers": "model=mlp"}
-"""By what a dataset gives: a model for that."""
+"""A model for each kind of sample that a dataset gives."""
 
 
 class Report:
@@ -42,7 +42,7 @@ class Report:
         return {}
 
     def artifacts(self, title: str) -> List[Artifact]:
-        """What there is to show after the pass; waits for the device.
+        """The artifacts to show after the pass; waits for the device.
 
         Args:
             title: names split and step.
@@ -57,8 +57,8 @@ class Task(Spec):
     """
 
     name: ClassVar[str] = ""
-    """As in conf/task/; what `serves` of datasets, models, losses and metrics names. Empty for a task of a user's own,
-    which any dataset and model may serve."""
+    """The name, as in conf/task/, by which `serves` of datasets, models, losses and metrics lists it. Empty for a
+    task of a user's own, which any dataset and model may serve."""
     predicts: ClassVar[bool] = True
     """Whether `predict` has something to say."""
     writes: ClassVar[str] = ""
@@ -66,7 +66,7 @@ class Task(Spec):
     loss_option: ClassVar[str] = ""
     """The option of conf/loss/ to suggest where another does not fit."""
     metric_option: ClassVar[str] = ""
-    """Likewise of conf/metric/."""
+    """The default options of conf/metric/."""
 
     # Before anything starts.
 
@@ -188,7 +188,7 @@ class Task(Spec):
         raise NotImplementedError
 
     def cells(self, row: Mapping[str, Any]) -> Dict[str, Any]:
-        """The same as columns of a CSV file."""
+        """The rows of `rows` as columns of a CSV file."""
         return dict(row)
 
     def can_show(self, description: Description) -> bool:

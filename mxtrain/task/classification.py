@@ -1,4 +1,4 @@
-"""One class for each sample, of images or texts.
+"""Classification: predicts one class for each sample, of images or texts.
 
 Legend: N samples, B batch, K classes.
 """

@@ -1,4 +1,4 @@
-"""The confusion matrix as a table and a picture, and per-class precision, recall and F1.
+"""Reports the confusion matrix as a table and a picture, and per-class precision, recall and F1.
 
 Legend: N samples, K classes.
 """

@@ -1,4 +1,4 @@
-"""Hidden tokens of a text are to be found.
+"""Masked language modeling: predicts the hidden tokens of a text.
 
 Legend: B batch, M hidden tokens of a sample, K tokens of the vocabulary.
 """

@@ -1,4 +1,4 @@
-"""One number for each sample.
+"""Regression: predicts one number for each sample.
 
 Legend: B batch.
 """

@@ -1,4 +1,4 @@
-"""A picture of samples with what they are and what the network takes them for."""
+"""Draws samples with their labels and the predictions of the network."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For how long a run goes on, and how often it says so."""
+"""The training loop, and its settings: how long a run goes on, and how often it logs and validates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Trainer(Spec):
     max_time: Optional[PositiveFloat] = None
     """Seconds that this process may train; then it saves and exits with code 75, resumable."""
     seed: NonNegative = 0
-    """Of the initial weights, sample order, augmentation and dropout."""
+    """The seed of the initial weights, sample order, augmentation and dropout."""
     log_interval: Positive = 50
     """Steps between two looks at the device. Every step gets its row in metrics.jsonl all the same."""
     val_interval: Positive = 1

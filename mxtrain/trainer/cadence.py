@@ -1,4 +1,4 @@
-"""When something is due: one rule for saving, validating and logging.
+"""The cadence of saving, validating and logging: one rule for all of them.
 
 No clock and no randomness in here: the caller hands the counters and the time in. Steps and epochs count from the
 start of training, so what they make due is the same in a run that was resumed.

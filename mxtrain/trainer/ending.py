@@ -99,7 +99,7 @@ class Ending:
         return {f"test/{name}": value for name, value in values.items() if name != "samples_per_s"}
 
     def failed(self, cause: str, exit_code: int, state: TrainState, recorder: Recorder) -> Result:
-        """What is told of a run that could not go on."""
+        """The result of a run that could not go on."""
         return self._result(Stop("failed", exit_code, cause), state, recorder, metrics=dict(state.values))
 
     def _result(self, stop: Stop, state: TrainState, recorder: Recorder, **known: Any) -> Result:

@@ -1,4 +1,4 @@
-"""One pass over a split in inference mode."""
+"""Evaluates a network: one pass over a split in inference mode."""
 
 from __future__ import annotations
 

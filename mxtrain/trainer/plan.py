@@ -1,4 +1,4 @@
-"""What a run does when, and with which data: plain values, made by `build`."""
+"""The plan of a run: its number of steps and when it logs, validates and saves. Plain values, made by `build`."""
 
 from __future__ import annotations
 

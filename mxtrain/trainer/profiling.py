@@ -25,7 +25,7 @@ TIMELINE = "timeline.json"
 
 
 class Computation(NamedTuple):
-    """What is computed on the devices.
+    """The computation on the devices: network, inputs and layout.
 
     Attributes:
         network: a gluon block.
@@ -43,7 +43,7 @@ class Seen(NamedTuple):
 
     size: int
     shapes: Shapes
-    """Of one sample of each input."""
+    """The shape of one sample of each input."""
 
     @classmethod
     def of(cls, batch: Batch) -> Seen:

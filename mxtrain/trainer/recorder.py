@@ -60,7 +60,7 @@ class Recorder:
         self._log_interval = log_interval
         self._ends: List[int] = []
         self.points: List[Point] = []
-        """Of the rows that were read last."""
+        """The points of the curves of the rows that were read last."""
         self._read_at: Optional[float] = None
         self.samples, self.seconds = 0, 0.0
         self.scalars: Dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Whether a run directory may be continued by a description, and from what."""
+"""Decides whether a description may continue a run directory, and from which checkpoint."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class Beginning:
 
     @property
     def own_checkpoint(self) -> Optional[Checkpoint]:
-        """The same, if it is this run's."""
+        """The checkpoint to continue from, if it is this run's."""
         is_own = self.checkpoint is not None and self.checkpoint.path.parent == self.store.directory
         return self.checkpoint if is_own else None
 
@@ -283,7 +283,7 @@ def ended_result(status: Mapping[str, Any], **known: Any) -> Result:
 
 
 def nothing_left(run_dir: Path, cause: str, step: int) -> str:
-    """What is said of such a run."""
+    """The message for a run that has nothing left to do."""
     return f"nothing is left to do in {run_dir}: {cause or f'all {step} steps are trained'}"
 
 

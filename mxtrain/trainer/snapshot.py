@@ -1,4 +1,4 @@
-"""What a checkpoint holds of a run, and how a run is put back from it."""
+"""Takes snapshots of a run for checkpoints, and restores a run from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run stands: the counters that, with the arrays, are all that a checkpoint needs to continue exactly."""
+"""The state of a run: the counters that, with the arrays, are all that a checkpoint needs to continue exactly."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TrainState:
     epoch_sums: List[float] = field(default_factory=list)
     """Sums of the training statistics over the epoch under way, as the meter lays them out."""
     window_sums: List[float] = field(default_factory=list)
-    """The same since the last point of the curves."""
+    """Sums of the steps since the last point of the curves."""
     validated_step: int = 0
     """The step of the last validation, so that none is made twice."""
     validation_due: bool = False

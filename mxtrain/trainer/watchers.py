@@ -1,4 +1,4 @@
-"""Everyone who watches a run, told in order; at the end all are told, whatever one of them does."""
+"""Notifies the callbacks of a run in order; at the end it notifies all, whatever one of them raises."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Watchers:
             getattr(callback, event)(*values)
 
     def end(self, result: Result, error: Optional[BaseException]) -> Result:
-        """Tells all how the run ended, and returns that.
+        """Notifies all callbacks of the end of the run, and returns the result.
 
         Args:
             error: what broke the run, raised again when all were told.
