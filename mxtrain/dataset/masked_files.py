@@ -77,9 +77,10 @@ class MaskedFiles(MaskedDataset):
         made, signature = super().restored(given, typed, source)
         if "dataset.eval_size" in typed:
             assert signature.decoding is not None
-            height, width = signature.shape[1:] if self.eval_size == "auto" else self.eval_size
-            signature = replace(signature, decoding=replace(signature.decoding, frame=(height, width)))
-            made = self.decoded_as(signature.decoding)  # type: ignore[arg-type]
+            _, *trained_on = signature.decoding.shape
+            height, width = trained_on if self.eval_size == "auto" else self.eval_size
+            decoding = replace(signature.decoding, frame=(height, width))
+            return self.decoded_as(decoding), replace(signature, decoding=decoding)
         return made, signature
 
     def require_root(self, layout: str) -> Path:
@@ -131,8 +132,10 @@ class MaskedFiles(MaskedDataset):
             held_out = [Subset(sources[0], part) for part in parts]
             sources = [*held_out[:2], sources[2] or (held_out[2] if len(held_out[2]) else None)]
         refuse_empty(f"{self.option} in '{self.root}'", len(sources[0]), len(sources[1]), self.val_fraction)
+        train_source, val_source, test_source = sources
         return Splits(
-            *sources, class_names, shape, mean, std, decoding, mask_values=list(coding.values)
+            train_source, val_source, test_source, class_names, shape, mean, std, decoding,
+            mask_values=list(coding.values),
         )  # fmt: skip
 
 

@@ -44,13 +44,14 @@ class VocSegmentation(MaskedFiles):
         """See `Dataset.open`."""
         root = _find_devkit(self.require_root(_LAYOUT))
         pictures, masks = list_pictures(root / "JPEGImages"), list_masks(root / self.mask_folder)
-        names = {"train": self.train_split, "val": self.val_split, "test": self.test_split}
-        found = {
-            split: name and read_split(root / "ImageSets" / "Segmentation", name, split, pictures, masks)
-            for split, name in names.items()
-        }
+        lists = root / "ImageSets" / "Segmentation"
+
+        def read(name: Optional[str], split: str) -> Optional[MaskPairs]:
+            return read_split(lists, name, split, pictures, masks) if name else None
+
         return self.make_splits(
-            found["train"], found["val"], found["test"], list(VOC_NAMES), MaskCoding(range(len(VOC_NAMES)), [_IGNORED]),
+            read_split(lists, self.train_split, "train", pictures, masks), read(self.val_split, "val"),
+            read(self.test_split, "test"), list(VOC_NAMES), MaskCoding(range(len(VOC_NAMES)), [_IGNORED]),
             "Type dataset.train_split=train, or dataset.val_split=null to hold out dataset.val_fraction of what is "
             "trained on.",
         )  # fmt: skip
