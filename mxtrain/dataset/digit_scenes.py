@@ -40,7 +40,7 @@ class DigitScenes(MaskedDataset):
 
     class_weights: ClassVar[Mapping[str, float]] = {"background": 0.2}  # nine of ten pixels
 
-    image_size: Annotated[ImageSize, pydantic.BeforeValidator(square)] = [64, 64]  # type: ignore[assignment]
+    image_size: Annotated[ImageSize, pydantic.BeforeValidator(square)] = [64, 64]
     """[height, width] of a scene in pixels."""
     digits: Annotated[List[Positive], pydantic.Field(min_length=2, max_length=2)] = [1, 2]
     """Fewest and most digits in a scene."""

@@ -1,4 +1,4 @@
-"""What a task decodes from the outputs of a network, on the device and on the host."""
+"""Predictions, which a task decodes from the outputs of a network, on the device and on the host."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     """One for each sample of a batch: an array (B, ...), or several where their shapes differ."""
 
 
-def to_host(predictions: Predictions) -> Sequence[np.ndarray]:
+def to_host(predictions: Predictions) -> Union[np.ndarray, Sequence[np.ndarray]]:
     """The prediction of each sample; waits for the device."""
     if isinstance(predictions, (list, tuple)):
         return [prediction.asnumpy() for prediction in predictions]
-    return predictions.asnumpy()
+    array: NDArray = predictions
+    return array.asnumpy()
