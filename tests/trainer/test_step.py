@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from in_threads import Rendezvous, ThreadStore
 
-from mxtrain.engine.backend import gluon, mx, nd
+from mxtrain.engine.backend import autograd, gluon, mx, nd
+from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import World
 from mxtrain.loss.losses import SoftmaxCrossEntropy
@@ -61,6 +62,36 @@ class Silent(Store):
 
     def reduce(self, reductions: Any) -> None:
         pass
+
+
+def test_a_step_is_what_a_plain_loop_of_gluons_computes() -> None:
+    """Batches of several sizes, momentum and weight decay; the loss and the accuracy are those of before the update."""
+    step = build_step(MXNetStore("local"), mx.optimizer.SGD(momentum=0.9, wd=0.01))
+    plain = gluon.nn.HybridSequential()
+    plain.add(gluon.nn.Dense(8), gluon.nn.Dense(3))
+    plain.initialize()
+    plain(nd.zeros((1, WIDTH)))
+    own = values(step)
+    for name, there in (("0.weight", "0.weight"), ("0.bias", "0.bias"), ("1.weight", "2.weight"), ("1.bias", "2.bias")):
+        plain._collect_params_with_prefix()[name].set_data(nd.array(own[there]))
+    trainer = gluon.Trainer(plain.collect_params(), "sgd", {"momentum": 0.9, "wd": 0.01})
+    loss = gluon.loss.SoftmaxCrossEntropyLoss()
+    for number, size in enumerate((8, 3, 5), 1):
+        (data,), (label,) = whole_batch(size).inputs, whole_batch(size).targets
+        sums = step(whole_batch(size), 0.1 / number, number).asnumpy()
+        trainer.set_learning_rate(0.1 / number)
+        with autograd.record():
+            scores = plain(data)
+            loss_B = loss(scores, label)
+        loss_B.backward()
+        trainer.step(size)
+        right = (scores.asnumpy().argmax(axis=1) == label.asnumpy()).sum()
+        np.testing.assert_allclose(sums, [loss_B.sum().asscalar(), right], rtol=1e-5)
+    found = values(step)
+    for name, there in (("0.weight", "0.weight"), ("0.bias", "0.bias"), ("1.weight", "2.weight"), ("1.bias", "2.bias")):
+        wanted = plain._collect_params_with_prefix()[name].data().asnumpy()
+        np.testing.assert_allclose(found[there], wanted, rtol=1e-5, atol=1e-6)
+        assert np.abs(wanted - own[there]).max() > 1e-3
 
 
 def test_what_an_optimizer_draws_is_the_same_on_all_workers() -> None:
