@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import running
 
 from mxtrain.build import hybridize
 from mxtrain.engine.backend import gluon, mx, nd
@@ -64,3 +65,13 @@ def test_large_networks_can_be_cut(name):
     assert set(second.inputs) <= {*first.outputs, *graph.inputs}
     assert all(shapes[tensor] for tensor in graph.crossing(cuts[0]))
     assert not set(first.parameters) & set(second.parameters)
+
+
+@pytest.mark.slow
+def test_hybrid_trains_as_one_device_does():
+    done = running.verify(
+        "task=segmentation", "model=gluoncv_segmentation", "model.name=fastscnn", "parallel=hybrid",
+        "dataset.num_train=32", "dataset.num_val=8", "dataset.batch_size=8",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "the same as on one device" in done.stdout
