@@ -30,15 +30,17 @@ BACKGROUND = 0.6
 """Photographs are darkened to this, so that digits stand out."""
 INK_THRESHOLD = 0.4
 """A pixel is part of a digit where its ink is more."""
-_DRAWS_PER_DIGIT = 12
-_PLACES = 4
+OPACITY = 1.6
+"""Ink of more than the inverse of this hides the photograph."""
+_DRAWS_PER_DIGIT = 20
+_PLACES = 8
 """Tried for each digit; the one that covers the least of the others is taken."""
 
 
 class DigitScenes(MaskedDataset):
     """Photographs with a few handwritten digits in other colours, and which pixel is of which digit."""
 
-    class_weights: ClassVar[Mapping[str, float]] = {"background": 0.2}  # nine of ten pixels
+    class_weights: ClassVar[Mapping[str, float]] = {"background": 0.4}  # nine of ten pixels
 
     image_size: Annotated[ImageSize, pydantic.BeforeValidator(square)] = [64, 64]
     """[height, width] of a scene in pixels."""
@@ -50,7 +52,7 @@ class DigitScenes(MaskedDataset):
     """Training scenes in an epoch; another epoch has others."""
     num_val: Positive = 300
     """Validation scenes, always the same."""
-    batch_size: Positive = 32
+    batch_size: Positive = 16
     eval_batch_size: Positive = 64
     val_fraction: OpenFraction = 0.2
 
@@ -169,7 +171,7 @@ class Scenes:
         )
         ink_bHW = rows_bHG @ self._ink_NGG[chosen_b] @ columns_bWG.transpose(0, 2, 1)
         colour_b3 = _colours(bits(*stream, index_b, first + 2))
-        ink_b1HW = ink_bHW[:, None]
+        ink_b1HW = np.minimum(1, OPACITY * ink_bHW)[:, None]
         image_BCHW[row_b] = image_BCHW[row_b] * (1 - ink_b1HW) + colour_b3[:, :, None, None] * ink_b1HW
         value_b11 = (self._label_N[chosen_b] + 1).astype(np.int16)[:, None, None]
         mask_BHW[row_b] = np.where(ink_bHW > INK_THRESHOLD, value_b11, mask_BHW[row_b])

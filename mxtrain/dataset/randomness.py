@@ -42,7 +42,7 @@ class Draw(enum.IntEnum):
     MASK_TOKEN = 18
     SCALE = 19
     SCENE = 20
-    """And 127 above it: what a made picture holds."""
+    """And 167 above it: what a made picture holds."""
     MIX_SHARE = 1000
     """And those above it: rejection sampling takes a new one each round."""
 

@@ -9,6 +9,8 @@ from mxtrain.types import NonNegativeFloat, PathText, Shape, Shapes, Spec
 if TYPE_CHECKING:
     from mxnet import gluon
 
+Init = Literal["xavier", "msra", "orthogonal", "normal", "default"]
+
 
 class ParamGroup(Spec):
     """Parameters that learn at another pace. A multiplier of 0 for the rate stops learning but not the gradient."""
@@ -42,7 +44,7 @@ class Model(Spec):
     """Learning rates and weight decays of their own; where several patterns match, the last one counts."""
     no_decay_norm_and_bias: bool = True
     """No weight decay for biases and for the scale and shift of normalisation layers."""
-    init: Literal["xavier", "msra", "orthogonal", "normal", "default"] = "xavier"
+    init: Init = "xavier"
     """How weights are drawn where a layer has no initializer of its own; `default` is Gluon's Uniform(0.07)."""
 
     @property

@@ -8,7 +8,7 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.errors import ConfigError
-from mxtrain.model.base import Model
+from mxtrain.model.base import Init, Model
 from mxtrain.types import Positive, Shape
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ class FPN(Model):
 
     channels: Annotated[List[Positive], pydantic.Field(min_length=2)] = [24, 48, 96, 128]
     """Output channels of each stage; the first has one convolution, each other two."""
+    init: Init = "msra"
     width: Positive = 64
     """Channels on the way back up."""
 
