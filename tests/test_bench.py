@@ -8,12 +8,13 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from bench_parts import clock, publish, race, wire  # noqa: E402
+from bench_parts import clock, publish, race, segmentation, segmentation_files, wire  # noqa: E402
 from bench_parts.fault_run import differences  # noqa: E402
 from bench_parts.faults import _fill  # noqa: E402
 from bench_parts.measured import Measured, Series, Target, in_turn  # noqa: E402
@@ -37,6 +38,42 @@ train, test = (gluon.data.vision.CIFAR10(train=split) for split in (True, False)
 assert len(train) == 5 * len(test) and train[0][0].shape == (32, 32, 3)
 for epoch in range(options.num_epochs):
     logging.info("[Epoch %d] train=%f val=%f loss=%f time: %f" % (epoch, 0.5, 0.25, 1.0, 7.0 + epoch))
+"""
+
+# Loads pictures and asks for a network as GluonCV's script does, and needs the same replacements.
+SEGMENTATION_STAND_IN = """
+import argparse
+import mxnet as mx
+from mxnet import gluon
+from mxnet.gluon.data.vision import transforms
+from tqdm import tqdm
+from gluoncv.data import get_segmentation_dataset
+from gluoncv.model_zoo.segbase import *
+
+parser = argparse.ArgumentParser()
+for name in ("--no-cuda", "--aux", "--no-val"):
+    parser.add_argument(name, action="store_true")
+for name in ("--dataset", "--model", "--save-dir"):
+    parser.add_argument(name)
+for name in ("--base-size", "--crop-size", "--batch-size", "--workers"):
+    parser.add_argument(name, type=int)
+for name in ("--aux-weight", "--lr", "--momentum", "--weight-decay"):
+    parser.add_argument(name, type=float)
+args = parser.parse_args()
+assert args.resume is None and args.no_cuda and args.no_val
+pictures = get_segmentation_dataset(
+    args.dataset, split="train", mode="train", transform=transforms.ToTensor(), base_size=args.base_size,
+    crop_size=args.crop_size,
+)
+loader = gluon.data.DataLoader(
+    pictures, args.batch_size, shuffle=True, last_batch="rollover", num_workers=args.workers
+)
+net = get_segmentation_model(model=args.model, dataset=args.dataset, aux=args.aux, crop_size=args.crop_size)
+bar = tqdm(loader)
+for data, target in bar:
+    assert data.shape == (args.batch_size, 3, args.crop_size, args.crop_size) and target.min().asscalar() >= -1
+    assert net(data.as_in_context(mx.cpu()))[0].shape == (args.batch_size, 21, args.crop_size, args.crop_size)
+    bar.set_description("a step")
 """
 
 
@@ -89,6 +126,46 @@ def test_gluoncv(tmp_path):
     series, _ = run_part("gluoncv", tmp_path, "--gluoncv-script", str(script))
     assert [found["values"] for name, found in series.items() if "train_cifar10" in name] == [[8.0], [8.0]]
     assert series["an epoch of cifar_resnet20_v1: mxtrain"]["median"] > 0.01
+
+
+@pytest.mark.slow
+def test_segmentation(tmp_path):
+    """Twenty seconds: a script in the place of GluonCV's, and mxtrain, take turns on the same files."""
+    scripts = tmp_path / "gluon-cv" / "scripts"
+    for path in (scripts / "segmentation" / "train.py", scripts / "classification" / "cifar" / "train_cifar10.py"):
+        path.parent.mkdir(parents=True)
+        path.write_text(SEGMENTATION_STAND_IN)
+    (tmp_path / "out").mkdir()
+    series, result = run_part("segmentation", tmp_path / "out", "--gluoncv-script", str(path), "--turns", "3")
+    title = "fastscnn, 64 px, batch 2"
+    assert [target["limit"] for target in result["targets"]] == [1.2]
+    ours, theirs = (series[f"{title}: {side}"]["values"] for side in ("mxtrain", segmentation.SHIPPED))
+    assert series[f"{title}: mxtrain / {segmentation.SHIPPED}, pair by pair"]["values"] == [
+        pytest.approx(a / b) for a, b in zip(ours, theirs)
+    ]
+    assert len(ours) == len(theirs) == len(series[f"{title}: {segmentation.AS_OURS}"]["values"]) == 3
+
+
+def test_segmentation_needs_the_script_in_the_same_checkout(tmp_path):
+    (tmp_path / "script.py").write_text("")
+    reason = segmentation.missing(str(tmp_path / "script.py"))
+    assert "segmentation/train.py is not there" in reason and "no script was given" in segmentation.missing("")
+
+
+def test_pictures_of_segmentation_are_read_alike_by_both_sides(tmp_path):
+    """GluonCV takes trainval.txt for train, mxtrain train.txt; the ignored outlines are there."""
+    from PIL import Image
+
+    from mxtrain.dataset.voc_segmentation import VocSegmentation
+
+    segmentation_files.write_files(tmp_path, segmentation_files.PICTURES + 2)
+    lists = tmp_path / "VOC2012" / "ImageSets" / "Segmentation"
+    assert (lists / "train.txt").read_text() == (lists / "trainval.txt").read_text()
+    splits = VocSegmentation(root=str(tmp_path)).open()
+    assert len(splits.train) == segmentation_files.PICTURES + 2 and len(splits.val) == segmentation_files.VAL_PICTURES
+    with Image.open(tmp_path / "VOC2012" / "SegmentationClass" / "train_000000.png") as mask:
+        values, mode = set(np.unique(np.asarray(mask)).tolist()), mask.mode
+    assert mode == "P" and {0, 255} < values and values - {255} <= set(range(segmentation_files.NUM_CLASSES))
 
 
 @pytest.mark.slow
@@ -253,6 +330,30 @@ def test_processes_take_turns(tmp_path):
     lines = [line.split() for line in (tmp_path / "order").read_text().splitlines()]
     timed = [line for line in lines if line[1] in "123"]  # what the first turn began with is over
     assert all(begin[:2] == end[:2] for begin, end in zip(timed[::2], timed[1::2])), timed
+
+
+TICKING = """
+import subprocess, sys, time
+from bench_parts.turns import Turns
+tick = "import time\\nwhile True: print(time.monotonic(), file=open('../ticks', 'a')); time.sleep(0.01)"
+if sys.argv[1] == "ticking":
+    subprocess.Popen([sys.executable, "-c", tick])
+turns = Turns()
+while True:
+    time.sleep(0.5)
+    turns.next()
+"""
+
+
+def test_a_side_can_be_stopped_with_its_children_while_others_have_their_turn(tmp_path):
+    """Six seconds; a loader's worker would go on otherwise."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "scripts"), str(ROOT)])}
+    given = {name: Side(["-c", TICKING, name], environment, stopped_between=True) for name in ("ticking", "other")}
+    found = in_turns(given, 2, tmp_path)
+    assert [round(value, 1) for values in found.values() for value in values] == [0.5] * 4
+    ticks = [float(line) for line in (tmp_path / "ticks").read_text().splitlines()]
+    pauses = [after - before for before, after in zip(ticks, ticks[1:]) if after - before > 0.45]
+    assert len(pauses) >= 2, "it went on while the other had its turn"
 
 
 def test_a_side_that_dies_is_named(tmp_path):

@@ -34,6 +34,7 @@ from bench_parts import (
     race,
     runner,
     same_numbers,
+    segmentation,
     soak,
     start,
     strangers,
@@ -51,6 +52,10 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
     "gluoncv_workers": (
         gluoncv_workers.measure,
         "GluonCV's scripts as two workers against us (20 minutes; needs --gluoncv-script)",
+    ),
+    "segmentation": (
+        segmentation.measure,
+        "segmentation against GluonCV's scripts/segmentation/train.py (6 minutes; needs --gluoncv-script)",
     ),
     "loader": (loading.measure, "samples/s of the loaders (5 minutes)"),
     "cli": (command_line.measure, "wall time of --help, --cfg job and a mistake (1 minute)"),
@@ -124,6 +129,8 @@ def _measure(part: str, options: argparse.Namespace) -> Dict[str, Any]:
                 options.records,
                 options.minutes,
                 options.before,
+                options.turns,
+                options.steps,
             )
         )
     return {
@@ -137,6 +144,8 @@ def _why_not(part: str, options: argparse.Namespace) -> str:
         return gluoncv_cifar.missing(options.gluoncv_script)
     if part == "gluoncv_workers":
         return gluoncv_workers.missing(options.gluoncv_script)
+    if part == "segmentation":
+        return segmentation.missing(options.gluoncv_script)
     if part in ("race", "inference"):
         return race.missing(options.torch_python)
     if part == "compression":
@@ -175,7 +184,11 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
     parser.add_argument(
         "--before", default="", help="start: another checkout, which is measured in turns with this one"
     )
+    parser.add_argument("--turns", type=int, default=0, help="segmentation: blocks of each side (8)")
+    parser.add_argument("--steps", type=int, default=0, help="segmentation: steps of a block (3 and 10)")
     options = parser.parse_args(arguments)
+    if min(options.turns, options.steps) < 0:
+        parser.error("--turns and --steps: type 1 or more, or leave them out")
     unknown = [part for part in options.parts if part not in PARTS]
     if unknown:
         parser.error(f"there is no part {', '.join(unknown)}; parts: {', '.join(PARTS)}")

@@ -22,6 +22,8 @@ class Options:
         records: where a part that takes hours writes each run, and finds those it need not repeat; None: nowhere.
         before: another checkout to compare with, or empty.
         minutes: after which such a part begins no further run.
+        turns: blocks of each side, where a part lets that be chosen; 0: its own number.
+        steps: of a block, likewise.
     """
 
     quick: bool
@@ -31,6 +33,8 @@ class Options:
     records: Optional[Path] = None
     minutes: float = math.inf
     before: str = ""
+    turns: int = 0
+    steps: int = 0
 
 
 @dataclass(frozen=True)

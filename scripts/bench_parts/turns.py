@@ -65,6 +65,9 @@ class Side:
     copies: int = 1
     """Processes that do the same at the same time; a block ends when all have done theirs."""
     python: str = sys.executable
+    stopped_between: bool = False
+    """Its processes, workers too, stand still by SIGSTOP while others have their turn: nothing is loaded ahead in
+    time that nobody measures."""
 
 
 def in_turns(
@@ -155,6 +158,7 @@ class _Player:
                     self._stream = self._connection.makefile("r")
                 word = self._stream.readline()
                 if word:
+                    self._signal(signal.SIGSTOP)
                     return word
             except socket.timeout:
                 continue
@@ -164,7 +168,13 @@ class _Player:
         tail = "\n".join(self._log.read().decode(errors="replace").splitlines()[-15:])
         raise ProcessFailed(f"{self._name}: exit code {self._process.poll()}\n{tail}")
 
+    def _signal(self, number: int) -> None:
+        if self._side.stopped_between:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, number)
+
     def begin(self) -> None:
         """Lets it train one block."""
+        self._signal(signal.SIGCONT)
         with suppress(OSError):  # it died: `wait` says how
             self._connection.sendall(b"g")
