@@ -60,7 +60,7 @@ for name in ("--base-size", "--crop-size", "--batch-size", "--workers"):
 for name in ("--aux-weight", "--lr", "--momentum", "--weight-decay"):
     parser.add_argument(name, type=float)
 args = parser.parse_args()
-assert args.resume is None and args.no_cuda and args.no_val
+assert args.no_cuda and args.no_val
 pictures = get_segmentation_dataset(
     args.dataset, split="train", mode="train", transform=transforms.ToTensor(), base_size=args.base_size,
     crop_size=args.crop_size,

@@ -1,4 +1,4 @@
-"""Runs GluonCV's scripts/segmentation/train.py in turns with others, with what keeps it from running here replaced.
+"""Runs GluonCV's scripts/segmentation/train.py in turns with others, with what can't be compared here replaced.
 
     HOME=FOLDER python -m bench_parts.gluoncv_segmentation BLOCK_STEPS as-shipped|hybridized SCRIPT ARGUMENTS...
 
@@ -6,7 +6,6 @@ HOME/.mxnet/datasets/voc holds the files. The latter hybridizes the network, whi
 
 | replaced | why |
 | --- | --- |
-| `args.resume`, by None | the script reads it and has no such option: it ends with an AttributeError |
 | the pretrained backbone, by an initialised one | nothing is downloaded |
 | Gaussian blur, by nothing | the work that is compared has none |
 | tqdm's bar, by one that takes turns | steps are timed in blocks |
@@ -14,7 +13,6 @@ HOME/.mxnet/datasets/voc holds the files. The latter hybridizes the network, whi
 
 from __future__ import annotations
 
-import argparse
 import functools
 import runpy
 import sys
@@ -35,7 +33,6 @@ def main() -> None:
 
     block_steps, way = int(sys.argv[1]), sys.argv[2]
     script, sys.argv = sys.argv[3], sys.argv[3:]
-    argparse.Namespace.resume = None  # type: ignore[attr-defined]
     ImageFilter.GaussianBlur = _Same  # type: ignore[assignment, misc]
     tqdm.tqdm = functools.partial(_TurnsBar, block_steps=block_steps)
     segbase.resnet50_v1s = functools.partial(_initialised, segbase.resnet50_v1s)

@@ -54,9 +54,9 @@ NOTES = (
     "out: start, compilation, warm-up. No epoch ends within a measurement: neither validation nor a checkpoint is in.",
     "Ours: `python -m mxtrain task=segmentation dataset=voc_segmentation model=gluoncv_segmentation`, with its "
     "default metrics (mean IoU and pixel accuracy of training), callbacks and loggers.",
-    "GluonCV's: scripts/segmentation/train.py with --no-cuda --aux --workers 2 (its 16 would crowd two cores). As it "
-    "is shipped it does not run: it reads `args.resume`, an option that it lacks. That, the download of a pretrained "
-    "backbone and random blur, which we do not have, are replaced (scripts/bench_parts/gluoncv_segmentation.py); all "
+    "GluonCV's: scripts/segmentation/train.py with --no-cuda --aux --workers 2 (its 16 would crowd two cores). The "
+    "download of a pretrained backbone, random blur, which we do not have, and tqdm's bar, which times the blocks, are "
+    "replaced (scripts/bench_parts/gluoncv_segmentation.py); all "
     "else is the script's. It does not hybridize its network, since nothing in it reads --mode. So a second process "
     "runs it hybridized and with the variables that mxtrain sets for itself; the target is not about that one.",
 )
