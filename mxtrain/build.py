@@ -241,7 +241,7 @@ def what_is_trained(description: Description, plan: Plan, signature: Signature, 
     return {
         "config": description.config, "total_steps": plan.total_steps, "steps_per_epoch": plan.steps_per_epoch,
         "input_shape": signature.shape, "metric_names": list(description.metric), "monitor": plan.monitor,
-        "metric_signatures": {name: spec.signature for name, spec in description.metric.items() if spec.signature},
+        "metric_signatures": description.metric_signatures,
         "graph_nodes": lambda: graph_nodes(network, signature.shape),
         "model_table": summarize(network, signature.shape).table(), "predicts": description.task.predicts,
     }  # fmt: skip

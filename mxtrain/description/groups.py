@@ -86,6 +86,11 @@ class Description:
     cluster: Cluster
     runtime: Runtime
 
+    @property
+    def metric_signatures(self) -> Dict[str, str]:
+        """Which variant a metric is, by its name, where the field has several."""
+        return {name: metric.signature for name, metric in self.metric.items() if metric.signature}
+
 
 def describe(
     config: Mapping[str, Any], where: Where, *, together: bool = True,

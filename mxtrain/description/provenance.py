@@ -41,6 +41,7 @@ def collect_meta(description: Description, runtime_report: Any) -> Dict[str, Any
         "devices": [str(device) for stages in description.parallel.place() for device in stages],
         "precision": {"dtype": description.amp.dtype, "amx": runtime_report.amx},
         "own_operators": operators_in_use(),
+        "metric_signatures": description.metric_signatures,
         "runtime": {
             setting.variable: setting.value for setting in runtime_report.settings if setting.source != "unset"
         },  # fmt: skip

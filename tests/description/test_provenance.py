@@ -1,0 +1,22 @@
+"""meta.json: what made a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from mxtrain.description.provenance import write_meta
+
+
+def test_which_variant_of_a_metric_was_measured_is_on_record(describe_run: Any, tmp_path: Path) -> None:
+    report = SimpleNamespace(amx=False, settings=[], lines=list)
+    write_meta(tmp_path, describe_run("metric=[accuracy,f1,top_k_accuracy]"), report)
+    meta = json.loads((tmp_path / "meta.json").read_text())
+    assert meta["metric_signatures"] == {"f1": "average=macro", "top_k_accuracy": "top_k=5"}
+    write_meta(tmp_path, describe_run("task=segmentation", "metric=[mean_iou,mean_iou_all_classes]"), report)
+    meta = json.loads((tmp_path / "meta.json").read_text())
+    assert meta["metric_signatures"] == {
+        "mean_iou": "absent_classes=left_out", "mean_iou_all_classes": "absent_classes=zero",
+    }  # fmt: skip
