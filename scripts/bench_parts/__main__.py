@@ -47,6 +47,10 @@ from bench_parts.processes import ROOT, ProcessFailed
 
 PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
     "default": (default_run.measure, "the default run: wall time and accuracy of five seeds (3 minutes)"),
+    "segmentation_default": (
+        default_run.measure_segmentation,
+        "the default of task=segmentation: wall time and mean IoU (13 minutes)",
+    ),
     "runner": (runner.measure, "the runner against a hand-written Gluon loop (7 minutes)"),
     "gluoncv": (gluoncv_cifar.measure, "GluonCV's train_cifar10.py against us (15 minutes; needs --gluoncv-script)"),
     "gluoncv_workers": (

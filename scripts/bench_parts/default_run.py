@@ -1,47 +1,78 @@
-"""The default run: from the command to its exit, for five seeds."""
+"""Default runs: from the command to its exit, for five seeds."""
 
 from __future__ import annotations
 
 import json
 import time
-from typing import Dict, List
+from typing import Any, Dict, List, Sequence, Tuple
 
 from bench_parts.measured import Measured, Options, Series, Target, say
 from bench_parts.processes import train
 
 MAX_WALL_S = 60.0
 MIN_ACCURACY = 0.985
+MAX_SEGMENTATION_WALL_S = 180.0
+MIN_MEAN_IOU = 0.80
 
 
 def measure(options: Options) -> Measured:
-    """`python -m mxtrain trainer.seed=S`; the first call of all warms the disk cache and is not counted."""
-    seeds, overrides = (range(1), ["trainer.max_epochs=1"]) if options.quick else (range(5), [])
-    if not options.quick:
-        train(["debug=fast"], options.work / "warm_up")
-    found: Dict[str, List[float]] = {"wall": [], "val": [], "test": []}
-    steps = []
-    for seed in seeds:
-        started = time.perf_counter()
-        run_dir = train([f"trainer.seed={seed}", *overrides], options.work / f"seed{seed}")
-        found["wall"].append(time.perf_counter() - started)
-        status = json.loads((run_dir / "status.json").read_text())
-        found["val"].append(status["best"]["value"])
-        found["test"].append(status["metrics"]["test/accuracy"])
-        steps.append(status["step"])
-        say(f"  seed {seed}: {found['wall'][-1]:.1f} s, val {found['val'][-1]:.4f}, test {found['test'][-1]:.4f}")
+    """`python -m mxtrain trainer.seed=S`."""
+    found, details = run_seeds(options, [])
+    test = [status["metrics"]["test/accuracy"] for status in found["status"]]
     return Measured(
         series=[
             Series("wall time, command to exit", "s", found["wall"]),
-            Series("best validation accuracy", "fraction", found["val"]),
-            Series("test accuracy of the best weights", "fraction", found["test"]),
+            Series("best validation accuracy", "fraction", found["best"]),
+            Series("test accuracy of the best weights", "fraction", test),
         ],
         targets=[
             Target("default run: longest wall time, s", max(found["wall"]), MAX_WALL_S, at_least=False),
-            Target("default run: lowest best validation accuracy", min(found["val"]), MIN_ACCURACY, at_least=True),
+            Target("default run: lowest best validation accuracy", min(found["best"]), MIN_ACCURACY, at_least=True),
         ],
         notes=[
-            "`python -m mxtrain trainer.seed=S` for S = " + ", ".join(map(str, seeds)) + ", process start included.",
+            "`python -m mxtrain trainer.seed=S` for S = " + ", ".join(map(str, details["seeds"])) + ", process start "
+            "included.",
             "The digits dataset holds out 270 validation and 270 test samples: one sample is 0.0037.",
         ],
-        details={"seeds": list(seeds), "steps": steps},
-    )
+        details=details,
+    )  # fmt: skip
+
+
+def measure_segmentation(options: Options) -> Measured:
+    """`python -m mxtrain task=segmentation trainer.seed=S`."""
+    found, details = run_seeds(options, ["task=segmentation"])
+    accuracy = [status["metrics"]["val/pixel_accuracy"] for status in found["status"]]
+    return Measured(
+        series=[
+            Series("wall time, command to exit", "s", found["wall"]),
+            Series("best validation mean IoU", "fraction", found["best"]),
+            Series("pixel accuracy at the last validation", "fraction", accuracy),
+        ],
+        targets=[
+            Target("segmentation: longest wall time, s", max(found["wall"]), MAX_SEGMENTATION_WALL_S, at_least=False),
+            Target("segmentation: lowest best mean IoU", min(found["best"]), MIN_MEAN_IOU, at_least=True),
+        ],
+        notes=[
+            "`python -m mxtrain task=segmentation trainer.seed=S` for S = " + ", ".join(map(str, details["seeds"]))
+            + ", process start included. 300 validation scenes, of digits and halves of photographs that training does "
+            "not see; settings were chosen on the same scenes, with seeds 0 and 1.",
+        ],
+        details=details,
+    )  # fmt: skip
+
+
+def run_seeds(options: Options, overrides: Sequence[str]) -> Tuple[Dict[str, List[Any]], Dict[str, Any]]:
+    """Wall time in s, best monitored value and status.json of each seed's run; and the seeds and steps. The first call
+    of all warms the disk cache and is not counted."""
+    seeds, more = (range(1), ["trainer.max_epochs=1"]) if options.quick else (range(5), [])
+    if not options.quick:
+        train(["debug=fast", *overrides], options.work / "warm_up")
+    found: Dict[str, List[Any]] = {"wall": [], "best": [], "status": []}
+    for seed in seeds:
+        started = time.perf_counter()
+        run_dir = train([f"trainer.seed={seed}", *overrides, *more], options.work / f"seed{seed}")
+        found["wall"].append(time.perf_counter() - started)
+        found["status"].append(json.loads((run_dir / "status.json").read_text()))
+        found["best"].append(found["status"][-1]["best"]["value"])
+        say(f"  seed {seed}: {found['wall'][-1]:.1f} s, best {found['best'][-1]:.4f}")
+    return found, {"seeds": list(seeds), "steps": [status["step"] for status in found["status"]]}
