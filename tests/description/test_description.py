@@ -71,9 +71,9 @@ def test_every_option_composes_and_validates(describe_run, option: Path) -> None
     if group == "metric":  # beside what is monitored
         content = OmegaConf.load(CONF / "metric" / f"{name}.yaml")
         task = locate(str(next(iter(content.values()))._target_)).serves[0]
-        monitored = {"classification": "accuracy", "masked_language_modeling": "masked_accuracy"}.get(
-            task, "root_mean_squared_error"
-        )
+        monitored = {
+            "classification": "accuracy", "masked_language_modeling": "masked_accuracy", "segmentation": "mean_iou",
+        }.get(task, "root_mean_squared_error")  # fmt: skip
         choice = [f"task={task}", f"metric=[{','.join(dict.fromkeys([monitored, name]))}]"]
     description = describe_run(*choice, *NEEDS.get(str(option), []))
     made = getattr(description, group)
