@@ -97,7 +97,10 @@ class Composer(ConfigFiles):
         chosen = {override.key_or_group: override.value() for override in parsed}
         added = []
         if "model.name" in chosen and not {"model", "experiment"} & set(chosen):
-            added.append("model=gluoncv")
+            from mxtrain.model.gluoncv_segmentation import option_of
+
+            chosen["model"] = option_of(str(chosen["model.name"]), str(chosen.get("task", "")))
+            added.append(f"model={chosen['model']}")
         if not {"task", "experiment"} & set(chosen):
             tasks = (self._task_of(group, chosen[group]) for group in ("dataset", "model") if group in chosen)
             task = next(tasks, None)

@@ -199,6 +199,8 @@ def strip(line: str) -> Any:
         ("model=bert dataset=masked_text", "masked_language_modeling", "MaskedText"),
         ("dataset=masked_text model=bert", "masked_language_modeling", "MaskedText"),
         ("model.name=resnet18_v1", "classification", "Digits"),
+        ("model.name=fcn_resnet50_ade", "segmentation", "DigitScenes"),
+        ("task=segmentation model.name=fastscnn", "segmentation", "DigitScenes"),
         ("task=masked_language_modeling dataset.mask_fraction=0.2", "masked_language_modeling", "MaskedText"),
         ("dataset=tabular", "regression", "Tabular"),
         ("task=regression", "regression", "Tabular"),
