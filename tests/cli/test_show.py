@@ -95,7 +95,14 @@ def test_explain_says_where_a_value_comes_from_and_what_it_overrode(capsys) -> N
 @pytest.mark.parametrize(
     "arguments, parts",
     [
-        ("model", ["model=lenet (", "it can be: bert, fpn, gluoncv, gluoncv_segmentation, lenet, mlp, resnet", "model.channels = [32, 64]"]),
+        (
+            "model",
+            [
+                "model=lenet (",
+                "it can be: bert, fpn, gluoncv, gluoncv_segmentation, lenet, mlp, resnet",
+                "model.channels = [32, 64]",
+            ],
+        ),  # fmt: skip
         ("model.channels", ["model.channels = [32, 64]", "conf/model/lenet.yaml:3"]),
         ("dataset.augment", ["dataset.augment.flip = false", "dataset.augment.crop_scale = [1.0, 1.0]"]),
         ("dataset.augment.flip dataset.augment.flip=true", ["= true", "overrides", "digits.yaml:", ": false"]),
