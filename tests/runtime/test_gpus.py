@@ -9,7 +9,7 @@ import pytest
 
 from mxtrain.cli import diagnosis
 from mxtrain.errors import ConfigError
-from mxtrain.parallel import base
+from mxtrain.parallel import strategies
 from mxtrain.parallel.strategies import Single
 from mxtrain.runtime.gpus import PUBLISHED, find_gpus
 
@@ -60,10 +60,10 @@ def test_a_published_build_is_refused_where_mxnet_sees_such_a_gpu(driver, monkey
 
     driver(HOPPER, AMPERE)
     monkeypatch.setattr(mx.context, "num_gpus", lambda: 2)
-    monkeypatch.setattr(base, "is_published_build", lambda: True)
+    monkeypatch.setattr(strategies, "is_published_build", lambda: True)
     with pytest.raises(ConfigError, match="CUDA_VISIBLE_DEVICES=1"):
         Single(devices=devices).place()
-    monkeypatch.setattr(base, "is_published_build", lambda: False)  # one's own, for that architecture
+    monkeypatch.setattr(strategies, "is_published_build", lambda: False)  # one's own, for that architecture
     assert str(Single(devices=devices).place()[0][0]) == "gpu(0)"
 
 
