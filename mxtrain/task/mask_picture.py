@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from mxtrain.logger.fonts import drawable, font_of
+from mxtrain.task.sample_picture import open_font
 
 _TILE = 160  # pixels along a sample's longer side, about
 _GAP = 8
@@ -47,19 +48,16 @@ def palette(count: int) -> np.ndarray:
     return colour_K3
 
 
-def own_mask(source: Any, index: int, size: Sequence[int], framed_HW: np.ndarray) -> np.ndarray:
-    """The mask of a sample as large as its picture: from its file, or for made pictures from the batch.
+def own_mask(source: Any, index: int, size: Sequence[int]) -> np.ndarray:
+    """The mask of a sample as large as its picture, from its file.
 
     Args:
         source: of the samples, perhaps a part of another.
         index: of the sample.
         size: (height, width) of the picture.
-        framed_HW: the mask as the batch has it.
     """
     found, number = _origin(source, index)
-    if hasattr(found, "mask"):
-        return found.mask(number, (size[1], size[0]))
-    return framed_HW[: size[0], : size[1]]
+    return found.mask(number, (size[1], size[0]))
 
 
 def masked_samples(source: Any, indices: Iterable[int], predictions: Sequence[np.ndarray]) -> List[MaskedSample]:
@@ -68,10 +66,12 @@ def masked_samples(source: Any, indices: Iterable[int], predictions: Sequence[np
     for index, predicted_hw in zip(indices, predictions):
         found, number = _origin(source, index)
         height, width = predicted_hw.shape
-        image_1CHW, mask_1HW, _ = source.fetch(np.array([index]), seed=0, epoch=0, train=False)
-        image_CHW = found.picture(number) if hasattr(found, "picture") else image_1CHW[0]
+        if hasattr(found, "picture"):  # in files: both as large as they are
+            image_CHW, true_hw = found.picture(number), found.mask(number, (width, height))
+        else:
+            (image_CHW,), (true_hw,), _ = source.fetch(np.array([index]), seed=0, epoch=0, train=False)
         image_hwC = np.clip(image_CHW[:, :height, :width], 0, 255).astype(np.uint8).transpose(1, 2, 0)
-        true_hw = own_mask(source, index, (height, width), mask_1HW[0])
+        true_hw = true_hw[:height, :width]
         samples.append(MaskedSample(image_hwC, true_hw, predicted_hw.astype(np.int64)))
     return samples
 
@@ -146,6 +146,5 @@ def _legend(classes: Sequence[int], class_names: Sequence[str], colours: np.ndar
     return picture
 
 
-def _font(name: str) -> Any:
-    file = font_of(name)
-    return ImageFont.truetype(file, _FONT_SIZE) if file else ImageFont.load_default(_FONT_SIZE)
+def _font(name: str) -> ImageFont.FreeTypeFont:
+    return open_font(font_of(name) or "", _FONT_SIZE)

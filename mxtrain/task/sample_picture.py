@@ -86,13 +86,13 @@ def draw_samples(samples: Shown, class_names: Sequence[str], max_images: int) ->
 
 def _font(name: str) -> ImageFont.FreeTypeFont:
     """A font that has the letters of a name."""
-    return _open_font(font_of(name) or "")
+    return open_font(font_of(name) or "", _FONT_SIZE)
 
 
 @functools.lru_cache(maxsize=16)
-def _open_font(file: str) -> ImageFont.FreeTypeFont:
+def open_font(file: str, size: int) -> ImageFont.FreeTypeFont:
     """The font in a file; "": Pillow's own."""
-    return ImageFont.truetype(file, _FONT_SIZE) if file else ImageFont.load_default(_FONT_SIZE)
+    return ImageFont.truetype(file, size) if file else ImageFont.load_default(size)
 
 
 def _tile(image_HWC: np.ndarray) -> Image.Image:

@@ -171,9 +171,16 @@ class MaskReport(Report):
         from mxtrain.task.mask_picture import own_mask
 
         num_classes = len(self._confusion_KK)
-        assert batch.index_B is not None
-        for index, prediction, framed_HW in zip(batch.index_B, to_host(decoded), batch.targets[0].asnumpy()):
-            mask_hw = own_mask(self._source, int(index), prediction.shape, framed_HW)
+        assert batch.index_B is not None and batch.meta is not None
+        is_whole_B = (batch.meta[:, OWN_SIZE] == batch.meta[:, FITTED_SIZE]).all(axis=1)
+        framed_BHW = batch.targets[0].asnumpy()
+        for row, (index, prediction) in enumerate(zip(batch.index_B, to_host(decoded))):
+            height, width = prediction.shape
+            # Only the mask of a picture that was made smaller has to be read again.
+            mask_hw = (
+                framed_BHW[row, :height, :width] if is_whole_B[row]
+                else own_mask(self._source, int(index), prediction.shape)
+            )  # fmt: skip
             counts_hw = mask_hw >= 0
             cell_P = mask_hw[counts_hw].astype(np.int64) * num_classes + prediction[counts_hw].astype(np.int64)
             counted_KK = np.bincount(cell_P, minlength=num_classes**2).reshape(num_classes, num_classes)

@@ -28,7 +28,7 @@ def system_fonts(monkeypatch):
         fonts._candidates,
         fonts._letters_in,
         fonts._say_what_is_missing,
-        sample_picture._open_font,
+        sample_picture.open_font,
     )
 
     def forget():
