@@ -6,13 +6,15 @@ import os
 import sys
 import threading
 import traceback
-from typing import Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from mxtrain.cluster.node import run_node
-from mxtrain.description.groups import Description
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, MxtrainError
 from mxtrain.kvstore.wire import read_command
 from mxtrain.process.stopping import SHUTDOWN_TIMEOUT_S
+
+if TYPE_CHECKING:
+    from mxtrain.description.groups import Description  # a server that only sums starts without it
 
 
 def serve(role: str, description_of: Callable[[], Description]) -> int:
