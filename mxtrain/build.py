@@ -21,8 +21,8 @@ from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.metric.host import HostMetric
 from mxtrain.metric.meter import Meter
+from mxtrain.model.graph.summary import graph_nodes, has_random_layers, summarize
 from mxtrain.model.prepare import parameter_multipliers, prepare_network
-from mxtrain.model.summary import graph_nodes, has_random_layers, summarize
 from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.base import Layout, Objective, Strategy

@@ -18,8 +18,8 @@ from mxtrain.errors import ConfigError
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import ALONE, World
-from mxtrain.model.summary import has_random_layers
-from mxtrain.model.trace import blocks_by_path
+from mxtrain.model.graph.summary import has_random_layers
+from mxtrain.model.graph.trace import blocks_by_path
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.reference import Reference
 from mxtrain.process.heartbeat import HEARTBEAT

@@ -48,16 +48,15 @@ LAYER_OF = {part: number for number, layer in enumerate(LAYERS) for part in laye
 
 # Modules that need MXNet to be imported at all: they are imported by `build` and what it makes, when a run is built.
 WITH_MXNET = {
-    "mxtrain.amp.scaling", "mxtrain.build", "mxtrain.dataset.placing", "mxtrain.engine.backend",
+    "mxtrain.amp.scaling", "mxtrain.build", "mxtrain.dataset.loading.placing", "mxtrain.engine.backend",
     "mxtrain.engine.limits", "mxtrain.engine.trace", "mxtrain.kvstore.async_store", "mxtrain.kvstore.buckets",
     "mxtrain.kvstore.compressed_message", "mxtrain.kvstore.compression", "mxtrain.kvstore.dist_store",
     "mxtrain.kvstore.horovod_store", "mxtrain.kvstore.joined_store", "mxtrain.kvstore.message",
     "mxtrain.kvstore.mxnet_store",
     "mxtrain.kvstore.remote_updater", "mxtrain.kvstore.update_server", "mxtrain.loss.blocks", "mxtrain.metric.meter",
-    "mxtrain.model.bert_network", "mxtrain.model.fpn_network", "mxtrain.model.fused",
-    "mxtrain.model.gluoncv_segmentation_zoo",
-    "mxtrain.model.gluoncv_zoo", "mxtrain.model.layers",
-    "mxtrain.model.networks", "mxtrain.optimizer.decoupled", "mxtrain.optimizer.ema", "mxtrain.optimizer.mended",
+    "mxtrain.model.networks.bert", "mxtrain.model.networks.classifier", "mxtrain.model.networks.fpn",
+    "mxtrain.model.networks.fused", "mxtrain.model.networks.gluoncv", "mxtrain.model.networks.gluoncv_segmentation",
+    "mxtrain.optimizer.decoupled", "mxtrain.optimizer.ema", "mxtrain.optimizer.mended",
     "mxtrain.optimizer.updater", "mxtrain.parallel.balance", "mxtrain.parallel.chain", "mxtrain.parallel.cost",
     "mxtrain.parallel.executor",
     "mxtrain.parallel.fence", "mxtrain.parallel.grid", "mxtrain.parallel.lockstep", "mxtrain.parallel.norm",
@@ -281,7 +280,7 @@ REPLACED_IN_TEXT = re.compile(
 STILL_THERE = {
     "letters of the alphabet": (
         "letter, letters", "mxtrain.cli.choices", "mxtrain.cli.mistakes", "mxtrain.cli.trust",
-        "mxtrain.cluster.relayed", "mxtrain.dataset.wordpiece", "mxtrain.logger.fonts",
+        "mxtrain.cluster.relayed", "mxtrain.dataset.language.wordpiece", "mxtrain.logger.fonts",
     ),
     "a method of Python's files": ("tell", "mxtrain.logger.jsonl"),
 }  # fmt: skip
@@ -340,6 +339,21 @@ def test_replaced_words_do_not_come_back() -> None:
         for word in REPLACED_IN_TEXT.findall(line)
     }  # fmt: skip
     assert said == set()
+
+
+NO_OPTIONS = {
+    "dataset": {"__init__", "base", "signature", "make_record"},
+    "model": {"__init__", "base", "custom", "params_file", "prepare", "weights"},
+}
+"""Modules in a group's folder that no file of conf/ names: what all options share, and commands."""
+
+
+@pytest.mark.parametrize("group", sorted(NO_OPTIONS))
+def test_a_group_that_grows_holds_options_and_rooms_for_what_they_share(group: str) -> None:
+    """So whoever looks for an option of conf/ sees options, and what several of them use stands in a sub-package."""
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "conf" / group).glob("*.yaml")]
+    options = {name for text in texts for name in re.findall(rf"_target_: mxtrain\.{group}\.(\w+)\.\w+", text)}
+    assert {path.stem for path in (PACKAGE / group).glob("*.py")} == options | NO_OPTIONS[group]
 
 
 def test_no_two_classes_share_a_name() -> None:

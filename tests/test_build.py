@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from mxtrain.build import build_run
+from mxtrain.dataset.language.wordpiece import TokenizerConfig
 from mxtrain.dataset.signature import Signature
-from mxtrain.dataset.wordpiece import TokenizerConfig
 from mxtrain.task.classification import Classification
 from mxtrain.task.masked_language_modeling import MaskedLanguageModeling
 

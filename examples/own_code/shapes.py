@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from mxtrain.dataset.base import Dataset, Splits
-from mxtrain.dataset.memory import split_in_memory
+from mxtrain.dataset.loading.memory import split_in_memory
 from mxtrain.types import Callback, Positive, Result, RunInfo
 
 

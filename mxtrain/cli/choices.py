@@ -94,7 +94,7 @@ def hint_for(group: str, option: Any, options: Sequence[str]) -> str:
 def gluoncv_name(word: str) -> str:
     """GluonCV's name of a classification network, also where only its family and depth are given: `resnet50` is
     `resnet50_v1b`; an empty string where it has none."""
-    from mxtrain.model.gluoncv_names import CLASSIFICATION_NAMES
+    from mxtrain.model.networks.gluoncv_names import CLASSIFICATION_NAMES
 
     word = word.lower().replace("-", "")
     if word in CLASSIFICATION_NAMES:

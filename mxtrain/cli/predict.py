@@ -28,7 +28,7 @@ from mxtrain.cli import arguments as command_line
 from mxtrain.cli.program import program
 from mxtrain.cli.restored import one_run, refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
 from mxtrain.cli.settings import split_settings
-from mxtrain.dataset.regular_files import explain
+from mxtrain.dataset.loading.regular_files import explain
 from mxtrain.errors import ConfigError, DataError, LoaderError
 from mxtrain.files.durable import create_file, encode_json, replace_file
 from mxtrain.types import PathText, Positive, Spec

@@ -4,6 +4,6 @@
 """
 
 from mxtrain.dataset.base import BaseDataset, Dataset, Source, Splits
-from mxtrain.dataset.image_settings import Augment
+from mxtrain.dataset.image.settings import Augment
 
 __all__ = ["Augment", "BaseDataset", "Dataset", "Source", "Splits"]

@@ -26,14 +26,14 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated, Literal
 
-from mxtrain.dataset.image_settings import Augment, Decoding
-from mxtrain.dataset.regular_files import explain
+from mxtrain.dataset.image.settings import Augment, Decoding
+from mxtrain.dataset.loading.regular_files import explain
 from mxtrain.errors import DataError
 from mxtrain.types import Fraction, NonNegative, OpenFraction, Positive, PositiveFloat, Shape, Spec, shapes_of
 
 if TYPE_CHECKING:
+    from mxtrain.dataset.language.wordpiece import TokenizerConfig
     from mxtrain.dataset.signature import Signature
-    from mxtrain.dataset.wordpiece import TokenizerConfig
 
 ChannelMean = Union[Literal["auto"], List[Fraction]]
 ChannelStd = Union[Literal["auto"], List[PositiveFloat]]
@@ -263,14 +263,14 @@ class Dataset(BaseDataset):
         return self
 
     def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
-        from mxtrain.dataset.image_inputs import restored_signature
+        from mxtrain.dataset.image.inputs import restored_signature
 
         found = restored_signature(self, given, typed, source)
         assert found.decoding is not None
         return self.decoded_as(found.decoding), found
 
     def sign(self, splits: Splits, model: Any) -> Signature:
-        from mxtrain.dataset.image_inputs import sign_images
+        from mxtrain.dataset.image.inputs import sign_images
 
         return sign_images(self, splits, model)
 
@@ -281,7 +281,7 @@ class Dataset(BaseDataset):
         return f"images of {native} enter the network as {entering}"
 
     def build_loader(self, source: Any, signature: Signature, *, num_classes: int, **options: Any) -> Any:
-        from mxtrain.dataset.loader import Loader
+        from mxtrain.dataset.loading.loader import Loader
 
         options.pop("in_order", None)  # it is
         return Loader(
@@ -293,7 +293,7 @@ class Dataset(BaseDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Any, Sequence[str]]:
-        from mxtrain.dataset.files import Readable, find_files, open_files
+        from mxtrain.dataset.image.files import Readable, find_files, open_files
 
         files = find_files(names)
         assert signature.decoding is not None

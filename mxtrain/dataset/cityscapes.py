@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import ClassVar, Optional
 
 from mxtrain.dataset.base import Splits
-from mxtrain.dataset.mask_pairs import MaskPairs, list_masks, list_pictures, pair, with_ending
-from mxtrain.dataset.masked_files import MaskedFiles
-from mxtrain.dataset.masked_pictures import MaskCoding, read_mask, values_in
-from mxtrain.dataset.regular_files import read_bytes, walk
+from mxtrain.dataset.image.mask_pairs import MaskPairs, list_masks, list_pictures, pair, with_ending
+from mxtrain.dataset.image.masked_files import MaskedFiles
+from mxtrain.dataset.image.masked_pictures import MaskCoding, read_mask, values_in
+from mxtrain.dataset.loading.regular_files import read_bytes, walk
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
 

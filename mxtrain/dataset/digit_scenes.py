@@ -15,14 +15,14 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.dataset.base import ImageSize, Splits, square
-from mxtrain.dataset.decoding import known_statistics
 from mxtrain.dataset.digits import read_digits
-from mxtrain.dataset.image_settings import Decoding
-from mxtrain.dataset.masked import MaskedDataset
-from mxtrain.dataset.official import sklearn_datasets
-from mxtrain.dataset.pixels import ImageReader
-from mxtrain.dataset.randomness import Draw, bits, integers, uniform
-from mxtrain.dataset.splitting import refuse_empty, split_indices
+from mxtrain.dataset.image.decoding import known_statistics
+from mxtrain.dataset.image.masked import MaskedDataset
+from mxtrain.dataset.image.pixels import ImageReader
+from mxtrain.dataset.image.settings import Decoding
+from mxtrain.dataset.loading.official import sklearn_datasets
+from mxtrain.dataset.loading.randomness import Draw, bits, integers, uniform
+from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.errors import DataError
 from mxtrain.types import OpenFraction, Positive
 

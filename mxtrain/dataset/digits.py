@@ -7,9 +7,9 @@ from typing import Tuple
 import numpy as np
 
 from mxtrain.dataset.base import Dataset, Splits
-from mxtrain.dataset.image_settings import Augment
-from mxtrain.dataset.memory import split_in_memory
-from mxtrain.dataset.official import sklearn_datasets
+from mxtrain.dataset.image.settings import Augment
+from mxtrain.dataset.loading.memory import split_in_memory
+from mxtrain.dataset.loading.official import sklearn_datasets
 from mxtrain.types import OpenFraction, Positive
 
 

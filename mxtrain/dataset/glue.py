@@ -13,12 +13,12 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.dataset.base import Splits
-from mxtrain.dataset.regular_files import exists, refuse_shared
-from mxtrain.dataset.splitting import refuse_empty
-from mxtrain.dataset.table import Column, read_columns
-from mxtrain.dataset.text import Row, TextDataset, pair_of
-from mxtrain.dataset.text_source import LabelledTexts
-from mxtrain.dataset.wordpiece import require_tokenizers
+from mxtrain.dataset.language.base import Row, TextDataset, pair_of
+from mxtrain.dataset.language.sources import LabelledTexts
+from mxtrain.dataset.language.wordpiece import require_tokenizers
+from mxtrain.dataset.loading.regular_files import exists, refuse_shared
+from mxtrain.dataset.loading.splitting import refuse_empty
+from mxtrain.dataset.table.columns import Column, read_columns
 from mxtrain.errors import DataError
 from mxtrain.types import OpenFraction, PathText
 

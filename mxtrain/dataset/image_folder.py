@@ -4,101 +4,16 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Collection, Dict, List, Optional, Sequence, Tuple
+from typing import Collection, Dict, List, Sequence
 
 import numpy as np
 
-from mxtrain.dataset.base import Dataset, Source, Splits
-from mxtrain.dataset.decoding import DecodedSource, EncodedImages, known_statistics
-from mxtrain.dataset.files import EXTENSIONS, ImageFiles
-from mxtrain.dataset.image_settings import AreaShare, Augment, Decoding
-from mxtrain.dataset.regular_files import FileId, exists, id_of, walk
-from mxtrain.dataset.sources import Subset
-from mxtrain.dataset.splitting import refuse_empty, split_indices
+from mxtrain.dataset.base import Splits
+from mxtrain.dataset.image.decoded import DecodedDataset
+from mxtrain.dataset.image.files import EXTENSIONS, ImageFiles
+from mxtrain.dataset.loading.regular_files import FileId, exists, id_of, walk
 from mxtrain.errors import DataError
-from mxtrain.types import OpenFraction, PathText, Positive, Shape
-
-_DEFAULT_SIDE = 224
-
-
-class DecodedDataset(Dataset):
-    """Base of datasets whose images are decoded and resized when read."""
-
-    root: PathText
-    """Folder of the data."""
-    batch_size: Positive = 64
-    eval_batch_size: Positive = 64
-    augment: Augment = Augment(flip=True, crop_scale=[0.25, 1.0])
-    val_fraction: OpenFraction = 0.15
-    central_crop: AreaShare = 0.875
-    """Share of the shorter side that is kept where no random crop is taken."""
-
-    def decoded_shape(self) -> Shape:
-        """(C, H, W) that images are decoded to: colour and 224 x 224 where the description says auto."""
-        height, width = (_DEFAULT_SIDE, _DEFAULT_SIDE) if self.image_size == "auto" else self.image_size
-        return (3 if self.channels == "auto" else self.channels, height, width)
-
-    def decoding(self) -> Decoding:
-        """The settings by which files become samples."""
-        return Decoding(self.decoded_shape(), self.central_crop)
-
-    def decoding_for(self, shape: Shape) -> Decoding:
-        """See `Dataset.decoding_for`."""
-        return self.decoding()
-
-    def decoded_as(self, decoding: Decoding) -> DecodedDataset:
-        """See `Dataset.decoded_as`."""
-        channels, height, width = decoding.shape
-        settings = {"channels": channels, "image_size": [height, width], "central_crop": decoding.central_crop}
-        return self.model_copy(update=settings)
-
-    def make_splits(
-        self,
-        train: Tuple[EncodedImages, np.ndarray],
-        val: Optional[EncodedImages],
-        test: Optional[EncodedImages],
-        class_names: Sequence[str],
-    ) -> Splits:
-        """Sources of what was found, with validation and test samples carved out of the training part where missing.
-
-        Args:
-            train: The images, and their labels or an empty array where both other splits exist.
-            val: Validation images or None.
-            test: Test images or None.
-            class_names: One per class.
-
-        Returns:
-            The splits.
-        """
-        encoded, label_N = train
-        train_source: Source = self._make_source(encoded)
-        still_source = self._make_source(encoded)
-        val_source = None if val is None else self._make_source(val)
-        test_source = None if test is None else self._make_source(test)
-        val_fraction = self.val_fraction if val is None else 0.0
-        test_fraction = self.test_fraction if test is None else 0.0
-        if val_fraction or test_fraction or val is None:
-            in_train, in_val, in_test = split_indices(label_N, val_fraction, test_fraction, self.split_seed)
-            train_source = Subset(train_source, in_train)
-            val_source = Subset(still_source, in_val) if val_source is None else val_source
-            if test_source is None and len(in_test):
-                test_source = Subset(still_source, in_test)
-        name = f"{type(self).__name__} in '{self.root}'"
-        refuse_empty(name, len(train_source), 0 if val_source is None else len(val_source), self.val_fraction)
-        mean, std = known_statistics(self.decoded_shape()[0])
-        return Splits(
-            train=train_source,
-            val=val_source,
-            test=test_source,
-            class_names=class_names,
-            shape=self.decoded_shape(),
-            mean=mean if self.mean == "auto" else self.mean,
-            std=std if self.std == "auto" else self.std,
-            decoding=self.decoding(),
-        )
-
-    def _make_source(self, encoded: EncodedImages) -> Source:
-        return DecodedSource(encoded, self.decoding(), crop_scale=self.augment.crop_scale)
+from mxtrain.types import PathText
 
 
 class ImageFolder(DecodedDataset):

@@ -10,9 +10,9 @@ from typing import List, Optional
 import numpy as np
 
 from mxtrain.dataset.base import Splits
-from mxtrain.dataset.image_folder import DecodedDataset
-from mxtrain.dataset.record_file import RecordFile
-from mxtrain.dataset.regular_files import read_text, refuse_shared
+from mxtrain.dataset.image.decoded import DecodedDataset
+from mxtrain.dataset.image.record_file import RecordFile
+from mxtrain.dataset.loading.regular_files import read_text, refuse_shared
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
 

@@ -18,12 +18,12 @@ from typing import Any, List, Optional, Tuple
 import numpy as np
 
 from mxtrain.dataset.base import Source, open_splits
-from mxtrain.dataset.files import MAX_BYTES, ImageFiles
+from mxtrain.dataset.image.files import MAX_BYTES, ImageFiles
+from mxtrain.dataset.image.pixels import REPLACE, ImageReader, read_error
+from mxtrain.dataset.image.record_file import RecordFile
 from mxtrain.dataset.image_folder import ImageFolder
-from mxtrain.dataset.pixels import REPLACE, ImageReader, read_error
-from mxtrain.dataset.record_file import RecordFile
-from mxtrain.dataset.regular_files import read_bytes
-from mxtrain.dataset.sources import Subset
+from mxtrain.dataset.loading.regular_files import read_bytes
+from mxtrain.dataset.loading.sources import Subset
 from mxtrain.errors import DataError, MxtrainError
 
 

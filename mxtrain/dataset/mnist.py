@@ -12,11 +12,11 @@ from typing import ClassVar, Dict, List, Tuple
 import numpy as np
 
 from mxtrain.dataset.base import Dataset, Splits
-from mxtrain.dataset.image_settings import Augment
-from mxtrain.dataset.memory import split_in_memory
-from mxtrain.dataset.official import refuse_missing, verify
-from mxtrain.dataset.regular_files import exists, open_regular
-from mxtrain.dataset.sources import MemorySource
+from mxtrain.dataset.image.settings import Augment
+from mxtrain.dataset.loading.memory import split_in_memory
+from mxtrain.dataset.loading.official import refuse_missing, verify
+from mxtrain.dataset.loading.regular_files import exists, open_regular
+from mxtrain.dataset.loading.sources import MemorySource
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
 

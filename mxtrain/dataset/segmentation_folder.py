@@ -10,10 +10,10 @@ import pydantic
 from typing_extensions import Annotated, Literal
 
 from mxtrain.dataset.base import Splits
-from mxtrain.dataset.mask_pairs import MaskPairs, list_masks, list_pictures, pair
-from mxtrain.dataset.masked_files import MaskedFiles
-from mxtrain.dataset.masked_pictures import LARGEST_VALUE, MaskCoding
-from mxtrain.dataset.regular_files import exists, read_text
+from mxtrain.dataset.image.mask_pairs import MaskPairs, list_masks, list_pictures, pair
+from mxtrain.dataset.image.masked_files import MaskedFiles
+from mxtrain.dataset.image.masked_pictures import LARGEST_VALUE, MaskCoding
+from mxtrain.dataset.loading.regular_files import exists, read_text
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Optional, Sequence
 
-from mxtrain.dataset.image_settings import Decoding
-from mxtrain.dataset.wordpiece import TokenizerConfig
+from mxtrain.dataset.image.settings import Decoding
+from mxtrain.dataset.language.wordpiece import TokenizerConfig
 from mxtrain.types import Shapes
 
 

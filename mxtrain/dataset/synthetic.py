@@ -10,7 +10,7 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.dataset.base import Dataset, Splits
-from mxtrain.dataset.memory import split_in_memory
+from mxtrain.dataset.loading.memory import split_in_memory
 from mxtrain.errors import DataError
 from mxtrain.types import Fraction, OpenFraction, Positive, Shape
 

@@ -11,65 +11,17 @@ from typing import Any, ClassVar, Dict, List, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.dataset.base import BaseDataset, Splits
-from mxtrain.dataset.loader import BatchLoader
-from mxtrain.dataset.official import sklearn_datasets
-from mxtrain.dataset.regular_files import exists, read_text, refuse_shared
+from mxtrain.dataset.loading.official import sklearn_datasets
+from mxtrain.dataset.loading.regular_files import exists, read_text, refuse_shared
+from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.signature import Signature
-from mxtrain.dataset.splitting import refuse_empty, split_indices
-from mxtrain.dataset.table import read_columns
+from mxtrain.dataset.table.columns import read_columns
+from mxtrain.dataset.table.rows import RowLoader, Rows
 from mxtrain.errors import CheckpointError, DataError
 from mxtrain.types import OpenFraction, PathText, Positive
 
 DIABETES = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
 """Features of scikit-learn's diabetes data. Source: B. Efron et al., "Least Angle Regression", 2004."""
-
-
-class Rows:
-    """Rows of numbers.
-
-    Args:
-        value_NF: features.
-        target_N: what is to be predicted; None where it is not known.
-    """
-
-    def __init__(self, value_NF: np.ndarray, target_N: Optional[np.ndarray] = None):
-        self.value_NF = value_NF.astype(np.float32)
-        self.target_N = np.full(len(value_NF), np.nan, np.float32) if target_N is None else target_N.astype(np.float32)
-
-    def __len__(self) -> int:
-        return len(self.value_NF)
-
-    def take(self, indices: Sequence[int]) -> Rows:
-        """Some of the rows; those beyond the end are left out."""
-        kept = np.array([index for index in indices if index < len(self)], np.int64)
-        return Rows(self.value_NF[kept], self.target_N[kept])
-
-
-class RowLoader(BatchLoader):
-    """Batches of rows, each feature with mean 0 and standard deviation 1 in training, on one device.
-
-    Args:
-        source: rows.
-        signature: means and deviations.
-        device: a context or its name.
-        options: of `BatchLoader`.
-    """
-
-    def __init__(self, source: Rows, signature: Signature, device: Any = "cpu:0", **options: Any):
-        from mxtrain.dataset.placing import as_device
-
-        super().__init__(len(source), **options)
-        self._source, self._device = source, as_device(device)
-        self._mean_F, self._std_F = (np.asarray(values, np.float32) for values in (signature.mean, signature.std))
-
-    def _read_share(
-        self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
-    ) -> Tuple[Tuple[Any, ...], Tuple[Any, ...]]:  # fmt: skip
-        from mxtrain.dataset.placing import copy_to
-
-        value_BF = (self._source.value_NF[share_B] - self._mean_F) / self._std_F
-        values, targets = (copy_to(array, self._device) for array in (value_BF, self._source.target_N[share_B]))
-        return (values,), (targets,)
 
 
 class Tabular(BaseDataset):

@@ -3,184 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Dict, List, Optional, Sequence, Tuple, Union
+from typing import ClassVar, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import pydantic
-from typing_extensions import Annotated
 
-from mxtrain.dataset import reference_text
-from mxtrain.dataset.base import BaseDataset, Splits
-from mxtrain.dataset.randomness import Draw, bits
-from mxtrain.dataset.regular_files import FileId, exists, id_of, read_text, refuse_shared, walk
-from mxtrain.dataset.signature import Signature
-from mxtrain.dataset.splitting import refuse_empty, split_indices
-from mxtrain.dataset.table import SUFFIXES, Column, numbered_rows, read_columns
-from mxtrain.dataset.text_source import LabelledTexts, PlainTexts
-from mxtrain.dataset.wordpiece import Pair, TokenizerConfig, read_vocab, require_tokenizers, train_vocab
-from mxtrain.errors import CheckpointError, DataError, did_you_mean
-from mxtrain.types import OpenFraction, PathText, Positive, ProperFraction
-
-Row = Tuple[str, ...]
-SHOWN_CLASSES = 12
-
-
-class TextDataset(BaseDataset):
-    """Base of the descriptions of text datasets."""
-
-    gives: ClassVar[str] = "text"
-
-    batch_size: Positive = 32
-    eval_batch_size: Positive = 64
-    val_fraction: OpenFraction = 0.15
-    vocab: Optional[PathText] = None
-    """File of the vocabulary: BERT's vocab.txt, or GluonNLP's JSON; null = one trained from the training texts."""
-    vocab_size: Annotated[int, pydantic.Field(ge=100)] = 4000
-    """Tokens of a trained vocabulary, at most."""
-    lowercase: bool = True
-    """Lowercase texts and remove accents; a given vocabulary says whether it wants that."""
-    max_length: Annotated[int, pydantic.Field(ge=8)] = 64
-    """Tokens of a sample at most, special ones included; longer texts are cut."""
-    batches_per_pool: Positive = 16
-    """Batches whose samples are sorted by length together in training, so that little padding is computed; 1 = none."""
-
-    def tokenizer_config(self, texts: Sequence[str], mask_fraction: float = 0.0) -> TokenizerConfig:
-        """How texts are read; `texts` are those to make a vocabulary of.
-
-        Raises:
-            DataError: the vocabulary file is none.
-        """
-        vocab = read_vocab(self.vocab) if self.vocab else train_vocab(texts, self.vocab_size, self.lowercase)
-        return TokenizerConfig(vocab, self.lowercase, self.max_length, mask_fraction)
-
-    def sign(self, splits: Splits, model: Any) -> Signature:
-        """Tokens, token types, valid length, and positions where tokens are to be found."""
-        assert splits.build_tokenizer_config is not None
-        tokenizer_config = splits.build_tokenizer_config()
-        tokens = (tokenizer_config.max_length,)
-        shape = (tokens, tokens, (), *([(tokenizer_config.num_masked,)] if tokenizer_config.mask_fraction else []))
-        return Signature(shape, class_names=list(splits.class_names), tokenizer_config=tokenizer_config)
-
-    def require_same(self, signature: Signature, before: Signature, source: str) -> None:
-        """See `BaseDataset.require_same`: of other tokens the network's embeddings would be of other words."""
-        if before.tokenizer_config != signature.tokenizer_config:
-            raise CheckpointError(
-                f"{source} was made with another vocabulary: the training texts, or the version of tokenizers, have "
-                "changed. Give the same texts, or a file by dataset.vocab=PATH, or choose another hydra.run.dir."
-            )
-
-    def remark(self, signature: Signature, splits: Splits) -> str:
-        assert signature.tokenizer_config is not None
-        return (
-            f"texts of up to {signature.tokenizer_config.max_length} tokens, of a vocabulary of {signature.vocab_size}"
-        )
-
-    def build_loader(self, source: Any, signature: Signature, *, num_classes: int, **options: Any) -> Any:
-        from mxtrain.dataset.text_loader import TextLoader
-
-        assert signature.tokenizer_config is not None
-        return TextLoader(
-            source, tokenizer_config=signature.tokenizer_config, batches_per_pool=self.batches_per_pool, **options
-        )
-
-    def open_inputs(
-        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
-    ) -> Tuple[Any, Sequence[str]]:
-        """All texts of the files; a place is `file:line`."""
-        self.text_columns()  # refuses a run without classes, whatever the files are
-        pairs, places = [], []
-        for number, name in enumerate(names):
-            try:
-                found = self.read_unlabelled(name)
-            except DataError as error:
-                if not skip_unreadable:
-                    raise DataError(f"{error} Or type skip_unreadable=true to go on without such files.") from error
-                unreadable[-1 - number] = str(error)  # none of its texts has a place
-                continue
-            for line, pair in found:
-                pairs.append(pair)
-                places.append(f"{name}:{line}")
-        return LabelledTexts(pairs), places
-
-    def text_columns(self) -> Tuple[List[Column], bool]:
-        """The columns of the texts in a table, and whether it has a header.
-
-        Raises:
-            DataError: the texts of this dataset have no classes.
-        """
-        raise DataError("predict names the classes of texts, and this run was trained to find hidden tokens.")
-
-    def read_unlabelled(self, path: str) -> List[Tuple[int, Pair]]:
-        """The texts of a file, and the lines that they end in: of a table by the dataset's columns, of any other file
-        one a line, a tab between two.
-
-        Raises:
-            DataError: the file cannot be read, or holds no pairs where pairs are classified.
-        """
-        columns, header = self.text_columns()
-        if path.endswith(SUFFIXES):
-            rows = numbered_rows(path, columns, header)
-        else:
-            lines = [line.rstrip("\r") for line in read_text(path).split("\n")]
-            rows = [(number, tuple(line.split("\t")) if len(columns) > 1 else (line,))
-                    for number, line in enumerate(lines, start=1) if line.strip()]  # fmt: skip
-        if not rows:
-            raise DataError(f"{path}: there is no text.")
-        for number, row in rows:
-            if len(row) < len(columns):
-                raise DataError(f"{path}, line {number}: there must be {len(columns)} texts, a tab between two.")
-        return [(number, (row[0], row[1] if len(columns) > 1 else None)) for number, row in rows]
-
-    def _labelled_splits(
-        self, name: str, train: Sequence[Row], val: Optional[Sequence[Row]], test: Optional[Sequence[Row]],
-        classes: Sequence[str] = (),
-    ) -> Splits:  # fmt: skip
-        """Splits of rows of (text, label) or (text, text, label).
-
-        Args:
-            name: of the data, for messages.
-            train: rows; what `val` and `test` lack is taken from it.
-            val, test: rows, or None where there is no such file.
-            classes: the classes in order; by default all that the training rows have, sorted.
-        """
-        require_tokenizers()
-        names = list(classes) or sorted({row[-1] for row in train})
-        if len(names) < 2:
-            raise DataError(f"{name} has {len(names)} classes in its training rows: at least 2 are needed.")
-        label_N = _labels(train, names, name)
-        held = 0.0 if val is not None else self.val_fraction, 0.0 if test is not None else self.test_fraction
-        parts = split_indices(label_N, *held, self.split_seed)
-        refuse_empty(name, len(parts[0]), len(val) if val is not None else len(parts[1]), self.val_fraction)
-
-        def of(given: Optional[Sequence[Row]], index: np.ndarray) -> Optional[LabelledTexts]:
-            if given is not None:
-                return LabelledTexts([pair_of(row) for row in given], _labels(given, names, name))
-            return LabelledTexts([pair_of(train[i]) for i in index], label_N[index]) if len(index) else None
-
-        kept = of(None, parts[0])
-        assert kept is not None
-        texts = [text for pair in kept.pairs for text in pair if text is not None]
-        return Splits(
-            kept,
-            of(val, parts[1]),
-            of(test, parts[2]),
-            names,
-            build_tokenizer_config=lambda: self.tokenizer_config(texts),
-        )
-
-
-def pair_of(row: Row) -> Pair:
-    """The texts of a row whose last column is its label."""
-    return row[0], row[1] if len(row) > 2 else None
-
-
-def _labels(rows: Sequence[Row], names: Sequence[str], where: str) -> np.ndarray:
-    number = {name: index for index, name in enumerate(names)}
-    unknown = next((row[-1] for row in rows if row[-1] not in number), None)
-    if unknown is not None:
-        shown = ", ".join(names[:SHOWN_CLASSES]) + (", ..." if len(names) > SHOWN_CLASSES else "")
-        raise DataError(f"{where}: a row has the label '{unknown}'.{did_you_mean(unknown, names)} Classes: {shown}.")
-    return np.array([number[row[-1]] for row in rows], np.int32)
+from mxtrain.dataset.base import Splits
+from mxtrain.dataset.language import reference_text
+from mxtrain.dataset.language.base import Row, TextDataset
+from mxtrain.dataset.language.sources import PlainTexts
+from mxtrain.dataset.language.wordpiece import require_tokenizers
+from mxtrain.dataset.loading.randomness import Draw, bits
+from mxtrain.dataset.loading.regular_files import FileId, exists, id_of, read_text, refuse_shared, walk
+from mxtrain.dataset.loading.splitting import refuse_empty
+from mxtrain.dataset.table.columns import Column, read_columns
+from mxtrain.errors import DataError
+from mxtrain.types import OpenFraction, PathText, ProperFraction
 
 
 class Text(TextDataset):

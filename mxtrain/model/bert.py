@@ -68,7 +68,7 @@ class Bert(Model):
         Raises:
             ConfigError: texts may be longer than the network can take.
         """
-        from mxtrain.model import bert_network
+        from mxtrain.model.networks import bert as bert_network
 
         sizes: Any = self.sizes()
         longest = shapes_of(input_shape)[0][0]

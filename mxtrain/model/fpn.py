@@ -38,7 +38,7 @@ class FPN(Model):
         Raises:
             ConfigError: the picture is too small to be halved by every stage.
         """
-        from mxtrain.model.fpn_network import FeaturePyramid
+        from mxtrain.model.networks.fpn import FeaturePyramid
 
         smallest = 2 ** len(self.channels)
         if min(input_shape[1:]) < smallest:

@@ -8,7 +8,7 @@ import pydantic
 
 from mxtrain.errors import ConfigError, nearest
 from mxtrain.model.base import Model
-from mxtrain.model.gluoncv_names import CLASSIFICATION_NAMES, sizes_of
+from mxtrain.model.networks.gluoncv_names import CLASSIFICATION_NAMES, sizes_of
 from mxtrain.types import Shape
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class GluonCV(GluonCVModel):
         """
 
         def build() -> gluon.HybridBlock:
-            from mxtrain.model import gluoncv_zoo
+            from mxtrain.model.networks import gluoncv as gluoncv_zoo
 
             return gluoncv_zoo.build(self.name, num_classes, dict(self.options))
 

@@ -116,7 +116,7 @@ class GluonCVSegmentation(GluonCVModel):
         """
 
         def build() -> gluon.HybridBlock:
-            from mxtrain.model import gluoncv_segmentation_zoo
+            from mxtrain.model.networks import gluoncv_segmentation as gluoncv_segmentation_zoo
 
             return gluoncv_segmentation_zoo.build(
                 without_dataset(self.name), num_classes, self.aux, dict(self.options)

@@ -9,7 +9,7 @@ from typing_extensions import Annotated
 
 from mxtrain.errors import ConfigError
 from mxtrain.model.base import Model
-from mxtrain.model.layers import Activation
+from mxtrain.model.networks.layers import Activation
 from mxtrain.types import OpenFraction, Positive, Shape
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class LeNet(Model):
         Raises:
             ConfigError: the sample is too small to be halved by every stage.
         """
-        from mxtrain.model import networks
+        from mxtrain.model.networks import classifier
 
         _, height, width = input_shape
         smallest = 2 ** len(self.channels)
@@ -52,6 +52,6 @@ class LeNet(Model):
                 f"at least {smallest}x{smallest}, but samples are {height}x{width}. Use fewer stages, e.g. "
                 f"model.channels=[32], or larger samples, e.g. dataset.image_size=[{smallest},{smallest}]."
             )
-        return networks.build_lenet(
+        return classifier.build_lenet(
             num_classes, self.channels, self.hidden, self.activation, self.batch_norm, self.dropout
         )

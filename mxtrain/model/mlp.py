@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, List, Tuple
 
 from mxtrain.model.base import Model
-from mxtrain.model.layers import Activation
+from mxtrain.model.networks.layers import Activation
 from mxtrain.types import OpenFraction, Positive, Shape
 
 if TYPE_CHECKING:
@@ -27,6 +27,6 @@ class MLP(Model):
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
         """The network, uninitialised; it takes a sample of any shape."""
-        from mxtrain.model import networks
+        from mxtrain.model.networks import classifier
 
-        return networks.build_mlp(num_classes, self.hidden, self.activation, self.dropout)
+        return classifier.build_mlp(num_classes, self.hidden, self.activation, self.dropout)

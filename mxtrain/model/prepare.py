@@ -10,9 +10,9 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from mxtrain.errors import ConfigError, nearest
 from mxtrain.model.base import Model
-from mxtrain.model.kernels import average_by_mean
-from mxtrain.model.mended import called_in, mend_layers, refuse_wrong
-from mxtrain.model.trace import NotTraceable, TraceFailure, blocks_by_path, recorded_calls, trace
+from mxtrain.model.graph.kernels import average_by_mean
+from mxtrain.model.graph.mended import called_in, mend_layers, refuse_wrong
+from mxtrain.model.graph.trace import NotTraceable, TraceFailure, blocks_by_path, recorded_calls, trace
 from mxtrain.model.weights import WeightsReport, load_weights
 from mxtrain.runtime.memory import shown_size, usable_memory
 from mxtrain.types import LARGEST_COUNT, Shape, Shapes, shapes_of

@@ -44,7 +44,7 @@ class ResNet(Model):
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
         """The network, uninitialised; it takes images of any size."""
-        from mxtrain.model import networks
+        from mxtrain.model.networks import classifier
 
         if self.depth in SMALL_DEPTHS:
             layers: Sequence[int] = SMALL_DEPTHS[self.depth]
@@ -53,4 +53,4 @@ class ResNet(Model):
             (layers, bottleneck), base = LARGE_DEPTHS[self.depth], 64
         widths = [max(1, round(base * 2**stage * self.width)) for stage in range(len(layers))]
         large_stem = self.stem == "large" or (self.stem == "auto" and min(input_shape[1:]) >= LARGE_STEM_FROM)
-        return networks.build_resnet(num_classes, layers, widths, bottleneck, self.version, large_stem)
+        return classifier.build_resnet(num_classes, layers, widths, bottleneck, self.version, large_stem)

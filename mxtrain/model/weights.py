@@ -223,7 +223,7 @@ def _replaceable(network, parameters, file_names, arrays, misfits: List[str]) ->
 
 def _layers_with_weights(network: Any) -> List[str]:
     from mxtrain.engine.backend import gluon
-    from mxtrain.model.trace import blocks_by_path
+    from mxtrain.model.graph.trace import blocks_by_path
 
     kinds = (gluon.nn.Dense, gluon.nn.conv_layers._Conv)
     return [path for path, block in blocks_by_path(network) if isinstance(block, kinds)]

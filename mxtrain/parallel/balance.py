@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, List, Mapping, Sequence, Tuple
 
 from mxtrain.errors import ConfigError
-from mxtrain.model.work import FLOAT_BYTES
+from mxtrain.model.graph.work import FLOAT_BYTES
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.cost import piece_costs, rates_of
 from mxtrain.parallel.cut import MARK, Cuttable, Tensor

@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 from mxtrain.amp import FULL, Precision
 from mxtrain.engine.backend import autograd, nd
 from mxtrain.errors import ConfigError
-from mxtrain.model.trace import NotTraceable, blocks_by_path
+from mxtrain.model.graph.trace import NotTraceable, blocks_by_path
 from mxtrain.parallel.cut import Cuttable, Graph, Tensor, marked_layers
 from mxtrain.types import Shape, Shapes, shapes_of
 

@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from mxtrain.model.trace import Node, NotTraceable, Trace, trace, trace_symbol
-from mxtrain.model.work import FLOAT_BYTES, learns, node_flops
+from mxtrain.model.graph.trace import Node, NotTraceable, Trace, trace, trace_symbol
+from mxtrain.model.graph.work import FLOAT_BYTES, learns, node_flops
 from mxtrain.parallel.chain import BlockRow
 from mxtrain.parallel.cut import Tensor, variable
 from mxtrain.types import Shape

@@ -14,7 +14,7 @@ from typing import Any, Collection, Dict, FrozenSet, List, Mapping, Optional, Se
 
 from mxtrain.amp import FULL, Precision
 from mxtrain.errors import ConfigError, did_you_mean
-from mxtrain.model.trace import LAYER_ATTRIBUTE, blocks_by_path, input_names, symbol_of
+from mxtrain.model.graph.trace import LAYER_ATTRIBUTE, blocks_by_path, input_names, symbol_of
 from mxtrain.types import Shape, Shapes, shapes_of
 
 MARK = "begins_stage"

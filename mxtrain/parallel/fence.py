@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any, Dict, Sequence
 
 from mxtrain.engine.backend import gluon, nd, same_device_runs
-from mxtrain.model.trace import blocks_by_path
+from mxtrain.model.graph.trace import blocks_by_path
 
 
 def written_together(network: Any) -> Dict[str, str]:

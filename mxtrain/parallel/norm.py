@@ -8,7 +8,7 @@ import numpy as np
 
 from mxtrain.engine.backend import autograd, gluon, nd
 from mxtrain.kvstore.store import Store
-from mxtrain.model.trace import blocks_by_path
+from mxtrain.model.graph.trace import blocks_by_path
 from mxtrain.parallel.cut import Piece
 from mxtrain.parallel.stage import bring, parameters_by_full_name
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from mxtrain.model.work import Work, bare, update_work
+from mxtrain.model.graph.work import Work, bare, update_work
 from mxtrain.types import Limits
 
 SHOWN = 15

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
     from mxtrain.dataset.base import Splits
-    from mxtrain.dataset.loader import Collate
+    from mxtrain.dataset.loading.loader import Collate
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
     from mxtrain.metric.meter import Meter

@@ -7,9 +7,9 @@ from typing import Any, Optional, Sequence
 import numpy as np
 
 from mxtrain.dataset.base import Splits
-from mxtrain.dataset.loader import BatchLoader
+from mxtrain.dataset.loading.loader import BatchLoader
+from mxtrain.dataset.loading.sources import Subset
 from mxtrain.dataset.signature import Signature
-from mxtrain.dataset.sources import Subset
 from mxtrain.description.groups import Description
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.trainer.evaluate import ShownSamples

@@ -8,8 +8,8 @@ import numpy as np
 
 from mxtrain.dataset.base import Splits
 from mxtrain.dataset.cifar import Cifar10
-from mxtrain.dataset.sources import MemorySource
-from mxtrain.dataset.splitting import choose_statistics
+from mxtrain.dataset.loading.sources import MemorySource
+from mxtrain.dataset.loading.splitting import choose_statistics
 
 NAMES = (*Cifar10.train_sha1, *Cifar10.test_sha1)
 NUM_CLASSES = 10

@@ -27,7 +27,7 @@ def build_network(model: str, pixels: int) -> Any:
         from mxtrain.model.resnet import ResNet
 
         return ResNet(depth=20).build(NUM_CLASSES, (3, pixels, pixels))
-    from mxtrain.model.gluoncv_zoo import build
+    from mxtrain.model.networks.gluoncv import build
 
     return build("resnet50_v1b", NUM_CLASSES, {})
 

@@ -68,8 +68,8 @@ def _rate(batches: Iterable[Any], count_of: Any, warm_up: int = 3) -> int:
 
 def _measure_ours(image_NCHW: np.ndarray, label_N: np.ndarray) -> int:
     from mxtrain.dataset.base import Augment
-    from mxtrain.dataset.loader import Loader
-    from mxtrain.dataset.sources import MemorySource
+    from mxtrain.dataset.loading.loader import Loader
+    from mxtrain.dataset.loading.sources import MemorySource
 
     loader = Loader(
         MemorySource(image_NCHW, label_N),
@@ -105,7 +105,7 @@ def _measure_files(folder: Path, count: int) -> Dict[str, int]:
 
     from mxtrain.dataset.image_folder import ImageFolder
     from mxtrain.dataset.image_record import ImageRecord
-    from mxtrain.dataset.loader import Loader
+    from mxtrain.dataset.loading.loader import Loader
     from mxtrain.dataset.make_record import make_record
     from mxtrain.engine.backend import mx
 

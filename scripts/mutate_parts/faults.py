@@ -213,7 +213,7 @@ FAULTS = [
         "if (step.store.total(own) != expected[: len(own)]).any():", SNAPSHOT,
     ),
     Fault(
-        "the remainder of a split goes to the wrong class", "mxtrain/dataset/splitting.py",
+        "the remainder of a split goes to the wrong class", "mxtrain/dataset/loading/splitting.py",
         "np.argsort(-(exact_K - count_K)[open_K], kind=", "np.argsort((exact_K - count_K)[open_K], kind=",
         ("tests/dataset/test_formats.py",),
     ),

@@ -14,9 +14,9 @@ from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
-from mxtrain.model.networks import build_resnet
+from mxtrain.model.graph.trace import symbol_of
+from mxtrain.model.networks.classifier import build_resnet
 from mxtrain.model.prepare import initialize
-from mxtrain.model.trace import symbol_of
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.cut import Graph, output_shapes
 from mxtrain.parallel.norm import JointNorm

@@ -15,11 +15,11 @@ from PIL import Image
 from mxtrain.checkpoint import open_checkpoint
 from mxtrain.cli.dispatch import run
 from mxtrain.dataset.base import open_splits
-from mxtrain.dataset.files import open_files
 from mxtrain.dataset.glue import LAYOUTS
+from mxtrain.dataset.image.files import open_files
+from mxtrain.dataset.loading.sources import Subset
 from mxtrain.dataset.make_record import make_record
 from mxtrain.dataset.signature import Signature
-from mxtrain.dataset.sources import Subset
 from mxtrain.trainer.loaders import build_loader
 from mxtrain.trainer.trained import load_trained
 

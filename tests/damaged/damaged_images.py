@@ -15,12 +15,12 @@ from PIL import Image
 
 from mxtrain.dataset.base import Decoding
 from mxtrain.dataset.cifar import Cifar100
-from mxtrain.dataset.files import open_files
+from mxtrain.dataset.image.files import open_files
+from mxtrain.dataset.image.record_file import RecordFile
 from mxtrain.dataset.image_folder import ImageFolder
 from mxtrain.dataset.image_record import ImageRecord
 from mxtrain.dataset.make_record import make_record
 from mxtrain.dataset.mnist import Mnist
-from mxtrain.dataset.record_file import RecordFile
 
 FOLDER, RECORDS, FILES = "image folder", "RecordIO", "files to predict on"
 IDX, CIFAR = "IDX files", "CIFAR files"

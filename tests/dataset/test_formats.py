@@ -9,8 +9,8 @@ import pytest
 
 from mxtrain.dataset.cifar import Cifar10, Cifar100
 from mxtrain.dataset.digits import Digits
+from mxtrain.dataset.loading.splitting import channel_statistics, split_indices
 from mxtrain.dataset.mnist import FashionMnist, Mnist
-from mxtrain.dataset.splitting import channel_statistics, split_indices
 from mxtrain.dataset.synthetic import Synthetic
 from mxtrain.errors import DataError
 
@@ -189,7 +189,8 @@ def test_cifar_refuses_missing_truncated_and_other_files(tmp_path):
 def test_opening_imports_nothing_heavy(write_images):
     code = (
         "import sys\n"
-        "from mxtrain.dataset import cifar, digits, image_folder, image_record, loader, make_record, mnist, synthetic\n"
+        "from mxtrain.dataset import cifar, digits, image_folder, image_record, make_record, mnist, synthetic\n"
+        "from mxtrain.dataset.loading import loader\n"
         "digits.Digits().open(); synthetic.Synthetic().open(); image_folder.ImageFolder(root=sys.argv[1]).open()\n"
         "print({'mxnet', 'sklearn', 'gluoncv', 'matplotlib', 'PIL'} & set(sys.modules))\n"
     )

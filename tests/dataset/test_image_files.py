@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mxtrain.dataset import decoding
 from mxtrain.dataset.base import Augment, Decoding
-from mxtrain.dataset.decoding import DecodedSource
-from mxtrain.dataset.files import ImageFiles, list_images, open_files
+from mxtrain.dataset.image import decoding
+from mxtrain.dataset.image.decoding import DecodedSource
+from mxtrain.dataset.image.files import ImageFiles, list_images, open_files
+from mxtrain.dataset.image.record_file import RecordFile
 from mxtrain.dataset.image_folder import ImageFolder
 from mxtrain.dataset.image_record import ImageRecord
-from mxtrain.dataset.loader import Loader
+from mxtrain.dataset.loading.loader import Loader
 from mxtrain.dataset.make_record import _encode, main, make_record
-from mxtrain.dataset.record_file import RecordFile
 from mxtrain.errors import DataError, LoaderError
 
 
@@ -267,7 +267,7 @@ def test_a_picture_starts_no_program(tmp_path, monkeypatch):
 
 def test_every_picture_is_opened_as_one_of_the_known_formats():
     calls = [
-        ast.unparse(node) for path in Path(decoding.__file__).parents[1].rglob("*.py")
+        ast.unparse(node) for path in Path(decoding.__file__).parents[2].rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)
     ]  # fmt: skip
     opened = [text for text in calls if text.startswith("Image.open(")]

@@ -13,10 +13,10 @@ import pytest
 from PIL import Image
 from pydantic import ValidationError
 
-from mxtrain.dataset import masked_pictures
 from mxtrain.dataset.ade20k import Ade20k
 from mxtrain.dataset.cityscapes import LABELS, Cityscapes
-from mxtrain.dataset.image_settings import Decoding
+from mxtrain.dataset.image import masked_pictures
+from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.segmentation_folder import SegmentationFolder
 from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.voc_segmentation import VOC_NAMES, VocSegmentation

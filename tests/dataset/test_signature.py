@@ -8,8 +8,8 @@ import pytest
 
 from mxtrain.checkpoint.run_state import _RUN_STATE, _problems, _unknown
 from mxtrain.dataset.base import Decoding
+from mxtrain.dataset.language.wordpiece import TokenizerConfig
 from mxtrain.dataset.signature import Signature
-from mxtrain.dataset.wordpiece import TokenizerConfig
 
 TEXT = Signature(((5,), (5,), ()), class_names=["a", "b"], tokenizer_config=TokenizerConfig(("x", "y"), True, 5, 0.2))
 IMAGE = Signature((1, 8, 8), [0.5], [0.25], ["a", "b"], decoding=Decoding((1, 8, 8), 0.875))

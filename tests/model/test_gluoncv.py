@@ -6,7 +6,7 @@ import pytest
 
 from mxtrain.errors import ConfigError
 from mxtrain.model.gluoncv import GluonCV
-from mxtrain.model.gluoncv_names import CLASSIFICATION_NAMES, sizes_of
+from mxtrain.model.networks.gluoncv_names import CLASSIFICATION_NAMES, sizes_of
 from mxtrain.model.prepare import infer_shapes
 
 RUN = [
@@ -108,7 +108,7 @@ def test_group_norm_normalises_each_group():
     import numpy as np
 
     from mxtrain.engine.backend import nd
-    from mxtrain.model.gluoncv_zoo import GroupNorm
+    from mxtrain.model.networks.gluoncv import GroupNorm
 
     block = GroupNorm(ngroups=2, in_channels=4)
     block.initialize()

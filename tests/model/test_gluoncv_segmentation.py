@@ -9,8 +9,8 @@ import pytest
 
 from mxtrain.errors import ConfigError
 from mxtrain.model.gluoncv_segmentation import ARCHITECTURES, NUM_AUXILIARY, GluonCVSegmentation, without_dataset
+from mxtrain.model.graph.trace import trace
 from mxtrain.model.prepare import infer_shapes, load_weights, parameter_multipliers, prepare_network
-from mxtrain.model.trace import trace
 
 SIZE, ODD = (3, 64, 96), (3, 70, 101)
 SMALLEST = [name for name in NUM_AUXILIARY if name.endswith("_resnet50") or name.partition("_")[0] not in ARCHITECTURES]
@@ -66,7 +66,7 @@ def test_the_names_are_gluoncvs():
 
 def theirs(name, num_classes, side, **arguments):
     """GluonCV's own block."""
-    from mxtrain.model.gluoncv_segmentation_zoo import BY_ARCHITECTURE, BY_NAME
+    from mxtrain.model.networks.gluoncv_segmentation import BY_ARCHITECTURE, BY_NAME
 
     kind, backbone = BY_NAME.get(name), {}
     if kind is None:
@@ -201,7 +201,7 @@ def test_heads_learn_ten_times_as_fast_as_in_gluoncvs_recipe():
 )
 def test_resizing_is_mxnets(old, new):
     from mxtrain.engine.backend import autograd, nd
-    from mxtrain.model.resizing import resize_like
+    from mxtrain.model.networks.resizing import resize_like
 
     random = np.random.RandomState(0)
     maps, head = nd.array(random.randn(2, 3, *old)), nd.array(random.randn(2, 3, *new))
@@ -259,7 +259,7 @@ def test_an_option_that_gluoncv_refuses_is_named():
 
 def test_options_reach_the_network():
     from mxtrain.engine.backend import gluon
-    from mxtrain.model.trace import blocks_by_path
+    from mxtrain.model.graph.trace import blocks_by_path
 
     for name in ("fastscnn", "fcn_resnet50"):
         network = GluonCVSegmentation(name=name, options={"norm_kwargs": {"momentum": 0.7}}).build(3, SIZE)

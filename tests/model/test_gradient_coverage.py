@@ -9,11 +9,11 @@ import test_gradients_of_sequences as sequences
 from gradients import operators, wrong
 
 from mxtrain.engine.backend import gluon
-from mxtrain.model.gluoncv_names import CLASSIFICATION_NAMES
+from mxtrain.model.graph.trace import NotTraceable, blocks_by_path, symbol_of
 from mxtrain.model.lenet import LeNet
 from mxtrain.model.mlp import MLP
+from mxtrain.model.networks.gluoncv_names import CLASSIFICATION_NAMES
 from mxtrain.model.resnet import ResNet
-from mxtrain.model.trace import NotTraceable, blocks_by_path, symbol_of
 
 CASES = [*test_gradients.ALL, *sequences.RECURRENT, *sequences.LOSSES]
 LEFT_OUT = {

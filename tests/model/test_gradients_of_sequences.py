@@ -5,7 +5,7 @@ import pytest
 from gradients import IN_FLOAT32, Case, wrong
 
 from mxtrain.engine.backend import gluon, nd, own_operators
-from mxtrain.model import fused
+from mxtrain.model.networks import fused
 
 rnn, loss, contrib = gluon.rnn, gluon.loss, gluon.contrib
 

@@ -73,7 +73,8 @@ def test_describing_imports_nothing_heavy():
     program = (
         "import sys\n"
         "from mxtrain.model import base, bert, gluoncv, gluoncv_segmentation, lenet, mlp, prepare, resnet\n"
-        "from mxtrain.model import summary, weights\n"
+        "from mxtrain.model import weights\n"
+        "from mxtrain.model.graph import summary\n"
         "gluoncv.GluonCV(name='densenet121').input_shape((1, 8, 8))\n"
         "heavy = {'mxnet', 'gluoncv', 'matplotlib', 'sklearn', 'rich', 'tensorboardX'} & set(sys.modules)\n"
         "sys.exit(', '.join(heavy) or 0)\n"

@@ -12,6 +12,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.model.base import Model, ParamGroup
 from mxtrain.model.custom import CustomModel
 from mxtrain.model.gluoncv import GluonCV
+from mxtrain.model.graph.trace import trace
 from mxtrain.model.lenet import LeNet
 from mxtrain.model.mlp import MLP
 from mxtrain.model.prepare import (
@@ -22,7 +23,6 @@ from mxtrain.model.prepare import (
     prepare_network,
 )
 from mxtrain.model.resnet import ResNet
-from mxtrain.model.trace import trace
 
 ROOT = Path(__file__).resolve().parents[2]
 

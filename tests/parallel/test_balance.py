@@ -10,8 +10,8 @@ from mxtrain.build import build_network
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.errors import ConfigError
 from mxtrain.files.cache import cache_folder
-from mxtrain.model.networks import build_resnet
-from mxtrain.model.trace import NotTraceable
+from mxtrain.model.graph.trace import NotTraceable
+from mxtrain.model.networks.classifier import build_resnet
 from mxtrain.parallel import balance as module
 from mxtrain.parallel.balance import BlockCost, balance, choose_cut, find_candidates, given_positions
 from mxtrain.parallel.base import Objective

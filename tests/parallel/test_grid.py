@@ -13,7 +13,7 @@ from mxtrain.kvstore.world import World
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
-from mxtrain.model.networks import build_mlp, build_resnet
+from mxtrain.model.networks.classifier import build_mlp, build_resnet
 from mxtrain.model.prepare import initialize
 from mxtrain.parallel.balance import find_candidates
 from mxtrain.parallel.base import Objective

@@ -8,8 +8,8 @@ from rich.console import Console
 from mxtrain.engine.backend import gluon, mx
 from mxtrain.engine.limits import measure_limits
 from mxtrain.engine.trace import Operation
-from mxtrain.model.trace import Node, Trace, trace
-from mxtrain.model.work import Work, node_flops, update_work, work_by_operator
+from mxtrain.model.graph.trace import Node, Trace, trace
+from mxtrain.model.graph.work import Work, node_flops, update_work, work_by_operator
 from mxtrain.parallel.operator_times import measure_operators
 from mxtrain.types import Limits
 

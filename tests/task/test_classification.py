@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from mxtrain.cli.artifacts import write_artifacts
+from mxtrain.dataset.language.wordpiece import TokenizerConfig
+from mxtrain.dataset.loading.sources import MemorySource
 from mxtrain.dataset.signature import Signature
-from mxtrain.dataset.sources import MemorySource
-from mxtrain.dataset.wordpiece import TokenizerConfig
 from mxtrain.engine.backend import nd
 from mxtrain.task.base import require_same_names
 from mxtrain.task.classification import Classification, ConfusionReport, texts_of

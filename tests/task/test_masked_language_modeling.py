@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mxtrain.dataset.language.wordpiece import TokenizerConfig
 from mxtrain.dataset.signature import Signature
-from mxtrain.dataset.wordpiece import TokenizerConfig
 from mxtrain.engine.backend import nd
 from mxtrain.errors import ConfigError
 from mxtrain.task.masked_language_modeling import MaskedLanguageModeling

@@ -90,7 +90,7 @@ struct Dropout {
 
 // From 64 ones that went through MXNet's own Dropout of probability 0.5: ones where it infers, else zeros and twos, of
 // which a key is made. So it draws from MXNet's own generator, and only while training.
-// mxtrain/model/fused.py writes the same number.
+// mxtrain/model/networks/fused.py writes the same number.
 constexpr int kSeedBits = 64;
 inline Dropout dropout_of(double probability, const Array& seed) {
   Dropout made;

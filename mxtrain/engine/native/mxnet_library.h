@@ -4,7 +4,7 @@
 // is the interface itself: functions that MXNet looks up by name. An operator is a struct of function pointers.
 //
 // Two things that MXNet does not tell an operator of a library, so that whoever builds a graph must see to them
-// (mxtrain/model/fused.py):
+// (mxtrain/model/networks/fused.py):
 // - whether it trains or infers;
 // - that a gradient is to be added to what is there (kAddTo). It overwrites.
 //

@@ -12,7 +12,7 @@ import pytest
 
 from mxtrain.engine.backend import autograd, mx, nd, own_operators
 from mxtrain.errors import DivergenceError
-from mxtrain.model import fused
+from mxtrain.model.networks import fused
 from mxtrain.trainer import snapshot
 
 pytestmark = pytest.mark.skipif(own_operators().path is None, reason=own_operators().why)
@@ -239,7 +239,7 @@ def test_products_of_another_device_are_right_while_attention_computes():
     code = """
 import numpy as np
 from mxtrain.engine.backend import mx, nd, own_operators
-from mxtrain.model import fused
+from mxtrain.model.networks import fused
 own_operators()
 rng = np.random.RandomState(0)
 x, y = (nd.array(rng.randint(-3, 4, (384, 384)), ctx=mx.cpu(1)) for _ in range(2))
@@ -265,7 +265,7 @@ def test_numbers_do_not_depend_on_threads():
     code = """
 import hashlib, numpy as np
 from mxtrain.engine.backend import autograd, mx, nd, own_operators
-from mxtrain.model import fused
+from mxtrain.model.networks import fused
 own_operators()
 mx.random.seed(5)
 rng = np.random.RandomState(0)

@@ -1,0 +1,1 @@
+"""What datasets of images share: decoding, augmentation, record files, and pictures with masks."""

@@ -1,0 +1,117 @@
+"""Sources whose samples are encoded images, JPEG or PNG or the like, decoded when fetched.
+
+Worker threads, not processes, decode: Pillow works outside Python's lock
+(docs/decisions/0003-threads-decode-images.md).
+Importing this module imports no Pillow.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Optional, Protocol, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.dataset.image.pixels import REPLACE, ImageReader, read_error
+from mxtrain.dataset.image.settings import Decoding
+from mxtrain.dataset.loading.randomness import Draw, uniform
+from mxtrain.errors import LoaderError, MxtrainError
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+_TASK = 4
+_MIN_ASPECT, _MAX_ASPECT = 3 / 4, 4 / 3
+
+
+class EncodedImages(Protocol):
+    """EncodedImages images by index; must be safe to call from several threads."""
+
+    def __len__(self) -> int:
+        """The number of images."""
+
+    def name(self, index: int) -> str:
+        """The name of an image in messages."""
+
+    def read(self, index: int) -> Tuple[bytes, int]:
+        """The encoded image, and its label."""
+
+
+def known_statistics(channels: int) -> Tuple[Sequence[float], Sequence[float]]:
+    """Mean and standard deviation of ImageNet's photographs, the customary constants for images in files."""
+    if channels == 3:
+        return list(IMAGENET_MEAN), list(IMAGENET_STD)
+    return [sum(IMAGENET_MEAN) / 3], [sum(IMAGENET_STD) / 3]
+
+
+class DecodedSource:
+    """Decodes, crops and resizes to one shape."""
+
+    samples_per_task = _TASK
+
+    def __init__(self, encoded: EncodedImages, decoding: Decoding, *, crop_scale: Sequence[float] = (1.0, 1.0)) -> None:
+        """Describe what comes out; nothing is read yet.
+
+        Args:
+            encoded: The images.
+            decoding: How they are read.
+            crop_scale: Smallest and largest share of the area that a random crop takes in training; (1, 1) = none.
+        """
+        self.encoded = encoded
+        self.decoding = decoding
+        self.shape = decoding.shape
+        self.crop_scale = tuple(crop_scale)
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+    def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, np.ndarray]:
+        """See `Source.fetch`."""
+        image_BCHW = np.empty((len(index_B), *self.shape), np.uint8)
+        label_B = np.empty(len(index_B), np.int32)
+        draws_4B = None
+        if train and self.crop_scale != (1.0, 1.0):
+            kinds = (Draw.RESIZED_AREA, Draw.RESIZED_ASPECT, Draw.RESIZED_TOP, Draw.RESIZED_LEFT)
+            draws_4B = [uniform(seed, epoch, index_B, kind) for kind in kinds]
+        for row, index in enumerate(index_B.tolist()):
+            draws_4 = None if draws_4B is None else [float(draw_B[row]) for draw_B in draws_4B]
+            image_CHW, label_B[row] = self._read(index, draws_4)
+            if image_CHW.dtype != image_BCHW.dtype:  # one with more than 8 bits: all become float32
+                image_BCHW = image_BCHW.astype(np.float32, copy=False)
+            image_BCHW[row] = image_CHW
+        return image_BCHW, label_B
+
+    def blank(self) -> Tuple[np.ndarray, ...]:
+        """A black image, in the place of one that cannot be read."""
+        return np.zeros((1, *self.shape), np.uint8), np.full(1, -1, np.int32)
+
+    def _read(self, index: int, draws_4: Optional[Sequence[float]]) -> Tuple[np.ndarray, int]:
+        try:
+            content, label = self.encoded.read(index)
+            channels, height, width = self.shape
+            picture = ImageReader(content)
+            return picture.resized(self._choose_box(picture.size, draws_4), (width, height), channels), label
+        except LoaderError:
+            raise
+        except MxtrainError as error:
+            raise LoaderError(str(error)) from error
+        except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
+            raise LoaderError(read_error(self.encoded.name(index), error), REPLACE) from error
+
+    def _choose_box(self, size: Tuple[int, int], draws_4: Optional[Sequence[float]]) -> Tuple[float, ...]:
+        """Left, top, right and bottom of the part to keep, in pixels of an image of that (width, height)."""
+        full_width, full_height = size
+        _, height, width = self.shape
+        if draws_4 is None:
+            unit = min(full_width / width, full_height / height) * self.decoding.central_crop
+            box_width, box_height, down, right = unit * width, unit * height, 0.5, 0.5
+        else:
+            # Source: the random crop of Szegedy et al., "Going Deeper with Convolutions" (2014); a crop that does not
+            # fit is clipped instead of drawn again, so that each sample takes four numbers.
+            area, aspect, down, right = draws_4
+            low, high = self.crop_scale
+            area = (low + (high - low) * area) * full_width * full_height
+            aspect = math.exp(math.log(_MIN_ASPECT) + aspect * math.log(_MAX_ASPECT / _MIN_ASPECT)) * width / height
+            box_width = min(math.sqrt(area * aspect), full_width)
+            box_height = min(math.sqrt(area / aspect), full_height)
+        left, top = right * (full_width - box_width), down * (full_height - box_height)
+        return left, top, min(left + box_width, full_width), min(top + box_height, full_height)

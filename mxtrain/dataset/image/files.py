@@ -1,0 +1,126 @@
+"""Image files: finding them in folders, and reading them as a source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from mxtrain.dataset.image.decoding import DecodedSource
+from mxtrain.dataset.image.settings import Decoding
+from mxtrain.dataset.loading.regular_files import exists, read_bytes, walk
+from mxtrain.errors import DataError, LoaderError
+
+EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+MAX_BYTES = 2 << 30
+"""The largest size of one file: more than the largest image that is read."""
+
+
+class ImageFiles:
+    """Paths with labels, as `decoding.EncodedImages`."""
+
+    def __init__(self, paths: Sequence[Union[str, Path]], label_N: Optional[np.ndarray] = None) -> None:
+        """Keep paths and labels.
+
+        Args:
+            paths: Image files.
+            label_N: One class index per path; None = unknown, -1 each.
+        """
+        self.paths = [str(path) for path in paths]
+        self.label_N = np.full(len(self.paths), -1, np.int32) if label_N is None else np.asarray(label_N, np.int32)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def name(self, index: int) -> str:
+        """The path in quotes."""
+        return f"'{self.paths[index]}'"
+
+    def read(self, index: int) -> Tuple[bytes, int]:
+        """The file's bytes, and its label."""
+        return read_bytes(self.paths[index], MAX_BYTES), int(self.label_N[index])
+
+
+def list_images(folder: Union[str, Path]) -> List[Path]:
+    """Image files in a folder and below, sorted by path; hidden ones are left out.
+
+    Args:
+        folder: Where to look; links are followed, each real folder and file counts once.
+
+    Returns:
+        Their paths.
+
+    Raises:
+        DataError: There is no such folder, or no image in it.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise DataError(f"'{folder}' is not a folder. Give a folder that holds images ({', '.join(EXTENSIONS)}).")
+    found = [path for path, _ in walk(folder, EXTENSIONS)]
+    if not found:
+        raise DataError(f"'{folder}' holds no images: no file there or below ends in {', '.join(EXTENSIONS)}.")
+    return found
+
+
+def find_files(paths: Sequence[Union[str, Path]]) -> List[Path]:
+    """Files as they are, folders as all images in them.
+
+    Raises:
+        DataError: A path does not exist, or a folder holds no images.
+    """
+    found: List[Path] = []
+    for path in map(Path, paths):
+        if not exists(path):
+            raise DataError(f"There is no image file or folder '{path}'.")
+        found += list_images(path) if path.is_dir() else [path]
+    if not found:
+        raise DataError("No image file or folder was given.")
+    return found
+
+
+def open_files(paths: Sequence[Union[str, Path]], decoding: Decoding) -> DecodedSource:
+    """A source of image files without labels, for predictions; labels are -1.
+
+    Args:
+        paths: Image files, and folders that are searched for them.
+        decoding: How they are read.
+
+    Returns:
+        The source; `source.encoded.paths` are the files in order.
+
+    Raises:
+        DataError: A path does not exist, or a folder holds no images.
+    """
+    return DecodedSource(ImageFiles(find_files(paths)), decoding)
+
+
+class Readable:
+    """A source that goes on where an image cannot be read: its place is blank."""
+
+    def __init__(self, source: Any, unreadable: Dict[int, str]) -> None:
+        """Wrap.
+
+        Args:
+            source: Of the files; its `blank()` stands for one that cannot be read.
+            unreadable: Gets what is wrong with an image, by index, when it is fetched.
+        """
+        self.source = source
+        self.shape = source.shape
+        self.samples_per_task = source.samples_per_task
+        self.unreadable = unreadable
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, ...]:
+        """See `Source.fetch`."""
+        options = {"seed": seed, "epoch": epoch, "train": train}
+        return tuple(map(np.concatenate, zip(*(self._fetch_one(int(index), options) for index in index_B))))
+
+    def _fetch_one(self, index: int, options: Dict[str, Any]) -> Tuple[np.ndarray, ...]:
+        try:
+            return self.source.fetch(np.array([index]), **options)
+        except LoaderError as error:
+            self.unreadable[index] = error.fact
+            return self.source.blank()

@@ -1,0 +1,68 @@
+"""Base of datasets that give a segmentation mask with every picture."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar, Dict, Mapping, Sequence, Tuple
+
+from mxtrain.dataset.base import Dataset, Splits
+from mxtrain.dataset.image.files import Readable, find_files
+from mxtrain.dataset.image.masked_pictures import MaskCoding, MaskedPictures
+from mxtrain.dataset.image.settings import Decoding
+from mxtrain.dataset.signature import Signature
+from mxtrain.types import Spec, shapes_of
+
+
+class NoAugment(Spec):
+    """Nothing is changed at random."""
+
+    @property
+    def mixes(self) -> bool:
+        """No two samples are mixed."""
+        return False
+
+
+class MaskedDataset(Dataset):
+    """Base of descriptions of pictures with masks.
+
+    In training a network sees parts of one size, `image_size`. To be measured, and for predictions, whole pictures are
+    fitted into a frame: as large as they are where they fit, else made smaller.
+    """
+
+    serves: ClassVar[Tuple[str, ...]] = ("segmentation",)
+
+    class_weights: ClassVar[Mapping[str, float]] = {}
+    """By the name of a class: how much each of its pixels weighs where the loss leaves it to the dataset; others 1."""
+
+    augment: NoAugment = NoAugment()  # type: ignore[assignment]
+
+    def sign(self, splits: Splits, model: Any) -> Signature:
+        return replace(super().sign(splits, model), mask_values=list(splits.mask_values))
+
+    def decoded_as(self, decoding: Decoding) -> MaskedDataset:
+        """See `Dataset.decoded_as`."""
+        channels, height, width = decoding.shape
+        return self.model_copy(update={"channels": channels, "image_size": [height, width]})
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        assert signature.decoding is not None
+        frame = signature.decoding.frame
+        shown, whole = ("x".join(map(str, size)) for size in (signature.shape[1:], frame or ()))
+        return f"parts of {shown} are trained on; whole pictures are measured, those larger than {whole} made smaller"
+
+    def build_loader(self, source: Any, signature: Signature, *, num_classes: int, **options: Any) -> Any:
+        from mxtrain.dataset.loading.loader import Loader
+
+        options.pop("in_order", None)  # it is
+        return Loader(
+            source, input_shape=shapes_of(signature.shape)[0], mean=signature.mean, std=signature.std,
+            num_classes=num_classes, num_workers=self.num_workers, keeps_size=True, **options,
+        )  # fmt: skip
+
+    def open_inputs(
+        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
+    ) -> Tuple[Any, Sequence[str]]:
+        files = [str(file) for file in find_files(names)]
+        assert signature.decoding is not None
+        source = MaskedPictures(files, None, MaskCoding(signature.mask_values), signature.decoding, signature.mean)
+        return Readable(source, unreadable) if skip_unreadable else source, files

@@ -1,0 +1,150 @@
+"""What datasets have in common whose pictures and masks are files."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, Collection, Optional, Sequence, Tuple, Union
+
+import numpy as np
+import pydantic
+from typing_extensions import Annotated, Literal
+
+from mxtrain.dataset.base import MAX_BATCH_GIB, BaseDataset, ImageSize, Splits, square
+from mxtrain.dataset.image.decoding import known_statistics
+from mxtrain.dataset.image.mask_pairs import MaskPairs, refuse_shared_pictures
+from mxtrain.dataset.image.masked import MaskedDataset
+from mxtrain.dataset.image.masked_pictures import JointAugment, MaskCoding, MaskedPictures
+from mxtrain.dataset.image.settings import Decoding
+from mxtrain.dataset.loading.regular_files import exists
+from mxtrain.dataset.loading.sources import Subset
+from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
+from mxtrain.dataset.signature import Signature
+from mxtrain.errors import DataError, LoaderError
+from mxtrain.types import PathText, Positive, Shape
+
+_DEFAULT_SIDE = 480
+Size = Annotated[Union[Literal["auto"], ImageSize], pydantic.BeforeValidator(square)]
+
+
+class MaskedFiles(MaskedDataset):
+    """Base of datasets of files: pictures of any size, and a mask for each."""
+
+    option: ClassVar[str] = ""
+    """What chooses it, for messages."""
+
+    root: PathText = "data"
+    """The folder."""
+    eval_size: Size = "auto"
+    """[height, width] that whole pictures are fitted into to be measured and predicted for: larger ones are made
+    smaller; auto = `image_size`."""
+    augment: JointAugment = JointAugment()  # type: ignore[assignment]
+    """Random changes of pictures and masks in training."""
+    batch_size: Positive = 16
+    eval_batch_size: Positive = 4
+
+    @pydantic.model_validator(mode="after")
+    def _check_eval_memory(self) -> MaskedFiles:
+        if self.eval_size != "auto":
+            gib = self.eval_batch_size * 3 * math.prod(self.eval_size) * 4 / 2**30
+            if gib > MAX_BATCH_GIB:
+                raise ValueError(
+                    f"eval_size={self.eval_size} with eval_batch_size={self.eval_batch_size}: a batch would take "
+                    f"{gib:,.0f} GiB of memory, and at most {MAX_BATCH_GIB} are allowed. Choose smaller ones"
+                )
+        return self
+
+    def cut_shape(self) -> Shape:
+        """(C, H, W) of what is trained on."""
+        height, width = (_DEFAULT_SIDE, _DEFAULT_SIDE) if self.image_size == "auto" else self.image_size
+        return (3 if self.channels == "auto" else self.channels, height, width)
+
+    def decoding(self) -> Decoding:
+        """How files become samples."""
+        shape = self.cut_shape()
+        height, width = shape[1:] if self.eval_size == "auto" else self.eval_size
+        return Decoding(shape, frame=(height, width))
+
+    def decoded_as(self, decoding: Decoding) -> MaskedFiles:
+        """See `Dataset.decoded_as`."""
+        made = super().decoded_as(decoding)
+        assert decoding.frame is not None
+        return made.model_copy(update={"eval_size": list(decoding.frame)})  # type: ignore[return-value]
+
+    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+        """See `BaseDataset.restored`; another `eval_size` may be typed, since networks take pictures of any size."""
+        made, signature = super().restored(given, typed, source)
+        if "dataset.eval_size" in typed:
+            assert signature.decoding is not None
+            _, *trained_on = signature.decoding.shape
+            height, width = trained_on if self.eval_size == "auto" else self.eval_size
+            decoding = replace(signature.decoding, frame=(height, width))
+            return self.decoded_as(decoding), replace(signature, decoding=decoding)
+        return made, signature
+
+    def require_root(self, layout: str) -> Path:
+        """The folder.
+
+        Args:
+            layout: what it holds, in a sentence.
+
+        Raises:
+            DataError: there is none.
+        """
+        root = Path(self.root)
+        if not exists(root) or not root.is_dir():
+            raise DataError(
+                f"{self.option}: there is no folder '{root}'. {layout} Name yours with dataset.root=FOLDER."
+            )
+        return root
+
+    def make_splits(
+        self, train: MaskPairs, val: Optional[MaskPairs], test: Optional[MaskPairs], class_names: Sequence[str],
+        coding: MaskCoding, remedy: str = "Move it out of one of them.",
+    ) -> Splits:  # fmt: skip
+        """Sources of what was found; a validation split that is missing is held out of the training samples.
+
+        Args:
+            train: What is trained on.
+            val: Validation pictures or None.
+            test: Test pictures or None.
+            class_names: One per class.
+            coding: Which value of a mask is which class.
+            remedy: What to do where a picture belongs to two splits.
+
+        Raises:
+            DataError: a split is empty, shares a picture with another, or its first mask cannot be used.
+        """
+        refuse_shared_pictures({"train": train, "val": val, "test": test}, remedy)
+        shape, decoding = self.cut_shape(), self.decoding()
+        mean, std = known_statistics(shape[0])
+        mean, std = (mean if self.mean == "auto" else self.mean), (std if self.std == "auto" else self.std)
+        sources: Any = [
+            pairs and MaskedPictures(pairs.pictures, pairs.masks, coding, decoding, mean, self.augment)
+            for pairs in (train, val, test)
+        ]
+        for source in sources:
+            require_first_mask(source)
+        if val is None:
+            test_fraction = 0.0 if test else self.test_fraction
+            parts = split_indices(np.zeros(len(train), np.int32), self.val_fraction, test_fraction, self.split_seed)
+            held_out = [Subset(sources[0], part) for part in parts]
+            sources = [*held_out[:2], sources[2] or (held_out[2] if len(held_out[2]) else None)]
+        refuse_empty(f"{self.option} in '{self.root}'", len(sources[0]), len(sources[1]), self.val_fraction)
+        train_source, val_source, test_source = sources
+        return Splits(
+            train_source, val_source, test_source, class_names, shape, mean, std, decoding,
+            mask_values=list(coding.values),
+        )  # fmt: skip
+
+
+def require_first_mask(source: Optional[MaskedPictures]) -> None:
+    """Raises: DataError: the first picture or its mask cannot be used. What is wrong with all of them, such as masks in
+    colour or other values, is said before training; the others are read when their turn comes."""
+    if source is None or not len(source):
+        return
+    try:
+        source.mask(0, source.size(0))
+    except LoaderError as error:
+        raise DataError(str(error)) from error

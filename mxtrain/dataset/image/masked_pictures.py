@@ -1,0 +1,323 @@
+"""Reads pictures with segmentation masks, which hold the class of every pixel.
+
+Picture and mask go through the same cut, flip and change of size, so that a pixel keeps its class. What is not part of
+a picture is "ignored" in its mask, -1, and counts nowhere.
+
+Legend: B batch, C channels, H height, W width, K classes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, List, Optional, Sequence, Tuple
+
+import numpy as np
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.dataset.image.files import MAX_BYTES
+from mxtrain.dataset.image.pixels import REPLACE, ImageReader, open_image, read_error
+from mxtrain.dataset.image.settings import Decoding
+from mxtrain.dataset.loading.randomness import Draw, uniform
+from mxtrain.dataset.loading.regular_files import read_bytes
+from mxtrain.errors import LoaderError, MxtrainError
+from mxtrain.types import PositiveFloat, Spec
+
+IGNORED = -1
+"""In a mask: the pixel counts nowhere."""
+_STRAY = -2
+_SPREAD = {"L;2": 85, "L;4": 17}
+"""Pillow spreads grey values of 2 and 4 bits over 0 to 255."""
+LARGEST_VALUE = 2**16 - 1
+"""Of a mask: those of 8 and of 16 bits are read."""
+
+
+class JointAugment(Spec):
+    """Random changes of a picture and its mask; every draw is a function of (seed, epoch, sample index)."""
+
+    scale: Annotated[List[PositiveFloat], pydantic.Field(min_length=2, max_length=2)] = [0.5, 2.0]
+    """Smallest and largest factor by which a picture is resized before a part of it is cut out; [1, 1] = off."""
+    flip: bool = True
+    """Mirror left-right with probability one half."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_scale(self) -> JointAugment:
+        if self.scale[0] > self.scale[1]:
+            raise ValueError(f"scale must be [smallest, largest], got {self.scale}")
+        return self
+
+    @property
+    def mixes(self) -> bool:
+        """No two samples are mixed."""
+        return False
+
+
+@dataclass(frozen=True)
+class MaskCoding:
+    """Which value in a mask's file is which class.
+
+    Attributes:
+        values: of each class.
+        ignored: those of pixels that count nowhere.
+        rest_is_ignored: whether all others are, too; else they are mistakes.
+    """
+
+    values: Sequence[int]
+    ignored: Sequence[int] = (255,)
+    rest_is_ignored: bool = False
+
+    def table(self) -> np.ndarray:
+        """The class of each value from 0 to 65,535, int16."""
+        class_of = np.full(LARGEST_VALUE + 1, IGNORED if self.rest_is_ignored else _STRAY, np.int16)
+        class_of[np.asarray(self.ignored, np.int64)] = IGNORED
+        class_of[np.asarray(self.values, np.int64)] = np.arange(len(self.values))
+        return class_of
+
+
+class MaskedPictures:
+    """Pictures in files, and their masks where there are any, as `Source`.
+
+    In training a part of each is cut out; else the whole picture is fitted into a frame. Beside images and masks a
+    batch has for each sample the height and width of the picture, and those it has in the frame.
+    """
+
+    samples_per_task = 4
+
+    def __init__(
+        self, pictures: Sequence[str], masks: Optional[Sequence[str]], coding: MaskCoding, decoding: Decoding,
+        mean: Sequence[float], augment: Optional[JointAugment] = None,
+    ) -> None:  # fmt: skip
+        """Describe what comes out; nothing is read yet.
+
+        Args:
+            pictures: Image files.
+            masks: The mask of each, a PNG; None = unknown, all ignored.
+            coding: Which value is which class.
+            decoding: Has the shape of a cut and the frame of a whole picture.
+            mean: Per channel, white is 1: what a frame is filled up with.
+            augment: Random changes in training.
+        """
+        assert decoding.frame is not None
+        self.pictures, self.masks, self.coding = list(pictures), None if masks is None else list(masks), coding
+        self.shape, self.frame = decoding.shape, decoding.frame
+        self._class_of = coding.table()
+        channels = self.shape[0]
+        fill = list(mean) if len(mean) == channels else [sum(mean) / len(mean)] * channels
+        self._fill_C11 = np.rint(255 * np.asarray(fill)).astype(np.uint8)[:, None, None]
+        self._augment = augment or JointAugment(scale=[1.0, 1.0], flip=False)
+
+    def __len__(self) -> int:
+        return len(self.pictures)
+
+    def fetch(
+        self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
+    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+        """See `Source.fetch`; masks are (B, H, W) int16, and sizes (B, 4)."""
+        kinds = (Draw.SCALE, Draw.CROP_TOP, Draw.CROP_LEFT, Draw.FLIP)
+        draws_B4 = np.stack([uniform(seed, epoch, index_B, kind) for kind in kinds], axis=1)
+        found = [self._read(index, draws_4 if train else None) for index, draws_4 in zip(index_B.tolist(), draws_B4)]
+        images = [image for image, _, _ in found]
+        if len({image.dtype for image in images}) > 1:  # one with more than 8 bits: all become float32
+            images = [image.astype(np.float32, copy=False) for image in images]
+        return np.stack(images), np.stack([mask for _, mask, _ in found]), np.array([size for _, _, size in found])
+
+    def blank(self) -> Tuple[np.ndarray, ...]:
+        """A black picture, in the place of one that cannot be read."""
+        height, width = self.frame
+        image_1CHW = np.zeros((1, self.shape[0], height, width), np.uint8)
+        return image_1CHW, np.full((1, height, width), IGNORED, np.int16), np.array([[height, width] * 2])
+
+    def picture(self, index: int) -> np.ndarray:
+        """A picture as large as it is, (C, H, W)."""
+        picture = self._open(index)
+        return picture.resized((0, 0, *picture.size), picture.size, self.shape[0])
+
+    def size(self, index: int) -> Tuple[int, int]:
+        """(width, height) of a picture; only its header is decoded.
+
+        Raises:
+            LoaderError: It cannot be read.
+        """
+        return self._open(index).size
+
+    def mask(self, index: int, size: Tuple[int, int]) -> np.ndarray:
+        """The mask of a picture of that (width, height), as large as it is: classes (H, W), int16.
+
+        Raises:
+            LoaderError: It cannot be read, is of another size, or has values that are no class.
+        """
+        image = self._mask_image(index, size)
+        return np.full(size[::-1], IGNORED, np.int16) if image is None else self._classes(image)
+
+    def _mask_image(self, index: int, size: Tuple[int, int]) -> Any:
+        """The values of a mask's pixels, all of which are known, as an image; None where there are no masks."""
+        if self.masks is None:
+            return None
+        path = self.masks[index]
+        try:
+            image = read_mask(read_bytes(path, MAX_BYTES))
+        except MxtrainError as error:
+            raise LoaderError(str(error)) from error
+        except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
+            raise LoaderError(read_error(f"'{path}'", error, "a mask"), REPLACE) from error
+        if image.size != tuple(size):
+            (width, height), (wanted_width, wanted_height) = image.size, size
+            is_turned = image.size == size[::-1]
+            lies = " The camera lay on its side: turn the mask as the picture is seen." if is_turned else ""
+            raise LoaderError(
+                f"'{path}' has {width} x {height} pixels, and its picture '{self.pictures[index]}' {wanted_width} x "
+                f"{wanted_height}: a mask is as large as its picture.{lies}", REPLACE,
+            )  # fmt: skip
+        # Of the whole mask, whatever part of it is trained on: what is wrong is said when a file is first read, not
+        # in some later epoch that happens to cut out that corner of it.
+        value_V = values_in(image)
+        stray_V = value_V[self._class_of[value_V] == _STRAY]
+        if len(stray_V):
+            raise LoaderError(f"'{path}' holds the value {_listed(stray_V, 5)}, which is no class. {self._allowed()}")
+        return image
+
+    def _allowed(self) -> str:
+        ignored = f", and pixels that count nowhere {_listed(self.coding.ignored, 5)}" if self.coding.ignored else ""
+        return (
+            f"Classes have {_listed(self.coding.values, 20)}{ignored}. Replace the mask, or change what values mean "
+            "(dataset.mask_values, dataset.ignored)."
+        )
+
+    def _classes(self, image: Any) -> np.ndarray:
+        """The class of each pixel of a mask, (H, W), int16."""
+        return self._class_of[np.asarray(image)]
+
+    def _open(self, index: int) -> ImageReader:
+        path = self.pictures[index]
+        try:
+            return ImageReader(read_bytes(path, MAX_BYTES))
+        except MxtrainError as error:
+            raise LoaderError(str(error)) from error
+        except Exception as error:  # as above
+            raise LoaderError(read_error(f"'{path}'", error), REPLACE) from error
+
+    def _read(
+        self, index: int, draws_4: Optional[np.ndarray]
+    ) -> Tuple[np.ndarray, np.ndarray, Tuple[int, int, int, int]]:  # fmt: skip
+        picture = self._open(index)
+        width, height = picture.size
+        mask = self._mask_image(index, picture.size)
+        fitted_height, fitted_width = fit(height, width, self.frame)
+        sizes = (height, width, fitted_height, fitted_width)
+        if draws_4 is None:
+            part = _Part((0.0, 0.0, width, height), (fitted_width, fitted_height), (0, 0))
+            return (*self._cut(index, picture, mask, part, self.frame), sizes)
+        scale, down, right, flip = draws_4.tolist()
+        low, high = self._augment.scale
+        factor = low + (high - low) * scale
+        whole = (max(1, round(fitted_height * factor)), max(1, round(fitted_width * factor)))
+        part = choose_part((height, width), whole, self.shape[1:], down, right)
+        image_CHW, mask_HW = self._cut(index, picture, mask, part, self.shape[1:])
+        if self._augment.flip and flip < 0.5:
+            image_CHW, mask_HW = image_CHW[..., ::-1], mask_HW[..., ::-1]
+        return image_CHW, mask_HW, sizes
+
+    def _cut(
+        self, index: int, picture: ImageReader, mask: Any, part: _Part, size: Tuple[int, ...]
+    ) -> Tuple[np.ndarray, np.ndarray]:
+        """The part in a picture of `size`, (C, H, W), and the same of the mask, (H, W)."""
+        from PIL import Image
+
+        try:
+            cut_CHW = picture.resized(part.box, part.size, self.shape[0])
+        except Exception as error:  # decoding begins here: as above
+            raise LoaderError(read_error(f"'{self.pictures[index]}'", error), REPLACE) from error
+        top, left = part.place
+        window = (slice(top, top + part.size[1]), slice(left, left + part.size[0]))
+        image_CHW = np.empty((self.shape[0], *size), cut_CHW.dtype)
+        image_CHW[:] = self._fill_C11
+        image_CHW[(slice(None), *window)] = cut_CHW
+        mask_HW = np.full(size, IGNORED, np.int16)
+        if mask is not None:  # cut first: of a large mask, only that part is looked up
+            mask_HW[window] = self._classes(mask.resize(part.size, Image.Resampling.NEAREST, box=part.box))
+        return image_CHW, mask_HW
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of a picture and where it goes.
+
+    Attributes:
+        box: left, top, right and bottom in the picture.
+        size: (width, height) that the part gets.
+        place: (top, left) where it goes.
+    """
+
+    box: Tuple[float, float, float, float]
+    size: Tuple[int, int]
+    place: Tuple[int, int]
+
+
+def fit(height: int, width: int, frame: Sequence[int]) -> Tuple[int, int]:
+    """The height and width of a picture in a frame: its own where it fits, else as large as fits."""
+    scale = min(1.0, frame[0] / height, frame[1] / width)
+    return max(1, round(height * scale)), max(1, round(width * scale))
+
+
+def choose_part(
+    own: Sequence[int], whole: Sequence[int], size: Sequence[int], down: float, right: float
+) -> _Part:  # fmt: skip
+    """What to cut out of a picture that is resized, and where to put it: all of it where it is smaller than the cut.
+
+    Args:
+        own: Height and width of the picture.
+        whole: Those it would have after resizing.
+        size: Those of the cut.
+        down: Where the cut begins, from 0 to 1, and likewise where a smaller picture is put.
+        right: Likewise.
+    """
+    begins, ends, lengths, places = [], [], [], []
+    for length, resized, wanted, share in zip(own, whole, size, (down, right)):
+        taken = min(resized, wanted)
+        first = int(share * (resized - taken + 1))
+        begins.append(first * length / resized)
+        ends.append((first + taken) * length / resized)
+        lengths.append(taken)
+        places.append(int(share * (wanted - taken + 1)))
+    return _Part((begins[1], begins[0], ends[1], ends[0]), (lengths[1], lengths[0]), (places[0], places[1]))
+
+
+def read_mask(content: bytes) -> Any:
+    """The value of each pixel of a mask's file, palette indices or grey values: an image of bytes, or of 32-bit
+    integers where values are larger.
+
+    Raises:
+        ValueError: it is in colour, or too large. Pillow raises others.
+    """
+    from PIL import Image
+
+    image = open_image(content)
+    if image.format == "JPEG":
+        raise ValueError("JPEG changes values: save masks as PNG")
+    if image.mode not in ("1", "L", "P", "I", "I;16", "I;16B", "I;16L"):
+        raise ValueError(f"its pixels are {image.mode}: a mask has one value a pixel, the number of its class")
+    spread = _SPREAD.get(_raw_mode(image), 1)
+    image.load()
+    if image.mode in ("L", "P") and spread == 1:
+        return image
+    value_HW = np.asarray(image).astype(np.int32) // spread
+    low, high = int(value_HW.min()), int(value_HW.max())
+    if low < 0 or high > LARGEST_VALUE:
+        raise ValueError(f"its values go from {low} to {high}, and 0 to {LARGEST_VALUE} are read")
+    return Image.fromarray(value_HW.astype(np.uint8) if high < 256 else value_HW)
+
+
+def _raw_mode(image: Any) -> str:
+    arguments = image.tile[0][3] if image.tile else ""
+    return arguments if isinstance(arguments, str) else str(arguments[0])
+
+
+def values_in(image: Any) -> np.ndarray:
+    """The values that occur in a mask, ascending."""
+    if image.mode == "I":
+        return np.unique(np.asarray(image))
+    return np.flatnonzero(image.histogram())
+
+
+def _listed(values: Sequence[int], most: int) -> str:
+    return ", ".join(map(str, values[:most])) + (", ..." if len(values) > most else "")

@@ -1,0 +1,178 @@
+"""RecordIO files of images, read by position from any thread.
+
+MXNet's C++ iterator (mx.io.ImageRecordIter, 1.9.1) is not used: it reports index 0 for every record, cannot start in
+the middle of an epoch, and a record that is no image ends the whole process with SIGFPE. Reading by position with
+decoding threads is as fast (docs/decisions/0004-records-by-position.md).
+
+Source: the layout is that of dmlc-core's recordio.h (magic, 3 bits of part kind and 29 of length, padded to 4 bytes)
+around MXNet's IRHeader (flag, label, id, id2).
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import weakref
+from pathlib import Path
+from typing import List, Tuple
+
+import numpy as np
+
+from mxtrain.dataset.loading.regular_files import open_regular, read_text
+from mxtrain.errors import DataError, LoaderError
+
+_MAGIC = 0xCED7230A
+_LENGTH_MASK = (1 << 29) - 1
+_FRAME = struct.Struct("<II")
+_HEADER = struct.Struct("<IfQQ")
+_WHOLE, _FIRST, _MIDDLE, _LAST = range(4)
+_MAX_CLASSES = 1 << 20
+"""Where nothing says how many classes there are: a damaged label must not make a network of a billion outputs."""
+
+
+class RecordFile:
+    """The records of one .rec file, as `decoding.EncodedImages`. Opens the file, reads nothing but the index."""
+
+    def __init__(self, path: Path, num_classes: int = 0) -> None:
+        """Find the records by the .idx beside, or by walking through the file where there is none.
+
+        Args:
+            path: The .rec file.
+            num_classes: Labels must be below it; 0 = not checked.
+
+        Raises:
+            DataError: The file or its index is damaged.
+        """
+        self.path = Path(path)
+        self.num_classes = num_classes
+        with open_regular(self.path) as (file, self._size):
+            self._file = os.dup(file.fileno())
+        weakref.finalize(self, os.close, self._file)
+        index_path = self.path.with_suffix(".idx")
+        self.offset_N = self._read_index(index_path) if os.path.lexists(index_path) else self._walk()
+        if not len(self.offset_N):
+            raise DataError(f"'{path}' holds no records. Make it again: python -m mxtrain.dataset.make_record.")
+
+    def __len__(self) -> int:
+        return len(self.offset_N)
+
+    def name(self, index: int) -> str:
+        """File and position."""
+        return f"Record {index} of '{self.path}' (byte {self.offset_N[index]})"
+
+    def read(self, index: int) -> Tuple[bytes, int]:
+        """The encoded image and its label."""
+        content = self._read_record(index)
+        label, length = self._read_label(index, content)
+        return content[length:], label
+
+    def read_labels(self) -> np.ndarray:
+        """The labels of all records, from their first bytes.
+
+        Raises:
+            DataError: A record is damaged, or has something else than one class index.
+        """
+        label_N = np.empty(len(self), np.int32)
+        try:
+            for index, offset in enumerate(self.offset_N.tolist()):
+                _, length = self._read_frame(index, offset)
+                content = self._read_bytes(index, offset + _FRAME.size, min(length, _HEADER.size))
+                label_N[index], _ = self._read_label(index, content)
+        except LoaderError as error:
+            raise DataError(str(error)) from error
+        return label_N
+
+    def _read_index(self, index_path: Path) -> np.ndarray:
+        try:
+            pairs = [line.split("\t") for line in read_text(index_path).split("\n") if line.strip()]
+            offset_N = np.asarray([int(offset) for _, offset in pairs], np.int64)
+        except (ValueError, OverflowError) as error:
+            raise DataError(
+                f"'{index_path}' is not an index of records (a number, a tab and a byte position on each line). Remove "
+                "it to have it made up from the .rec file."
+            ) from error
+        if len(offset_N) and (offset_N.min() < 0 or len(np.unique(offset_N)) < len(offset_N)):
+            wrong = f"byte {offset_N.min()}" if offset_N.min() < 0 else "a byte twice"
+            raise DataError(f"'{index_path}' points to {wrong}. Remove it to have it made up from the .rec file.")
+        if len(offset_N) and int(offset_N.max()) + _FRAME.size > self._size:
+            raise DataError(
+                f"'{self.path}' is truncated: its index '{index_path}' points to byte {offset_N.max()}, but the file "
+                f"has {self._size}. Copy or make it again."
+            )
+        return offset_N
+
+    def _walk(self) -> np.ndarray:
+        offsets: List[int] = []
+        position = 0
+        try:
+            while position < self._size:
+                kind, length = self._read_frame(len(offsets), position)
+                if kind in (_WHOLE, _FIRST):
+                    offsets.append(position)
+                position += _FRAME.size + (length + 3) // 4 * 4
+        except LoaderError as error:
+            raise DataError(str(error)) from error
+        if position != self._size:
+            raise DataError(
+                f"'{self.path}' is truncated: it has {self._size} bytes, its last record ends at {position}. "
+                "Copy or make it again."
+            )
+        return np.asarray(offsets, np.int64)
+
+    def _read_record(self, index: int) -> bytes:
+        position = int(self.offset_N[index])
+        parts: List[bytes] = []
+        while True:
+            kind, length = self._read_frame(index, position)
+            parts.append(self._read_bytes(index, position + _FRAME.size, length))
+            if kind in (_WHOLE, _LAST):
+                break
+            position += _FRAME.size + (length + 3) // 4 * 4
+        return _FRAME.pack(_MAGIC, 0)[:4].join(parts)  # a record is cut where it holds the magic number
+
+    def _read_frame(self, index: int, position: int) -> Tuple[int, int]:
+        magic, word = _FRAME.unpack(self._read_bytes(index, position, _FRAME.size))
+        if magic != _MAGIC:
+            raise LoaderError(
+                f"Record {index} of '{self.path}' does not begin at byte {position}: the file is damaged, or is no "
+                "RecordIO file, or its .idx belongs to another. Make it again: python -m mxtrain.dataset.make_record."
+            )
+        kind, length = word >> 29, word & _LENGTH_MASK
+        self._require_inside(index, position + _FRAME.size + length)
+        return kind, length
+
+    def _read_bytes(self, index: int, position: int, length: int) -> bytes:
+        self._require_inside(index, position + length)  # before memory is taken
+        content = os.pread(self._file, length, position)
+        if len(content) < length:
+            raise LoaderError(f"'{self.path}' became shorter while it was read. Copy or make it again.")
+        return content
+
+    def _require_inside(self, index: int, end: int) -> None:
+        if end > self._size:
+            raise LoaderError(
+                f"'{self.path}' is truncated: record {index} ends at byte {end}, the file at {self._size}. Copy or "
+                "make it again."
+            )
+
+    def _read_label(self, index: int, content: bytes) -> Tuple[int, int]:
+        """The label, and how many bytes the header takes."""
+        if len(content) < _HEADER.size:
+            raise LoaderError(f"{self.name(index)} has {len(content)} bytes, too few for a label. Make the file again.")
+        flag, value, _, _ = _HEADER.unpack_from(content)
+        length = _HEADER.size
+        if flag > 1:
+            raise LoaderError(
+                f"{self.name(index)} has {flag} labels; one class index is allowed. Detection data cannot be used here."
+            )
+        if flag == 1:
+            # One label stored as an array of one, behind the header.
+            length += 4
+            tail = content[_HEADER.size : length]
+            if len(tail) < 4:
+                tail = self._read_bytes(index, int(self.offset_N[index]) + _FRAME.size + _HEADER.size, 4)
+            (value,) = struct.unpack("<f", tail)
+        if not 0 <= value < (self.num_classes or _MAX_CLASSES) or value != int(value):  # NaN is not between them
+            allowed = f"0 to {(self.num_classes or _MAX_CLASSES) - 1}"
+            raise LoaderError(f"{self.name(index)} has the label {value:g}; allowed is {allowed}.")
+        return int(value), length

@@ -1,0 +1,79 @@
+"""Loads batches of texts of like length, padded to the longest text of the batch only."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Tuple
+
+import numpy as np
+
+from mxtrain.dataset.language.sources import TextSource, mask_tokens, order_by_length
+from mxtrain.dataset.language.wordpiece import PAD, TokenizerConfig
+from mxtrain.dataset.loading.loader import BatchLoader
+
+LENGTH_STEP = 8
+"""Lengths of batches are multiples of it (or the longest that there may be), so that few shapes occur."""
+
+
+class TextLoader(BatchLoader):
+    """Batches of one split.
+
+    A batch is as long as its longest text, whoever computes which part of it, so that every placement sees the same
+    shapes.
+
+    Args:
+        source: texts.
+        tokenizer_config: how they become tokens.
+        batches_per_pool: in training, how many batches' samples are sorted by length together; 1 = none.
+        in_order: without training, keep the order of the samples; else they are sorted by length.
+        device: a context or its name.
+        options: of `BatchLoader`.
+    """
+
+    def __init__(
+        self, source: TextSource, *, tokenizer_config: TokenizerConfig, batches_per_pool: int = 1,
+        in_order: bool = False, device: Any = "cpu:0", **options: Any,
+    ) -> None:  # fmt: skip
+        from mxtrain.dataset.loading.placing import as_device
+
+        self._encoded = source.encode(tokenizer_config)
+        super().__init__(len(self._encoded.label_N), **options)
+        self.tokenizer_config = tokenizer_config
+        self._batches_per_pool, self._in_order = batches_per_pool, in_order
+        self._device = as_device(device)
+        self._pad = tokenizer_config.index(PAD)
+
+    def _order(self, epoch: int) -> np.ndarray:
+        if self.train:
+            return order_by_length(
+                self._encoded.length_N, self.batch_size, seed=self.seed, epoch=epoch,
+                batches_per_pool=self._batches_per_pool,
+            )  # fmt: skip
+        if self._in_order:
+            return super()._order(epoch)
+        return np.argsort(self._encoded.length_N, kind="stable")
+
+    def _read_share(
+        self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
+    ) -> Tuple[Tuple[Any, ...], Tuple[Any, ...]]:  # fmt: skip
+        from mxtrain.dataset.loading.placing import copy_to
+
+        arrays = self._read(share_B, self._length(index_B), epoch)
+        *inputs, label = [copy_to(array, self._device) for array in arrays if array is not None]
+        return tuple(inputs), (label,)
+
+    def _length(self, index_B: np.ndarray) -> int:
+        longest = int(self._encoded.length_N[index_B].max())
+        return min(-(-longest // LENGTH_STEP) * LENGTH_STEP, self.tokenizer_config.max_length)
+
+    def _read(
+        self, index_B: np.ndarray, length: int, epoch: int
+    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray, Optional[np.ndarray], np.ndarray]:
+        """Tokens, token types, lengths, masked positions or None, labels."""
+        token_BT, kind_BT, length_B = self._encoded.padded(index_B, length, self._pad)
+        position_BM, label = None, self._encoded.label_N[index_B].astype(np.float32)
+        if self.tokenizer_config.mask_fraction:
+            # Validations compare, so they hide the same tokens each time.
+            token_BT, position_BM, label = mask_tokens(
+                token_BT, length_B, index_B, self.tokenizer_config, seed=self.seed, epoch=epoch if self.train else -1
+            )
+        return token_BT, kind_BT, length_B.astype(np.float32), position_BM, label

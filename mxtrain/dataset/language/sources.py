@@ -1,0 +1,154 @@
+"""Sources of texts, and the sample order that keeps texts of like length together.
+
+Legend: N samples, B batch, T tokens, M masked positions.
+"""
+
+from __future__ import annotations
+
+from typing import Any, List, Protocol, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.dataset.language.wordpiece import CLS, MASK, SEP, SPECIAL, EncodedTexts, Pair, TokenizerConfig, num_masked
+from mxtrain.dataset.loading.randomness import Draw, bits, permutation, uniform
+
+UNKNOWN_LABEL = -1
+
+
+class TextSource(Protocol):
+    """Texts of one split."""
+
+    def encode(self, tokenizer_config: TokenizerConfig) -> EncodedTexts:
+        """All samples as tokens."""
+
+
+class LabelledTexts:
+    """Texts with one class or number each.
+
+    Args:
+        pairs: one sample each.
+        label_N: class indices, or the numbers to predict; None where they are not known.
+    """
+
+    def __init__(self, pairs: Sequence[Pair], label_N: Any = None):
+        self.pairs = pairs
+        unknown = np.full(len(pairs), UNKNOWN_LABEL)
+        label_N = np.asarray(unknown if label_N is None else label_N)
+        self.label_N = label_N.astype(np.float32 if label_N.dtype.kind == "f" else np.int32)
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    def take(self, indices: Sequence[int]) -> LabelledTexts:
+        """Some of the samples; those beyond the end are left out."""
+        kept = [index for index in indices if index < len(self)]
+        return LabelledTexts([self.pairs[index] for index in kept], self.label_N[kept])
+
+    def encode(self, tokenizer_config: TokenizerConfig) -> EncodedTexts:
+        """See `TextSource`."""
+        return EncodedTexts.of(tokenizer_config.encode(self.pairs), self.label_N)
+
+
+class PlainTexts:
+    """Documents, cut into samples of as many tokens as fit.
+
+    Args:
+        documents: paragraphs of each. A sample may span paragraphs, never documents.
+    """
+
+    def __init__(self, documents: Sequence[Sequence[str]]):
+        self.documents = documents
+
+    def __len__(self) -> int:
+        return len(self.documents)
+
+    def take(self, indices: Sequence[int]) -> PlainTexts:
+        """Some of the documents; those beyond the end are left out."""
+        return PlainTexts([self.documents[index] for index in indices if index < len(self)])
+
+    def encode(self, tokenizer_config: TokenizerConfig) -> EncodedTexts:
+        """See `TextSource`."""
+        cls, sep, room = tokenizer_config.index(CLS), tokenizer_config.index(SEP), tokenizer_config.max_length - 2
+        samples: List[Tuple[List[int], List[int]]] = []
+        flat = iter(
+            tokenizer_config.encode([(text, None) for texts in self.documents for text in texts], special=False)
+        )
+        for texts in self.documents:
+            tokens = [token for _ in texts for token in next(flat)[0]]
+            for begin in range(0, len(tokens), room):
+                piece = [cls, *tokens[begin : begin + room], sep]
+                samples.append((piece, [0] * len(piece)))
+        return EncodedTexts.of(samples, np.full(len(samples), UNKNOWN_LABEL, np.int32))
+
+
+def order_by_length(
+    length_N: np.ndarray, batch_size: int, *, seed: int, epoch: int, batches_per_pool: int
+) -> np.ndarray:
+    """The order of an epoch's samples, in which each batch of `batch_size` neighbours has texts of like length.
+
+    The epoch is shuffled and cut into pools; a pool is sorted by length and cut into batches; the whole batches are
+    shuffled. What is left over comes last. With one batch per pool this is a plain shuffle.
+
+    Returns:
+        int64 indices.
+    """
+    order = permutation(seed, epoch, len(length_N))
+    if batches_per_pool < 2:
+        return order
+    pool = batches_per_pool * batch_size
+    # Of the last pool, too, the samples that fill no batch are random ones, not the longest.
+    whole = len(order) // batch_size * batch_size
+    parts = [order[begin : min(begin + pool, whole)] for begin in range(0, whole, pool)]
+    parts = [part[np.argsort(length_N[part], kind="stable")] for part in parts]
+    batches = np.concatenate(parts).reshape(-1, batch_size) if parts else order[:0].reshape(0, batch_size)
+    shuffled = batches[np.argsort(bits(seed, epoch, np.arange(len(batches)), Draw.BATCH_ORDER), kind="stable")]
+    return np.concatenate([shuffled.ravel(), order[whole:]])
+
+
+def mask_tokens(
+    token_BT: np.ndarray,
+    length_B: np.ndarray,
+    index_B: np.ndarray,
+    tokenizer_config: TokenizerConfig,
+    *,
+    seed: int,
+    epoch: int,
+) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Hides some tokens of each sample, a function of (seed, epoch, sample index).
+
+    Of the chosen ones 80% become [MASK], 10% a random token and 10% stay. Source: section 3.1 of
+    https://arxiv.org/abs/1810.04805, drawn anew in each epoch as in https://arxiv.org/abs/1907.11692, section 4.1.
+
+    Args:
+        token_BT: int32, padded.
+        length_B: tokens of each sample.
+        index_B: of the samples in their dataset.
+        tokenizer_config: vocabulary and fraction.
+        seed: of the run.
+        epoch: counts from 0.
+
+    Returns:
+        Tokens (B, T), positions (B, M) int32, and labels (B, M) float32: the hidden tokens, or -1 where a sample has
+        fewer than M.
+    """
+    batch, length = token_BT.shape
+    special = np.array([tokenizer_config.index(token) for token in SPECIAL])
+    num_positions = num_masked(length, tokenizer_config.mask_fraction)
+    place_BT = index_B[:, None] * (1 << 20) + np.arange(length)
+    draw = [
+        uniform(seed, epoch, place_BT.ravel(), kind).reshape(batch, length)
+        for kind in (Draw.MASK_CHOICE, Draw.MASK_KIND, Draw.MASK_TOKEN)
+    ]
+    can_hide_BT = ~np.isin(token_BT, special)
+    position_BM = np.argsort(np.where(can_hide_BT, draw[0], 2.0), axis=1, kind="stable")[:, :num_positions]
+    wanted_B = np.array([num_masked(int(size), tokenizer_config.mask_fraction) for size in length_B])
+    counts_BM = np.arange(num_positions) < np.minimum(wanted_B, can_hide_BT.sum(axis=1))[:, None]
+    rows_B1 = np.arange(batch)[:, None]
+    label_BM = np.where(counts_BM, token_BT[rows_B1, position_BM], UNKNOWN_LABEL).astype(np.float32)
+    ordinary = np.setdiff1d(np.arange(len(tokenizer_config.vocab)), special)
+    kind_BM, token_BM = draw[1][rows_B1, position_BM], draw[2][rows_B1, position_BM]
+    random_BM = ordinary[(token_BM * len(ordinary)).astype(np.int64)]
+    shown_BM = np.where(kind_BM < 0.8, tokenizer_config.index(MASK), np.where(kind_BM < 0.9, random_BM, label_BM))
+    hidden_BT = token_BT.copy()
+    hidden_BT[rows_B1, position_BM] = np.where(counts_BM, shown_BM, token_BT[rows_B1, position_BM])
+    return hidden_BT, np.where(counts_BM, position_BM, 0).astype(np.int32), label_BM

@@ -1,0 +1,249 @@
+"""Turns a source into batches on a device: order, fetching, augmentation, placing, ahead of their use.
+
+An epoch's order, and everything random in a sample, is a function of (seed, epoch, sample index). So batch `i` of an
+epoch is the same whether the epoch began at 0 or at `i`, with any number of threads.
+"""
+
+from __future__ import annotations
+
+import collections
+import math
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Callable, Deque, Iterator, List, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from mxtrain.dataset.image.augment import augment_batch, mix_batch
+from mxtrain.dataset.image.settings import Augment
+from mxtrain.dataset.loading.prefetch import prefetch as run_ahead
+from mxtrain.dataset.loading.randomness import permutation
+from mxtrain.errors import LoaderError, MxtrainError
+from mxtrain.kvstore.world import ALONE, World
+from mxtrain.runtime.cores import usable_cores
+from mxtrain.types import Batch, Shape
+
+if TYPE_CHECKING:
+    from mxtrain.dataset.base import Source
+
+Collate = Callable[[Batch, int], Batch]
+"""What a task makes of a batch in an epoch: a function of (seed, epoch, sample index), whoever computes it."""
+_BATCHES_IN_POOL = 2
+"""Batches whose samples worker threads read at a time, so that none idles at the end of a batch."""
+
+_NOTHING = (np.empty(0), np.empty(0))
+"""The arrays of a batch in which this worker has no share."""
+Arrays = Tuple[np.ndarray, ...]
+"""What a source gives of a batch: images, labels, and where its samples have facts that stay on the host, those."""
+
+
+def count_workers(num_workers: Union[str, int]) -> int:
+    """How many threads `auto` means: the cores this process may use."""
+    return usable_cores() if num_workers == "auto" else int(num_workers)
+
+
+class BatchLoader:
+    """Who gets which samples of an epoch, when: what loaders of images and of text have in common."""
+
+    def __init__(
+        self, num_samples: int, *, batch_size: int, seed: int = 0, train: bool = False, prefetch: int = 2,
+        limit_batches: Optional[int] = None, world: World = ALONE, collate: Optional[Collate] = None,
+    ) -> None:  # fmt: skip
+        """Prepare; no thread runs and nothing is read before `epoch`.
+
+        Args:
+            num_samples: Of the whole split.
+            batch_size: Samples per batch; the last may be smaller.
+            seed: Seed of the run.
+            train: Shuffle and change at random; else in order and as they are.
+            prefetch: Batches ready ahead; 0 = none, no thread.
+            limit_batches: The epoch ends after this many; None = all.
+            world: Of which this worker gets its share of every batch.
+            collate: The task's last word on a batch; None = it stays what it is.
+        """
+        self._collate = collate
+        self.total = num_samples
+        self.batch_size = batch_size
+        self.seed = seed
+        self.train = train
+        self.prefetch = prefetch
+        whole = math.ceil(num_samples / batch_size)
+        self.num_batches = whole if limit_batches is None else min(whole, limit_batches)
+        self.coverage = "" if self.num_batches == whole else f"{self.num_batches} of {whole} batches"
+        """How much of the split an epoch is; empty for all of it."""
+        self.world = world
+
+    def __len__(self) -> int:
+        """Batches per epoch, a partial last one included."""
+        return self.num_batches
+
+    @property
+    def num_samples(self) -> int:
+        """Samples per epoch."""
+        return min(self.total, self.num_batches * self.batch_size)
+
+    def epoch(self, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch, made ahead by a thread that ends with this generator.
+
+        Args:
+            epoch: Counts from 0.
+            start: The first batch to yield; those before it are not read.
+
+        Yields:
+            Batches on the device, or this worker's shares of them, empty ones too. Their data may still be under way.
+
+        Raises:
+            LoaderError: A sample cannot be read; the message names the file.
+        """
+        return run_ahead(lambda: self._collated(epoch, start), self.prefetch)
+
+    def _collated(self, epoch: int, start: int) -> Iterator[Batch]:
+        batches = self._make_batches(epoch, start)
+        if self._collate is None:
+            return batches
+        collate = self._collate
+        return (collate(batch, epoch) if batch.size else batch for batch in batches)
+
+    def _order(self, epoch: int) -> np.ndarray:
+        """The indices of all samples; each `batch_size` of them are a batch."""
+        return permutation(self.seed, epoch, self.total) if self.train else np.arange(self.total)
+
+    def _indices(self, epoch: int, start: int) -> List[np.ndarray]:
+        """Yields the sample indices of each whole batch from `start` on."""
+        order = self._order(epoch)
+        return [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(start, self.num_batches)]
+
+    def _make_batches(self, epoch: int, start: int) -> Iterator[Batch]:
+        for index_B in self._indices(epoch, start):
+            share_B = index_B[slice(*self.world.share(len(index_B)))]
+            inputs, targets = self._read_share(share_B, index_B, epoch) if len(share_B) else ((), ())
+            yield Batch(inputs, targets, len(share_B), len(index_B), share_B)
+
+    def _read_share(
+        self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
+    ) -> Tuple[Tuple[Any, ...], Tuple[Any, ...]]:  # fmt: skip
+        """Inputs and targets, on the device, of this worker's samples `share_B` in the batch of `index_B`."""
+        raise NotImplementedError
+
+
+class Loader(BatchLoader):
+    """Batches of images on one device."""
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        batch_size: int,
+        input_shape: Shape,
+        mean: Sequence[float],
+        std: Sequence[float],
+        num_classes: int,
+        device: Any = "cpu:0",
+        seed: int = 0,
+        train: bool = False,
+        augment: Optional[Augment] = None,
+        prefetch: int = 2,
+        num_workers: Union[str, int] = "auto",
+        limit_batches: Optional[int] = None,
+        world: World = ALONE,
+        collate: Optional[Collate] = None,
+        keeps_size: bool = False,
+    ) -> None:
+        """Prepare; no thread runs and nothing is read before `epoch`.
+
+        Args:
+            source: Where samples come from.
+            batch_size: Samples per batch; the last may be smaller.
+            input_shape: (C, H, W) of what enters the network.
+            mean: Per channel, white is 1.
+            std: Per channel, white is 1.
+            num_classes: K, the width of mixed labels.
+            device: A context or its name, e.g. `cpu:0`.
+            seed: Seed of the run.
+            train: Shuffle and augment; else in order and as they are.
+            augment: What to change in training images.
+            prefetch: Batches ready ahead; 0 = none, no thread.
+            num_workers: Threads that decode, or `auto`.
+            limit_batches: The epoch ends after this many; None = all.
+            world: Of which this worker gets its share of every batch.
+            collate: See `BatchLoader`.
+            keeps_size: Images stay as large as they come, whatever `input_shape` says.
+        """
+        from mxtrain.dataset.loading.placing import Placer
+
+        super().__init__(
+            len(source), batch_size=batch_size, seed=seed, train=train, prefetch=prefetch, limit_batches=limit_batches,
+            world=world, collate=collate,
+        )  # fmt: skip
+        self.source = source
+        self.num_classes = num_classes
+        self.augment = (augment if train else None) or Augment()
+        self.num_workers = count_workers(num_workers)
+        self._place = Placer(source.shape[0], input_shape, mean, std, device, keeps_size)
+
+    def _make_batches(self, epoch: int, start: int) -> Iterator[Batch]:
+        batches = self._indices(epoch, start)
+        shares = [index_B[slice(*self.world.share(len(index_B)))] for index_B in batches]
+        for (image_BCHW, label, *meta), index_B, share_B in zip(self._read_batches(shares, epoch), batches, shares):
+            size = len(image_BCHW)
+            inputs, targets = self._place(image_BCHW, label) if size else ((), ())
+            yield Batch(inputs, targets, size, len(index_B), share_B, meta[0] if meta else None)
+
+    def _read_batches(self, batches: List[np.ndarray], epoch: int) -> Iterator[Arrays]:
+        if not self.source.samples_per_task:
+            yield from (self._read(index_B, epoch) for index_B in batches)
+            return
+        pool = ThreadPoolExecutor(self.num_workers, thread_name_prefix="mxtrain-decode")
+        under_way: Deque[List[Future]] = collections.deque()
+        try:
+            for index_B in batches:
+                under_way.append(self._submit(pool, index_B, epoch))
+                if len(under_way) > _BATCHES_IN_POOL:
+                    yield _join(under_way.popleft())
+            while under_way:
+                yield _join(under_way.popleft())
+        finally:
+            for futures in under_way:
+                for future in futures:
+                    future.cancel()
+            pool.shutdown(wait=True)
+
+    def _submit(self, pool: ThreadPoolExecutor, index_B: np.ndarray, epoch: int) -> List[Future]:
+        step = self.source.samples_per_task
+        return [pool.submit(self._read, index_B[i : i + step], epoch) for i in range(0, len(index_B), step)]
+
+    def _read(self, index_B: np.ndarray, epoch: int) -> Arrays:
+        """Fetched and augmented samples with their labels, (B,) or (B, K), or masks (B, H, W)."""
+        if not len(index_B):
+            return _NOTHING
+        try:
+            if not self.augment.mixes:
+                return self._fetch(index_B, epoch)
+            return mix_batch(
+                lambda index: self._fetch(index, epoch),
+                index_B,
+                self.augment,
+                num_samples=len(self.source),
+                num_classes=self.num_classes,
+                seed=self.seed,
+                epoch=epoch,
+            )
+        except MxtrainError:
+            raise
+        except Exception as error:
+            raise LoaderError(
+                f"Reading samples {index_B[0]} to {index_B[-1]} (in the order of the dataset's files) failed: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+
+    def _fetch(self, index_B: np.ndarray, epoch: int) -> Arrays:
+        image_BCHW, *others = self.source.fetch(index_B, seed=self.seed, epoch=epoch, train=self.train)
+        if self.train:
+            image_BCHW = augment_batch(image_BCHW, index_B, self.augment, seed=self.seed, epoch=epoch)
+        return (image_BCHW, *others)
+
+
+def _join(futures: List[Future]) -> Arrays:
+    parts = [future.result() for future in futures]
+    if len(parts) < 2:
+        return parts[0] if parts else _NOTHING
+    return tuple(map(np.concatenate, zip(*parts)))

@@ -1,0 +1,61 @@
+"""Rows of numbers as a source, and batches of them.
+
+Legend: N samples, B batch, F features.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.dataset.loading.loader import BatchLoader
+from mxtrain.dataset.signature import Signature
+
+
+class Rows:
+    """Rows of numbers.
+
+    Args:
+        value_NF: features.
+        target_N: what is to be predicted; None where it is not known.
+    """
+
+    def __init__(self, value_NF: np.ndarray, target_N: Optional[np.ndarray] = None):
+        self.value_NF = value_NF.astype(np.float32)
+        self.target_N = np.full(len(value_NF), np.nan, np.float32) if target_N is None else target_N.astype(np.float32)
+
+    def __len__(self) -> int:
+        return len(self.value_NF)
+
+    def take(self, indices: Sequence[int]) -> Rows:
+        """Some of the rows; those beyond the end are left out."""
+        kept = np.array([index for index in indices if index < len(self)], np.int64)
+        return Rows(self.value_NF[kept], self.target_N[kept])
+
+
+class RowLoader(BatchLoader):
+    """Batches of rows, each feature with mean 0 and standard deviation 1 in training, on one device.
+
+    Args:
+        source: rows.
+        signature: means and deviations.
+        device: a context or its name.
+        options: of `BatchLoader`.
+    """
+
+    def __init__(self, source: Rows, signature: Signature, device: Any = "cpu:0", **options: Any):
+        from mxtrain.dataset.loading.placing import as_device
+
+        super().__init__(len(source), **options)
+        self._source, self._device = source, as_device(device)
+        self._mean_F, self._std_F = (np.asarray(values, np.float32) for values in (signature.mean, signature.std))
+
+    def _read_share(
+        self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
+    ) -> Tuple[Tuple[Any, ...], Tuple[Any, ...]]:  # fmt: skip
+        from mxtrain.dataset.loading.placing import copy_to
+
+        value_BF = (self._source.value_NF[share_B] - self._mean_F) / self._std_F
+        values, targets = (copy_to(array, self._device) for array in (value_BF, self._source.target_N[share_B]))
+        return (values,), (targets,)

@@ -1,0 +1,112 @@
+"""Operators of MXNet 1.9.1 whose gradient is wrong: computed otherwise where a layer is ours to change, refused where
+the network's own code calls them. Imports no MXNet until called.
+
+`tests/model/test_gradients.py` compares every operator that networks reach with finite differences.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Tuple
+
+from mxtrain.errors import ConfigError
+from mxtrain.model.graph.trace import blocks_by_path
+
+# Klambauer et al., Self-normalizing neural networks, https://arxiv.org/abs/1706.02515, equation 14.
+SELU_ALPHA = 1.6732632423543772848170429916717
+SELU_SCALE = 1.0507009873554804934193349852946
+
+Called = Tuple[str, str, Mapping[str, str]]
+"""A layer's structural name, an operator, and the operator's arguments as text."""
+
+
+def selu(F: Any, x: Any) -> Any:
+    """SELU by ELU, whose gradient is right: MXNet's SELU gives 0.0028 instead of 0.0875 at -3."""
+    return SELU_SCALE * F.LeakyReLU(x, act_type="elu", slope=SELU_ALPHA)
+
+
+def average(arguments: Mapping[str, Any]) -> Callable[[Any, Any], Any]:
+    """Average pooling that counts padding, with the padding made beforehand, so that nothing of it is left to count."""
+    padding = [side for size in arguments["pad"] for side in (size, size)]
+    plain = {**arguments, "pad": (0,) * len(arguments["pad"]), "count_include_pad": False}
+    is_line = len(arguments["pad"]) == 1
+
+    def hybrid_forward(F: Any, x: Any) -> Any:
+        if any(padding):
+            image = F.expand_dims(x, axis=3) if is_line else x  # MXNet pads images and volumes only
+            width = (0, 0, 0, 0, *padding, *((0, 0) if is_line else ()))
+            image = F.Pad(image, mode="constant", constant_value=0, pad_width=width)
+            x = F.squeeze(image, axis=3) if is_line else image
+        return F.Pooling(x, **plain)
+
+    return hybrid_forward
+
+
+def mend_layers(network: Any) -> None:
+    """Makes layers of Gluon's that use such an operator compute the same without it."""
+    from mxtrain.engine.backend import gluon
+
+    pools = (gluon.nn.AvgPool1D, gluon.nn.AvgPool2D, gluon.nn.AvgPool3D)
+    for _, block in blocks_by_path(network):
+        # On the object: its class stays what others know it as.
+        if type(block) is gluon.nn.SELU:
+            object.__setattr__(block, "hybrid_forward", selu)
+        if type(block) in pools and _is_average_beyond_the_edge("Pooling", _as_text(block._kwargs)):
+            object.__setattr__(block, "hybrid_forward", average(block._kwargs))
+
+
+def _as_text(arguments: Mapping[str, Any]) -> Dict[str, str]:
+    return {name: str(value) for name, value in arguments.items()}
+
+
+def _is_selu(op: str, attrs: Mapping[str, str]) -> bool:
+    return op == "LeakyReLU" and attrs.get("act_type") == "selu"
+
+
+def _is_rrelu(op: str, attrs: Mapping[str, str]) -> bool:
+    return op == "LeakyReLU" and attrs.get("act_type") == "rrelu"
+
+
+def _is_average_beyond_the_edge(op: str, attrs: Mapping[str, str]) -> bool:
+    """oneDNN divides the gradient of a window that hangs over the edge by the window's size, MXNet the value by that of
+    what is inside."""
+    return (
+        (op, attrs.get("pool_type"), attrs.get("pooling_convention")) == ("Pooling", "avg", "full")
+        and attrs.get("global_pool", "False") not in ("True", "1")
+        and attrs.get("count_include_pad", "True") not in ("False", "0")
+    )
+
+
+WRONG: Dict[Callable[[str, Mapping[str, str]], bool], str] = {
+    _is_selu: "LeakyReLU(act_type='selu'): its gradient is wrong for negative numbers. Use mxnet.gluon.nn.SELU(), "
+    "which mxtrain mends",
+    _is_rrelu: "LeakyReLU(act_type='rrelu'): MXNet ends the process when it trains with it. Use act_type='leaky'",
+    _is_average_beyond_the_edge: "Pooling(pool_type='avg', pooling_convention='full'): its gradient is wrong where a "
+    "window hangs over the edge. Add count_include_pad=False, which without padding gives the same value, or use "
+    "mxnet.gluon.nn.AvgPool2D(), which mxtrain mends",
+}
+"""What an operator is -> what is wrong with it, and what to use instead."""
+
+
+def refuse_wrong(called: Iterable[Called]) -> None:
+    """Raises: ConfigError: the network's code calls an operator that trains on wrong numbers; names all, by layer."""
+    found: List[str] = []
+    for layer, op, attrs in called:
+        place = f"layer '{layer}'" if layer else "the network"
+        found += [f"{place} calls {why}." for is_wrong, why in WRONG.items() if is_wrong(op, attrs)]
+    if found:
+        raise ConfigError("\n".join(dict.fromkeys(found)))
+
+
+def called_in(outputs: Iterable[Any]) -> List[Called]:
+    """The operators that made these arrays while autograd recorded: of networks that cannot be traced."""
+    from mxtrain.engine.backend import autograd
+
+    return [one for output in outputs for one in _operators(json.loads(autograd.get_symbol(output).tojson()))]
+
+
+def _operators(graph: Mapping[str, Any]) -> Iterator[Called]:
+    for node in graph["nodes"]:
+        yield "", node["op"], node.get("attrs", {})
+        for inner in node.get("subgraphs", ()):  # of a part that is hybridized
+            yield from _operators(inner)

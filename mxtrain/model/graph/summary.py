@@ -1,0 +1,266 @@
+"""Summarises a network: its layers with shapes, parameters and FLOPs, and its graph."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+
+from mxtrain.model.graph.trace import Node, NotTraceable, recorded_calls, trace
+from mxtrain.model.graph.work import node_flops
+from mxtrain.model.prepare import is_trained
+from mxtrain.types import Shape, Shapes, shapes_of
+
+MAX_TABLE_ROWS = 30
+RANDOM_PREFIXES = ("_random_", "_sample_", "_npi_normal", "_npi_uniform", "_npi_bernoulli", "_npi_choice", "_npi_gamma")
+RANDOM_OPS = {"_shuffle", "_npi_multinomial", "_npi_exponential", "_npi_shuffle", "_npi_gumbel", "_npi_laplace"}
+OPAQUE_OPS = {"Custom", "_foreach", "_while_loop", "_cond"}
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """One layer.
+
+    Attributes:
+        name: structural name, "" for the network itself.
+        type: the block's class.
+        output_shape: of a batch of one sample; None where it is not known.
+        parameters: numbers that are learned (or frozen); moving statistics are not counted.
+        flops: for one sample, forward.
+    """
+
+    name: str
+    type: str
+    output_shape: Optional[Shape]
+    parameters: int
+    flops: int
+
+    @property
+    def sample_shape(self) -> Optional[Shape]:
+        """`output_shape` without the batch, which is the first axis of size 1: encoders of text have it second."""
+        shape = self.output_shape
+        if shape is None or 1 not in shape:
+            return shape
+        return (*shape[: shape.index(1)], *shape[shape.index(1) + 1 :])
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The layers of a network and its totals.
+
+    FLOPs are those of convolutions, dense layers and matrix products for one sample, forward; a multiply-add is 2.
+    Normalisation, pooling, bias and other elementwise work is not counted: it is a few percent. Published "MACs" are
+    half of these.
+
+    Attributes:
+        rows: layers in the order in which they run.
+        input_shape: of one sample.
+        parameters: numbers that are learned or frozen.
+        trainable: those of them that are not frozen.
+        statistics: numbers that move without a gradient (BatchNorm's mean and variance).
+        flops: of all layers; None where the network cannot be traced.
+    """
+
+    rows: List[LayerRow]
+    input_shape: Shapes
+    parameters: int
+    trainable: int
+    statistics: int
+    flops: Optional[int]
+
+    def table(self, max_rows: int = MAX_TABLE_ROWS) -> Any:
+        """A rich table of at most about `max_rows` rows: layers are grouped by the depth of their names."""
+        from rich.table import Table
+
+        table = Table(caption=self.totals(), caption_justify="left")
+        table.add_column("layer", overflow="fold")
+        table.add_column("type")
+        for title in ("output", "parameters", "FLOPs"):
+            table.add_column(title, justify="right")
+        for row in self.grouped(max_rows):
+            shape = "?" if row.sample_shape is None else "x".join(map(str, row.sample_shape)) or "1"
+            flops = _short(row.flops) if row.flops else ""
+            parameters = f"{row.parameters:,}" if row.parameters else ""
+            table.add_row(row.name or "(network)", row.type, shape, parameters, flops)
+        return table
+
+    def totals(self) -> str:
+        """One line with the totals."""
+        flops = "FLOPs unknown" if self.flops is None else f"{_short(self.flops)} FLOPs (multiply-add = 2)"
+        shape = " and ".join("x".join(map(str, shape)) or "1" for shape in shapes_of(self.input_shape))
+        return f"{self.parameters:,} parameters, {self.trainable:,} trainable; {flops} for one sample of {shape}"
+
+    def grouped(self, max_rows: int) -> List[LayerRow]:
+        """The rows, neighbours with the same beginning of the name made one until there are few enough."""
+        deepest = max((row.name.count(".") + 1 for row in self.rows), default=1)
+        coarser = finer = self.rows
+        for depth in range(deepest, 0, -1):
+            coarser = self._at_depth(depth)
+            if len(coarser) <= max_rows:
+                break
+            finer = coarser
+        if len(coarser) > max_rows or (len(finer) > max_rows and 3 * len(coarser) < max_rows):
+            return _chunked(finer, max_rows)
+        return coarser
+
+    def _at_depth(self, depth: int) -> List[LayerRow]:
+        groups: Dict[str, List[LayerRow]] = defaultdict(list)
+        for row in self.rows:
+            groups[".".join(row.name.split(".")[:depth])].append(row)
+        return [
+            rows[0] if len(rows) == 1 and rows[0].name == name else _merge(name, rows) for name, rows in groups.items()
+        ]
+
+
+def _chunked(rows: Sequence[LayerRow], max_rows: int) -> List[LayerRow]:
+    """Runs of neighbours in the same block made one."""
+    length = math.ceil(len(rows) / max_rows)
+    runs: List[List[LayerRow]] = []
+    for row in rows:
+        parent = row.name.rpartition(".")[0]
+        if runs and len(runs[-1]) < length and runs[-1][0].name.rpartition(".")[0] == parent:
+            runs[-1].append(row)
+        else:
+            runs.append([row])
+    return [
+        run[0] if len(run) == 1 else _merge(f"{run[0].name} to {run[-1].name.rpartition('.')[2]}", run) for run in runs
+    ]
+
+
+def _merge(name: str, rows: Sequence[LayerRow]) -> LayerRow:
+    """One row for several; its type says how many there are of the kind that does most of the work."""
+    parameters, flops = sum(row.parameters for row in rows), sum(row.flops for row in rows)
+    main = max(rows, key=lambda row: (row.flops, row.parameters)).type
+    count = sum(row.type == main for row in rows)
+    kind = f"{count} {main}" + ("" if count == len(rows) else ", ...")
+    return LayerRow(name, kind, rows[-1].output_shape, parameters, flops)
+
+
+def _short(count: int) -> str:
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= size:
+            return f"{count / size:.2f} {unit}"
+    return str(count)
+
+
+def summarize(network: Any, input_shape: Shapes) -> Summary:
+    """The layers of a network. Nothing in the network changes.
+
+    Args:
+        network: a block with known shapes.
+        input_shape: shape of one sample, without the batch.
+
+    Returns:
+        Rows and totals. Where the network cannot be traced, one sample is computed and FLOPs are not known.
+    """
+    try:
+        traced = trace(network, input_shape)
+    except NotTraceable:
+        rows, flops = _rows(network, *_run(network, input_shape), {}), None
+    else:
+        by_layer: Dict[str, int] = defaultdict(int)
+        shapes: Dict[str, Optional[Shape]] = {}
+        for node in traced.nodes:
+            if node.op != "null":
+                by_layer[node.layer] += node_flops(node, traced)
+                shapes[node.layer] = node.shape
+        rows, flops = _rows(network, traced.layers, shapes, by_layer), sum(by_layer.values())
+    parameters = {id(parameter): parameter for parameter in network.collect_params().values()}.values()
+    learned = [parameter for parameter in parameters if parameter._differentiable]
+    return Summary(
+        rows=rows,
+        input_shape=input_shape,
+        parameters=sum(_size(parameter) for parameter in learned),
+        trainable=sum(_size(parameter) for parameter in learned if is_trained(parameter)),
+        statistics=sum(_size(parameter) for parameter in parameters if not parameter._differentiable),
+        flops=flops,
+    )
+
+
+def _run(network: Any, input_shape: Shapes) -> Tuple[Mapping[str, Any], Mapping[str, Optional[Shape]]]:
+    from mxtrain.engine.backend import autograd, mx, nd
+
+    contexts = [context for parameter in network.collect_params().values() for context in parameter.list_ctx()]
+    with recorded_calls(network) as recorder, autograd.predict_mode():
+        device = contexts[0] if contexts else mx.cpu()
+        network(*[nd.zeros((1, *shape), ctx=device) for shape in shapes_of(input_shape)])
+    return recorder.called, recorder.output_shapes
+
+
+def _rows(
+    network: Any, layers: Mapping[str, Any], shapes: Mapping[str, Optional[Shape]], flops: Mapping[str, int]
+) -> List[LayerRow]:
+    """A row for each layer that has parameters or work of its own, or nothing in it."""
+    counted: Set[int] = set()
+    rows = []
+    for path, block in layers.items():
+        own = [p for p in block._reg_params.values() if p._differentiable and id(p) not in counted]
+        counted.update(map(id, own))
+        if own or flops.get(path) or (not block._children and path in shapes):
+            parameters = sum(map(_size, own))
+            rows.append(LayerRow(path, type(block).__name__, shapes.get(path), parameters, flops.get(path, 0)))
+    return rows
+
+
+def _size(parameter: Any) -> int:
+    return math.prod(parameter.shape) if parameter.shape else 0
+
+
+def has_random_layers(network: Any, input_shape: Shapes) -> bool:
+    """Whether training the network draws random numbers (dropout and the like); True where it cannot be traced."""
+    try:
+        return any(draws_random(node) for node in trace(network, input_shape, training=True).nodes)
+    except NotTraceable:
+        return True
+
+
+def draws_random(node: Node) -> bool:
+    """Whether an operator draws random numbers while training."""
+    if node.op == "Dropout":
+        return float(node.attrs.get("p", 0.5)) > 0
+    if node.op == "RNN":
+        return float(node.attrs.get("p", 0)) > 0
+    if node.op == "LeakyReLU":
+        return node.attrs.get("act_type") == "rrelu"
+    return node.op in RANDOM_OPS or node.op in OPAQUE_OPS or node.op.startswith(RANDOM_PREFIXES)
+
+
+def graph_nodes(
+    network: Any, input_shape: Shapes
+) -> List[Tuple[str, str, Tuple[str, ...], Mapping[str, str], Optional[Shape]]]:
+    """The graph for TensorBoard: (name, operator, names of inputs, attributes, output shape), inputs first.
+
+    Names are structural: parameters have their own (`features.0.weight`), operators their layer's with `.fwd` or the
+    operator's name. Parameters and the input have the operator "null".
+
+    Returns:
+        The nodes; none where the network cannot be traced.
+    """
+    try:
+        traced = trace(network, input_shape)
+    except NotTraceable:
+        return []
+    structural: Dict[str, str] = {}
+    for name, parameter in network._collect_params_with_prefix().items():
+        structural.setdefault(parameter.name, name)
+    per_layer = Counter(node.layer for node in traced.nodes if node.op != "null")
+    names: List[str] = []
+    taken: Set[str] = set()
+    for node in traced.nodes:
+        if node.op == "null":
+            name = structural.get(node.name, node.name)
+        else:
+            # One operator is the layer itself; a block that calls several names each after its operator.
+            part = "fwd" if per_layer[node.layer] == 1 and not traced.layers[node.layer]._children else node.op
+            name = f"{node.layer}.{part}".lstrip(".")
+        unique, count = name, 1
+        while unique in taken:
+            count += 1
+            unique = f"{name}_{count}"
+        taken.add(unique)
+        names.append(unique)
+    return [
+        (name, node.op, tuple(names[index] for index in node.inputs), node.attrs, node.shape)
+        for name, node in zip(names, traced.nodes)
+    ]

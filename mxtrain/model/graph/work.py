@@ -1,0 +1,120 @@
+"""Counts the work of the operators of a network: multiplications and additions, and bytes to move.
+
+Each array counts once as read or written, as if caches held nothing and nothing were computed twice: what takes longer
+than the machine needs for that has room for improvement.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Dict, List, Optional, Sequence
+
+from mxtrain.model.graph.trace import INPUT, Node, Trace
+
+BACKWARD = "_backward_"
+CONTRIB = "_contrib_"
+PASSES = {"sgd_update": 3, "sgd_mom_update": 5, "nag_mom_update": 5, "adam_update": 7, "adamw": 7,
+          "rmsprop_update": 5, "adagrad_update": 5}  # fmt: skip
+"""Arrays of a parameter's size that an update reads or writes."""
+FLOAT_BYTES = 4
+OWN_GRADIENTS = ("batch_dot", "transpose")
+"""Operators whose gradients are the same operator again."""
+ATTENTION = "_mxtrain_attention"
+INTERLEAVED_OPS = ("_contrib_interleaved_matmul_selfatt_qk", "_contrib_interleaved_matmul_selfatt_valatt")
+
+
+@dataclass(frozen=True)
+class Work:
+    """The work of an operator, or of several.
+
+    Attributes:
+        flops: multiplications and additions of matrix products and convolutions; 0 for all else.
+        moved: bytes of what is read and written.
+    """
+
+    flops: float = 0.0
+    moved: float = 0.0
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.flops + other.flops, self.moved + other.moved)
+
+    def times(self, factor: float) -> Work:
+        """The same work, several times."""
+        return Work(self.flops * factor, self.moved * factor)
+
+
+def bare(name: str) -> str:
+    """An operator's name as the engine has it, without what says that it is experimental or a gradient."""
+    for prefix in (BACKWARD, CONTRIB):
+        name = name[len(prefix) :] if name.startswith(prefix) else name
+    return name
+
+
+def work_by_operator(trace: Trace, low: Sequence[str] = ()) -> Dict[str, Work]:
+    """Of a step forward and backward, by the engine's name of the operator.
+
+    Args:
+        trace: of the whole network, for the batch of a step.
+        low: operators whose numbers have half as many bytes as float32.
+    """
+    nodes, found = trace.nodes, {}  # type: ignore[var-annotated]
+    learning = learns(nodes)
+    for index, node in enumerate(nodes):
+        shapes = [nodes[i].shape for i in node.inputs]
+        if node.op == "null" or node.shape is None or None in shapes:
+            continue
+        known = [shape for shape in shapes if shape is not None]
+        size = FLOAT_BYTES / 2 if node.op in low else FLOAT_BYTES
+        given, made = sum(map(math.prod, known)), math.prod(node.shape)
+        flops = node_flops(node, trace)
+        _add(found, node.op, Work(flops, size * (given + made)))
+        if learning[index]:
+            # One product for the gradient of each input; images have none.
+            gradients = 2 if node.op == ATTENTION else sum(learning[i] for i in node.inputs[:2])
+            name = node.op if node.op in OWN_GRADIENTS else BACKWARD + bare(node.op)
+            _add(found, name, Work(flops * gradients, size * (2 * given + made)))
+    return found
+
+
+def update_work(name: str, num_elements: int) -> Optional[Work]:
+    """Of an optimizer's step over all parameters, by the engine's name of the operator; None for an unknown one."""
+    passes = next((count for known, count in PASSES.items() if known in name), None)
+    return None if passes is None else Work(0.0, float(FLOAT_BYTES * passes * num_elements))
+
+
+def node_flops(node: Node, traced: Trace) -> int:
+    """FLOPs of one operator; a multiply-add is 2. Operators that are no matrix product count 0."""
+    inputs = [traced.nodes[index].shape for index in node.inputs]
+    if node.op == ATTENTION and inputs[0] is not None:
+        tokens, batch, width = inputs[0]
+        return 4 * batch * tokens * tokens * (width // 3)
+    if node.op in INTERLEAVED_OPS and node.shape is not None and inputs[0] is not None:
+        tokens, batch, width = inputs[0]  # width: of queries, keys and values together
+        return 2 * batch * tokens * tokens * (width // 3)
+    first, second = inputs[:2] if len(inputs) > 1 else (None, None)
+    if node.shape is None or first is None or second is None:
+        return 0
+    if node.op in ("Convolution", "FullyConnected"):  # the weight is (out, in / groups, *kernel)
+        return 2 * math.prod(node.shape) * math.prod(second[1:])
+    if node.op == "Deconvolution":  # the weight is (in, out / groups, *kernel)
+        return 2 * math.prod(first) * math.prod(second[1:])
+    if node.op in ("batch_dot", "dot", "_linalg_gemm2"):
+        transposed = node.attrs.get("transpose_a", "False") in ("True", "1")
+        return 2 * math.prod(node.shape) * first[-2 if transposed else -1]
+    return 0
+
+
+def learns(nodes: Sequence[Node]) -> List[bool]:
+    """Whether a gradient goes to each node."""
+    found: List[bool] = []
+    for node in nodes:
+        if node.op == "null":
+            found.append(not node.name.startswith(INPUT))
+        else:
+            found.append(node.op != "BlockGrad" and any(found[i] for i in node.inputs))
+    return found
+
+
+def _add(found: Dict[str, Work], name: str, work: Work) -> None:
+    found[name] = found.get(name, Work()) + work

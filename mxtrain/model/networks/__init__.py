@@ -1,0 +1,1 @@
+"""Networks as Gluon blocks, which the descriptions in `mxtrain.model` build."""

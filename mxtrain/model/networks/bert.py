@@ -1,0 +1,305 @@
+"""BERT as Gluon blocks. Imports MXNet: the description imports this module when it builds.
+
+The blocks are named so that structural parameter names are those of GluonNLP 0.10 (`encoder.transformer_cells.0.proj.
+weight`): its `.params` files load as they are, and GluonNLP loads ours. Legend: B batch, T tokens, U units, N heads, M
+masked positions, V vocabulary, K classes. Inside the encoder time comes first, (T, B, U).
+
+Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", https://arxiv.org/abs/1810.04805.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, NamedTuple
+
+from mxtrain.engine.backend import gluon, mx, own_operators
+from mxtrain.model.networks import fused
+
+nn = gluon.nn
+
+EPSILON = 1e-12
+"""The epsilon of layer norms, as in the published networks."""
+PADDING_SCORE = -1e4
+"""Added to the scores of padding before the softmax: exp of it is exactly 0, and float16 can hold it."""
+NUM_TOKEN_TYPES = 2
+INITIAL_STD = 0.02
+"""Standard deviation of weights and embeddings. Source: the paper's reference code."""
+
+
+class BertSizes(NamedTuple):
+    """The sizes of an encoder."""
+
+    num_layers: int
+    units: int
+    hidden_size: int
+    num_heads: int
+    max_length: int
+    dropout: float
+
+
+def normal() -> Any:
+    """The initializer that weights are drawn from."""
+    return mx.init.Normal(INITIAL_STD)
+
+
+class LayerNorm(gluon.HybridBlock):
+    """norm(dropout(x) + residual), the normalisation over the last axis of (T, B, U), or of (R, U).
+
+    One operator where our own are there. MXNet's own sums along an axis one element after the other. So without ours,
+    sums over an axis and their way back (copies along it) are matrix products with vectors of ones, which BLAS does,
+    and 1 / deviation is multiplied with gamma before it is applied to the elements: docs/decisions/0018 has the times.
+    """
+
+    drops = True
+    """It drops something itself, at `_rate`, as nn.Dropout does."""
+
+    def __init__(self, units: int, dropout: float = 0.0, **kwargs: Any):
+        super().__init__(**kwargs)
+        self._units, self._rate = units, dropout
+        self.gamma = self.params.get("gamma", shape=(units,), init="ones")
+        self.beta = self.params.get("beta", shape=(units,), init="zeros")
+
+    def hybrid_forward(self, F, x, residual=None, *, gamma, beta):
+        if own_operators().path:
+            return fused.norm(F, x, residual, gamma, beta, self._rate, EPSILON)
+        x = F.Dropout(x, p=self._rate) if self._rate else x
+        x = x if residual is None else x + residual
+        x_RU = F.reshape(x, shape=(-1, self._units))
+        ones_U = F.BlockGrad(F.ones_like(gamma))
+        ones_1U, mean_U1 = F.reshape(ones_U, shape=(1, -1)), F.reshape(ones_U * (1.0 / self._units), shape=(-1, 1))
+        centred_RU = x_RU + F.dot(F.dot(x_RU, -mean_U1), ones_1U)
+        scale_R1 = F.rsqrt(F.dot(F.square(centred_RU), mean_U1) + EPSILON)
+        ones_R1 = F.BlockGrad(F.ones_like(scale_R1))
+        gamma_1U, beta_1U = (F.reshape(one, shape=(1, -1)) for one in (gamma, beta))
+        return F.reshape_like(centred_RU * F.dot(scale_R1, gamma_1U) + F.dot(ones_R1, beta_1U), x)
+
+
+class SelfAttention(gluon.HybridBlock):
+    """Multi-head attention of a sequence to itself, without the last projection: (T, B, U) to (T, B, U).
+
+    The weights of queries, keys and values are parameters of their own, as in GluonNLP's files, and are joined for each
+    call to those of one dense layer, whose output our own operator takes. Without it they are interleaved head by head,
+    so that one dense layer has (N, 3, U / N) outputs and one transposition gives all three.
+    MXNet's interleaved attention operators read rows that lie 3 * B * U numbers apart, and take longer than that.
+    """
+
+    drops = True
+
+    def __init__(self, units: int, num_heads: int, dropout: float, **kwargs: Any):
+        super().__init__(**kwargs)
+        self._units, self._num_heads, self._rate = units, num_heads, dropout
+        with self.name_scope():
+            for name in ("query", "key", "value"):
+                weight = self.params.get(f"{name}_weight", shape=(units, units), init=normal())
+                bias = self.params.get(f"{name}_bias", shape=(units,), init="zeros")
+                setattr(self, f"{name}_weight", weight)
+                setattr(self, f"{name}_bias", bias)
+
+    def _collect_params_with_prefix(self, prefix: str = "") -> Dict[str, Any]:
+        # `proj_query.weight`, not `query_weight`: names of GluonNLP's files.
+        start = f"{prefix}." if prefix else ""
+        return {f"{start}proj_{name.replace('_', '.')}": parameter for name, parameter in self._reg_params.items()}
+
+    def hybrid_forward(
+        self, F, x_TBU, mask, query_weight, key_weight, value_weight, query_bias, key_bias, value_bias
+    ):  # fmt: skip
+        num_heads = self._num_heads
+        if own_operators().path:
+            weight = F.concat(query_weight, key_weight, value_weight, dim=0)
+            bias = F.concat(query_bias, key_bias, value_bias, dim=0)
+            qkv = F.FullyConnected(x_TBU, weight, bias, num_hidden=3 * self._units, flatten=False)
+            return fused.attention(F, qkv, mask, num_heads, self._rate)
+        weights = [F.reshape(w, shape=(num_heads, -1, self._units)) for w in (query_weight, key_weight, value_weight)]
+        biases = [F.reshape(b, shape=(num_heads, -1)) for b in (query_bias, key_bias, value_bias)]
+        weight = F.reshape(F.concat(*weights, dim=1), shape=(-1, self._units))
+        bias = F.reshape(F.concat(*biases, dim=1), shape=(-1,))
+        qkv = F.FullyConnected(x_TBU, weight, bias, num_hidden=3 * self._units, flatten=False)
+        width = self._units // num_heads
+        qkv = F.transpose(F.reshape(qkv, shape=(0, -1, 3, width)), axes=(2, 1, 0, 3))
+        query, key, value = F.split(qkv, num_outputs=3, axis=0, squeeze_axis=True)  # (B * N, T, U / N) each
+        score = F.batch_dot(query * width**-0.5, key, transpose_b=True)
+        weight = F.softmax(score + mask, axis=-1)
+        weight = F.Dropout(weight, p=self._rate) if self._rate else weight
+        context = F.transpose(F.batch_dot(weight, value), axes=(1, 0, 2))
+        return F.reshape(context, shape=(0, -1, self._units))
+
+
+class FeedForward(gluon.HybridBlock):
+    """Two dense layers with GELU between, added to their input and normalised: (T, B, U) to the same."""
+
+    def __init__(self, units: int, hidden_size: int, dropout: float, **kwargs: Any):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.ffn_1 = nn.Dense(hidden_size, flatten=False, in_units=units, weight_initializer=normal())
+            self.ffn_2 = nn.Dense(units, flatten=False, in_units=hidden_size, weight_initializer=normal())
+            self.layer_norm = LayerNorm(units, dropout, prefix="layer_norm_")
+
+    def hybrid_forward(self, F, x_TBU):
+        # LeakyReLU's GELU is one operator: a seventh of the time of one made of erf, or of tanh, elementwise.
+        hidden = F.LeakyReLU(self.ffn_1(x_TBU), act_type="gelu")
+        return self.layer_norm(self.ffn_2(hidden), x_TBU)
+
+
+class EncoderLayer(gluon.HybridBlock):
+    """Attention and feed-forward, each added to its input and normalised: (T, B, U) to the same."""
+
+    begins_stage = True
+
+    def __init__(self, sizes: BertSizes, **kwargs: Any):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.attention_cell = SelfAttention(sizes.units, sizes.num_heads, sizes.dropout, prefix="attention_")
+            self.proj = nn.Dense(sizes.units, flatten=False, in_units=sizes.units, weight_initializer=normal())
+            self.layer_norm = LayerNorm(sizes.units, sizes.dropout, prefix="layer_norm_")
+            self.ffn = FeedForward(sizes.units, sizes.hidden_size, sizes.dropout, prefix="ffn_")
+
+    def hybrid_forward(self, F, x_TBU, mask):
+        return self.ffn(self.layer_norm(self.proj(self.attention_cell(x_TBU, mask)), x_TBU))
+
+
+class Encoder(gluon.HybridBlock):
+    """Embedded tokens (T, B, U) and valid lengths (B,) to encoded tokens (T, B, U)."""
+
+    def __init__(self, sizes: BertSizes, **kwargs: Any):
+        super().__init__(**kwargs)
+        self._sizes = sizes
+        with self.name_scope():
+            shape = (sizes.max_length, sizes.units)
+            self.position_weight = self.params.get("position_weight", shape=shape, init=normal())
+            self.layer_norm = LayerNorm(sizes.units, sizes.dropout, prefix="layer_norm_")
+            self.transformer_cells = nn.HybridSequential(prefix="")
+            for number in range(sizes.num_layers):
+                self.transformer_cells.add(EncoderLayer(sizes, prefix=f"transformer{number}_"))
+
+    def hybrid_forward(self, F, x_TBU, valid_length_B, position_weight):
+        sizes = self._sizes
+        positions_T = F.contrib.arange_like(x_TBU, axis=0)
+        # Looked up for each text, not added to all: the gradient of a broadcast addition is a slow sum.
+        positions_TB = F.broadcast_like(F.expand_dims(positions_T, axis=1), x_TBU, lhs_axes=(1,), rhs_axes=(1,))
+        x_TBU = self.layer_norm(x_TBU + F.Embedding(positions_TB, position_weight, *position_shape(sizes)))
+        mask = valid_length_B if own_operators().path else padding_mask(F, positions_T, valid_length_B, sizes.num_heads)
+        for layer in self.transformer_cells:
+            x_TBU = layer(x_TBU, mask)
+        return x_TBU
+
+
+def position_shape(sizes: BertSizes) -> Any:
+    """(rows, columns) of the table of positions."""
+    return sizes.max_length, sizes.units
+
+
+def padding_mask(F: Any, positions_T: Any, valid_length_B: Any, num_heads: int) -> Any:
+    """(B * N, T, T): 0 for tokens, `PADDING_SCORE` for padding.
+
+    Made once and added in every layer: the softmax operator that takes lengths needs seven times as long as one
+    without, and the gradient of a broadcast addition, a sum that nobody wants, ten times.
+    """
+    is_padding_BT = F.broadcast_greater_equal(
+        F.reshape(positions_T, shape=(1, -1)), F.reshape(valid_length_B, shape=(-1, 1))
+    )
+    score_B1T = F.expand_dims(is_padding_BT * PADDING_SCORE, axis=1)
+    score_H1T = F.expand_dims(F.reshape(F.repeat(score_B1T, repeats=num_heads, axis=1), shape=(-3, 0)), axis=1)
+    positions_1T1 = F.reshape(positions_T, shape=(1, -1, 1))
+    return F.BlockGrad(F.broadcast_like(score_H1T, positions_1T1, lhs_axes=(1,), rhs_axes=(1,)))
+
+
+class Embed(gluon.HybridBlock):
+    """Indices (B, T) to embeddings (B, T, U), and if it is shared the table itself, (V, U), as a tensor.
+
+    A decoder that shares the table reads that tensor, so that only one operator of the graph reads the parameter, and
+    stages may be cut between the two: the table and its gradient then travel with each microbatch.
+    """
+
+    def __init__(self, size: int, units: int, is_shared: bool = False, **kwargs: Any):
+        super().__init__(**kwargs)
+        self._size, self._units, self._is_shared = size, units, is_shared
+        self.weight = self.params.get("weight", shape=(size, units), init=normal())
+
+    def hybrid_forward(self, F, index_BT, weight):
+        if not self._is_shared:
+            return F.Embedding(index_BT, weight, self._size, self._units)
+        table_VU = F.identity(weight)
+        return F.Embedding(index_BT, table_VU, self._size, self._units), table_VU
+
+
+class Numbered(gluon.HybridBlock):
+    """Blocks under numbers, as in a HybridSequential that GluonNLP has, to be called by who owns it."""
+
+    def __init__(self, blocks: Dict[int, gluon.HybridBlock], **kwargs: Any):
+        super().__init__(**kwargs)
+        for number, block in blocks.items():
+            self.register_child(block, str(number))
+
+    def __getitem__(self, number: int) -> gluon.HybridBlock:
+        return self._children[str(number)]
+
+
+class TiedProjection(gluon.HybridBlock):
+    """Scores of all tokens from a table of embeddings that comes from elsewhere: (B, M, U) to (B, M, V)."""
+
+    begins_stage = True
+
+    def __init__(self, vocab_size: int, **kwargs: Any):
+        super().__init__(**kwargs)
+        self._vocab_size = vocab_size
+        self.bias = self.params.get("bias", shape=(vocab_size,), init="zeros")
+
+    def hybrid_forward(self, F, x_BMU, table_VU, bias):
+        return F.FullyConnected(x_BMU, table_VU, bias, num_hidden=self._vocab_size, flatten=False)
+
+
+class BertNetwork(gluon.HybridBlock):
+    """The encoder with a head: tokens, token types (B, T) and valid lengths (B,), and for masked-LM the positions to
+    predict (B, M).
+
+    Args:
+        vocab_size: V.
+        sizes: of the encoder.
+        decodes: whether to score tokens at positions, (B, M, V); else the pooled first token, (B, U), is returned.
+    """
+
+    def __init__(self, vocab_size: int, sizes: BertSizes, decodes: bool, **kwargs: Any):
+        super().__init__(**kwargs)
+        units = sizes.units
+        self._decodes = decodes
+        with self.name_scope():
+            self.encoder = Encoder(sizes, prefix="encoder_")
+            self.word_embed = Numbered({0: Embed(vocab_size, units, decodes, prefix="word_embed_")})
+            self.token_type_embed = Numbered({0: Embed(NUM_TOKEN_TYPES, units, prefix="token_type_embed_")})
+            if decodes:
+                dense = nn.Dense(
+                    units, flatten=False, in_units=units, weight_initializer=normal(), prefix="decoder_dense_"
+                )
+                norm = LayerNorm(units, prefix="decoder_norm_")
+                self.decoder = Numbered({0: dense, 2: norm, 3: TiedProjection(vocab_size, prefix="decoder_")})
+            else:
+                self.pooler = nn.Dense(
+                    units, activation="tanh", flatten=False, in_units=units, weight_initializer=normal()
+                )
+
+    def hybrid_forward(self, F, tokens_BT, types_BT, valid_length_B, positions_BM=None):
+        words_BTU = self.word_embed[0](tokens_BT)
+        words_BTU, table_VU = words_BTU if self._decodes else (words_BTU, None)
+        words_BTU = words_BTU + self.token_type_embed[0](types_BT)
+        encoded_TBU = self.encoder(F.transpose(words_BTU, axes=(1, 0, 2)), valid_length_B)
+        if not self._decodes:
+            return self.pooler(F.reshape(F.slice_axis(encoded_TBU, axis=0, begin=0, end=1), shape=(-3, 0)))
+        positions_BM = F.cast(positions_BM, "float32")
+        number_B1 = F.reshape(F.contrib.arange_like(positions_BM, axis=0), shape=(-1, 1))
+        places = F.stack(positions_BM, F.broadcast_like(number_B1, positions_BM), axis=0)
+        hidden_BMU = F.LeakyReLU(self.decoder[0](F.gather_nd(encoded_TBU, places)), act_type="gelu")
+        return self.decoder[3](self.decoder[2](hidden_BMU), table_VU)
+
+
+class BertClassifier(gluon.HybridBlock):
+    """Dropout and a dense layer on the pooled first token: logits (B, K)."""
+
+    def __init__(self, num_classes: int, vocab_size: int, sizes: BertSizes, **kwargs: Any):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.bert = BertNetwork(vocab_size, sizes, decodes=False, prefix="bert_")
+            self.classifier = nn.HybridSequential(prefix="")
+            output = nn.Dense(num_classes, in_units=sizes.units, weight_initializer=normal(), prefix="classifier_")
+            self.classifier.add(nn.Dropout(sizes.dropout), output)
+
+    def hybrid_forward(self, F, tokens_BT, types_BT, valid_length_B):
+        return self.classifier(self.bert(tokens_BT, types_BT, valid_length_B))

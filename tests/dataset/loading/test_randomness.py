@@ -1,0 +1,50 @@
+import numpy as np
+import pytest
+
+from mxtrain.dataset.loading.randomness import Draw, beta, bits, integers, permutation, uniform
+
+
+def test_hash_is_splitmix64():
+    # From a state of 0, SplitMix64 first gives these (the reference code of Vigna, prng.di.unimi.it/splitmix64.c).
+    from mxtrain.dataset.loading.randomness import _mix_integer
+
+    assert _mix_integer(0) == 0xE220A8397B1DCDAF
+
+
+def test_values_never_change():
+    assert bits(1, 2, np.array([3, 4]), Draw.FLIP).tolist() == [8382784181659370397, 9680804594961780017]
+    assert permutation(0, 0, 8).tolist() == [2, 1, 5, 7, 0, 3, 4, 6]
+
+
+def test_a_number_depends_on_its_sample_only():
+    whole = uniform(5, 1, np.arange(100), Draw.FLIP)
+    assert np.array_equal(uniform(5, 1, np.array([70, 3]), Draw.FLIP), whole[[70, 3]])
+
+
+@pytest.mark.parametrize("other", [(6, 1, Draw.FLIP), (5, 2, Draw.FLIP), (5, 1, Draw.CROP_TOP), (-5, 1, Draw.FLIP)])
+def test_every_coordinate_matters(other):
+    index = np.arange(4000)
+    seed, epoch, draw = other
+    correlation = np.corrcoef(uniform(5, 1, index, Draw.FLIP), uniform(seed, epoch, index, draw))[0, 1]
+    assert abs(correlation) < 0.06
+
+
+def test_uniform_is_uniform():
+    counts = np.bincount(integers(0, 0, np.arange(100_000), Draw.CROP_TOP, 10), minlength=10)
+    assert counts.sum() == 100_000 and len(counts) == 10
+    assert ((counts - 10_000) ** 2 / 10_000).sum() < 30  # chi-square, 9 degrees of freedom
+
+
+def test_permutation_visits_all_and_changes_with_epoch():
+    first, second = permutation(0, 0, 1000), permutation(0, 1, 1000)
+    assert sorted(first) == list(range(1000))
+    assert (first == second).mean() < 0.02
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.2, 1.0, 4.0])
+def test_beta_has_its_moments(alpha):
+    share = beta(0, 0, np.arange(50_000), alpha)
+    assert share.min() >= 0 and share.max() <= 1
+    assert share.mean() == pytest.approx(0.5, abs=0.01)
+    assert share.var() == pytest.approx(1 / (4 * (2 * alpha + 1)), rel=0.03)
+    assert np.array_equal(beta(0, 0, np.array([7, 40_000]), alpha), share[[7, 40_000]])
