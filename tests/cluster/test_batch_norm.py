@@ -26,8 +26,8 @@ SMALL_RESNET = ("model=resnet", "model.depth=8", "parallel=hybrid", "parallel.mi
     "given",
     [
         # Odd sizes: the last batch has 11 samples, for 3 workers x 2 parts x 2 replicas x 2 microbatches.
-        ["kvstore=dist_device_sync", "cluster.workers=3", *SMALL_RESNET, "trainer.grad_accumulation=2",
-         "dataset.batch_size=24", "parallel.batch_norm=replicas"],
+        ["kvstore=dist_device_sync", "cluster.workers=3", "cluster.servers=2", *SMALL_RESNET,
+         "trainer.grad_accumulation=2", "dataset.batch_size=24", "parallel.batch_norm=replicas"],
         pytest.param(["kvstore=horovod", "cluster.workers=3", *SMALL_RESNET, "dataset.batch_size=24",
                       "parallel.batch_norm=global"], marks=needs_horovod),
     ],

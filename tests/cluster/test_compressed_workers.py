@@ -11,8 +11,10 @@ import pytest
 from running import SMALL, Process, assert_same, checkpoints, has_steps, status, verify
 from test_workers import nobody_is_left, processes
 
+from mxtrain.checkpoint import open_checkpoint
 from mxtrain.checkpoint.contents import read_checkpoint
 from mxtrain.errors import ConfigError
+from mxtrain.trainer.resume import differences
 
 WAYS = {
     "bf16": ["kvstore=dist_device_sync", "kvstore.compression=bf16", "parallel=data", "parallel.devices=cpu:2"],
@@ -24,9 +26,8 @@ TWO = ("cluster.workers=2", "cluster.backoff=0.1", *SMALL, "model.hidden=[64]", 
        "checkpoint.every_steps=20", "early_stopping=off")  # fmt: skip
 
 
-@pytest.mark.parametrize("way", ["bf16", "2bit"])
-def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path, way: str) -> None:
-    """One that casts, and one that packs bits; all of them: test_threads.py."""
+def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path, way: str = "bf16") -> None:
+    """One that casts and keeps scales; all of them, those that pack bits as well: test_threads.py."""
     (tmp_path / "tmp").mkdir()
     Process(tmp_path / "undisturbed", *TWO, *WAYS[way]).end()
     run_dir = tmp_path / "run"
@@ -45,12 +46,13 @@ def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path, way: str) -> No
     assert not list((tmp_path / "tmp").iterdir())
 
 
-def test_another_number_of_workers_goes_on(tmp_path: Path) -> None:
+def test_another_number_of_workers_goes_on(describe_run: Any, tmp_path: Path) -> None:
     run_dir, given = tmp_path / "run", (*TWO, *WAYS["2bit"])
     Process(run_dir, *given, "trainer.max_steps=30").end(75)
     before = read_checkpoint(run_dir / "checkpoints" / checkpoints(run_dir)[-1]).arrays("residual")
-    refused = Process(run_dir, *given, "kvstore.compression=topk", "kvstore.threshold=null").end(2)
-    assert "kvstore.compression: was 2bit, now topk" in refused.output
+    now = describe_run(*given, "kvstore.compression=topk", "kvstore.threshold=null").config
+    described = open_checkpoint(str(run_dir)).state["run"]["description"]
+    assert "  kvstore.compression: was 2bit, now topk" in differences(described, now)
     done = Process(run_dir, *given, "cluster.workers=3").end()
     assert "gradients of 2 workers is split evenly over 3" in done.output
     after = read_checkpoint(run_dir / "checkpoints" / checkpoints(run_dir)[-1]).arrays("residual")

@@ -42,12 +42,13 @@ def quick(tmp_path, monkeypatch):
 
 
 @needs_compiler
-def test_it_is_compiled_once(cache):
-    """Half a minute: by the real compiler."""
+def test_it_is_compiled_once(cache, quick):
+    """By the real compiler: above, from the same sources, where MADE was not in the user's cache."""
     first = native.library()
     made = first.path.stat().st_mtime_ns
     assert native.library() == first and first.path.stat().st_mtime_ns == made
     assert first.path.parent == cache and os.listdir(cache) == [first.path.name]
+    assert len(quick()) == 1 and first.path.name == MADE.path.name
 
 
 @needs_compiler
