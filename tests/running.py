@@ -7,7 +7,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
@@ -48,6 +50,20 @@ def verify(*overrides: str, timeout_s: float = TIMEOUT_S) -> subprocess.Complete
         [sys.executable, "-m", "mxtrain", "verify", *overrides], text=True, capture_output=True, timeout=timeout_s,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
+
+
+def here(run_dir: Path, *overrides: str, exit_code: int = 0) -> str:
+    """The same as `Process(run_dir, *overrides).end(exit_code)` in this process, which is four times as fast where
+    neither a signal nor another environment is the point; what it printed."""
+    from mxtrain.cli import main
+
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as file:
+        with redirect_stdout(file), redirect_stderr(file):
+            code = main([f"hydra.run.dir={run_dir}", *QUIET, *overrides])
+        file.seek(0)
+        output = file.read()
+    assert code == exit_code, f"exit code {code}\n{output}"
+    return output
 
 
 class Process:

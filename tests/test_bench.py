@@ -113,10 +113,10 @@ def test_default(tmp_path):
 @pytest.mark.slow
 def test_runner(tmp_path):
     series, result = run_part("runner", tmp_path)
-    share = series["ResNet-50, 32 px, batch 2: runner / hand-written loop, pair by pair"]["values"]
-    rates = [series[f"ResNet-50, 32 px, batch 2: {side}"]["median"] for side in ("runner", "hand-written loop")]
+    share = series["ResNet-20, 16 px, batch 8: runner / hand-written loop, pair by pair"]["values"]
+    rates = [series[f"ResNet-20, 16 px, batch 8: {side}"]["median"] for side in ("runner", "hand-written loop")]
     assert share == [pytest.approx(rates[0] / rates[1])]
-    assert [target["limit"] for target in result["targets"]] == [0.98, 0.98, 1.7]
+    assert [target["limit"] for target in result["targets"]] == [0.98, 1.7]
 
 
 @pytest.mark.slow

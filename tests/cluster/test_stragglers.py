@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import List
+from typing import Dict, List
 
 import pytest
-from running import Process, status, steps
+from running import ROOT, Process, status, steps
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from mxtrain.cluster.stragglers import Stragglers
@@ -74,19 +74,31 @@ def scalars(run_dir: Path, tag: str) -> List[float]:
     return [event.value for event in found.Scalars(tag)]
 
 
+@pytest.fixture(scope="module")
+def sleepy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the network, and with a run of it in one process, which does not sleep."""
+    folder = tmp_path_factory.mktemp("sleepy")
+    (folder / "sleepy.py").write_text(SLEEPY)
+    (folder / "conf" / "model").mkdir(parents=True)
+    (folder / "conf" / "model" / "sleepy.yaml").write_text("_target_: sleepy.network\nsleep_s: 0.002\n")
+    Process(folder / "alone", *given(folder), env=environment(folder)).end()
+    return folder
+
+
+def given(folder: Path) -> List[str]:
+    return ["--config-dir", str(folder / "conf"), "model=sleepy", "dataset.batch_size=40", "trainer.max_epochs=5",
+            "early_stopping=off"]  # fmt: skip
+
+
+def environment(folder: Path) -> Dict[str, str]:
+    return {"PYTHONPATH": f"{ROOT}:{folder}"}
+
+
 @pytest.mark.parametrize("balance", ["equal", "speed"])
-def test_a_slow_worker_is_named_and_may_get_fewer_samples(tmp_path: Path, balance: str) -> None:
-    (tmp_path / "sleepy.py").write_text(SLEEPY)
-    (tmp_path / "conf" / "model").mkdir(parents=True)
-    (tmp_path / "conf" / "model" / "sleepy.yaml").write_text("_target_: sleepy.network\nsleep_s: 0.002\n")
+def test_a_slow_worker_is_named_and_may_get_fewer_samples(tmp_path: Path, sleepy: Path, balance: str) -> None:
     run_dir = tmp_path / "run"
-    common = ("--config-dir", str(tmp_path / "conf"), "model=sleepy", "dataset.batch_size=40", "trainer.max_epochs=5",
-              "early_stopping=off")  # fmt: skip
-    env = {"PYTHONPATH": f"{Path(__file__).parents[2]}:{tmp_path}"}
-    run = Process(
-        run_dir, "kvstore=dist_sync", "cluster.workers=2", f"cluster.balance={balance}", *common, env=env
-    ).end()  # fmt: skip
-    Process(tmp_path / "alone", *common, env=env).end()
+    store = ("kvstore=dist_sync", "cluster.workers=2", f"cluster.balance={balance}")
+    run = Process(run_dir, *store, *given(sleepy), env=environment(sleepy)).end()
     if balance == "equal":  # else it is not slow twice in a row
         assert "worker 1 is slow" in run.output
         assert "cluster.balance=speed gives it fewer samples" in run.output
@@ -98,5 +110,5 @@ def test_a_slow_worker_is_named_and_may_get_fewer_samples(tmp_path: Path, balanc
         compute_s >= 0.002 * samples for compute_s, samples in zip(scalars(run_dir, "perf/worker_1/compute_s"), slow)
     )
     assert len(scalars(run_dir, "perf/exchange_s")) == len(slow) >= 3
-    assert steps(run_dir) == steps(tmp_path / "alone")
-    assert status(run_dir)["metrics"] == pytest.approx(status(tmp_path / "alone")["metrics"], rel=1e-4)
+    assert steps(run_dir) == steps(sleepy / "alone")
+    assert status(run_dir)["metrics"] == pytest.approx(status(sleepy / "alone")["metrics"], rel=1e-4)

@@ -21,6 +21,7 @@ from running import (
     assert_same,
     checkpoints,
     has_steps,
+    here,
     picture,
     rows,
     status,
@@ -106,8 +107,8 @@ def test_no_point_of_tensorboard_stands_twice_after_kills(unbroken, tmp_path):
 
     run_dir = tmp_path / "run"
     Process(run_dir, *FULL).wait_until(has_steps(run_dir, 9)).kill(signal.SIGKILL).end(-signal.SIGKILL)
-    Process(run_dir, *FULL).end()
-    Process(run_dir, *FULL).end()
+    here(run_dir, *FULL)
+    here(run_dir, *FULL)
     seen = EventAccumulator(str(run_dir), size_guidance={"scalars": 0}).Reload()
     for tag in seen.Tags()["scalars"]:
         found = [event.step for event in seen.Scalars(tag)]
@@ -125,17 +126,17 @@ def test_interrupted_runs_save_and_continue_exactly(unbroken, tmp_path, number, 
     assert number.name in ended["cause"] and number.name in process.output
     assert ended["checkpoint"].endswith(f"step-{ended['step']:08d}")
     assert [row["step"] for row in rows(run_dir) if row["split"] == "train"] == list(range(1, ended["step"] + 1))
-    Process(run_dir, *FULL).end()
+    here(run_dir, *FULL)
     assert_same(run_dir, unbroken)
 
 
 def test_budgets_end_with_75_and_continue_exactly(unbroken, tmp_path):
     run_dir = tmp_path / "run"
-    Process(run_dir, *FULL, "trainer.max_steps=16").end(75)
+    here(run_dir, *FULL, "trainer.max_steps=16", exit_code=75)
     assert (status(run_dir)["step"], status(run_dir)["state"]) == (16, "interrupted")
     before = picture(run_dir)
-    again = Process(run_dir, *FULL, "trainer.max_steps=16").end(75)
-    assert "nothing is left to do" in again.output
+    again = here(run_dir, *FULL, "trainer.max_steps=16", exit_code=75)
+    assert "nothing is left to do" in again
     changed = {name for name, value in picture(run_dir).items() if before.get(name) != value}
     assert changed <= {
         "train.log",
@@ -145,9 +146,9 @@ def test_budgets_end_with_75_and_continue_exactly(unbroken, tmp_path):
         ".hydra/overrides.yaml",
         ".lock",
     }
-    Process(run_dir, *FULL, "trainer.max_time=0.000001").end(75)
+    here(run_dir, *FULL, "trainer.max_time=0.000001", exit_code=75)
     assert status(run_dir)["step"] == 17 and "max_time" in status(run_dir)["cause"]
-    Process(run_dir, *FULL).end()
+    here(run_dir, *FULL)
     assert_same(run_dir, unbroken)
 
 
@@ -180,7 +181,7 @@ def test_a_signal_in_the_test_split_ends_the_run_and_the_same_command_measures_i
     found = status(run_dir)
     assert found["state"] == "interrupted" and not any(name.startswith("test/") for name in found["metrics"])
     assert found["weights_sha256"] == status(unbroken)["weights_sha256"], "the best weights stayed in place of the last"
-    Process(run_dir, *FULL).end()
+    here(run_dir, *FULL)
     assert status(run_dir)["weights_sha256"] == status(unbroken)["weights_sha256"]
     assert [(row["split"], row["step"]) for row in rows(run_dir)] == [
         (row["split"], row["step"]) for row in rows(unbroken)
@@ -194,7 +195,7 @@ def test_a_signal_in_a_validation_breaks_it_off_and_it_is_made_after_the_resume(
     run_dir = tmp_path / "run"
     Process(run_dir, *FULL, "+callback.slow._target_=slow.Nothing", "dataset.eval_batch_size=100", env=env).end(143)
     assert status(run_dir)["step"] == 13 and steps(run_dir, "val") == []
-    Process(run_dir, *FULL, "dataset.eval_batch_size=100").end()
+    here(run_dir, *FULL, "dataset.eval_batch_size=100")
     assert [(row["split"], row["step"]) for row in rows(run_dir)] == [
         (row["split"], row["step"]) for row in rows(unbroken)
     ]
@@ -217,15 +218,15 @@ def test_a_second_run_in_the_directory_is_refused_and_nothing_changes(tmp_path):
 
 def test_another_description_is_refused_and_nothing_changes(copy):
     before = picture(copy)
-    refused = Process(copy, *SMALL, "trainer.max_epochs=2", "optimizer.lr=0.5", "dataset.augment.flip=true").end(2)
+    refused = here(copy, *SMALL, "trainer.max_epochs=2", "optimizer.lr=0.5", "dataset.augment.flip=true", exit_code=2)
     assert picture(copy) == before
-    assert "optimizer.lr: was 0.001, now 0.5" in refused.output
-    assert "dataset.augment.flip: was false, now true" in refused.output
-    assert "checkpoint.resume=never" in refused.output and "Traceback" not in refused.output
+    assert "optimizer.lr: was 0.001, now 0.5" in refused
+    assert "dataset.augment.flip: was false, now true" in refused
+    assert "checkpoint.resume=never" in refused and "Traceback" not in refused
 
 
 def test_starting_over_keeps_the_earlier_files(copy, small):
-    Process(copy, *SMALL, "trainer.max_epochs=1", "optimizer.lr=0.5", "checkpoint.resume=never").end()
+    here(copy, *SMALL, "trainer.max_epochs=1", "optimizer.lr=0.5", "checkpoint.resume=never")
     assert steps(copy) == list(range(1, 14))
     kept = picture(copy / "previous" / "1")
     assert {name: value for name, value in picture(small).items() if name != ".lock"} == kept
@@ -237,25 +238,25 @@ def test_a_run_is_continued_from_another_directory(small, tmp_path):
     run_dir = tmp_path / "new"
     before = picture(small)
     options = (*SMALL, "trainer.max_epochs=4", f"checkpoint.resume={small}")
-    Process(run_dir, *options, "trainer.max_steps=30").end(75)
+    here(run_dir, *options, "trainer.max_steps=30", exit_code=75)
     assert steps(run_dir) == [27, 28, 29, 30]
-    Process(run_dir, *options).end()  # what the directory holds wins over the path
+    here(run_dir, *options)  # what the directory holds wins over the path
     assert steps(run_dir) == list(range(27, 53)) and picture(small) == before
-    refused = Process(tmp_path / "none", *SMALL, f"checkpoint.resume={tmp_path / 'nowhere'}").end(2)
-    assert "nowhere" in refused.output and not (tmp_path / "none").exists()
+    refused = here(tmp_path / "none", *SMALL, f"checkpoint.resume={tmp_path / 'nowhere'}", exit_code=2)
+    assert "nowhere" in refused and not (tmp_path / "none").exists()
 
 
 def test_a_finished_run_says_so_and_keeps_its_status(copy):
     before = status(copy)
-    again = Process(copy, *SMALL, "trainer.max_epochs=2").end()
-    assert "nothing is left to do" in again.output and "26 steps" in again.output
+    again = here(copy, *SMALL, "trainer.max_epochs=2")
+    assert "nothing is left to do" in again and "26 steps" in again
     assert status(copy) == before and before["metrics"]["test/accuracy"] > 0
 
 
 @pytest.mark.skipif(library().path is None, reason=library().why)
 def test_other_operators_are_told(tmp_path):
     options = (*SMALL, "optimizer=adamw", "trainer.max_epochs=2")
-    Process(tmp_path / "run", *options, "trainer.max_steps=14").end(75)
+    here(tmp_path / "run", *options, "trainer.max_steps=14", exit_code=75)
     assert json.loads((tmp_path / "run/meta.json").read_text())["own_operators"] == library().path.name
     process = Process(tmp_path / "run", *options, env={"MXTRAIN_OPERATORS": "off"}).end()
     assert "operators, now with MXNet's" in process.output
@@ -273,7 +274,7 @@ def test_a_damaged_checkpoint_is_passed_over(copy, small):
     newest = copy / "checkpoints" / checkpoints(copy)[-1] / "model.params"
     newest.write_bytes(newest.read_bytes()[:-1] + b"\x00\x01")
     (copy / "status.json").unlink()
-    Process(copy, *SMALL, "trainer.max_epochs=2").end()
+    here(copy, *SMALL, "trainer.max_epochs=2")
     assert_same(copy, small)
 
 
@@ -282,9 +283,9 @@ def test_checkpoints_of_which_none_can_be_used_are_named_and_nothing_is_written(
     for name in checkpoints(copy):
         change_last_byte(copy / "checkpoints" / name / "state.json")
     before = picture(copy)
-    refused = Process(copy, *SMALL, "trainer.max_epochs=3").end(2)
-    assert picture(copy) == before and "Traceback" not in refused.output
-    assert all(name in refused.output for name in checkpoints(copy)) and "checkpoint.resume=never" in refused.output
+    refused = here(copy, *SMALL, "trainer.max_epochs=3", exit_code=2)
+    assert picture(copy) == before and "Traceback" not in refused
+    assert all(name in refused for name in checkpoints(copy)) and "checkpoint.resume=never" in refused
     for which in ("last", "best"):
         with pytest.raises(CheckpointError, match="cannot be used: state.json has SHA-256"):
             restore_description(parse([str(copy)]), "eval", which, [])
@@ -314,7 +315,7 @@ def test_early_stopping_continues_to_count_and_patience_may_grow(tmp_path, train
     assert (status(run_dir)["state"], status(run_dir)["step"]) == ("interrupted", 30)
     train_run(*still, "early_stopping.patience=3")
     assert (status(run_dir)["state"], status(run_dir)["step"]) == ("stopped_early", 4 * 13)
-    assert "nothing is left" in Process(run_dir, *still, "early_stopping.patience=3").end().output
+    assert "nothing is left" in here(run_dir, *still, "early_stopping.patience=3")
     train_run(*still, "early_stopping.patience=5")
     assert (status(run_dir)["state"], status(run_dir)["step"]) == ("stopped_early", 6 * 13)
     assert steps(run_dir, "val") == [13 * epoch for epoch in range(1, 7)]
@@ -355,7 +356,7 @@ def test_a_run_that_is_continued_ends_the_same_under_every_placement(name, tmp_p
 
 def test_a_killed_run_ends_the_same_where_all_that_is_placed_comes_together(tmp_path, name="global"):
     unbroken, run_dir = tmp_path / "unbroken", tmp_path / "run"
-    Process(unbroken, *PLACED, *PLACEMENTS[name], "model.dropout=0.3").end()
+    here(unbroken, *PLACED, *PLACEMENTS[name], "model.dropout=0.3")
     # A cache of its own: the cut must come from the checkpoint.
     env = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     (tmp_path / "dying.py").write_text(DYING)
