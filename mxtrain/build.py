@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple, Union
 
 from mxtrain.callback.record import RunRecord
 from mxtrain.callback.status import StatusFile
@@ -40,6 +40,12 @@ from mxtrain.trainer.saving import NoStore
 from mxtrain.trainer.step import TrainingStep
 from mxtrain.types import BY_HAND, Callback, CommandLine, RunInfo
 
+if TYPE_CHECKING:
+    from mxnet import Context, gluon
+
+    from mxtrain.annotations import Json, LossBlock
+    from mxtrain.checkpoint.store import CheckpointStore
+
 log = logging.getLogger("mxtrain")
 
 
@@ -51,7 +57,7 @@ class Run:
     info: RunInfo
 
 
-def build_network(description: Description, signature: Signature, device: Any) -> Any:
+def build_network(description: Description, signature: Signature, device: Context) -> gluon.Block:
     """The initialised, hybridized network."""
     prepared = prepare_network(
         description.model, num_classes=description.task.num_classes(signature), input_shape=signature.shape,
@@ -64,28 +70,30 @@ def build_network(description: Description, signature: Signature, device: Any) -
     return hybridize(prepared.network)
 
 
-def hybridize(block: Any) -> Any:
+def hybridize(block: gluon.Block) -> gluon.Block:
     """Static memory where the block can be traced; a plain gluon.Block only passes it on to its children. Static shapes
     where a `Fence` can mend what they break."""
     block.hybridize(static_alloc=True, static_shape=can_be_fenced(block))
     return block
 
 
-def build_evaluator(description: Description, strategy: Any, signature: Signature) -> Evaluator:
+def build_evaluator(description: Description, strategy: Strategy, signature: Signature) -> Evaluator:
     """Measures with the loss as it is without training."""
     loss, meter = build_loss(description, signature, training=False)
     on_host = {name: metric for name, metric in description.metric.items() if isinstance(metric, HostMetric)}
     return Evaluator(strategy, loss, meter, on_host, description.task.decode)
 
 
-def build_loss(description: Description, signature: Signature, training: bool) -> Tuple[Any, Meter]:
+def build_loss(description: Description, signature: Signature, training: bool) -> Tuple[LossBlock, Meter]:
     """The loss, hybridized, and what sums it and the metrics up."""
     task = description.task
     loss = task.build_loss(description, signature, training)
     return hybridize(loss), task.build_meter(description, signature, getattr(loss, "weighted", False), training)
 
 
-def build_objective(description: Description, network: Any, signature: Signature, world: World = ALONE) -> Objective:
+def build_objective(
+    description: Description, network: gluon.Block, signature: Signature, world: World = ALONE
+) -> Objective:
     """Builds the objective: network, loss and meter, which a strategy computes for a batch."""
     begin, end = world.share(description.dataset.batch_size)
     loss, meter = build_loss(description, signature, training=True)
@@ -93,7 +101,8 @@ def build_objective(description: Description, network: Any, signature: Signature
 
 
 def build_step(
-    description: Description, network: Any, signature: Signature, steps_per_epoch: int, strategy: Strategy, store: Store
+    description: Description, network: gluon.Block, signature: Signature, steps_per_epoch: int, strategy: Strategy,
+    store: Store,
 ) -> TrainingStep:  # fmt: skip
     """Updater and average around a placed network and a store."""
     trainer = description.trainer
@@ -135,7 +144,7 @@ def warnings_of(
     return found
 
 
-def build_plan(description: Description, steps_per_epoch: int, identity: Mapping[str, Any], direction: str) -> Plan:
+def build_plan(description: Description, steps_per_epoch: int, identity: Mapping[str, Json], direction: str) -> Plan:
     """Lengths, cadences and the schedule, in steps."""
     trainer, checkpoint = description.trainer, description.checkpoint
     total_steps = total_steps_of(trainer, steps_per_epoch)
@@ -190,7 +199,7 @@ def build_run(
     parallel = resume.same_cut(description.parallel, checkpoint, len(devices[0]))
     strategy = parallel.build(objective, description.trainer.grad_accumulation, workers)
     step = build_step(description, network, signature, len(data.train), strategy, workers)
-    identity = {
+    identity: Dict[str, Json] = {
         "description": description.config, "input": signature.to_json(), "cut_before": strategy.layout.cut_before,
     }  # fmt: skip
     direction = meter.direction(description.trainer.monitor.split("/", 1)[1])
@@ -223,7 +232,7 @@ def open_data(description: Description) -> Tuple[Splits, Signature]:
     return splits, signature
 
 
-def place(description: Description) -> List[List[Any]]:
+def place(description: Description) -> List[List[Context]]:
     """The devices, [replica][stage].
 
     Raises:
@@ -236,7 +245,7 @@ def place(description: Description) -> List[List[Any]]:
     return devices
 
 
-def what_is_trained(description: Description, plan: Plan, signature: Signature, network: Any) -> Dict[str, Any]:
+def what_is_trained(description: Description, plan: Plan, signature: Signature, network: gluon.Block) -> Dict[str, Any]:
     """What callbacks and loggers are told of it: fields of `RunInfo`."""
     return {
         "config": description.config, "total_steps": plan.total_steps, "steps_per_epoch": plan.steps_per_epoch,
@@ -249,7 +258,7 @@ def what_is_trained(description: Description, plan: Plan, signature: Signature, 
 
 def find_checkpoint(
     description: Description, run_dir: Path, workers: Store, beginning: Optional[Beginning] = None
-) -> Tuple[Any, Optional[Checkpoint]]:  # fmt: skip
+) -> Tuple[Union[CheckpointStore, NoStore], Optional[Checkpoint]]:  # fmt: skip
     """Where checkpoints go, and the one to continue from; all workers get that of rank 0.
 
     Raises:
@@ -269,7 +278,9 @@ def find_checkpoint(
     return NoStore(checkpoint.path.parent if checkpoint is not None and is_own else None), checkpoint
 
 
-def build_profiling(description: Description, network: Any, layout: Layout, run_dir: Path) -> Optional[Profiling]:
+def build_profiling(
+    description: Description, network: gluon.Block, layout: Layout, run_dir: Path
+) -> Optional[Profiling]:
     """Devices that must wait for each other are looked at now and then; a single one only where that is asked for."""
     timeline = run_dir / TIMELINE if description.trainer.profile else None
     if layout.num_devices == 1 and timeline is None:

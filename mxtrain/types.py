@@ -20,7 +20,12 @@ from mxtrain.errors import ConfigError
 
 if TYPE_CHECKING:
     import numpy as np
+    from mxnet import gluon
     from mxnet.ndarray import NDArray
+    from PIL import Image
+    from rich.console import RenderableType
+
+    from mxtrain.annotations import Best, Config, GraphRow, Json, JsonObject, MetricRow, UsageReport
 
 LARGEST_COUNT = 2**31 - 1
 """MXNet 1.9.1 counts in 32 bits: elements of an array, seeds, steps of a schedule."""
@@ -151,10 +156,10 @@ class Stateful(Protocol):
     name; a task adds its own by `Task.build_states`.
     """
 
-    def save_state(self) -> Tuple[Mapping[str, Any], Mapping[str, Any]]:
+    def save_state(self) -> Tuple[Mapping[str, Union[NDArray, np.ndarray]], Mapping[str, Json]]:
         """Arrays by name (NDArray or NumPy, at least one dimension and one element each), and JSON values."""
 
-    def load_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any], source: str) -> None:
+    def load_state(self, arrays: Mapping[str, np.ndarray], values: JsonObject, source: str) -> None:
         """Puts back what `save_state` gave.
 
         Args:
@@ -212,7 +217,7 @@ class RunInfo:
     """The description of a run that callbacks and loggers get when it begins."""
 
     run_dir: Path
-    config: Mapping[str, Any]
+    config: Config
     """The resolved configuration as plain nested dicts."""
     resumed_step: int
     """0 for a new run; else the step of the checkpoint that the run continues from."""
@@ -220,17 +225,17 @@ class RunInfo:
     steps_per_epoch: int
     input_shape: Shapes
     """The shape of one sample as it enters the network, or the shape of each of several inputs."""
-    network: Any
+    network: gluon.Block
     """The gluon.HybridBlock, initialised, with known shapes."""
     metric_names: Sequence[str]
     metric_signatures: Mapping[str, str] = field(default_factory=dict)
     """The variant of each metric, where the field has several."""
     monitor: str = "val/accuracy"
-    graph_nodes: Callable[[], Sequence[Any]] = tuple
+    graph_nodes: Callable[[], Sequence[GraphRow]] = tuple
     """Traces the network when called: (name, op, inputs, attrs, output shape) of each node; empty if unknown."""
-    model_table: Any = None
+    model_table: Optional[RenderableType] = None
     """The model summary as text or as something that `rich` can print."""
-    placement_table: Any = None
+    placement_table: Optional[RenderableType] = None
     """How the network is spread over devices, likewise; None where it is whole."""
     command: CommandLine = BY_HAND
     """How the run was started."""
@@ -244,7 +249,7 @@ class Picture:
 
     name: str
     """The name of its file, without an ending, and of its tag in TensorBoard."""
-    draw: Callable[[int], Any]
+    draw: Callable[[int], Image.Image]
     """Makes the PIL.Image of at most so many samples, where it shows samples."""
 
 
@@ -255,7 +260,7 @@ class Table:
     name: str
     """The name of its file, without an ending, and of its tag in TensorBoard."""
     header: Sequence[str]
-    rows: Sequence[Sequence[Any]]
+    rows: Sequence[Sequence[Union[str, int, float]]]
     is_shown: bool = True
     """Whether it is printed for a person, or only written."""
 
@@ -276,9 +281,9 @@ Artifact = Union[Picture, Table, TextLines]
 class Validation:
     """The result of one pass over the validation data."""
 
-    row: Mapping[str, Any]
+    row: MetricRow
     """The row of metrics.jsonl: step, epoch, split, loss, metrics, samples_per_s."""
-    best: Optional[Mapping[str, Any]]
+    best: Optional[Best]
     """{"metric", "value", "step"} of the best validation so far, this one included."""
     read_samples: Callable[[], Sequence[Artifact]]
     """A few samples and what the network says of them; none where there is nothing that could be shown."""
@@ -296,14 +301,14 @@ class Result:
     cause: str
     step: int
     epoch: int
-    best: Optional[Mapping[str, Any]] = None
+    best: Optional[Best] = None
     """{"metric", "value", "step"} or None."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """The last or best values by tag, e.g. {"val/accuracy": 0.99, "test/accuracy": 0.98}."""
     checkpoint: Optional[str] = None
     best_checkpoint: Optional[str] = None
     """The checkpoint of the best step; None where its weights were not kept."""
-    measured: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    measured: Mapping[str, JsonObject] = field(default_factory=dict)
     """What the `metrics` of a split are of: "val" -> {"step": of the weights, "part": e.g. "2 of 6 batches", or ""}."""
     weights_sha256: str = ""
     samples_per_s: float = 0.0
@@ -334,7 +339,7 @@ class Callback:
     def on_start(self, run: RunInfo) -> None:
         """Before the first step, and before anything is logged."""
 
-    def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+    def on_steps(self, rows: Sequence[MetricRow], progress: Progress) -> None:
         """After some steps, at the logging cadence: one row per step since the last call, as in metrics.jsonl."""
 
     def on_scalars(self, scalars: Mapping[str, float], step: int) -> None:
@@ -342,7 +347,7 @@ class Callback:
         `trainer.log_interval` also train/loss, train/lr and train/<metric> of the steps since the last such values, and
         at the end of an epoch those of the whole epoch: the same with and without interruptions."""
 
-    def on_usage(self, usage: Any) -> None:
+    def on_usage(self, usage: UsageReport) -> None:
         """Now and then, on several devices or with trainer.profile: how a few steps used them. It has a `table()` for
         people and `scalars()` for TensorBoard: `mxtrain.parallel.usage.Usage` and `operator_times.OperatorTimes`."""
 

@@ -17,7 +17,7 @@ PACKAGE = ROOT / "mxtrain"
 # Each layer may import those before it, and of its own only its own package, or modules that are listed by themselves.
 LAYERS = [
     {
-        "errors", "types", "files", "cluster.network", "process",
+        "annotations", "errors", "types", "files", "cluster.network", "process",
         "description.override_text", "kvstore.world", "private_sockets", "search_path",
     },
     {"description.config", "trainer.state", "trainer.cadence"},

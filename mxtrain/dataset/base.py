@@ -51,8 +51,16 @@ def square(size: Any, field: pydantic.ValidationInfo) -> Any:
     return size
 
 
+class Samples(Protocol):
+    """The samples of a split. What else can be asked of them is between a dataset, its loader and its task: of images
+    `Source` says it, of texts `mxtrain.dataset.language.sources.TextSource`."""
+
+    def __len__(self) -> int:
+        """Their number."""
+
+
 class Source(Protocol):
-    """Samples by index. Must be safe to call from several threads at once.
+    """Images by index. Must be safe to call from several threads at once.
 
     Attributes:
         shape: (C, H, W) of every image.

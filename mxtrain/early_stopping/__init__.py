@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Dict, Mapping, Optional
+from typing import TYPE_CHECKING, Callable, Mapping, Optional
 
 import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.types import NonNegativeFloat, Positive, Spec
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json, JsonObject
 
 Finite = Annotated[float, pydantic.Field(allow_inf_nan=False)]
 
@@ -17,8 +20,8 @@ class StoppingRule(Spec):
     """Decides after each validation whether a run goes on; this one never ends it."""
 
     def check(
-        self, values: Mapping[str, float], state: Mapping[str, Any], direction_of: Callable[[str], str]
-    ) -> Dict[str, Any]:
+        self, values: Mapping[str, float], state: JsonObject, direction_of: Callable[[str], str]
+    ) -> Mapping[str, Json]:
         """The state after one more validation.
 
         Args:
@@ -28,7 +31,7 @@ class StoppingRule(Spec):
         """
         return {}
 
-    def reason(self, state: Mapping[str, Any]) -> str:
+    def reason(self, state: JsonObject) -> str:
         """The sentence that says why the run stops in this state, or an empty string."""
         return ""
 
@@ -48,8 +51,8 @@ class EarlyStopping(StoppingRule):
     """A value that has to be beaten for a first improvement to count."""
 
     def check(
-        self, values: Mapping[str, float], state: Mapping[str, Any], direction_of: Callable[[str], str]
-    ) -> Dict[str, Any]:
+        self, values: Mapping[str, float], state: JsonObject, direction_of: Callable[[str], str]
+    ) -> Mapping[str, Json]:
         """See `StoppingRule.check`."""
         value = values[self.monitor]
         sign = 1.0 if direction_of(self.monitor.split("/", 1)[1]) == "max" else -1.0
@@ -59,7 +62,7 @@ class EarlyStopping(StoppingRule):
         kept = {"best": state["best"]} if "best" in state else {}
         return {**kept, "waited": int(state.get("waited", 0)) + 1, "last": value}
 
-    def reason(self, state: Mapping[str, Any]) -> str:
+    def reason(self, state: JsonObject) -> str:
         """See `StoppingRule.reason`."""
         waited = state.get("waited", 0)
         if waited < self.patience:

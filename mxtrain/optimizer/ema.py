@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Iterator, Mapping, Optional, Tuple, Union
 
 from mxtrain.checkpoint import require_same_arrays
 from mxtrain.engine.backend import nd, same_device_runs
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from mxtrain.annotations import Json, JsonObject
 
 # One fused call takes at most this many arrays (the operator's own limit is 60).
 ARRAYS_PER_CALL = 45
@@ -54,11 +59,11 @@ class ExponentialMovingAverage:
         finally:
             self._write(live)
 
-    def save_state(self) -> Tuple[Mapping[str, Any], Mapping[str, Any]]:
+    def save_state(self) -> Tuple[Mapping[str, nd.NDArray], Mapping[str, Json]]:
         """See `Stateful`."""
         return self.arrays, {}
 
-    def load_state(self, arrays: Mapping[str, Any], values: Mapping[str, Any], source: str) -> None:
+    def load_state(self, arrays: Mapping[str, np.ndarray], values: JsonObject, source: str) -> None:
         """See `Stateful`."""
         require_same_arrays(self.arrays, arrays, f"the moving average in {source}")
         for name, array in self.arrays.items():
@@ -82,13 +87,16 @@ class NoAverage:
     def applied(self) -> Iterator[None]:
         yield
 
-    def save_state(self) -> Tuple[Mapping[str, Any], Mapping[str, Any]]:
+    def save_state(self) -> Tuple[Mapping[str, nd.NDArray], Mapping[str, Json]]:
         return {}, {}
 
-    def load_state(self, arrays: Mapping[str, Any], values: Mapping[str, Any], source: str) -> None:
+    def load_state(self, arrays: Mapping[str, np.ndarray], values: JsonObject, source: str) -> None:
         pass
 
 
-def build_average(decay: Optional[float], values: Mapping[str, nd.NDArray], publish: Callable[[], None]) -> Any:
+Average = Union[ExponentialMovingAverage, NoAverage]
+
+
+def build_average(decay: Optional[float], values: Mapping[str, nd.NDArray], publish: Callable[[], None]) -> Average:
     """The average that `trainer.ema_decay` asks for."""
     return NoAverage() if decay is None else ExponentialMovingAverage(decay, values, publish)

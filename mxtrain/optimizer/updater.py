@@ -108,6 +108,9 @@ class Updater:
         for run in self._runs_at(lr):
             self._updater(run, [gradients[i] for i in run], [self._weights[i] for i in run])
 
+    def skip(self) -> None:
+        """A worker had no samples in a step: nothing to do here, where each step's gradient is the sum of all."""
+
     def _runs_at(self, lr: float) -> List[List[int]]:
         """Parameters that move at this rate, in groups that are updated together; known from one step to the next."""
         multipliers = self._optimizer.lr_mult

@@ -11,10 +11,17 @@ import time
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Callable, ClassVar, Deque, Iterator, List, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, ClassVar, Deque, Generator, Iterator, List, Optional
 
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, PeersLost
 from mxtrain.process.heartbeat import HEARTBEAT
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from mxtrain.annotations import EpochLoader
+    from mxtrain.kvstore.store import Numbers, Store
+    from mxtrain.types import Batch
 
 EXIT_CODES = {int(signal.SIGINT): EXIT_SIGINT, int(signal.SIGTERM): EXIT_SIGTERM}
 SHUTDOWN_TIMEOUT_S = 5.0
@@ -209,10 +216,10 @@ class BreakableLoader:
         signals: of the run.
     """
 
-    def __init__(self, loader: Any, signals: SignalStop):
+    def __init__(self, loader: EpochLoader, signals: SignalStop):
         self._loader, self._signals = loader, signals
 
-    def epoch(self, epoch: int = 0) -> Iterator[Any]:
+    def epoch(self, epoch: int = 0) -> Generator[Batch, None, None]:
         with closing(self._loader.epoch(epoch)) as batches:
             for batch in batches:
                 if self._signals.stop is not None:
@@ -234,9 +241,9 @@ class Agreement:
 
     KINDS = {EXIT_SIGTERM: "SIGTERM received", EXIT_SIGINT: "SIGINT received", EXIT_BUDGET: "trainer.max_time reached"}
 
-    def __init__(self, store: Any, lag: int):
+    def __init__(self, store: Store, lag: int):
         self._store, self._lag = store, lag
-        self._under_way: Deque[Any] = collections.deque()
+        self._under_way: Deque[Callable[[], np.ndarray]] = collections.deque()
         self.saves = False
         """Whether all save after this step, because one worker wanted that."""
 
@@ -272,7 +279,7 @@ class Agreement:
         if wanted:
             raise PeersLost("another worker wants to join")
 
-    def _outcome(self, votes: Sequence[float], wish: Optional[Stop]) -> Optional[Stop]:
+    def _outcome(self, votes: Numbers, wish: Optional[Stop]) -> Optional[Stop]:
         for (code, cause), count in zip(self.KINDS.items(), votes):
             if count and wish is not None and wish.exit_code == code:
                 return wish

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional
 
 from mxtrain.checkpoint import canonical_sha256
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED
@@ -20,6 +20,12 @@ from mxtrain.trainer.state import TrainState
 from mxtrain.trainer.step import TrainingStep
 from mxtrain.trainer.watchers import Watchers
 from mxtrain.types import Result
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from mxtrain.annotations import Json
+    from mxtrain.checkpoint import Checkpoint
 
 
 class Ending:
@@ -67,7 +73,7 @@ class Ending:
             weights_sha256=canonical_sha256(last),
         )  # fmt: skip
 
-    def _measured(self, state: TrainState) -> Dict[str, Dict[str, Any]]:
+    def _measured(self, state: TrainState) -> Dict[str, Dict[str, Json]]:
         """Which weights the values of the last validation are of, and of how much of the split."""
         if not state.validated_step:
             return {}
@@ -86,9 +92,10 @@ class Ending:
             return Stop("failed", EXIT_CRASHED, cause)
         return replace(stop, cause=cause)
 
-    def _test(self, best: Any, last: Mapping[str, Any]) -> Dict[str, float]:
+    def _test(self, best: Optional[Checkpoint], last: Mapping[str, np.ndarray]) -> Dict[str, float]:
         """Loss and metrics of the test split with the best weights, or the last where none were kept."""
         strategy = self._step.strategy
+        assert self._data.test is not None
         if best is not None:
             snapshot.set_parameters(strategy, snapshot.weights_to_use(best), str(best.path))
         try:

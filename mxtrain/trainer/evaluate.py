@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -17,6 +17,10 @@ from mxtrain.parallel.base import Strategy
 from mxtrain.parallel.stage import as_list
 from mxtrain.process.stopping import BrokenOff
 from mxtrain.types import Artifact, Batch
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import EpochLoader, LossBlock
+    from mxtrain.engine.predictions import Predictions
 
 Outputs = Tuple[nd.NDArray, ...]
 Decode = Callable[[Outputs, Batch], Any]
@@ -39,14 +43,17 @@ class Evaluator:
     """
 
     def __init__(
-        self, strategy: Strategy, loss: Any, meter: Meter, on_host: Optional[Mapping[str, HostMetric]] = None,
+        self, strategy: Strategy, loss: LossBlock, meter: Meter, on_host: Optional[Mapping[str, HostMetric]] = None,
         decode: Optional[Decode] = None,
     ):  # fmt: skip
         self._strategy, self._loss, self._meter = strategy, loss, meter
         self._on_host, self._decode = dict(on_host or {}), decode
 
     def measure(
-        self, loader: Any, watch: Optional[Callable[[Batch, Outputs], None]] = None, workers: Optional[Store] = None
+        self,
+        loader: EpochLoader,
+        watch: Optional[Callable[[Batch, Outputs], None]] = None,
+        workers: Optional[Store] = None,
     ) -> Dict[str, float]:
         """Loss, metrics and samples_per_s over all samples of `loader`, each counted once.
 
@@ -83,7 +90,7 @@ class Evaluator:
         values["samples_per_s"] = count / (time.monotonic() - started)
         return values
 
-    def predict(self, loader: Any) -> Iterator[Tuple[Batch, Outputs]]:
+    def predict(self, loader: EpochLoader) -> Iterator[Tuple[Batch, Outputs]]:
         """Batches with what the network returns for them, a few ahead of the device."""
         under_way: List[nd.NDArray] = []
         for batch in loader.epoch(0):
@@ -107,7 +114,7 @@ class Collector:
     def __init__(self, metrics: Mapping[str, HostMetric], decode: Optional[Decode]):
         self._measures = {name: metric.start() for name, metric in metrics.items()}
         self._decode = decode
-        self._under_way: List[Tuple[Batch, Any]] = []
+        self._under_way: List[Tuple[Batch, Predictions]] = []
 
     def add(self, batch: Batch, outputs: Outputs) -> None:
         """Notes a batch."""
@@ -117,7 +124,7 @@ class Collector:
             if len(self._under_way) > BATCHES_AHEAD:
                 self._update(*self._under_way.pop(0))
 
-    def _update(self, batch: Batch, predictions: Any) -> None:
+    def _update(self, batch: Batch, predictions: Predictions) -> None:
         assert batch.index_B is not None
         prediction_B, targets = to_host(predictions), [target.asnumpy() for target in batch.targets]
         for measure in self._measures.values():
@@ -142,7 +149,7 @@ class ShownSamples:
         show: (predictions, targets), on the host -> artifacts.
     """
 
-    loader: Any
+    loader: EpochLoader
     decode: Decode
     show: Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], List[Artifact]]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Optional, Sequence
 
 import numpy as np
 
@@ -15,11 +15,16 @@ from mxtrain.kvstore.world import ALONE, World
 from mxtrain.trainer.evaluate import ShownSamples
 from mxtrain.trainer.plan import RunData
 
+if TYPE_CHECKING:
+    from mxnet import Context
+
+    from mxtrain.dataset.base import Samples
+
 NUM_SHOWN_SAMPLES = 16
 
 
 def build_loader(
-    description: Description, source: Any, signature: Signature, device: Any, **options: Any
+    description: Description, source: Samples, signature: Signature, device: Context, **options: Any
 ) -> BatchLoader:  # fmt: skip
     """A loader of one split; evaluation order and no augmentation unless `train=True`."""
     dataset, trainer = description.dataset, description.trainer
@@ -35,7 +40,7 @@ def build_loader(
 
 
 def build_data(
-    description: Description, splits: Splits, signature: Signature, device: Any, world: World = ALONE
+    description: Description, splits: Splits, signature: Signature, device: Context, world: World = ALONE
 ) -> RunData:  # fmt: skip
     """The loaders of all splits; with `trainer.overfit_batches` training sees only the first samples.
 
@@ -60,15 +65,16 @@ def build_data(
     )
 
 
-def take(source: Any, indices: Sequence[int]) -> Any:
+def take(source: Samples, indices: Sequence[int]) -> Samples:
     """Some samples of a split, those that it has."""
     if hasattr(source, "take"):
         return source.take(indices)
-    return Subset(source, np.array([index for index in indices if index < len(source)], np.int64))
+    kept = np.array([index for index in indices if index < len(source)], np.int64)
+    return Subset(source, kept)  # type: ignore[arg-type]  # whatever cannot `take` is a `Source`
 
 
 def build_samples(
-    description: Description, splits: Splits, signature: Signature, device: Any
+    description: Description, splits: Splits, signature: Signature, device: Context
 ) -> Optional[ShownSamples]:  # fmt: skip
     """A few validation samples to show with what the network says of them; None where there is nothing to show."""
     task = description.task

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, Callable, Iterator, List, Tuple
+from typing import TYPE_CHECKING, Callable, Iterator, List, Sequence, Tuple
 
 import numpy as np
 
@@ -11,6 +11,12 @@ from mxtrain.engine.backend import all_finite, autograd
 from mxtrain.errors import PeersLost
 from mxtrain.trainer.snapshot import first_nonfinite_parameter
 from mxtrain.trainer.step import TrainingStep
+
+if TYPE_CHECKING:
+    from mxnet import gluon, nd
+
+    from mxtrain.trainer.evaluate import Outputs
+    from mxtrain.types import Batch
 
 NAMED_BY_ONE = "the same command with kvstore=local cluster.workers=1 names the step and the layer"
 
@@ -27,7 +33,7 @@ class Diagnosis:
     """
 
     def __init__(
-        self, step: TrainingStep, repeat: Callable[[str, int], Iterator[Any]], advance: Callable[[Any], int],
+        self, step: TrainingStep, repeat: Callable[[str, int], Iterator[Batch]], advance: Callable[[Batch], int],
         count: Callable[[], int],
     ):  # fmt: skip
         self._step, self._repeat, self._advance, self._count = step, repeat, advance, count
@@ -82,7 +88,7 @@ class Diagnosis:
                     break
         return NAMED_BY_ONE
 
-    def _ranks_with_nonfinite_gradients(self, batch: Any) -> List[int]:
+    def _ranks_with_nonfinite_gradients(self, batch: Batch) -> List[int]:
         """Before they are summed. Collective."""
         world = self._workers.world
         self._step.seed_random(self._count() + 1, world.rank)
@@ -92,7 +98,7 @@ class Diagnosis:
         return [rank for rank, flag in enumerate(flags) if flag]
 
 
-def first_nonfinite_layer(network: Any, *inputs: Any) -> str:
+def first_nonfinite_layer(network: gluon.Block, *inputs: nd.NDArray) -> str:
     """Runs `network` on `inputs` in training mode, layer by layer, and describes the first bad output.
 
     Returns: a clause such as "the first layer with a non-finite output is 'features.3' (BatchNorm)".
@@ -117,15 +123,15 @@ def first_nonfinite_layer(network: Any, *inputs: Any) -> str:
     return "the network's own output is non-finite, outside of any layer"
 
 
-def leaves(block: Any, prefix: str = "") -> List[Tuple[str, Any]]:
+def leaves(block: gluon.Block, prefix: str = "") -> List[Tuple[str, gluon.Block]]:
     """All blocks without children, with their structural names, in the order of registration."""
     if not block._children:
         return [(prefix.rstrip(".") or "network", block)]
     return [leaf for name, child in block._children.items() for leaf in leaves(child, f"{prefix}{name}.")]
 
 
-def _watch(name: str, found: List[Tuple[str, str]]) -> Any:
-    def hook(block: Any, inputs: Any, outputs: Any) -> None:
+def _watch(name: str, found: List[Tuple[str, str]]) -> Callable[[gluon.Block, Sequence[nd.NDArray], Outputs], None]:
+    def hook(block: gluon.Block, inputs: Sequence[nd.NDArray], outputs: Outputs) -> None:
         outputs = outputs if isinstance(outputs, (list, tuple)) else [outputs]
         if not found and not all(np.isfinite(output.asnumpy()).all() for output in outputs):
             found.append((name, type(block).__name__))

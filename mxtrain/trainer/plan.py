@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping, Optional
+from typing import TYPE_CHECKING, Callable, Mapping, Optional
 
 from mxtrain.kvstore.world import World
 from mxtrain.process.stopping import GRACE_S
 from mxtrain.trainer.cadence import Cadence
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json
+    from mxtrain.dataset.loading.loader import BatchLoader
+    from mxtrain.trainer.evaluate import ShownSamples
 
 
 @dataclass
@@ -31,7 +36,7 @@ class Plan:
     save: Cadence
     monitor: str
     direction: str
-    identity: Mapping[str, Any]
+    identity: Mapping[str, Json]
     """What a checkpoint has to say of its run: the description, and what enters and leaves the network."""
     grace_s: float = GRACE_S
     """Seconds after a signal, when the process is ended if it has not saved and ended by itself."""
@@ -50,10 +55,10 @@ class Plan:
 class RunData:
     """The loaders of a run; a split that does not exist is None."""
 
-    train: Any
-    val: Optional[Any] = None
-    test: Optional[Any] = None
-    samples: Optional[Any] = None
+    train: BatchLoader
+    val: Optional[BatchLoader] = None
+    test: Optional[BatchLoader] = None
+    samples: Optional[ShownSamples] = None
     """A loader of the few samples to show predictions of."""
 
     def share(self, world: World) -> None:

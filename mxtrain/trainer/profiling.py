@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from mxtrain.engine.limits import measure_limits
 from mxtrain.engine.trace import EngineTrace, Operation
@@ -17,6 +17,11 @@ from mxtrain.parallel.base import Layout
 from mxtrain.parallel.operator_times import OperatorTimes, measure_operators
 from mxtrain.parallel.usage import chrome_trace, measure_usage
 from mxtrain.types import Batch, Shapes
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+    from mxtrain.annotations import UsageReport
 
 FIRST_STEP = 10
 NUM_STEPS = 3
@@ -33,7 +38,7 @@ class Computation(NamedTuple):
         listed: the names of these operators; all others compute in float32.
     """
 
-    network: Any
+    network: gluon.Block
     dtype: str
     listed: Sequence[str]
 
@@ -72,10 +77,10 @@ class Profiling:
         self._trace: Optional[EngineTrace] = None
         self._steps: List[Seen] = []
 
-    def step_begins(self, step: int, batch: Batch) -> List[Any]:
+    def step_begins(self, step: int, batch: Batch) -> List[UsageReport]:
         """Call before step number `step`; returns what the steps before it were found to do, once they have been looked
         at: see `Callback.on_usage`."""
-        found: List[Any] = []
+        found: List[UsageReport] = []
         if self._trace is not None and len(self._steps) == NUM_STEPS:
             found = self._look(step - NUM_STEPS)
             self._next, self._attempts = 10 * self._next, 0
@@ -105,11 +110,11 @@ class Profiling:
                 f"{FIRST_STEP}, without a validation or a checkpoint between them"
             )
 
-    def _look(self, first_step: int) -> List[Any]:
+    def _look(self, first_step: int) -> List[UsageReport]:
         steps = self._steps
         operations = self._stop()
         usage = measure_usage(self._layout, operations, first_step, [seen.size for seen in steps])
-        found: List[Any] = [] if usage is None else [usage]
+        found: List[UsageReport] = [] if usage is None else [usage]
         if self._timeline is not None and operations:
             found.append(self._operators(operations, steps, first_step))
             try:
@@ -140,7 +145,7 @@ class Profiling:
             return []
 
 
-def _work(network: Any, seen: Seen, listed: Sequence[str]) -> Dict[str, Work]:
+def _work(network: gluon.Block, seen: Seen, listed: Sequence[str]) -> Dict[str, Work]:
     """What the network's operators had to do in a step; nothing where that cannot be told."""
     if not seen.size:
         return {}

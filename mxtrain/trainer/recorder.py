@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.engine.backend import nd
 from mxtrain.metric.meter import Meter, read_vectors
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import MetricRow
 
 # Steps in the engine's queue before the host waits: enough to hide the host's work, few enough to bound the memory.
 STEPS_AHEAD = 3
@@ -83,7 +86,7 @@ class Recorder:
         if len(self._entries) > STEPS_AHEAD:
             self._entries[-1 - STEPS_AHEAD].sums.wait_to_read()
 
-    def read(self, everything: bool) -> List[Dict[str, Any]]:
+    def read(self, everything: bool) -> List[MetricRow]:
         """Rows of the steps that are done, in order; with `everything` of those under way too, which are waited for."""
         last = len(self._entries) if everything else len(self._entries) - STEPS_AHEAD
         entries, self._entries = self._entries[: max(last, 0)], self._entries[max(last, 0) :]
@@ -116,7 +119,7 @@ class Recorder:
         self.seconds += seconds
         return samples / seconds
 
-    def _row(self, entry: Entry, sums: np.ndarray, samples_per_s: float) -> Dict[str, Any]:
+    def _row(self, entry: Entry, sums: np.ndarray, samples_per_s: float) -> MetricRow:
         # One row after the other: a resumed epoch adds in the same order, so its totals are the same to the bit.
         for totals in (self._epoch_sums, self._window_sums):
             totals.extend([0.0] * (1 + len(sums) - len(totals)))
@@ -140,6 +143,6 @@ class Recorder:
         self._ends = [step for step in self._ends if step > entry.step]
 
 
-def first_nonfinite(rows: Sequence[Dict[str, Any]]) -> Optional[int]:
+def first_nonfinite(rows: Sequence[MetricRow]) -> Optional[int]:
     """The first step whose loss is infinite or not a number."""
     return next((row["step"] for row in rows if not math.isfinite(row["loss"])), None)

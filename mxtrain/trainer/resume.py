@@ -8,7 +8,7 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
 
 from mxtrain.checkpoint import (
     Checkpoint,
@@ -23,6 +23,10 @@ from mxtrain.description.config import flatten, shown
 from mxtrain.errors import EXIT_FINISHED, CheckpointError
 from mxtrain.files.durable import open_file
 from mxtrain.types import Result, expand_path
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Config, JsonObject
+    from mxtrain.parallel.strategies import Parallel
 
 # What may change between a run and its continuation without changing what a step computes: for how long, where, how it
 # is watched and kept. Everything else makes other weights.
@@ -56,7 +60,7 @@ LOG_FILE = "train.log"
 STATUS_FILE = "status.json"
 
 
-def task_of_earlier(config: Mapping[str, Any]) -> Dict[str, str]:
+def task_of_earlier(config: Config) -> Dict[str, str]:
     """The task of a description that was made before there were tasks: then the data said what was learned."""
     dataset = config.get("dataset")
     if isinstance(dataset, Mapping) and dataset.get("mask_fraction"):
@@ -64,7 +68,7 @@ def task_of_earlier(config: Mapping[str, Any]) -> Dict[str, str]:
     return {"_target_": "mxtrain.task.classification.Classification"}
 
 
-def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> List[str]:
+def differences(before: Config, after: Config) -> List[str]:
     """One line for each setting that differs and changes the result."""
     old, new = (flatten({"task": task_of_earlier(config), **config}) for config in (before, after))
     lines = []
@@ -80,7 +84,7 @@ def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> List[str
     return lines
 
 
-def require_same_description(checkpoint: Checkpoint, config: Mapping[str, Any]) -> None:
+def require_same_description(checkpoint: Checkpoint, config: Config) -> None:
     """Refuses to continue a run with a description that would have computed something else.
 
     Raises:
@@ -95,7 +99,7 @@ def require_same_description(checkpoint: Checkpoint, config: Mapping[str, Any]) 
         )
 
 
-def same_cut(parallel: Any, checkpoint: Optional[Checkpoint], num_stages: int) -> Any:
+def same_cut(parallel: Parallel, checkpoint: Optional[Checkpoint], num_stages: int) -> Parallel:
     """The placement, cut where the checkpoint's was, if it has as many stages and the user names no cut.
 
     Another kind of device, or version of mxtrain, may cut elsewhere, which may change the last bits.
@@ -106,7 +110,7 @@ def same_cut(parallel: Any, checkpoint: Optional[Checkpoint], num_stages: int) -
     return parallel
 
 
-def find_checkpoint(resume: str, store: CheckpointStore, config: Mapping[str, Any]) -> Optional[Checkpoint]:
+def find_checkpoint(resume: str, store: CheckpointStore, config: Config) -> Optional[Checkpoint]:
     """The checkpoint to continue from, or None for a new run.
 
     Args:
@@ -154,13 +158,13 @@ class Beginning:
         return self.checkpoint if is_own else None
 
 
-def begin(run_dir: Path, keep: CheckpointSpec, config: Mapping[str, Any]) -> Beginning:
+def begin(run_dir: Path, keep: CheckpointSpec, config: Config) -> Beginning:
     """Looks where a run begins. Writes nothing; raises as `find_checkpoint`."""
     store = CheckpointStore(run_dir / CHECKPOINTS, keep_last=keep.keep_last, keep_top=keep.keep_top)
     return Beginning(store, find_checkpoint(keep.resume, store, config))
 
 
-def other_monitor(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+def other_monitor(before: JsonObject, now: JsonObject) -> bool:
     """Whether early stopping watched something else before: what it waited for then says nothing now."""
     monitors = [run["description"].get("early_stopping", {}).get("monitor") for run in (before, now)]
     return monitors[0] != monitors[1]
@@ -205,7 +209,7 @@ def remarks(checkpoint: Checkpoint, workers: int, updates: bool, threads: str, o
     return found
 
 
-def read_end(run_dir: Path, state: str, step: int, weights_sha256: str) -> Optional[Mapping[str, Any]]:
+def read_end(run_dir: Path, state: str, step: int, weights_sha256: str) -> Optional[JsonObject]:
     """status.json, if it tells of this end of this very run; else None."""
     try:
         status = json.loads((run_dir / STATUS_FILE).read_text(encoding="utf-8"))
@@ -215,7 +219,7 @@ def read_end(run_dir: Path, state: str, step: int, weights_sha256: str) -> Optio
     return status if same else None
 
 
-def find_finished(run_dir: Path, config: Mapping[str, Any]) -> Optional[Mapping[str, Any]]:
+def find_finished(run_dir: Path, config: Config) -> Optional[JsonObject]:
     """status.json of a run of this description that came to its end, whose last checkpoint is there; else None.
     Imports no MXNet."""
     status = _read_finished(run_dir, config)
@@ -229,7 +233,7 @@ def find_finished(run_dir: Path, config: Mapping[str, Any]) -> Optional[Mapping[
     return status if is_same else None
 
 
-def _read_finished(run_dir: Path, config: Mapping[str, Any]) -> Optional[Mapping[str, Any]]:
+def _read_finished(run_dir: Path, config: Config) -> Optional[JsonObject]:
     try:
         status = json.loads((run_dir / STATUS_FILE).read_text(encoding="utf-8"))
         is_finished = status["exit_code"] == EXIT_FINISHED and config["checkpoint"]["resume"] != "never"
@@ -238,16 +242,16 @@ def _read_finished(run_dir: Path, config: Mapping[str, Any]) -> Optional[Mapping
     return status if is_finished else None
 
 
-def _is_of(checkpoint: Checkpoint, config: Mapping[str, Any]) -> bool:
+def _is_of(checkpoint: Checkpoint, config: Config) -> bool:
     return _what_counts(checkpoint.state["run"]["description"]) == _what_counts(config)
 
 
-def _what_counts(config: Mapping[str, Any]) -> Dict[str, Any]:
+def _what_counts(config: Config) -> Dict[str, object]:
     described = flatten({"task": task_of_earlier(config), **config})
     return {path: value for path, value in described.items() if not path.startswith(WITHOUT_EFFECT)}
 
 
-def find_end(run_dir: Path, config: Mapping[str, Any], checkpoint: Optional[Checkpoint]) -> Optional[Result]:
+def find_end(run_dir: Path, config: Config, checkpoint: Optional[Checkpoint]) -> Optional[Result]:
     """The result of a run of this description that has nothing left to do: its last weights are there, and are those
     that status.json tells of. None where there may be work. Imports no MXNet.
 
@@ -273,7 +277,7 @@ def find_end(run_dir: Path, config: Mapping[str, Any], checkpoint: Optional[Chec
     )  # fmt: skip
 
 
-def ended_result(status: Mapping[str, Any], **known: Any) -> Result:
+def ended_result(status: JsonObject, **known: Any) -> Result:
     """The result of a run that ended before: what is known of it, and what status.json alone says."""
     return Result(
         metrics=status.get("metrics") or {}, checkpoint=status.get("checkpoint"),

@@ -11,7 +11,7 @@ import time
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Generator, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Generator, Iterator, List, Optional, Sequence, Tuple, Union
 
 from mxtrain.checkpoint.archive import pack, unpack
 from mxtrain.cluster.stragglers import Stragglers
@@ -34,6 +34,16 @@ from mxtrain.trainer.validation import Validator
 from mxtrain.trainer.watchers import Watchers, describe_error
 from mxtrain.types import Callback, Progress, Result, RunInfo
 
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.checkpoint import Checkpoint
+    from mxtrain.checkpoint.store import CheckpointStore
+    from mxtrain.early_stopping import StoppingRule
+    from mxtrain.metric.meter import Meter
+    from mxtrain.trainer.saving import NoStore
+    from mxtrain.types import Batch
+
 
 class Runner:
     """Trains until the description is complete, a budget is used up, or something stops it.
@@ -52,9 +62,9 @@ class Runner:
     """
 
     def __init__(
-        self, step: TrainingStep, plan: Plan, data: RunData, evaluator: Evaluator, meter: Any, store: Any,
-        early_stopping: Any, callbacks: Sequence[Callback], profiling: Optional[Profiling] = None,
-        stragglers: Optional[Stragglers] = None,
+        self, step: TrainingStep, plan: Plan, data: RunData, evaluator: Evaluator, meter: Meter,
+        store: Union[CheckpointStore, NoStore], early_stopping: StoppingRule, callbacks: Sequence[Callback],
+        profiling: Optional[Profiling] = None, stragglers: Optional[Stragglers] = None,
     ):  # fmt: skip
         self.state = TrainState()
         self._step, self._plan, self._data, self._evaluator = step, plan, data, evaluator
@@ -78,7 +88,7 @@ class Runner:
 
     # Public: what a command asks for.
 
-    def restore(self, checkpoint: Any) -> None:
+    def restore(self, checkpoint: Checkpoint) -> None:
         """Continues from a checkpoint instead of from the initial weights.
 
         Raises:
@@ -205,7 +215,7 @@ class Runner:
                     return stop
         raise AssertionError("batches never end")
 
-    def _batches(self) -> Generator[Any, None, None]:
+    def _batches(self) -> Generator[Batch, None, None]:
         """The batches from where the run stands on, without end; each must be trained on before the next is taken."""
         while True:
             self._share_by_speed()
@@ -222,7 +232,7 @@ class Runner:
             self._workers.world = world
             self._data.share(world)
 
-    def _begin_step(self, batch: Any) -> Tuple[float, int]:
+    def _begin_step(self, batch: Batch) -> Tuple[float, int]:
         """(learning rate, number of the epoch from 1) of the step that comes."""
         state = self.state
         if state.epoch_step == 0:
@@ -232,7 +242,7 @@ class Runner:
         self._profile(batch)
         return lr, epoch
 
-    def _count_step(self, batch: Any, lr: float, epoch: int, sums: Any) -> None:
+    def _count_step(self, batch: Batch, lr: float, epoch: int, sums: NDArray) -> None:
         """Notes that the step is done, and its row, which is read when the device has come so far."""
         state = self.state
         state.count_step(self._plan.steps_per_epoch)
@@ -241,7 +251,7 @@ class Runner:
         ends_epoch = state.epoch_step == 0 or state.step == self._plan.total_steps
         self._recorder.add(Entry(state.step, epoch, batch.global_size, lr, sums, self._step.grad_norm), ends_epoch)
 
-    def _profile(self, batch: Any) -> None:
+    def _profile(self, batch: Batch) -> None:
         if self._profiling is None:
             return
         for usage in self._profiling.step_begins(self.state.step + 1, batch):
@@ -331,13 +341,13 @@ class Runner:
 
     # Doing steps again, which are the same steps: how `Diagnosis` finds what went wrong.
 
-    def _train_again(self, batch: Any) -> int:
+    def _train_again(self, batch: Batch) -> int:
         """Returns the number of the step."""
         self._step(batch, self._plan.lr(self.state.step), self.state.step + 1)
         self.state.count_step(self._plan.steps_per_epoch)
         return self.state.step
 
-    def _repeat(self, said: str, bad_step: int) -> Iterator[Any]:
+    def _repeat(self, said: str, bad_step: int) -> Iterator[Batch]:
         """The batches from the last checkpoint before `bad_step` on; none where there is no such checkpoint."""
         start = self._saving.latest()
         if self._workers.world.size > 1:  # rank 0 keeps the checkpoints
@@ -351,7 +361,7 @@ class Runner:
         with closing(self._batches()) as batches:
             yield from batches
 
-    def _rewind(self, checkpoint: Any) -> None:
+    def _rewind(self, checkpoint: Checkpoint) -> None:
         self.state = snapshot.restore(checkpoint, self._step)
         self._recorder = self._build_recorder()
 

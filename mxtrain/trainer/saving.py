@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Optional, Union
 
 from mxtrain.trainer.watchers import Watchers
+
+if TYPE_CHECKING:
+    from mxtrain.checkpoint import Checkpoint, Snapshot
+    from mxtrain.checkpoint.store import CheckpointStore, SaveOutcome
 
 
 class NoStore:
@@ -18,7 +22,7 @@ class NoStore:
     def __init__(self, directory: Optional[Path] = None):
         self.directory = directory
 
-    def save(self, snapshot: Any) -> None:
+    def save(self, snapshot: Snapshot) -> None:
         """Another worker does it."""
 
     def poll(self) -> None:
@@ -35,7 +39,7 @@ class Saving:
         watchers: are told of failures.
     """
 
-    def __init__(self, store: Any, watchers: Watchers):
+    def __init__(self, store: Union[CheckpointStore, NoStore], watchers: Watchers):
         self._store, self._watchers = store, watchers
         self.saved_step = -1
         """The step whose checkpoint is in the store, or on its way there."""
@@ -46,7 +50,7 @@ class Saving:
         """Raises: RunDirectoryLost: what the run writes goes nowhere any more."""
         self._store.require_in_place()
 
-    def save(self, snapshot: Any) -> None:
+    def save(self, snapshot: Snapshot) -> None:
         """Writes in the background; waits only for the save before this one."""
         self.require_in_place()
         self._report(self._store.poll())
@@ -57,21 +61,21 @@ class Saving:
         """Waits for the save under way."""
         self._report(self._store.wait())
 
-    def latest(self) -> Optional[Any]:
+    def latest(self) -> Optional[Checkpoint]:
         """The newest good checkpoint, after the save under way."""
         self.synchronize()
         return self._store.latest()
 
-    def best(self) -> Optional[Any]:
+    def best(self) -> Optional[Checkpoint]:
         """The checkpoint with the best monitored value."""
         self.synchronize()
         return self._store.best()
 
-    def holds(self, checkpoint: Any) -> bool:
+    def holds(self, checkpoint: Checkpoint) -> bool:
         """Whether a checkpoint is one of this run's own, and not of the run that this one was started from."""
         return checkpoint.path.parent == self._store.directory
 
-    def _report(self, outcome: Any) -> None:
+    def _report(self, outcome: Optional[SaveOutcome]) -> None:
         while outcome is not None:
             self.failure = outcome.error or "" if outcome.path is None else ""
             if outcome.error and outcome.path is None:

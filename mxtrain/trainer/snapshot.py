@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Mapping, Optional
+from typing import TYPE_CHECKING, Dict, Mapping, Optional, Union
 
 import numpy as np
 
@@ -13,6 +13,10 @@ from mxtrain.errors import CheckpointError, DivergenceError
 from mxtrain.parallel.base import Strategy
 from mxtrain.trainer.state import TrainState
 from mxtrain.trainer.step import TrainingStep
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json
+    from mxtrain.trainer.plan import Plan
 
 TOP = ("optimizer", "scaling")
 """States whose values stand at the top of state.json, where the first versions wrote them."""
@@ -78,7 +82,7 @@ def require_same_operators(step: TrainingStep) -> None:
 
 
 def take(
-    step: TrainingStep, state: TrainState, plan: Any, metric: Optional[float], with_residuals: bool = True
+    step: TrainingStep, state: TrainState, plan: Plan, metric: Optional[float], with_residuals: bool = True
 ) -> Snapshot:
     """Host copies of all arrays, and the JSON state: everything that continues the run exactly.
 
@@ -86,7 +90,7 @@ def take(
         with_residuals: gather what gradient compression has left over; then all workers must call this.
     """
     arrays = {"model": copy_parameters(step.strategy)}
-    values: Dict[str, Mapping[str, Any]] = {}
+    values: Dict[str, Mapping[str, Json]] = {}
     for name, stateful in step.states.items():
         own, values[name] = stateful.save_state()
         if own:
@@ -103,7 +107,7 @@ def take(
     )  # fmt: skip
 
 
-def to_host(array: Any) -> np.ndarray:
+def to_host(array: Union[np.ndarray, nd.NDArray]) -> np.ndarray:
     """A copy of what may be on the host already."""
     return array if isinstance(array, np.ndarray) else array.asnumpy()
 

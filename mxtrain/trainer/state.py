@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Dict, List, Mapping, Optional
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Best, Json, JsonObject
 
 
 @dataclass
@@ -26,9 +29,9 @@ class TrainState:
     """A validation at this step was broken off by a signal: a resumed run begins with it."""
     values: Dict[str, float] = field(default_factory=dict)
     """Loss and metrics by tag, as the last validation found them."""
-    best: Optional[Dict[str, Any]] = None
+    best: Optional[Best] = None
     """{"metric", "value", "step"} of the best validation."""
-    early_stopping: Dict[str, Any] = field(default_factory=dict)
+    early_stopping: Mapping[str, Json] = field(default_factory=dict)
     """What `EarlyStopping.check` returned last."""
 
     @property
@@ -43,10 +46,10 @@ class TrainState:
         if self.epoch_step == steps_per_epoch:
             self.epoch, self.epoch_step = self.epoch + 1, 0
 
-    def to_json(self) -> Dict[str, Any]:
+    def to_json(self) -> Mapping[str, Json]:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> TrainState:
+    def from_json(cls, values: JsonObject) -> TrainState:
         known = {item.name for item in fields(cls)}
         return cls(**{name: value for name, value in values.items() if name in known})

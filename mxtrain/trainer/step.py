@@ -10,13 +10,19 @@ look at the gradients before it goes on.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Mapping, Optional
+from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Union
 
 from mxtrain.amp.scaling import NoScaling
 from mxtrain.engine.backend import STATISTICS, mx, nd, same_device_runs
 from mxtrain.errors import PeersLost
 from mxtrain.parallel.base import Strategy
 from mxtrain.types import Batch, Stateful
+
+if TYPE_CHECKING:
+    from mxtrain.kvstore.remote_updater import RemoteUpdater
+    from mxtrain.kvstore.store import Store
+    from mxtrain.optimizer.ema import Average
+    from mxtrain.optimizer.updater import Updater
 
 
 class TrainingStep:
@@ -35,8 +41,8 @@ class TrainingStep:
     """
 
     def __init__(
-        self, strategy: Strategy, store: Any, updater: Any, average: Any, clip_global_norm: Optional[float],
-        random_seed: Optional[int], scaling: Optional[NoScaling] = None,
+        self, strategy: Strategy, store: Store, updater: Union[Updater, RemoteUpdater], average: Average,
+        clip_global_norm: Optional[float], random_seed: Optional[int], scaling: Optional[NoScaling] = None,
         states: Optional[Mapping[str, Stateful]] = None,
     ):  # fmt: skip
         self.strategy = strategy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from mxtrain.build import build_evaluator, build_network
 from mxtrain.checkpoint import Checkpoint
@@ -13,6 +13,9 @@ from mxtrain.parallel.base import Objective
 from mxtrain.trainer import snapshot
 from mxtrain.trainer.evaluate import Evaluator
 
+if TYPE_CHECKING:
+    from mxnet import Context
+
 
 @dataclass(frozen=True)
 class Trained:
@@ -21,7 +24,7 @@ class Trained:
     evaluator: Evaluator
     description: Description
     signature: Signature
-    device: Any
+    device: Context
 
 
 def load_trained(checkpoint: Checkpoint, description: Description, signature: Signature) -> Trained:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, List, Optional
+from typing import TYPE_CHECKING, Callable, List, Optional
 
 from mxtrain.process.stopping import Agreement, BreakableLoader, BrokenOff, SignalStop, Stop
 from mxtrain.trainer import snapshot
@@ -14,6 +14,9 @@ from mxtrain.trainer.state import TrainState
 from mxtrain.trainer.step import TrainingStep
 from mxtrain.trainer.watchers import Watchers
 from mxtrain.types import Artifact, Progress, Validation
+
+if TYPE_CHECKING:
+    from mxtrain.early_stopping import StoppingRule
 
 
 class Validator:
@@ -32,7 +35,7 @@ class Validator:
 
     def __init__(
         self, step: TrainingStep, plan: Plan, data: RunData, evaluator: Evaluator, direction: Callable[[str], str],
-        early_stopping: Any, signals: SignalStop, watchers: Watchers,
+        early_stopping: StoppingRule, signals: SignalStop, watchers: Watchers,
     ):  # fmt: skip
         self._step, self._plan, self._data, self._evaluator = step, plan, data, evaluator
         self._direction, self._early_stopping = direction, early_stopping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import Any, Optional, Sequence
+from typing import Optional, Sequence
 
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED
 from mxtrain.types import Callback, Result
@@ -18,7 +18,7 @@ class Watchers:
     def __init__(self, callbacks: Sequence[Callback]):
         self._callbacks = list(callbacks)
 
-    def notify(self, event: str, *values: Any) -> None:
+    def notify(self, event: str, *values: object) -> None:
         """Calls the method `event` of each.
 
         Raises:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import math
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Callable, Deque, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Deque, Generator, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -81,7 +81,7 @@ class BatchLoader:
         """Samples per epoch."""
         return min(self.total, self.num_batches * self.batch_size)
 
-    def epoch(self, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
+    def epoch(self, epoch: int = 0, start: int = 0) -> Generator[Batch, None, None]:
         """The batches of an epoch, made ahead by a thread that ends with this generator.
 
         Args:

@@ -13,7 +13,7 @@ _POLL_S = 0.2
 """How often a blocked side looks whether the other has gone."""
 
 
-def prefetch(produce: Callable[[], Iterator[Item]], depth: int) -> Iterator[Item]:
+def prefetch(produce: Callable[[], Iterator[Item]], depth: int) -> Generator[Item, None, None]:
     """Yield what `produce()` yields, made up to `depth` items ahead.
 
     The thread ends when the items do, when the returned generator is closed or collected, and when the producer fails.

@@ -1,0 +1,99 @@
+"""Names for annotations: protocols, and what MXNet, JSON and Hydra give without types.
+
+Nothing here runs: a module imports these names `if TYPE_CHECKING`.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Dict,
+    Generator,
+    List,
+    Mapping,
+    Optional,
+    Protocol,
+    Sequence,
+    Tuple,
+    TypedDict,
+    Union,
+)
+
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
+    from mxnet.symbol import Symbol
+    from rich.console import RenderableType
+
+    from mxtrain.types import Batch, Shape
+
+    Array = Union[NDArray, Symbol]
+    """An array, or what stands for one while a network is traced."""
+
+OperatorModule = ModuleType
+"""`F` of a `hybrid_forward`: mx.nd for arrays, mx.sym for symbols."""
+
+Json = Union[None, bool, int, float, str, Sequence["Json"], Mapping[str, "Json"]]
+"""A value that can be written as JSON."""
+JsonObject = Mapping[str, Any]
+"""An object of JSON as it was read: whoever takes a value out of it says what it is."""
+Config = Mapping[str, Any]
+"""A configuration as plain nested dicts, lists and values: resolved, as in config.yaml."""
+MetricRow = Mapping[str, Any]
+"""A row of metrics.jsonl: step, epoch and split, then loss, metrics and rates by name."""
+
+GraphRow = Tuple[str, str, Tuple[str, ...], Mapping[str, str], Optional["Shape"]]
+"""A node of a network for people: name, operator, names of inputs, attributes, output shape."""
+
+
+class Best(TypedDict):
+    """The best validation of a run."""
+
+    metric: str
+    value: float
+    step: int
+
+
+class GraphNode(TypedDict, total=False):
+    """A node of a symbol's JSON; it has no `attrs` where the operator was given no arguments."""
+
+    op: str
+    """The operator; "null" for a variable."""
+    name: str
+    attrs: Dict[str, str]
+    inputs: List[List[int]]
+    """(node, which of its outputs, version) of each."""
+
+
+class SymbolGraph(TypedDict, total=False):
+    """The JSON of a symbol, as `Symbol.tojson` gives it."""
+
+    nodes: List[GraphNode]
+    arg_nodes: List[int]
+    """The positions of variables in `nodes`."""
+    node_row_ptr: List[int]
+    heads: List[List[int]]
+    attrs: Dict[str, Tuple[str, Json]]
+
+
+class LossBlock(Protocol):
+    """A gluon block of (*outputs, *targets) -> loss (B,), or with `weighted = True` -> loss (B,) and weight (B,)."""
+
+    def __call__(self, *arrays: NDArray) -> Union[NDArray, Sequence[NDArray]]: ...
+
+
+class EpochLoader(Protocol):
+    """A loader of a split, as whoever measures it sees it."""
+
+    def epoch(self, epoch: int = 0) -> Generator[Batch, None, None]: ...
+
+
+class UsageReport(Protocol):
+    """What a few steps were found to do, or how long something took."""
+
+    def table(self) -> RenderableType:
+        """For people."""
+
+    def scalars(self) -> Dict[str, float]:
+        """By TensorBoard tag."""
