@@ -26,6 +26,8 @@ from mxtrain.files.durable import Digest, HashedFile, PathLike, fsync_directory
 if TYPE_CHECKING:
     import numpy as np
 
+    from mxtrain.annotations import Json, JsonObject
+
 FORMAT = "mxtrain-checkpoint"
 VERSION = 1
 MANIFEST = "manifest.json"
@@ -50,7 +52,7 @@ class Snapshot:
     """Finished epochs."""
     arrays: Mapping[str, Mapping[str, np.ndarray]]
     """File stem ("model", "optimizer", "ema") -> structural name -> host copy."""
-    state: Mapping[str, Any]
+    state: Mapping[str, Json]
     """Whatever JSON holds: None, bool, int, float (inf and nan too), str, lists and dicts with str keys."""
     metric: Optional[float] = None
     """The monitored value at this step, for `best` and `keep_top`; None where it was not measured."""
@@ -67,7 +69,7 @@ class Checkpoint:
     path: Path
     step: int
     epoch: int
-    state: Mapping[str, Any]
+    state: JsonObject
     metric: Optional[float]
     direction: str
     monitor: str
@@ -124,7 +126,9 @@ def write_contents(snapshot: Snapshot, directory: PathLike) -> int:
             raise CheckpointError(f"the file stem {stem!r} is not of the form {_STEM.pattern[:-2]}")
         files[f"{stem}.params"] = write_ndarrays(directory / f"{stem}.params", snapshot.arrays[stem])
     files[STATE] = _write_json(directory / STATE, header)
-    entries = {name: {"size": digest.size, "sha256": digest.sha256} for name, digest in sorted(files.items())}
+    entries: Mapping[str, Json] = {
+        name: {"size": digest.size, "sha256": digest.sha256} for name, digest in sorted(files.items())
+    }
     manifest = _write_json(directory / MANIFEST, {"format": FORMAT, "version": VERSION, "files": entries})
     fsync_directory(directory)
     return manifest.size + sum(digest.size for digest in files.values())
@@ -157,7 +161,7 @@ def read_checkpoint(path: PathLike, *, verify_arrays: bool = True) -> Checkpoint
     return Checkpoint(path=path, files=files, **header)
 
 
-def encode_json(value: Any, where: str = "state") -> Any:
+def encode_json(value: object, where: str = "state") -> Json:
     """A copy that JSON holds exactly: {"__float__": "inf"} stands for the floats that JSON has no word for.
 
     Raises:
@@ -182,7 +186,7 @@ def encode_json(value: Any, where: str = "state") -> Any:
     raise CheckpointError(f"{where} is a {type(value).__name__}, which JSON does not hold")
 
 
-def decode_json(value: Any) -> Any:
+def decode_json(value: Json) -> Json:
     """The inverse of `encode_json`; tuples come back as lists."""
     if isinstance(value, list):
         return [decode_json(item) for item in value]
@@ -195,7 +199,7 @@ def decode_json(value: Any) -> Any:
     return value
 
 
-def _header(snapshot: Snapshot) -> Dict[str, Any]:
+def _header(snapshot: Snapshot) -> Mapping[str, Json]:
     """What state.json holds; complains before anything is written."""
     if snapshot.direction not in DIRECTIONS:
         raise CheckpointError(f"direction is {snapshot.direction!r}; allowed are max and min")
@@ -206,7 +210,7 @@ def _header(snapshot: Snapshot) -> Dict[str, Any]:
     }  # fmt: skip
 
 
-def _write_json(path: Path, value: Any) -> Digest:
+def _write_json(path: Path, value: Mapping[str, Json]) -> Digest:
     text = json.dumps(value, indent=1, sort_keys=True, allow_nan=False, ensure_ascii=False) + "\n"
     with HashedFile(path) as file:
         file.write(text.encode("utf-8", "backslashreplace"))
@@ -214,7 +218,7 @@ def _write_json(path: Path, value: Any) -> Digest:
     return file.digest
 
 
-def _load_json(data: memoryview, name: str) -> Dict[str, Any]:
+def _load_json(data: memoryview, name: str) -> JsonObject:
     try:
         value = json.loads(bytes(data).decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -254,7 +258,7 @@ def _read_manifest(path: Path) -> Dict[str, Digest]:
     return files
 
 
-def _read_entry(name: str, entry: Any) -> Digest:
+def _read_entry(name: str, entry: object) -> Digest:
     if not _FILE.match(name) or name == MANIFEST:
         raise CheckpointError(f"{MANIFEST} lists a file {name!r}, which no checkpoint has")
     if not isinstance(entry, dict) or set(entry) != {"size", "sha256"}:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterator, Mapping
+from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Tuple, Union
 
 from mxtrain.checkpoint.contents import STATE, Checkpoint
 from mxtrain.errors import CheckpointError, DamagedCheckpoint, LaterCheckpoint
 
 if TYPE_CHECKING:
     import numpy as np
+    from mxnet.ndarray import NDArray
+
+    Wanted = Union[type, Tuple[type, ...], List["Wanted"], Dict[str, "Wanted"]]
+    """A type or several; {} of a fixed set of keys ("?": may be missing), {"*": of any}; [of one kind]."""
 
 _NUMBER = (int, float)
-_TOKENIZER_CONFIG = {"vocab": [str], "lowercase": bool, "max_length": int, "mask_fraction?": _NUMBER}
-# A type or several; {} of a fixed set of keys ("?": may be missing), {"*": of any}; [of one kind].
-_RUN_STATE = {
+_TOKENIZER_CONFIG: Wanted = {"vocab": [str], "lowercase": bool, "max_length": int, "mask_fraction?": _NUMBER}
+_RUN_STATE: Wanted = {
     "run": {
         "description": {"*": object},
         "input": {"shape": [(int, list)], "mean": [_NUMBER], "std": [_NUMBER], "class_names": [str],
@@ -58,7 +61,9 @@ def require_run_state(checkpoint: Checkpoint) -> None:
         )
 
 
-def require_same_arrays(own: Mapping[str, Any], given: Mapping[str, np.ndarray], what: str) -> None:
+def require_same_arrays(
+    own: Mapping[str, Union[NDArray, np.ndarray]], given: Mapping[str, np.ndarray], what: str
+) -> None:
     """Refuses arrays that are not those of this network or optimizer.
 
     Args:
@@ -77,7 +82,7 @@ def require_same_arrays(own: Mapping[str, Any], given: Mapping[str, np.ndarray],
             raise CheckpointError(f"{what} does not fit: '{name}' has shape {given[name].shape}, not {array.shape}.")
 
 
-def _problems(value: Any, wanted: Any, path: str) -> Iterator[str]:
+def _problems(value: object, wanted: Wanted, path: str) -> Iterator[str]:
     if isinstance(wanted, dict):
         yield from _problems_of_mapping(value, wanted, path)
     elif isinstance(wanted, list):
@@ -90,7 +95,7 @@ def _problems(value: Any, wanted: Any, path: str) -> Iterator[str]:
         yield f"'{path}' is a {type(value).__name__}"
 
 
-def _problems_of_mapping(value: Any, wanted: Mapping[str, Any], path: str) -> Iterator[str]:
+def _problems_of_mapping(value: object, wanted: Dict[str, Wanted], path: str) -> Iterator[str]:
     if not isinstance(value, dict):
         yield f"'{path}' is no object"
         return
@@ -105,7 +110,7 @@ def _problems_of_mapping(value: Any, wanted: Mapping[str, Any], path: str) -> It
         yield from _problems(item, kind, f"{path}{'.' if path else ''}{key}")
 
 
-def _unknown(value: Any, wanted: Any, path: str) -> Iterator[str]:
+def _unknown(value: object, wanted: Optional[Wanted], path: str) -> Iterator[str]:
     """Keys where the set of keys is fixed and these are not among them."""
     if not isinstance(wanted, dict) or not isinstance(value, dict):
         return

@@ -32,8 +32,11 @@ from mxtrain.errors import DataError
 from mxtrain.types import Fraction, NonNegative, OpenFraction, Positive, PositiveFloat, Shape, Spec, shapes_of
 
 if TYPE_CHECKING:
+    from mxtrain.dataset.image.decoding import DecodedSource
     from mxtrain.dataset.language.wordpiece import TokenizerConfig
+    from mxtrain.dataset.loading.loader import BatchLoader
     from mxtrain.dataset.signature import Signature
+    from mxtrain.model.base import Model
 
 ChannelMean = Union[Literal["auto"], List[Fraction]]
 ChannelStd = Union[Literal["auto"], List[PositiveFloat]]
@@ -41,7 +44,7 @@ ImageSize = Annotated[List[Positive], pydantic.Field(min_length=2, max_length=2)
 MAX_BATCH_GIB = 64
 
 
-def square(size: Any, field: pydantic.ValidationInfo) -> Any:
+def square(size: object, field: pydantic.ValidationInfo) -> object:
     """One number means a square; what is neither that nor a pair is said in one sentence."""
     if isinstance(size, int) and not isinstance(size, bool):
         size = [size, size]
@@ -109,9 +112,9 @@ class Splits:
             `text_source.TextSource`s, and it has no classes but its tokens where these are to be predicted.
     """
 
-    train: Any
-    val: Any
-    test: Optional[Any]
+    train: Samples
+    val: Samples
+    test: Optional[Samples]
     class_names: Sequence[str]
     shape: Shape = ()
     mean: Sequence[float] = ()
@@ -169,7 +172,7 @@ class BaseDataset(Spec):
         """
         return self, given
 
-    def sign(self, splits: Splits, model: Any) -> Signature:
+    def sign(self, splits: Splits, model: Model) -> Signature:
         """What enters a network that is trained on `splits`; the description of the model may want another size."""
         raise NotImplementedError
 
@@ -189,7 +192,7 @@ class BaseDataset(Spec):
         """A sentence on how samples enter the network; empty where there is nothing to say."""
         return ""
 
-    def build_loader(self, source: Any, signature: Signature, *, num_classes: int, **options: Any) -> Any:
+    def build_loader(self, source: Samples, signature: Signature, *, num_classes: int, **options: Any) -> BatchLoader:
         """The loader of a split.
 
         Args:
@@ -202,7 +205,7 @@ class BaseDataset(Spec):
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
-    ) -> Tuple[Any, Sequence[str]]:
+    ) -> Tuple[Samples, Sequence[str]]:
         """Samples without labels to predict for, and where each stands, e.g. its file.
 
         Args:
@@ -277,7 +280,7 @@ class Dataset(BaseDataset):
         assert found.decoding is not None
         return self.decoded_as(found.decoding), found
 
-    def sign(self, splits: Splits, model: Any) -> Signature:
+    def sign(self, splits: Splits, model: Model) -> Signature:
         from mxtrain.dataset.image.inputs import sign_images
 
         return sign_images(self, splits, model)
@@ -288,7 +291,9 @@ class Dataset(BaseDataset):
         native, entering = ("x".join(map(str, shape)) for shape in (splits.shape, signature.shape))
         return f"images of {native} enter the network as {entering}"
 
-    def build_loader(self, source: Any, signature: Signature, *, num_classes: int, **options: Any) -> Any:
+    def build_loader(  # type: ignore[override]  # of its own samples
+        self, source: Source, signature: Signature, *, num_classes: int, **options: Any
+    ) -> BatchLoader:  # fmt: skip
         from mxtrain.dataset.loading.loader import Loader
 
         options.pop("in_order", None)  # it is
@@ -300,12 +305,12 @@ class Dataset(BaseDataset):
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
-    ) -> Tuple[Any, Sequence[str]]:
+    ) -> Tuple[Samples, Sequence[str]]:
         from mxtrain.dataset.image.files import Readable, find_files, open_files
 
         files = find_files(names)
         assert signature.decoding is not None
-        source: Any = open_files(files, signature.decoding)
+        source: DecodedSource = open_files(files, signature.decoding)
         return Readable(source, unreadable) if skip_unreadable else source, [str(file) for file in files]
 
     def input_shape(self, native: Shape) -> Shape:

@@ -94,6 +94,7 @@ class Glue(TextDataset):
         refuse_empty(name, len(train), len(val or ()), self.val_fraction)
         found = [LabelledTexts([pair_of(row) for row in rows], _scores(rows, name)) if rows is not None else None
                  for rows in (train, val, test)]  # fmt: skip
+        assert found[0] is not None and found[1] is not None
         texts = [text for row in train for text in row[:-1]]
         return Splits(found[0], found[1], found[2], [], build_tokenizer_config=lambda: self.tokenizer_config(texts))
 

@@ -73,7 +73,7 @@ def make_record(
     try:
         (scratch / names[0]).write_text("".join(f"{name}\n" for name in splits.class_names), encoding="utf-8")
         for part, source in parts.items():
-            _write_part(mx, scratch / f"{target.name}_{part}", source, size, quality)
+            _write_part(mx, scratch / f"{target.name}_{part}", source, size, quality)  # type: ignore[arg-type]  # of images
         written = [name for name in names if (scratch / name).exists()]
         for name in written:
             _sync(scratch / name)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 
 from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.language.wordpiece import TokenizerConfig
 from mxtrain.types import Shapes
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json, JsonObject
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,7 @@ class Signature:
         """Number of tokens, for text."""
         return len(self.tokenizer_config.vocab) if self.tokenizer_config else None
 
-    def to_json(self) -> Dict[str, Any]:
+    def to_json(self) -> Mapping[str, Json]:
         """The plain values that a checkpoint holds."""
         lists = {name: list(getattr(self, name)) for name in ("shape", "mean", "std", "class_names")}
         if self.mask_values:
@@ -45,7 +48,7 @@ class Signature:
         return {**lists, **{name: part.to_json() for name, part in parts.items() if part is not None}}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Signature:
+    def from_json(cls, values: JsonObject) -> Signature:
         """The inverse of `to_json`; checkpoints of earlier versions call the tokenizer's settings `reading`."""
         shape = tuple(tuple(size) if isinstance(size, (list, tuple)) else size for size in values["shape"])
         given = dict(values)

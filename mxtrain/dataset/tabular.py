@@ -6,11 +6,11 @@ Legend: N samples, B batch, F features.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.dataset.base import BaseDataset, Splits
+from mxtrain.dataset.base import BaseDataset, Samples, Splits
 from mxtrain.dataset.loading.official import sklearn_datasets
 from mxtrain.dataset.loading.regular_files import exists, read_text, refuse_shared
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
@@ -19,6 +19,10 @@ from mxtrain.dataset.table.columns import read_columns
 from mxtrain.dataset.table.rows import RowLoader, Rows
 from mxtrain.errors import CheckpointError, DataError
 from mxtrain.types import OpenFraction, PathText, Positive
+
+if TYPE_CHECKING:
+    from mxtrain.dataset.loading.loader import BatchLoader
+    from mxtrain.model.base import Model
 
 DIABETES = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
 """Features of scikit-learn's diabetes data. Source: B. Efron et al., "Least Angle Regression", 2004."""
@@ -97,7 +101,7 @@ class Tabular(BaseDataset):
             raise DataError(f"{path}, row {number + 1}: '{columns[column]}' is {found[number, column]}.")
         return Rows(found[:, : len(names)], found[:, -1] if with_target else None)
 
-    def sign(self, splits: Splits, model: Any) -> Signature:
+    def sign(self, splits: Splits, model: Model) -> Signature:
         return Signature(splits.shape, list(splits.mean), list(splits.std), list(splits.class_names))
 
     def require_same(self, signature: Signature, before: Signature, source: str) -> None:
@@ -111,13 +115,15 @@ class Tabular(BaseDataset):
     def remark(self, signature: Signature, splits: Splits) -> str:
         return f"rows of {len(signature.class_names)} numbers"
 
-    def build_loader(self, source: Any, signature: Signature, *, num_classes: int, **options: Any) -> Any:
+    def build_loader(  # type: ignore[override]  # of its own samples
+        self, source: Rows, signature: Signature, *, num_classes: int, **options: Any
+    ) -> BatchLoader:  # fmt: skip
         options.pop("in_order", None)  # it is
         return RowLoader(source, signature, **options)
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
-    ) -> Tuple[Any, Sequence[str]]:
+    ) -> Tuple[Samples, Sequence[str]]:
         """All rows of the files; a place is `file:row`."""
         parts, places = [], []
         for number, name in enumerate(names):

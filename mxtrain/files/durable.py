@@ -193,7 +193,7 @@ def replace_file(path: PathLike, content: bytes, *, durable: bool = True, mode: 
         fsync_directory(path.parent)
 
 
-def write_json_atomic(path: PathLike, value: Any, *, durable: bool = True) -> None:
+def write_json_atomic(path: PathLike, value: object, *, durable: bool = True) -> None:
     """Replace a JSON file as a whole: readers and crashes see the old one or the new one.
 
     Args:
@@ -210,7 +210,7 @@ def write_json_atomic(path: PathLike, value: Any, *, durable: bool = True) -> No
     replace_file(path, encode_json(value, indent=2) + b"\n", durable=durable)
 
 
-def encode_json(value: Any, indent: Optional[int] = None) -> bytes:
+def encode_json(value: object, indent: Optional[int] = None) -> bytes:
     """JSON in UTF-8, for people and programs: letters of any script as they are; a NaN is null.
 
     What is no Unicode (a byte of a file's name) becomes an escape, which Python reads back as it was.
@@ -222,7 +222,7 @@ def encode_json(value: Any, indent: Optional[int] = None) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-def to_strict_json(value: Any) -> Any:
+def to_strict_json(value: object) -> object:
     """A copy of dicts, lists, paths and numbers (NumPy's too) that JSON can hold; NaN and infinity become None."""
     if isinstance(value, float) and not math.isfinite(value):
         return None

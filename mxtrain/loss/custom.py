@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Mapping, Optional, Tuple, Type
+from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Tuple, Type
 
 from mxtrain.description.config import call_target
 from mxtrain.errors import ConfigError
 from mxtrain.loss.losses import LossOfUser
 from mxtrain.types import Spec
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+    from mxtrain.annotations import LossBlock
 
 
 class CustomLoss(LossOfUser):
@@ -33,18 +38,18 @@ class CustomLoss(LossOfUser):
         """The name of the user's class or function."""
         return f"{self.target.__module__}.{getattr(self.target, '__qualname__', self.target)}"
 
-    def build(self, num_classes: int, training: bool) -> Any:
+    def build(self, num_classes: int, training: bool) -> gluon.Block:
         if self.dense_labels:
             return super().build(num_classes, training)
         from mxtrain.loss.blocks import IndexLabelLoss
 
         return IndexLabelLoss(self.block())
 
-    def block(self) -> Any:
+    def block(self) -> gluon.Block:
         return call_target(self.target, self.arguments, "loss")
 
     def check(
-        self, block: Any, score_shape: Tuple[int, ...], target_shape: Optional[Tuple[int, ...]] = None,
+        self, block: LossBlock, score_shape: Tuple[int, ...], target_shape: Optional[Tuple[int, ...]] = None,
         num_outputs: int = 1,
     ) -> bool:  # fmt: skip
         """Tries the loss on scores of this shape, batch first.

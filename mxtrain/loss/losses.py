@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Dict, Literal, Mapping, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, ClassVar, Dict, Literal, Mapping, Sequence, Tuple, Union
 
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.types import NonNegativeFloat, OpenFraction, PositiveFloat, Spec
+
+if TYPE_CHECKING:
+    from mxnet import gluon
 
 
 class Loss(Spec):
@@ -21,7 +24,7 @@ class Loss(Spec):
     serves: ClassVar[Tuple[str, ...]] = ("classification",)
     """Names of the tasks whose outputs and targets it takes; empty: any."""
 
-    def build(self, num_classes: int, training: bool) -> Any:
+    def build(self, num_classes: int, training: bool) -> gluon.Block:
         """A HybridBlock (scores (B, K), labels) -> loss (B,).
 
         Args:
@@ -33,7 +36,7 @@ class Loss(Spec):
         smoothing = self.label_smoothing if training else 0.0
         return DenseTargetLoss(self.block(), num_classes, smoothing, self.signed_target)
 
-    def block(self) -> Any:
+    def block(self) -> gluon.Block:
         """The gluon block of (scores (B, K), targets (B, K)) -> (B,)."""
         from mxtrain.engine.backend import gluon
 
@@ -52,7 +55,7 @@ class LossOfUser(Loss):
 class SoftmaxCrossEntropy(Loss):
     """Softmax cross entropy, the default for classification."""
 
-    def build(self, num_classes: int, training: bool) -> Any:
+    def build(self, num_classes: int, training: bool) -> gluon.Block:
         from mxtrain.loss.blocks import SoftmaxCrossEntropyLoss
 
         return SoftmaxCrossEntropyLoss(self.label_smoothing if training else 0.0)
@@ -63,7 +66,7 @@ class MaskedSoftmaxCrossEntropy(Loss):
 
     serves: ClassVar[Tuple[str, ...]] = ("masked_language_modeling",)
 
-    def build(self, num_classes: int, training: bool) -> Any:
+    def build(self, num_classes: int, training: bool) -> gluon.Block:
         from mxtrain.loss.blocks import MaskedSoftmaxCrossEntropyLoss
 
         return MaskedSoftmaxCrossEntropyLoss(self.label_smoothing if training else 0.0)
@@ -80,7 +83,7 @@ class KLDiv(Loss):
 
     gluon_name: ClassVar[str] = "KLDivLoss"
 
-    def block(self) -> Any:
+    def block(self) -> gluon.Block:
         from mxtrain.engine.backend import gluon
 
         return gluon.loss.KLDivLoss(from_logits=False)
@@ -99,7 +102,7 @@ class PixelSoftmaxCrossEntropy(Loss):
     """How much the same loss of each auxiliary output of the network weighs in training. Source: Zhao et al., "Pyramid
     Scene Parsing Network" (2017), section 3.3, with 0.4; GluonCV's recipes have 0.5."""
 
-    def build_for(self, class_names: Sequence[str], advised: Mapping[str, float], training: bool) -> Any:
+    def build_for(self, class_names: Sequence[str], advised: Mapping[str, float], training: bool) -> gluon.HybridBlock:
         """A HybridBlock (*scores (B, K, H, W), mask (B, H, W)) -> loss (B,), weight (B,).
 
         Args:
@@ -171,7 +174,7 @@ class Logistic(Loss):
     gluon_name: ClassVar[str] = "LogisticLoss"
     signed_target: ClassVar[bool] = True
 
-    def block(self) -> Any:
+    def block(self) -> gluon.Block:
         from mxtrain.engine.backend import gluon
 
         return gluon.loss.LogisticLoss(label_format="signed")

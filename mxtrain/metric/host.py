@@ -8,7 +8,7 @@ Legend: N samples, B batch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, List, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, ClassVar, List, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -75,7 +75,7 @@ class HostMeasure:
         return self._metric.of_samples(rows[first, 1], rows[first, 2])
 
 
-def all_gather(measure: Any, workers: Store) -> None:
+def all_gather(measure: HostMeasure, workers: Store) -> None:
     """Gives every worker the samples that all workers have measured. Collective: all workers must call it."""
     rows = workers.gather_rows(measure.rows())
     measure.reset()

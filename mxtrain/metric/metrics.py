@@ -6,12 +6,14 @@ Legend: B batch, K classes.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, Literal, Sequence, Tuple
 
 from mxtrain.types import Positive, Spec
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from mxtrain.annotations import Array, OperatorModule
 
 EPSILON = 1e-12
 
@@ -38,11 +40,11 @@ class Metric(Spec):
         """The number of sums."""
         return 1
 
-    def measure(self, F: Any, outputs: Sequence[Any], targets: Sequence[Any], num_classes: int) -> Any:
+    def measure(self, F: OperatorModule, outputs: Sequence[Array], targets: Sequence[Array], num_classes: int) -> Array:
         """The sums over one batch, of shape (size,), from all that the network returns and all targets, in float32."""
         return self.sums(F, outputs[0], targets[0], num_classes)
 
-    def sums(self, F: Any, logits_BK: Any, label_B: Any, num_classes: int) -> Any:
+    def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
         """The same, where the first output and target are enough. `F` is mx.nd or mx.sym."""
         raise NotImplementedError
 
@@ -54,7 +56,7 @@ class Metric(Spec):
 class Accuracy(Metric):
     """Share of samples whose highest score is the label's, from 0 to 1."""
 
-    def sums(self, F: Any, logits_BK: Any, label_B: Any, num_classes: int) -> Any:
+    def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
         return F.sum(F.argmax(logits_BK, axis=-1) == label_B).reshape((1,))
 
 
@@ -77,7 +79,7 @@ class OfPositions(Metric):
 class MaskedAccuracy(OfPositions):
     """Share of hidden tokens whose highest score is their own, from 0 to 1."""
 
-    def sums(self, F: Any, logits_BK: Any, label_B: Any, num_classes: int) -> Any:
+    def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
         hits_BM = F.argmax(logits_BK, axis=-1) == label_B  # a label of -1 is no argmax
         return F.concat(F.sum(hits_BM).reshape((1,)), F.sum(label_B >= 0).reshape((1,)), dim=0)
 
@@ -91,7 +93,7 @@ class TopKAccuracy(Metric):
     def signature(self) -> str:
         return f"top_k={self.top_k}"
 
-    def sums(self, F: Any, logits_BK: Any, label_B: Any, num_classes: int) -> Any:
+    def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
         # Scores above the label's own: cheaper than sorting, and a tie counts for the label.
         own_B1 = F.pick(logits_BK, label_B, axis=-1, keepdims=True)
         rank_B = F.sum(F.broadcast_greater(logits_BK, own_B1), axis=-1)
@@ -103,7 +105,7 @@ class CrossEntropy(Metric):
 
     direction: ClassVar[Literal["max", "min"]] = "min"
 
-    def sums(self, F: Any, logits_BK: Any, label_B: Any, num_classes: int) -> Any:
+    def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
         return -F.sum(F.pick(F.log_softmax(logits_BK), label_B, axis=-1)).reshape((1,))
 
 
@@ -112,7 +114,7 @@ class MaskedPerplexity(OfPositions):
 
     direction: ClassVar[Literal["max", "min"]] = "min"
 
-    def sums(self, F: Any, logits_BK: Any, label_B: Any, num_classes: int) -> Any:
+    def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
         loss_BM = -F.pick(F.log_softmax(logits_BK), F.relu(label_B), axis=-1)
         counts_BM = label_B >= 0
         return F.concat(F.sum(loss_BM * counts_BM).reshape((1,)), F.sum(counts_BM).reshape((1,)), dim=0)
@@ -135,14 +137,14 @@ class BrierError(Metric):
 
     direction: ClassVar[Literal["max", "min"]] = "min"
 
-    def error(self, F: Any, logits_BK: Any, label_B: Any, num_classes: int) -> Any:
+    def error(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
         return F.softmax(logits_BK) - F.one_hot(label_B, num_classes)
 
 
 class MSE(BrierError):
     """Mean squared error of the probabilities (the Brier score over K)."""
 
-    def sums(self, F: Any, logits_BK: Any, label_B: Any, num_classes: int) -> Any:
+    def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
         return F.sum(F.square(self.error(F, logits_BK, label_B, num_classes))).reshape((1,)) / num_classes
 
 
@@ -156,7 +158,7 @@ class RMSE(MSE):
 class MAE(BrierError):
     """Mean absolute error of the probabilities."""
 
-    def sums(self, F: Any, logits_BK: Any, label_B: Any, num_classes: int) -> Any:
+    def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
         return F.sum(F.abs(self.error(F, logits_BK, label_B, num_classes))).reshape((1,)) / num_classes
 
 
@@ -166,7 +168,7 @@ class ConfusionMetric(Metric):
     def size(self, num_classes: int) -> int:
         return num_classes * num_classes
 
-    def sums(self, F: Any, logits_BK: Any, label_B: Any, num_classes: int) -> Any:
+    def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
         cell_B = label_B * num_classes + F.argmax(logits_BK, axis=-1)
         return F.sum(F.one_hot(cell_B, num_classes * num_classes), axis=0)
 
@@ -218,10 +220,10 @@ class OfValues(Metric):
     direction: ClassVar[Literal["max", "min"]] = "min"
     serves: ClassVar[Tuple[str, ...]] = ("regression",)
 
-    def sums(self, F: Any, prediction_B1: Any, target_B: Any, num_classes: int) -> Any:
+    def sums(self, F: OperatorModule, prediction_B1: Array, target_B: Array, num_classes: int) -> Array:
         return F.sum(self.error(F, prediction_B1.reshape((-1,)) - target_B)).reshape((1,))
 
-    def error(self, F: Any, difference_B: Any) -> Any:
+    def error(self, F: OperatorModule, difference_B: Array) -> Array:
         """The error of each sample."""
         raise NotImplementedError
 
@@ -229,7 +231,7 @@ class OfValues(Metric):
 class MeanSquaredError(OfValues):
     """Mean of the squared differences."""
 
-    def error(self, F: Any, difference_B: Any) -> Any:
+    def error(self, F: OperatorModule, difference_B: Array) -> Array:
         return F.square(difference_B)
 
 
@@ -243,5 +245,5 @@ class RootMeanSquaredError(MeanSquaredError):
 class MeanAbsoluteError(OfValues):
     """Mean of the absolute differences."""
 
-    def error(self, F: Any, difference_B: Any) -> Any:
+    def error(self, F: OperatorModule, difference_B: Array) -> Array:
         return F.abs(difference_B)

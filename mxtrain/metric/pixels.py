@@ -5,12 +5,14 @@ Legend: B batch, K classes, H height, W width.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Tuple
+from typing import TYPE_CHECKING, ClassVar, Literal, Tuple
 
 from mxtrain.metric.metrics import ConfusionMetric
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from mxtrain.annotations import Array, OperatorModule
 
 
 class PixelMetric(ConfusionMetric):
@@ -19,7 +21,7 @@ class PixelMetric(ConfusionMetric):
     serves: ClassVar[Tuple[str, ...]] = ("segmentation",)
     in_training: ClassVar[bool] = False  # the likeliest class of each pixel takes a tenth of a small network's step
 
-    def sums(self, F: Any, logits_BKHW: Any, mask_BHW: Any, num_classes: int) -> Any:
+    def sums(self, F: OperatorModule, logits_BKHW: Array, mask_BHW: Array, num_classes: int) -> Array:
         cell_BHW = mask_BHW * num_classes + F.argmax(logits_BKHW, axis=1)
         ignored_BHW = mask_BHW < 0
         cell_BHW = F.where(ignored_BHW, -F.ones_like(cell_BHW), cell_BHW)  # outside of the range: not counted

@@ -5,7 +5,7 @@ Loaders, strategies, stores, step, runner, checkpoints and loggers know arrays, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 from mxtrain.errors import ConfigError
 from mxtrain.types import Artifact, Spec, Stateful
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    from mxtrain.dataset.base import Splits
+    from mxtrain.annotations import Json, JsonObject, LossBlock
+    from mxtrain.dataset.base import Samples, Splits
     from mxtrain.dataset.loading.loader import Collate
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
@@ -127,7 +128,7 @@ class Task(Spec):
         """
         return None
 
-    def build_loss(self, description: Description, signature: Signature, training: bool) -> Any:
+    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
         """A block of (*outputs, *targets) -> loss (B,), or with `weighted = True` -> loss (B,) and weight (B,).
 
         The loss of a batch is sum(loss) / sum(weight) over the global batch, whoever computes which part of it.
@@ -158,7 +159,7 @@ class Task(Spec):
             num_outputs=len(self.output_shapes(description, signature)), weighted=weighted, training=training,
         )  # fmt: skip
 
-    def build_states(self, loss: Any) -> Mapping[str, Stateful]:
+    def build_states(self, loss: LossBlock) -> Mapping[str, Stateful]:
         """By name, what the task changes in training besides parameters; checkpoints hold it.
 
         Args:
@@ -173,7 +174,7 @@ class Task(Spec):
         (B, ...), or several where their shapes differ."""
         raise NotImplementedError
 
-    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Any]:
+    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """What `predict` writes of one prediction, as JSON.
 
         Args:
@@ -187,7 +188,7 @@ class Task(Spec):
         """The PNG that `predict` writes of one prediction, where `writes` says that it writes some."""
         raise NotImplementedError
 
-    def cells(self, row: Mapping[str, Any]) -> Dict[str, Any]:
+    def cells(self, row: JsonObject) -> Dict[str, Json]:
         """The rows of `rows` as columns of a CSV file."""
         return dict(row)
 
@@ -196,7 +197,7 @@ class Task(Spec):
         return False
 
     def show(
-        self, signature: Signature, source: Any, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
+        self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
     ) -> List[Artifact]:  # fmt: skip
         """A few samples as a person sees them, with what the network says of them.
 
@@ -208,7 +209,7 @@ class Task(Spec):
         """
         return []
 
-    def build_report(self, signature: Signature, source: Any) -> Report:
+    def build_report(self, signature: Signature, source: Samples) -> Report:
         """What `eval` shows and writes besides loss and metrics.
 
         Args:

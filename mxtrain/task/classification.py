@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
+    from mxtrain.annotations import Json, JsonObject, LossBlock
+    from mxtrain.dataset.base import Samples
+    from mxtrain.dataset.language.sources import LabelledTexts
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
     from mxtrain.metric.meter import Meter
@@ -52,7 +55,7 @@ class Classification(Task):
                 f"{remedy}, or switch mixup and cutmix off."
             )
 
-    def build_loss(self, description: Description, signature: Signature, training: bool) -> Any:
+    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
         loss = description.loss.build(self.num_classes(signature), training)
         if training:
             loss.dense = mixes(description)
@@ -72,14 +75,14 @@ class Classification(Task):
 
         return nd.softmax(outputs[0].astype("float32"))
 
-    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Any]:
+    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """The likeliest class, its probability, and the next ones."""
         names = signature.class_names
         order = (-prediction).argsort(kind="stable")[: min(top_k, len(names))]
         top = [{"class": names[k], "probability": round(float(prediction[k]), 6)} for k in order]
         return {**top[0], "top": top}
 
-    def cells(self, row: Mapping[str, Any]) -> Dict[str, Any]:
+    def cells(self, row: JsonObject) -> Dict[str, Json]:
         """Pairs of class and probability, likeliest first."""
         numbered = enumerate(row["top"], start=1)
         return {f"{name}_{number}": value for number, one in numbered for name, value in one.items()}
@@ -104,11 +107,11 @@ class Classification(Task):
         shown = Shown(images_of(source), label_B, np.stack(predictions))
         return [Picture("samples", lambda most: draw_samples(shown, names, most))]
 
-    def build_report(self, signature: Signature, source: Any) -> Report:
+    def build_report(self, signature: Signature, source: Samples) -> Report:
         return ConfusionReport(signature.class_names)
 
 
-def texts_of(source: Any) -> List[str]:
+def texts_of(source: LabelledTexts) -> List[str]:
     """The texts of a source as they are, pairs joined."""
     return [" | ".join(text for text in pair if text is not None) for pair in source.pairs]
 

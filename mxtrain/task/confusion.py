@@ -5,7 +5,7 @@ Legend: N samples, K classes.
 
 from __future__ import annotations
 
-from typing import Any, List, Sequence
+from typing import List, Sequence, Union
 
 import numpy as np
 from PIL import Image
@@ -42,7 +42,9 @@ def confusion_artifacts(
     ]
 
 
-def per_class(label_N: np.ndarray, predicted_N: np.ndarray, class_names: Sequence[str]) -> List[List[Any]]:
+def per_class(
+    label_N: np.ndarray, predicted_N: np.ndarray, class_names: Sequence[str]
+) -> List[List[Union[str, int, float]]]:
     """[class, samples, precision, recall, f1] for each class."""
     from sklearn.metrics import precision_recall_fscore_support
 
@@ -55,7 +57,9 @@ def per_class(label_N: np.ndarray, predicted_N: np.ndarray, class_names: Sequenc
     ]
 
 
-def worst_confusions(confusion_KK: np.ndarray, class_names: Sequence[str], count: int = 5) -> List[List[Any]]:
+def worst_confusions(
+    confusion_KK: np.ndarray, class_names: Sequence[str], count: int = 5
+) -> List[List[Union[str, int]]]:
     """[true, predicted, count] of the most frequent confusions."""
     wrong_KK = confusion_KK.copy()
     np.fill_diagonal(wrong_KK, 0)
@@ -64,7 +68,7 @@ def worst_confusions(confusion_KK: np.ndarray, class_names: Sequence[str], count
     return [[class_names[t], class_names[p], int(wrong_KK[t, p])] for t, p in pairs if wrong_KK[t, p]]
 
 
-def draw_confusion(confusion_KK: np.ndarray, class_names: Sequence[str], title: str) -> Any:
+def draw_confusion(confusion_KK: np.ndarray, class_names: Sequence[str], title: str) -> Image.Image:
     """The matrix as a picture, each row scaled to its own sum."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

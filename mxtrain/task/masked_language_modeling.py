@@ -5,7 +5,7 @@ Legend: B batch, M hidden tokens of a sample, K tokens of the vocabulary.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, List, Tuple
+from typing import TYPE_CHECKING, ClassVar, List, Tuple
 
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
@@ -14,6 +14,7 @@ from mxtrain.task.base import Task
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
+    from mxtrain.annotations import LossBlock
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
     from mxtrain.types import Batch
@@ -51,7 +52,7 @@ class MaskedLanguageModeling(Task):
         assert signature.tokenizer_config is not None
         return [(signature.tokenizer_config.num_masked, self.num_classes(signature))]
 
-    def build_loss(self, description: Description, signature: Signature, training: bool) -> Any:
+    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
         loss = description.loss.build(self.num_classes(signature), training)
         if isinstance(description.loss, CustomLoss):
             loss.weighted = description.loss.check(loss, (2, *self.output_shapes(description, signature)[0]))

@@ -15,7 +15,10 @@ from mxtrain.types import Artifact, Picture, Table
 if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
+    from PIL import Image
 
+    from mxtrain.annotations import Json, LossBlock
+    from mxtrain.dataset.base import Samples
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
     from mxtrain.types import Batch
@@ -44,7 +47,7 @@ class Regression(Task):
     def num_classes(self, signature: Signature) -> int:
         return 1
 
-    def build_loss(self, description: Description, signature: Signature, training: bool) -> Any:
+    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
         from mxtrain.loss.blocks import RegressionLoss
 
         loss = RegressionLoss(description.loss.block())
@@ -56,7 +59,7 @@ class Regression(Task):
         """The predicted numbers, (B,)."""
         return outputs[0].astype("float32").reshape((-1,))
 
-    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Any]:
+    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         return {"value": round(float(prediction), 6)}
 
     def can_show(self, description: Description) -> bool:
@@ -75,7 +78,7 @@ class Regression(Task):
         rows = [[name, f"{target:.4g}", f"{found:.4g}"] for name, target, found in zip(names, targets[0], predictions)]
         return [Table("samples", ["sample", "target", "predicted"], rows)]
 
-    def build_report(self, signature: Signature, source: Any) -> Report:
+    def build_report(self, signature: Signature, source: Samples) -> Report:
         return ScatterReport(self)
 
 
@@ -106,7 +109,7 @@ class ScatterReport(Report):
         ]
 
 
-def draw_scatter(target_N: np.ndarray, predicted_N: np.ndarray, title: str) -> Any:
+def draw_scatter(target_N: np.ndarray, predicted_N: np.ndarray, title: str) -> Image.Image:
     """Predictions over targets; on the line they are the same."""
     import numpy as np
     from matplotlib.backends.backend_agg import FigureCanvasAgg

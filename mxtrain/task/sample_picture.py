@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any, Sequence
+from typing import TYPE_CHECKING, Sequence
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from mxtrain.logger.fonts import drawable, font_of
+
+if TYPE_CHECKING:
+    from mxtrain.dataset.base import Source
 
 _TILE = 112  # pixels along a sample's longer side, about
 _GAP = 10
@@ -35,7 +38,7 @@ class Shown:
     probability_BK: np.ndarray
 
 
-def images_of(source: Any) -> np.ndarray:
+def images_of(source: Source) -> np.ndarray:
     """(B, H, W, C) uint8 of all samples of a source."""
     image_BCHW, _ = source.fetch(np.arange(len(source)), seed=0, epoch=0, train=False)
     return np.clip(image_BCHW, 0, 255).astype(np.uint8).transpose(0, 2, 3, 1)

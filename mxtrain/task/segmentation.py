@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
+    from mxtrain.annotations import Json, JsonObject, LossBlock
+    from mxtrain.dataset.base import Samples
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
+    from mxtrain.engine.predictions import Predictions
     from mxtrain.types import Batch
 
 OWN_SIZE, FITTED_SIZE = slice(0, 2), slice(2, 4)
@@ -58,7 +61,7 @@ class Segmentation(Task):
         shape = (self.num_classes(signature), *signature.shape[1:])
         return [shape] * (1 + description.model.num_auxiliary)
 
-    def build_loss(self, description: Description, signature: Signature, training: bool) -> Any:
+    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
         loss = description.loss
         if isinstance(loss, PixelSoftmaxCrossEntropy):
             advised = getattr(description.dataset, "class_weights", {})  # a dataset of the user's may have none
@@ -93,7 +96,7 @@ class Segmentation(Task):
             found.append(score_1Khw.argmax(axis=1)[0])
         return found
 
-    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Any]:
+    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """The picture's size, and the share of its pixels that each class has which is there."""
         import numpy as np
 
@@ -102,7 +105,7 @@ class Segmentation(Task):
         shares = {signature.class_names[k]: round(float(count_K[k] / prediction.size), 6) for k in order}
         return {"height": prediction.shape[0], "width": prediction.shape[1], "shares": shares}
 
-    def cells(self, row: Mapping[str, Any]) -> Dict[str, Any]:
+    def cells(self, row: JsonObject) -> Dict[str, Json]:
         """The largest class and its share, and the size."""
         name, share = next(iter(row["shares"].items()))
         plain = {key: value for key, value in row.items() if key != "shares"}
@@ -137,7 +140,7 @@ class Segmentation(Task):
         samples = masked_samples(source, range(len(source)), predictions)
         return [Picture("samples", lambda most: draw_masks(samples[:most], signature.class_names))]
 
-    def build_report(self, signature: Signature, source: Any) -> Report:
+    def build_report(self, signature: Signature, source: Samples) -> Report:
         return MaskReport(self, signature, source)
 
 
@@ -155,7 +158,7 @@ class MaskReport(Report):
 
         self._task, self._signature, self._source = task, signature, source
         self._confusion_KK = np.zeros((len(signature.class_names),) * 2, np.int64)
-        self._under_way: List[Tuple[Batch, Any]] = []
+        self._under_way: List[Tuple[Batch, Predictions]] = []
         self._worst: List[Tuple[float, int, np.ndarray]] = []
 
     def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
@@ -164,7 +167,7 @@ class MaskReport(Report):
         if len(self._under_way) > _BATCHES_AHEAD:
             self._count(*self._under_way.pop(0))
 
-    def _count(self, batch: Batch, decoded: Any) -> None:
+    def _count(self, batch: Batch, decoded: Predictions) -> None:
         import numpy as np
 
         from mxtrain.engine.predictions import to_host

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional
 
-from mxtrain.checkpoint import canonical_sha256
+from mxtrain.checkpoint import Checkpoint, canonical_sha256
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED
 from mxtrain.process.heartbeat import HEARTBEAT
 from mxtrain.process.stopping import BreakableLoader, BrokenOff, SignalStop, Stop
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from mxtrain.annotations import Json
-    from mxtrain.checkpoint import Checkpoint
 
 
 class Ending:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence
 
 import numpy as np
 
-from mxtrain.dataset.base import Splits
+from mxtrain.dataset.base import Samples, Splits
 from mxtrain.dataset.loading.loader import BatchLoader
 from mxtrain.dataset.loading.sources import Subset
 from mxtrain.dataset.signature import Signature
@@ -18,7 +18,6 @@ from mxtrain.trainer.plan import RunData
 if TYPE_CHECKING:
     from mxnet import Context
 
-    from mxtrain.dataset.base import Samples
 
 NUM_SHOWN_SAMPLES = 16
 

@@ -27,12 +27,12 @@ from mxtrain.trainer.nonfinite import Diagnosis
 from mxtrain.trainer.plan import Plan, RunData
 from mxtrain.trainer.profiling import Profiling
 from mxtrain.trainer.recorder import STEPS_AHEAD, Entry, Recorder, first_nonfinite
-from mxtrain.trainer.saving import Saving
+from mxtrain.trainer.saving import NoStore, Saving
 from mxtrain.trainer.state import TrainState
 from mxtrain.trainer.step import TrainingStep
 from mxtrain.trainer.validation import Validator
 from mxtrain.trainer.watchers import Watchers, describe_error
-from mxtrain.types import Callback, Progress, Result, RunInfo
+from mxtrain.types import Batch, Callback, Progress, Result, RunInfo
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from mxtrain.checkpoint.store import CheckpointStore
     from mxtrain.early_stopping import StoppingRule
     from mxtrain.metric.meter import Meter
-    from mxtrain.trainer.saving import NoStore
-    from mxtrain.types import Batch
 
 
 class Runner:

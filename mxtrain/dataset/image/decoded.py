@@ -80,6 +80,7 @@ class DecodedDataset(Dataset):
                 test_source = Subset(still_source, in_test)
         name = f"{type(self).__name__} in '{self.root}'"
         refuse_empty(name, len(train_source), 0 if val_source is None else len(val_source), self.val_fraction)
+        assert val_source is not None
         mean, std = known_statistics(self.decoded_shape()[0])
         return Splits(
             train=train_source,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from mxtrain.dataset.image.decoding import DecodedSource
 from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.loading.regular_files import exists, read_bytes, walk
 from mxtrain.errors import DataError, LoaderError
+
+if TYPE_CHECKING:
+    from mxtrain.dataset.image.masked_pictures import MaskedPictures
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 MAX_BYTES = 2 << 30
@@ -98,7 +101,7 @@ def open_files(paths: Sequence[Union[str, Path]], decoding: Decoding) -> Decoded
 class Readable:
     """A source that goes on where an image cannot be read: its place is blank."""
 
-    def __init__(self, source: Any, unreadable: Dict[int, str]) -> None:
+    def __init__(self, source: Union[DecodedSource, MaskedPictures], unreadable: Dict[int, str]) -> None:
         """Wrap.
 
         Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Collection
+from typing import TYPE_CHECKING, Collection
 
 from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.signature import Signature
@@ -13,9 +13,10 @@ from mxtrain.types import shapes_of
 
 if TYPE_CHECKING:
     from mxtrain.dataset.base import Dataset, Splits
+    from mxtrain.model.base import Model
 
 
-def sign_images(dataset: Dataset, splits: Splits, model: Any) -> Signature:
+def sign_images(dataset: Dataset, splits: Splits, model: Model) -> Signature:
     """The dataset's own size and channels, unless the model or the user wants others."""
     channels, height, width = model.input_shape(dataset.input_shape(splits.shape))
     if dataset.channels != "auto":

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, ClassVar, Dict, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Mapping, Sequence, Tuple
 
-from mxtrain.dataset.base import Dataset, Splits
+from mxtrain.dataset.base import Dataset, Samples, Source, Splits
 from mxtrain.dataset.image.files import Readable, find_files
 from mxtrain.dataset.image.masked_pictures import MaskCoding, MaskedPictures
 from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.signature import Signature
 from mxtrain.types import Spec, shapes_of
+
+if TYPE_CHECKING:
+    from mxtrain.dataset.loading.loader import BatchLoader
+    from mxtrain.model.base import Model
 
 
 class NoAugment(Spec):
@@ -36,7 +40,7 @@ class MaskedDataset(Dataset):
 
     augment: NoAugment = NoAugment()  # type: ignore[assignment]
 
-    def sign(self, splits: Splits, model: Any) -> Signature:
+    def sign(self, splits: Splits, model: Model) -> Signature:
         return replace(super().sign(splits, model), mask_values=list(splits.mask_values))
 
     def decoded_as(self, decoding: Decoding) -> MaskedDataset:
@@ -50,7 +54,9 @@ class MaskedDataset(Dataset):
         shown, whole = ("x".join(map(str, size)) for size in (signature.shape[1:], frame or ()))
         return f"parts of {shown} are trained on; whole pictures are measured, those larger than {whole} made smaller"
 
-    def build_loader(self, source: Any, signature: Signature, *, num_classes: int, **options: Any) -> Any:
+    def build_loader(  # type: ignore[override]  # of its own samples
+        self, source: Source, signature: Signature, *, num_classes: int, **options: Any
+    ) -> BatchLoader:  # fmt: skip
         from mxtrain.dataset.loading.loader import Loader
 
         options.pop("in_order", None)  # it is
@@ -61,7 +67,7 @@ class MaskedDataset(Dataset):
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
-    ) -> Tuple[Any, Sequence[str]]:
+    ) -> Tuple[Samples, Sequence[str]]:
         files = [str(file) for file in find_files(names)]
         assert signature.decoding is not None
         source = MaskedPictures(files, None, MaskCoding(signature.mask_values), signature.decoding, signature.mean)

@@ -9,7 +9,7 @@ Legend: B batch, C channels, H height, W width, K classes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
 import numpy as np
 import pydantic
@@ -22,6 +22,9 @@ from mxtrain.dataset.loading.randomness import Draw, uniform
 from mxtrain.dataset.loading.regular_files import read_bytes
 from mxtrain.errors import LoaderError, MxtrainError
 from mxtrain.types import PositiveFloat, Spec
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 IGNORED = -1
 """In a mask: the pixel counts nowhere."""
@@ -149,7 +152,7 @@ class MaskedPictures:
         image = self._mask_image(index, size)
         return np.full(size[::-1], IGNORED, np.int16) if image is None else self._classes(image)
 
-    def _mask_image(self, index: int, size: Tuple[int, int]) -> Any:
+    def _mask_image(self, index: int, size: Tuple[int, int]) -> Image.Image:
         """The values of a mask's pixels, all of which are known, as an image; None where there are no masks."""
         if self.masks is None:
             return None
@@ -183,7 +186,7 @@ class MaskedPictures:
             "(dataset.mask_values, dataset.ignored)."
         )
 
-    def _classes(self, image: Any) -> np.ndarray:
+    def _classes(self, image: Image.Image) -> np.ndarray:
         """The class of each pixel of a mask, (H, W), int16."""
         return self._class_of[np.asarray(image)]
 
@@ -218,7 +221,7 @@ class MaskedPictures:
         return image_CHW, mask_HW, sizes
 
     def _cut(
-        self, index: int, picture: ImageReader, mask: Any, part: _Part, size: Tuple[int, ...]
+        self, index: int, picture: ImageReader, mask: Image.Image, part: _Part, size: Tuple[int, ...]
     ) -> Tuple[np.ndarray, np.ndarray]:
         """The part in a picture of `size`, (C, H, W), and the same of the mask, (H, W)."""
         from PIL import Image
@@ -282,7 +285,7 @@ def choose_part(
     return _Part((begins[1], begins[0], ends[1], ends[0]), (lengths[1], lengths[0]), (places[0], places[1]))
 
 
-def read_mask(content: bytes) -> Any:
+def read_mask(content: bytes) -> Image.Image:
     """The value of each pixel of a mask's file, palette indices or grey values: an image of bytes, or of 32-bit
     integers where values are larger.
 
@@ -307,12 +310,12 @@ def read_mask(content: bytes) -> Any:
     return Image.fromarray(value_HW.astype(np.uint8) if high < 256 else value_HW)
 
 
-def _raw_mode(image: Any) -> str:
+def _raw_mode(image: Image.Image) -> str:
     arguments = image.tile[0][3] if image.tile else ""
     return arguments if isinstance(arguments, str) else str(arguments[0])
 
 
-def values_in(image: Any) -> np.ndarray:
+def values_in(image: Image.Image) -> np.ndarray:
     """The values that occur in a mask, ascending."""
     if image.mode == "I":
         return np.unique(np.asarray(image))

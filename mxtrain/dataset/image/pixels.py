@@ -10,9 +10,12 @@ from __future__ import annotations
 import io
 import math
 import re
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 MAX_PIXELS = 178_956_970
 """The largest image, half a gigabyte in colour: a file of a few kilobytes can claim to be larger than any memory."""
@@ -80,7 +83,7 @@ class ImageReader:
         return array_HWC[None] if channels == 1 else array_HWC.transpose(2, 0, 1)
 
 
-def open_image(content: bytes) -> Any:
+def open_image(content: bytes) -> Image.Image:
     """The image that Pillow finds in a file; only its header is read.
 
     Raises:
@@ -104,7 +107,9 @@ def read_error(name: str, error: Exception, what: str = "an image") -> str:
     return f"{name} cannot be read as {what} ({reason})."
 
 
-def _draft(image: Any, mode: str, box: Tuple[float, ...], target: Tuple[int, int]) -> Tuple[Any, Tuple[float, ...]]:
+def _draft(
+    image: Image.Image, mode: str, box: Tuple[float, ...], target: Tuple[int, int]
+) -> Tuple[Image.Image, Tuple[float, ...]]:
     """Let the JPEG decoder halve the image while the box keeps at least the target's pixels: saves most of the work."""
     full_width, full_height = image.size
     shrink = min((box[2] - box[0]) / target[0], (box[3] - box[1]) / target[1])
@@ -115,7 +120,7 @@ def _draft(image: Any, mode: str, box: Tuple[float, ...], target: Tuple[int, int
     return image, box
 
 
-def _turn(image: Any) -> Optional[int]:
+def _turn(image: Image.Image) -> Optional[int]:
     """How to bring a photograph upright that was taken with the camera on its side; None where it is."""
     from PIL import Image
 
@@ -131,7 +136,7 @@ def _turn(image: Any) -> Optional[int]:
     }.get(orientation)
 
 
-def _deep_planes(image: Any, content: bytes) -> Optional[List[Any]]:
+def _deep_planes(image: Image.Image, content: bytes) -> Optional[List[Image.Image]]:
     """The channels of an image with more than 8 bits each, as pictures of floats from 0 to 255; None of any other."""
     from PIL import Image
 
@@ -148,7 +153,7 @@ def _deep_planes(image: Any, content: bytes) -> Optional[List[Any]]:
     return [Image.fromarray(plane.astype(np.float32)) for plane in planes_CHW]
 
 
-def _depth(image: Any) -> Tuple[str, int, str, int]:
+def _depth(image: Image.Image) -> Tuple[str, int, str, int]:
     """(kind of channels, bits of each, S for signed or F for floats, largest value), as Pillow names the raw pixels."""
     if image.format not in ("PNG", "TIFF", "PPM") or not image.tile:
         return image.mode, 8, "", 255

@@ -6,12 +6,15 @@ Shapes are suffixes: B batch, C channels, H height, W width.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
 
 import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.types import NonNegative, NonNegativeFloat, Shape, Spec
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json, JsonObject
 
 AreaShare = Annotated[float, pydantic.Field(gt=0, le=1)]
 
@@ -64,13 +67,13 @@ class Decoding:
     central_crop: float = 1.0
     frame: Optional[Tuple[int, int]] = None
 
-    def to_json(self) -> Dict[str, Any]:
+    def to_json(self) -> Dict[str, Json]:
         """The plain values that a checkpoint holds."""
         frame = {} if self.frame is None else {"frame": list(self.frame)}
         return {"shape": list(self.shape), "central_crop": self.central_crop, **frame}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> Decoding:
+    def from_json(cls, values: JsonObject) -> Decoding:
         """The inverse of `to_json`."""
         frame = values.get("frame")
         return cls(tuple(values["shape"]), float(values["central_crop"]), None if frame is None else tuple(frame))

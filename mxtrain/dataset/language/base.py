@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.dataset.base import BaseDataset, Splits
-from mxtrain.dataset.language.sources import LabelledTexts
+from mxtrain.dataset.base import BaseDataset, Samples, Splits
+from mxtrain.dataset.language.sources import LabelledTexts, TextSource
 from mxtrain.dataset.language.wordpiece import Pair, TokenizerConfig, read_vocab, require_tokenizers, train_vocab
 from mxtrain.dataset.loading.regular_files import read_text
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
@@ -17,6 +17,10 @@ from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.table.columns import SUFFIXES, Column, numbered_rows
 from mxtrain.errors import CheckpointError, DataError, did_you_mean
 from mxtrain.types import OpenFraction, PathText, Positive
+
+if TYPE_CHECKING:
+    from mxtrain.dataset.loading.loader import BatchLoader
+    from mxtrain.model.base import Model
 
 Row = Tuple[str, ...]
 SHOWN_CLASSES = 12
@@ -50,7 +54,7 @@ class TextDataset(BaseDataset):
         vocab = read_vocab(self.vocab) if self.vocab else train_vocab(texts, self.vocab_size, self.lowercase)
         return TokenizerConfig(vocab, self.lowercase, self.max_length, mask_fraction)
 
-    def sign(self, splits: Splits, model: Any) -> Signature:
+    def sign(self, splits: Splits, model: Model) -> Signature:
         """Tokens, token types, valid length, and positions where tokens are to be found."""
         assert splits.build_tokenizer_config is not None
         tokenizer_config = splits.build_tokenizer_config()
@@ -72,7 +76,9 @@ class TextDataset(BaseDataset):
             f"texts of up to {signature.tokenizer_config.max_length} tokens, of a vocabulary of {signature.vocab_size}"
         )
 
-    def build_loader(self, source: Any, signature: Signature, *, num_classes: int, **options: Any) -> Any:
+    def build_loader(  # type: ignore[override]  # of its own samples
+        self, source: TextSource, signature: Signature, *, num_classes: int, **options: Any
+    ) -> BatchLoader:  # fmt: skip
         from mxtrain.dataset.language.loader import TextLoader
 
         assert signature.tokenizer_config is not None
@@ -82,7 +88,7 @@ class TextDataset(BaseDataset):
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
-    ) -> Tuple[Any, Sequence[str]]:
+    ) -> Tuple[Samples, Sequence[str]]:
         """All texts of the files; a place is `file:line`."""
         self.text_columns()  # refuses a run without classes, whatever the files are
         pairs, places = [], []
@@ -154,12 +160,12 @@ class TextDataset(BaseDataset):
                 return LabelledTexts([pair_of(row) for row in given], _labels(given, names, name))
             return LabelledTexts([pair_of(train[i]) for i in index], label_N[index]) if len(index) else None
 
-        kept = of(None, parts[0])
-        assert kept is not None
+        kept, held_out = of(None, parts[0]), of(val, parts[1])
+        assert kept is not None and held_out is not None
         texts = [text for pair in kept.pairs for text in pair if text is not None]
         return Splits(
             kept,
-            of(val, parts[1]),
+            held_out,
             of(test, parts[2]),
             names,
             build_tokenizer_config=lambda: self.tokenizer_config(texts),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Optional, Tuple, Union
 
 import numpy as np
 
 from mxtrain.dataset.language.sources import TextSource, mask_tokens, order_by_length
 from mxtrain.dataset.language.wordpiece import PAD, TokenizerConfig
 from mxtrain.dataset.loading.loader import BatchLoader
+
+if TYPE_CHECKING:
+    from mxnet import Context
+    from mxnet.ndarray import NDArray
 
 LENGTH_STEP = 8
 """Lengths of batches are multiples of it (or the longest that there may be), so that few shapes occur."""
@@ -31,7 +35,7 @@ class TextLoader(BatchLoader):
 
     def __init__(
         self, source: TextSource, *, tokenizer_config: TokenizerConfig, batches_per_pool: int = 1,
-        in_order: bool = False, device: Any = "cpu:0", **options: Any,
+        in_order: bool = False, device: Union[str, Context] = "cpu:0", **options: Any,
     ) -> None:  # fmt: skip
         from mxtrain.dataset.loading.placing import as_device
 
@@ -54,7 +58,7 @@ class TextLoader(BatchLoader):
 
     def _read_share(
         self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
-    ) -> Tuple[Tuple[Any, ...], Tuple[Any, ...]]:  # fmt: skip
+    ) -> Tuple[Tuple[NDArray, ...], Tuple[NDArray, ...]]:  # fmt: skip
         from mxtrain.dataset.loading.placing import copy_to
 
         arrays = self._read(share_B, self._length(index_B), epoch)

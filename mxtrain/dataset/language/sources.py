@@ -5,12 +5,15 @@ Legend: N samples, B batch, T tokens, M masked positions.
 
 from __future__ import annotations
 
-from typing import Any, List, Protocol, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.dataset.language.wordpiece import CLS, MASK, SEP, SPECIAL, EncodedTexts, Pair, TokenizerConfig, num_masked
 from mxtrain.dataset.loading.randomness import Draw, bits, permutation, uniform
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 UNKNOWN_LABEL = -1
 
@@ -30,7 +33,7 @@ class LabelledTexts:
         label_N: class indices, or the numbers to predict; None where they are not known.
     """
 
-    def __init__(self, pairs: Sequence[Pair], label_N: Any = None):
+    def __init__(self, pairs: Sequence[Pair], label_N: Optional[ArrayLike] = None):
         self.pairs = pairs
         unknown = np.full(len(pairs), UNKNOWN_LABEL)
         label_N = np.asarray(unknown if label_N is None else label_N)

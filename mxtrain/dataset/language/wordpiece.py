@@ -8,13 +8,16 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.dataset.loading.regular_files import read_text
 from mxtrain.errors import DataError
 from mxtrain.files.cache import read_cached, write_cached
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json, JsonObject
 
 PAD, UNKNOWN, CLS, SEP, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """Tokens that every vocabulary must have."""
@@ -44,12 +47,12 @@ class TokenizerConfig:
         """Positions to predict in a sample of `max_length` tokens."""
         return num_masked(self.max_length, self.mask_fraction)
 
-    def to_json(self) -> Dict[str, Any]:
+    def to_json(self) -> Mapping[str, Json]:
         """The plain values that a checkpoint holds."""
         return {**asdict(self), "vocab": list(self.vocab)}
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> TokenizerConfig:
+    def from_json(cls, values: JsonObject) -> TokenizerConfig:
         """The inverse of `to_json`."""
         return cls(**{**values, "vocab": tuple(values["vocab"])})
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import math
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Callable, Deque, Generator, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Callable, Deque, Generator, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from mxtrain.runtime.cores import usable_cores
 from mxtrain.types import Batch, Shape
 
 if TYPE_CHECKING:
+    from mxnet import Context
+    from mxnet.ndarray import NDArray
+
     from mxtrain.dataset.base import Source
 
 Collate = Callable[[Batch, int], Batch]
@@ -120,7 +123,7 @@ class BatchLoader:
 
     def _read_share(
         self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
-    ) -> Tuple[Tuple[Any, ...], Tuple[Any, ...]]:  # fmt: skip
+    ) -> Tuple[Tuple[NDArray, ...], Tuple[NDArray, ...]]:  # fmt: skip
         """Inputs and targets, on the device, of this worker's samples `share_B` in the batch of `index_B`."""
         raise NotImplementedError
 
@@ -137,7 +140,7 @@ class Loader(BatchLoader):
         mean: Sequence[float],
         std: Sequence[float],
         num_classes: int,
-        device: Any = "cpu:0",
+        device: Union[str, Context] = "cpu:0",
         seed: int = 0,
         train: bool = False,
         augment: Optional[Augment] = None,

@@ -8,7 +8,7 @@ x * scale + shift in float32, so they agree to the last bit.
 
 from __future__ import annotations
 
-from typing import Any, Sequence, Tuple
+from typing import Sequence, Tuple, Union
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from mxtrain.engine.backend import autograd, mx, nd
 from mxtrain.types import Shape
 
 
-def as_device(device: Any) -> mx.Context:
+def as_device(device: Union[str, mx.Context]) -> mx.Context:
     """The MXNet context that a name like `cpu`, `cpu:1` or `gpu:0` means; a context is returned as it is."""
     if isinstance(device, mx.Context):
         return device
@@ -28,8 +28,8 @@ class Placer:
     """Turns a batch of numpy arrays into arrays on a device."""
 
     def __init__(
-        self, native_channels: int, input_shape: Shape, mean: Sequence[float], std: Sequence[float], device: Any,
-        keeps_size: bool = False,
+        self, native_channels: int, input_shape: Shape, mean: Sequence[float], std: Sequence[float],
+        device: Union[str, mx.Context], keeps_size: bool = False,
     ) -> None:  # fmt: skip
         """Prepare the constants.
 
@@ -51,7 +51,7 @@ class Placer:
         self.device = as_device(device)
         self.finish = self._finish_on_device if self.device.device_type == "gpu" else self._finish_on_host
 
-    def __call__(self, image_BCHW: np.ndarray, label: np.ndarray) -> Tuple[Tuple[Any], Tuple[Any]]:
+    def __call__(self, image_BCHW: np.ndarray, label: np.ndarray) -> Tuple[Tuple[nd.NDArray], Tuple[nd.NDArray]]:
         """Normalise and copy; the device may still be computing when this returns.
 
         Args:
@@ -67,25 +67,25 @@ class Placer:
                 data = nd.contrib.BilinearResize2D(data, height=self.height, width=self.width, align_corners=False)
             return (data,), (self._copy(label.astype(np.float32)),)
 
-    def _finish_on_host(self, image_BCHW: np.ndarray) -> Any:
+    def _finish_on_host(self, image_BCHW: np.ndarray) -> nd.NDArray:
         if self.averages:
             image_BCHW = image_BCHW.mean(axis=1, keepdims=True, dtype=np.float32)
         data = np.multiply(image_BCHW, self.scale_1C11, dtype=np.float32)  # one channel spreads over three here
         data += self.shift_1C11
         return self._copy(data)
 
-    def _finish_on_device(self, image_BCHW: np.ndarray) -> Any:
+    def _finish_on_device(self, image_BCHW: np.ndarray) -> nd.NDArray:
         data = self._copy(image_BCHW).astype("float32")
         if self.averages:
             data = data.mean(axis=1, keepdims=True)
         data = nd.broadcast_mul(data, self._copy(self.scale_1C11))
         return nd.broadcast_add(data, self._copy(self.shift_1C11))
 
-    def _copy(self, array: np.ndarray) -> Any:
+    def _copy(self, array: np.ndarray) -> nd.NDArray:
         return copy_to(array, self.device)
 
 
-def copy_to(array: np.ndarray, device: mx.Context) -> Any:
+def copy_to(array: np.ndarray, device: mx.Context) -> nd.NDArray:
     """The array on a device."""
     # Not nd.from_numpy: without a copy, MXNet calls back into Python to free the array, even at interpreter exit.
     # Not nd.array: it does the same as this, with twice the Python around it.

@@ -59,7 +59,7 @@ def numbered_rows(
     return found
 
 
-def _no_text(value: Any) -> str:
+def _no_text(value: object) -> str:
     """Why a value is no text; empty where it is."""
     if not isinstance(value, str):
         return f"is {'null' if value is None else 'a list or an object'}, which is no text"

@@ -5,12 +5,16 @@ Legend: N samples, B batch, F features.
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from mxtrain.dataset.loading.loader import BatchLoader
 from mxtrain.dataset.signature import Signature
+
+if TYPE_CHECKING:
+    from mxnet import Context
+    from mxnet.ndarray import NDArray
 
 
 class Rows:
@@ -44,7 +48,7 @@ class RowLoader(BatchLoader):
         options: of `BatchLoader`.
     """
 
-    def __init__(self, source: Rows, signature: Signature, device: Any = "cpu:0", **options: Any):
+    def __init__(self, source: Rows, signature: Signature, device: Union[str, Context] = "cpu:0", **options: Any):
         from mxtrain.dataset.loading.placing import as_device
 
         super().__init__(len(source), **options)
@@ -53,7 +57,7 @@ class RowLoader(BatchLoader):
 
     def _read_share(
         self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
-    ) -> Tuple[Tuple[Any, ...], Tuple[Any, ...]]:  # fmt: skip
+    ) -> Tuple[Tuple[NDArray, ...], Tuple[NDArray, ...]]:  # fmt: skip
         from mxtrain.dataset.loading.placing import copy_to
 
         value_BF = (self._source.value_NF[share_B] - self._mean_F) / self._std_F
