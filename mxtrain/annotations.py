@@ -64,6 +64,8 @@ class GraphNode(TypedDict, total=False):
     attrs: Dict[str, str]
     inputs: List[List[int]]
     """(node, which of its outputs, version) of each."""
+    subgraphs: List[SymbolGraph]
+    """Of a part that is hybridized."""
 
 
 class SymbolGraph(TypedDict, total=False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, List, Mapping, Sequence
 
 from mxtrain.amp.casts import FLOAT32, with_casts, with_marks
 from mxtrain.amp.operators import BFLOAT16, FLOAT16, Operators
@@ -11,6 +11,7 @@ from mxtrain.types import Positive, PositiveFloat, Shape, Spec
 
 if TYPE_CHECKING:
     from mxtrain.amp.scaling import NoScaling
+    from mxtrain.annotations import GraphNode, SymbolGraph
 
 LAYER = "__layer__"
 """Attribute of a graph's nodes: the structural name of the block that called the operator."""
@@ -34,7 +35,7 @@ class Precision(Spec):
         """Why it cannot be had on devices of that kind, cpu or gpu, or "". Imports no MXNet."""
         return ""
 
-    def marked(self, graph: Dict[str, Any], shapes: Mapping[str, Shape]) -> Dict[str, Any]:
+    def marked(self, graph: SymbolGraph, shapes: Mapping[str, Shape]) -> SymbolGraph:
         """The graph of a whole network, as `Symbol.tojson` says it, with what `lowered` needs to know of it.
 
         Args:
@@ -43,7 +44,7 @@ class Precision(Spec):
         """
         return graph
 
-    def lowered(self, graph: Dict[str, Any]) -> Dict[str, Any]:
+    def lowered(self, graph: SymbolGraph) -> SymbolGraph:
         """A marked graph, or a piece of one, that computes in this precision."""
         return graph
 
@@ -73,13 +74,13 @@ class Mixed(Precision):
     def listed(self) -> Sequence[str]:
         return sorted(self.operators.low)
 
-    def marked(self, graph: Dict[str, Any], shapes: Mapping[str, Shape]) -> Dict[str, Any]:
+    def marked(self, graph: SymbolGraph, shapes: Mapping[str, Shape]) -> SymbolGraph:
         return with_marks(graph, shapes, self.dtype, self.operators, self._keeps)
 
-    def lowered(self, graph: Dict[str, Any]) -> Dict[str, Any]:
+    def lowered(self, graph: SymbolGraph) -> SymbolGraph:
         return with_casts(graph)
 
-    def _keeps(self, node: Dict[str, Any]) -> bool:
+    def _keeps(self, node: GraphNode) -> bool:
         layer = node.get("attrs", {}).get(LAYER, "")
         return any(fnmatch.fnmatchcase(layer, pattern) for pattern in self.float32_layers)
 

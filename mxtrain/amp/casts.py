@@ -9,10 +9,13 @@ precisions can live in one process; MXNet's own AMP replaces its operators for t
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mxtrain.amp.operators import Operators
 from mxtrain.types import Shape
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import GraphNode, SymbolGraph
 
 FLOAT32 = "float32"
 ALL_INPUTS, FIRST_INPUT = "__amp_all__", "__amp_first__"
@@ -22,9 +25,9 @@ Output = Tuple[int, int]
 
 
 def with_marks(
-    graph: Dict[str, Any], shapes: Mapping[str, Shape], dtype: str, operators: Operators,
-    keep: Callable[[Dict[str, Any]], bool],
-) -> Dict[str, Any]:  # fmt: skip
+    graph: SymbolGraph, shapes: Mapping[str, Shape], dtype: str, operators: Operators,
+    keep: Callable[[GraphNode], bool],
+) -> SymbolGraph:  # fmt: skip
     """A graph whose operators are marked that compute in a low precision.
 
     Args:
@@ -36,7 +39,7 @@ def with_marks(
     """
     low: Set[Output] = set()
     of_layers: Set[Output] = set()
-    nodes: List[Dict[str, Any]] = []
+    nodes: List[GraphNode] = []
     for index, node in enumerate(graph["nodes"]):
         inputs = [(source, output) for source, output, *_ in node["inputs"]]
         is_join = node["op"] in operators.join
@@ -52,7 +55,7 @@ def with_marks(
 
 
 def _mark(
-    node: Dict[str, Any], nodes: Sequence[Dict[str, Any]], low: Set[Output], shapes: Mapping[str, Shape],
+    node: GraphNode, nodes: Sequence[GraphNode], low: Set[Output], shapes: Mapping[str, Shape],
     operators: Operators, joins_layers: bool,
 ) -> str:  # fmt: skip
     """Of an operator, where `low` holds the outputs before it that are in the low precision."""
@@ -67,7 +70,7 @@ def _mark(
 
 
 def _weight(
-    node: Dict[str, Any], nodes: Sequence[Dict[str, Any]], shapes: Mapping[str, Shape]
+    node: GraphNode, nodes: Sequence[GraphNode], shapes: Mapping[str, Shape]
 ) -> Optional[Shape]:  # fmt: skip
     """The shape of an operator's second input, a parameter or made of parameters; None if there is none."""
     if len(node["inputs"]) < 2:
@@ -76,7 +79,7 @@ def _weight(
     return shapes.get(name, shapes.get(f"{name}_output"))
 
 
-def with_casts(graph: Dict[str, Any]) -> Dict[str, Any]:
+def with_casts(graph: SymbolGraph) -> SymbolGraph:
     """A marked graph, or a piece of one, with a cast wherever an operator computes in another precision than its input
     is in. All that leaves it is float32."""
     made = _Made(graph["nodes"])
@@ -90,13 +93,13 @@ def with_casts(graph: Dict[str, Any]) -> Dict[str, Any]:
 class _Made:
     """The new graph while it is made, in the old one's order."""
 
-    def __init__(self, old: List[Dict[str, Any]]):
-        self.nodes: List[Dict[str, Any]] = []
+    def __init__(self, old: List[GraphNode]):
+        self.nodes: List[GraphNode] = []
         self._old = old
         self._moved: List[int] = []
         self._casts: Dict[Tuple[int, int, str], int] = {}
 
-    def add(self, node: Dict[str, Any]) -> None:
+    def add(self, node: GraphNode) -> None:
         """The next node, its inputs cast."""
         attributes, inputs = node.get("attrs", {}), node["inputs"]
         wanted = [attributes.get(ALL_INPUTS, FLOAT32)] * len(inputs)

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, FrozenSet, Optional
+from typing import TYPE_CHECKING, Callable, FrozenSet, Optional
 
 from mxtrain.runtime.amx import uses_amx
 from mxtrain.types import Shape
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import GraphNode
 
 AMX_BLOCK, BLOCK = 32, 16
 """Channels that oneDNN's kernels take at once: those for AMX, and those for AVX-512."""
@@ -34,14 +37,12 @@ class Operators:
     low: FrozenSet[str]
     follow: FrozenSet[str]
     join: FrozenSet[str]
-    pays: Callable[[Dict[str, Any], Optional[Shape], Optional[Shape]], bool]
-    can_follow: Callable[[Dict[str, Any]], bool] = lambda node: True
+    pays: Callable[[GraphNode, Optional[Shape], Optional[Shape]], bool]
+    can_follow: Callable[[GraphNode], bool] = lambda node: True
     join_layers: bool = False
 
 
-def has_kernels(
-    node: Dict[str, Any], weight: Optional[Shape], output: Optional[Shape], amx: Optional[bool] = None
-) -> bool:
+def has_kernels(node: GraphNode, weight: Optional[Shape], output: Optional[Shape], amx: Optional[bool] = None) -> bool:
     """Whether oneDNN 2.4 has fast kernels for a layer's output and for both of its gradients.
 
     Where one of the three is missing, it is a kernel that is no faster than float32's, or a plain matrix product; and
@@ -83,7 +84,7 @@ def overruns(output: Optional[Shape]) -> bool:
     return positions == 3 * max(size for size in range(1, 17) if positions % size == 0)
 
 
-def has_eltwise_kernel(node: Dict[str, Any]) -> bool:
+def has_eltwise_kernel(node: GraphNode) -> bool:
     """Whether oneDNN has the operator; of the kinds of LeakyReLU only these."""
     return node["op"] != "LeakyReLU" or node.get("attrs", {}).get("act_type", "leaky") in ("leaky", "elu", "gelu")
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Tuple
+from typing import TYPE_CHECKING, Dict, List, Mapping, Tuple
 
 from mxtrain.engine.backend import all_finite, nd
+
+if TYPE_CHECKING:
+    import numpy as np
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Json, JsonObject
 
 
 class NoScaling:
@@ -22,18 +28,18 @@ class NoScaling:
         """The values that are worth watching, by TensorBoard tag."""
         return {}
 
-    def to_json(self) -> Dict[str, Any]:
+    def to_json(self) -> Mapping[str, Json]:
         """The state from which a resumed run continues exactly."""
         return {}
 
-    def restore(self, values: Mapping[str, Any]) -> None:
+    def restore(self, values: JsonObject) -> None:
         """The inverse of `to_json`."""
 
-    def save_state(self) -> Tuple[Mapping[str, Any], Mapping[str, Any]]:
+    def save_state(self) -> Tuple[Mapping[str, NDArray], Mapping[str, Json]]:
         """See `Stateful`."""
         return {}, self.to_json()
 
-    def load_state(self, arrays: Mapping[str, Any], values: Mapping[str, Any], source: str) -> None:
+    def load_state(self, arrays: Mapping[str, np.ndarray], values: JsonObject, source: str) -> None:
         """See `Stateful`."""
         if values:  # a run may go on in another precision
             self.restore(values)
@@ -78,9 +84,9 @@ class DynamicScaling(NoScaling):
     def scalars(self) -> Dict[str, float]:
         return {"train/loss_scale": self.scale, "train/skipped_steps": float(self._num_skipped)}
 
-    def to_json(self) -> Dict[str, Any]:
+    def to_json(self) -> Mapping[str, Json]:
         return {"scale": self.scale, "good_steps": self._good_steps, "num_skipped": self._num_skipped}
 
-    def restore(self, values: Mapping[str, Any]) -> None:
+    def restore(self, values: JsonObject) -> None:
         self.scale, self._good_steps = values["scale"], values["good_steps"]
         self._num_skipped = values["num_skipped"]

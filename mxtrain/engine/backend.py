@@ -10,12 +10,15 @@ import functools
 import logging
 import sys
 import warnings
-from typing import Any, Dict, List, Optional, Sequence
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
 
 from mxtrain.engine import native
 from mxtrain.engine.late_functions import compiled_late
 from mxtrain.runtime import spinning
 from mxtrain.runtime.apply import lets_threads_spin
+
+if TYPE_CHECKING:
+    import mxnet as mx
 
 with warnings.catch_warnings():
     # MXNet 1.9.1 uses numpy aliases that numpy deprecated (notes: Installing).
@@ -64,9 +67,9 @@ __all__ = [
 ]
 
 
-def same_device_runs(arrays: Sequence[Any], limit: Optional[int] = None) -> List[List[int]]:
+def same_device_runs(arrays: Sequence[mx.nd.NDArray], limit: Optional[int] = None) -> List[List[int]]:
     """Indices of `arrays` in lists of at most `limit`, each of one device: what one fused operator takes."""
-    by_device: Dict[Any, List[int]] = {}
+    by_device: Dict[mx.Context, List[int]] = {}
     for index, array in enumerate(arrays):
         by_device.setdefault(array.context, []).append(index)
     return [
@@ -80,7 +83,7 @@ def same_device_runs(arrays: Sequence[Any], limit: Optional[int] = None) -> List
 ARRAYS_PER_LOOK = 200
 
 
-def all_finite(arrays: Sequence[Any]) -> bool:
+def all_finite(arrays: Sequence[mx.nd.NDArray]) -> bool:
     """Whether no element is infinite or not a number. Waits for the devices once for all arrays."""
     if not arrays:
         return True

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, List, Sequence
+from typing import TYPE_CHECKING, Callable, List, Sequence
 
 import numpy as np
 
 from mxtrain.engine.backend import nd
 from mxtrain.types import Limits
+
+if TYPE_CHECKING:
+    from mxnet import Context
 
 SIDE = 2048
 """The side of the matrices that are multiplied."""
@@ -19,7 +22,7 @@ BFLOAT16 = np.dtype([("bfloat16", np.uint16)])
 """MXNet's name for it; numpy has none."""
 
 
-def measure_limits(devices: Sequence[Any], low_dtype: str) -> Limits:
+def measure_limits(devices: Sequence[Context], low_dtype: str) -> Limits:
     """Keeps all devices (mxnet Contexts) busy for a second or two.
 
     Args:
@@ -33,27 +36,27 @@ def measure_limits(devices: Sequence[Any], low_dtype: str) -> Limits:
     return Limits(flops, low, moved)
 
 
-def _flops_per_s(devices: Sequence[Any], dtype: str) -> float:
+def _flops_per_s(devices: Sequence[Context], dtype: str) -> float:
     return 2.0 * SIDE**3 / _best_s(devices, lambda device: _product(device, dtype))
 
 
-def _product(device: Any, dtype: str) -> Callable[[], None]:
+def _product(device: Context, dtype: str) -> Callable[[], None]:
     number_format = BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype)
     x, weight, y = (nd.ones((SIDE, SIDE), ctx=device).astype(number_format) for _ in range(3))
     return lambda: nd.FullyConnected(x, weight, no_bias=True, num_hidden=SIDE, out=y)
 
 
-def _copy(device: Any) -> Callable[[], None]:
+def _copy(device: Context) -> Callable[[], None]:
     x, y = (nd.zeros((ELEMENTS,), ctx=device) for _ in range(2))
     return lambda: x.copyto(y)
 
 
-def _scale(device: Any) -> Callable[[], None]:
+def _scale(device: Context) -> Callable[[], None]:
     x, y = (nd.zeros((ELEMENTS,), ctx=device) for _ in range(2))
     return lambda: nd.elemwise_add(x, x, out=y)  # reads one array, writes another
 
 
-def _best_s(devices: Sequence[Any], build: Callable[[Any], Callable[[], None]]) -> float:
+def _best_s(devices: Sequence[Context], build: Callable[[Context], Callable[[], None]]) -> float:
     """Seconds of a call, each device making its own at the same time."""
     calls = [build(device) for device in devices]
     found: List[float] = []

@@ -12,9 +12,12 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Sequence, Tuple
 
 from mxtrain.engine.backend import mx, nd
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import JsonObject
 
 # The engine's own housekeeping; it takes microseconds and says nothing about a step.
 IGNORED = {"DeleteVariable", "WaitForVar"}
@@ -54,7 +57,7 @@ class EngineTrace:
         )  # fmt: skip
         mx.profiler.set_state("run")
 
-    def stop(self, devices: Sequence[Any]) -> List[Operation]:
+    def stop(self, devices: Sequence[mx.Context]) -> List[Operation]:
         """What ran on `devices` (mxnet Contexts), in the order in which it began.
 
         Raises:
@@ -76,7 +79,7 @@ class EngineTrace:
         return operations(events, {_number(device): str(device) for device in devices})
 
 
-def parse_dump(text: str) -> List[Dict[str, Any]]:
+def parse_dump(text: str) -> List[JsonObject]:
     """The events of a dump, the first or a later one.
 
     Raises:
@@ -90,14 +93,14 @@ def parse_dump(text: str) -> List[Dict[str, Any]]:
         raise ValueError(f"MXNet's profile is not readable: {error}") from error
 
 
-def operations(events: Sequence[Dict[str, Any]], names: Dict[int, str]) -> List[Operation]:
+def operations(events: Sequence[JsonObject], names: Dict[int, str]) -> List[Operation]:
     """Pairs begins and ends.
 
     Args:
         events: in MXNet's order, in which the end of an operation follows its begin.
         names: number in the dump -> device; others are left out.
     """
-    begun: Dict[Tuple[Any, Any, str], List[float]] = {}
+    begun: Dict[Tuple[int, int, str], List[float]] = {}
     found = []
     for event in events:
         if event.get("ph") not in ("B", "E") or event["pid"] not in names or event["name"] in IGNORED:
@@ -110,9 +113,9 @@ def operations(events: Sequence[Dict[str, Any]], names: Dict[int, str]) -> List[
     return sorted(found, key=lambda operation: (operation.begin_s, operation.end_s))
 
 
-def _is_cpu(event: Dict[str, Any]) -> bool:
+def _is_cpu(event: JsonObject) -> bool:
     return event.get("name") == "process_name" and event["args"]["name"].startswith("cpu/")
 
 
-def _number(device: Any) -> int:
+def _number(device: mx.Context) -> int:
     return device.device_id if device.device_type == "cpu" else _first_gpu[0] + device.device_id

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Callable, ClassVar, Dict, Mapping, Optional, Tuple, Type
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Mapping, Optional, Tuple, Type
 
 from mxtrain.description.config import call_target, name_of
 from mxtrain.errors import ConfigError
 from mxtrain.model.base import Model
 from mxtrain.types import NonNegative, Shape, Shapes, Spec
+
+if TYPE_CHECKING:
+    from mxnet import gluon
 
 NUM_CLASSES_NAMES = ("num_classes", "classes")
 
@@ -44,13 +47,13 @@ class CustomModel(CustomFields):
     def of_target(cls, target: Any, arguments: Mapping[str, Any], common: Spec, path: str) -> Spec:
         return cls(target=target, arguments=dict(arguments), **dict(common))
 
-    def build(self, num_classes: int, input_shape: Shape) -> Any:
+    def build(self, num_classes: int, input_shape: Shape) -> gluon.Block:
         return self._build(num_classes, input_shape, None)
 
-    def build_text(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> Any:
+    def build_text(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.Block:
         return self._build(num_classes, input_shape, vocab_size)
 
-    def _build(self, num_classes: int, input_shape: Shapes, vocab_size: Optional[int]) -> Any:
+    def _build(self, num_classes: int, input_shape: Shapes, vocab_size: Optional[int]) -> gluon.Block:
         known = {**dict.fromkeys(NUM_CLASSES_NAMES, num_classes), "input_shape": input_shape}
         if vocab_size is not None:
             known["vocab_size"] = vocab_size
@@ -58,7 +61,7 @@ class CustomModel(CustomFields):
         fitted = {name: value for name, value in known.items() if name in takes}
         return self._call({**fitted, **self.arguments})
 
-    def _call(self, arguments: Mapping[str, Any]) -> Any:
+    def _call(self, arguments: Mapping[str, object]) -> gluon.Block:
         from mxtrain.engine.backend import gluon
 
         network = call_target(self.target, arguments, "model")

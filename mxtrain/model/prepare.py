@@ -6,7 +6,7 @@ import fnmatch
 import hashlib
 import math
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 from mxtrain.errors import ConfigError, nearest
 from mxtrain.model.base import Model
@@ -16,6 +16,10 @@ from mxtrain.model.graph.trace import NotTraceable, TraceFailure, blocks_by_path
 from mxtrain.model.weights import WeightsReport, load_weights
 from mxtrain.runtime.memory import shown_size, usable_memory
 from mxtrain.types import LARGEST_COUNT, Shape, Shapes, shapes_of
+
+if TYPE_CHECKING:
+    from mxnet import Context, gluon
+    from mxnet.initializer import Initializer
 
 __all__ = [
     "Prepared",
@@ -39,13 +43,14 @@ class Prepared:
         weights_report: what came of `model.weights`; print it.
     """
 
-    network: Any
+    network: gluon.Block
     weights_report: WeightsReport
 
 
 def prepare_network(
-    model: Model, *, num_classes: int, input_shape: Shapes, seed: int, device: Any = None,
-    vocab_size: Optional[int] = None, output_shapes: Optional[Sequence[Shape]] = None,
+    model: Model, *, num_classes: int, input_shape: Shapes, seed: int,
+    device: Union[None, Context, List[Context]] = None, vocab_size: Optional[int] = None,
+    output_shapes: Optional[Sequence[Shape]] = None,
 ) -> Prepared:  # fmt: skip
     """Builds the network of a description and gives every parameter its first value.
 
@@ -85,7 +90,7 @@ def prepare_network(
     return Prepared(network, report)
 
 
-def infer_shapes(network: Any, input_shape: Shapes, wanted: Optional[Sequence[Shape]] = None) -> None:
+def infer_shapes(network: gluon.Block, input_shape: Shapes, wanted: Optional[Sequence[Shape]] = None) -> None:
     """Tells every parameter its shape.
 
     Args:
@@ -127,7 +132,7 @@ def infer_shapes(network: Any, input_shape: Shapes, wanted: Optional[Sequence[Sh
         )
 
 
-def refuse_too_large(network: Any) -> None:
+def refuse_too_large(network: gluon.Block) -> None:
     """Raises: ConfigError: a parameter has more numbers than MXNet counts, or all of them do not fit into memory."""
     total = 0
     for name, parameter in network._collect_params_with_prefix().items():
@@ -146,7 +151,7 @@ def refuse_too_large(network: Any) -> None:
         )
 
 
-def _run_once(network: Any, input_shape: Shapes) -> List[Shape]:
+def _run_once(network: gluon.Block, input_shape: Shapes) -> List[Shape]:
     """Shapes of the outputs and of deferred parameters, found by computing one sample."""
     from mxtrain.engine.backend import autograd, mx, nd
 
@@ -170,7 +175,7 @@ def _run_once(network: Any, input_shape: Shapes) -> List[Shape]:
     return [tuple(output.shape) for output in outputs]
 
 
-def _misfit(network: Any, input_shape: Shapes, failure: TraceFailure) -> str:
+def _misfit(network: gluon.Block, input_shape: Shapes, failure: TraceFailure) -> str:
     """The sentence for a network that cannot take its input."""
     given = " and ".join(_shape_text(shape[1:] if shape else None) for shape in failure.input_shapes)
     fitting = _fitting_size(network, input_shape)
@@ -184,7 +189,7 @@ def _misfit(network: Any, input_shape: Shapes, failure: TraceFailure) -> str:
     )
 
 
-def _fitting_size(network: Any, input_shape: Shapes) -> Optional[Shape]:
+def _fitting_size(network: gluon.Block, input_shape: Shapes) -> Optional[Shape]:
     """The smallest usual size that is larger than the given one and that the network can take."""
     first, *others = shapes_of(input_shape)
     if others or len(first) != 3:
@@ -208,7 +213,7 @@ def _layer_text(layer: Optional[str]) -> str:
     return f"layer '{layer}'" if layer else "the network itself"
 
 
-def _first_line(error: Any) -> str:
+def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else type(error).__name__
 
 
@@ -221,7 +226,7 @@ def _reason(message: str) -> str:
     return lines[-1].rstrip(".") if lines else "no reason given"
 
 
-def distinct_parameters(network: Any) -> Dict[str, Any]:
+def distinct_parameters(network: gluon.Block) -> Dict[str, gluon.Parameter]:
     """Every parameter once, by structural name, in the network's order.
 
     A parameter that several layers share has several names and goes by the alphabetically first (GluonCV's GoogLeNet
@@ -234,7 +239,7 @@ def distinct_parameters(network: Any) -> Dict[str, Any]:
     return {name: parameter for name, parameter in parameters.items() if names[id(parameter)] == name}
 
 
-def _initializer(kind: str) -> Any:
+def _initializer(kind: str) -> Initializer:
     from mxtrain.engine.backend import mx
 
     return {
@@ -252,7 +257,7 @@ def parameter_seed(seed: int, name: str) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:4], "little") & 0x7FFFFFFF
 
 
-def initialize(network: Any, kind: str, seed: int, device: Any) -> None:
+def initialize(network: gluon.Block, kind: str, seed: int, device: Union[Context, List[Context]]) -> None:
     """Gives every parameter a value that is a function of the seed and its structural name.
 
     Args:
@@ -287,7 +292,7 @@ def initialize(network: Any, kind: str, seed: int, device: Any) -> None:
         np.random.set_state(numpy_state)
 
 
-def freeze(network: Any, patterns: Iterable[str]) -> List[str]:
+def freeze(network: gluon.Block, patterns: Iterable[str]) -> List[str]:
     """Stops matched parameters from changing: no gradient, and no moving statistics for matched BatchNorms.
 
     Returns:
@@ -317,7 +322,7 @@ def freeze(network: Any, patterns: Iterable[str]) -> List[str]:
     return sorted(frozen)
 
 
-def is_trained(parameter: Any) -> bool:
+def is_trained(parameter: gluon.Parameter) -> bool:
     """Whether an optimizer may change a parameter; a frozen one may have a gradient all the same (see `freeze`)."""
     return parameter.grad_req != "null" and parameter.lr_mult != 0
 
@@ -334,7 +339,7 @@ def _matching(pattern: str, names: Iterable[str], key: str) -> List[str]:
     return found
 
 
-def parameter_multipliers(model: Model, network: Any) -> Dict[str, Tuple[float, float]]:
+def parameter_multipliers(model: Model, network: gluon.Block) -> Dict[str, Tuple[float, float]]:
     """The (lr_mult, wd_mult) of every parameter by structural name.
 
     Norm and bias have no weight decay if the description says so; `param_groups` follow in their order, and what a

@@ -7,13 +7,14 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from os.path import commonprefix
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Collection, Dict, List, Mapping, Optional, Tuple, Union
 
 from mxtrain.errors import WeightsError
 from mxtrain.model.params_file import read_params
 
 if TYPE_CHECKING:
     import numpy as np
+    from mxnet import gluon
 
 MAX_NAMES = 4
 
@@ -54,7 +55,7 @@ LEAST_MATCHED = 0.5
 """Share of a network's arrays that a file has to know: with fewer, names agree by chance and the rest is random."""
 
 
-def load_weights(network: Any, path: Union[str, Path]) -> WeightsReport:
+def load_weights(network: gluon.Block, path: Union[str, Path]) -> WeightsReport:
     """Puts the arrays of a `.params` file into the network.
 
     Structural names (`features.0.weight`) are matched as they are, or as those of a part. Older files with full names
@@ -110,7 +111,7 @@ def load_weights(network: Any, path: Union[str, Path]) -> WeightsReport:
     )
 
 
-def _set(parameter: Any, array: np.ndarray) -> None:
+def _set(parameter: gluon.Parameter, array: np.ndarray) -> None:
     from mxtrain.engine.backend import nd
 
     parameter.set_data(nd.array(array, dtype=parameter.dtype))
@@ -132,7 +133,7 @@ def _brief(names: List[str]) -> str:
     return shown + (f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else "")
 
 
-def _match_names(parameters: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Dict[str, str]:
+def _match_names(parameters: Mapping[str, gluon.Parameter], arrays: Mapping[str, np.ndarray]) -> Dict[str, str]:
     """The file's name for each structural name, as far as they match."""
     plain: Mapping[str, str] = {re.sub(r"^(arg|aux):", "", name): name for name in arrays}
     if len(plain) != len(arrays):
@@ -157,7 +158,7 @@ def _match_names(parameters: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
     return by_rest
 
 
-def _as_part(parameters: Mapping[str, Any], plain: Mapping[str, str]) -> Mapping[str, str]:
+def _as_part(parameters: Mapping[str, gluon.Parameter], plain: Mapping[str, str]) -> Mapping[str, str]:
     """The file's names as the network would say them, where the file's network is a part of this one (an encoder of a
     classifier: `encoder.` in the file, `bert.encoder.` here), or the other way round."""
     outer = sorted({name.split(".")[0] for name in parameters if "." in name})
@@ -173,7 +174,7 @@ def _as_part(parameters: Mapping[str, Any], plain: Mapping[str, str]) -> Mapping
     return max(ways, key=lambda way: sum(name in way for name in parameters))
 
 
-def _without_common_prefix(names: Mapping[str, Any]) -> Dict[str, str]:
+def _without_common_prefix(names: Collection[str]) -> Dict[str, str]:
     """{rest: name}: what differs between names that begin with the network's own prefix, e.g. `resnetv10_`."""
     common = commonprefix(list(names)) if len(names) > 1 else ""
     common = common[: common.rfind("_") + 1]
@@ -221,7 +222,7 @@ def _replaceable(network, parameters, file_names, arrays, misfits: List[str]) ->
     return [name for name in misfits if differs_in_classes_only(name)]
 
 
-def _layers_with_weights(network: Any) -> List[str]:
+def _layers_with_weights(network: gluon.Block) -> List[str]:
     from mxtrain.engine.backend import gluon
     from mxtrain.model.graph.trace import blocks_by_path
 
@@ -229,6 +230,6 @@ def _layers_with_weights(network: Any) -> List[str]:
     return [path for path, block in blocks_by_path(network) if isinstance(block, kinds)]
 
 
-def _last_layer(network: Any) -> Optional[str]:
+def _last_layer(network: gluon.Block) -> Optional[str]:
     layers = _layers_with_weights(network)
     return layers[-1] if layers else None

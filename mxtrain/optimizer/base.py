@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Dict, Optional
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Optional
 
 from mxtrain.types import NonNegativeFloat, PositiveFloat, Spec
+
+if TYPE_CHECKING:
+    import mxnet as mx
 
 
 class Optimizer(Spec):
@@ -28,7 +31,7 @@ class Optimizer(Spec):
         """Keyword arguments for `mxnet.optimizer.create`."""
         return {self.mxnet_names.get(name, name): value for name, value in self.model_dump().items()}
 
-    def build(self, steps_per_epoch: int) -> Any:
+    def build(self, steps_per_epoch: int) -> mx.optimizer.Optimizer:
         """The mxnet.optimizer.Optimizer."""
         if self.mended_name:
             from mxtrain.optimizer import mended

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, ClassVar, Dict, Mapping, Tuple, Type
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Mapping, Tuple, Type
 
 from mxtrain.description.config import call_target
 from mxtrain.optimizer.base import Optimizer
 from mxtrain.types import Spec
+
+if TYPE_CHECKING:
+    import mxnet as mx
 
 
 class CustomOptimizer(Optimizer):
@@ -25,6 +28,6 @@ class CustomOptimizer(Optimizer):
     def of_target(cls, target: Any, arguments: Mapping[str, Any], common: Spec, path: str) -> Spec:
         return cls(target=target, target_arguments=dict(arguments), **dict(common))
 
-    def build(self, steps_per_epoch: int) -> Any:
+    def build(self, steps_per_epoch: int) -> mx.optimizer.Optimizer:
         common = {"learning_rate": self.lr, "wd": self.wd, "clip_gradient": self.clip_gradient}
         return call_target(self.target, {**common, **self.target_arguments}, "optimizer")

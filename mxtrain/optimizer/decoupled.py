@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict
+from typing import Any, Dict, Tuple
 
 import numpy as np
 
@@ -28,12 +28,12 @@ class AdamWOptimizer(mx.optimizer.Optimizer):
         self.beta1, self.beta2, self.epsilon, self.bias_correction = beta1, beta2, epsilon, bias_correction
         self.aggregate_num = 1  # above 0: several arrays at a time
         self._has_own = own_operators().path is not None
-        self._scales: Dict[Any, nd.NDArray] = {}
+        self._scales: Dict[Tuple[mx.Context, float], nd.NDArray] = {}
 
-    def create_state(self, index: int, weight: nd.NDArray) -> Any:
+    def create_state(self, index: int, weight: nd.NDArray) -> Tuple[nd.NDArray, nd.NDArray]:
         return nd.zeros_like(weight), nd.zeros_like(weight)
 
-    def update(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
+    def update(self, index, weight, grad, state):
         if not isinstance(index, (list, tuple)):
             index, weight, grad, state = [index], [weight], [grad], [state]
         self._update_count(index)

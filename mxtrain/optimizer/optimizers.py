@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Dict, Literal, Optional
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Literal, Optional
 
 from mxtrain.optimizer.base import Optimizer
 from mxtrain.types import NonNegative, NonNegativeFloat, OpenFraction, Positive, PositiveFloat
+
+if TYPE_CHECKING:
+    import mxnet as mx
 
 
 class SGD(Optimizer):
@@ -45,7 +48,7 @@ class AdamW(Optimizer):
     bias_correction: bool = True
     """Whether the moments' bias towards 0 is corrected; the published BERT and GluonNLP's BERTAdam do not."""
 
-    def build(self, steps_per_epoch: int) -> Any:
+    def build(self, steps_per_epoch: int) -> mx.optimizer.Optimizer:
         from mxtrain.optimizer.decoupled import AdamWOptimizer
 
         return AdamWOptimizer(**self.arguments(steps_per_epoch))

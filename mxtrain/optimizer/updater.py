@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence, Tuple, Union
 
 import numpy as np
 
 from mxtrain.checkpoint import require_same_arrays
 from mxtrain.engine.backend import mx, nd, same_device_runs
 from mxtrain.errors import CheckpointError, ConfigError
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json, JsonObject
 
 # MXNet's fused updates take up to 45 arrays. They walk through all of them at once, as far as the largest goes: good
 # for small arrays of similar size, slow for others (ResNet-50, momentum: 182 ms with 45 at a time, 121 ms with MXNet's
@@ -21,9 +24,12 @@ LARGE = 1 << 13
 SMALLEST_RATE = 1e-30
 """What learns more slowly does not move: FTRL and FTML multiply by the inverse, which float32 can hardly hold."""
 
+OptimizerState = Union[None, nd.NDArray, Sequence["OptimizerState"]]
+"""Of one parameter: MXNet nests arrays in tuples, with None for absent ones."""
 
-def flatten(state: Any) -> List[Any]:
-    """The arrays of one parameter's optimizer state, in order; MXNet nests them in tuples with None for absent ones."""
+
+def flatten(state: OptimizerState) -> List[nd.NDArray]:
+    """The arrays of one parameter's optimizer state, in order."""
     if state is None:
         return []
     if isinstance(state, nd.NDArray):
@@ -31,14 +37,14 @@ def flatten(state: Any) -> List[Any]:
     return [array for part in state for array in flatten(part)]
 
 
-def in_float64(state: Any) -> Any:
+def in_float64(state: OptimizerState) -> OptimizerState:
     """The same state with float64 in the place of float32."""
     if isinstance(state, nd.NDArray):
         return state.astype(np.float64) if state.dtype == np.float32 else state
     return type(state)(map(in_float64, state)) if isinstance(state, (list, tuple)) else state
 
 
-def create_state(optimizer: Any, index: int, weight: nd.NDArray, name: str) -> Any:
+def create_state(optimizer: mx.optimizer.Optimizer, index: int, weight: nd.NDArray, name: str) -> OptimizerState:
     """The state of one parameter, in its precision: some of MXNet's optimizers know only float32.
 
     Raises:
@@ -81,7 +87,10 @@ class Updater:
     """
 
     def __init__(
-        self, optimizer: Any, weights: Mapping[str, nd.NDArray], multipliers: Mapping[str, Tuple[float, float]]
+        self,
+        optimizer: mx.optimizer.Optimizer,
+        weights: Mapping[str, nd.NDArray],
+        multipliers: Mapping[str, Tuple[float, float]],
     ):
         self.names = list(weights)
         self._optimizer = optimizer
@@ -139,7 +148,7 @@ class Updater:
                 found[f"{self.names[i]}:cum_grad"] = gathered["cum_grad"]
         return found
 
-    def numbers(self) -> Dict[str, Any]:
+    def numbers(self) -> JsonObject:
         """The state that MXNet keeps in Python attributes, for JSON: update counts, LARS's rates, LBSGD's counts."""
         return {
             "update_counts": {name: self._optimizer._index_update_count[i] for i, name in enumerate(self.names)},
@@ -149,15 +158,15 @@ class Updater:
             },
         }
 
-    def save_state(self) -> Tuple[Mapping[str, Any], Mapping[str, Any]]:
+    def save_state(self) -> Tuple[Mapping[str, nd.NDArray], Mapping[str, Json]]:
         """See `Stateful`."""
         return self.arrays(), self.numbers()
 
-    def load_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any], source: str) -> None:
+    def load_state(self, arrays: Mapping[str, np.ndarray], values: JsonObject, source: str) -> None:
         """See `Stateful`."""
         self.restore(arrays, values)
 
-    def restore(self, arrays: Mapping[str, Any], numbers: Mapping[str, Any]) -> None:
+    def restore(self, arrays: Mapping[str, np.ndarray], numbers: JsonObject) -> None:
         """Puts back what `arrays` and `numbers` returned (arrays as NumPy).
 
         Raises:
@@ -180,12 +189,12 @@ class Updater:
         for i, name in enumerate(self.names):
             self._optimizer._index_update_count[i] = numbers["update_counts"][name]
             if name in numbers["cum_counts"]:
-                gathered = arrays.get(f"{name}:cum_grad")
+                gathered: Union[None, int, np.ndarray, nd.NDArray] = arrays.get(f"{name}:cum_grad")
                 weight = self._weights[i]
                 gathered = 0 if gathered is None else nd.array(gathered, ctx=weight.context, dtype=weight.dtype)
                 self._optimizer.cumgrads[i] = {"cum_grad": gathered, "num_cums": numbers["cum_counts"][name]}
 
-    def _numbers(self) -> Dict[str, Any]:
+    def _numbers(self) -> Dict[str, float]:
         """Python-side numbers that change while training; the description sets all others."""
         optimizer = self._optimizer
         found = {name: getattr(optimizer, name, None) for name in NUMBERS}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Callable, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, List, Mapping, Sequence, Tuple
 
 from mxtrain.errors import ConfigError
 from mxtrain.model.graph.work import FLOAT_BYTES
@@ -17,6 +17,11 @@ from mxtrain.parallel.cut import MARK, Cuttable, Tensor
 from mxtrain.parallel.schedule import Timetable, held, timetable
 from mxtrain.parallel.stage import parameters_by_full_name
 from mxtrain.types import Shape
+
+if TYPE_CHECKING:
+    from mxnet import Context, gluon
+
+    from mxtrain.parallel.strategies import Staged
 
 WISHED_CANDIDATES = 8
 SLACK = 1.03
@@ -78,7 +83,7 @@ class Cut:
 
 
 def choose_cut(
-    graph: Cuttable, parallel: Any, num_stages: int, objective: Objective, device: Any, microbatch_size: int
+    graph: Cuttable, parallel: Staged, num_stages: int, objective: Objective, device: Context, microbatch_size: int
 ) -> Cut:
     """Cuts where the description says, or where stages are balanced best: a function of network, description and kind
     of device, so that the same command cuts alike on every machine.
@@ -214,7 +219,7 @@ def _bytes(cost: BlockCost) -> int:
 
 
 def _describe(
-    graph: Cuttable, parallel: Any, candidates: Sequence[int], costs: Sequence[BlockCost], ways: Sequence[float],
+    graph: Cuttable, parallel: Staged, candidates: Sequence[int], costs: Sequence[BlockCost], ways: Sequence[float],
     bounds: Sequence[int],
 ) -> Cut:  # fmt: skip
     schedule, microbatches = getattr(parallel, "schedule", "gpipe"), parallel.num_microbatches()
@@ -238,7 +243,7 @@ def _describe(
 
 
 def block_costs(
-    graph: Cuttable, candidates: Sequence[int], shapes: Mapping[Tensor, Shape], network: Any, device_type: str
+    graph: Cuttable, candidates: Sequence[int], shapes: Mapping[Tensor, Shape], network: gluon.Block, device_type: str
 ) -> List[BlockCost]:
     """The cost of each block between neighbouring candidates."""
     parameters = parameters_by_full_name(network)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Collection, Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Collection, Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple
 
 from mxtrain.amp import FULL, Precision
 from mxtrain.types import Batch, Shapes
 
 if TYPE_CHECKING:
+    from mxnet import Context, gluon
     from mxnet.ndarray import NDArray
 
+    from mxtrain.annotations import LossBlock
+    from mxtrain.metric.meter import Meter
     from mxtrain.parallel.balance import Cut
 
 
@@ -27,9 +30,9 @@ class Objective:
         precision: that the network computes in.
     """
 
-    network: Any
-    loss: Any
-    meter: Any
+    network: gluon.Block
+    loss: LossBlock
+    meter: Meter
     input_shape: Shapes
     batch_size: int
     precision: Precision = FULL
@@ -61,7 +64,7 @@ class Layout:
         cut: what the stages are; None where each device has all of the network.
     """
 
-    devices: List[List[Any]]
+    devices: List[List[Context]]
     num_microbatches: int = 1
     num_parts: int = 1
     cut: Optional[Cut] = None
@@ -88,7 +91,7 @@ class Strategy:
 
     layout: Layout
     """Where everything is."""
-    network: Any
+    network: gluon.Block
     """The gluon block. Its parameters may be spread over devices: `gather` before computing with it."""
     values: Dict[str, NDArray]
     """Structural name -> the canonical array, where it is updated: all parameters, statistics and frozen ones too."""
@@ -121,6 +124,6 @@ class Strategy:
         """What the network returns for `Batch.inputs` in inference mode, on the first device. Asynchronous."""
         raise NotImplementedError
 
-    def gather(self) -> Any:
+    def gather(self) -> gluon.Block:
         """The network with all of its parameters on the first device. The strategy cannot train any more."""
         raise NotImplementedError

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Optional, Tuple
 
 from mxtrain.amp import FULL, Precision
 from mxtrain.engine.backend import autograd, nd
@@ -19,15 +19,18 @@ from mxtrain.model.graph.trace import NotTraceable, blocks_by_path
 from mxtrain.parallel.cut import Cuttable, Graph, Tensor, marked_layers
 from mxtrain.types import Shape, Shapes, shapes_of
 
+if TYPE_CHECKING:
+    from mxnet import gluon
+
 
 @dataclass
 class Call:
     """One call of a block."""
 
     layer: str
-    block: Any
-    inputs: Tuple[Any, ...]
-    output: Any = None
+    block: gluon.Block
+    inputs: Tuple[object, ...]
+    output: object = None
     calls: List[Call] = field(default_factory=list)
 
     def row(self) -> Optional[List[Call]]:
@@ -49,7 +52,7 @@ class Call:
 class BlockRow:
     """Neighbouring blocks, each of which is given what the one before returned."""
 
-    blocks: List[Any]
+    blocks: List[gluon.Block]
     inputs: List[Tensor]
     outputs: List[Tensor]
     norm: None = None
@@ -68,7 +71,7 @@ class Chain(Cuttable):
         input_shape: of one sample.
     """
 
-    def __init__(self, network: Any, input_shape: Shapes):
+    def __init__(self, network: gluon.Block, input_shape: Shapes):
         whole = watch(network, input_shape, train=True)
         parts = whole.parts()
         if [part.layer for part in parts] != [part.layer for part in watch(network, input_shape, train=False).parts()]:
@@ -105,7 +108,7 @@ class Chain(Cuttable):
         return [(min(found), max(found)) for found in reads.values() if min(found) != max(found)]
 
 
-def watch(network: Any, input_shape: Shapes, train: bool) -> Call:
+def watch(network: gluon.Block, input_shape: Shapes, train: bool) -> Call:
     """What is called for one sample of zeros in training or inference mode."""
     stack: List[Call] = [Call("", None, ())]
     first = next(iter(network.collect_params().values()), None)
@@ -116,15 +119,15 @@ def watch(network: Any, input_shape: Shapes, train: bool) -> Call:
 
 
 @contextmanager
-def watched(network: Any, stack: List[Call]) -> Iterator[None]:
+def watched(network: gluon.Block, stack: List[Call]) -> Iterator[None]:
     """Notes calls in `stack`; cached graphs are not used, for they call no children."""
-    seen: Dict[int, Any] = {}
+    seen: Dict[int, gluon.Block] = {}
     active: Dict[int, bool] = {}
 
-    def wrap(layer: str, block: Any) -> Any:
+    def wrap(layer: str, block: gluon.Block) -> Callable[..., object]:
         forward = block.forward
 
-        def call(*inputs: Any) -> Any:
+        def call(*inputs: object) -> object:
             stack.append(Call(layer, block, inputs))
             try:
                 stack[-1].output = forward(*inputs)
@@ -152,7 +155,7 @@ def watched(network: Any, stack: List[Call]) -> Iterator[None]:
 
 
 def open_to_cut(
-    network: Any, input_shape: Shapes, why: str, needs_graph: bool, precision: Precision = FULL
+    network: gluon.Block, input_shape: Shapes, why: str, needs_graph: bool, precision: Precision = FULL
 ) -> Cuttable:
     """The network as something that can be cut: between operators where MXNet can trace it, else between blocks.
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple, Union
 
 from mxtrain.model.graph.trace import Node, NotTraceable, Trace, trace, trace_symbol
 from mxtrain.model.graph.work import FLOAT_BYTES, learns, node_flops
 from mxtrain.parallel.chain import BlockRow
-from mxtrain.parallel.cut import Tensor, variable
+from mxtrain.parallel.cut import Piece, Tensor, variable
 from mxtrain.types import Shape
+
+if TYPE_CHECKING:
+    from mxnet import gluon
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ def rates_of(device_type: str) -> Rates:
     return RATES["cpu" if device_type.startswith("cpu") else "gpu"]
 
 
-def piece_costs(piece: Any, shapes: Mapping[Tensor, Shape], device_type: str) -> Tuple[float, float]:
+def piece_costs(piece: Union[Piece, BlockRow], shapes: Mapping[Tensor, Shape], device_type: str) -> Tuple[float, float]:
     """Seconds forward and backward of a piece (`Graph`) or row (`Chain`) for one microbatch.
 
     Args:
@@ -120,7 +123,7 @@ def _traces_of_row(row: BlockRow, shapes: Mapping[Tensor, Shape]) -> List[Trace]
     return found
 
 
-def _as_product(block: Any, given: Shape, made: Shape) -> Trace:
+def _as_product(block: gluon.Block, given: Shape, made: Shape) -> Trace:
     shapes: Dict[str, Optional[Shape]] = {name: p.shape for name, p in block.collect_params().items()}
     size = sum(math.prod(shape or ()) for shape in shapes.values())
     data = Node("data", "null", "", (), {}, given)

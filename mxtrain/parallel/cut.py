@@ -10,12 +10,19 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Collection, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Collection, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, Union
 
 from mxtrain.amp import FULL, Precision
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.model.graph.trace import LAYER_ATTRIBUTE, blocks_by_path, input_names, symbol_of
 from mxtrain.types import Shape, Shapes, shapes_of
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+    from mxnet.symbol import Symbol
+
+    from mxtrain.annotations import GraphNode, SymbolGraph
+    from mxtrain.parallel.chain import BlockRow
 
 MARK = "begins_stage"
 """A block whose attribute of this name is true may begin a stage; where there are such blocks, no other does."""
@@ -39,7 +46,7 @@ class Piece:
         norm: the attributes of the batch norm that the piece consists of, where it is one alone, and its `op`.
     """
 
-    symbol: Any
+    symbol: Symbol
     inputs: List[Tensor]
     outputs: List[Tensor]
     kinds: FrozenSet[str]
@@ -57,7 +64,7 @@ def variable(tensor: Tensor) -> str:
     return f"tensor{tensor[0]}_{tensor[1]}"
 
 
-def marked_layers(network: Any) -> List[str]:
+def marked_layers(network: gluon.Block) -> List[str]:
     """Structural names of the blocks that carry the mark."""
     return [path for path, block in blocks_by_path(network) if path and getattr(block, MARK, False)]
 
@@ -114,7 +121,7 @@ class Cuttable:
         """Shape of every tensor that some position's `crossing` may hold."""
         raise NotImplementedError
 
-    def _piece(self, begin: int, end: int, outputs: List[Tensor]) -> Any:
+    def _piece(self, begin: int, end: int, outputs: List[Tensor]) -> Union[Piece, BlockRow]:
         """The operators from `begin` up to `end`."""
         raise NotImplementedError
 
@@ -154,7 +161,7 @@ class Cuttable:
             raise ConfigError(f"{asked_by}: the network cannot be cut before '{layer}': {why}.")
         return inside[0]
 
-    def cut(self, positions: Sequence[int]) -> List[Any]:
+    def cut(self, positions: Sequence[int]) -> List[Union[Piece, BlockRow]]:
         """The pieces between the given positions, in order."""
         bounds = [0, *sorted(set(positions) - {0, len(self)}), len(self)]
         pieces = []
@@ -177,7 +184,7 @@ class Graph(Cuttable):
         NotTraceable: the network's code needs real arrays.
     """
 
-    def __init__(self, network: Any, precision: Precision = FULL, input_shape: Optional[Shapes] = None):
+    def __init__(self, network: gluon.HybridBlock, precision: Precision = FULL, input_shape: Optional[Shapes] = None):
         names = input_names(1 if input_shape is None else len(shapes_of(input_shape)))
         symbol, _ = symbol_of(network, training=True, num_inputs=len(names))
         self._precision = precision
@@ -275,7 +282,7 @@ class Graph(Cuttable):
 
         operators = self.operators[begin:end]
         inside: FrozenSet[int] = frozenset(operators)
-        nodes: List[Dict[str, Any]] = []
+        nodes: List[GraphNode] = []
         moved: Dict[Tensor, int] = {}  # of what comes from outside: tensors by output, parameters as output 0
         inputs: List[Tensor] = []
         new_index: Dict[int, int] = {}
@@ -286,7 +293,9 @@ class Graph(Cuttable):
             tensor = (source, output)
             if tensor not in moved:
                 is_tensor = source in self._made_at
-                node = {"op": "null", "name": variable(tensor), "inputs": []} if is_tensor else self._nodes[source]
+                node: GraphNode = (
+                    {"op": "null", "name": variable(tensor), "inputs": []} if is_tensor else self._nodes[source]
+                )
                 if is_tensor:
                     inputs.append(tensor)
                 moved[tensor] = len(nodes)
@@ -294,10 +303,13 @@ class Graph(Cuttable):
             return [moved[tensor], 0, *version]
 
         for index in operators:
-            node = {**self._nodes[index], "inputs": [entry(*source) for source in self._nodes[index]["inputs"]]}
+            node: GraphNode = {
+                **self._nodes[index],
+                "inputs": [entry(*source) for source in self._nodes[index]["inputs"]],
+            }
             new_index[index] = len(nodes)
             nodes.append(node)
-        graph = {
+        graph: SymbolGraph = {
             "nodes": nodes,
             "arg_nodes": [index for index, node in enumerate(nodes) if node["op"] == "null"],
             "heads": [[new_index[tensor[0]], tensor[1], 0] for tensor in outputs],
@@ -310,7 +322,7 @@ class Graph(Cuttable):
         return Piece(mx.sym.load_json(json.dumps(self._precision.lowered(graph))), inputs, outputs, kinds, norm)
 
 
-def output_shapes(symbol: Any, input_shapes: Mapping[str, Shape]) -> Dict[str, Shape]:
+def output_shapes(symbol: Symbol, input_shapes: Mapping[str, Shape]) -> Dict[str, Shape]:
     """Name of an operator's output -> its shape for one sample; names that stand for several are left out."""
     internals = symbol.get_internals()
     read = set(symbol.list_arguments())

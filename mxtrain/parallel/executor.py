@@ -6,7 +6,7 @@ The other executor is `mxtrain.parallel.lockstep.Lockstep`, for batch norms that
 from __future__ import annotations
 
 from itertools import zip_longest
-from typing import Any, Collection, Dict, List, Sequence
+from typing import TYPE_CHECKING, Callable, Collection, Dict, List, Sequence
 
 from mxtrain.engine.backend import autograd, nd
 from mxtrain.parallel.base import Objective
@@ -14,9 +14,12 @@ from mxtrain.parallel.cut import Tensor
 from mxtrain.parallel.fence import Fence
 from mxtrain.parallel.lockstep import Shares
 from mxtrain.parallel.schedule import FORWARD, Action
-from mxtrain.parallel.stage import as_list, bring
+from mxtrain.parallel.stage import Stage, as_list, bring
 from mxtrain.parallel.tape import HeadGradients, Tape
 from mxtrain.types import Batch
+
+if TYPE_CHECKING:
+    from mxnet import Context
 
 
 class Pipelined:
@@ -33,8 +36,9 @@ class Pipelined:
     """
 
     def __init__(
-        self, objective: Objective, devices: List[List[Any]], stages: List[Any], order: Any, inputs: List[Tensor],
-        heads: List[Tensor], without_gradient: Collection[Tensor], fences: Sequence[Fence],
+        self, objective: Objective, devices: List[List[Context]], stages: List[Stage],
+        order: Callable[[int], List[Action]], inputs: List[Tensor], heads: List[Tensor],
+        without_gradient: Collection[Tensor], fences: Sequence[Fence],
     ):  # fmt: skip
         self.inputs, self.heads, self.without_gradient = inputs, heads, without_gradient
         self.objective, self.devices, self.stages = objective, devices, stages

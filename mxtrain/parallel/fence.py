@@ -8,13 +8,13 @@ operator costs the host as long as a small one takes to compute.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Sequence
+from typing import Dict, Sequence
 
 from mxtrain.engine.backend import gluon, nd, same_device_runs
 from mxtrain.model.graph.trace import blocks_by_path
 
 
-def written_together(network: Any) -> Dict[str, str]:
+def written_together(network: gluon.Block) -> Dict[str, str]:
     """Name of a moving statistic -> name of a parameter whose gradient is written with it (`Parameter.name`)."""
     found = {}
     for _, block in blocks_by_path(network):
@@ -25,7 +25,7 @@ def written_together(network: Any) -> Dict[str, str]:
     return found
 
 
-def can_be_fenced(network: Any) -> bool:
+def can_be_fenced(network: gluon.Block) -> bool:
     """Whether all that a backward pass may write besides gradients can be waited for."""
     known = written_together(network)
     return all(

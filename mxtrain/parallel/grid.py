@@ -10,7 +10,7 @@ variable, and its gradient comes back as the head gradient of the stage that mad
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Collection, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from mxtrain.amp import FULL
 from mxtrain.engine.backend import STATISTICS, gluon, nd, same_device_runs
@@ -20,18 +20,20 @@ from mxtrain.kvstore.world import bounds
 from mxtrain.model.prepare import distinct_parameters, is_trained
 from mxtrain.parallel.balance import Cut, choose_cut
 from mxtrain.parallel.base import Layout, Objective, Reduction, Strategy
-from mxtrain.parallel.chain import open_to_cut
-from mxtrain.parallel.cut import Cuttable, Graph, Tensor
+from mxtrain.parallel.chain import BlockRow, open_to_cut
+from mxtrain.parallel.cut import Cuttable, Graph, Piece, Tensor
 from mxtrain.parallel.executor import Pipelined
 from mxtrain.parallel.fence import Fence, written_together
-from mxtrain.parallel.lockstep import Division, Lockstep, Recorded, Shares
+from mxtrain.parallel.lockstep import Division, GroupPiece, Lockstep, Recorded, Shares
 from mxtrain.parallel.norm import JointNorm, obey_placement
 from mxtrain.parallel.schedule import Action, timetable
-from mxtrain.parallel.stage import WholeNetwork, bring, on_devices
+from mxtrain.parallel.stage import Stage, WholeNetwork, bring, on_devices
 from mxtrain.types import Batch, shapes_of
 
 if TYPE_CHECKING:
-    from mxtrain.parallel.strategies import Parallel
+    import mxnet as mx
+
+    from mxtrain.parallel.strategies import Parallel, Staged
 
 
 def split(batch: Batch, num_parts: int) -> Iterator[Batch]:
@@ -61,7 +63,7 @@ class Grid(Strategy):
     """
 
     def __init__(
-        self, objective: Objective, devices: List[List[Any]], parallel: Parallel, grad_accumulation: int,
+        self, objective: Objective, devices: List[List[mx.Context]], parallel: Parallel, grad_accumulation: int,
         workers: Optional[Store] = None,
     ):  # fmt: skip
         self._workers = (workers or Store()).within_step()
@@ -75,7 +77,8 @@ class Grid(Strategy):
         has_one_shard = len(devices) * self._num_microbatches == 1 and self._is_alone
         joint = "per_device" if has_one_shard else parallel.batch_norm
         graph = self._graph(len(devices[0]), joint)
-        cut = self._choose_cut(graph, objective, parallel, workers or Store())
+        # With several stages it is `Staged`.
+        cut = self._choose_cut(graph, objective, parallel, workers or Store())  # type: ignore[arg-type]
         self.layout = Layout(devices, self._num_microbatches, grad_accumulation, cut)
         cuts = cut.positions if cut else []
         pieces = graph.cut(cuts) if graph else []
@@ -89,10 +92,10 @@ class Grid(Strategy):
         self._heads = graph.heads if isinstance(graph, Graph) and self._runs_graph else []
         joint_pieces = graph is not None and joint != "per_device" and graph.norms()
         if graph is not None and joint_pieces:
-            pieces = self._joint_pieces(graph, cuts)
+            joined = self._joint_pieces(graph, cuts)
             division = Division(grad_accumulation, len(devices), self._num_microbatches, joint == "global")
-            self._executor: Any = Lockstep(
-                objective, devices, pieces, graph, division, self._workers, self._fences()
+            self._executor: Union[Lockstep, Pipelined] = Lockstep(
+                objective, devices, joined, graph, division, self._workers, self._fences()
             )  # fmt: skip
         else:
             without_gradient = set(self._inputs) if running is None else running.without_gradient
@@ -141,7 +144,7 @@ class Grid(Strategy):
         parts = [[part.as_in_context(first) for part in output] for output in zip(*found)]
         return tuple(output[0] if len(output) == 1 else nd.concat(*output, dim=0) for output in parts)
 
-    def gather(self) -> Any:
+    def gather(self) -> gluon.Block:
         self.publish()
         for parameter in self._parameters.values():
             move(parameter, [self._devices[0][0]])
@@ -164,7 +167,7 @@ class Grid(Strategy):
         return open_to_cut(self.network, self.objective.input_shape, why, needs_graph, precision)
 
     def _choose_cut(
-        self, graph: Optional[Cuttable], objective: Objective, parallel: Any, workers: Store
+        self, graph: Optional[Cuttable], objective: Objective, parallel: Staged, workers: Store
     ) -> Optional[Cut]:  # fmt: skip
         """The same one on all workers, whose buckets of gradients follow from it: that of rank 0, as devices may be of
         different kinds."""
@@ -182,7 +185,7 @@ class Grid(Strategy):
                 cut = choose_cut(graph, settings, len(first), objective, first[0], microbatch_size)
         return cut
 
-    def _place(self, pieces: Sequence[Any]) -> None:
+    def _place(self, pieces: Sequence[Union[Piece, BlockRow]]) -> None:
         """Moves every parameter to the devices of its stage; what no stage reads stays with the first."""
         stage_of: Dict[str, int] = {}
         for stage, piece in enumerate(pieces):
@@ -208,17 +211,17 @@ class Grid(Strategy):
             self._gradient_runs.append([[arrays[index] for index in run] for run in same_device_runs(arrays)])
         self.values = {name: arrays[owners.get(name, 0)] for name, arrays in self._copies.items()}
 
-    def _on_devices(self, pieces: Sequence[Any]) -> List[Any]:
+    def _on_devices(self, pieces: Sequence[Union[Piece, BlockRow]]) -> List[Stage]:
         if not self._runs_graph:
             return [WholeNetwork(self.network, len(shapes_of(self.objective.input_shape)))]
         return [on_devices(piece, self.network, stage, self._devices) for stage, piece in enumerate(pieces)]
 
-    def _joint_pieces(self, graph: Cuttable, cuts: Sequence[int]) -> List[Any]:
+    def _joint_pieces(self, graph: Cuttable, cuts: Sequence[int]) -> List[GroupPiece]:
         """Pieces with every batch norm on its own."""
         norms = graph.norms()
         positions = sorted({*cuts, *norms, *(position + 1 for position in norms)})
         begins = [0, *(position for position in positions if 0 < position < len(graph))]
-        pieces: List[Any] = []
+        pieces: List[GroupPiece] = []
         for piece, begin in zip(graph.cut(positions), begins):
             stage = sum(cut <= begin for cut in cuts)
             if piece.norm is None:
@@ -299,7 +302,7 @@ class Grid(Strategy):
         return [known[head] for head in self._heads] or outputs
 
 
-def move(parameter: Any, devices: List[Any]) -> None:
+def move(parameter: gluon.Parameter, devices: List[mx.Context]) -> None:
     """Puts copies of a parameter on these devices instead of where it is, to the bit: `reset_ctx` alone averages."""
     if parameter.list_ctx() != devices:
         value = parameter.list_data()[0].copy()

@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 from itertools import zip_longest
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Protocol, Sequence, Tuple
 
 from mxtrain.engine.backend import autograd, nd
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import World, bounds
 from mxtrain.parallel.base import Objective
-from mxtrain.parallel.cut import Cuttable
+from mxtrain.parallel.cut import Cuttable, Tensor
 from mxtrain.parallel.fence import Fence
-from mxtrain.parallel.stage import PieceOnDevices, as_list
+from mxtrain.parallel.stage import Stage, as_list
 from mxtrain.parallel.tape import HeadGradients, Tape
 from mxtrain.types import Batch
+
+if TYPE_CHECKING:
+    from mxnet import Context
 
 Shares = List[List[Batch]]
 """[replica][microbatch]"""
 Group = List[Tuple[int, Batch]]
 """Shards that batch norms see together: (replica, microbatch)."""
+
+
+class GroupPiece(Protocol):
+    """A piece that runs for all shards of a group."""
+
+    number: int
+    inputs: List[Tensor]
+    outputs: List[Tensor]
+
+    def forward(
+        self, replicas: Sequence[int], inputs: Sequence[List[nd.NDArray]], counts: Sequence[int]
+    ) -> List[List[nd.NDArray]]:
+        """The outputs of each shard; `counts`: samples of the group, per worker."""
+
+    def backward(self, outputs: Sequence[nd.NDArray], heads: Sequence[nd.NDArray]) -> None:
+        """Writes the gradients of the inputs and parameters."""
 
 
 class Lockstep:
@@ -35,8 +54,8 @@ class Lockstep:
     """
 
     def __init__(
-        self, objective: Objective, devices: List[List[Any]], pieces: List[Any], graph: Cuttable, division: Division,
-        workers: Store, fences: Sequence[Fence],
+        self, objective: Objective, devices: List[List[Context]], pieces: List[GroupPiece], graph: Cuttable,
+        division: Division, workers: Store, fences: Sequence[Fence],
     ):  # fmt: skip
         self._objective, self._devices, self._pieces, self._graph = objective, devices, pieces, graph
         self._division, self._workers, self._fences = division, workers, fences
@@ -79,7 +98,7 @@ class Lockstep:
                 tape.come_back(number)
         return sums
 
-    def _lose(self, tape: Tape, batch: Batch, device: Any, global_batch_size: int) -> nd.NDArray:
+    def _lose(self, tape: Tape, batch: Batch, device: Context, global_batch_size: int) -> nd.NDArray:
         """The loss of a shard, which is the last piece, and its backward pass."""
         last = len(self._pieces)
         outputs = tape.enter(last, self._graph.heads, device)
@@ -98,7 +117,7 @@ class Recorded:
         piece: on its devices.
     """
 
-    def __init__(self, piece: PieceOnDevices):
+    def __init__(self, piece: Stage):
         self._piece = piece
         self.number, self.inputs, self.outputs = piece.number, piece.inputs, piece.outputs
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Sequence, Tuple
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from mxtrain.kvstore.store import Store
 from mxtrain.model.graph.trace import blocks_by_path
 from mxtrain.parallel.cut import Piece
 from mxtrain.parallel.stage import bring, parameters_by_full_name
+
+if TYPE_CHECKING:
+    from mxnet import Context
 
 
 class JointNorm:
@@ -35,7 +38,8 @@ class JointNorm:
     """
 
     def __init__(
-        self, piece: Piece, network: Any, number: int, devices: List[List[Any]], workers: Store, passes_on: bool
+        self, piece: Piece, network: gluon.Block, number: int, devices: List[List[Context]], workers: Store,
+        passes_on: bool,
     ):  # fmt: skip
         self.number, self.inputs, self.outputs = number, piece.inputs, piece.outputs
         self._workers, self._passes_on, self._device = workers, passes_on, devices[0][number]
@@ -49,7 +53,7 @@ class JointNorm:
         self._gamma, self._beta, mean, variance = (parameters[name] for name in piece.parameters)
         self._places = [stages[number] for stages in devices]
         self._moving = [[statistic.data(place) for place in self._places] for statistic in (mean, variance)]
-        self._fractions: Dict[Tuple[Any, ...], nd.NDArray] = {}
+        self._fractions: Dict[Tuple[Tuple[int, ...], Context, type], nd.NDArray] = {}
         self._going: List[_Shard] = []
         self._joint: Any = None
 
@@ -147,7 +151,9 @@ class JointNorm:
         # What it calls the variance is 1 / sqrt(variance + eps).
         return nd.concat(mean, nd.maximum(1 / nd.square(inverse) - self._eps, 0), dim=0)
 
-    def _apply(self, shard: nd.NDArray, gamma: nd.NDArray, beta: nd.NDArray, statistics: Any) -> nd.NDArray:
+    def _apply(
+        self, shard: nd.NDArray, gamma: nd.NDArray, beta: nd.NDArray, statistics: Tuple[nd.NDArray, nd.NDArray]
+    ) -> nd.NDArray:
         return nd.BatchNorm(
             shard, gamma, beta, *statistics, eps=self._eps, axis=self._axis, fix_gamma=False, use_global_stats=True
         )
@@ -178,7 +184,7 @@ class JointNorm:
                 moved.copyto(copy)
 
 
-def obey_placement(network: Any) -> None:
+def obey_placement(network: gluon.Block) -> None:
     """`parallel.batch_norm` says what batch norms take their mean over. A gluon SyncBatchNorm would wait for as many
     devices as it was told, for ever if there are fewer."""
     norms = [block for _, block in blocks_by_path(network) if isinstance(block, gluon.contrib.nn.SyncBatchNorm)]

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.model.graph.work import Work, bare, update_work
 from mxtrain.types import Limits
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from mxtrain.engine.trace import Operation
 
 SHOWN = 15
 BEYOND = (
@@ -82,7 +87,7 @@ class OperatorTimes:
                 found[f"operator_limit/{row.name}"] = row.share_of_limit
         return found
 
-    def table(self) -> Any:
+    def table(self) -> Table:
         """A rich table: one row per operator."""
         from rich.table import Table
 
@@ -112,7 +117,7 @@ class OperatorTimes:
 
 
 def measure_operators(
-    operations: Sequence[Any], works: Sequence[Mapping[str, Work]], num_elements: int, limits: Limits,
+    operations: Sequence[Operation], works: Sequence[Mapping[str, Work]], num_elements: int, limits: Limits,
     low: Sequence[str], first_step: int,
 ) -> OperatorTimes:  # fmt: skip
     """Adds up what ran.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List
+from typing import TYPE_CHECKING, List, Optional
 
 from mxtrain.parallel.base import Layout
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from mxtrain.parallel.balance import StageCost
 
 
-def placement_table(layout: Layout) -> Any:
+def placement_table(layout: Layout) -> Optional[Table]:
     """A rich table: one row per stage, and the expected bubble. None where there is nothing to tell: the network is
     whole on each device."""
     from rich.table import Table

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import groupby, zip_longest
-from typing import Any, Iterator, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Iterator, List, Sequence, Tuple
 
 from mxtrain.engine.backend import nd
 from mxtrain.parallel.base import Objective
@@ -11,6 +11,9 @@ from mxtrain.parallel.grid import Grid, split
 from mxtrain.parallel.lockstep import Division
 from mxtrain.parallel.strategies import ModelParallel, Parallel, Single
 from mxtrain.types import Batch
+
+if TYPE_CHECKING:
+    from mxnet import Context
 
 Turn = Tuple[int, int, int]
 """Which worker computes a shard, in which of the parts that it accumulates, with which replica."""
@@ -34,7 +37,7 @@ class Reference(Grid):
     """
 
     def __init__(
-        self, objective: Objective, device: Any, parallel: Parallel, num_replicas: int, grad_accumulation: int,
+        self, objective: Objective, device: Context, parallel: Parallel, num_replicas: int, grad_accumulation: int,
         cut_before: Sequence[str] = (), num_workers: int = 1,
     ):  # fmt: skip
         self._num_replicas, self._num_micro = num_replicas, parallel.num_microbatches()

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Dict, List, Protocol, Sequence, Tuple, Union
 
 from mxtrain.engine.backend import autograd, mx, nd
 from mxtrain.parallel.chain import BlockRow
 from mxtrain.parallel.cut import Piece, Tensor, variable
 from mxtrain.parallel.fence import written_together
 
+if TYPE_CHECKING:
+    from mxnet import gluon
 
-def bring(array: nd.NDArray, device: Any) -> nd.NDArray:
+
+class Stage(Protocol):
+    """What runs on the devices of one stage."""
+
+    number: int
+    inputs: List[Tensor]
+    outputs: List[Tensor]
+
+    def __call__(self, replica: int, inputs: Sequence[nd.NDArray]) -> List[nd.NDArray]:
+        """Its outputs for the tensors of `self.inputs`, on the devices of one replica."""
+
+
+def bring(array: nd.NDArray, device: mx.Context) -> nd.NDArray:
     """The array on a device; a handle of its own, so that it can be a variable of another autograd graph. While
     recording, the way is part of the graph."""
     if array.context != device:
@@ -18,12 +32,12 @@ def bring(array: nd.NDArray, device: Any) -> nd.NDArray:
     return array if autograd.is_recording() else array.detach()
 
 
-def as_list(outputs: Any) -> List[nd.NDArray]:
+def as_list(outputs: Union[nd.NDArray, Sequence[nd.NDArray]]) -> List[nd.NDArray]:
     """The outputs of a block as a list: it returns one array, or several."""
     return list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
 
 
-def parameters_by_full_name(network: Any) -> Dict[str, Any]:
+def parameters_by_full_name(network: gluon.Block) -> Dict[str, gluon.Parameter]:
     """`Parameter.name` -> gluon.Parameter."""
     return {parameter.name: parameter for parameter in network.collect_params().values()}
 
@@ -34,7 +48,7 @@ class WholeNetwork:
     number = 0
     outputs: List[Tensor] = [(1, 0)]
 
-    def __init__(self, network: Any, num_inputs: int = 1):
+    def __init__(self, network: gluon.Block, num_inputs: int = 1):
         self._network = network
         self.inputs: List[Tensor] = [(0, number) for number in range(num_inputs)]
 
@@ -52,13 +66,13 @@ class PieceOnDevices:
         devices: [replica][stage].
     """
 
-    def __init__(self, piece: Piece, network: Any, number: int, devices: List[List[Any]]):
+    def __init__(self, piece: Piece, network: gluon.Block, number: int, devices: List[List[mx.Context]]):
         self.number, self.inputs, self.outputs = number, piece.inputs, piece.outputs
         parameters = parameters_by_full_name(network)
         names = piece.symbol.list_inputs()
         tensor_of = {variable(tensor): index for index, tensor in enumerate(piece.inputs)}
         is_data = [name in tensor_of for name in names]
-        flags: List[Tuple[str, Any]] = [
+        flags: List[Tuple[str, Union[bool, List[int]]]] = [
             ("data_indices", [i for i, data in enumerate(is_data) if data]),
             ("param_indices", [i for i, data in enumerate(is_data) if not data]),
         ]
@@ -109,7 +123,9 @@ class RowOnDevices:
         return as_list(array)
 
 
-def on_devices(piece: Union[Piece, BlockRow], network: Any, number: int, devices: List[List[Any]]) -> Any:
+def on_devices(
+    piece: Union[Piece, BlockRow], network: gluon.Block, number: int, devices: List[List[mx.Context]]
+) -> Union[RowOnDevices, PieceOnDevices]:
     """Makes what runs a piece, on its device of each replica."""
     return (
         RowOnDevices(piece, number) if isinstance(piece, BlockRow) else PieceOnDevices(piece, network, number, devices)
@@ -134,5 +150,5 @@ class _Fresh(_Fixed):
         return self._array.detach()
 
 
-def _argument(parameter: Any, device: Any) -> _Fixed:
+def _argument(parameter: gluon.Parameter, device: mx.Context) -> _Fixed:
     return (_Fresh if parameter.grad_req == "null" else _Fixed)(parameter.data(device))

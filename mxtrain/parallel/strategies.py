@@ -12,7 +12,7 @@ A strategy is described by the axes that it takes; all of them are carried out b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, List, Literal, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Dict, List, Literal, Optional, Tuple, Union
 
 import pydantic
 from typing_extensions import Annotated
@@ -23,6 +23,8 @@ from mxtrain.runtime.gpus import REMEDY, find_gpus, is_published_build, reason_a
 from mxtrain.types import Positive, Spec
 
 if TYPE_CHECKING:
+    from mxnet import Context
+
     from mxtrain.kvstore.store import Store
 
 Devices = Annotated[str, pydantic.Field(pattern=r"^(auto|(cpu|gpu):[1-9][0-9]{0,2})$")]
@@ -58,7 +60,7 @@ class Parallel(Spec):
         replicas, stages = self.axes()
         return replicas * stages
 
-    def place(self) -> List[List[Any]]:
+    def place(self) -> List[List[Context]]:
         """The devices as mxnet Contexts, [replica][stage]; neighbouring stages have neighbouring numbers.
 
         Raises:
@@ -177,7 +179,7 @@ def fit_axes(parallel: Parallel, num_gpus: int) -> Tuple[int, int]:
     return replicas, stages
 
 
-def _misfit(parallel: Parallel, given: Dict[str, Any], total: int) -> str:
+def _misfit(parallel: Parallel, given: Dict[str, Union[int, Auto]], total: int) -> str:
     shown = {name: value for name, value in given.items() if name in type(parallel).model_fields}
     if not shown:
         return (

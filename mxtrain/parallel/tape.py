@@ -5,10 +5,13 @@ piece -> tensor -> a variable of the next piece's graph ... its gradient -> head
 
 from __future__ import annotations
 
-from typing import Any, Collection, Dict, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Collection, Dict, List, Optional, Sequence, Tuple
 
 from mxtrain.engine.backend import nd
 from mxtrain.parallel.cut import Tensor
+
+if TYPE_CHECKING:
+    from mxnet import Context
 
 
 class Tape:
@@ -31,7 +34,7 @@ class Tape:
         self._gradients: Dict[Tensor, List[nd.NDArray]] = {}
         self._without_gradient, self._copies = without_gradient, copies
 
-    def enter(self, number: int, tensors: Sequence[Tensor], device: Any) -> List[nd.NDArray]:
+    def enter(self, number: int, tensors: Sequence[Tensor], device: Context) -> List[nd.NDArray]:
         """The inputs of piece `number`, on its device if one is given. Call outside of `record`."""
         inputs = []
         entered = self._entered[number] = []
@@ -58,7 +61,7 @@ class Tape:
         return outputs, gradients
 
     @staticmethod
-    def _bring(array: nd.NDArray, device: Any, copies: bool) -> nd.NDArray:
+    def _bring(array: nd.NDArray, device: Optional[Context], copies: bool) -> nd.NDArray:
         # On the same device another handle: each graph has variables of its own.
         is_there = device in (None, array.context)
         return array.detach() if is_there and not copies else array.copyto(device or array.context)
@@ -74,7 +77,7 @@ class HeadGradients:
 
     def __init__(self) -> None:
         self.scale = 1.0
-        self._known: Dict[Tuple[int, int, Any, float], nd.NDArray] = {}
+        self._known: Dict[Tuple[int, int, Context, float], nd.NDArray] = {}
 
     def __call__(self, loss_B: nd.NDArray, size: int, global_batch_size: int) -> nd.NDArray:
         key = (size, global_batch_size, loss_B.context, self.scale)

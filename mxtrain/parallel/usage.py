@@ -8,9 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import count
 from statistics import mean
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.parallel.base import Layout
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from mxtrain.annotations import Json
+    from mxtrain.engine.trace import Operation
 
 COMPUTE, UPDATE, EXCHANGE = "compute", "update", "exchange"
 COLORS = {COMPUTE: "thread_state_running", UPDATE: "thread_state_iowait", EXCHANGE: "thread_state_runnable"}
@@ -82,7 +88,7 @@ class Usage:
             found[f"perf/{name}/exchange"] = device.exchange
         return found
 
-    def table(self) -> Any:
+    def table(self) -> Table:
         """A rich table: one row per device, for stages with the share that was expected of them beside the time."""
         from rich.table import Table
 
@@ -109,7 +115,9 @@ class Usage:
         return table
 
 
-def measure_usage(layout: Layout, operations: Sequence[Any], first_step: int, sizes: Sequence[int]) -> Optional[Usage]:
+def measure_usage(
+    layout: Layout, operations: Sequence[Operation], first_step: int, sizes: Sequence[int]
+) -> Optional[Usage]:
     """Adds up what ran.
 
     Args:
@@ -142,7 +150,7 @@ def measure_usage(layout: Layout, operations: Sequence[Any], first_step: int, si
     return Usage(layout, first_step, len(sizes), devices)
 
 
-def chrome_trace(layout: Layout, operations: Sequence[Any]) -> Dict[str, Any]:
+def chrome_trace(layout: Layout, operations: Sequence[Operation]) -> Mapping[str, Json]:
     """A timeline to open in ui.perfetto.dev or chrome://tracing: one process per device, further lines where operations
     overlap.
 
@@ -151,7 +159,7 @@ def chrome_trace(layout: Layout, operations: Sequence[Any]) -> Dict[str, Any]:
     """
     begin_s = min((operation.begin_s for operation in operations), default=0.0)
     rows: Dict[str, int] = {}
-    events: List[Dict[str, Any]] = []
+    events: List[Mapping[str, Json]] = []
     for replica, stages in enumerate(layout.devices):
         for stage, device in enumerate(map(str, stages)):
             rows[device] = len(rows)
@@ -172,7 +180,7 @@ def chrome_trace(layout: Layout, operations: Sequence[Any]) -> Dict[str, Any]:
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
 
-def _covered(operations: Iterable[Any]) -> float:
+def _covered(operations: Iterable[Operation]) -> float:
     """Seconds in which at least one of them ran."""
     total = 0.0
     current: Optional[Interval] = None

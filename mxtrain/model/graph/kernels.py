@@ -6,13 +6,18 @@ takes a hundred times as long as the compiled one. DNNL_VERBOSE=1 names them `re
 
 from __future__ import annotations
 
-from typing import Any, Dict, Set
+from typing import TYPE_CHECKING, Dict, Set
 
 from mxtrain.model.graph.trace import NotTraceable, blocks_by_path, trace
 from mxtrain.types import Shapes
 
+if TYPE_CHECKING:
+    from mxnet import gluon
 
-def average_by_mean(network: Any, input_shape: Shapes) -> None:
+    from mxtrain.annotations import Array, OperatorModule
+
+
+def average_by_mean(network: gluon.Block, input_shape: Shapes) -> None:
     """Makes average pooling over whole images a mean over their height and width, whose gradient has MXNet's plain
     layout, from which MXNet finds the right one. (The gradient of oneDNN's pooling to one pixel has channels last.)
 
@@ -34,7 +39,7 @@ def average_by_mean(network: Any, input_shape: Shapes) -> None:
         object.__setattr__(pools[path], "hybrid_forward", _mean)
 
 
-def _covering(network: Any, input_shape: Shapes, pools: Dict[str, Any]) -> set:
+def _covering(network: gluon.Block, input_shape: Shapes, pools: Dict[str, gluon.HybridBlock]) -> set:
     """Paths of pools whose window is all of the image."""
     try:
         nodes = trace(network, input_shape).nodes
@@ -51,5 +56,5 @@ def _covering(network: Any, input_shape: Shapes, pools: Dict[str, Any]) -> set:
     return found - others
 
 
-def _mean(F: Any, image_BCHW: Any) -> Any:
+def _mean(F: OperatorModule, image_BCHW: Array) -> Array:
     return F.mean(image_BCHW, axis=(2, 3), keepdims=True)

@@ -7,10 +7,16 @@ the network's own code calls them. Imports no MXNet until called.
 from __future__ import annotations
 
 import json
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, Mapping, Tuple
 
 from mxtrain.errors import ConfigError
 from mxtrain.model.graph.trace import blocks_by_path
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Array, OperatorModule, SymbolGraph
 
 # Klambauer et al., Self-normalizing neural networks, https://arxiv.org/abs/1706.02515, equation 14.
 SELU_ALPHA = 1.6732632423543772848170429916717
@@ -20,18 +26,18 @@ Called = Tuple[str, str, Mapping[str, str]]
 """A layer's structural name, an operator, and the operator's arguments as text."""
 
 
-def selu(F: Any, x: Any) -> Any:
+def selu(F: OperatorModule, x: Array) -> Array:
     """SELU by ELU, whose gradient is right: MXNet's SELU gives 0.0028 instead of 0.0875 at -3."""
     return SELU_SCALE * F.LeakyReLU(x, act_type="elu", slope=SELU_ALPHA)
 
 
-def average(arguments: Mapping[str, Any]) -> Callable[[Any, Any], Any]:
+def average(arguments: Mapping[str, Any]) -> Callable[[OperatorModule, Array], Array]:
     """Average pooling that counts padding, with the padding made beforehand, so that nothing of it is left to count."""
     padding = [side for size in arguments["pad"] for side in (size, size)]
     plain = {**arguments, "pad": (0,) * len(arguments["pad"]), "count_include_pad": False}
     is_line = len(arguments["pad"]) == 1
 
-    def hybrid_forward(F: Any, x: Any) -> Any:
+    def hybrid_forward(F: OperatorModule, x: Array) -> Array:
         if any(padding):
             image = F.expand_dims(x, axis=3) if is_line else x  # MXNet pads images and volumes only
             width = (0, 0, 0, 0, *padding, *((0, 0) if is_line else ()))
@@ -42,7 +48,7 @@ def average(arguments: Mapping[str, Any]) -> Callable[[Any, Any], Any]:
     return hybrid_forward
 
 
-def mend_layers(network: Any) -> None:
+def mend_layers(network: gluon.Block) -> None:
     """Makes layers of Gluon's that use such an operator compute the same without it."""
     from mxtrain.engine.backend import gluon
 
@@ -55,7 +61,7 @@ def mend_layers(network: Any) -> None:
             object.__setattr__(block, "hybrid_forward", average(block._kwargs))
 
 
-def _as_text(arguments: Mapping[str, Any]) -> Dict[str, str]:
+def _as_text(arguments: Mapping[str, object]) -> Dict[str, str]:
     return {name: str(value) for name, value in arguments.items()}
 
 
@@ -98,14 +104,14 @@ def refuse_wrong(called: Iterable[Called]) -> None:
         raise ConfigError("\n".join(dict.fromkeys(found)))
 
 
-def called_in(outputs: Iterable[Any]) -> List[Called]:
+def called_in(outputs: Iterable[NDArray]) -> List[Called]:
     """The operators that made these arrays while autograd recorded: of networks that cannot be traced."""
     from mxtrain.engine.backend import autograd
 
     return [one for output in outputs for one in _operators(json.loads(autograd.get_symbol(output).tojson()))]
 
 
-def _operators(graph: Mapping[str, Any]) -> Iterator[Called]:
+def _operators(graph: SymbolGraph) -> Iterator[Called]:
     for node in graph["nodes"]:
         yield "", node["op"], node.get("attrs", {})
         for inner in node.get("subgraphs", ()):  # of a part that is hybridized

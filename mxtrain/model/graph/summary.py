@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mxtrain.model.graph.trace import Node, NotTraceable, recorded_calls, trace
 from mxtrain.model.graph.work import node_flops
 from mxtrain.model.prepare import is_trained
 from mxtrain.types import Shape, Shapes, shapes_of
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+    from rich.table import Table
 
 MAX_TABLE_ROWS = 30
 RANDOM_PREFIXES = ("_random_", "_sample_", "_npi_normal", "_npi_uniform", "_npi_bernoulli", "_npi_choice", "_npi_gamma")
@@ -69,7 +73,7 @@ class Summary:
     statistics: int
     flops: Optional[int]
 
-    def table(self, max_rows: int = MAX_TABLE_ROWS) -> Any:
+    def table(self, max_rows: int = MAX_TABLE_ROWS) -> Table:
         """A rich table of at most about `max_rows` rows: layers are grouped by the depth of their names."""
         from rich.table import Table
 
@@ -144,7 +148,7 @@ def _short(count: int) -> str:
     return str(count)
 
 
-def summarize(network: Any, input_shape: Shapes) -> Summary:
+def summarize(network: gluon.Block, input_shape: Shapes) -> Summary:
     """The layers of a network. Nothing in the network changes.
 
     Args:
@@ -178,7 +182,7 @@ def summarize(network: Any, input_shape: Shapes) -> Summary:
     )
 
 
-def _run(network: Any, input_shape: Shapes) -> Tuple[Mapping[str, Any], Mapping[str, Optional[Shape]]]:
+def _run(network: gluon.Block, input_shape: Shapes) -> Tuple[Mapping[str, gluon.Block], Mapping[str, Optional[Shape]]]:
     from mxtrain.engine.backend import autograd, mx, nd
 
     contexts = [context for parameter in network.collect_params().values() for context in parameter.list_ctx()]
@@ -189,7 +193,10 @@ def _run(network: Any, input_shape: Shapes) -> Tuple[Mapping[str, Any], Mapping[
 
 
 def _rows(
-    network: Any, layers: Mapping[str, Any], shapes: Mapping[str, Optional[Shape]], flops: Mapping[str, int]
+    network: gluon.Block,
+    layers: Mapping[str, gluon.Block],
+    shapes: Mapping[str, Optional[Shape]],
+    flops: Mapping[str, int],
 ) -> List[LayerRow]:
     """A row for each layer that has parameters or work of its own, or nothing in it."""
     counted: Set[int] = set()
@@ -203,11 +210,11 @@ def _rows(
     return rows
 
 
-def _size(parameter: Any) -> int:
+def _size(parameter: gluon.Parameter) -> int:
     return math.prod(parameter.shape) if parameter.shape else 0
 
 
-def has_random_layers(network: Any, input_shape: Shapes) -> bool:
+def has_random_layers(network: gluon.Block, input_shape: Shapes) -> bool:
     """Whether training the network draws random numbers (dropout and the like); True where it cannot be traced."""
     try:
         return any(draws_random(node) for node in trace(network, input_shape, training=True).nodes)
@@ -227,7 +234,7 @@ def draws_random(node: Node) -> bool:
 
 
 def graph_nodes(
-    network: Any, input_shape: Shapes
+    network: gluon.Block, input_shape: Shapes
 ) -> List[Tuple[str, str, Tuple[str, ...], Mapping[str, str], Optional[Shape]]]:
     """The graph for TensorBoard: (name, operator, names of inputs, attributes, output shape), inputs first.
 

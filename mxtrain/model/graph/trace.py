@@ -9,9 +9,15 @@ import contextlib
 import json
 import warnings
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from mxtrain.types import Shape, Shapes, shapes_of
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+    from mxnet.symbol import Symbol
+
+    from mxtrain.annotations import Array, GraphNode
 
 LAYER_ATTRIBUTE = "__layer__"
 INPUT = "data"
@@ -51,7 +57,7 @@ class Trace:
     parameter_shapes: Mapping[str, Optional[Shape]]
     """Shapes of parameters, by full name (`Parameter.name`)."""
     output_shapes: List[Optional[Shape]]
-    layers: Mapping[str, Any]
+    layers: Mapping[str, gluon.Block]
     """The blocks that were called, by structural name, in the order in which they began."""
     failure: Optional[TraceFailure] = None
 
@@ -74,13 +80,13 @@ class NotTraceable(Exception):
 class CallRecorder:
     """Follows which block is being called."""
 
-    called: Dict[str, Any] = field(default_factory=dict)
+    called: Dict[str, gluon.Block] = field(default_factory=dict)
     output_shapes: Dict[str, Optional[Shape]] = field(default_factory=dict)
     failed: Optional[str] = None
-    failed_inputs: Tuple[Any, ...] = ()
+    failed_inputs: Tuple[object, ...] = ()
 
 
-def blocks_by_path(network: Any, prefix: str = "") -> Iterator[Tuple[str, Any]]:
+def blocks_by_path(network: gluon.Block, prefix: str = "") -> Iterator[Tuple[str, gluon.Block]]:
     """(structural name, block) of the network itself ("") and everything in it, parents first."""
     yield prefix, network
     for name, child in network._children.items():
@@ -88,13 +94,13 @@ def blocks_by_path(network: Any, prefix: str = "") -> Iterator[Tuple[str, Any]]:
 
 
 @contextlib.contextmanager
-def recorded_calls(network: Any) -> Iterator[CallRecorder]:
+def recorded_calls(network: gluon.Block) -> Iterator[CallRecorder]:
     """Notes which block is called, and marks the symbols that it makes with its structural name."""
     from mxtrain.engine.backend import mx
 
     recorder = CallRecorder()
 
-    def wrap(path: str, block: Any):
+    def wrap(path: str, block: gluon.Block):
         forward = block.forward
 
         def call(*args):
@@ -124,7 +130,7 @@ def recorded_calls(network: Any) -> Iterator[CallRecorder]:
 
 
 @contextlib.contextmanager
-def fresh_variables(network: Any) -> Iterator[None]:
+def fresh_variables(network: gluon.Block) -> Iterator[None]:
     """Parameters cache the symbol that stands for them; ours carry marks and must not stay behind."""
     parameters = list(network.collect_params().values())
     kept = [parameter._var for parameter in parameters]
@@ -137,7 +143,7 @@ def fresh_variables(network: Any) -> Iterator[None]:
             parameter._var = variable
 
 
-def trace(network: Any, input_shape: Shapes, *, batch_size: int = 1, training: bool = False) -> Trace:
+def trace(network: gluon.Block, input_shape: Shapes, *, batch_size: int = 1, training: bool = False) -> Trace:
     """Traces the network and infers all shapes.
 
     Args:
@@ -158,7 +164,7 @@ def trace(network: Any, input_shape: Shapes, *, batch_size: int = 1, training: b
     return _infer(graph, named, recorder)
 
 
-def trace_symbol(symbol: Any, shapes: Mapping[str, Shape]) -> Trace:
+def trace_symbol(symbol: Symbol, shapes: Mapping[str, Shape]) -> Trace:
     """Traces a piece of a network, as `trace` does.
 
     Args:
@@ -168,7 +174,7 @@ def trace_symbol(symbol: Any, shapes: Mapping[str, Shape]) -> Trace:
     return _infer(symbol, shapes, CallRecorder())
 
 
-def symbol_of(network: Any, *, training: bool, num_inputs: int = 1) -> Tuple[Any, CallRecorder]:
+def symbol_of(network: gluon.Block, *, training: bool, num_inputs: int = 1) -> Tuple[Symbol, CallRecorder]:
     """The network as one symbol over its `input_names`; each node's `LAYER_ATTRIBUTE` names the block it is of.
 
     Raises:
@@ -190,13 +196,13 @@ def symbol_of(network: Any, *, training: bool, num_inputs: int = 1) -> Tuple[Any
     return mx.sym.Group(flat), recorder
 
 
-def _flatten(outputs: Any) -> List[Any]:
+def _flatten(outputs: Union[Array, Sequence[Array]]) -> List[Array]:
     if isinstance(outputs, (list, tuple)):
         return [leaf for output in outputs for leaf in _flatten(output)]
     return [outputs]
 
 
-def _infer(graph: Any, input_shapes: Mapping[str, Shape], recorder: CallRecorder) -> Trace:
+def _infer(graph: Symbol, input_shapes: Mapping[str, Shape], recorder: CallRecorder) -> Trace:
     internals = graph.get_internals()
     raw_nodes = json.loads(graph.tojson())["nodes"]
     first_output = _first_outputs(internals, [node["name"] for node in raw_nodes])
@@ -223,7 +229,7 @@ def _infer(graph: Any, input_shapes: Mapping[str, Shape], recorder: CallRecorder
     return Trace(nodes, parameters, heads, recorder.called, failure)
 
 
-def _first_outputs(internals: Any, names: List[str]) -> List[int]:
+def _first_outputs(internals: Symbol, names: List[str]) -> List[int]:
     """For each node the index of its first output in `internals`, which lists visible outputs in the same order."""
     output_names = internals.list_outputs()
     first, position = [], 0
@@ -244,7 +250,7 @@ def _first_outputs(internals: Any, names: List[str]) -> List[int]:
     return first
 
 
-def _infer_all(internals: Any, feed: Mapping[str, Shape]) -> Tuple[Dict[int, Shape], Optional[str]]:
+def _infer_all(internals: Symbol, feed: Mapping[str, Shape]) -> Tuple[Dict[int, Shape], Optional[str]]:
     from mxtrain.engine.backend import mx
 
     with warnings.catch_warnings():
@@ -259,7 +265,7 @@ def _infer_all(internals: Any, feed: Mapping[str, Shape]) -> Tuple[Dict[int, Sha
 
 
 def _infer_until_failure(
-    internals: Any, feed: Mapping[str, Shape], raw_nodes: Sequence[Mapping[str, Any]], first_output: Sequence[int]
+    internals: Symbol, feed: Mapping[str, Shape], raw_nodes: Sequence[GraphNode], first_output: Sequence[int]
 ) -> Tuple[Dict[int, Shape], int]:
     from mxtrain.engine.backend import mx
 
@@ -282,7 +288,7 @@ def _infer_until_failure(
 
 
 def _describe(
-    raw_nodes: Sequence[Mapping[str, Any]], failed: int, shapes: Mapping[int, Shape], first_output: Sequence[int],
+    raw_nodes: Sequence[GraphNode], failed: int, shapes: Mapping[int, Shape], first_output: Sequence[int],
     reason: str, inputs: Mapping[str, Shape],
 ) -> TraceFailure:  # fmt: skip
     node = raw_nodes[failed]

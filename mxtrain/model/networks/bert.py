@@ -9,10 +9,13 @@ Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", 
 
 from __future__ import annotations
 
-from typing import Any, Dict, NamedTuple
+from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Tuple
 
 from mxtrain.engine.backend import gluon, mx, own_operators
 from mxtrain.model.networks import fused
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Array, OperatorModule
 
 nn = gluon.nn
 
@@ -36,7 +39,7 @@ class BertSizes(NamedTuple):
     dropout: float
 
 
-def normal() -> Any:
+def normal() -> mx.init.Initializer:
     """The initializer that weights are drawn from."""
     return mx.init.Normal(INITIAL_STD)
 
@@ -94,7 +97,7 @@ class SelfAttention(gluon.HybridBlock):
                 setattr(self, f"{name}_weight", weight)
                 setattr(self, f"{name}_bias", bias)
 
-    def _collect_params_with_prefix(self, prefix: str = "") -> Dict[str, Any]:
+    def _collect_params_with_prefix(self, prefix: str = "") -> Dict[str, gluon.Parameter]:
         # `proj_query.weight`, not `query_weight`: names of GluonNLP's files.
         start = f"{prefix}." if prefix else ""
         return {f"{start}proj_{name.replace('_', '.')}": parameter for name, parameter in self._reg_params.items()}
@@ -182,12 +185,12 @@ class Encoder(gluon.HybridBlock):
         return x_TBU
 
 
-def position_shape(sizes: BertSizes) -> Any:
+def position_shape(sizes: BertSizes) -> Tuple[int, int]:
     """(rows, columns) of the table of positions."""
     return sizes.max_length, sizes.units
 
 
-def padding_mask(F: Any, positions_T: Any, valid_length_B: Any, num_heads: int) -> Any:
+def padding_mask(F: OperatorModule, positions_T: Array, valid_length_B: Array, num_heads: int) -> Array:
     """(B * N, T, T): 0 for tokens, `PADDING_SCORE` for padding.
 
     Made once and added in every layer: the softmax operator that takes lengths needs seven times as long as one

@@ -12,23 +12,26 @@ Source: MXNet 1.9.1, src/executor/graph_executor.cc (AggregateGradient), inplace
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Optional
 
 from mxtrain.engine.backend import nd
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Array, OperatorModule
 
 SEED_BITS = 64
 """The bits of the seed of one dropout; mxtrain/engine/native/common.h writes the same number."""
 
 
-def dropout_seed(F: Any, like: Any) -> Any:
+def dropout_seed(F: OperatorModule, like: Array) -> Array:
     """(64,) ones where the network infers, zeros and twos while it trains."""
     options = {"ctx": like.context} if F is nd else {}
     return F.BlockGrad(F.Dropout(F.ones(shape=(SEED_BITS,), **options), p=0.5))
 
 
 def norm(
-    F: Any, x: Any, residual: Optional[Any], gamma: Any, beta: Any, dropout: float, epsilon: float
-) -> Any:  # fmt: skip
+    F: OperatorModule, x: Array, residual: Optional[Array], gamma: Array, beta: Array, dropout: float, epsilon: float
+) -> Array:  # fmt: skip
     """norm(dropout(x) + residual) over the last axis of (..., U); nothing else may read `x`.
 
     Args:
@@ -43,7 +46,7 @@ def norm(
     return F._internal._mxtrain_norm(*given, residual=int(residual is not None), p=dropout, eps=epsilon)[0]
 
 
-def attention(F: Any, qkv: Any, length_B: Any, num_heads: int, dropout: float) -> Any:
+def attention(F: OperatorModule, qkv: Array, length_B: Array, num_heads: int, dropout: float) -> Array:
     """Multi-head attention of sequences to themselves; nothing else may read `qkv`.
 
     Args:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from typing import Any, Callable, Dict, List, Mapping, Type
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 from mxtrain.engine.backend import gluon
 from mxtrain.model.graph.trace import blocks_by_path
@@ -30,6 +30,12 @@ BY_NAME = {
     "deeplab_v3b_plus_wideresnet": deeplabv3b_plus.DeepLabWV3Plus,
     "fastscnn": fastscnn.FastSCNN,
 }
+if TYPE_CHECKING:
+    from mxtrain.annotations import Array, OperatorModule
+
+    Maps = Union[Array, Sequence[Array]]
+    """Scores at one or several places of a network."""
+
 POOLINGS = (1, 2, 3, 6)
 """Sides of the grids of a pyramid of poolings."""
 
@@ -53,11 +59,11 @@ def build(name: str, num_classes: int, aux: bool, options: Mapping[str, Any]) ->
     return network
 
 
-def _bound(forward: Callable[..., Any], block: gluon.HybridBlock) -> Callable[..., Any]:
+def _bound(forward: Callable[..., Maps], block: gluon.HybridBlock) -> Callable[..., Maps]:
     return lambda F, *inputs: forward(block, F, *inputs)
 
 
-def _outputs(F: Any, maps: List[Any], image: Any) -> Any:
+def _outputs(F: OperatorModule, maps: List[Array], image: Array) -> Maps:
     """Maps at the image's size: one, or a tuple."""
     resized = [resize_like(F, one, image) for one in maps]
     return resized[0] if len(resized) == 1 else tuple(resized)
@@ -66,18 +72,18 @@ def _outputs(F: Any, maps: List[Any], image: Any) -> Any:
 # Whole networks: (B, 3, H, W) -> scores.
 
 
-def _with_backbone(network: Any, F: Any, x: Any) -> Any:
+def _with_backbone(network: gluon.HybridBlock, F: OperatorModule, x: Array) -> Maps:
     """FCN, PSPNet, DeepLabV3."""
     c3, c4 = network.base_forward(x)
     return _outputs(F, [network.head(c4), *([network.auxlayer(c3)] if network.aux else [])], x)
 
 
-def _deeplab_plus(network: Any, F: Any, x: Any) -> Any:
+def _deeplab_plus(network: gluon.HybridBlock, F: OperatorModule, x: Array) -> Maps:
     c1, c3, c4 = network.base_forward(x)
     return _outputs(F, [network.head(c4, c1), *([network.auxlayer(c3)] if network.aux else [])], x)
 
 
-def _deeplab_wide(network: Any, F: Any, x: Any) -> Any:
+def _deeplab_wide(network: gluon.HybridBlock, F: OperatorModule, x: Array) -> Maps:
     fine = network.mod2(network.pool2(network.mod1(x)))
     coarse = network.pool3(fine)
     for block in (network.mod3, network.mod4, network.mod5, network.mod6, network.mod7):
@@ -85,18 +91,18 @@ def _deeplab_wide(network: Any, F: Any, x: Any) -> Any:
     return _outputs(F, [network.head(coarse, fine)], x)
 
 
-def _danet(network: Any, F: Any, x: Any) -> Any:
+def _danet(network: gluon.HybridBlock, F: OperatorModule, x: Array) -> Maps:
     _, c4 = network.base_forward(x)
     return _outputs(F, list(network.head(c4)), x)
 
 
-def _fastscnn(network: Any, F: Any, x: Any) -> Any:
+def _fastscnn(network: gluon.HybridBlock, F: OperatorModule, x: Array) -> Maps:
     fine = network.learning_to_downsample(x)
     main = network.classifier(network.feature_fusion(fine, network.global_feature_extractor(fine)))
     return _outputs(F, [main, *([network.auxlayer(fine)] if network.aux else [])], x)
 
 
-def _icnet(network: Any, F: Any, x: Any) -> Any:
+def _icnet(network: gluon.HybridBlock, F: OperatorModule, x: Array) -> Maps:
     half = F.contrib.BilinearResize2D(x, scale_height=0.5, scale_width=0.5)
     half = network.maxpool(network.relu(network.bn1(network.conv1(half))))
     sub2 = network.layer2(network.layer1(half))
@@ -108,7 +114,7 @@ def _icnet(network: Any, F: Any, x: Any) -> Any:
 # Parts of them.
 
 
-def _icnet_head(head: Any, F: Any, sub1: Any, sub2: Any, sub4: Any) -> Any:
+def _icnet_head(head: gluon.HybridBlock, F: OperatorModule, sub1: Array, sub2: Array, sub4: Array) -> List[Array]:
     """Scores at a quarter, an eighth, and a sixteenth of the image's size.
 
     All are brought to the image's size, as ICNetLoss does before it compares them. GluonCV returns those at a quarter
@@ -121,19 +127,19 @@ def _icnet_head(head: Any, F: Any, sub1: Any, sub2: Any, sub4: Any) -> Any:
     return [main, *(scores for scores in (scores_12, scores_24) if scores is not None)]
 
 
-def _cascade(fusion: Any, F: Any, low: Any, high: Any) -> Any:
+def _cascade(fusion: gluon.HybridBlock, F: OperatorModule, low: Array, high: Array) -> Tuple[Array, Optional[Array]]:
     low = fusion.conv_low(resize_like(F, low, high))
     scores = None if fusion.conv_low_cls is None else fusion.conv_low_cls(low)
     return F.relu(low + fusion.conv_hign(high)), scores
 
 
-def _danet_head(head: Any, F: Any, x: Any) -> Any:
+def _danet_head(head: gluon.HybridBlock, F: OperatorModule, x: Array) -> Tuple[Array, ...]:
     positions, channels = head.conv51(head.sa(head.conv5a(x))), head.conv52(head.sc(head.conv5c(x)))
     main = head.conv8(positions + channels)
     return (main,) if head.conv6 is None else (main, head.conv6(positions), head.conv7(channels))
 
 
-def _pyramid(pyramid: Any, F: Any, x: Any) -> Any:
+def _pyramid(pyramid: gluon.HybridBlock, F: OperatorModule, x: Array) -> Array:
     branches = (pyramid.conv1, pyramid.conv2, pyramid.conv3, pyramid.conv4)
     found = [
         convolve(F.contrib.AdaptiveAvgPooling2D(x, output_size=side)) for convolve, side in zip(branches, POOLINGS)
@@ -141,28 +147,28 @@ def _pyramid(pyramid: Any, F: Any, x: Any) -> Any:
     return F.concat(x, fill_like(F, found[0], x), *(resize_like(F, one, x) for one in found[1:]), dim=1)
 
 
-def _fast_pyramid(pyramid: Any, F: Any, x: Any) -> Any:
+def _fast_pyramid(pyramid: gluon.HybridBlock, F: OperatorModule, x: Array) -> Array:
     return pyramid.out(_pyramid(pyramid, F, x))
 
 
-def _image_pooling(pooling: Any, F: Any, x: Any) -> Any:
+def _image_pooling(pooling: gluon.HybridBlock, F: OperatorModule, x: Array) -> Array:
     return fill_like(F, pooling.gap(x), x)
 
 
-def _plus_head(head: Any, F: Any, x: Any, c1: Any) -> Any:
+def _plus_head(head: gluon.HybridBlock, F: OperatorModule, x: Array, c1: Array) -> Array:
     return head.block(F.concat(resize_like(F, head.aspp(x), c1), head.c1_block(c1), dim=1))
 
 
-def _wide_head(head: Any, F: Any, x: Any, c1: Any) -> Any:
+def _wide_head(head: gluon.HybridBlock, F: OperatorModule, x: Array, c1: Array) -> Array:
     return head.block(F.concat(head.c1_block(c1), resize_like(F, head.aspp(x), c1), dim=1))
 
 
-def _fusion(fusion: Any, F: Any, fine: Any, coarse: Any) -> Any:
+def _fusion(fusion: gluon.HybridBlock, F: OperatorModule, fine: Array, coarse: Array) -> Array:
     coarse = fusion.bn(fusion.conv_lower_res(fusion.dwconv(resize_like(F, coarse, fine))))
     return fusion.relu(fusion.bn_high(fusion.conv_higher_res(fine)) + coarse)
 
 
-FORWARDS: Dict[Type[gluon.HybridBlock], Callable[..., Any]] = {
+FORWARDS: Dict[Type[gluon.HybridBlock], Callable[..., Maps]] = {
     fcn.FCN: _with_backbone,
     pspnet.PSPNet: _with_backbone,
     deeplabv3.DeepLabV3: _with_backbone,
@@ -189,7 +195,7 @@ FORWARDS: Dict[Type[gluon.HybridBlock], Callable[..., Any]] = {
 # What is left of a network where auxiliary outputs are off, and in which order.
 
 
-def _fit_icnet(network: Any) -> None:
+def _fit_icnet(network: gluon.HybridBlock) -> None:
     # Weights for another number of classes are told by the network's last layer (`mxtrain.model.weights`).
     network._children.move_to_end("head")
     if not network.aux:
@@ -197,7 +203,7 @@ def _fit_icnet(network: Any) -> None:
         _remove(network.head.cff_24, "conv_low_cls")
 
 
-def _fit_danet(network: Any) -> None:
+def _fit_danet(network: gluon.HybridBlock) -> None:
     if not network.aux:
         _remove(network.head, "conv6")
         _remove(network.head, "conv7")

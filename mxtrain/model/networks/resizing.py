@@ -7,10 +7,13 @@ linear, so two products with small matrices give the same.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Array, OperatorModule
 
 
-def resize_like(F: Any, maps: Any, like: Any) -> Any:
+def resize_like(F: OperatorModule, maps: Array, like: Array) -> Array:
     """Bilinear interpolation, in which the corners' centres fall onto each other, as BilinearResize2D's.
 
     Args:
@@ -27,12 +30,12 @@ def resize_like(F: Any, maps: Any, like: Any) -> Any:
     return F.dot(tall, columns_Ww, transpose_b=True)
 
 
-def fill_like(F: Any, maps: Any, like: Any) -> Any:
+def fill_like(F: OperatorModule, maps: Array, like: Array) -> Array:
     """What `resize_like` gives for maps of one pixel: (B, C, 1, 1) to (B, C, H, W)."""
     return F.broadcast_like(maps, like, lhs_axes=(2, 3), rhs_axes=(2, 3))
 
 
-def _weights(F: Any, maps: Any, like: Any, axis: int) -> Any:
+def _weights(F: OperatorModule, maps: Array, like: Array, axis: int) -> Array:
     """What each of the new positions along `axis` takes from each of the old ones: (new, old)."""
     new, old = F.contrib.arange_like(like, axis=axis), F.contrib.arange_like(maps, axis=axis)
     last_new, last_old = F.max(new), F.max(old)
