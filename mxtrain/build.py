@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from mxtrain.annotations import Json, LossBlock
     from mxtrain.checkpoint.store import CheckpointStore
+    from mxtrain.kvstore.remote_updater import RemoteUpdater
 
 log = logging.getLogger("mxtrain")
 
@@ -108,6 +109,7 @@ def build_step(
     trainer = description.trainer
     multipliers = parameter_multipliers(description.model, network)
     weights = {name: strategy.values[name] for name in strategy.trainable}
+    updater: Union[Updater, RemoteUpdater]
     if store.updates:
         updater = store.build_updater(description.config, weights, multipliers, steps_per_epoch)
     else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -21,6 +21,10 @@ from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.remote_updater import RemoteUpdater
 from mxtrain.kvstore.store import Numbers, Store
 from mxtrain.kvstore.world import World
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Config
+    from mxtrain.parallel.base import Reduction
 
 PIECE_BYTES = 4 << 20
 """Bytes that a broadcast sends at once."""
@@ -53,12 +57,12 @@ class AsyncStore(Store):
     def within_step(self) -> Store:
         return Store()
 
-    def reduce(self, reductions: Sequence[Any]) -> None:
+    def reduce(self, reductions: Sequence[Reduction]) -> None:
         """Sums over this worker's replicas only."""
         self._within.reduce(reductions)
 
     def build_updater(
-        self, settings: Mapping[str, Any], weights: Mapping[str, nd.NDArray],
+        self, settings: Config, weights: Mapping[str, nd.NDArray],
         multipliers: Mapping[str, Tuple[float, float]], steps_per_epoch: int,
     ) -> RemoteUpdater:  # fmt: skip
         self._updater = RemoteUpdater(self, settings, weights, multipliers, steps_per_epoch)
@@ -116,7 +120,7 @@ class AsyncStore(Store):
             pieces.append(found.tobytes()[:length])
         return b"".join(pieces)
 
-    def residuals(self, reductions: Sequence[Any]) -> Dict[str, np.ndarray]:
+    def residuals(self, reductions: Sequence[Reduction]) -> Dict[str, np.ndarray]:
         if self.ways is None:
             return {}
         assert self._updater is not None
@@ -129,7 +133,7 @@ class AsyncStore(Store):
             found.update({f"{name}:{rank}": array for name, array in given.items()})
         return found
 
-    def restore_residuals(self, reductions: Sequence[Any], arrays: Mapping[str, np.ndarray]) -> None:
+    def restore_residuals(self, reductions: Sequence[Reduction], arrays: Mapping[str, np.ndarray]) -> None:
         if not arrays or self.ways is None:
             return
         assert self._updater is not None

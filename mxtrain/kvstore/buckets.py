@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.engine.backend import nd
+
+if TYPE_CHECKING:
+    from mxtrain.parallel.base import Reduction
 
 BUCKET_BYTES = 4 << 20
 """The size of a full bucket: messages are few, and the first leaves while backward still runs."""
@@ -23,7 +26,7 @@ class Bucket:
         flat: (N,), on the owner's device: always the same array.
     """
 
-    def __init__(self, members: Sequence[Any]):
+    def __init__(self, members: Sequence[Reduction]):
         self.names = [member.name for member in members]
         self._owner = members[0].owner
         self._shapes = [member.replicas[self._owner].shape for member in members]
@@ -55,7 +58,7 @@ class Bucket:
         return {name: part.reshape(shape) for name, shape, part in zip(self.names, self._shapes, parts)}
 
 
-def make_buckets(reductions: Sequence[Any], max_bytes: int = BUCKET_BYTES) -> List[Bucket]:
+def make_buckets(reductions: Sequence[Reduction], max_bytes: int = BUCKET_BYTES) -> List[Bucket]:
     """All gradients in buckets, the last parameters' first: backward computes them first.
 
     Workers with the same description make the same ones.
@@ -68,11 +71,11 @@ def make_buckets(reductions: Sequence[Any], max_bytes: int = BUCKET_BYTES) -> Li
 
 
 def in_buckets(
-    arrays: Sequence[Any], owners: Optional[Sequence[int]] = None, max_bytes: int = BUCKET_BYTES
+    arrays: Sequence[nd.NDArray], owners: Optional[Sequence[int]] = None, max_bytes: int = BUCKET_BYTES
 ) -> List[List[int]]:
     """Indices of `arrays` that go into the same bucket: in order, of one device, dtype and (if given) owner."""
-    groups: Dict[Tuple[Any, ...], List[int]] = {}
-    filled: Dict[Tuple[Any, ...], int] = {}
+    groups: Dict[Tuple[int, str, str], List[int]] = {}
+    filled: Dict[Tuple[int, str, str], int] = {}
     ordered: List[List[int]] = []
     for index, array in enumerate(arrays):
         kind = (owners[index] if owners else 0, str(array.context), str(array.dtype))

@@ -9,7 +9,7 @@ et al., Dual-Way Gradient Sparsification for Asynchronous Distributed Deep Learn
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Sequence, Tuple
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from mxtrain.kvstore.message import header_of, views_of
 from mxtrain.kvstore.wire import HEADER, UNIT, num_elements
 from mxtrain.kvstore.world import ALONE
 from mxtrain.types import Shape
+
+if TYPE_CHECKING:
+    from mxnet import Context
 
 
 class CompressedArrays:
@@ -34,7 +37,7 @@ class CompressedArrays:
         arrays: the same in the parameters' shapes: views.
     """
 
-    def __init__(self, build: Build, shapes: Sequence[Shape], device: Any):
+    def __init__(self, build: Build, shapes: Sequence[Shape], device: Context):
         self.flat = nd.zeros((num_elements(shapes),), ctx=device)
         self.arrays = views_of(self.flat, shapes)
         self.compressor: Compressor = build(self.flat, ALONE)
@@ -108,7 +111,7 @@ class CompressedExchange:
         device: where they are.
     """
 
-    def __init__(self, ways: Tuple[Build, Build], shapes: Sequence[Shape], device: Any):
+    def __init__(self, ways: Tuple[Build, Build], shapes: Sequence[Shape], device: Context):
         self._there, self._back = (CompressedArrays(build, shapes, device) for build in ways)
         # An answer is as long as its question, and they share the memory.
         self._message = CompressedMessage(self._there)

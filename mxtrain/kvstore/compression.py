@@ -13,7 +13,7 @@ Legend: N elements of a bucket, W workers, D digits in a word, M words, K chosen
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Dict, Mapping, Optional
+from typing import Callable, Dict, Mapping, Optional
 
 import numpy as np
 
@@ -273,9 +273,9 @@ Build = Callable[[nd.NDArray, World], Compressor]
 """(flat, world) -> the compressor of a bucket."""
 
 
-def compressor_of(name: str, **options: Any) -> Build:
+def compressor_of(name: str, **options: Optional[float]) -> Build:
     """What makes the compressors of this kind: none, fp16, bf16, 2bit (`threshold`) or topk (`ratio`)."""
-    kind: Any = {
+    kind: Callable[..., Compressor] = {
         "none": Compressor,
         "fp16": Float16Compressor,
         "bf16": BFloat16Compressor,

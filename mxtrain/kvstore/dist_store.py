@@ -9,7 +9,7 @@ pushed, and each key has one array for good, by which MXNet's engine orders its 
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Dict, List, Sequence, Tuple
 
 import numpy as np
 
@@ -86,14 +86,14 @@ class DistStore(JoinedStore):
         return keys
 
 
-def stop_servers(store: Any, world: World) -> None:
+def stop_servers(store: mx.kv.KVStore, world: World) -> None:
     """Servers end when the store is deleted by all workers, or when they hear no more."""
     nd.waitall()
     if world.rank == 0:
         store._send_command_to_servers(0, write_command(end=True))
 
 
-def create(kind: str) -> Any:
+def create(kind: str) -> mx.kv.KVStore:
     """MXNet's store, connected. Sockets in the file system are for this user only.
 
     Raises:

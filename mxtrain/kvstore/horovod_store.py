@@ -22,7 +22,7 @@ import time
 import urllib.request
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -34,6 +34,9 @@ from mxtrain.kvstore.joined_store import JoinedStore
 from mxtrain.kvstore.world import JOINS, RING, WORKER, World
 from mxtrain.private_sockets.gloo import move_gloo
 from mxtrain.process.heartbeat import HEARTBEAT
+
+if TYPE_CHECKING:
+    from mxtrain.parallel.base import Reduction
 
 LOST = re.compile(r"horovod|gloo|connection|peer|timed? ?out|read error|write error|broken pipe|shut ?down", re.I)
 """What MXNet says where Horovod or Gloo has failed: it passes on their text, and no type."""
@@ -61,7 +64,7 @@ class HorovodStore(JoinedStore):
         self._number = 0
         self._residuals: Dict[int, List[nd.NDArray]] = {}
         self._sockets: Dict[int, str] = {}
-        self._names: Dict[int, Any] = {}
+        self._names: Dict[int, Tuple[nd.NDArray, str]] = {}
         self._generation = int(os.environ.get(JOINS, "0"))
         self.came_late = self._generation > 0
         self._wanted = 0
@@ -75,7 +78,7 @@ class HorovodStore(JoinedStore):
         self._number = step
         super().begin_step(step, size)
 
-    def reduce(self, reductions: Sequence[Any]) -> None:
+    def reduce(self, reductions: Sequence[Reduction]) -> None:
         if self.elastic:
             before = [c.residual.copy() for c in self.compressors_of(reductions) if c.residual is not None]
             last = self._residuals.get(self._number - 1, [])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from mxtrain.kvstore.compression import Build, Compressor, other_parameters, spl
 from mxtrain.kvstore.store import Numbers, Store
 from mxtrain.kvstore.times import EVERY, FIRST_STEP, WorkerTimes
 from mxtrain.kvstore.world import World
+
+if TYPE_CHECKING:
+    from mxtrain.parallel.base import Reduction
 
 
 class JoinedStore(Store):
@@ -27,10 +30,10 @@ class JoinedStore(Store):
     def __init__(self, world: World, compressor: Build = Compressor):
         self.world = world
         self._compressor = compressor
-        self._buckets: Dict[int, Tuple[Sequence[Any], List[Bucket]]] = {}
+        self._buckets: Dict[int, Tuple[Sequence[Reduction], List[Bucket]]] = {}
         self._timed: Optional[Tuple[int, int, float]] = None
         self._waited_s = 0.0
-        self._buffers: Dict[Tuple[Any, ...], nd.NDArray] = {}
+        self._buffers: Dict[Tuple[str, str, int], nd.NDArray] = {}
         self._compressors: Dict[int, List[Compressor]] = {}
 
     def sum_in_place(self, arrays: Sequence[nd.NDArray]) -> None:
@@ -110,7 +113,7 @@ class JoinedStore(Store):
             self._timed = (step, size, time.monotonic())
             self._waited_s = 0.0
 
-    def reduce(self, reductions: Sequence[Any]) -> None:
+    def reduce(self, reductions: Sequence[Reduction]) -> None:
         buckets = self.buckets_of(reductions)
         for bucket in buckets:
             bucket.collect()
@@ -134,7 +137,7 @@ class JoinedStore(Store):
         found = self.total(own.ravel().tolist()).reshape((-1, 2))
         return WorkerTimes(step, found[:, 0].tolist(), found[:, 1].astype(int).tolist(), 0.0)
 
-    def _sum_buckets(self, reductions: Sequence[Any]) -> None:
+    def _sum_buckets(self, reductions: Sequence[Reduction]) -> None:
         buckets = self.buckets_of(reductions)
         if buckets[0].flat.dtype == np.float64:  # `verify`
             for bucket in buckets:
@@ -149,21 +152,21 @@ class JoinedStore(Store):
         for bucket in buckets:
             bucket.hand_out()
 
-    def buckets_of(self, reductions: Sequence[Any]) -> List[Bucket]:
+    def buckets_of(self, reductions: Sequence[Reduction]) -> List[Bucket]:
         """The buckets of these gradients, made when they are first seen."""
         if id(reductions) not in self._buckets:
             # The reductions are kept, too: as long as they live, nothing else has their id.
             self._buckets[id(reductions)] = (reductions, make_buckets(reductions))
         return self._buckets[id(reductions)][1]
 
-    def compressors_of(self, reductions: Sequence[Any]) -> List[Compressor]:
+    def compressors_of(self, reductions: Sequence[Reduction]) -> List[Compressor]:
         """One for each bucket of these gradients."""
         buckets = self.buckets_of(reductions)  # which keeps the reductions
         if id(reductions) not in self._compressors:
             self._compressors[id(reductions)] = [self._compressor(bucket.flat, self.world) for bucket in buckets]
         return self._compressors[id(reductions)]
 
-    def residuals(self, reductions: Sequence[Any]) -> Dict[str, np.ndarray]:
+    def residuals(self, reductions: Sequence[Reduction]) -> Dict[str, np.ndarray]:
         found: Dict[str, np.ndarray] = {}
         for bucket, compressor in zip(self.buckets_of(reductions), self.compressors_of(reductions)):
             if compressor.residual is None:
@@ -179,7 +182,7 @@ class JoinedStore(Store):
                 found.update({f"{name}:{key}": value.asnumpy() for name in bucket.names})
         return found
 
-    def restore_residuals(self, reductions: Sequence[Any], arrays: Mapping[str, np.ndarray]) -> None:
+    def restore_residuals(self, reductions: Sequence[Reduction], arrays: Mapping[str, np.ndarray]) -> None:
         if not arrays:
             return
         try:

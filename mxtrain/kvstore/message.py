@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Sequence
+from typing import TYPE_CHECKING, List, Sequence
 
 import numpy as np
 
 from mxtrain.engine.backend import nd
 from mxtrain.kvstore.wire import HEADER, num_elements, payload_words
 from mxtrain.types import Shape
+
+if TYPE_CHECKING:
+    from mxnet import Context
 
 
 class Message:
@@ -22,7 +25,7 @@ class Message:
         device: where it is.
     """
 
-    def __init__(self, shapes: Sequence[Shape], dtype: str, device: Any):
+    def __init__(self, shapes: Sequence[Shape], dtype: str, device: Context):
         self.words = payload_words(shapes, dtype)
         self._dtype = np.dtype(dtype)
         self.flat = nd.zeros((self.words + HEADER,), ctx=device)

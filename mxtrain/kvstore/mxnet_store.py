@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
 
 from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store
+
+if TYPE_CHECKING:
+    from mxtrain.parallel.base import Reduction
 
 
 class MXNetStore(Store):
@@ -24,10 +27,10 @@ class MXNetStore(Store):
 
     def __init__(self, kind: str, threshold: Optional[float] = None, tree: bool = False):
         self._kind, self._threshold, self._tree = kind, threshold, tree
-        self._store: Any = None
+        self._store: mx.kv.KVStore = None  # made with the first sum
         self._calls: Dict[str, Any] = {}
 
-    def reduce(self, reductions: Sequence[Any]) -> None:
+    def reduce(self, reductions: Sequence[Reduction]) -> None:
         """Sums each parameter's gradients into its owner's, in place; with one replica there is nothing to do.
 
         Args:

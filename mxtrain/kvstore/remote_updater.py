@@ -17,6 +17,7 @@ from mxtrain.kvstore.message import Message, header_of
 from mxtrain.kvstore.wire import LOOK, READ, UPDATE, WRITE, Group, Parameter, Reply, Request, SetUp
 
 if TYPE_CHECKING:
+    from mxtrain.annotations import Config, JsonObject
     from mxtrain.kvstore.async_store import AsyncStore
 
 NOTHING = np.zeros(0, np.float32)
@@ -37,7 +38,7 @@ class RemoteUpdater:
     """
 
     def __init__(
-        self, store: AsyncStore, settings: Mapping[str, Any], weights: Mapping[str, nd.NDArray],
+        self, store: AsyncStore, settings: Config, weights: Mapping[str, nd.NDArray],
         multipliers: Mapping[str, Tuple[float, float]], steps_per_epoch: int,
     ):  # fmt: skip
         self.names = list(weights)
@@ -209,20 +210,20 @@ class RemoteUpdater:
         self._store.barrier()
         return found
 
-    def numbers(self) -> Dict[str, Any]:
+    def numbers(self) -> JsonObject:
         """What belongs to the last `arrays`, named as by `Updater.numbers`."""
         return self._numbers
 
-    def save_state(self) -> Tuple[Mapping[str, Any], Mapping[str, Any]]:
+    def save_state(self) -> Tuple[Mapping[str, np.ndarray], JsonObject]:
         """See `Stateful`."""
         arrays = self.arrays()
         return arrays, self.numbers()
 
-    def load_state(self, arrays: Mapping[str, Any], values: Mapping[str, Any], source: str) -> None:
+    def load_state(self, arrays: Mapping[str, np.ndarray], values: JsonObject, source: str) -> None:
         """See `Stateful`."""
         self.restore(arrays, values)
 
-    def restore(self, arrays: Mapping[str, Any], numbers: Mapping[str, Any]) -> None:
+    def restore(self, arrays: Mapping[str, np.ndarray], numbers: JsonObject) -> None:
         """Puts a state, and the weights as they are here, onto the servers. Collective.
 
         Raises:
@@ -233,7 +234,7 @@ class RemoteUpdater:
             raise CheckpointError(f"the checkpoint's optimizer state is of another network: {', '.join(odd[:5])}")
         self._load(arrays, numbers)
 
-    def _load(self, arrays: Mapping[str, Any], numbers: Any) -> None:
+    def _load(self, arrays: Mapping[str, np.ndarray], numbers: Optional[JsonObject]) -> None:
         """Rank 0 sends its weights, and the state unless `numbers` is None; all wait until that is done."""
         if self._store.world.rank == 0:
             self._wait()
@@ -350,7 +351,7 @@ class UpdateGroup:
         parts = zip(self.names, np.split(flat, ends[:-1]), self._weights)
         return {name: part.reshape(weight.shape) for name, part, weight in parts}
 
-    def pack(self, arrays: Mapping[str, np.ndarray], numbers: Any) -> bytes:
+    def pack(self, arrays: Mapping[str, np.ndarray], numbers: Optional[JsonObject]) -> bytes:
         """Its weights, and its part of an optimizer's state unless `numbers` is None."""
         packed = {f"weight/{name}": weight.asnumpy() for name, weight in zip(self.names, self._weights)}
         if numbers is not None:

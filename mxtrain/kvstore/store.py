@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -11,6 +11,13 @@ from mxtrain.errors import PeersLost
 from mxtrain.kvstore.times import WorkerTimes
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.process.stopping import disconnect
+
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Config
+    from mxtrain.kvstore.remote_updater import RemoteUpdater
+    from mxtrain.parallel.base import Reduction
 
 Numbers = Union[Sequence[float], np.ndarray]
 PIECE = 1 << 20
@@ -33,9 +40,9 @@ class Store:
         return self
 
     def build_updater(
-        self, settings: Mapping[str, Any], weights: Mapping[str, Any], multipliers: Mapping[str, Tuple[float, float]],
+        self, settings: Config, weights: Mapping[str, NDArray], multipliers: Mapping[str, Tuple[float, float]],
         steps_per_epoch: int,
-    ) -> Any:  # fmt: skip
+    ) -> RemoteUpdater:  # fmt: skip
         """Where servers update: what stands for `mxtrain.optimizer.updater.Updater` here. Collective.
 
         Args:
@@ -55,7 +62,7 @@ class Store:
     def begin_step(self, step: int, size: int) -> None:
         """Before anything of step number `step` is computed, of which this worker has `size` samples."""
 
-    def reduce(self, reductions: Sequence[Any]) -> None:
+    def reduce(self, reductions: Sequence[Reduction]) -> None:
         """Sums each parameter's gradients over replicas and workers into its owner's, in place. Asynchronous.
 
         Args:
@@ -63,10 +70,10 @@ class Store:
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how gradients are summed.")
 
-    def all_reduce(self, arrays: Sequence[Any]) -> None:
+    def all_reduce(self, arrays: Sequence[NDArray]) -> None:
         """Sums arrays over workers, in place. Asynchronous."""
 
-    def gather(self, flat: Any) -> Any:
+    def gather(self, flat: NDArray) -> NDArray:
         """The flat arrays of all workers, (W, N), to the bit and in the order of their ranks: what a computation needs
         of the others before it can go on. Asynchronous.
 
@@ -89,7 +96,7 @@ class Store:
         step, if they ask `lag` steps later."""
         return self.total_later(votes)
 
-    def average(self, arrays: Sequence[Any]) -> None:
+    def average(self, arrays: Sequence[NDArray]) -> None:
         """Makes what workers keep by themselves the mean over them. Nothing to do where each step agrees on all."""
 
     def agree(self, values: Dict[str, float]) -> Dict[str, float]:
@@ -104,7 +111,7 @@ class Store:
         """The values of `scalars` over the whole time of this process."""
         return {}
 
-    def confirm(self, arrays: Sequence[Any]) -> None:
+    def confirm(self, arrays: Sequence[NDArray]) -> None:
         """Called with what `reduce` and `all_reduce` gave, before anything is computed from it.
 
         Raises:
@@ -131,7 +138,7 @@ class Store:
         """Makes a new `world` of the workers that are there, after `PeersLost`."""
         raise NotImplementedError(f"{type(self).__name__} cannot lose a worker.")
 
-    def residuals(self, reductions: Sequence[Any]) -> Dict[str, np.ndarray]:
+    def residuals(self, reductions: Sequence[Reduction]) -> Dict[str, np.ndarray]:
         """What compression has left over so far, of all workers, on rank 0. Waits for all of them.
 
         Returns:
@@ -140,7 +147,7 @@ class Store:
         """
         return {}
 
-    def restore_residuals(self, reductions: Sequence[Any], arrays: Mapping[str, np.ndarray]) -> None:
+    def restore_residuals(self, reductions: Sequence[Reduction], arrays: Mapping[str, np.ndarray]) -> None:
         """Puts back what `residuals` gave, here perhaps for another number of workers; nothing of an empty one.
 
         Raises:

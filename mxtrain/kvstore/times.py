@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional
+from typing import TYPE_CHECKING, Dict, List, Optional
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 FIRST_STEP, EVERY = 10, 50
 """The steps that are timed: 10, 60, 110, ..."""
@@ -49,7 +52,7 @@ class WorkerTimes:
             "perf/exchange_s": self.exchange_s, **own,
         }  # fmt: skip
 
-    def table(self) -> Any:
+    def table(self) -> Table:
         """A table that `rich` prints."""
         from rich.table import Table
 

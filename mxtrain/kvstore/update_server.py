@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -89,7 +89,7 @@ class GroupServer:
         leads: of how many workers what they want to do together is agreed on here; 0: elsewhere.
     """
 
-    def __init__(self, group: Group, optimizer: Any, seed: Optional[Tuple[int, int]], leads: int):
+    def __init__(self, group: Group, optimizer: mx.optimizer.Optimizer, seed: Optional[Tuple[int, int]], leads: int):
         shapes = self._shapes = [parameter.shape for parameter in group.parameters]
         names = [parameter.name for parameter in group.parameters]
         self._inbox, self._outbox = (Message(shapes, group.dtype, mx.cpu()) for _ in range(2))

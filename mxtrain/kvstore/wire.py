@@ -10,12 +10,15 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import dataclass, fields
-from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Type, TypeVar
+from typing import TYPE_CHECKING, Any, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union
 
 import numpy as np
 import pydantic
 
 from mxtrain.types import Positive, Shape, Spec
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import JsonObject
 
 FIRST_KEY = 1 << 20
 """Keys from here on hold parameters; those below are mailboxes, which hold what was put into them."""
@@ -85,7 +88,7 @@ UNIT = [item.name for item in fields(Reply)].index("unit")
 Header = TypeVar("Header", Request, Reply)
 
 
-def encode(header: Any) -> np.ndarray:
+def encode(header: Union[Request, Reply]) -> np.ndarray:
     """A header as (HEADER,) float32, exactly: 3 x 24 bits hold the 53 of a float64."""
     numbers = [float(getattr(header, item.name)) for item in fields(header)]
     rest = np.array(numbers + [0.0] * (NUMBERS - len(numbers)), np.float64)
@@ -165,7 +168,7 @@ def write_command(**given: Any) -> str:
     return ServerCommand(mxtrain="command", **given).model_dump_json()
 
 
-def pack_state(arrays: Mapping[str, np.ndarray], numbers: Any) -> bytes:
+def pack_state(arrays: Mapping[str, np.ndarray], numbers: Optional[JsonObject]) -> bytes:
     """Arrays by name and JSON values as bytes."""
     contents = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     table = [[name, str(array.dtype), list(array.shape)] for name, array in contents.items()]
