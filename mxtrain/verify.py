@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -20,13 +20,16 @@ from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.model.graph.summary import has_random_layers
 from mxtrain.model.graph.trace import blocks_by_path
-from mxtrain.parallel.base import Objective
+from mxtrain.parallel.base import Objective, Strategy
 from mxtrain.parallel.reference import Reference
 from mxtrain.process.heartbeat import HEARTBEAT
 from mxtrain.trainer import snapshot
 from mxtrain.trainer.loaders import build_data
 from mxtrain.trainer.step import TrainingStep
 from mxtrain.types import Batch, Shapes
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import EpochLoader, Json
 
 # A tensor whose largest value is smaller than this share of the largest of all is compared with that share: a bias
 # before a batch norm has a gradient of exactly 0, of which both sides compute only noise.
@@ -105,7 +108,7 @@ class Verification:
         """Whether the low precision differs by more than its rounding explains."""
         return self.low is not None and not self.low <= self.low_tolerance
 
-    def to_json(self) -> Dict[str, Any]:
+    def to_json(self) -> Mapping[str, Json]:
         """The findings as plain values."""
         return {**asdict(self), "passed": self.passed}
 
@@ -138,7 +141,7 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
     remarks: List[str] = []
     lr, exact = description.optimizer.lr, replace(description, amp=FULL)
 
-    def side(dtype: str, build_strategy: Callable[[Objective, Store], Any], store: Store) -> TrainingStep:
+    def side(dtype: str, build_strategy: Callable[[Objective, Store], Strategy], store: Store) -> TrainingStep:
         described = exact if dtype == "float64" else description
         network = build_network(description, signature, first)
         refuse_float32_only(network)
@@ -152,7 +155,7 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
         return side(dtype, lambda objective, store: parallel.build(objective, parts, store), store)
 
     def reference(dtype: str, cut_before: Sequence[str] = ()) -> TrainingStep:
-        def build(objective: Objective, store: Store) -> Any:
+        def build(objective: Objective, store: Store) -> Strategy:
             return Reference(objective, first, parallel, len(devices), parts, cut_before, world.size)
 
         return side(dtype, build, MXNetStore("local"))
@@ -188,7 +191,7 @@ def refuse_incomparable(description: Description) -> None:
         )
 
 
-def refuse_float32_only(network: Any) -> None:
+def refuse_float32_only(network: gluon.Block) -> None:
     """Raises: ConfigError: MXNet cannot compute a layer in float64, on one device."""
     for path, block in blocks_by_path(network):
         if isinstance(block, (gluon.contrib.nn.SyncBatchNorm, gluon.nn.BatchNormReLU)):
@@ -198,7 +201,7 @@ def refuse_float32_only(network: Any) -> None:
             )
 
 
-def silence(network: Any, input_shape: Shapes) -> List[str]:
+def silence(network: gluon.Block, input_shape: Shapes) -> List[str]:
     """Sets all dropout rates to 0; returns remarks on that and on what else draws random numbers."""
     remarks, silenced = [], []
     for path, block in blocks_by_path(network):
@@ -219,7 +222,7 @@ def sums_in_order(description: Description, num_replicas: int) -> bool:
     return alone and num_replicas <= 2 and description.trainer.clip_global_norm is None
 
 
-def batches(loader: Any, steps: int) -> Iterator[Batch]:
+def batches(loader: EpochLoader, steps: int) -> Iterator[Batch]:
     """The first batches of training, the last one cut to an odd size."""
     epoch = number = 0
     while True:
@@ -266,7 +269,9 @@ def compare_lengths(sides: Sequence[TrainingStep], stream: Iterator[Batch], lr: 
     return worst
 
 
-def trained(sides: Sequence[TrainingStep], stream: Iterator[Batch], lr: float) -> Iterator[Tuple[Any, Any]]:
+def trained(
+    sides: Sequence[TrainingStep], stream: Iterator[Batch], lr: float
+) -> Iterator[Tuple[Sequence[Mapping[str, np.ndarray]], Sequence[Mapping[str, np.ndarray]]]]:
     """Trains sides on the same batches: after each the parameters and the gradients of all of them."""
     for number, batch in enumerate(stream, start=1):
         for side in sides:

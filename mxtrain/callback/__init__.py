@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Mapping
 
 from mxtrain.description.config import call_target
 from mxtrain.errors import ConfigError, did_you_mean
@@ -17,7 +17,7 @@ class CallbackSpec(Spec):
         raise NotImplementedError
 
     @classmethod
-    def of_target(cls, target: Any, arguments: Any, common: Spec, path: str) -> Spec:
+    def of_target(cls, target: Any, arguments: Mapping[str, Any], common: Spec, path: str) -> Spec:
         if not (isinstance(target, type) and issubclass(target, Callback)):
             raise ConfigError(f"{path}._target_: {target!r} must be a subclass of mxtrain.types.Callback.")
         hooks = [name for name in dir(Callback) if name.startswith("on_")]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Mapping
+from typing import Mapping
 
 from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
 
@@ -35,6 +35,6 @@ class RunRecord(Callback):
         )  # fmt: skip
 
 
-def _text(values: Mapping[str, Any]) -> str:
+def _text(values: Mapping[str, object]) -> str:
     shown = {name: f"{value:.6g}" if isinstance(value, float) else str(value) for name, value in values.items()}
     return " ".join(f"{name}={text}" for name, text in shown.items())

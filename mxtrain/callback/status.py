@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Dict, Optional, Sequence
 
 from mxtrain.files.durable import write_json_atomic
 from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import MetricRow
 
 # A run of millisecond steps would otherwise spend its time in fsync.
 SECONDS_BETWEEN_WRITES = 2.0
@@ -25,7 +28,7 @@ class StatusFile(Callback):
 
     def __init__(self, run_dir: Path, in_place: Callable[[], bool] = lambda: True):
         self._path, self._in_place = run_dir / "status.json", in_place
-        self._status: Dict[str, Any] = {
+        self._status: Dict[str, object] = {
             "state": "running", "exit_code": None, "cause": "", "epoch": 0, "step": 0, "best": None,
             "checkpoint": None, "weights_sha256": None, "samples_per_s": None,
         }  # fmt: skip
@@ -38,7 +41,7 @@ class StatusFile(Callback):
             self._status["metric_signatures"] = dict(run.metric_signatures)
         self._write(now=True)
 
-    def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+    def on_steps(self, rows: Sequence[MetricRow], progress: Progress) -> None:
         self._status.update(step=progress.step, epoch=progress.epoch, samples_per_s=rows[-1]["samples_per_s"])
         self._write(now=False)
 

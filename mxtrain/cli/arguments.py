@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from dataclasses import dataclass
-from typing import Any, List, Optional, Sequence
+from typing import List, NoReturn, Optional, Sequence
 
 from hydra._internal.utils import get_args_parser
 
@@ -53,7 +53,7 @@ class Arguments:
 
 
 class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> Any:
+    def error(self, message: str) -> NoReturn:
         raise ConfigError(message.replace("argument ", "", 1) + ". `python -m mxtrain --help` shows all flags.")
 
 

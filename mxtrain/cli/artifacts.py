@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
-from typing import Any, Sequence
+from typing import Sequence
 
 from mxtrain.files.durable import replace_file
 from mxtrain.types import Artifact, Picture, Table, TextLines
@@ -37,7 +37,7 @@ def show_artifacts(artifacts: Sequence[Artifact]) -> None:
         console.print()
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
@@ -53,7 +53,7 @@ def write_artifacts(artifacts: Sequence[Artifact], folder: Path) -> None:
             replace_file(folder / f"{artifact.name}.png", picture.getvalue())
 
 
-def write_table(path: Path, rows: Sequence[Sequence[Any]]) -> None:
+def write_table(path: Path, rows: Sequence[Sequence[object]]) -> None:
     """Replaces a CSV file."""
     text = io.StringIO(newline="")
     csv.writer(text).writerows(rows)

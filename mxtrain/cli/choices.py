@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Dict, List, Optional, Sequence
 
 from hydra.core.override_parser.types import Override
 
@@ -62,21 +62,21 @@ def wrong_choice(override: Override, files: ConfigFiles) -> Optional[str]:
     return None
 
 
-def _one_of_a_list(group: str, value: Sequence[Any]) -> str:
+def _one_of_a_list(group: str, value: Sequence[object]) -> str:
     names = [shown(option) for option in value]
     if len(names) > 1:
         return f"{group}=[{','.join(names)}]: {group} is one option. To train with each: -m {group}={','.join(names)}."
     return f"{group}=[{','.join(names)}]: {group} is one option, without brackets: {group}={''.join(names) or 'NAME'}."
 
 
-def _no_option(group: str, option: Any, files: ConfigFiles, options: Sequence[str]) -> str:
+def _no_option(group: str, option: object, files: ConfigFiles, options: Sequence[str]) -> str:
     folder = next((f for f in files.search_path if (f / group).is_dir()), None)
     place = f" ({short(folder / group)}/)" if folder else ""
     hint = hint_for(group, option, options)
     return f"{group}={shown(option)}: there is no such option.{hint} {group} can be: {', '.join(options)}{place}."
 
 
-def hint_for(group: str, option: Any, options: Sequence[str]) -> str:
+def hint_for(group: str, option: object, options: Sequence[str]) -> str:
     """` Did you mean ...?` for an option that does not exist; an empty string where nothing is near."""
     word = shown(option).lower()
     if word in NO and group in NAMED_GROUPS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Optional, Sequence
 
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf
@@ -17,6 +17,9 @@ from mxtrain.cli.origins import find_origins
 from mxtrain.description.config import flatten, import_target
 from mxtrain.errors import ConfigError
 from mxtrain.search_path import admit_current_folder
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Config
 
 DEFAULT_TASK = "classification"
 
@@ -32,7 +35,7 @@ class Composed:
         composer: the files that it is composed of.
     """
 
-    config: Mapping[str, Any]
+    config: Config
     tree: DictConfig
     overrides: Sequence[str]
     composer: ConfigFiles
@@ -108,7 +111,7 @@ class Composer(ConfigFiles):
                 added.append(f"task={task}")
         return [*self.parse(added), *parsed]
 
-    def _task_of(self, group: str, option: Any) -> Optional[str]:
+    def _task_of(self, group: str, option: object) -> Optional[str]:
         """The task that an option of ours is made for, None where it says nothing."""
         file = self.search_path[0] / group / f"{option}.yaml"
         if not isinstance(option, str) or not file.is_file():
@@ -119,7 +122,7 @@ class Composer(ConfigFiles):
         return serves[0] if isinstance(serves, tuple) and serves else None  # a property: a setting decides
 
 
-def _targets(node: Any) -> Iterator[Any]:
+def _targets(node: DictConfig) -> Iterator[object]:
     """All classes that Hydra's own configuration names."""
     settings = flatten(OmegaConf.to_container(node))
     return (value for path, value in settings.items() if path.rpartition(".")[2] == "_target_")

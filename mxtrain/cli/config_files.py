@@ -6,7 +6,7 @@ import os
 import re
 import uuid
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from hydra import version
 from hydra._internal.hydra import Hydra
@@ -25,6 +25,9 @@ from mxtrain.cli.hydra_settings import is_folder
 from mxtrain.description.override_text import expand_home
 from mxtrain.errors import ConfigError
 
+if TYPE_CHECKING:
+    from hydra.core.config_loader import ConfigLoader
+
 CONFIG_NAME = "config"
 MAX_FOLDER_NAME = 120
 
@@ -41,7 +44,7 @@ def register_resolvers() -> None:
     OmegaConf.register_new_resolver("job_folder", job_folder, replace=True)
 
 
-def job_folder(number: Any, swept: str) -> str:
+def job_folder(number: Union[int, str], swept: str) -> str:
     """The folder of a sweep's job, e.g. `0_model-lenet_optimizer.lr-0.1`, which is its name in TensorBoard, too.
 
     Only what needs no quotes stands in it: a name with `=` or commas would be an override or a sweep where it is typed.
@@ -93,10 +96,10 @@ class ConfigFiles:
             anchor = SearchPathQuery(provider="schema")
             path.prepend(provider="command-line", path=f"file://{folder}", anchor=anchor)
         self.hydra = Hydra.create_main_hydra2(task_name="train", config_search_path=path)
-        self.loader: Any = self.hydra.config_loader
+        self.loader: ConfigLoader = self.hydra.config_loader
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         GlobalHydra.instance().clear()
 
     def groups(self) -> Tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Mapping, Sequence, Tuple
 
 from mxtrain import runtime
 from mxtrain.amp import Precision
@@ -13,6 +13,9 @@ from mxtrain.description.config import Where
 from mxtrain.description.groups import Description, describe
 from mxtrain.errors import ConfigError
 from mxtrain.parallel.strategies import Parallel
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Config
 
 
 def compose_and_check(composer: Composer, overrides: Sequence[str]) -> Tuple[Composed, Description]:
@@ -40,7 +43,7 @@ def check(composed: Composed, together: bool = True) -> Description:
     return describe_here(composed.config, composed.where, together)
 
 
-def describe_here(config: Mapping[str, Any], where: Where, together: bool = True) -> Description:
+def describe_here(config: Config, where: Where, together: bool = True) -> Description:
     """Validates plain nested dicts, with the environment set before any class of the user's is imported.
 
     Raises:

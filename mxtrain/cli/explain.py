@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, List, Mapping, Sequence
 
 from omegaconf import OmegaConf
 
@@ -13,6 +13,9 @@ from mxtrain.cli.origins import find_origins
 from mxtrain.description.config import flatten, import_target, shown, spec_help
 from mxtrain.errors import ConfigError
 from mxtrain.types import Spec
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Config
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -40,14 +43,14 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def settings(key: str, composed: Composed) -> Mapping[str, Any]:
+def settings(key: str, composed: Composed) -> Mapping[str, object]:
     """Every setting by its dotted path; Hydra's own as they are written, because some are known only in a run."""
     if key.partition(".")[0] == "hydra":
         return flatten({"hydra": OmegaConf.to_container(composed.hydra)})
     return flatten(composed.config)
 
 
-def describe_setting(path: str, value: Any, composed: Composed) -> List[str]:
+def describe_setting(path: str, value: object, composed: Composed) -> List[str]:
     """The lines about one setting."""
     origins = find_origins(path, composed.composer, composed.overrides)
     lines = [f"{path} = {shown(value)}"]
@@ -63,7 +66,7 @@ def describe_setting(path: str, value: Any, composed: Composed) -> List[str]:
     return lines
 
 
-def meaning_of(path: str, config: Mapping[str, Any]) -> str:
+def meaning_of(path: str, config: Config) -> str:
     """The docstring of the field in the class that the nearest `_target_` names."""
     names = path.split(".")
     for depth in range(len(names) - 1, 0, -1):

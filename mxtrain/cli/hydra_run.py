@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Callable
 
 from hydra._internal.callbacks import Callbacks
 from hydra.core.utils import configure_log, run_job
@@ -16,6 +16,9 @@ from mxtrain.cli.hydra_settings import hydra_settings_at_fault
 from mxtrain.description.override_text import quote
 from mxtrain.types import Result
 
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
 
 class Begun(Callback):
     """Notes that Hydra is ready, and the job begins."""
@@ -23,11 +26,11 @@ class Begun(Callback):
     def __init__(self) -> None:
         self.has = False
 
-    def on_job_start(self, config: Any, **kwargs: Any) -> None:
+    def on_job_start(self, config: DictConfig, **kwargs: object) -> None:
         self.has = True
 
 
-def run_composed(composed: Composed, run_dir: Path, job: Callable[[Any], Result]) -> Result:
+def run_composed(composed: Composed, run_dir: Path, job: Callable[[DictConfig], Result]) -> Result:
     """What the job returns. The same as `Hydra.run`, which would compose once more, and that takes a second.
 
     Args:

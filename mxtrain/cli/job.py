@@ -40,6 +40,7 @@ from mxtrain.trainer.resume import Beginning, begin, find_end, nothing_left, set
 from mxtrain.types import CommandLine, Result
 
 if TYPE_CHECKING:
+    from mxtrain.annotations import JsonObject
     from mxtrain.build import Run
 
 log = logging.getLogger("mxtrain")
@@ -99,7 +100,7 @@ def train_as_group(description: Description, run_dir: Path, arguments: Sequence[
     """One run of several processes; what it says of its end in status.json."""
     code = supervise(description, run_dir, arguments)
     try:
-        status: Dict[str, Any] = json.loads((run_dir / "status.json").read_text(encoding="utf-8"))
+        status: JsonObject = json.loads((run_dir / "status.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         status = {"state": "failed", "cause": "see above", "step": 0, "epoch": 0}
     known = {name: status[name] for name in ("cause", "step", "epoch", "best", "checkpoint") if name in status}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Mapping, NoReturn, Optional, Sequence
+from typing import Dict, Iterable, List, Mapping, NoReturn, Optional, Sequence
 
 import yaml
 from hydra.core.override_parser.types import Override
@@ -152,14 +152,16 @@ def fit_open_mappings(
     return files.parse([fitted.get(o.input_line) or o.input_line for o in parsed])
 
 
-def settings_of(config: DictConfig) -> Dict[str, Any]:
+def settings_of(config: DictConfig) -> Dict[str, object]:
     """Dotted path -> value of every setting, Hydra's own included."""
     plain = OmegaConf.to_container(OmegaConf.masked_copy(config, [name for name in config if name != "hydra"]))
     hydra = OmegaConf.to_container(config.hydra)
     return {**flatten(plain), **flatten({"hydra": hydra})}
 
 
-def _fit(changes: Sequence[Override], known: Mapping[str, Any], parsed: Sequence[Override]) -> Dict[str, Optional[str]]:
+def _fit(
+    changes: Sequence[Override], known: Mapping[str, object], parsed: Sequence[Override]
+) -> Dict[str, Optional[str]]:
     """Override -> what to give Hydra instead; None for what names nothing.
 
     A setting exists where the configuration lists it, below a mapping that takes any key (`model.options`), and where
@@ -177,7 +179,7 @@ def _fit(changes: Sequence[Override], known: Mapping[str, Any], parsed: Sequence
     return fitted
 
 
-def _accepts(key: str, targets: Mapping[str, Any]) -> bool:
+def _accepts(key: str, targets: Mapping[str, object]) -> bool:
     """Whether the class or function of a node takes this setting."""
     parent, _, name = key.rpartition(".")
     group = parent.split(".")[0]
@@ -191,7 +193,7 @@ def _accepts(key: str, targets: Mapping[str, Any]) -> bool:
         return False  # said when the description is validated
 
 
-def unknown_key(key: str, known: Mapping[str, Any], files: ConfigFiles, config: DictConfig) -> str:
+def unknown_key(key: str, known: Mapping[str, object], files: ConfigFiles, config: DictConfig) -> str:
     """That there is no such setting, which one was meant, and what its group takes."""
     known = {path: value for path, value in known.items() if not path.endswith("._target_")}
     group, _, field = key.partition(".")
@@ -280,7 +282,7 @@ def options_with(group: str, field: str, files: ConfigFiles) -> str:
 def _reword(error: Exception, files: ConfigFiles, overrides: Sequence[Override]) -> NoReturn:
     """Raises: ConfigError: Hydra's message as a sentence that names the file and the remedy."""
     if isinstance(error, yaml.YAMLError):
-        mark: Any = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+        mark: Optional[yaml.Mark] = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         place = f"{short_name(mark.name)}:{mark.line + 1}" if mark else "a file"
         problem = getattr(error, "problem", None) or first_line(error)
         raise ConfigError(f"{place}: this is not YAML: {problem}.") from None

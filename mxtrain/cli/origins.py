@@ -6,7 +6,7 @@ import copy
 import functools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, List, Optional, Sequence
+from typing import List, Optional, Sequence
 
 import yaml
 
@@ -70,18 +70,18 @@ def read_origin(file: Path, names: Sequence[str]) -> Optional[Origin]:
 
 
 @functools.cache
-def _read_node(file: Path) -> Any:
+def _read_node(file: Path) -> yaml.Node:
     with open(file, encoding="utf-8") as stream:
         return yaml.compose(stream, Loader=yaml.SafeLoader)
 
 
-def shown_node(node: Any) -> str:
+def shown_node(node: yaml.Node) -> str:
     """A YAML node on one line."""
     if isinstance(node, yaml.ScalarNode):
         return str(node.value)
     return yaml.serialize(_flow(copy.copy(node)), width=10_000).strip()
 
 
-def _flow(node: Any) -> Any:
+def _flow(node: yaml.Node) -> yaml.Node:
     node.flow_style = True
     return node

@@ -7,12 +7,15 @@ import os
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, List, Optional, Sequence
 
 from mxtrain.cli.program import as_typed
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM
 from mxtrain.files.durable import encode_json, open_file
 from mxtrain.types import Result
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Best
 
 STOPS = (EXIT_BUDGET, EXIT_SIGINT, EXIT_SIGTERM)
 """Exit codes of runs that were told to stop: no errors, the same command continues."""
@@ -34,7 +37,7 @@ class Outcome:
     exit_code: int
     cause: str
     step: int
-    best: Optional[Mapping[str, Any]]
+    best: Optional[Best]
     swept: Sequence[str] = ()
     """In a sweep: the settings in which its jobs differ."""
     before: bool = False

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
-    Any,
     Collection,
     Dict,
     Iterator,
@@ -34,6 +33,7 @@ from mxtrain.files.durable import create_file, encode_json, replace_file
 from mxtrain.types import PathText, Positive, Spec
 
 if TYPE_CHECKING:
+    from mxtrain.annotations import EpochLoader, Json
     from mxtrain.task.base import Task
     from mxtrain.trainer.trained import Trained
 
@@ -140,9 +140,9 @@ def file_names(places: Sequence[str]) -> List[str]:
 
 
 def predict_rows(
-    trained: Trained, loader: Any, places: Sequence[str], top_k: int, unreadable: Collection[int] = (),
+    trained: Trained, loader: EpochLoader, places: Sequence[str], top_k: int, unreadable: Collection[int] = (),
     folder: Optional[Path] = None,
-) -> Iterator[Dict[str, Any]]:  # fmt: skip
+) -> Iterator[Dict[str, Json]]:  # fmt: skip
     """One row for each sample that could be read: where it stands, what the task predicts, and the file that was
     written into `folder`."""
     from mxtrain.engine.predictions import to_host
@@ -173,7 +173,7 @@ def write_file(path: Path, content: bytes) -> None:
         raise explain(str(path), error, "written") from error
 
 
-def write_jsonl(rows: Iterator[Dict[str, Any]], stream: TextIO) -> int:
+def write_jsonl(rows: Iterator[Mapping[str, Json]], stream: TextIO) -> int:
     """One JSON object a line; returns how many."""
     count = 0
     for row in rows:
@@ -182,7 +182,7 @@ def write_jsonl(rows: Iterator[Dict[str, Any]], stream: TextIO) -> int:
     return count
 
 
-def write_csv(rows: Iterator[Dict[str, Any]], stream: TextIO) -> int:
+def write_csv(rows: Iterator[Mapping[str, Json]], stream: TextIO) -> int:
     """One line a sample, after one with the names of the columns; returns how many."""
     writer = csv.writer(stream)
     number = -1

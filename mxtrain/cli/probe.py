@@ -10,28 +10,32 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from typing import Any, Callable, Dict, List
+from typing import TYPE_CHECKING, Callable, List, Mapping
 
 from mxtrain.runtime.apply import apply
 from mxtrain.runtime.spec import Runtime
 
-STEPS: List[Callable[[], Dict[str, Any]]] = []
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json
 
 
-def _step(function: Callable[[], Dict[str, Any]]) -> Callable[[], Dict[str, Any]]:
+STEPS: List[Callable[[], Mapping[str, Json]]] = []
+
+
+def _step(function: Callable[[], Mapping[str, Json]]) -> Callable[[], Mapping[str, Json]]:
     STEPS.append(function)
     return function
 
 
 @_step
-def environment() -> Dict[str, Any]:
+def environment() -> Mapping[str, Json]:
     """Set what runtime=auto sets, with AMX: the computation below then shows whether it works."""
     report = apply(Runtime(), bfloat16=True)
     return {"runtime": report.lines(), "amx": report.amx}
 
 
 @_step
-def mxnet() -> Dict[str, Any]:
+def mxnet() -> Mapping[str, Json]:
     """Import MXNet."""
     from mxtrain.engine.backend import mx
 
@@ -40,7 +44,7 @@ def mxnet() -> Dict[str, Any]:
 
 
 @_step
-def operators() -> Dict[str, Any]:
+def operators() -> Mapping[str, Json]:
     """Compile and load our own operators."""
     from mxtrain.engine.backend import own_operators
 
@@ -49,7 +53,7 @@ def operators() -> Dict[str, Any]:
 
 
 @_step
-def compute() -> Dict[str, Any]:
+def compute() -> Mapping[str, Json]:
     """Train one step of a small convolution."""
     from mxtrain.engine.backend import autograd, mx, nd
 
@@ -64,7 +68,7 @@ def compute() -> Dict[str, Any]:
 
 
 @_step
-def bfloat16() -> Dict[str, Any]:
+def bfloat16() -> Mapping[str, Json]:
     """Multiply in bfloat16, which uses AMX where the environment allows it."""
     import numpy
 
@@ -80,7 +84,7 @@ def bfloat16() -> Dict[str, Any]:
 
 
 @_step
-def gpus() -> Dict[str, Any]:
+def gpus() -> Mapping[str, Json]:
     """Count the GPUs that MXNet can use."""
     from mxtrain.engine.backend import mx
 
@@ -91,7 +95,7 @@ def gpus() -> Dict[str, Any]:
 
 
 @_step
-def gluoncv() -> Dict[str, Any]:
+def gluoncv() -> Mapping[str, Json]:
     """Import GluonCV."""
     import gluoncv
 
@@ -99,7 +103,7 @@ def gluoncv() -> Dict[str, Any]:
 
 
 @_step
-def horovod() -> Dict[str, Any]:
+def horovod() -> Mapping[str, Json]:
     """Sum over a ring of one with Horovod, where it is installed."""
     try:
         import horovod

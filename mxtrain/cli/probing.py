@@ -7,9 +7,12 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass, field
-from typing import Any, Dict, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Sequence
 
 from mxtrain.search_path import module_command
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import JsonObject
 
 PROBE = (sys.executable, "-W", "ignore", *module_command("mxtrain.cli.probe")[1:])
 
@@ -18,7 +21,7 @@ PROBE = (sys.executable, "-W", "ignore", *module_command("mxtrain.cli.probe")[1:
 class ProbeResult:
     """The findings of the probe, as far as it came."""
 
-    found: Dict[str, Any] = field(default_factory=dict)
+    found: JsonObject = field(default_factory=dict)
     """All values that it reported."""
     stage: str = ""
     """What it tried last."""

@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import Any, Dict, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Sequence, Tuple
 
 from omegaconf import OmegaConf
 
@@ -25,6 +25,9 @@ from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.runtime import OF_THE_MACHINE
 from mxtrain.trainer import resume
 from mxtrain.types import expand_path
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Config
 
 TRAINS = ("optimizer", "lr_scheduler", "early_stopping", "checkpoint", "callback", "logger", "trainer")
 """Groups that only training looks at."""
@@ -95,7 +98,7 @@ def restore_description(given: Arguments, command: str, which: str, overrides: S
     return checkpoint, describe_here(config, where)
 
 
-def on_this_machine(before: Any, default: Mapping[str, Any]) -> Any:
+def on_this_machine(before: object, default: Config) -> object:
     """The runtime of a run without what fits the machine that trained it: another one may have fewer cores.
 
     Args:
@@ -110,7 +113,7 @@ def on_this_machine(before: Any, default: Mapping[str, Any]) -> Any:
     return runtime
 
 
-def amend(config: Mapping[str, Any], overrides: Sequence[str], composer: Composer) -> Dict[str, Any]:
+def amend(config: Config, overrides: Sequence[str], composer: Composer) -> Dict[str, Any]:
     """`config` with overrides: a group is composed anew with all that is said of it, a value is replaced.
 
     Raises:

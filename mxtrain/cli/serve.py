@@ -6,15 +6,18 @@ import os
 import sys
 import threading
 import traceback
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import TYPE_CHECKING, Callable, Optional
 
 from mxtrain.cluster.node import run_node
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, MxtrainError
-from mxtrain.kvstore.wire import read_command
+from mxtrain.kvstore.wire import ServerCommand, read_command
 from mxtrain.process.stopping import SHUTDOWN_TIMEOUT_S
 
 if TYPE_CHECKING:
+    import mxnet as mx
+
     from mxtrain.description.groups import Description  # a server that only sums starts without it
+    from mxtrain.kvstore.update_server import UpdateServer
 
 
 def serve(role: str, description_of: Callable[[], Description]) -> int:
@@ -36,9 +39,9 @@ class Serving:
 
     def __init__(self, description_of: Callable[[], Description]):
         self._description_of = description_of
-        self._server: Optional[Any] = None
+        self._server: Optional[UpdateServer] = None
 
-    def __call__(self, store: Any, command: int, body: bytes) -> None:
+    def __call__(self, store: mx.kv.KVStore, command: int, body: bytes) -> None:
         """See `mxtrain.cluster.node.run_node`."""
         given = read_command(body) if command == 0 else None
         if given is None:
@@ -46,7 +49,7 @@ class Serving:
             return
         with_exit(lambda: self._carry_out(store, given))
 
-    def _carry_out(self, store: Any, given: Any) -> None:
+    def _carry_out(self, store: mx.kv.KVStore, given: ServerCommand) -> None:
         if given.begin and self._server is None:
             self._server = self._begin(store)
         if given.set_up is not None and self._server is not None:
@@ -56,7 +59,7 @@ class Serving:
             last_resort.daemon = True
             last_resort.start()
 
-    def _begin(self, store: Any) -> Any:
+    def _begin(self, store: mx.kv.KVStore) -> UpdateServer:
         description = self._description_of()
         if not description.kvstore.updates:
             raise ConfigError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Tuple, Type, TypeVar
+from typing import Dict, List, Tuple, Type, TypeVar, Union
 
 from mxtrain.cli.arguments import Arguments
 from mxtrain.description.config import validate
@@ -17,7 +17,7 @@ def split_settings(given: Arguments, spec: Type[S], command: str) -> Tuple[S, Li
     Raises:
         ConfigError: a setting has a wrong value.
     """
-    own: Dict[str, Any] = {}
+    own: Dict[str, object] = {}
     rest: List[str] = []
     for word in given.overrides:
         key, _, value = word.partition("=")
@@ -28,7 +28,7 @@ def split_settings(given: Arguments, spec: Type[S], command: str) -> Tuple[S, Li
     return validate(spec, own, command, lambda group: f"`{command}` takes {', '.join(spec.model_fields)}"), rest
 
 
-def _read(text: str, default: Any) -> Any:
+def _read(text: str, default: object) -> Union[bool, int, float, str]:
     """A number where the setting is one; else the text, which is judged later."""
     if isinstance(default, bool):
         return {"true": True, "false": False}.get(text.lower(), text)

@@ -14,7 +14,7 @@ import sys
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, Iterator, List, Optional, Sequence, Tuple
 
 from rich.table import Table
 
@@ -32,6 +32,11 @@ from mxtrain.process.stopping import Terminated
 from mxtrain.trainer.resume import find_finished
 from mxtrain.types import CommandLine, Result
 
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+    from mxtrain.annotations import Config, JsonObject
+
 MAX_CHECKED_JOBS = 32
 OUTCOMES = "jobs.jsonl"
 JOB = "MXTRAIN_SWEEP_JOB"
@@ -43,7 +48,7 @@ in_this_process = False
 
 def run_sweep(
     composer: Composer, overrides: Sequence[str], check: Callable[[Sequence[str]], Description],
-    job: Callable[[Any], Any],
+    job: Callable[[DictConfig], Optional[float]],
 ) -> int:  # fmt: skip
     """Checks all jobs, runs them, and returns the exit code.
 
@@ -122,7 +127,7 @@ def _all_failed(outcomes: Sequence[Outcome]) -> bool:
     return bool(outcomes) and all(outcome.exit_code != EXIT_FINISHED for outcome in outcomes)
 
 
-def _call_hydra(composer: Composer, overrides: Sequence[str], job: Callable[[Any], Any]) -> int:
+def _call_hydra(composer: Composer, overrides: Sequence[str], job: Callable[[DictConfig], Optional[float]]) -> int:
     """Returns the exit code of what ended the sweep as a whole, 0 if nothing did."""
     global in_this_process
     in_this_process = True
@@ -241,7 +246,7 @@ def with_exported_job(command: CommandLine) -> CommandLine:
 # Jobs that need not run again.
 
 
-def finished_before(run_dir: Path, config: Mapping[str, Any]) -> Optional[Result]:
+def finished_before(run_dir: Path, config: Config) -> Optional[Result]:
     """The result of the same job in an earlier call of the same sweep, or None."""
     status = find_finished(run_dir, config)
     if status is None:
@@ -292,7 +297,7 @@ def print_table(outcomes: Sequence[Outcome], folder: Path, description: Descript
     for title in ("job", *(swept or ["overrides"]), "state", description.trainer.monitor, "step", ""):
         table.add_column(title)
     for place, outcome in enumerate(ranked):
-        best = outcome.best or {}
+        best: JsonObject = outcome.best or {}
         value = format_value(best["value"]) if best else "-"
         state = outcome.state if outcome.exit_code == EXIT_FINISHED else f"{outcome.state} ({outcome.exit_code})"
         given = {key_of(text): text.partition("=")[2] for text in outcome.overrides}

@@ -10,13 +10,16 @@ import importlib
 import re
 import shlex
 from pathlib import Path
-from typing import Any, Collection, Iterator, Mapping, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Collection, Iterator, Mapping, Sequence, Set, Tuple
 
 import yaml
 
 from mxtrain.description.groups import GROUPS, NAMED_GROUPS
 from mxtrain.errors import ConfigError
 from mxtrain.types import Spec
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Config
 
 TARGET = "_target_"
 INTERPOLATION = "${"
@@ -29,7 +32,7 @@ PLAIN_WORD = re.compile(r"[A-Za-z0-9_.,:-]*")
 
 
 def require_trusted(
-    config: Mapping[str, Any], path: str, command: str, typed: Sequence[str], config_dirs: Sequence[str]
+    config: Config, path: str, command: str, typed: Sequence[str], config_dirs: Sequence[str]
 ) -> None:  # fmt: skip
     """Refuses a description that would run code of its author's. Imports nothing but mxtrain's own modules.
 
@@ -60,7 +63,7 @@ def require_trusted(
     )
 
 
-def foreign(config: Mapping[str, Any]) -> Iterator[Tuple[str, Any]]:
+def foreign(config: Config) -> Iterator[Tuple[str, object]]:
     """(dotted path, value) of all in a description that leads to code other than mxtrain's, or to the environment."""
     for place, value in _leaves(config, ""):
         group, _, rest = place.partition(".")
@@ -106,7 +109,7 @@ def named_targets(config_dirs: Sequence[str]) -> Set[str]:
     return found
 
 
-def _leaves(value: Any, place: str) -> Iterator[Tuple[str, Any]]:
+def _leaves(value: object, place: str) -> Iterator[Tuple[str, object]]:
     if isinstance(value, Mapping):
         for key, item in value.items():
             part = str(key).replace(".", "\\.")  # a key that only looks like a path is not what the user typed
@@ -133,16 +136,16 @@ def _is_below(place: str, typed: Sequence[str]) -> bool:
     return any(place == key or place.startswith(key + ".") for key in typed)
 
 
-def _is_target(place: str, value: Any, named: Set[str]) -> bool:
+def _is_target(place: str, value: object, named: Set[str]) -> bool:
     return place.rpartition(".")[2] == TARGET and str(value) in named
 
 
-def _only_tunes(name: str, value: Any) -> bool:
+def _only_tunes(name: str, value: object) -> bool:
     tunes = TUNING.fullmatch(name) is not None and LEADS_TO_FILES.search(name) is None
     return tunes and PLAIN_WORD.fullmatch(str(value)) is not None
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """A stranger's text on one line, shortened where it is long."""
     text = "".join(letter if letter.isprintable() else "?" for letter in str(value))
     return text if len(text) <= 120 else text[:117] + "..."

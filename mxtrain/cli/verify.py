@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 from pathlib import Path
-from typing import Any, Optional, Sequence
+from typing import TYPE_CHECKING, Optional, Sequence
 
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.compose import Composer
@@ -16,6 +16,9 @@ from mxtrain.description.groups import Description, describe
 from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError
 from mxtrain.files.durable import write_json_atomic
 from mxtrain.types import PathText, Positive, PositiveFloat, Spec
+
+if TYPE_CHECKING:
+    from mxtrain.verify import Verification
 
 
 class VerifySettings(Spec):
@@ -80,7 +83,7 @@ def refuse_updates_without_order(description: Description) -> None:
         )
 
 
-def show(found: Any) -> None:
+def show(found: Verification) -> None:
     """The table and the verdict."""
     from rich.console import Console
     from rich.table import Table

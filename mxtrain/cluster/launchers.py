@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+from typing import Dict, Optional, Type
 
 from mxtrain.cluster.launcher import Launcher
 from mxtrain.cluster.ranked import MPILauncher, SlurmLauncher
 from mxtrain.cluster.spec import Cluster
 from mxtrain.cluster.ssh import SSHLauncher
 
-LAUNCHERS: Dict[str, Any] = {"local": Launcher, "ssh": SSHLauncher, "mpi": MPILauncher, "slurm": SlurmLauncher}
+LAUNCHERS: Dict[str, Type[Launcher]] = {
+    "local": Launcher,
+    "ssh": SSHLauncher,
+    "mpi": MPILauncher,
+    "slurm": SlurmLauncher,
+}
 
 
 def build_launcher(cluster: Cluster, van: Optional[str]) -> Launcher:

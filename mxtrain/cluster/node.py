@@ -11,19 +11,22 @@ import ctypes
 import os
 import signal
 import threading
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Callable
 
 from mxtrain.errors import EXIT_FINISHED
 from mxtrain.private_sockets.zeromq import move_ps_lite
 from mxtrain.process.stopping import EXIT_CODES
 
+if TYPE_CHECKING:
+    import mxnet as mx
 
-def refuse(store: Any, command: int, body: bytes) -> None:
+
+def refuse(store: mx.kv.KVStore, command: int, body: bytes) -> None:
     """Does nothing for a command that MXNet's C++ does not know itself; where servers only sum, there is none."""
     print(f"refused the command {command} ({len(body)} bytes): servers take no optimizer", flush=True)
 
 
-def run_node(role: str, control: Callable[[Any, int, bytes], None] = refuse) -> int:
+def run_node(role: str, control: Callable[[mx.kv.KVStore, int, bytes], None] = refuse) -> int:
     """Serves until all workers are done; returns the exit code.
 
     Args:

@@ -11,10 +11,13 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence
 
 from mxtrain.cluster.member import HEARTBEAT_FD
 from mxtrain.files.durable import append_to
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import JsonObject
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -48,7 +51,7 @@ class Process:
 
     def __init__(self, spec: LaunchSpec):
         self.spec = spec
-        self.last_heartbeat: Dict[str, Any] = {"step": 0, "batches": 0, "waits": False, "generation": 0}
+        self.last_heartbeat: JsonObject = {"step": 0, "batches": 0, "waits": False, "generation": 0}
         """Its last heartbeat."""
         self.has_reported = False
         """Whether a heartbeat has come."""
@@ -101,7 +104,7 @@ class Process:
         """Kills it if it still runs, and waits until it is gone."""
         raise NotImplementedError
 
-    def receive(self, heartbeat: Dict[str, Any]) -> None:
+    def receive(self, heartbeat: JsonObject) -> None:
         """Takes a heartbeat."""
         self.has_reported, self.heartbeat_at = True, time.monotonic()
         if heartbeat["batches"] != self.last_heartbeat["batches"]:

@@ -28,7 +28,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from functools import partial
-from typing import Any, Callable, Deque, Dict, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Deque, Dict, Mapping, Optional, Sequence, Tuple
 
 import mxtrain
 from mxtrain.cluster.frames import Message, decode, encode, pieces, split
@@ -37,6 +37,9 @@ from mxtrain.cluster.launched import local_size, own_address, rank_of
 from mxtrain.cluster.member import HEARTBEAT_FD, HOST_WORKERS
 from mxtrain.cluster.process import kill_group, signal_parents_death, start_child, state_of
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, ConfigError
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import JsonObject
 
 BEAT_S = 0.5
 MAX_WAITING = 1 << 16
@@ -57,7 +60,7 @@ class Child:
         environment: all of it.
     """
 
-    def __init__(self, of: int, spec: Mapping[str, Any], environment: Mapping[str, str]):
+    def __init__(self, of: int, spec: JsonObject, environment: Mapping[str, str]):
         self.of, self.is_worker = of, spec["is_worker"]
         self.heartbeat_rest = b""
         self.heartbeat, heartbeat_writer = os.pipe()
@@ -162,7 +165,7 @@ class Relay:
                 elif "signal" in message:
                     self._signal(message["signal"], message["of"])
 
-    def _listen(self, beacon: Sequence[Any]) -> None:
+    def _listen(self, beacon: Tuple[str, int]) -> None:
         """Hears there that the supervisor lives."""
         try:
             heard = socket.create_connection((beacon[0], beacon[1]), timeout=self._silence_s)
@@ -218,7 +221,7 @@ class Relay:
             self._watch(child.heartbeat, partial(self._take_heartbeat, child))
             self._watch(child.output, partial(self._take_output, child))
 
-    def _environment(self, message: Message, spec: Mapping[str, Any]) -> Dict[str, str]:
+    def _environment(self, message: Message, spec: JsonObject) -> Dict[str, str]:
         """The environment of a process on this host.
 
         Raises:
@@ -277,7 +280,7 @@ class Relay:
             self._send({"of": child.of, "exit": code})
             del self._children[child.of]
 
-    def _watch(self, fd: int, take: Callable[[], Any]) -> None:
+    def _watch(self, fd: int, take: Callable[[], object]) -> None:
         self._selector.register(fd, selectors.EVENT_READ, take)
 
 
@@ -285,7 +288,7 @@ class _Gone(Exception):
     """The supervisor, or the way to it."""
 
 
-def _require_run_directory(spec: Mapping[str, Any]) -> None:
+def _require_run_directory(spec: JsonObject) -> None:
     """Worker 0 writes it, and the supervisor reads it."""
     if not spec["proof"]:
         return

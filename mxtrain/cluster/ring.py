@@ -149,7 +149,7 @@ class KeyValueServer:
                 self.end_headers()
                 self.wfile.write(value)
 
-            def log_message(self, *_: Any) -> None:
+            def log_message(self, *_: object) -> None:
                 """Nothing is printed."""
 
         class Server(ThreadingHTTPServer):
@@ -158,10 +158,10 @@ class KeyValueServer:
             def server_bind(self) -> None:
                 TCPServer.server_bind(self)  # HTTPServer's asks for the name of the address, and may wait for that
 
-            def handle_error(self, request: Any, client_address: Any) -> None:
+            def handle_error(self, request: object, client_address: object) -> None:
                 """A client that went away is no matter."""
 
-            def verify_request(self, request: Any, client_address: Any) -> bool:
+            def verify_request(self, request: object, client_address: Any) -> bool:
                 return not only_own or peer_user(*client_address[:2]) == os.getuid()
 
         self._server = Server((host, 0), Handler)

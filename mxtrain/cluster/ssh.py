@@ -10,7 +10,7 @@ import subprocess
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Callable, List, Optional, Sequence, Tuple
 
 import mxtrain
 from mxtrain.cluster.frames import Message, decode
@@ -118,7 +118,10 @@ class SSHLauncher(Launcher):
 
 
 def check_hosts(
-    hosts: Sequence[Host], ssh: Any, interface: Optional[str], patience_s: float
+    hosts: Sequence[Host],
+    ssh: Callable[[Host, Sequence[str]], Sequence[str]],
+    interface: Optional[str],
+    patience_s: float,
 ) -> Tuple[List[Message], List[str]]:
     """(what the hosts say of themselves, one line for each that cannot take part); asks all at once.
 

@@ -16,7 +16,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxtrain.cluster.process import LaunchSpec, LocalProcess, Process
 from mxtrain.cluster.ring import Ring
@@ -24,6 +24,9 @@ from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import AGREED, EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, EXIT_NON_FINITE
 from mxtrain.kvstore.world import JOINS
 from mxtrain.process.stopping import EXIT_CODES, SHUTDOWN_TIMEOUT_S
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 TICK_S = 0.1
 MAX_BACKOFF_S = 60.0
@@ -69,13 +72,13 @@ class Supervisor:
 
     def __init__(
         self, cluster: Cluster, start: Callable[[int, ExitStack], List[Process]],
-        checkpoints: Callable[[], Sequence[Any]], say: Callable[[str], None], obstacle: Callable[[], str] = str,
+        checkpoints: Callable[[], Sequence[str]], say: Callable[[str], None], obstacle: Callable[[], str] = str,
         ring: Optional[Ring] = None,
     ):  # fmt: skip
         self._cluster, self._start, self._checkpoints, self._say = cluster, start, checkpoints, say
         self._obstacle, self._ring = obstacle, ring
         self._restarts = 0
-        self._progress: List[Any] = []
+        self._progress: List[str] = []
         self._to_start: List[Tuple[float, LaunchSpec]] = []
         self._signal: Optional[int] = None
         self._num_signals = 0
@@ -312,7 +315,7 @@ class Supervisor:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    def _receive(self, number: int, frame: Any) -> None:
+    def _receive(self, number: int, frame: Optional[FrameType]) -> None:
         self._signal, self._num_signals = number, self._num_signals + 1
 
     def _sleep(self, seconds: float) -> None:

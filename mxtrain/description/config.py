@@ -10,7 +10,21 @@ import importlib
 import inspect
 import math
 import traceback
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Type, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+    TypeVar,
+    Union,
+)
 
 import pydantic
 
@@ -18,9 +32,15 @@ from mxtrain.errors import ConfigError, did_you_mean, nearest
 from mxtrain.search_path import admit_current_folder
 from mxtrain.types import Spec
 
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+    from mxtrain.annotations import Config
+
 Where = Callable[[str], str]
-S = TypeVar("S", bound=Spec)
 """Dotted path of a setting, or a group -> the file that gives it, for messages."""
+S = TypeVar("S", bound=Spec)
+T = TypeVar("T")
 LARGEST_FLOAT, SMALLEST_FLOAT = 3.4028e38, 1.1755e-38
 """What a 32-bit float holds with all its digits; MXNet refuses the rest when a run has begun, or takes it for 0."""
 SHOULD_BE = "Input should be "
@@ -57,7 +77,7 @@ def import_target(target: str, path: str) -> Any:
 
 
 def build_spec(
-    node: Any, path: str, base: Type[Spec], where: Where, wrapper: Optional[Type[Spec]] = None
+    node: object, path: str, base: Type[Spec], where: Where, wrapper: Optional[Type[Spec]] = None
 ) -> Spec:  # fmt: skip
     """One validated description from its node.
 
@@ -96,7 +116,7 @@ def build_spec(
     return wrapper.of_target(target, fields, validate(common, own, path, where), path)
 
 
-def validate(spec: Type[S], fields: Mapping[str, Any], path: str, where: Where) -> S:
+def validate(spec: Type[S], fields: Mapping[str, object], path: str, where: Where) -> S:
     """`spec` with these fields, or a ConfigError with a line for each thing that is wrong."""
     lines = [f"{name}={shown(value)}: {reason}. ({where(name)})" for name, value, reason in _out_of_range(fields, path)]
     try:
@@ -108,7 +128,7 @@ def validate(spec: Type[S], fields: Mapping[str, Any], path: str, where: Where) 
     return described
 
 
-def _out_of_range(value: Any, path: str) -> Iterator[Tuple[str, Any, str]]:
+def _out_of_range(value: object, path: str) -> Iterator[Tuple[str, object, str]]:
     """(setting, value, reason) of every number that a 32-bit float, in which MXNet computes, does not hold."""
     if isinstance(value, (Mapping, list, tuple)):
         for name, item in value.items() if isinstance(value, Mapping) else enumerate(value):
@@ -122,7 +142,7 @@ def _out_of_range(value: Any, path: str) -> Iterator[Tuple[str, Any, str]]:
             yield path, value, f"should be 0 or at least {SMALLEST_FLOAT:.4g} in size: a 32-bit float holds no less"
 
 
-def _one_each(items: Sequence[Mapping[str, Any]]) -> List[Dict[str, Any]]:
+def _one_each(items: Sequence[ErrorDetails]) -> List[Dict[str, Any]]:
     """The errors, those of the branches that were tried for one value as one: "should be 'auto' or greater than 0".
 
     Where one branch got as far as a part of the value, that part alone is at fault: the 0 of [0, 3].
@@ -141,12 +161,14 @@ def _one_each(items: Sequence[Mapping[str, Any]]) -> List[Dict[str, Any]]:
     return merged
 
 
-def _named(location: Sequence[Any]) -> Tuple[str, ...]:
+def _named(location: Sequence[Union[int, str]]) -> Tuple[str, ...]:
     """Locations of unions carry the name of the branch that was tried: only real field names are the user's."""
     return tuple(str(part) for part in location if not _is_branch(str(part)))
 
 
-def check_arguments(target: Callable[..., Any], arguments: Mapping[str, Any], path: str, filled: Sequence[str]) -> None:
+def check_arguments(
+    target: Callable[..., object], arguments: Mapping[str, object], path: str, filled: Sequence[str]
+) -> None:
     """Whether a user's class or function takes these arguments by name, and needs no others.
 
     Args:
@@ -175,7 +197,7 @@ def check_arguments(target: Callable[..., Any], arguments: Mapping[str, Any], pa
         raise ConfigError("\n".join(wrong))
 
 
-def name_of(target: Any) -> str:
+def name_of(target: object) -> str:
     """The import path of a class or function, as far as it says one."""
     return f"{getattr(target, '__module__', '?')}.{getattr(target, '__qualname__', type(target).__name__)}"
 
@@ -196,7 +218,7 @@ def call_target(target: Callable[..., Any], arguments: Mapping[str, Any], path: 
         ) from error
 
 
-def parameters_of(target: Callable[..., Any]) -> Optional[Mapping[str, inspect.Parameter]]:
+def parameters_of(target: Callable[..., object]) -> Optional[Mapping[str, inspect.Parameter]]:
     """The parameters of a class or function, None where Python cannot tell."""
     try:
         return inspect.signature(target).parameters
@@ -247,7 +269,7 @@ def _is_branch(part: str) -> bool:
                                                            "constrained-float", "constrained-str")  # fmt: skip
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value as one would type it."""
     if value is None:
         return "null"
@@ -258,9 +280,9 @@ def shown(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def allowed_fields(spec: Type[Spec], location: Sequence[Any]) -> List[str]:
+def allowed_fields(spec: Type[Spec], location: Sequence[Union[int, str]]) -> List[str]:
     """The fields of `spec`, or of the nested spec at `location`."""
-    current: Optional[Type[Any]] = spec
+    current: Optional[Type[pydantic.BaseModel]] = spec
     for part in location:
         if isinstance(part, str) and current is not None and part in current.model_fields:
             annotation = current.model_fields[part].annotation
@@ -280,7 +302,7 @@ def spec_help(spec: Type[Spec], names: Sequence[str]) -> str:
     return ""
 
 
-def collect(makers: Sequence[Callable[[], Any]]) -> List[Any]:
+def collect(makers: Sequence[Callable[[], T]]) -> List[T]:
     """Runs all; raises one ConfigError with everything that any of them found wrong."""
     results, wrong = [], []
     for make in makers:
@@ -293,7 +315,7 @@ def collect(makers: Sequence[Callable[[], Any]]) -> List[Any]:
     return results
 
 
-def flatten(config: Mapping[str, Any], prefix: str = "") -> Dict[str, Any]:
+def flatten(config: Config, prefix: str = "") -> Dict[str, Any]:
     """Dotted path -> value, for all leaves; an empty mapping is a leaf."""
     found: Dict[str, Any] = {}
     for name, value in config.items():

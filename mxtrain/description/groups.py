@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Mapping, Optional, Type
+from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Type
 
 from mxtrain.amp import Precision
 from mxtrain.callback import CallbackSpec
@@ -31,6 +31,9 @@ from mxtrain.runtime.spec import Runtime
 from mxtrain.task.base import Task
 from mxtrain.trainer import Trainer
 from mxtrain.types import Spec
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Config
 
 GROUPS: Dict[str, Type[Spec]] = {
     "task": Task,
@@ -67,7 +70,7 @@ PRESET_GROUPS = ("experiment", "debug")
 class Description:
     """Everything that a run is made from. `config` is the same as plain, resolved nested dicts."""
 
-    config: Mapping[str, Any]
+    config: Config
     task: Task
     model: Model
     dataset: BaseDataset
@@ -93,7 +96,7 @@ class Description:
 
 
 def describe(
-    config: Mapping[str, Any], where: Where, *, together: bool = True,
+    config: Config, where: Where, *, together: bool = True,
     set_environment: Optional[Callable[[Runtime, Parallel, Precision], object]] = None,
 ) -> Description:  # fmt: skip
     """Validates a composed configuration. Imports MXNet only if a user's own class does.
@@ -127,7 +130,7 @@ def describe(
     return description
 
 
-def _require_groups(config: Mapping[str, Any], where: Where) -> None:
+def _require_groups(config: Config, where: Where) -> None:
     """Raises: ConfigError: a group is missing, or there is one more."""
     unknown = [name for name in config if name not in GROUPS]
     if unknown:
@@ -142,7 +145,7 @@ def _require_groups(config: Mapping[str, Any], where: Where) -> None:
         raise ConfigError("\n".join(f"the group '{name}' is missing: type {name}=..." for name in missing))
 
 
-def build_group(path: str, node: Any, where: Where) -> Any:
+def build_group(path: str, node: object, where: Where) -> Spec:
     """The validated options of one group, or of one of those that a named group holds.
 
     Args:
@@ -157,5 +160,5 @@ def build_group(path: str, node: Any, where: Where) -> Any:
     return build_spec(node, path, GROUPS[group], where, WRAPPERS.get(group))
 
 
-def _maker(path: str, node: Any, where: Where) -> Callable[[], Spec]:
+def _maker(path: str, node: object, where: Where) -> Callable[[], Spec]:
     return lambda: build_group(path, node, where)

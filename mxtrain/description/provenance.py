@@ -10,22 +10,26 @@ import sys
 import time
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Dict, Optional
+from typing import TYPE_CHECKING, Mapping, Optional
 
 from mxtrain import __version__
 from mxtrain.description.groups import Description
 from mxtrain.files.durable import write_json_atomic
 from mxtrain.runtime.cores import processor_name
 
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json
+    from mxtrain.runtime.apply import RuntimeReport
+
 PACKAGES = ("mxnet", "gluoncv", "hydra-core", "omegaconf", "numpy", "tensorboardX", "pydantic", "scikit-learn")
 
 
-def write_meta(run_dir: Path, description: Description, runtime_report: Any) -> None:
+def write_meta(run_dir: Path, description: Description, runtime_report: RuntimeReport) -> None:
     """Writes meta.json into the run directory."""
     write_json_atomic(run_dir / "meta.json", collect_meta(description, runtime_report))
 
 
-def collect_meta(description: Description, runtime_report: Any) -> Dict[str, Any]:
+def collect_meta(description: Description, runtime_report: RuntimeReport) -> Mapping[str, Json]:
     """argv, configuration hash, versions, git state, host, devices and runtime, as JSON-able values."""
     from mxtrain.engine.backend import operators_in_use
 
@@ -62,7 +66,7 @@ def package_version(name: str) -> Optional[str]:
         return next((d.version for d in installed if str(d.metadata["Name"]).startswith("mxnet-cu")), None)
 
 
-def git_state() -> Optional[Dict[str, Any]]:
+def git_state() -> Optional[Mapping[str, Json]]:
     """Commit and whether the tree differs from it, of the current folder; None outside of a repository."""
 
     def ask(*words: str) -> Optional[str]:

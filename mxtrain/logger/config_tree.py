@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from contextlib import suppress
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import pydantic
 from rich.console import Group, RenderableType
@@ -15,6 +15,9 @@ from mxtrain.description.config import import_target
 from mxtrain.errors import ConfigError
 from mxtrain.types import CommandLine, Spec
 
+if TYPE_CHECKING:
+    from mxtrain.annotations import Config
+
 ORDER = ("dataset", "model", "loss", "metric", "optimizer", "lr_scheduler", "trainer", "parallel", "kvstore", "amp")
 """Groups that say what is learned, from what and how; those that are left follow."""
 ALWAYS_SHOWN = {"dataset": ("batch_size",), "optimizer": ("lr",), "trainer": ("max_epochs", "seed")}
@@ -23,7 +26,7 @@ HIDDEN_DEFAULTS = "defaults are hidden (logger.console.show_config=full)"
 
 
 def render_config(
-    config: Mapping[str, Any], command: CommandLine, full: bool = False, plain: bool = False
+    config: Config, command: CommandLine, full: bool = False, plain: bool = False
 ) -> RenderableType:  # fmt: skip
     """The configuration: what was typed, then a line or two for each group.
 
@@ -56,7 +59,7 @@ def render_config(
     return tree
 
 
-def _branches(config: Mapping[str, Any], choices: Mapping[str, str], full: bool) -> Iterator[Tuple[Text, List[Text]]]:
+def _branches(config: Config, choices: Mapping[str, str], full: bool) -> Iterator[Tuple[Text, List[Text]]]:
     """Each group's label and what is nested in it; in the short form groups with nothing of their own share a line."""
     scalars = {name: value for name, value in config.items() if not isinstance(value, Mapping)}
     if scalars:
@@ -77,7 +80,7 @@ def _rank(name: str) -> Tuple[int, str]:
     return (ORDER.index(name), "") if name in ORDER else (len(ORDER), name)
 
 
-def _head(name: str, group: Mapping[str, Any], choices: Mapping[str, str]) -> str:
+def _head(name: str, group: Config, choices: Mapping[str, str]) -> str:
     """A group as one would type it: `amp=off`, `metric=[accuracy,f1]`; its class where nobody chose an option."""
     if name in choices:
         return name if choices[name] == "default" else f"{name}={choices[name]}"
@@ -87,8 +90,8 @@ def _head(name: str, group: Mapping[str, Any], choices: Mapping[str, str]) -> st
 
 
 def _split(
-    name: str, group: Mapping[str, Any], full: bool
-) -> Tuple[Mapping[str, Any], Mapping[str, Mapping[str, Any]]]:  # fmt: skip
+    name: str, group: Config, full: bool
+) -> Tuple[Config, Mapping[str, Config]]:  # fmt: skip
     """A group's own settings that are shown, and those of its parts, by name."""
     values = group if full else changed_settings(group, ALWAYS_SHOWN.get(name, ()))
     own = {key: value for key, value in values.items() if not isinstance(value, Mapping) and key != "_target_"}
@@ -98,7 +101,7 @@ def _split(
     return own, {key: value for key, value in parts.items() if value}
 
 
-def changed_settings(node: Mapping[str, Any], always: Sequence[str] = ()) -> Dict[str, Any]:
+def changed_settings(node: Config, always: Sequence[str] = ()) -> Dict[str, Any]:
     """The settings of a node that differ from the defaults of its class, and some more; all of a user's own class."""
     target = None
     with suppress(ConfigError):
@@ -118,13 +121,13 @@ def changed_settings(node: Mapping[str, Any], always: Sequence[str] = ()) -> Dic
     return shown
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, pydantic.BaseModel):
         return {key: _plain(one) for key, one in value.model_dump().items()}
     return list(value) if isinstance(value, tuple) else value
 
 
-def _label(head: str, values: Mapping[str, Any]) -> Text:
+def _label(head: str, values: Config) -> Text:
     label = Text(head, style="bold cyan")
     for key, value in values.items():
         if key == "_target_":
@@ -135,7 +138,7 @@ def _label(head: str, values: Mapping[str, Any]) -> Text:
     return label
 
 
-def as_typed_value(value: Any) -> str:
+def as_typed_value(value: object) -> str:
     """A value as one would type it after `key=`, so that it can be copied from the screen."""
     if value is None:
         return "null"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, Mapping, Optional, Sequence, Set, TextIO, Union
+from typing import TYPE_CHECKING, Mapping, Optional, Sequence, Set, TextIO, Union
 
 from rich.console import Console
 from rich.text import Text
@@ -15,6 +15,9 @@ from mxtrain.logger.report import print_end
 from mxtrain.logger.terminal import LogRedirection, open_console, without_box
 from mxtrain.logger.views import BarView, PlainView
 from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import MetricRow, UsageReport
 
 
 class ConsoleLogger(Callback):
@@ -60,7 +63,7 @@ class ConsoleLogger(Callback):
         else:
             self._view = PlainView(console, progress, self._plain_interval_s)
 
-    def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+    def on_steps(self, rows: Sequence[MetricRow], progress: Progress) -> None:
         if self._view:
             self._view.steps(rows, progress)
 
@@ -68,7 +71,7 @@ class ConsoleLogger(Callback):
         if self._view:
             self._view.scalars(scalars)
 
-    def on_usage(self, usage: Any) -> None:
+    def on_usage(self, usage: UsageReport) -> None:
         if self._console and type(usage) not in self._usage_shown:
             self._usage_shown.add(type(usage))  # once is enough for a person; TensorBoard gets them all
             table = usage.table()

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from pathlib import Path
-from typing import Any, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Iterable, Sequence
 
 from mxtrain.errors import RunDirectoryError
 from mxtrain.files.durable import replace_file
@@ -14,6 +14,9 @@ from mxtrain.logger.base import Logger
 from mxtrain.logger.files import cut_file
 from mxtrain.logger.row_file import RowFileLogger
 from mxtrain.types import FileName, RunInfo
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import MetricRow
 
 
 class Csv(Logger):
@@ -32,7 +35,7 @@ class CsvLogger(RowFileLogger):
     def prepare(self, path: Path, run: RunInfo) -> None:
         self._columns = prepare_table(path, columns_for(run.metric_names), run.resumed_step)
 
-    def encode(self, row: Mapping[str, Any]) -> bytes:
+    def encode(self, row: MetricRow) -> bytes:
         return _encode([_cell(row.get(column)) for column in self._columns])
 
 
@@ -74,18 +77,18 @@ def prepare_table(path: Path, columns: Sequence[str], step: int) -> list[str]:
     return all_columns
 
 
-def _is_kept(row: Mapping[str, Any], step: int) -> bool:
+def _is_kept(row: MetricRow, step: int) -> bool:
     try:
         return int(row["step"]) <= step
     except (KeyError, TypeError, ValueError):
         return False
 
 
-def _cell(value: Any) -> Any:
+def _cell(value: object) -> object:
     return "" if value is None or isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _encode(cells: Iterable[Any]) -> bytes:
+def _encode(cells: Iterable[object]) -> bytes:
     line = io.StringIO()
     csv.writer(line, lineterminator="\n").writerow(cells)
     return line.getvalue().encode("utf-8")

@@ -8,11 +8,14 @@ sweep vary the same settings, so each describes the experiment: what is swept an
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, Iterator, Mapping, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Mapping, Sequence, Tuple, Union
 
 from tensorboardX.proto.api_pb2 import DataType, Experiment, HParamInfo, MetricInfo, MetricName, Status
 from tensorboardX.proto.plugin_hparams_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
 from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Config
 
 Value = Union[str, bool, float]
 
@@ -23,7 +26,7 @@ _TRAINER = ("seed", "max_epochs", "max_steps", "grad_accumulation", "clip_global
 _WITHOUT_EFFECT = frozenset(("root", "path", "folder", "workers", "num_workers", "prefetch", "name_of_run"))
 
 
-def select_hparams(config: Mapping[str, Any], swept: Sequence[str] = ()) -> Dict[str, Value]:
+def select_hparams(config: Config, swept: Sequence[str] = ()) -> Dict[str, Value]:
     """The values of the configuration that make runs differ, flat; those that a sweep varies first.
 
     A group's own name stands for its class (`model: LeNet`), the rest keeps its dotted path (`optimizer.lr: 0.1`).

@@ -6,7 +6,7 @@ import json
 import logging
 import math
 from pathlib import Path
-from typing import Any, Mapping, Optional
+from typing import TYPE_CHECKING, Optional
 
 from mxtrain.errors import RunDirectoryError
 from mxtrain.files.durable import replace_file, to_strict_json
@@ -14,6 +14,9 @@ from mxtrain.logger.base import Logger
 from mxtrain.logger.files import cut_file
 from mxtrain.logger.row_file import RowFileLogger
 from mxtrain.types import FileName, RunInfo
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import MetricRow
 
 _LOG = logging.getLogger(__name__)
 
@@ -34,11 +37,11 @@ class JsonlLogger(RowFileLogger):
     def prepare(self, path: Path, run: RunInfo) -> None:
         drop_rows_after(path, run.resumed_step)
 
-    def encode(self, row: Mapping[str, Any]) -> bytes:
+    def encode(self, row: MetricRow) -> bytes:
         return encode_row(row)
 
 
-def encode_row(row: Mapping[str, Any]) -> bytes:
+def encode_row(row: MetricRow) -> bytes:
     """One line of strict JSON for `row`; NaN and infinity become null, NumPy scalars become numbers."""
     try:
         text = _ENCODER.encode(row)
@@ -101,7 +104,7 @@ def _step_of(line: bytes) -> Optional[int]:
         return None
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Numbers of NumPy and the like as Python's."""
     item = getattr(value, "item", None)
     if item is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, Iterable, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Dict, Iterable, Mapping, Optional, Sequence
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.progress_bar import ProgressBar
@@ -14,6 +14,9 @@ from mxtrain.logger.report import format_rate, format_seconds, format_value
 from mxtrain.logger.rows import mean_of_rows
 from mxtrain.types import Progress, RunInfo, Validation
 
+if TYPE_CHECKING:
+    from mxtrain.annotations import MetricRow
+
 
 class RunProgress:
     """The latest numbers of a run. Printing it with `rich` gives two lines that fit any width."""
@@ -21,7 +24,7 @@ class RunProgress:
     def __init__(self, run: RunInfo) -> None:
         self.epochs_done = run.resumed_step // max(1, run.steps_per_epoch)
         self._step = run.resumed_step
-        self._row_epoch: Any = self.epochs_done
+        self._row_epoch: int = self.epochs_done
         self._values: Dict[str, float] = {}
         """The newest value of each tag, e.g. train/loss."""
         self._part = ""
@@ -35,7 +38,7 @@ class RunProgress:
         self._began_at = self._warm_at = (time.monotonic(), run.resumed_step)
         """When, and at which step, the run began; and when the first steps, which are slower, were over."""
 
-    def update_train(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+    def update_train(self, rows: Sequence[MetricRow], progress: Progress) -> None:
         """Take the rows of the newest training steps: their means, and the newest speed."""
         first = self._step == self._began_at[1]
         self._update("train", rows, progress)
@@ -110,7 +113,7 @@ class RunProgress:
         yield bar
         yield self._numbers(options.max_width)
 
-    def _update(self, split: str, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+    def _update(self, split: str, rows: Sequence[MetricRow], progress: Progress) -> None:
         self._step, self.epochs_done = progress.step, progress.epoch
         self._total_steps = progress.total_steps
         if rows:

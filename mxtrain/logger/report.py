@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 from pathlib import Path
-from typing import Any, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from rich.console import Group
 from rich.table import Table
@@ -15,6 +15,11 @@ from rich.text import Text
 from mxtrain.description.override_text import code_arguments, quote
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_NON_FINITE
 from mxtrain.types import CommandLine, Result
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from mxtrain.annotations import Config
 
 _STATE_STYLES = {"finished": "bold green", "stopped_early": "bold green", "interrupted": "bold yellow"}
 _PLAIN_HYDRA_VALUE = re.compile(r"[\w./:@%+-]+")
@@ -34,7 +39,7 @@ def render_result(result: Result, plain: bool = False) -> Group:
     if result.cause:
         headline.append(f": {result.cause}", style="default")
     work = f"steps={result.step} epochs={result.epoch} wall={format_seconds(result.wall_s)}"
-    lines: List[Any] = [headline, Text(f"{work} samples_per_s={format_rate(result.samples_per_s)}")]
+    lines: List[RenderableType] = [headline, Text(f"{work} samples_per_s={format_rate(result.samples_per_s)}")]
     rows = list(_rows_of(result))
     if plain:
         lines += [Text(line) for line in _plain_lines(rows)]
@@ -118,7 +123,7 @@ def _table_of(rows: Sequence[_ResultRow], result: Result) -> Table:
 
 
 def next_commands(
-    result: Result, run_dir: Path, config: Mapping[str, Any], command: CommandLine, predicts: bool = True
+    result: Result, run_dir: Path, config: Config, command: CommandLine, predicts: bool = True
 ) -> List[Tuple[str, str]]:  # fmt: skip
     """What a person may want to do with a run next: only what can work, the likeliest first.
 
@@ -161,7 +166,7 @@ def _again(result: Result, run_dir: Path, command: CommandLine) -> Tuple[str, st
     return ("go on with this run" if result.checkpoint else "try again"), text
 
 
-def _steadier(config: Mapping[str, Any], command: CommandLine) -> Tuple[str, str]:
+def _steadier(config: Config, command: CommandLine) -> Tuple[str, str]:
     """The same command with what keeps a loss finite, as a new run."""
     lr = (config.get("optimizer") or {}).get("lr")
     changes = ["trainer.clip_global_norm=1"]
@@ -179,7 +184,7 @@ def _retyped(command: CommandLine, left_out: Sequence[str], *added: str) -> str:
 
 
 def print_end(
-    console: Any, result: Result, run_dir: Path, config: Mapping[str, Any], command: CommandLine, predicts: bool = True
+    console: Console, result: Result, run_dir: Path, config: Config, command: CommandLine, predicts: bool = True
 ) -> None:  # fmt: skip
     """Prints the result, and the commands to go on with; a path or a command is on one line, which is never broken."""
     for line in render_result(result, plain=not console.is_terminal).renderables:
@@ -189,14 +194,14 @@ def print_end(
     print_commands(console, steps)
 
 
-def print_commands(console: Any, steps: Sequence[Tuple[str, str]]) -> None:
+def print_commands(console: Console, steps: Sequence[Tuple[str, str]]) -> None:
     """Prints pairs of a purpose and a command."""
     for purpose, text in steps:
         console.print(Text(f"# {purpose}", style="dim"))
         console.print(Text(text), soft_wrap=True)
 
 
-def format_value(value: Any) -> str:
+def format_value(value: object) -> str:
     """A metric as people read it: four decimals, or the power of ten where they would hide it."""
     if not isinstance(value, (int, float)):
         return str(value)

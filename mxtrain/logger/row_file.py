@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Iterable, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Iterable, Optional, Sequence
 
 from mxtrain.errors import RunDirectoryError
 from mxtrain.files.durable import open_file
 from mxtrain.logger.files import AppendedFile
 from mxtrain.types import Callback, Progress, Result, RunInfo, Validation
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import MetricRow
 
 
 class RowFileLogger(Callback):
@@ -30,7 +33,7 @@ class RowFileLogger(Callback):
         """
         raise NotImplementedError
 
-    def encode(self, row: Mapping[str, Any]) -> bytes:
+    def encode(self, row: MetricRow) -> bytes:
         """One row as a record, its end included."""
         raise NotImplementedError
 
@@ -41,7 +44,7 @@ class RowFileLogger(Callback):
         self.prepare(path, run)
         self._file = AppendedFile(path)
 
-    def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+    def on_steps(self, rows: Sequence[MetricRow], progress: Progress) -> None:
         self._append(rows)
 
     def on_validation(self, validation: Validation, progress: Progress) -> None:
@@ -56,7 +59,7 @@ class RowFileLogger(Callback):
             self._file.close()
             self._file = None
 
-    def _append(self, rows: Iterable[Mapping[str, Any]]) -> None:
+    def _append(self, rows: Iterable[MetricRow]) -> None:
         if self._file:
             for row in rows:
                 self._file.append(self.encode(row))

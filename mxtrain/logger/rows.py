@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import numbers
-from typing import Any, Dict, Iterable, List, Mapping
+from typing import TYPE_CHECKING, Dict, Iterable, List
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import MetricRow
 
 NOT_METRICS = frozenset(("step", "epoch", "split", "samples_per_s"))
 
 
-def mean_of_rows(rows: Iterable[Mapping[str, Any]]) -> Dict[str, float]:
+def mean_of_rows(rows: Iterable[MetricRow]) -> Dict[str, float]:
     """The mean of the loss and of every metric over the rows, by name.
 
     A NaN makes its mean NaN, so that it shows; a missing value is left out.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
-from typing import Any, Dict, Iterator, List, Mapping, Optional
+from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional
 
 import numpy as np
 from PIL import Image
@@ -16,6 +16,9 @@ from mxtrain.logger.graph import build_graph_def
 from mxtrain.logger.hparams import end_summary, experiment_summary, select_hparams, start_summary
 from mxtrain.logger.rows import mean_of_rows
 from mxtrain.types import Artifact, Callback, Picture, Progress, Result, RunInfo, Table, Validation
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Config, MetricRow
 
 _LOG = logging.getLogger(__name__)
 
@@ -102,7 +105,7 @@ class TensorBoardLogger(Callback):
         if nodes:
             events.add_graph(lambda: build_graph_def(nodes).SerializeToString())
 
-    def _add_validation_row(self, row: Mapping[str, Any]) -> None:
+    def _add_validation_row(self, row: MetricRow) -> None:
         scalars = {f"{row.get('split', 'val')}/{name}": value for name, value in mean_of_rows([row]).items()}
         self._add_scalars(scalars, row["step"])
 
@@ -128,7 +131,7 @@ class TensorBoardLogger(Callback):
 
         self._events.add(draw, step)
 
-    def _add_scalars(self, scalars: Mapping[str, Any], step: int) -> None:
+    def _add_scalars(self, scalars: Mapping[str, float], step: int) -> None:
         step = int(step)
         values = {
             tag: float(value)
@@ -167,7 +170,7 @@ def table_as_markdown(table: Table, max_rows: int) -> str:
     return "\n".join(lines)
 
 
-def config_as_markdown(config: Mapping[str, Any]) -> str:
+def config_as_markdown(config: Config) -> str:
     """The configuration as YAML in a Markdown code block, which TensorBoard's text tab shows as it is."""
     import yaml
 
@@ -175,7 +178,7 @@ def config_as_markdown(config: Mapping[str, Any]) -> str:
     return "".join(f"    {line}\n" for line in text.splitlines())
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

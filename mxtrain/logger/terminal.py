@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import sys
-from typing import Any, List, Optional, TextIO, Tuple
+from typing import List, Optional, TextIO, Tuple
 
 from rich.console import Console
 from rich.table import Table
@@ -34,7 +34,7 @@ def open_console(stream: TextIO) -> Console:
     )
 
 
-def without_box(table: Any) -> Any:
+def without_box(table: Table) -> Table:
     """The same table without frames, for a file or a pipe; what is no table stays as it is."""
     if isinstance(table, Table):
         table.box, table.pad_edge = None, False

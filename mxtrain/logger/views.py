@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 
 from rich.console import Console
 from rich.live import Live
@@ -11,6 +11,9 @@ from rich.text import Text
 
 from mxtrain.logger.progress import RunProgress
 from mxtrain.types import Progress, Validation
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import MetricRow
 
 
 class _View:
@@ -22,7 +25,7 @@ class _View:
         self._epoch_line: Optional[Text] = None
         """The line of an epoch that has ended: it waits, because a validation may follow and say the same and more."""
 
-    def steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+    def steps(self, rows: Sequence[MetricRow], progress: Progress) -> None:
         """Take the rows of the newest steps."""
         self._print_epoch_line()
         epochs_before = self._progress.epochs_done
@@ -71,7 +74,7 @@ class PlainView(_View):
         self._interval_s = interval_s
         self._printed_s = time.monotonic()
 
-    def steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+    def steps(self, rows: Sequence[MetricRow], progress: Progress) -> None:
         super().steps(rows, progress)
         if self._epoch_line is None and time.monotonic() - self._printed_s >= self._interval_s:
             self._print(self._line("train"))
@@ -97,7 +100,7 @@ class BarView(_View):
         # Rich hides the cursor; after a kill nobody would bring it back.
         console.show_cursor(True)
 
-    def steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+    def steps(self, rows: Sequence[MetricRow], progress: Progress) -> None:
         super().steps(rows, progress)
         if time.monotonic() - self._refreshed_s >= self._refresh_s:
             self._refresh()

@@ -14,7 +14,7 @@ import errno
 import mmap
 import struct
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 
 _ELF64, _LITTLE_ENDIAN = 2, 1
 _PT_LOAD, _PT_DYNAMIC = 1, 2
@@ -25,12 +25,12 @@ _NOT_A_FUNCTION = (0, 8, 37)
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 Replacement = Callable[..., int]
-_kept: List[Any] = []
+_kept: List[object] = []
 """What C calls must live as long as the process."""
 
 
 def replace_calls(
-    library: str, types: Mapping[str, Any], replacements: Mapping[str, Callable[[Any], Replacement]]
+    library: str, types: Mapping[str, Any], replacements: Mapping[str, Callable[[Replacement], Replacement]]
 ) -> bool:
     """From now on, until the interpreter ends, a library calls functions of ours.
 
@@ -61,7 +61,7 @@ def replace_calls(
 def _answering(function: Replacement) -> Replacement:
     """As C expects it: -1 and errno instead of an error, which ctypes would print and forget."""
 
-    def call(*arguments: Any) -> int:
+    def call(*arguments: object) -> int:
         try:
             return function(*arguments)
         except OSError as error:
@@ -123,7 +123,7 @@ def _mappings() -> Iterator[Tuple[int, int, str, str]]:
         yield int(start, 16), int(end, 16), fields[1], fields[5] if len(fields) > 5 else ""
 
 
-def _write(place: int, address: Any) -> None:
+def _write(place: int, address: Optional[int]) -> None:
     """One entry of the table, which the dynamic linker may have made read-only."""
     permissions = next(found for start, end, found, _ in _mappings() if start <= place < end)
     page = place - place % mmap.PAGESIZE

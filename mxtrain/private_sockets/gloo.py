@@ -83,7 +83,7 @@ class Loopback:
             path.unlink(missing_ok=True)
         self._own.clear()
 
-    def bind(self, original: Any) -> Replacement:
+    def bind(self, original: Replacement) -> Replacement:
         def call(fd: int, address: int, length: int) -> int:
             host, port = _read(address, length)
             if host[:1] != bytes([_LOOPBACKS]) or port:
@@ -95,7 +95,7 @@ class Loopback:
 
         return call
 
-    def connect(self, original: Any) -> Replacement:
+    def connect(self, original: Replacement) -> Replacement:
         def call(fd: int, address: int, length: int) -> int:
             host, port = _read(address, length)
             if host != _STAND_IN:
@@ -109,13 +109,13 @@ class Loopback:
 
         return call
 
-    def getsockname(self, original: Any) -> Replacement:
+    def getsockname(self, original: Replacement) -> Replacement:
         return _named(original)
 
-    def getpeername(self, original: Any) -> Replacement:
+    def getpeername(self, original: Replacement) -> Replacement:
         return _named(original)
 
-    def setsockopt(self, original: Any) -> Replacement:
+    def setsockopt(self, original: Replacement) -> Replacement:
         def call(fd: int, level: int, option: int, value: int, length: int) -> int:
             # Unix sockets send at once anyway, and know no such option.
             is_no_delay = (level, option) == (socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -136,7 +136,7 @@ class Loopback:
                     raise
 
 
-def _named(original: Any) -> Replacement:
+def _named(original: Replacement) -> Replacement:
     """A socket's own name, or its peer's: the port for which it stands; 0 where it has none."""
 
     def call(fd: int, address: int, length: Any) -> int:

@@ -6,7 +6,7 @@ import ctypes
 import errno
 import os
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 from mxtrain.errors import ConfigError
 from mxtrain.private_sockets.calls import Replacement, replace_calls
@@ -33,8 +33,8 @@ def move_ps_lite(library: str) -> None:
     if folder is None or _moved_to == folder:
         return
 
-    def moved(original: Any) -> Replacement:
-        def call(socket: Any, address: bytes) -> int:
+    def moved(original: Replacement) -> Replacement:
+        def call(socket: Optional[int], address: bytes) -> int:
             if not address.startswith(PUBLIC):
                 return int(original(socket, address))
             path = folder / os.fsdecode(address[len(PUBLIC) :])
