@@ -67,7 +67,9 @@ def join_folder(name: str) -> Path:
     while folder not in _joined:
         with suppress(FileExistsError):
             _make(folder)
-        require_own(folder)
+        # Until it is locked, another process that clears up may take it for abandoned: then it is made once more.
+        with suppress(FileNotFoundError):
+            _require_own(folder, folder.lstat())
         lock = _lock(folder, fcntl.LOCK_SH)
         if lock is not None:
             _joined[folder] = lock
@@ -94,6 +96,10 @@ def require_own(folder: Path) -> None:
         found = folder.lstat()
     except FileNotFoundError:
         raise ConfigError(f"the folder {folder}, for the sockets of this run, is gone: start the run again.") from None
+    _require_own(folder, found)
+
+
+def _require_own(folder: Path, found: os.stat_result) -> None:
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise ConfigError(
             f"{folder}, for the sockets of this run, belongs to user {found.st_uid} or can be entered by others. Set "

@@ -13,7 +13,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import Iterator
+from typing import Iterator, List
 from unittest.mock import Mock
 
 import pytest
@@ -60,6 +60,26 @@ def test_what_a_killed_supervisor_left_goes_at_the_next_start_and_what_lives_sta
         with folder.socket_folder():
             assert living.is_dir() and not abandoned.exists()
         assert others.is_dir()
+
+
+def test_a_folder_that_another_process_clears_away_before_it_is_locked_is_made_again(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: List[Path] = []
+
+    def make(wanted: Path) -> None:
+        wanted.mkdir(mode=0o700)
+        made.append(wanted)
+        if len(made) == 1:
+            folder.remove_abandoned(place)
+        assert wanted.is_dir() == (len(made) > 1)
+
+    monkeypatch.setattr(folder, "_make", make)
+    monkeypatch.setattr(atexit, "register", lambda *_: None)
+    joined = folder.join_folder("job")
+    assert made == [joined, joined] and joined.is_dir()
+    folder._leave(joined)
+    assert not joined.exists()
 
 
 def test_processes_of_a_job_meet_in_one_folder_and_the_last_one_removes_it(place: Path) -> None:
