@@ -10,9 +10,11 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Tuple
 
+from mxtrain.amp import FULL
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.kvstore.world import WORKER
 from mxtrain.runtime.cores import usable_cores
+from mxtrain.task.base import CARRIED_STATE, FULL_PRECISION, GLOBAL_WEIGHT, NEEDS, WHOLE_BATCH
 
 if TYPE_CHECKING:
     from mxtrain.description.groups import Description
@@ -61,19 +63,12 @@ def the_batch_must_be_divisible(description: Description) -> None:
 
     Only the last batch of an epoch may be smaller: its microbatches then differ by one sample, or are fewer.
     """
-    parts, batch_size = description.trainer.grad_accumulation, description.dataset.batch_size
-    replicas, _ = description.parallel.axes()
-    microbatches = description.parallel.num_microbatches()
-    workers = description.cluster.workers
-    counts = {
-        f"cluster.workers={workers}": workers,
-        f"trainer.grad_accumulation={parts}": parts, f"{replicas} replicas": replicas,
-        f"parallel.microbatches={microbatches}": microbatches,
-    }  # fmt: skip
+    batch_size = description.dataset.batch_size
+    workers, parts, replicas, microbatches = _divisions(description).values()
     shards = workers * parts * replicas * microbatches
     if shards == 1:
         return
-    divisors = " / ".join(text for text, count in counts.items() if count > 1)
+    divisors = " / ".join(text for text, count in _divisions(description).items() if count > 1)
     said = f"dataset.batch_size={batch_size} samples / {divisors} = {batch_size / shards:.4g} samples"
     if batch_size < shards:
         raise ConfigError(f"{said}: less than one. The batch needs at least {shards} samples.")
@@ -84,6 +79,19 @@ def the_batch_must_be_divisible(description: Description) -> None:
         near = min(fitting, key=lambda m: abs(m - microbatches), default=None)
         other = f", or parallel.microbatches={near}" if near else ""
         raise ConfigError(f"{said}: microbatches must be equal. Type dataset.batch_size={low} or {high}{other}.")
+
+
+def _divisions(description: Description) -> Dict[str, int]:
+    """What a batch is divided by, as a person knows it: workers, parts, replicas, microbatches, in this order."""
+    workers, parts = description.cluster.workers, description.trainer.grad_accumulation
+    replicas, _ = description.parallel.axes()
+    microbatches = description.parallel.num_microbatches()
+    return {
+        f"cluster.workers={workers}": workers,
+        f"trainer.grad_accumulation={parts}": parts,
+        f"{replicas} replicas": replicas,
+        f"parallel.microbatches={microbatches}": microbatches,
+    }
 
 
 def the_store_must_suit_the_devices(description: Description) -> None:
@@ -205,6 +213,32 @@ def the_task_must_fit(description: Description) -> None:
     description.task.check(description)
 
 
+def the_task_must_get_what_it_needs(description: Description) -> None:
+    """Strategy, store and precision can be chosen freely for a task, but for what it declares."""
+    task = description.task
+    name = f"task={task.name}" if task.name else f"the task {type(task).__name__}"
+    for need in task.needs:
+        if need not in NEEDS:
+            raise ConfigError(
+                f"{name} needs '{need}', which nothing knows.{did_you_mean(need, NEEDS)} Allowed: {', '.join(NEEDS)}."
+            )
+        against, remedy = _obstacle(description, need)
+        if against:
+            raise ConfigError(f"{against}: {name} needs {need}: {NEEDS[need]}. Type {remedy}.")
+
+
+def _obstacle(description: Description, need: str) -> Tuple[str, str]:
+    """What stands against a need of the task, and what to type instead; or two empty strings."""
+    if need in (WHOLE_BATCH, CARRIED_STATE):
+        divided = [text for text, count in _divisions(description).items() if count > 1]
+        return " and ".join(divided), "parallel=single kvstore=local cluster.workers=1 trainer.grad_accumulation=1"
+    if need == GLOBAL_WEIGHT and description.kvstore.updates and description.cluster.workers > 1:
+        return f"kvstore=dist_async with cluster.workers={description.cluster.workers}", "kvstore=dist_sync"
+    if need == FULL_PRECISION and description.amp.dtype != FULL.dtype:
+        return f"amp={description.amp.dtype}", "amp=off"
+    return "", ""
+
+
 RULES = (
     the_run_must_end,
     the_schedule_must_know_its_end,
@@ -219,6 +253,7 @@ RULES = (
     a_metric_must_not_be_called_loss,
     loggers_must_not_share_a_file,
     the_task_must_fit,
+    the_task_must_get_what_it_needs,
 )
 """All of them, in the order in which they are asked."""
 

@@ -28,6 +28,18 @@ DATASETS = {"text": "dataset=text", "numbers": "dataset=tabular"}
 MODELS = {"text": "model=bert", "numbers": "model=mlp"}
 """A model for each kind of sample that a dataset gives."""
 
+WHOLE_BATCH = "whole_batch"
+CARRIED_STATE = "carried_state"
+GLOBAL_WEIGHT = "global_weight"
+FULL_PRECISION = "full_precision"
+NEEDS = {
+    WHOLE_BATCH: "its loss compares the samples of a batch with each other",
+    CARRIED_STATE: "its state goes from each batch to the next, in order",
+    GLOBAL_WEIGHT: "its loss must be divided by the weight of the global batch",
+    FULL_PRECISION: "its numbers do not fit into 16 bits",
+}
+"""What a task may need of where, how and in which precision a batch is computed, and what that means."""
+
 
 class Report:
     """What one pass over a split is looked at for, besides loss and metrics. This one looks at nothing.
@@ -68,6 +80,9 @@ class Task(Spec):
     """The option of conf/loss/ to suggest where another does not fit."""
     metric_option: ClassVar[str] = ""
     """The default options of conf/metric/."""
+    needs: ClassVar[Tuple[str, ...]] = ()
+    """Which of `NEEDS` it has; they are checked against strategy, store and precision before anything starts. Without
+    any, as most tasks are, any part of a batch can be computed anywhere."""
 
     # Before anything starts.
 

@@ -1,0 +1,72 @@
+"""What a task needs of placement, store and precision is checked before anything starts."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Tuple
+
+import pytest
+
+from mxtrain.errors import ConfigError
+from mxtrain.task.base import NEEDS
+from mxtrain.task.classification import Classification
+
+DIVIDED = {
+    "2 replicas": ("parallel=data",),
+    "2 replicas and parallel.microbatches=4": ("parallel=hybrid",),
+    "parallel.microbatches=8": ("parallel=pipeline",),
+    "trainer.grad_accumulation=2": ("trainer.grad_accumulation=2",),
+    "cluster.workers=2": ("kvstore=dist_sync", "cluster.workers=2"),
+}
+ASYNC = ("kvstore=dist_async", "cluster.workers=2")
+HALF = ("amp=float16", "parallel.devices=gpu:1")
+CASES = [
+    *(pytest.param(need, given, said, id=f"{need}, {said}")
+      for need in ("whole_batch", "carried_state") for said, given in DIVIDED.items()),
+    pytest.param("global_weight", ASYNC, "kvstore=dist_async with cluster.workers=2", id="global_weight"),
+    pytest.param("full_precision", HALF, "amp=float16", id="full_precision"),
+]  # fmt: skip
+
+
+class Demanding(Classification):
+    """Classification that needs something."""
+
+    name: ClassVar[str] = "classification"
+
+
+def given(monkeypatch: pytest.MonkeyPatch, *needs: str) -> str:
+    monkeypatch.setattr(Demanding, "needs", needs)
+    return "task._target_=test_needs.Demanding"
+
+
+@pytest.mark.parametrize("need, overrides, said", CASES)
+def test_what_cannot_give_it_is_refused_by_name(
+    describe_run: Any, monkeypatch: pytest.MonkeyPatch, need: str, overrides: Tuple[str, ...], said: str
+) -> None:
+    task = given(monkeypatch, need)
+    with pytest.raises(ConfigError) as refused:
+        describe_run(task, *overrides)
+    (line,) = str(refused.value).splitlines()
+    assert line.startswith(f"{said}: task=classification needs {need}: {NEEDS[need]}. Type ")
+    remedy = line.rpartition(" Type ")[2].rstrip(".").split()
+    describe_run(task, *overrides, *remedy)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [(), ("parallel=model",), ("kvstore=dist_async", "cluster.workers=1"), ("kvstore=dist_sync", "cluster.workers=1")],
+    ids=" ".join,
+)
+def test_one_place_gives_everything(
+    describe_run: Any, monkeypatch: pytest.MonkeyPatch, overrides: Tuple[str, ...]
+) -> None:
+    describe_run(given(monkeypatch, *NEEDS), *overrides)
+
+
+@pytest.mark.parametrize("overrides", [*DIVIDED.values(), ASYNC, HALF], ids=" ".join)
+def test_a_task_that_needs_nothing_goes_anywhere(describe_run: Any, overrides: Tuple[str, ...]) -> None:
+    describe_run(*overrides)
+
+
+def test_a_need_that_nothing_knows_is_refused(describe_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="needs 'whole_batc', which nothing knows. Did you mean 'whole_batch'"):
+        describe_run(given(monkeypatch, "whole_batc"))
