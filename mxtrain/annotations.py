@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     Array = Union[NDArray, Symbol]
     """An array, or what stands for one while a network is traced."""
+    Returned = Union[NDArray, List[NDArray], Tuple[NDArray, ...]]
+    """What a block returns: one array, or several."""
 
 OperatorModule = ModuleType
 """`F` of a `hybrid_forward`: mx.nd for arrays, mx.sym for symbols."""
@@ -82,7 +84,7 @@ class SymbolGraph(TypedDict, total=False):
 class LossBlock(Protocol):
     """A gluon block of (*outputs, *targets) -> loss (B,), or with `weighted = True` -> loss (B,) and weight (B,)."""
 
-    def __call__(self, *arrays: NDArray) -> Union[NDArray, Sequence[NDArray]]: ...
+    def __call__(self, *arrays: NDArray) -> Returned: ...
 
 
 class EpochLoader(Protocol):

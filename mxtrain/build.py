@@ -89,7 +89,8 @@ def build_loss(description: Description, signature: Signature, training: bool) -
     """The loss, hybridized, and what sums it and the metrics up."""
     task = description.task
     loss = task.build_loss(description, signature, training)
-    return hybridize(loss), task.build_meter(description, signature, getattr(loss, "weighted", False), training)
+    block = hybridize(loss)  # type: ignore[arg-type]  # it is a block
+    return block, task.build_meter(description, signature, getattr(loss, "weighted", False), training)
 
 
 def build_objective(

@@ -22,8 +22,13 @@ def test_a_type_checker_finds_no_errors_here_and_those_of_who_imports_the_packag
     """About 20 s: of all of mxtrain/, with what pyproject.toml says, and of a file that takes its types from there."""
     assert (ROOT / "mxtrain" / "py.typed").is_file()
     own = tmp_path / "own.py"
-    own.write_text("from mxtrain.kvstore.world import World\nworld: World = World('first', 2)\n")
+    own.write_text(
+        "from mxtrain.kvstore.world import World\nfrom mxtrain.types import Batch\n"
+        "world: World = World('first', 2)\nbatch = Batch((1,), (), 1)\n"
+    )
     done = mypy("mxtrain", str(own), cache=tmp_path)
     lines = done.stdout.splitlines()
-    assert done.returncode == 1 and len(lines) == 1, done.stdout + done.stderr
-    assert str(own) in lines[0] and 'incompatible type "str"; expected "int"' in lines[0]
+    assert done.returncode == 1 and len(lines) == 2, done.stdout + done.stderr
+    assert f"{own}:3:" in lines[0] and 'incompatible type "str"; expected "int"' in lines[0]
+    # The classes of MXNet that stand in annotations are named in stubs/: an array is no `Any`.
+    assert f"{own}:4:" in lines[1] and 'incompatible type "tuple[int]"; expected "tuple[NDArray, ...]"' in lines[1]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Sequence, Union
+from typing import TYPE_CHECKING, List, Sequence, Tuple, Union
 
 import numpy as np
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
-    Predictions = Union[NDArray, Sequence[NDArray]]
+    Predictions = Union[NDArray, List[NDArray], Tuple[NDArray, ...]]
     """One for each sample of a batch: an array (B, ...), or several where their shapes differ."""
 
 
@@ -17,5 +17,4 @@ def to_host(predictions: Predictions) -> Union[np.ndarray, Sequence[np.ndarray]]
     """The prediction of each sample; waits for the device."""
     if isinstance(predictions, (list, tuple)):
         return [prediction.asnumpy() for prediction in predictions]
-    array: NDArray = predictions
-    return array.asnumpy()
+    return predictions.asnumpy()

@@ -70,6 +70,8 @@ class Feedback(Compressor):
         length: of the residual, where it is longer than the bucket.
     """
 
+    residual: nd.NDArray
+
     def __init__(self, flat: nd.NDArray, world: World, payload: nd.NDArray, length: int = 0):
         super().__init__(flat, world)
         self.payload = payload

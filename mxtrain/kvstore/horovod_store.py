@@ -144,7 +144,7 @@ class HorovodStore(JoinedStore):
         for key, compressors in before.items():
             for old, new in zip(compressors, self.compressors_of(self._buckets[key][0])):
                 if old.residual is not None:
-                    old.residual.copyto(new.residual)
+                    old.residual.copyto(new.residual)  # type: ignore[arg-type]  # as long, of the same kind
 
     def join(self) -> None:
         """Enters a ring. Waits for all of its members."""

@@ -57,7 +57,7 @@ class Model(Spec):
         """The (C, H, W) that the network wants for data whose own shape is `native`. Imports no MXNet."""
         return tuple(native)
 
-    def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
+    def build(self, num_classes: int, input_shape: Shape) -> gluon.Block:
         """The network, uninitialised.
 
         Args:
@@ -66,7 +66,7 @@ class Model(Spec):
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how to build its network")
 
-    def build_text(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.HybridBlock:
+    def build_text(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.Block:
         """The network for text, uninitialised. It takes tokens, token types (B, T) and valid lengths (B,).
 
         Args:

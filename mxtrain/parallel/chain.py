@@ -110,7 +110,7 @@ class Chain(Cuttable):
 
 def watch(network: gluon.Block, input_shape: Shapes, train: bool) -> Call:
     """What is called for one sample of zeros in training or inference mode."""
-    stack: List[Call] = [Call("", None, ())]
+    stack = [Call("", None, ())]  # type: ignore[arg-type]  # nobody calls the network
     first = next(iter(network.collect_params().values()), None)
     device, dtype = (first.list_ctx()[0], first.dtype) if first is not None else (None, "float32")
     with watched(network, stack), autograd.pause(train_mode=train):

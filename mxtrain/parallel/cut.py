@@ -184,7 +184,7 @@ class Graph(Cuttable):
         NotTraceable: the network's code needs real arrays.
     """
 
-    def __init__(self, network: gluon.HybridBlock, precision: Precision = FULL, input_shape: Optional[Shapes] = None):
+    def __init__(self, network: gluon.Block, precision: Precision = FULL, input_shape: Optional[Shapes] = None):
         names = input_names(1 if input_shape is None else len(shapes_of(input_shape)))
         symbol, _ = symbol_of(network, training=True, num_inputs=len(names))
         self._precision = precision

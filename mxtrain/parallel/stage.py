@@ -12,6 +12,9 @@ from mxtrain.parallel.fence import written_together
 if TYPE_CHECKING:
     from mxnet import gluon
 
+if TYPE_CHECKING:
+    from mxtrain.annotations import Returned
+
 
 class Stage(Protocol):
     """What runs on the devices of one stage."""
@@ -32,7 +35,7 @@ def bring(array: nd.NDArray, device: mx.Context) -> nd.NDArray:
     return array if autograd.is_recording() else array.detach()
 
 
-def as_list(outputs: Union[nd.NDArray, Sequence[nd.NDArray]]) -> List[nd.NDArray]:
+def as_list(outputs: Returned) -> List[nd.NDArray]:
     """The outputs of a block as a list: it returns one array, or several."""
     return list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
 

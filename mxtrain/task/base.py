@@ -5,7 +5,7 @@ Loaders, strategies, stores, step, runner, checkpoints and loggers know arrays, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple, Type, Union
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple, Type
 
 from mxtrain.errors import ConfigError
 from mxtrain.types import Artifact, Spec, Stateful
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from mxtrain.dataset.loading.loader import Collate
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
+    from mxtrain.engine.predictions import Predictions
     from mxtrain.metric.meter import Meter
     from mxtrain.types import Batch
 
@@ -184,7 +185,7 @@ class Task(Spec):
 
     # What is shown and written.
 
-    def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> Union[NDArray, Sequence[NDArray]]:
+    def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> Predictions:
         """Predictions from what the network returns for a batch, still on the device, one for each sample: one array
         (B, ...), or several where their shapes differ."""
         raise NotImplementedError

@@ -6,7 +6,7 @@ Legend: B batch, K classes, H height, W width; h, w of one picture as it is.
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, Tuple
 
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
@@ -74,7 +74,7 @@ class Segmentation(Task):
             built.weighted = loss.check(built, (2, *shapes[0]), (2, *shapes[0][1:]), len(shapes))
         return built
 
-    def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> Union[NDArray, Sequence[NDArray]]:
+    def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> Predictions:
         """The likeliest class of each pixel of each picture, (h, w), as large as it is.
 
         Scores of a picture that was made smaller are enlarged first, by linear interpolation.

@@ -39,7 +39,7 @@ def average_by_mean(network: gluon.Block, input_shape: Shapes) -> None:
         object.__setattr__(pools[path], "hybrid_forward", _mean)
 
 
-def _covering(network: gluon.Block, input_shape: Shapes, pools: Dict[str, gluon.HybridBlock]) -> set:
+def _covering(network: gluon.Block, input_shape: Shapes, pools: Dict[str, gluon.Block]) -> set:
     """Paths of pools whose window is all of the image."""
     try:
         nodes = trace(network, input_shape).nodes

@@ -9,7 +9,7 @@ import contextlib
 import json
 import warnings
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.types import Shape, Shapes, shapes_of
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mxnet import gluon
     from mxnet.symbol import Symbol
 
-    from mxtrain.annotations import Array, GraphNode
+    from mxtrain.annotations import GraphNode
 
 LAYER_ATTRIBUTE = "__layer__"
 INPUT = "data"
@@ -196,7 +196,7 @@ def symbol_of(network: gluon.Block, *, training: bool, num_inputs: int = 1) -> T
     return mx.sym.Group(flat), recorder
 
 
-def _flatten(outputs: Union[Array, Sequence[Array]]) -> List[Array]:
+def _flatten(outputs: object) -> List[object]:
     if isinstance(outputs, (list, tuple)):
         return [leaf for output in outputs for leaf in _flatten(output)]
     return [outputs]

@@ -59,7 +59,7 @@ def build(name: str, num_classes: int, aux: bool, options: Mapping[str, Any]) ->
     return network
 
 
-def _bound(forward: Callable[..., Maps], block: gluon.HybridBlock) -> Callable[..., Maps]:
+def _bound(forward: Callable[..., object], block: gluon.Block) -> Callable[..., object]:
     return lambda F, *inputs: forward(block, F, *inputs)
 
 
@@ -168,7 +168,7 @@ def _fusion(fusion: gluon.HybridBlock, F: OperatorModule, fine: Array, coarse: A
     return fusion.relu(fusion.bn_high(fusion.conv_higher_res(fine)) + coarse)
 
 
-FORWARDS: Dict[Type[gluon.HybridBlock], Callable[..., Maps]] = {
+FORWARDS: Dict[Type[gluon.Block], Callable[..., object]] = {
     fcn.FCN: _with_backbone,
     pspnet.PSPNet: _with_backbone,
     deeplabv3.DeepLabV3: _with_backbone,

@@ -1,0 +1,9 @@
+from typing import Any
+
+class Context:
+    device_type: str
+    device_id: int
+    def __init__(self, device_type: str | Context, device_id: int = 0) -> None: ...
+
+def num_gpus() -> int: ...
+def __getattr__(name: str) -> Any: ...
