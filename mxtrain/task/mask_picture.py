@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Iterable, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Iterable, List, Sequence, Tuple
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from mxtrain.logger.fonts import drawable, font_of
 from mxtrain.task.sample_picture import open_font
+
+if TYPE_CHECKING:
+    from mxtrain.dataset.base import Samples
 
 _TILE = 160  # pixels along a sample's longer side, about
 _GAP = 8
@@ -48,7 +51,7 @@ def palette(count: int) -> np.ndarray:
     return colour_K3
 
 
-def own_mask(source: Any, index: int, size: Sequence[int]) -> np.ndarray:
+def own_mask(source: Samples, index: int, size: Sequence[int]) -> np.ndarray:
     """The mask of a sample as large as its picture, from its file.
 
     Args:

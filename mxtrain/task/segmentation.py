@@ -6,7 +6,7 @@ Legend: B batch, K classes, H height, W width; h, w of one picture as it is.
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Sequence, Tuple
 
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
@@ -133,7 +133,7 @@ class Segmentation(Task):
         return True
 
     def show(
-        self, signature: Signature, source: Any, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
+        self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
     ) -> List[Artifact]:  # fmt: skip
         from mxtrain.task.mask_picture import draw_masks, masked_samples
 
@@ -153,7 +153,7 @@ class MaskReport(Report):
         source: of the samples, with their masks.
     """
 
-    def __init__(self, task: Segmentation, signature: Signature, source: Any):
+    def __init__(self, task: Segmentation, signature: Signature, source: Samples):
         import numpy as np
 
         self._task, self._signature, self._source = task, signature, source
