@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
 
 from mxtrain.engine import native
 from mxtrain.engine.late_functions import compiled_late
+from mxtrain.engine.late_modules import distutils_of_python, imported_late
 from mxtrain.runtime import spinning
 from mxtrain.runtime.apply import lets_threads_spin
 
@@ -27,7 +28,8 @@ with warnings.catch_warnings():
 
     if "bool" not in vars(numpy):
         numpy.bool = numpy.bool_  # type: ignore[attr-defined]  # numpy 1.24 and later
-    import scipy.sparse
+    with imported_late(("scipy.sparse.csgraph",)):
+        import scipy.sparse
 
     # MXNet looks `scipy.sparse.csr.csr_matrix` up for every array it makes; the module's own lookup warns each time.
     scipy.sparse.csr.csr_matrix = scipy.sparse.csr_matrix
@@ -36,7 +38,8 @@ with warnings.catch_warnings():
     # brings, that is 40 % of the whole import. Whoever needs them later can import them.
     hidden = [name for name in ("sklearn", "scipy.stats") if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
-    with compiled_late(("_make_ndarray_function", "_make_symbol_function")):
+    written = ("_make_ndarray_function", "_make_symbol_function")
+    with compiled_late(written), imported_late(("requests",)), distutils_of_python():
         import mxnet as mx
 
     for name in hidden:
