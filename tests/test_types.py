@@ -30,5 +30,5 @@ def test_a_type_checker_finds_no_errors_here_and_those_of_who_imports_the_packag
     lines = done.stdout.splitlines()
     assert done.returncode == 1 and len(lines) == 2, done.stdout + done.stderr
     assert f"{own}:3:" in lines[0] and 'incompatible type "str"; expected "int"' in lines[0]
-    # The classes of MXNet that stand in annotations are named in stubs/: an array is no `Any`.
+    # The classes of MXNet that stand in annotations are named in tests/stubs/: an array is no `Any`.
     assert f"{own}:4:" in lines[1] and 'incompatible type "tuple[int]"; expected "tuple[NDArray, ...]"' in lines[1]
