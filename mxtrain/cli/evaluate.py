@@ -58,9 +58,7 @@ def run(arguments: Sequence[str]) -> int:
     from mxtrain.trainer.loaders import build_loader
     from mxtrain.trainer.trained import load_trained
 
-    wrong = require_same_names(signature, splits)
-    if wrong:
-        raise DataError(wrong)
+    require_same_names(signature, splits)
     trained = load_trained(checkpoint, description, signature)
     loader = build_loader(description, source, signature, trained.device, limit_batches=settings.limit_batches)
     report = description.task.build_report(signature, source)

@@ -1,7 +1,8 @@
 """Scenes of real handwritten digits on photographs, with the mask of each: both come with scikit-learn.
 
 Training shows new scenes in each epoch. Digits and photographs of training are not those of validation: of 1,797 digits
-`val_fraction` are held out, and of both photographs the right halves.
+`val_fraction` are held out, and of both photographs the right halves. With `test_fraction` there are as many scenes
+to test with, of digits that neither of both shows.
 
 Legend: N digits, B batch, D digits in a scene, H height, W width, G = 8 height and width of a digit.
 """
@@ -71,20 +72,23 @@ class DigitScenes(MaskedDataset):
     def open(self) -> Splits:
         """See `Dataset.open`."""
         image_N1GG, label_N = read_digits()
-        in_train, in_val, _ = split_indices(label_N, self.val_fraction, 0.0, self.split_seed)
+        in_train, in_val, in_test = split_indices(label_N, self.val_fraction, self.test_fraction, self.split_seed)
         refuse_empty("dataset=digit_scenes", len(in_train), len(in_val), self.val_fraction)
-        sources = []
-        for part, length, is_right in ((in_train, self.num_train, False), (in_val, self.num_val, True)):
-            photos = [_half(photo, is_right, self.image_size) for photo in read_photos()]
-            sources.append(
-                Scenes(image_N1GG[part, 0] / 255.0, label_N[part], photos, length, self.image_size, self.digits,
-                       self.digit_size, self.split_seed)
+        photos = read_photos()
+        left, right = ([_half(photo, is_right, self.image_size) for photo in photos] for is_right in (False, True))
+
+        def scenes(part: np.ndarray, halves: Sequence[np.ndarray], length: int) -> Scenes:
+            return Scenes(
+                image_N1GG[part, 0] / 255.0, label_N[part], halves, length, self.image_size, self.digits,
+                self.digit_size, self.split_seed,
             )  # fmt: skip
+
         mean, std = known_statistics(3)
         shape = (3, *self.image_size)
-        train, val = sources
         return Splits(
-            train, val, None, ["background", *map(str, range(10))], shape, mean if self.mean == "auto" else self.mean,
+            scenes(in_train, left, self.num_train), scenes(in_val, right, self.num_val),
+            scenes(in_test, right, self.num_val) if len(in_test) else None,
+            ["background", *map(str, range(10))], shape, mean if self.mean == "auto" else self.mean,
             std if self.std == "auto" else self.std, Decoding(shape, frame=(self.image_size[0], self.image_size[1])),
             mask_values=range(11),
         )  # fmt: skip

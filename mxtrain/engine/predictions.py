@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     Predictions = Union[NDArray, List[NDArray], Tuple[NDArray, ...]]
     """One for each sample of a batch: an array (B, ...), or several where their shapes differ."""
 
+BATCHES_AHEAD = 3
+"""Batches in the engine's queue before the host waits: bounds the memory of what is under way."""
+
 
 def to_host(predictions: Predictions) -> Union[np.ndarray, Sequence[np.ndarray]]:
     """The prediction of each sample; waits for the device."""

@@ -45,6 +45,35 @@ class CustomLoss(LossOfUser):
 
         return IndexLabelLoss(self.block())
 
+    def refuse_smoothing(self, target: str, remedy: str = "Type loss.label_smoothing=0.") -> None:
+        """Refuses label smoothing where the loss is given indices.
+
+        Args:
+            target: what the indices are of, e.g. "class".
+            remedy: what to type.
+
+        Raises:
+            ConfigError: it is smoothed.
+        """
+        if self.label_smoothing:
+            raise ConfigError(
+                f"loss.label_smoothing={self.label_smoothing}: {self.name} is given {target} indices, which cannot be "
+                f"smoothed. {remedy}"
+            )
+
+    def refuse_counting_ignored(self, ignored: str, loss_option: str) -> None:
+        """Refuses Gluon's losses where the label -1 must not count: they take it for the last class.
+
+        Args:
+            ignored: what has the label -1, e.g. "ignored pixels".
+            loss_option: to suggest.
+
+        Raises:
+            ConfigError: it is one of Gluon's.
+        """
+        if self.name.startswith("mxnet.gluon.loss."):
+            raise ConfigError(f"loss: {self.name} would count {ignored}, whose label is -1. Type loss={loss_option}.")
+
     def block(self) -> gluon.Block:
         return call_target(self.target, self.arguments, "loss")
 

@@ -5,13 +5,15 @@ Loaders, strategies, stores, step, runner, checkpoints and loggers know arrays, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from mxtrain.errors import ConfigError
+from mxtrain.errors import ConfigError, DataError
+from mxtrain.loss.custom import CustomLoss
 from mxtrain.types import Artifact, Spec, Stateful
 
 if TYPE_CHECKING:
     import numpy as np
+    from mxnet import gluon
     from mxnet.ndarray import NDArray
 
     from mxtrain.annotations import Json, JsonObject, LossBlock
@@ -157,7 +159,27 @@ class Task(Spec):
         Raises:
             ConfigError: a user's loss does not return one value for each sample.
         """
-        raise NotImplementedError
+        loss = description.loss.build(self.num_classes(signature), training)
+        return self.tried(loss, description, self.output_shapes(description, signature))
+
+    def tried(
+        self, loss: gluon.Block, description: Description, shapes: Sequence[Tuple[int, ...]],
+        target_shape: Optional[Tuple[int, ...]] = None,
+    ) -> LossBlock:  # fmt: skip
+        """The block after a trial of it, where it is of a user's own loss; the trial tells whether it gives weights.
+
+        Args:
+            loss: made of `description.loss`.
+            shapes: of the network's outputs for one sample.
+            target_shape: of the target of one sample; by default that of the first output without its last axis.
+
+        Raises:
+            ConfigError: it does not return one value for each sample.
+        """
+        if isinstance(description.loss, CustomLoss):
+            target = None if target_shape is None else (2, *target_shape)
+            loss.weighted = description.loss.check(loss, (2, *shapes[0]), target, len(shapes))
+        return loss
 
     def build_meter(self, description: Description, signature: Signature, weighted: bool, training: bool) -> Meter:
         """Sums of loss and metrics on the device.
@@ -234,20 +256,19 @@ class Task(Spec):
         """
         return Report()
 
-    @classmethod
-    def with_target(cls) -> Type[Spec]:
-        return cls
 
+def require_same_names(signature: Signature, splits: Splits) -> None:
+    """Refuses data whose names are not those of what was learned.
 
-def require_same_names(signature: Signature, splits: Splits) -> str:
-    """What differs between the names of what was learned and those of the data; empty where they are the same."""
+    Raises:
+        DataError: they differ.
+    """
     learned, found = list(signature.class_names), list(splits.class_names)
-    if learned == found:
-        return ""
-    return (
-        f"the dataset's {len(found)} classes are not those the model was trained on ({len(learned)}): {_some(found)} "
-        f"against {_some(learned)}. Name the right data with dataset=... or dataset.root=FOLDER."
-    )
+    if learned != found:
+        raise DataError(
+            f"the dataset's {len(found)} classes are not those the model was trained on ({len(learned)}): "
+            f"{_some(found)} against {_some(learned)}. Name the right data with dataset=... or dataset.root=FOLDER."
+        )
 
 
 def _some(names: Sequence[str]) -> str:

@@ -44,11 +44,7 @@ class Classification(Task):
             return
         # Class indices cannot be smoothed or mixed.
         remedy = "Type loss.dense_labels=true if it takes probabilities"
-        if loss.label_smoothing:
-            raise ConfigError(
-                f"loss.label_smoothing={loss.label_smoothing}: {loss.name} is given class indices, which cannot be "
-                f"smoothed. {remedy}, or loss.label_smoothing=0."
-            )
+        loss.refuse_smoothing("class", f"{remedy}, or loss.label_smoothing=0.")
         if mixes(description):
             raise ConfigError(
                 f"dataset.augment mixes samples, and {loss.name} is given class indices, which cannot be mixed. "
@@ -59,9 +55,7 @@ class Classification(Task):
         loss = description.loss.build(self.num_classes(signature), training)
         if training:
             loss.dense = mixes(description)
-        if isinstance(description.loss, CustomLoss):
-            loss.weighted = description.loss.check(loss, (2, *self.output_shapes(description, signature)[0]))
-        return loss
+        return self.tried(loss, description, self.output_shapes(description, signature))
 
     def build_meter(self, description: Description, signature: Signature, weighted: bool, training: bool) -> Meter:
         from mxtrain.metric.meter import Meter

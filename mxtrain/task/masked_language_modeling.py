@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, List, Tuple
 
-from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.task.base import Task
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
-    from mxtrain.annotations import LossBlock
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
     from mxtrain.types import Batch
@@ -33,16 +31,9 @@ class MaskedLanguageModeling(Task):
         loss = description.loss
         if not isinstance(loss, CustomLoss):
             return
-        if loss.label_smoothing and not loss.dense_labels:
-            raise ConfigError(
-                f"loss.label_smoothing={loss.label_smoothing}: {loss.name} is given token indices, which cannot be "
-                "smoothed. Type loss.label_smoothing=0."
-            )
-        if loss.name.startswith("mxnet.gluon.loss."):  # Gluon's losses count the label -1
-            raise ConfigError(
-                f"loss: {loss.name} would count positions without a hidden token, whose label is -1. Type "
-                "loss=masked_softmax_cross_entropy."
-            )
+        if not loss.dense_labels:
+            loss.refuse_smoothing("token")
+        loss.refuse_counting_ignored("positions without a hidden token", self.loss_option)
 
     def num_classes(self, signature: Signature) -> int:
         assert signature.vocab_size is not None
@@ -51,12 +42,6 @@ class MaskedLanguageModeling(Task):
     def output_shapes(self, description: Description, signature: Signature) -> List[Tuple[int, ...]]:
         assert signature.tokenizer_config is not None
         return [(signature.tokenizer_config.num_masked, self.num_classes(signature))]
-
-    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
-        loss = description.loss.build(self.num_classes(signature), training)
-        if isinstance(description.loss, CustomLoss):
-            loss.weighted = description.loss.check(loss, (2, *self.output_shapes(description, signature)[0]))
-        return loss
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
         """The likeliest token of each hidden one, (B, M)."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, List, Mapping, Sequence, Tuple
 
 from mxtrain.errors import ConfigError
-from mxtrain.loss.custom import CustomLoss
 from mxtrain.task.base import Report, Task
 from mxtrain.types import Artifact, Picture, Table
 
@@ -50,10 +49,7 @@ class Regression(Task):
     def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
         from mxtrain.loss.blocks import RegressionLoss
 
-        loss = RegressionLoss(description.loss.block())
-        if isinstance(description.loss, CustomLoss):
-            loss.weighted = description.loss.check(loss, (2, 1))
-        return loss
+        return self.tried(RegressionLoss(description.loss.block()), description, [(1,)])
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
         """The predicted numbers, (B,)."""

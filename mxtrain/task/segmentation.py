@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Sequence, Tuple
 
-from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.loss.losses import PixelSoftmaxCrossEntropy
 from mxtrain.task.base import Report, Task
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 OWN_SIZE, FITTED_SIZE = slice(0, 2), slice(2, 4)
 """In `Batch.meta`: (height, width) of a picture as it is, and as it was fitted into the frame."""
 MAX_SHOWN = 16
-_BATCHES_AHEAD = 3
 
 
 class Segmentation(Task):
@@ -47,15 +45,8 @@ class Segmentation(Task):
         loss = description.loss
         if not isinstance(loss, CustomLoss):
             return
-        if loss.label_smoothing:
-            raise ConfigError(
-                f"loss.label_smoothing={loss.label_smoothing}: {loss.name} is given class indices, which cannot be "
-                "smoothed. Type loss.label_smoothing=0."
-            )
-        if loss.name.startswith("mxnet.gluon.loss."):  # Gluon's losses count the label -1
-            raise ConfigError(
-                f"loss: {loss.name} would count ignored pixels, whose label is -1. Type loss={self.loss_option}."
-            )
+        loss.refuse_smoothing("class")
+        loss.refuse_counting_ignored("ignored pixels", self.loss_option)
 
     def output_shapes(self, description: Description, signature: Signature) -> List[Tuple[int, ...]]:
         shape = (self.num_classes(signature), *signature.shape[1:])
@@ -68,11 +59,8 @@ class Segmentation(Task):
             return loss.build_for(signature.class_names, advised, training)
         from mxtrain.loss.blocks import WeighingLoss
 
-        built = WeighingLoss(loss.block())
-        if isinstance(loss, CustomLoss):
-            shapes = self.output_shapes(description, signature)
-            built.weighted = loss.check(built, (2, *shapes[0]), (2, *shapes[0][1:]), len(shapes))
-        return built
+        shapes = self.output_shapes(description, signature)
+        return self.tried(WeighingLoss(loss.block()), description, shapes, shapes[0][1:])
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> Predictions:
         """The likeliest class of each pixel of each picture, (h, w), as large as it is.
@@ -162,9 +150,11 @@ class MaskReport(Report):
         self._worst: List[Tuple[float, int, np.ndarray]] = []
 
     def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
+        from mxtrain.engine.predictions import BATCHES_AHEAD
+
         # A few batches behind, so that the device is not waited for, and no more masks are kept than need be.
         self._under_way.append((batch, self._task.decode(outputs, batch)))
-        if len(self._under_way) > _BATCHES_AHEAD:
+        if len(self._under_way) > BATCHES_AHEAD:
             self._count(*self._under_way.pop(0))
 
     def _count(self, batch: Batch, decoded: Predictions) -> None:

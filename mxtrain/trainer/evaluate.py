@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, 
 import numpy as np
 
 from mxtrain.engine.backend import nd
-from mxtrain.engine.predictions import to_host
+from mxtrain.engine.predictions import BATCHES_AHEAD, to_host
 from mxtrain.kvstore.store import Store
 from mxtrain.metric.host import HostMetric, all_gather
 from mxtrain.metric.meter import Meter, read_vectors
@@ -27,8 +27,6 @@ Decode = Callable[[Outputs, Batch], Any]
 """Predictions from what the network returns for a batch, see `Task.decode`."""
 # Sums are read in bulk: often enough that a metric of many numbers doesn't fill the memory.
 VECTORS_PER_READ = 64
-# Batches in the engine's queue before the host waits: bounds the memory of what is under way.
-BATCHES_AHEAD = 3
 
 
 class Evaluator:

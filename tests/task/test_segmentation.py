@@ -162,6 +162,15 @@ def test_the_palette_is_that_of_voc() -> None:
     ]  # fmt: skip
 
 
+def test_scenes_to_test_with_show_digits_of_their_own(describe_run: Any) -> None:
+    overrides = ["task=segmentation", "dataset.num_train=1", "dataset.num_val=3"]
+    assert open_splits(describe_run(*overrides).dataset).test is None
+    splits = open_splits(describe_run(*overrides, "dataset.test_fraction=0.1").dataset)
+    held_out = [{ink.tobytes() for ink in source._ink_NGG} for source in (splits.train, splits.val, splits.test)]
+    assert len(splits.test) == 3 and 0 < len(held_out[2]) < len(held_out[1])
+    assert not held_out[2] & (held_out[0] | held_out[1])
+
+
 def test_scenes_are_a_function_of_seed_epoch_and_index(describe_run: Any) -> None:
     splits = open_splits(describe_run("task=segmentation").dataset)
     many = np.arange(40)
