@@ -33,14 +33,24 @@ pytestmark = pytest.mark.skipif(not has_horovod(), reason="Horovod is not built 
 
 RING = ("kvstore=horovod", "cluster.backoff=0.1")
 WAITS = """
+import os
 import time
+from pathlib import Path
+
+from mxtrain.kvstore.world import JOINS
 from mxtrain.types import Callback
+
+WENT_ON = Path(__file__).parent / "went_on"
+while int(os.environ.get(JOINS, "0")) > 0 and not WENT_ON.exists():  # who takes a place comes after the others went on
+    time.sleep(0.1)
 
 class Waits(Callback):
     '''Training does not end before the lost worker has come back.'''
     awaits = False
 
     def on_message(self, text):
+        if "lost the connection" in text:
+            WENT_ON.touch()
         self.awaits = "lost the connection" in text or (self.awaits and "wants to join" not in text)
 
     def on_steps(self, rows, progress):
