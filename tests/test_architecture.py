@@ -20,7 +20,7 @@ LAYERS = [
         "annotations", "errors", "types", "files", "cluster.network", "process",
         "description.override_text", "kvstore.world", "private_sockets", "search_path",
     },
-    {"description.config", "trainer.state", "trainer.cadence"},
+    {"description.config", "description.wrapped", "trainer.state", "trainer.cadence"},
     {"files.cache"},
     {"engine.native"},
     {"runtime"},

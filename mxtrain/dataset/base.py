@@ -300,8 +300,16 @@ class Dataset(BaseDataset):
         return Loader(
             source, input_shape=shapes_of(signature.shape)[0], mean=signature.mean, std=signature.std,
             num_classes=num_classes, num_workers=self.num_workers,
-            augment=self.augment if options.get("train") else None, **options,
+            **self.loader_options(options.get("train", False)), **options,
         )  # fmt: skip
+
+    def loader_options(self, train: bool) -> Dict[str, Any]:
+        """Arguments of `Loader` that depend on what the samples are.
+
+        Args:
+            train: whether its batches are trained on.
+        """
+        return {"augment": self.augment if train else None}
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]

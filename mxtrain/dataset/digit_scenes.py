@@ -20,7 +20,7 @@ from mxtrain.dataset.digits import read_digits
 from mxtrain.dataset.image.decoding import known_statistics
 from mxtrain.dataset.image.masked import MaskedDataset
 from mxtrain.dataset.image.pixels import ImageReader
-from mxtrain.dataset.image.settings import Decoding
+from mxtrain.dataset.image.settings import Decoding, Range
 from mxtrain.dataset.loading.official import sklearn_datasets
 from mxtrain.dataset.loading.randomness import Draw, bits, integers, uniform
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
@@ -45,9 +45,9 @@ class DigitScenes(MaskedDataset):
 
     image_size: Annotated[ImageSize, pydantic.BeforeValidator(square)] = [64, 64]
     """[height, width] of a scene in pixels."""
-    digits: Annotated[List[Positive], pydantic.Field(min_length=2, max_length=2)] = [1, 2]
+    digits: Range[Positive] = [1, 2]
     """Fewest and most digits in a scene."""
-    digit_size: Annotated[List[Positive], pydantic.Field(min_length=2, max_length=2)] = [24, 40]
+    digit_size: Range[Positive] = [24, 40]
     """Smallest and largest height of a digit in pixels."""
     num_train: Positive = 3000
     """Training scenes in an epoch; another epoch has others."""
@@ -59,10 +59,6 @@ class DigitScenes(MaskedDataset):
 
     @pydantic.model_validator(mode="after")
     def _check_scene(self) -> DigitScenes:
-        for name in ("digits", "digit_size"):
-            low, high = getattr(self, name)
-            if low > high:
-                raise ValueError(f"{name} must be [fewest, most], got {[low, high]}")
         if self.digits[1] > 8:
             raise ValueError(f"digits can be 8 at most, got {self.digits}")
         if self.digit_size[1] > min(self.image_size):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Tuple, Type
+from typing import TYPE_CHECKING, Optional, Tuple, Type
 
 from mxtrain.description.config import call_target
+from mxtrain.description.wrapped import Wrapped
 from mxtrain.errors import ConfigError
 from mxtrain.loss.losses import LossOfUser
 from mxtrain.types import Spec
@@ -15,23 +16,16 @@ if TYPE_CHECKING:
     from mxtrain.annotations import LossBlock
 
 
-class CustomLoss(LossOfUser):
+class CustomLoss(Wrapped, LossOfUser):
     """Wraps a gluon loss class or function returning one: a block of (scores (B, K), labels) -> (B,).
 
     Labels are class indices (B,), as Gluon's losses take them, or with `dense_labels` probabilities (B, K): one-hot,
     smoothed or mixed. Of hidden tokens they are indices (B, M), and of pixels (B, H, W), -1 where none counts.
     """
 
-    target: Callable[..., Any]
-    arguments: Dict[str, Any] = {}
-
     @classmethod
     def with_target(cls) -> Type[Spec]:
         return LossOfUser
-
-    @classmethod
-    def of_target(cls, target: Any, arguments: Mapping[str, Any], common: Spec, path: str) -> Spec:
-        return cls(target=target, arguments=dict(arguments), **dict(common))
 
     @property
     def name(self) -> str:

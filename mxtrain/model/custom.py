@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Mapping, Optional, Tuple, Type
+from typing import TYPE_CHECKING, ClassVar, Mapping, Optional, Tuple, Type
 
 from mxtrain.description.config import call_target, name_of
+from mxtrain.description.wrapped import Wrapped
 from mxtrain.errors import ConfigError
 from mxtrain.model.base import Model
 from mxtrain.types import NonNegative, Shape, Shapes, Spec
@@ -27,7 +28,7 @@ class CustomFields(Model):
         return self.auxiliary_outputs
 
 
-class CustomModel(CustomFields):
+class CustomModel(Wrapped, CustomFields):
     """Wraps a HybridBlock class, or a function that returns one.
 
     Where it has an argument called `num_classes` or `classes` (or `input_shape`, and for text `vocab_size`) that the
@@ -36,16 +37,10 @@ class CustomModel(CustomFields):
 
     filled: ClassVar[Tuple[str, ...]] = (*NUM_CLASSES_NAMES, "input_shape", "vocab_size")
     reads: ClassVar[Tuple[str, ...]] = ()
-    target: Callable[..., Any]
-    arguments: Dict[str, Any] = {}
 
     @classmethod
     def with_target(cls) -> Type[Spec]:
         return CustomFields
-
-    @classmethod
-    def of_target(cls, target: Any, arguments: Mapping[str, Any], common: Spec, path: str) -> Spec:
-        return cls(target=target, arguments=dict(arguments), **dict(common))
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.Block:
         return self._build(num_classes, input_shape, None)

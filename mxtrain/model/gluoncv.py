@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Mapping, Tuple
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Mapping, Sequence, Tuple
 
 import pydantic
 
@@ -21,6 +21,19 @@ OURS = {
     "root": "weights are never downloaded; give a file by model.weights=PATH",
 }
 """Arguments of GluonCV's functions that the description gives elsewhere."""
+
+
+def no_such_network(kind: str, name: str, known: Sequence[str]) -> str:
+    """The message for a name that GluonCV does not have.
+
+    Args:
+        kind: of networks, such as "classification".
+        name: what was typed.
+        known: names of this kind.
+    """
+    near = " or ".join(f"'{found}'" for found in nearest(name, known, 3))
+    meant = f" Did you mean {near}?" if near else ""
+    return f"GluonCV has no {kind} network '{name}'.{meant} There are {len(known)}: {', '.join(known)}"
 
 
 class GluonCVModel(Model):
@@ -84,11 +97,7 @@ class GluonCV(GluonCVModel):
     @classmethod
     def _known_name(cls, name: str) -> str:
         if name not in CLASSIFICATION_NAMES:
-            near = " or ".join(f"'{found}'" for found in nearest(name, CLASSIFICATION_NAMES, 3))
-            raise ValueError(
-                f"GluonCV has no classification network '{name}'.{f' Did you mean {near}?' if near else ''} "
-                f"There are {len(CLASSIFICATION_NAMES)}: {', '.join(CLASSIFICATION_NAMES)}"
-            )
+            raise ValueError(no_such_network("classification", name, CLASSIFICATION_NAMES))
         return name
 
     def input_shape(self, native: Shape) -> Shape:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, Mapping, Tuple
 
 import pydantic
 
-from mxtrain.errors import did_you_mean, nearest
-from mxtrain.model.gluoncv import OURS, GluonCVModel
+from mxtrain.errors import did_you_mean
+from mxtrain.model.gluoncv import OURS, GluonCVModel, no_such_network
 from mxtrain.types import Shape
 
 if TYPE_CHECKING:
@@ -78,11 +78,7 @@ class GluonCVSegmentation(GluonCVModel):
                 f"{backbone} does not give. The smallest that works is {architecture}_resnet50; fastscnn is smaller"
             )
         if plain not in NUM_AUXILIARY:
-            near = " or ".join(f"'{found}'" for found in nearest(plain, NUM_AUXILIARY, 3))
-            raise ValueError(
-                f"GluonCV has no segmentation network '{name}'.{f' Did you mean {near}?' if near else ''} "
-                f"There are {len(NUM_AUXILIARY)}: {', '.join(NUM_AUXILIARY)}"
-            )
+            raise ValueError(no_such_network("segmentation", name, tuple(NUM_AUXILIARY)))
         return name
 
     @pydantic.model_validator(mode="after")

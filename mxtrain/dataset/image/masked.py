@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, Mapping, Sequence, Tuple
 
-from mxtrain.dataset.base import Dataset, Samples, Source, Splits
+from mxtrain.dataset.base import Dataset, Samples, Splits
 from mxtrain.dataset.image.files import Readable, find_files
 from mxtrain.dataset.image.masked_pictures import MaskCoding, MaskedPictures
 from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.signature import Signature
-from mxtrain.types import Spec, shapes_of
+from mxtrain.types import Spec
 
 if TYPE_CHECKING:
-    from mxtrain.dataset.loading.loader import BatchLoader
     from mxtrain.model.base import Model
 
 
@@ -54,16 +53,9 @@ class MaskedDataset(Dataset):
         shown, whole = ("x".join(map(str, size)) for size in (signature.shape[1:], frame or ()))
         return f"parts of {shown} are trained on; whole pictures are measured, those larger than {whole} made smaller"
 
-    def build_loader(  # type: ignore[override]  # of its own samples
-        self, source: Source, signature: Signature, *, num_classes: int, **options: Any
-    ) -> BatchLoader:  # fmt: skip
-        from mxtrain.dataset.loading.loader import Loader
-
-        options.pop("in_order", None)  # it is
-        return Loader(
-            source, input_shape=shapes_of(signature.shape)[0], mean=signature.mean, std=signature.std,
-            num_classes=num_classes, num_workers=self.num_workers, keeps_size=True, **options,
-        )  # fmt: skip
+    def loader_options(self, train: bool) -> Dict[str, Any]:
+        """See `Dataset.loader_options`."""
+        return {"keeps_size": True}
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]

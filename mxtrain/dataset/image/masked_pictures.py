@@ -9,15 +9,13 @@ Legend: B batch, C channels, H height, W width, K classes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Optional, Sequence, Tuple
 
 import numpy as np
-import pydantic
-from typing_extensions import Annotated
 
 from mxtrain.dataset.image.files import MAX_BYTES
 from mxtrain.dataset.image.pixels import REPLACE, ImageReader, open_image, read_error
-from mxtrain.dataset.image.settings import Decoding
+from mxtrain.dataset.image.settings import Decoding, Range
 from mxtrain.dataset.loading.randomness import Draw, uniform
 from mxtrain.dataset.loading.regular_files import read_bytes
 from mxtrain.errors import LoaderError, MxtrainError
@@ -38,16 +36,10 @@ LARGEST_VALUE = 2**16 - 1
 class JointAugment(Spec):
     """Random changes of a picture and its mask; every draw is a function of (seed, epoch, sample index)."""
 
-    scale: Annotated[List[PositiveFloat], pydantic.Field(min_length=2, max_length=2)] = [0.5, 2.0]
+    scale: Range[PositiveFloat] = [0.5, 2.0]
     """Smallest and largest factor by which a picture is resized before a part of it is cut out; [1, 1] = off."""
     flip: bool = True
     """Mirror left-right with probability one half."""
-
-    @pydantic.model_validator(mode="after")
-    def _check_scale(self) -> JointAugment:
-        if self.scale[0] > self.scale[1]:
-            raise ValueError(f"scale must be [smallest, largest], got {self.scale}")
-        return self
 
     @property
     def mixes(self) -> bool:

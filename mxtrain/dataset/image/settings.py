@@ -6,7 +6,7 @@ Shapes are suffixes: B batch, C channels, H height, W width.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Tuple, TypeVar
 
 import pydantic
 from typing_extensions import Annotated
@@ -16,7 +16,19 @@ from mxtrain.types import NonNegative, NonNegativeFloat, Shape, Spec
 if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonObject
 
+Number = TypeVar("Number", int, float)
 AreaShare = Annotated[float, pydantic.Field(gt=0, le=1)]
+
+
+def _ordered(values: List[Number]) -> List[Number]:
+    smallest, largest = values
+    if smallest > largest:
+        raise ValueError(f"must be [smallest, largest], got {values}")
+    return values
+
+
+Range = Annotated[List[Number], pydantic.Field(min_length=2, max_length=2), pydantic.AfterValidator(_ordered)]
+"""Smallest and largest."""
 
 
 class Augment(Spec):
@@ -33,15 +45,9 @@ class Augment(Spec):
     cutmix: NonNegativeFloat = 0.0
     """Alpha of the Beta distribution of the share of a box pasted from another image; 0 = off. With mixup on as well,
     each sample draws one of the two."""
-    crop_scale: Annotated[List[AreaShare], pydantic.Field(min_length=2, max_length=2)] = [1.0, 1.0]
+    crop_scale: Range[AreaShare] = [1.0, 1.0]
     """Smallest and largest share of the area that a random crop of a decoded image takes; [1, 1] = off, the central
     part. Datasets that are held in memory have no use for it."""
-
-    @pydantic.model_validator(mode="after")
-    def _check_scale(self) -> Augment:
-        if self.crop_scale[0] > self.crop_scale[1]:
-            raise ValueError(f"crop_scale must be [smallest, largest], got {self.crop_scale}")
-        return self
 
     @property
     def mixes(self) -> bool:
