@@ -113,12 +113,14 @@ class _Made:
         """An output of the old graph in a precision, as an entry of the new one; each cast is made once."""
         node = self._old[source]
         attributes = node.get("attrs", {})
+        # Only the first output has the low precision: a batch norm's others, mean and variance, are float32.
         present = FLOAT32 if output else attributes.get(ALL_INPUTS) or attributes.get(FIRST_INPUT) or FLOAT32
         if present == dtype:
             return [self._moved[source], output, 0]
         key = (source, output, dtype)
         if key not in self._casts:
             self._casts[key] = len(self.nodes)
+            # Not Cast: amp_cast leaves whole numbers as they are.
             self.nodes.append({
                 "op": "amp_cast", "name": f"{node['name']}_{output}_{dtype}", "attrs": {"dtype": dtype},
                 "inputs": [[self._moved[source], output, 0]],

@@ -18,6 +18,7 @@ _PLACE = "a _Pending stands here"
 
 
 def _stand_in(*args: Any, **kwargs: Any) -> Any:
+    # The text of `_PLACE` as a literal: `_Pending` puts itself there, among the constants of the code.
     return "a _Pending stands here".call(args, kwargs)  # type: ignore[attr-defined]
 
 

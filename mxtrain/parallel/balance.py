@@ -198,6 +198,7 @@ def _partition(count: int, parts: int, cost: Callable[[int, int], float]) -> Tup
         for end in range(part, count - (parts - part) + 1):
             for begin in range(part - 1, end):
                 worst = max(best[part - 1][begin], cost(begin, end))
+                # Where every cost is infinite, the first begin is noted: `bounds` below needs one.
                 if worst < best[part][end] or (begin == part - 1 and best[part][end] == math.inf):
                     best[part][end], cut[part][end] = worst, begin
     bounds, end = [count], count

@@ -199,6 +199,7 @@ class Grid(Strategy):
         self.trainable = [name for name, parameter in self._parameters.items() if is_trained(parameter)]
         self._accumulates = num_backwards > 1
         if self._accumulates:
+            # Before `list_grad` below: a new grad_req makes new gradient arrays.
             for name in self.trainable:
                 self._parameters[name].grad_req = "add"
         # Arrays, not lookups: Gluon checks contexts at every parameter.grad(), which a small network's step would feel.
@@ -250,6 +251,7 @@ class Grid(Strategy):
 
     def _moving_statistics(self) -> List[List[nd.NDArray]]:
         """Per batch-norm statistic that moves, its copy on each replica."""
+        # Those of a frozen batch norm don't move. `freeze` marks them by lr_mult=0: no statistic has a gradient.
         return [
             self._copies[name] for name, parameter in self._parameters.items()
             if name.rpartition(".")[2] in STATISTICS and parameter.lr_mult != 0

@@ -46,7 +46,7 @@ class JointNorm:
         attributes = piece.norm or {}
         self._axis = int(attributes.get("axis", 1))
         self._eps = float(attributes.get("eps", 1e-3))
-        self._momentum = float(np.float32(attributes.get("momentum", 0.9)))  # in MXNet, of float64 arrays, too
+        self._momentum = float(np.float32(attributes.get("momentum", 0.9)))  # MXNet rounds it so in float64, too
         self._fix_gamma = attributes.get("fix_gamma", "True") in ("True", "1")
         self._rectifies = attributes["op"] == "_contrib_BatchNormWithReLU"
         parameters = parameters_by_full_name(network)
@@ -111,6 +111,7 @@ class JointNorm:
         first = shards[0].input
         positions = first.size // first.shape[0] // first.shape[self._axis]
         sums = [part * inverse * (-1.0 / (count * positions)) for part in nd.split(total, num_outputs=2, axis=0)]
+        # What mean and variance pass on is linear in the normalised input: a batch norm with this gamma and beta.
         for shard in shards:
             gamma, beta = (bring(part, shard.input.context) * shard.gamma for part in sums)
             passed_on = self._apply(shard.input, gamma, beta, shard.statistics)
@@ -143,12 +144,13 @@ class JointNorm:
         """Mean and variance of one shard, (2 C,)."""
         like = self._moving[0][0]
         ones, zeros = (nd.full(like.shape, value, ctx=shard.context, dtype=like.dtype) for value in (1, 0))
+        # In training mode it computes statistics; the moving ones that it writes are thrown away (see `_move`).
         with autograd.train_mode():
             _, mean, inverse = nd.BatchNorm(
                 shard, ones, zeros, nd.zeros_like(zeros), nd.ones_like(ones), eps=self._eps, axis=self._axis,
                 fix_gamma=False, output_mean_var=True,
             )  # fmt: skip
-        # What it calls the variance is 1 / sqrt(variance + eps).
+        # What it calls the variance is 1 / sqrt(variance + eps). Rounding may bring a variance of 0 below 0.
         return nd.concat(mean, nd.maximum(1 / nd.square(inverse) - self._eps, 0), dim=0)
 
     def _apply(

@@ -12,7 +12,6 @@ from mxtrain.parallel.fence import written_together
 if TYPE_CHECKING:
     from mxnet import gluon
 
-if TYPE_CHECKING:
     from mxtrain.annotations import Returned
 
 

@@ -169,6 +169,7 @@ def fit_axes(parallel: Parallel, num_gpus: int) -> Tuple[int, int]:
         axes = [CPU_DEVICES_PER_AXIS if value == "auto" else value for value in given.values()]
         return axes[0], axes[1]
     if given == {"replicas": "auto", "stages": "auto"}:
+        # Two replicas, if at least two stages are left for each.
         given["replicas"] = CPU_DEVICES_PER_AXIS if total % CPU_DEVICES_PER_AXIS == 0 and total > 2 else 1
     known = 1
     for value in given.values():

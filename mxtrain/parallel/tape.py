@@ -35,7 +35,8 @@ class Tape:
         self._without_gradient, self._copies = without_gradient, copies
 
     def enter(self, number: int, tensors: Sequence[Tensor], device: Context) -> List[nd.NDArray]:
-        """The inputs of piece `number`, on its device if one is given. Call outside of `record`."""
+        """The inputs of piece `number`, on its device. Call outside of `record`: a recorded copy would join two
+        pieces to one graph, and MXNet runs backward through a graph only once."""
         inputs = []
         entered = self._entered[number] = []
         for tensor in tensors:
