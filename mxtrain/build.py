@@ -192,6 +192,7 @@ def build_run(
     data = build_data(description, splits, signature, device, world)
     objective = build_objective(description, network, signature, world)
     meter = objective.meter
+    # Here the other workers are waited for: mistakes in data and network are reported before. A ring gives new ranks.
     workers = description.kvstore.build(world)
     data.share(workers.world)
     world = workers.world

@@ -40,6 +40,7 @@ def run_node(role: str, control: Callable[[mx.kv.KVStore, int, bytes], None] = r
         os.environ.pop("DMLC_USE_KUBERNETES", None)
         os.environ["DMLC_PS_ROOT_URI"] = os.environ["DMLC_NODE_HOST"]
     os.environ.pop("DMLC_ROLE", None)
+    # MXNet reads it at import. More threads would take cores from workers on the same host.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from mxtrain.engine.backend import mx
 

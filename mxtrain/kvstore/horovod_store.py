@@ -71,6 +71,7 @@ class HorovodStore(JoinedStore):
         self.join()
 
     def sum_in_place(self, arrays: Sequence[nd.NDArray]) -> None:
+        # Horovod averages unless it is told to sum. A worker's gradient has been divided by the global batch already.
         for urgency, array in enumerate(arrays):
             self._horovod.allreduce_(array, name=self._name(array), op=self._horovod.Sum, priority=urgency)
 

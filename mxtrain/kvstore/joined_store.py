@@ -109,7 +109,7 @@ class JoinedStore(Store):
     def begin_step(self, step: int, size: int) -> None:
         self._timed = None
         if self.world.size > 1 and step % EVERY == FIRST_STEP:
-            self.wait_for_all()
+            self.wait_for_all()  # what is under way belongs to the steps before
             self._timed = (step, size, time.monotonic())
             self._waited_s = 0.0
 

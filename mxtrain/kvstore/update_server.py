@@ -170,6 +170,7 @@ class GroupServer:
         reply.staleness_max = max(reply.staleness_max, staleness)
         reply.updates += 1
         if self._seed is not None:
+            # A function of the seed, the update and the key, as in `TrainingStep.seed_random`.
             seed, key = self._seed
             mx.random.seed((seed * 2654435761 + self._updates_made() * 40503 + key * 69069) % (2**31))
         self._updater.update(gradients, request.lr)

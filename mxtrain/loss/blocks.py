@@ -51,6 +51,7 @@ class MaskedSoftmaxCrossEntropyLoss(gluon.HybridBlock):
 
     def hybrid_forward(self, F, logits_BMK, label_BM):
         log_p_BMK = F.log_softmax(logits_BMK)
+        # -1 becomes class 0, as `pick` would clip it silently; its loss is multiplied by 0 below.
         loss_BM = -F.pick(log_p_BMK, F.relu(label_BM), axis=-1)
         if self._smoothing:
             loss_BM = (1 - self._smoothing) * loss_BM - self._smoothing * F.mean(log_p_BMK, axis=-1)
@@ -75,7 +76,7 @@ class PixelSoftmaxCrossEntropyLoss(gluon.HybridBlock):
 
     def hybrid_forward(self, F, *arrays):
         logits, mask_BHW = arrays[:-1], arrays[-1]
-        class_BHW = F.relu(mask_BHW)
+        class_BHW = F.relu(mask_BHW)  # -1 becomes class 0, with a weight of 0
         weight_BHW = mask_BHW >= 0
         if set(self._class_weights) != {1.0}:
             one = F.slice_axis(mask_BHW.reshape((-1,)), axis=0, begin=0, end=1) * 0 + 1

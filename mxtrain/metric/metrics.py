@@ -116,12 +116,12 @@ class MaskedPerplexity(OfPositions):
 
     def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
         loss_BM = -F.pick(F.log_softmax(logits_BK), F.relu(label_B), axis=-1)
-        counts_BM = label_B >= 0
+        counts_BM = label_B >= 0  # the others count as class 0 above, for `pick` needs one
         return F.concat(F.sum(loss_BM * counts_BM).reshape((1,)), F.sum(counts_BM).reshape((1,)), dim=0)
 
     def value(self, sums: np.ndarray, count: int) -> float:
         entropy = super().value(sums, count)
-        return math.exp(entropy) if entropy < 700 else math.inf
+        return math.exp(entropy) if entropy < 700 else math.inf  # Python's exp raises above 709
 
 
 class Perplexity(CrossEntropy):
@@ -129,7 +129,7 @@ class Perplexity(CrossEntropy):
 
     def value(self, sums: np.ndarray, count: int) -> float:
         entropy = super().value(sums, count)
-        return math.exp(entropy) if entropy < 700 else math.inf
+        return math.exp(entropy) if entropy < 700 else math.inf  # Python's exp raises above 709
 
 
 class BrierError(Metric):
@@ -169,6 +169,7 @@ class ConfusionMetric(Metric):
         return num_classes * num_classes
 
     def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
+        # In float32, as argmax gives it: whole numbers are exact up to 2^24, which is enough for 4,096 classes.
         cell_B = label_B * num_classes + F.argmax(logits_BK, axis=-1)
         return F.sum(F.one_hot(cell_B, num_classes * num_classes), axis=0)
 

@@ -79,6 +79,7 @@ def prepare_network(
         network = model.build(num_classes, shapes_of(input_shape)[0])
     else:
         network = model.build_text(num_classes, input_shape, vocab_size)
+    # Before the trace in `infer_shapes`, which refuses wrong operators: only those that cannot be mended are left then.
     mend_layers(network)
     infer_shapes(network, input_shape, [(num_classes,)] if output_shapes is None else output_shapes)
     refuse_too_large(network)

@@ -98,6 +98,7 @@ class Updater:
         optimizer.lr_mult = {i: multipliers[name][0] for i, name in enumerate(self.names)}
         optimizer.wd_mult = {i: multipliers[name][1] for i, name in enumerate(self.names)}
         optimizer.idx2name = dict(enumerate(self.names))  # LARS leaves biases, gamma and beta out by their names
+        # Before get_updater, which looks once whether it is above 0.
         if optimizer.aggregate_num > 0:
             optimizer.aggregate_num = AGGREGATED_UPDATES
         # MXNet counts updates per device, for replicas that all update; here each parameter is updated on one device.
@@ -109,7 +110,7 @@ class Updater:
             optimizer._index_update_count[i] = 0
             if optimizer.lr_mult[i]:
                 self._updater.states[i] = create_state(optimizer, i, weight, self.names[i])
-                self._updater.states_synced[i] = True
+                self._updater.states_synced[i] = True  # MXNet's updater raises KeyError for a state without it
 
     def update(self, gradients: Sequence[nd.NDArray], lr: float) -> None:
         """One step for all parameters. `gradients` are of the mean loss, in the order of `names`."""

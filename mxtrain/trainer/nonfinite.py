@@ -107,6 +107,7 @@ def first_nonfinite_layer(network: gluon.Block, *inputs: nd.NDArray) -> str:
         return "the input batch itself is non-finite"
     found: List[Tuple[str, str]] = []
     hooks = [block.register_forward_hook(_watch(name, found)) for name, block in leaves(network)]
+    # A hybridized network runs as one cached graph, in which no child is called and no hook runs.
     hybrid = hasattr(network, "hybridize")
     if hybrid:
         network.hybridize(False)

@@ -80,6 +80,7 @@ class TrainingStep:
         weight = self.strategy.objective.meter.weight(sums)
         if weight is not None:
             divide_by_weight(gradients, weight, batch.global_size)
+        # After unscaling and dividing: the limit is one for the gradient of the mean.
         if self._clip_global_norm is not None:
             self.grad_norm = clip_by_global_norm(gradients, self._clip_global_norm)
         if world.size > 1:
@@ -169,5 +170,5 @@ def clip_by_global_norm(gradients: List[nd.NDArray], max_norm: float) -> nd.NDAr
     first = gradients[0].context
     sums = [nd.sum(nd.multi_sum_sq(*run, num_arrays=len(run))).reshape((1,)).as_in_context(first) for run in runs]
     norm = nd.sqrt(nd.add_n(*sums))
-    multiply(gradients, nd.minimum(max_norm / (norm + 1e-6), 1.0))
+    multiply(gradients, nd.minimum(max_norm / (norm + 1e-6), 1.0))  # 1e-6 as in PyTorch's clip_grad_norm_
     return norm

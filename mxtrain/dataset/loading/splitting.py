@@ -42,6 +42,7 @@ def split_indices(
 def _apportion(size_K: np.ndarray, fraction: float, room_K: np.ndarray) -> np.ndarray:
     """Whole numbers near `size_K * fraction`, within `room_K`, with the right sum (largest remainders get one more)."""
     exact_K = size_K * fraction
+    # A product may fall short of the whole number that is meant: 0.29 * 100 is 28.999999999999996.
     count_K = np.minimum(np.floor(exact_K + 1e-9).astype(np.int64), room_K)
     missing = int(round(float(size_K.sum()) * fraction)) - int(count_K.sum())
     open_K = np.flatnonzero(count_K < room_K)
@@ -79,7 +80,7 @@ def channel_statistics(image_NCHW: np.ndarray) -> Tuple[List[float], List[float]
     count = image_NCHW.size // channels
     mean = [int(t) / count / 255 for t in total]
     variance = [int(s) / count / 255**2 - m * m for s, m in zip(square, mean)]
-    return mean, [max(v, 1e-6) ** 0.5 for v in variance]
+    return mean, [max(v, 1e-6) ** 0.5 for v in variance]  # never 0: images are divided by it
 
 
 def choose_statistics(
