@@ -72,21 +72,21 @@ def build_network(description: Description, signature: Signature, device: Contex
 
 
 def hybridize(block: gluon.Block) -> gluon.Block:
-    """Static memory where the block can be traced; a plain gluon.Block only passes it on to its children. Static shapes
-    where a `Fence` can mend what they break."""
+    """Hybridizes with static memory; a plain gluon.Block only passes that on to its children. Shapes are static, too,
+    where a `Fence` can mend what that breaks."""
     block.hybridize(static_alloc=True, static_shape=can_be_fenced(block))
     return block
 
 
 def build_evaluator(description: Description, strategy: Strategy, signature: Signature) -> Evaluator:
-    """Measures with the loss as it is without training."""
+    """Builds the evaluator, with the loss as it is outside of training: without smoothing and auxiliary outputs."""
     loss, meter = build_loss(description, signature, training=False)
     on_host = {name: metric for name, metric in description.metric.items() if isinstance(metric, HostMetric)}
     return Evaluator(strategy, loss, meter, on_host, description.task.decode)
 
 
 def build_loss(description: Description, signature: Signature, training: bool) -> Tuple[LossBlock, Meter]:
-    """The loss, hybridized, and what sums it and the metrics up."""
+    """Builds the loss, hybridized, and the meter that sums it and the metrics up."""
     task = description.task
     loss = task.build_loss(description, signature, training)
     block = hybridize(loss)  # type: ignore[arg-type]  # it is a block
@@ -106,7 +106,7 @@ def build_step(
     description: Description, network: gluon.Block, signature: Signature, steps_per_epoch: int, strategy: Strategy,
     store: Store,
 ) -> TrainingStep:  # fmt: skip
-    """Updater and average around a placed network and a store."""
+    """Builds the training step: updater and moving average around a placed network and a store."""
     trainer = description.trainer
     multipliers = parameter_multipliers(description.model, network)
     weights = {name: strategy.values[name] for name in strategy.trainable}
@@ -148,7 +148,7 @@ def warnings_of(
 
 
 def build_plan(description: Description, steps_per_epoch: int, identity: Mapping[str, Json], direction: str) -> Plan:
-    """Lengths, cadences and the schedule, in steps."""
+    """Builds the plan: lengths, cadences and the schedule, in steps."""
     trainer, checkpoint = description.trainer, description.checkpoint
     total_steps = total_steps_of(trainer, steps_per_epoch)
     by_steps = trainer.val_interval_unit == "steps"
@@ -250,7 +250,7 @@ def place(description: Description) -> List[List[Context]]:
 
 
 def what_is_trained(description: Description, plan: Plan, signature: Signature, network: gluon.Block) -> Dict[str, Any]:
-    """What callbacks and loggers are told of it: fields of `RunInfo`."""
+    """The fields of `RunInfo` that describe what is trained, for callbacks and loggers."""
     return {
         "config": description.config, "total_steps": plan.total_steps, "steps_per_epoch": plan.steps_per_epoch,
         "input_shape": signature.shape, "metric_names": list(description.metric), "monitor": plan.monitor,
@@ -263,7 +263,7 @@ def what_is_trained(description: Description, plan: Plan, signature: Signature, 
 def find_checkpoint(
     description: Description, run_dir: Path, workers: Store, beginning: Optional[Beginning] = None
 ) -> Tuple[Union[CheckpointStore, NoStore], Optional[Checkpoint]]:  # fmt: skip
-    """Where checkpoints go, and the one to continue from; all workers get that of rank 0.
+    """The store of checkpoints, and the one to continue from; all workers get that of rank 0.
 
     Raises:
         CheckpointError: there is none where one was asked for, or it is of another description.
@@ -285,7 +285,7 @@ def find_checkpoint(
 def build_profiling(
     description: Description, network: gluon.Block, layout: Layout, run_dir: Path
 ) -> Optional[Profiling]:
-    """Devices that must wait for each other are looked at now and then; a single one only where that is asked for."""
+    """Builds the profiling of several devices, which wait for each other; of a single one only if it is asked for."""
     timeline = run_dir / TIMELINE if description.trainer.profile else None
     if layout.num_devices == 1 and timeline is None:
         return None
@@ -294,7 +294,7 @@ def build_profiling(
 
 
 def build_callbacks(description: Description, run_dir: Path) -> List[Callback]:
-    """Everyone who watches, in the order in which they are told."""
+    """Builds the callbacks, in the order in which they are notified."""
     # The status after the user's own callbacks: if one of them fails at the end, it can say so.
     own, loggers = ([spec.build() for spec in group.values()] for group in (description.callback, description.logger))
     lock = held_lock(run_dir)

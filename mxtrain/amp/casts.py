@@ -58,7 +58,7 @@ def _mark(
     node: GraphNode, nodes: Sequence[GraphNode], low: Set[Output], shapes: Mapping[str, Shape],
     operators: Operators, joins_layers: bool,
 ) -> str:  # fmt: skip
-    """Of an operator, where `low` holds the outputs before it that are in the low precision."""
+    """The mark of an operator, or "" for none. `low` holds the outputs before it that are in the low precision."""
     is_low = [(source, output) in low for source, output, *_ in node["inputs"]]
     if node["op"] in operators.low:
         output = shapes.get(f"{node['name']}_output")

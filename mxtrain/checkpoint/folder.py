@@ -87,7 +87,7 @@ def remove_leftovers(directory: Path) -> None:
 
 
 def available(folder: Path, but: Optional[Path] = None) -> str:
-    """` Available in x: a, b.`, or nothing."""
+    """The end of a message, which names the checkpoints there are: ` Available in x: a, b.`; empty without any."""
     for place in (folder / CHECKPOINTS, folder):
         with suppress(UnreadableCheckpoint):
             names = [found.path.name for found in scan(place) if found.path != but]

@@ -328,7 +328,7 @@ def _is_directory(path: Path) -> bool:
 
 
 def _read_asked(path: Path, read: Callable[[Path], Checkpoint]) -> Checkpoint:
-    """The one that was asked for, and no other."""
+    """Reads the checkpoint that was asked for; the error names others that there are."""
     try:
         return read(path)
     except CheckpointError as error:

@@ -68,7 +68,7 @@ def verify_file(path: PathLike, expected: Digest) -> None:
 
 
 def of_os_error(error: OSError, text: str) -> CheckpointError:
-    """What is not there is damage; all else may be well again the next time."""
+    """The error for a file that the system does not give: a missing one is damage, any other reason may pass."""
     missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
     return (DamagedCheckpoint if missing else UnreadableCheckpoint)(text)
 

@@ -114,7 +114,7 @@ class NCCL(KVStore):
 
 
 class Joined(KVStore):
-    """What joins workers in several processes. Gradients may travel between them in fewer bytes."""
+    """Base of the stores that join workers in several processes. Gradients may travel between them in fewer bytes."""
 
     distributed: ClassVar[bool] = True
     compression: Literal["none", "fp16", "bf16", "2bit", "topk"] = "none"

@@ -165,7 +165,7 @@ class CompressedReplies:
         self._known = [self._weights.copy() for _ in range(workers)]
 
     def knows(self, *ranks: int) -> None:
-        """These workers, or all, have the weights as they are."""
+        """Notes that these workers, or all, have the weights as they are now."""
         for rank in ranks or range(len(self._known)):
             self._weights.copyto(self._known[rank])
 

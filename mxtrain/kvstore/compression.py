@@ -63,7 +63,7 @@ class Compressor:
 
 
 class Feedback(Compressor):
-    """What the compressors that leave something over have in common.
+    """Base of the compressors that leave something over for the next message.
 
     Args:
         payload: see `Compressor`.

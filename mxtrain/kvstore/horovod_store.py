@@ -236,7 +236,7 @@ def open_sockets() -> Dict[int, str]:
 
 @contextmanager
 def lost_as_such() -> Iterator[None]:
-    """Raises: PeersLost: instead of what MXNet raises where Horovod has failed."""
+    """Turns the error that MXNet raises where Horovod has failed into PeersLost."""
     try:
         yield
     except mx.base.MXNetError as error:

@@ -43,7 +43,7 @@ class Store:
         self, settings: Config, weights: Mapping[str, NDArray], multipliers: Mapping[str, Tuple[float, float]],
         steps_per_epoch: int,
     ) -> RemoteUpdater:  # fmt: skip
-        """Where servers update: what stands for `mxtrain.optimizer.updater.Updater` here. Collective.
+        """Builds what stands for `mxtrain.optimizer.updater.Updater` where servers update. Collective.
 
         Args:
             settings: `optimizer` and `kvstore` of the description, as plain values.
@@ -60,7 +60,7 @@ class Store:
     """Whether this worker has come while the others were training."""
 
     def begin_step(self, step: int, size: int) -> None:
-        """Before anything of step number `step` is computed, of which this worker has `size` samples."""
+        """Called before step number `step` is computed, of which this worker has `size` samples."""
 
     def reduce(self, reductions: Sequence[Reduction]) -> None:
         """Sums each parameter's gradients over replicas and workers into its owner's, in place. Asynchronous.
@@ -87,13 +87,13 @@ class Store:
         return np.asarray(values, np.float64)
 
     def total_later(self, values: Numbers) -> Callable[[], np.ndarray]:
-        """As `total`, for whole numbers; waits when the result is asked for."""
+        """Sums as `total` does, for whole numbers; waits when the result is asked for."""
         found = self.total(values)
         return lambda: found
 
     def votes_later(self, votes: Sequence[float], lag: int) -> Callable[[], np.ndarray]:
-        """As `total_later` for what this worker wants after its last step. All workers find the same after the same
-        step, if they ask `lag` steps later."""
+        """Sums as `total_later` does, for what this worker wants after its last step. All workers find the same after
+        the same step, if they ask `lag` steps later."""
         return self.total_later(votes)
 
     def average(self, arrays: Sequence[NDArray]) -> None:
@@ -123,7 +123,7 @@ class Store:
         failed sum was to be written to."""
 
     def resume_from(self, step: int) -> None:
-        """After `regroup`, when all workers are at this step again."""
+        """Called after `regroup`, when all workers are at this step again."""
 
     @property
     def elastic(self) -> bool:

@@ -153,7 +153,7 @@ class GroupServer:
             self._compressed_replies.knows(*([] if request.kind == WRITE else [request.rank]))
 
     def _note(self, request: Request) -> Reply:
-        """The reply that goes to a worker with the weights."""
+        """Notes that a worker gets the weights as they are now; returns the reply that goes with them."""
         if self._poll is not None:
             self._reply.outcome, self._reply.outcome_at = self._poll.count(request)
         self._seen[request.rank] = self._reply.updates
@@ -208,7 +208,7 @@ class GroupServer:
 
 
 class Poll:
-    """What one worker wants, all do, after the same update of their own.
+    """Lets all workers do what one of them wants (stop, or save) after the same number of their own updates.
 
     A worker that has sent m updates reads the answer to one of them `lag` updates later. So what is decided when the
     furthest worker has sent m is known to all before they have sent m + 1 + lag.

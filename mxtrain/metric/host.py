@@ -27,7 +27,7 @@ class HostMetric(Metric):
     on_host: ClassVar[bool] = True
 
     def start(self) -> HostMeasure:
-        """Makes what measures one pass over a split."""
+        """Starts the measurement of one pass over a split."""
         return HostMeasure(self)
 
     def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:

@@ -45,7 +45,7 @@ class Metric(Spec):
         return self.sums(F, outputs[0], targets[0], num_classes)
 
     def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
-        """The same, where the first output and target are enough. `F` is mx.nd or mx.sym."""
+        """The sums for a metric that needs only the first output and target. `F` is mx.nd or mx.sym."""
         raise NotImplementedError
 
     def value(self, sums: np.ndarray, count: int) -> float:

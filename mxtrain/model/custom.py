@@ -18,7 +18,7 @@ NUM_CLASSES_NAMES = ("num_classes", "classes")
 
 
 class CustomFields(Model):
-    """What stands beside the `_target_` of a network that is no `Model`."""
+    """The fields that stand beside the `_target_` of a network that is no `Model`."""
 
     auxiliary_outputs: NonNegative = 0
     """How many further outputs it returns, each like the first, which only train."""

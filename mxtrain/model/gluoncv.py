@@ -37,7 +37,7 @@ def no_such_network(kind: str, name: str, known: Sequence[str]) -> str:
 
 
 class GluonCVModel(Model):
-    """What descriptions of GluonCV's networks have in common: further arguments, and errors that say what to type."""
+    """Base of the descriptions of GluonCV's networks: further arguments, and errors that say what to type."""
 
     taken: ClassVar[Mapping[str, str]] = OURS
     """Arguments of GluonCV's that the description gives elsewhere -> where."""

@@ -201,7 +201,7 @@ def _numbers(name: str) -> Tuple[int, ...]:
 
 
 def _replaceable(network, parameters, file_names, arrays, misfits: List[str]) -> List[str]:
-    """Those misfits that belong to layers with one output per class: the last one, and auxiliary ones like it."""
+    """The misfits that belong to layers with one output per class: the last one, and auxiliary ones like it."""
     head = _last_layer(network)
     if head is None or f"{head}.weight".lstrip(".") not in misfits:
         return []

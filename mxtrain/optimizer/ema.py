@@ -76,7 +76,7 @@ class ExponentialMovingAverage:
 
 
 class NoAverage:
-    """Stands where no average is asked for."""
+    """Takes the place of the average where none is asked for."""
 
     arrays: Dict[str, nd.NDArray] = {}
 

@@ -25,7 +25,7 @@ SMALLEST_RATE = 1e-30
 """What learns more slowly does not move: FTRL and FTML multiply by the inverse, which float32 can hardly hold."""
 
 OptimizerState = Union[None, nd.NDArray, Sequence["OptimizerState"]]
-"""Of one parameter: MXNet nests arrays in tuples, with None for absent ones."""
+"""The state of one parameter: MXNet nests arrays in tuples, with None for absent ones."""
 
 
 def flatten(state: OptimizerState) -> List[nd.NDArray]:
@@ -119,7 +119,7 @@ class Updater:
             self._updater(run, [gradients[i] for i in run], [self._weights[i] for i in run])
 
     def skip(self) -> None:
-        """A worker had no samples in a step: nothing to do here, where each step's gradient is the sum of all."""
+        """Called for a step without samples. Does nothing: only servers that update must be told."""
 
     def _runs_at(self, lr: float) -> List[List[int]]:
         """Parameters that move at this rate, in groups that are updated together; known from one step to the next."""

@@ -87,7 +87,7 @@ class Strategy:
     """
 
     objective: Objective
-    """What is computed."""
+    """Network, loss and meter."""
 
     layout: Layout
     """Where everything is."""

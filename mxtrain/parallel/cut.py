@@ -80,7 +80,7 @@ class Cuttable:
         heads, inputs: tensors that leave and enter the network.
         marked: layers that their author marked to begin a stage.
         without_gradient: tensors that need none: the input, and what layers without trained parameters make of it.
-        text: that says all of what is computed.
+        text: describes everything that is computed.
     """
 
     operators: List[int]

@@ -169,8 +169,8 @@ class Grid(Strategy):
     def _choose_cut(
         self, graph: Optional[Cuttable], objective: Objective, parallel: Staged, workers: Store
     ) -> Optional[Cut]:  # fmt: skip
-        """The same one on all workers, whose buckets of gradients follow from it: that of rank 0, as devices may be of
-        different kinds."""
+        """The cut that rank 0 chooses, on all workers: their buckets of gradients follow from it, and their devices may
+        be of different kinds."""
         if graph is None or len(self._devices[0]) == 1:
             return None
         num_shards = len(self._devices) * self._num_parts * self._num_microbatches
@@ -289,7 +289,7 @@ class Grid(Strategy):
                 root.copyto(array)
 
     def _num_active(self, global_size: int, worker: int) -> int:
-        """Of how many replicas a worker has samples in a batch of that size: its first part is the largest."""
+        """The number of a worker's replicas that get samples of a batch of that size; its first part is the largest."""
         begin, end = self._workers.world.share_of(worker, global_size)
         largest = -(-(end - begin) // min(self._num_parts, max(end - begin, 1)))
         return min(largest, len(self._devices))
@@ -313,7 +313,8 @@ def move(parameter: gluon.Parameter, devices: List[mx.Context]) -> None:
 
 
 def balanced_owners(sizes: Dict[str, int], num_replicas: int) -> Dict[str, int]:
-    """Which replica updates which parameter: each the next in order where the least is, so that all update at once."""
+    """Assigns each parameter to the replica that updates it: in order, each to the one with the fewest elements so far,
+    so that all replicas update at the same time."""
     load = [0] * num_replicas
     owners = {}
     for name, size in sizes.items():

@@ -49,7 +49,7 @@ class Lockstep:
         pieces: `Recorded` ones, and every joint batch norm on its own.
         graph: of the network.
         division: how a worker's share becomes groups.
-        workers: who belong together.
+        workers: the store by which workers share statistics.
         fences: one for each replica, for norms that are not joint.
     """
 
@@ -135,7 +135,7 @@ class Recorded:
 
 
 class Division:
-    """How each worker's share of a batch becomes groups of shards.
+    """Divides each worker's share of a batch into groups of shards.
 
     Args:
         num_parts: of a share, by gradient accumulation.
@@ -180,6 +180,6 @@ class Division:
 
 
 def sizes(count: int, num_parts: int) -> List[int]:
-    """Of at most `num_parts` parts of `count` samples, none of them empty."""
+    """The sizes of at most `num_parts` parts of `count` samples, none of them empty."""
     num_parts = min(num_parts, count)
     return [end - begin for begin, end in (bounds(count, num_parts, part) for part in range(num_parts))]

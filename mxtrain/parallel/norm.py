@@ -161,7 +161,7 @@ class JointNorm:
         )
 
     def _together(self, rows: Sequence[nd.NDArray], sizes: Sequence[int]) -> nd.NDArray:
-        """Mean and variance of all from those of parts, (2 C,) each, and the parts' sizes."""
+        """Mean and variance of all samples, (2 C,), from those of parts, (2 C,) each, and the parts' sizes."""
         if len(rows) == 1:
             return rows[0]
         whole = sum(sizes)
@@ -187,8 +187,8 @@ class JointNorm:
 
 
 def obey_placement(network: gluon.Block) -> None:
-    """`parallel.batch_norm` says what batch norms take their mean over. A gluon SyncBatchNorm would wait for as many
-    devices as it was told, for ever if there are fewer."""
+    """Makes every gluon SyncBatchNorm wait for one device only: `parallel.batch_norm` says what batch norms take their
+    mean over. It would wait for as many devices as it was told, for ever if there are fewer."""
     norms = [block for _, block in blocks_by_path(network) if isinstance(block, gluon.contrib.nn.SyncBatchNorm)]
     for block in norms:
         block._kwargs["ndev"] = 1

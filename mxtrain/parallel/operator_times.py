@@ -1,5 +1,4 @@
-"""Where the time of a step goes, operator by operator, and how near each comes to what the machine can do. No MXNet
-here.
+"""Measures the time of each operator in a step, and how near it comes to what the machine can do. No MXNet here.
 
 operations of the engine, work of the graph, limits of the machine -> table, TensorBoard
 """
@@ -69,7 +68,7 @@ class OperatorTime:
 
 @dataclass(frozen=True)
 class OperatorTimes:
-    """All of them, the longest first."""
+    """The times of all kinds of operators, the longest first."""
 
     first_step: int
     num_steps: int

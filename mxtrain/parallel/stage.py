@@ -128,7 +128,7 @@ class RowOnDevices:
 def on_devices(
     piece: Union[Piece, BlockRow], network: gluon.Block, number: int, devices: List[List[mx.Context]]
 ) -> Union[RowOnDevices, PieceOnDevices]:
-    """Makes what runs a piece, on its device of each replica."""
+    """Builds the stage that runs a piece, on its device of each replica."""
     return (
         RowOnDevices(piece, number) if isinstance(piece, BlockRow) else PieceOnDevices(piece, network, number, devices)
     )

@@ -52,7 +52,7 @@ class Tape:
         self._made.update(zip(tensors, outputs))
 
     def heads(self, tensors: Sequence[Tensor]) -> Tuple[List[nd.NDArray], List[nd.NDArray]]:
-        """Of the outputs of a piece those that gradients have come back for, and these. They are given once."""
+        """The outputs of a piece for which gradients have come back, and these gradients. Each is returned once."""
         made = [tensor for tensor in tensors if tensor in self._gradients]
         outputs = [self._made.pop(tensor) for tensor in made]
         gradients = []

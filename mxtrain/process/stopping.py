@@ -137,8 +137,8 @@ os.register_at_fork(after_in_child=_leave_pipe_to_parent)
 
 @contextmanager
 def startup_signals(grace_s: float = GRACE_S) -> Iterator[None]:
-    """Until training takes over, SIGTERM unwinds the process like SIGINT, so that locks and files are left in order;
-    one that does not come to that within the grace time is ended."""
+    """Until training takes over, SIGTERM unwinds the process like SIGINT, so that locks and files are left in order.
+    A process that does not end within the grace time is killed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -157,7 +157,7 @@ def startup_signals(grace_s: float = GRACE_S) -> Iterator[None]:
 
 
 def limit_end(exit_code: int) -> None:
-    """The interpreter, which waits for all threads that are left, has no longer than the grace time to end."""
+    """Ends the process after the grace time, for the interpreter's own end waits for all threads that are left."""
     timer = threading.Timer(GRACE_S, os._exit, [exit_code])
     timer.daemon = True
     timer.start()
@@ -229,7 +229,7 @@ class BreakableLoader:
 
 
 class Agreement:
-    """What one worker sees and others don't (a signal, a clock, a newcomer): all workers stop after the same step.
+    """Makes all workers stop after the same step, though only one sees the reason (a signal, a clock, a newcomer).
 
     What each wants travels with every step and is read some steps later, when it has arrived everywhere; so nobody
     waits for it. A worker alone decides at once. Rank 0 looks at the clock for all.

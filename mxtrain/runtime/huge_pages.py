@@ -51,7 +51,7 @@ def join_pages() -> int:
 
 
 def keep_joining() -> bool:
-    """Joins pages from now on, now and then, in a thread of its own; False where the kernel does not so on request."""
+    """Starts a thread that joins pages now and then; False where the kernel does not join pages on request."""
     if not on_request():
         return False
     threading.Thread(target=_keep_joining, name="mxtrain-huge-pages", daemon=True).start()
@@ -67,7 +67,7 @@ def _keep_joining() -> None:
 
 
 def _ranges() -> Iterator[Tuple[int, int]]:
-    """(begin, end) of what spans whole large pages of memory that no file lies behind, but for threads' stacks."""
+    """(begin, end) of each range of private memory that spans whole large pages; stacks of threads are left out."""
     stack = resource.getrlimit(resource.RLIMIT_STACK)[0]
     for words in _ANONYMOUS.findall(MAPS.read_text()):
         begin, end = int(words[0], 16), int(words[1], 16)

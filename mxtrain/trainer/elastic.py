@@ -1,4 +1,4 @@
-"""What a ring of workers does when some were lost or have come: they agree on one state, and go on."""
+"""Lets a ring of workers go on after some were lost or have joined: all of them agree on one state."""
 
 from __future__ import annotations
 

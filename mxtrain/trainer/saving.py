@@ -32,7 +32,7 @@ class NoStore:
 
 
 class Saving:
-    """The checkpoints of a run as the runner sees them.
+    """Saves and finds the checkpoints of a run, for the runner.
 
     Args:
         store: a `CheckpointStore`, or `NoStore`.

@@ -52,7 +52,7 @@ def bare(name: str) -> str:
 
 
 def work_by_operator(trace: Trace, low: Sequence[str] = ()) -> Dict[str, Work]:
-    """Of a step forward and backward, by the engine's name of the operator.
+    """The work of a step forward and backward, by the engine's name of the operator.
 
     Args:
         trace: of the whole network, for the batch of a step.
@@ -78,7 +78,7 @@ def work_by_operator(trace: Trace, low: Sequence[str] = ()) -> Dict[str, Work]:
 
 
 def update_work(name: str, num_elements: int) -> Optional[Work]:
-    """Of an optimizer's step over all parameters, by the engine's name of the operator; None for an unknown one."""
+    """The work of an optimizer's step over all parameters; None for an operator (the engine's name) that is unknown."""
     passes = next((count for known, count in PASSES.items() if known in name), None)
     return None if passes is None else Work(0.0, float(FLOAT_BYTES * passes * num_elements))
 
