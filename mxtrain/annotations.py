@@ -67,7 +67,7 @@ class GraphNode(TypedDict, total=False):
     inputs: List[List[int]]
     """(node, which of its outputs, version) of each."""
     subgraphs: List[SymbolGraph]
-    """Of a part that is hybridized."""
+    """The graphs of parts that are hybridized by themselves."""
 
 
 class SymbolGraph(TypedDict, total=False):
@@ -97,7 +97,7 @@ class UsageReport(Protocol):
     """What a few steps were found to do, or how long something took."""
 
     def table(self) -> RenderableType:
-        """For people."""
+        """A table for people, which `rich` prints."""
 
     def scalars(self) -> Dict[str, float]:
-        """By TensorBoard tag."""
+        """The values by TensorBoard tag."""

@@ -53,7 +53,7 @@ class CheckpointError(MxtrainError):
 
 
 class DamagedCheckpoint(CheckpointError):
-    """What a checkpoint's files hold is not what was written: nothing is lost with them."""
+    """The files of a checkpoint do not hold what was written: they may be removed, nothing is lost with them."""
 
 
 class UnreadableCheckpoint(CheckpointError):
@@ -102,8 +102,7 @@ class DivergenceError(MxtrainError):
 
 
 def unforeseen(error: Exception) -> str:
-    """What to say of an error that nobody foresaw. Prints its traceback, unless a full disk is all that there is to
-    say."""
+    """The message for an unexpected error. Prints its traceback, unless the cause is a full disk."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = f" ({error.filename})" if error.filename else ""
         return f"{error.strerror}{where}. Make room and give the same command again."

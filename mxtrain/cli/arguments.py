@@ -103,7 +103,7 @@ def parse(arguments: Sequence[str], reads_checkpoint: bool = False) -> Arguments
 
 
 def _meant_by(flag: str, words: Sequence[str]) -> str:
-    """The flag or the setting that was meant: other programs take settings as flags, `--lr 0.1`."""
+    """A hint at the flag or setting that was meant: other programs take settings as flags, `--lr 0.1`."""
     from mxtrain.cli.mistakes import OTHER_NAMES, setting_for_flag
 
     name, _, value = flag.lstrip("-").partition("=")
@@ -129,5 +129,5 @@ def no_positionals(given: Arguments, command: str) -> None:
 
 
 def config_flags(folders: Sequence[str]) -> List[str]:
-    """What brings in the user's own configuration."""
+    """The flags that bring in the user's own configuration."""
     return ["--config-dir", folders[0]] if folders else []

@@ -36,7 +36,7 @@ NO = ("none", "null", "false", "no", "disabled", "disable", "off")
 
 
 def drop_absent_presets(parsed: Sequence[Override]) -> List[Override]:
-    """`debug=null` is what the configuration says of presets: it takes back what was chosen before it."""
+    """Drops `debug=null` and the like, which choose no preset, and the choices of that preset before them."""
     absent = [
         number for number, override in enumerate(parsed)
         if override.key_or_group in PRESET_GROUPS and not override.is_delete() and override.value() is None

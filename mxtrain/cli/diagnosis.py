@@ -117,7 +117,7 @@ def _packages() -> List[Finding]:
 
 
 def judge_mxnet_packages(packages: List[str]) -> Finding:
-    """Exactly one may be there: all of them install the same module over each other."""
+    """Judges the installed packages of MXNet: exactly one may be there, for all of them install the same module."""
     if len(packages) == 1:
         return Finding("MXNet package", "ok", packages[0])
     if not packages:

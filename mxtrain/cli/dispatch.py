@@ -75,7 +75,7 @@ def only_prints(arguments: List[str]) -> bool:
 
 
 def command_of(arguments: List[str]) -> Callable[[], int]:
-    """What the arguments ask for, ready to be called: it returns the exit code.
+    """The function that does what the arguments ask for; it returns the exit code.
 
     Raises:
         MxtrainError: something is wrong with them.
@@ -110,13 +110,13 @@ def command_of(arguments: List[str]) -> Callable[[], int]:
 
 
 def answer(text: str) -> int:
-    """Prints it; returns the exit code."""
+    """Prints a text; returns the exit code."""
     print(text)
     return EXIT_FINISHED
 
 
 def enter_role() -> Optional[str]:
-    """In a process that was started as one of many: its heartbeat begins; the role of one that only serves."""
+    """Starts the heartbeat of a process that is one of several; returns its role if it only serves, else None."""
     from mxtrain.cluster.member import HEARTBEAT_FD as VARIABLE
     from mxtrain.cluster.member import find_member
 
@@ -128,7 +128,7 @@ def enter_role() -> Optional[str]:
 
 
 def find_command(arguments: List[str]) -> Optional[int]:
-    """Where the command stands: the first word that is no override, no flag and no flag's value."""
+    """The position of the command: the first word that is no override, no flag and no flag's value."""
     is_value = False
     for position, argument in enumerate(arguments):
         # A misspelt command is one only where nothing else can stand: elsewhere it may belong to a misspelt flag.

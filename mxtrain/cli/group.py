@@ -34,8 +34,8 @@ LOGS = "workers"
 
 
 def find_role(description: Description) -> Optional[Member]:
-    """This process's part in a run of several, from what its starter has put into the environment; None where it stands
-    alone, or is the one that is to start the others.
+    """The role and rank of this process in a run of several processes, which its launcher has put into the environment.
+    None where it runs alone, or is the supervisor that starts the others.
 
     Raises:
         ConfigError: what mpirun or srun started does not fit the description.
@@ -106,7 +106,7 @@ def _supervise(
 def arguments_of(
     arguments: Sequence[str], description: Description, has_trained: bool, seconds_passed: float
 ) -> List[str]:  # fmt: skip
-    """What the processes of an attempt are told: a restart goes on with what there is, in the time that is left.
+    """The command line for the processes of an attempt. A restart continues the run, and has the time that is left.
 
     Args:
         arguments: flags and overrides of the command.
@@ -135,7 +135,7 @@ def supervise_in(logs: Path, description: Description, arguments: Sequence[str],
 
 @contextmanager
 def ring_of(description: Description, launcher: Launcher) -> Iterator[Optional[Ring]]:
-    """Where the workers find each other, for a store that needs it; they are told by an environment variable."""
+    """Opens the ring in which workers find each other, if the store needs one; an environment variable names it."""
     if not description.kvstore.ring:
         yield None
         return
@@ -171,7 +171,7 @@ def remove_unstarted_group(new_folders: List[Path]) -> None:
 
 
 def note_failure(run_dir: Path, failure: ProcessFailure, exit_code: int, started: float) -> None:
-    """status.json, where no worker lived to write it."""
+    """Writes status.json where no worker lived long enough to write it."""
     path = run_dir / "status.json"
     if path.exists() and path.stat().st_mtime > started and '"running"' not in path.read_text(encoding="utf-8"):
         return

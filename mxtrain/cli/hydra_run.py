@@ -31,7 +31,7 @@ class Begun(Callback):
 
 
 def run_composed(composed: Composed, run_dir: Path, job: Callable[[DictConfig], Result]) -> Result:
-    """What the job returns. The same as `Hydra.run`, which would compose once more, and that takes a second.
+    """Runs the job as `Hydra.run` does, without composing once more, which takes a second; returns its result.
 
     Args:
         composed: the configuration.

@@ -60,10 +60,10 @@ def is_folder(path: Path, said: str) -> bool:
 
 @contextmanager
 def hydra_settings_at_fault(has_run: Callable[[], bool]) -> Iterator[None]:
-    """Until a job has run, what Hydra raises is about settings of its own (`hydra.job_logging` and the like).
+    """Reports what Hydra raises before a job has run as an error in its own settings (`hydra.job_logging` etc.).
 
     Raises:
-        ConfigError: instead of that.
+        ConfigError: instead of Hydra's error.
     """
     try:
         yield

@@ -97,7 +97,7 @@ def sweep_job(config: Dict[str, Any], settings: DictConfig, run_dir: Path, comma
 
 
 def train_as_group(description: Description, run_dir: Path, arguments: Sequence[str]) -> Result:
-    """One run of several processes; what it says of its end in status.json."""
+    """Trains with several processes; returns the result that they left in status.json."""
     code = supervise(description, run_dir, arguments)
     try:
         status: JsonObject = json.loads((run_dir / "status.json").read_text(encoding="utf-8"))
@@ -108,7 +108,7 @@ def train_as_group(description: Description, run_dir: Path, arguments: Sequence[
 
 
 def share_machine(config: Dict[str, Any], settings: DictConfig, overrides: Sequence[str]) -> None:
-    """Jobs that run side by side share the cores; the tree and the table are not shown for each of many jobs."""
+    """Divides the cores among jobs that run side by side, and hides the tree and the table of each of many jobs."""
     n_jobs = int(settings.launcher.get("n_jobs") or 1)
     if n_jobs != 1 and config["runtime"]["threads"] == "auto" and config["runtime"]["mode"] == "auto":
         cores = usable_cores()

@@ -75,7 +75,7 @@ def refuse_sweeps(parsed: Sequence[Override], files: ConfigFiles) -> None:
 
 
 def refuse_deletions(parsed: Sequence[Override], files: ConfigFiles) -> None:
-    """Only what comes in any number (loggers, metrics, callbacks) and presets can be taken away.
+    """Refuses `~key` for all but presets and what comes in any number (loggers, metrics, callbacks).
 
     Raises:
         ConfigError: something else is.
@@ -93,11 +93,11 @@ def refuse_deletions(parsed: Sequence[Override], files: ConfigFiles) -> None:
 
 
 def refuse_misplaced_presets(config: DictConfig, files: ConfigFiles) -> None:
-    """A preset stands at the top of the configuration, which its first line says; Hydra puts it below its group's name
-    otherwise.
+    """Refuses presets without the first line `# @package _global_`: Hydra puts their settings below the group's name,
+    where nothing reads them.
 
     Raises:
-        ConfigError: the file of a chosen preset does not say so.
+        ConfigError: the file of a chosen preset lacks the line.
     """
     for group in PRESET_GROUPS:
         if config.get(group) is None:
@@ -194,7 +194,7 @@ def _accepts(key: str, targets: Mapping[str, object]) -> bool:
 
 
 def unknown_key(key: str, known: Mapping[str, object], files: ConfigFiles, config: DictConfig) -> str:
-    """That there is no such setting, which one was meant, and what its group takes."""
+    """The message for a setting that does not exist: which one was meant, and what its group takes."""
     known = {path: value for path, value in known.items() if not path.endswith("._target_")}
     group, _, field = key.partition(".")
     groups = ("hydra", *files.groups())

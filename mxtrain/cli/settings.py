@@ -1,4 +1,4 @@
-"""The settings of a command's own, which stand between the overrides."""
+"""Separates the settings of a command itself (`split=test`) from the overrides among which they stand."""
 
 from __future__ import annotations
 

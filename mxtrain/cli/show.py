@@ -24,7 +24,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def show(given: Arguments) -> int:
-    """Prints it and returns the exit code.
+    """Prints what a flag asks for; returns the exit code.
 
     Raises:
         ConfigError: an override is wrong. The run that they describe need not be possible.

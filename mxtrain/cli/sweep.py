@@ -99,7 +99,7 @@ def run_sweep(
 
 
 def refuse_other_task(first: Description, other: Description) -> None:
-    """Hydra composes the jobs itself, and cannot tell that a dataset or a model means another task.
+    """Refuses sweeps over several tasks: Hydra composes the jobs, and does not choose the task of a dataset or model.
 
     Raises:
         ConfigError: the jobs' tasks differ.
@@ -112,7 +112,7 @@ def refuse_other_task(first: Description, other: Description) -> None:
 
 
 def refuse_links_in_sweep(folder: Path) -> None:
-    """Before Hydra writes into the folders of the jobs.
+    """Refuses links in the folders of the jobs, before Hydra writes there.
 
     Raises:
         RunDirectoryError: links stand where files and folders are expected.
@@ -128,7 +128,7 @@ def _all_failed(outcomes: Sequence[Outcome]) -> bool:
 
 
 def _call_hydra(composer: Composer, overrides: Sequence[str], job: Callable[[DictConfig], Optional[float]]) -> int:
-    """Returns the exit code of what ended the sweep as a whole, 0 if nothing did."""
+    """Runs the jobs through Hydra; returns 0, or the exit code of the signal that ended the whole sweep."""
     global in_this_process
     in_this_process = True
     try:
@@ -196,7 +196,7 @@ def _without_sweep_dir(composer: Composer, overrides: Sequence[str]) -> List[str
 def sweeper_settings(
     first: Composed, composer: Composer, overrides: Sequence[str], description: Description
 ) -> List[str]:
-    """What Optuna must be told: which way is better (it would minimise an accuracy), and to outlive a failed job."""
+    """Overrides for Optuna: which direction is better (it would minimise an accuracy), and to survive failed jobs."""
     given = {override.key_or_group for override in composer.parse(overrides)}
     sweeper = first.hydra.sweeper
     if "optuna" in str(sweeper.get("_target_")):
@@ -219,7 +219,7 @@ def direction_of(description: Description) -> str:
 
 
 def folder_names(composer: Composer, overrides: Sequence[str], swept: Sequence[str]) -> str:
-    """What keeps all that is not swept out of the names of the jobs' folders."""
+    """The override that keeps settings which are not swept out of the names of the jobs' folders."""
     fixed = {override.key_or_group for override in composer.parse(overrides)} - set(swept)
     return f"hydra.job.config.override_dirname.exclude_keys=[{','.join(map(quote, sorted(fixed)))}]"
 
@@ -278,7 +278,7 @@ def by_rank(outcomes: Sequence[Outcome], direction: str) -> List[Outcome]:
 
 
 def _next_steps(best: Outcome, folder: Path, description: Description) -> List[Tuple[str, str]]:
-    """What to do with the jobs, once for all."""
+    """Pairs of a purpose and a command, to go on with after the sweep."""
     steps = []
     if any(type(logger).__name__ == "TensorBoard" for logger in description.logger.values()):
         steps.append(("compare", f"{tensorboard()} --logdir {shlex.quote(str(folder))}"))

@@ -33,7 +33,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def description_of(arguments: Sequence[str]) -> Description:
-    """What a server of this command is told by the same arguments. Raises: ConfigError: they are wrong."""
+    """The description for a server, from the same arguments as the workers'. Raises: ConfigError: they are wrong."""
     given = given_arguments.parse(arguments)
     with Composer(given.config_dirs) as composer:
         composed = composer.compose(given.overrides)

@@ -65,7 +65,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def description_of(arguments: Sequence[str]) -> Description:
-    """What a server of this command is told by the same arguments. Raises: ConfigError: they are wrong."""
+    """The description for a server, from the same arguments as the workers'. Raises: ConfigError: they are wrong."""
     given = command_line.parse(arguments)
     _, overrides = split_settings(given, VerifySettings, "verify")
     with Composer(given.config_dirs) as composer:

@@ -135,7 +135,7 @@ def find_root(environ: Mapping[str, str], is_one_host: bool, starter: str) -> Ro
 
 
 def _resolved(host: str, given: str) -> str:
-    """ps-lite binds to numbers only."""
+    """The IPv4 address of a host: ps-lite does not bind to names."""
     try:
         return str(socket.getaddrinfo(host, None, socket.AF_INET)[0][4][0])
     except OSError as error:

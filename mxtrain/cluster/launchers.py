@@ -18,7 +18,7 @@ LAUNCHERS: Dict[str, Type[Launcher]] = {
 
 
 def build_launcher(cluster: Cluster, van: Optional[str]) -> Launcher:
-    """What `cluster.launcher` says.
+    """Builds the launcher that `cluster.launcher` names.
 
     Raises:
         ConfigError: it cannot work here; nothing was started.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def refuse(store: mx.kv.KVStore, command: int, body: bytes) -> None:
-    """Does nothing for a command that MXNet's C++ does not know itself; where servers only sum, there is none."""
+    """Refuses a command that MXNet's C++ does not handle itself: servers that only sum need none."""
     print(f"refused the command {command} ({len(body)} bytes): servers take no optimizer", flush=True)
 
 
@@ -58,7 +58,7 @@ def run_node(role: str, control: Callable[[mx.kv.KVStore, int, bytes], None] = r
 
 
 def _end_with_workers() -> None:
-    """The first SIGTERM or SIGINT is the workers' matter, who save with the servers' help; the second ends this one.
+    """Ignores the first SIGTERM or SIGINT, for workers need the servers to save; the second one ends this process.
 
     A thread waits for them: the main one is inside MXNet to the end. Threads that are started later take no signals.
     """

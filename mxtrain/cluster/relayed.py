@@ -44,7 +44,7 @@ class Beacon:
         self.address, self.port = self._socket.getsockname()[:2]
 
     def beat(self) -> None:
-        """One byte for everyone."""
+        """Sends one byte to each relay that listens."""
         with suppress(BlockingIOError):
             while True:
                 listener = self._socket.accept()[0]
@@ -63,7 +63,7 @@ class Beacon:
                 self._listeners.remove(listener)
 
     def close(self) -> None:
-        """Relays take it for the supervisor's end."""
+        """Closes all connections, which relays take for the end of the supervisor."""
         for one in [*self._listeners, self._socket]:
             one.close()
         self._listeners.clear()
@@ -175,7 +175,7 @@ class Channel:
         self._popen.stdout.close()
 
     def _receive(self) -> bool:
-        """Whether the end has come."""
+        """Takes what the command has printed; returns whether its output has ended."""
         with suppress(BlockingIOError):
             while True:
                 read = os.read(self._reader, 1 << 16)

@@ -136,7 +136,7 @@ class Relay:
         self._flush()
 
     def _flush(self) -> None:
-        """Never waits: behind a link that is down it would miss that it must end."""
+        """Sends waiting messages as far as it can without blocking: it must notice when the supervisor has gone."""
         while self._waiting:
             try:
                 count = os.write(self._out, self._waiting[0])
@@ -166,7 +166,7 @@ class Relay:
                     self._signal(message["signal"], message["of"])
 
     def _listen(self, beacon: Tuple[str, int]) -> None:
-        """Hears there that the supervisor lives."""
+        """Connects to the supervisor's beacon, whose bytes say that the supervisor lives."""
         try:
             heard = socket.create_connection((beacon[0], beacon[1]), timeout=self._silence_s)
         except OSError:
@@ -285,11 +285,11 @@ class Relay:
 
 
 class _Gone(Exception):
-    """The supervisor, or the way to it."""
+    """The supervisor has gone, or the connection to it."""
 
 
 def _require_run_directory(spec: JsonObject) -> None:
-    """Worker 0 writes it, and the supervisor reads it."""
+    """Refuses worker 0 on a host that does not see the run directory: it writes there, and the supervisor reads it."""
     if not spec["proof"]:
         return
     path, text = spec["proof"]

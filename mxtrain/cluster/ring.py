@@ -150,7 +150,7 @@ class KeyValueServer:
                 self.wfile.write(value)
 
             def log_message(self, *_: object) -> None:
-                """Nothing is printed."""
+                """Prints nothing."""
 
         class Server(ThreadingHTTPServer):
             daemon_threads = True
@@ -159,7 +159,7 @@ class KeyValueServer:
                 TCPServer.server_bind(self)  # HTTPServer's asks for the name of the address, and may wait for that
 
             def handle_error(self, request: object, client_address: object) -> None:
-                """A client that went away is no matter."""
+                """Ignores the error: a client went away."""
 
             def verify_request(self, request: object, client_address: Any) -> bool:
                 return not only_own or peer_user(*client_address[:2]) == os.getuid()

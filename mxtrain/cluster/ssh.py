@@ -105,7 +105,7 @@ class SSHLauncher(Launcher):
         ]  # fmt: skip
 
     def _own_address(self, seen: Sequence[str]) -> str:
-        """By which the other hosts reach this one; `seen` is where they see it."""
+        """The address by which the other hosts reach this one. `seen`: the addresses from which they see it call."""
         if self.cluster.interface is not None:
             return interface_address(self.cluster.interface)
         fitting = [address for address in seen if ":" not in address and is_own_address(address)]
@@ -123,7 +123,7 @@ def check_hosts(
     interface: Optional[str],
     patience_s: float,
 ) -> Tuple[List[Message], List[str]]:
-    """(what the hosts say of themselves, one line for each that cannot take part); asks all at once.
+    """Asks all hosts at once; returns (what each says of itself, one line for each that cannot take part).
 
     Args:
         hosts: other machines.

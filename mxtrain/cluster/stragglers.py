@@ -33,7 +33,7 @@ class Stragglers:
         self.forget()
 
     def forget(self) -> None:
-        """Workers have come or gone: all begin from nothing, so that all know the same."""
+        """Forgets all times, because workers have joined or left: so all workers know the same."""
         self._known.clear()
         self._in_a_row, self._slow, self._reported = 0, None, -1
 

@@ -259,7 +259,7 @@ class Supervisor:
         return self._hung(workers) or self._late(processes)
 
     def _late(self, processes: List[Process]) -> Optional[ProcessFailure]:
-        """A newcomer to a ring that takes too long until it asks to join."""
+        """The failure of a newcomer to the ring that takes too long to ask for its place; None where there is none."""
         ring = self._ring
         for process in processes if ring is not None else ():
             assert ring is not None
@@ -295,7 +295,7 @@ class Supervisor:
                        process.last_lines() if how is None or how > 0 else ())  # fmt: skip
 
     def _part(self, processes: List[Process]) -> None:
-        """Lets those that serve end by themselves."""
+        """Gives scheduler and servers some time to end by themselves."""
         deadline = time.monotonic() + 2 * SHUTDOWN_TIMEOUT_S  # which they keep to by themselves, if they can
         while time.monotonic() < deadline and any(process.exit_code is None for process in processes):
             time.sleep(TICK_S)

@@ -27,7 +27,7 @@ GPU_FILES = ("/dev/nvidiactl", "/dev/dxg")
 
 
 def the_run_must_end(description: Description) -> None:
-    """Epochs, steps or time limit it."""
+    """Refuses a run that neither epochs nor steps nor time limit."""
     trainer = description.trainer
     if trainer.max_epochs is None and trainer.max_steps is None and trainer.max_time is None:
         raise ConfigError(
@@ -141,7 +141,7 @@ def there_must_be_cores_for_the_threads(description: Description) -> None:
 
 
 def a_loss_scale_needs_exact_sums(description: Description) -> None:
-    """Who leaves a step out is decided by what all workers see alike: infinities must arrive."""
+    """Refuses stores that may hide an overflow: all workers must see it, to leave the same steps out."""
     if not hasattr(description.amp, "init_scale"):
         return
     store = description.kvstore
@@ -159,7 +159,7 @@ def a_loss_scale_needs_exact_sums(description: Description) -> None:
 
 
 def several_workers_need_a_store_that_joins_them(description: Description) -> None:
-    """And what that store does not join is refused."""
+    """Refuses several workers without a store that joins them, and settings that this store cannot serve."""
     cluster, store = description.cluster, description.kvstore
     reason = cluster.reason_against()
     if reason:
@@ -189,7 +189,7 @@ def several_workers_need_a_store_that_joins_them(description: Description) -> No
 
 
 def a_metric_must_not_be_called_loss(description: Description) -> None:
-    """Nor anything else that rows of metrics.jsonl hold."""
+    """Refuses metrics with the name of another entry in the rows of metrics.jsonl, such as loss."""
     taken = {"loss", "step", "epoch", "split", "lr", "samples_per_s"}.intersection(description.metric)
     if taken:
         raise ConfigError(f"metric.{sorted(taken)[0]}: this name is taken in metrics.jsonl; choose another.")

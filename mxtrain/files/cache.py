@@ -28,7 +28,7 @@ class Untrusted(OSError):
 
 
 def cache_folder() -> Path:
-    """Where all of it is: $XDG_CACHE_HOME/mxtrain, or ~/.cache/mxtrain.
+    """The folder of the whole cache: $XDG_CACHE_HOME/mxtrain, or ~/.cache/mxtrain.
 
     Raises:
         RuntimeError, KeyError: this user has no home directory.
@@ -48,7 +48,7 @@ def read_cached(kind: str, name: str) -> Optional[bytes]:
 
 
 def write_cached(kind: str, name: str, content: bytes) -> None:
-    """Keeps it for this user's later processes, if it can be kept: whoever asks in vain makes it again."""
+    """Keeps content for later processes of this user; does nothing where the cache cannot be written."""
     with suppress(OSError, RuntimeError, KeyError):
         replace_file(own_folder(kind) / name, _header(name, content) + content, mode=0o600)
 

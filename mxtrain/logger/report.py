@@ -66,7 +66,7 @@ class _ResultRow(NamedTuple):
 
 
 def _rows_of(result: Result) -> Iterator[_ResultRow]:
-    """In the order of a run: training, validation, the best validation, the test, and then all else."""
+    """The rows in the order of a run: training, validation, the best validation, the test, and then all else."""
     tags = sorted(result.metrics)
     order = ("train", "val", "best", "test")
     for name in (*order, *dict.fromkeys(_split_of(tag) for tag in tags if _split_of(tag) not in order)):
