@@ -18,7 +18,7 @@ LABELS = {
     20: "traffic sign", 21: "vegetation", 22: "terrain", 23: "sky", 24: "person", 25: "rider", 26: "car", 27: "truck",
     28: "bus", 31: "train", 32: "motorcycle", 33: "bicycle",
 }  # fmt: skip
-"""Of values in *_labelIds.png. Source: cityscapesscripts/helpers/labels.py of the benchmark; the rest is ignored."""
+"""Value in *_labelIds.png -> class. The rest is ignored. Source: the benchmark, cityscapesscripts/helpers/labels.py."""
 _PICTURE, _MASK = "_leftImg8bit.png", "_gtFine_labelIds.png"
 _LAYOUT = (
     "It must hold leftImg8bit/{train,val}/CITY/*_leftImg8bit.png and gtFine/{train,val}/CITY/*_gtFine_labelIds.png."

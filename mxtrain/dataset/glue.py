@@ -24,7 +24,7 @@ from mxtrain.types import OpenFraction, PathText
 
 
 class TableLayout(NamedTuple):
-    """Of one task's files: its folder, and columns by name, or by number where there is no header."""
+    """The layout of one task's files: the folder, and columns by name, or by number where there is no header."""
 
     folder: str
     columns: List[Column]
@@ -63,7 +63,7 @@ class Glue(TextDataset):
 
     @property
     def serves(self) -> Tuple[str, ...]:  # type: ignore[override]
-        """The tasks that the chosen one is."""
+        """The kind of the chosen task, by the name of our own task."""
         return ("regression",) if self.task == "stsb" else ("classification",)
 
     def text_columns(self) -> Tuple[List[Column], bool]:

@@ -81,7 +81,7 @@ class _ClassFinder:
         self._seen: Dict[FileId, Path] = {}
         folders = [root, *roots, *(folder / name for folder in roots for name in class_names)]
         self._known = {id_of(folder) for folder in folders if folder.is_dir()}
-        """What a link within a class does not add to it."""
+        """Folders that a class never takes images from by a link: the root, the splits and the classes themselves."""
 
     def list_split(self, folder: Path) -> ImageFiles:
         """The images in `folder/CLASS/`.

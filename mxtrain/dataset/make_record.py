@@ -99,7 +99,7 @@ def _write_part(mx: Any, path: Path, source: Source, size: int, quality: int) ->
 
 
 def _files_of(source: Any) -> Tuple[ImageFiles, np.ndarray]:
-    """Those of a split of `ImageFolder`, and which of them it has."""
+    """The image files behind a split of `ImageFolder`, and the indices of those that belong to it."""
     if isinstance(source, Subset):
         return _files_of(source.source)[0], source.index_N
     return source.encoded, np.arange(len(source))

@@ -1,1 +1,1 @@
-"""What datasets of texts share: vocabularies, sources, and batches of texts of like length."""
+"""Shared by datasets of texts: vocabularies, sources, and batches of texts of like length."""

@@ -46,7 +46,7 @@ class TextDataset(BaseDataset):
     """Batches whose samples are sorted by length together in training, so that little padding is computed; 1 = none."""
 
     def tokenizer_config(self, texts: Sequence[str], mask_fraction: float = 0.0) -> TokenizerConfig:
-        """How texts are read; `texts` are those to make a vocabulary of.
+        """The tokenizer's settings, with a vocabulary from the given file, or one that is trained on `texts`.
 
         Raises:
             DataError: the vocabulary file is none.
@@ -63,7 +63,7 @@ class TextDataset(BaseDataset):
         return Signature(shape, class_names=list(splits.class_names), tokenizer_config=tokenizer_config)
 
     def require_same(self, signature: Signature, before: Signature, source: str) -> None:
-        """See `BaseDataset.require_same`: of other tokens the network's embeddings would be of other words."""
+        """See `BaseDataset.require_same`: with another vocabulary, embeddings would stand for other words."""
         if before.tokenizer_config != signature.tokenizer_config:
             raise CheckpointError(
                 f"{source} was made with another vocabulary: the training texts, or the version of tokenizers, have "

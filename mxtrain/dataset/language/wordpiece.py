@@ -87,7 +87,7 @@ def num_masked(length: int, fraction: float) -> int:
 
 
 def require_tokenizers() -> Any:
-    """The library.
+    """Imports the library `tokenizers`, and returns it.
 
     Raises:
         DataError: it is not installed.

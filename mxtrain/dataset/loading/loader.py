@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mxtrain.dataset.base import Source
 
 Collate = Callable[[Batch, int], Batch]
-"""What a task makes of a batch in an epoch: a function of (seed, epoch, sample index), whoever computes it."""
+"""(batch, epoch) -> the batch that a task makes of it: a function of (seed, epoch, sample index), on any worker."""
 _BATCHES_IN_POOL = 2
 """Batches whose samples worker threads read at a time, so that none idles at the end of a batch."""
 
@@ -40,12 +40,12 @@ Arrays = Tuple[np.ndarray, ...]
 
 
 def count_workers(num_workers: Union[str, int]) -> int:
-    """How many threads `auto` means: the cores this process may use."""
+    """The number of threads; `auto` is the number of cores that this process may use."""
     return usable_cores() if num_workers == "auto" else int(num_workers)
 
 
 class BatchLoader:
-    """Who gets which samples of an epoch, when: what loaders of images and of text have in common."""
+    """Base of loaders: divides the samples of an epoch into batches, and gives this worker its share of each."""
 
     def __init__(
         self, num_samples: int, *, batch_size: int, seed: int = 0, train: bool = False, prefetch: int = 2,

@@ -26,7 +26,7 @@ _BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
 def explain(path: object, error: OSError, verb: str = "read") -> DataError:
-    """What to say of a file or folder that the system does not give."""
+    """The error for a file or folder that the system does not let us open or read."""
     shown = str(path)
     shown = shown if len(shown) <= 200 else f"{shown[:100]}...{shown[-40:]}"
     return DataError(f"'{shown}' cannot be {verb}: {error.strerror or error}.")

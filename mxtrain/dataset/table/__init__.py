@@ -1,1 +1,1 @@
-"""What is read from tables: columns of text files, and rows of numbers in batches."""
+"""Reads tables: columns of text files, and rows of numbers in batches."""
