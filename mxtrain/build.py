@@ -132,7 +132,7 @@ def total_steps_of(trainer: Trainer, steps_per_epoch: int) -> Optional[int]:
 def warnings_of(
     description: Description, num_samples: int, steps_per_epoch: int, meter: Meter, workers: Store
 ) -> List[str]:  # fmt: skip
-    """What is allowed, but does hardly what one would think, now that the data's size is known; a sentence each."""
+    """Warnings about settings that are allowed but do something unexpected with this much data, a sentence each."""
     size, total_steps = description.dataset.batch_size, total_steps_of(description.trainer, steps_per_epoch)
     found = description.lr_scheduler.warnings(steps_per_epoch, total_steps)
     if size > num_samples:

@@ -48,7 +48,7 @@ PathText = Annotated[str, pydantic.AfterValidator(expand_path)]
 """A path that a user gives, of a file or a folder."""
 OWN_FILES = ("checkpoints", "workers", "previous", ".hydra", ".lock", "status.json", "meta.json", "train.log",
              "timeline.json", "eval")  # fmt: skip
-"""What every run directory holds, by name."""
+"""Names of the files and folders that every run directory has."""
 
 
 def inside_run_directory(name: str) -> str:

@@ -64,7 +64,7 @@ class Difference:
 
 @dataclass
 class Verification:
-    """What `verify` found.
+    """The result of `verify`.
 
     Attributes:
         layers: the placement against the whole network on one device, both in float64, in the network's order.
@@ -261,7 +261,7 @@ def compare(sides: Sequence[TrainingStep], stream: Iterator[Batch], lr: float) -
 
 
 def compare_lengths(sides: Sequence[TrainingStep], stream: Iterator[Batch], lr: float) -> float:
-    """As `compare`: the largest length of the difference of all gradients together, over their length on one device."""
+    """The largest length of the difference of all gradients together, over that on one device; see `compare`."""
     worst = 0.0
     for _, (found, wanted) in trained(sides, stream, lr):
         difference = _length(found[name] - array for name, array in wanted.items())

@@ -17,7 +17,7 @@ _LENGTH = struct.Struct("<Q")
 
 
 def pack(checkpoint: Optional[Checkpoint]) -> bytes:
-    """All files of a checkpoint; empty for None."""
+    """Packs all files of a checkpoint; empty for None."""
     if checkpoint is None:
         return b""
     contents = {name: (checkpoint.path / name).read_bytes() for name in [MANIFEST, *checkpoint.files]}
@@ -27,7 +27,7 @@ def pack(checkpoint: Optional[Checkpoint]) -> bytes:
 
 
 def unpack(archive: bytes) -> Optional[Checkpoint]:
-    """What was packed, every byte verified, in memory: a worker that is killed leaves no file behind.
+    """The checkpoint that was packed, verified and in memory: a worker that is killed leaves no file behind.
 
     Raises:
         CheckpointError: it arrived damaged.

@@ -1,4 +1,4 @@
-"""What one checkpoint directory holds, how it is written and how it is verified.
+"""Writes, reads and verifies the files of one checkpoint directory.
 
     <stem>.params    arrays by structural name, e.g. model.params, optimizer.params, ema.params (MXNet's own format)
     state.json       counters and everything else that is not an array
@@ -98,7 +98,7 @@ class Checkpoint:
             raise _unusable(self.path, error) from error
 
     def in_memory(self) -> Checkpoint:
-        """The same without its directory. Raises: CheckpointError: as `arrays`."""
+        """The same checkpoint without its directory. Raises: CheckpointError: as `arrays`."""
         return replace(self, held={name: self._read(name) for name in self.files if name != STATE})
 
     def _read(self, name: str) -> memoryview:
@@ -200,7 +200,7 @@ def decode_json(value: Json) -> Json:
 
 
 def _header(snapshot: Snapshot) -> Mapping[str, Json]:
-    """What state.json holds; complains before anything is written."""
+    """The content of state.json; raises before anything is written."""
     if snapshot.direction not in DIRECTIONS:
         raise CheckpointError(f"direction is {snapshot.direction!r}; allowed are max and min")
     metric = None if snapshot.metric is None or not math.isfinite(snapshot.metric) else float(snapshot.metric)

@@ -95,7 +95,7 @@ os.register_at_fork(after_in_child=_forget_in_child)
 
 
 def refuse_links(folder: PathLike, names: Sequence[str] = NEVER_LINKS) -> None:
-    """Before anything is written into a folder that may be somebody's.
+    """Refuses links in a folder that may be somebody's, before anything is written there.
 
     Raises:
         RunDirectoryError: one of the names in it is a link.

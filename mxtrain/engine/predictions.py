@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
     Predictions = Union[NDArray, List[NDArray], Tuple[NDArray, ...]]
-    """One for each sample of a batch: an array (B, ...), or several where their shapes differ."""
+    """A prediction for each sample of a batch: an array (B, ...), or several where their shapes differ."""
 
 BATCHES_AHEAD = 3
 """Batches in the engine's queue before the host waits: bounds the memory of what is under way."""

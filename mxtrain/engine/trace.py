@@ -58,7 +58,7 @@ class EngineTrace:
         mx.profiler.set_state("run")
 
     def stop(self, devices: Sequence[mx.Context]) -> List[Operation]:
-        """What ran on `devices` (mxnet Contexts), in the order in which it began.
+        """Ends the trace; returns what ran on `devices` (mxnet Contexts), in the order in which it began.
 
         Raises:
             ValueError: the dump cannot be read, for example because the disk for temporary files is full.

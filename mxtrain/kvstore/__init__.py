@@ -185,7 +185,7 @@ class DistAsync(Joined):
         return super().reason_against(devices)  # nothing is summed on its way
 
     def build_ways(self) -> Optional[Tuple[Build, Build]]:
-        """What compresses gradients, and what compresses changes of weights, whose mean size is about 1; or None."""
+        """Builds the compression of gradients, and that of changes of weights, whose mean size is about 1; or None."""
         if self.compression == "none":
             return None
         return self.build_compressor(), self.model_copy(update={"threshold": 1.0}).build_compressor()

@@ -59,7 +59,7 @@ class Bucket:
 
 
 def make_buckets(reductions: Sequence[Reduction], max_bytes: int = BUCKET_BYTES) -> List[Bucket]:
-    """All gradients in buckets, the last parameters' first: backward computes them first.
+    """Puts all gradients into buckets, the last parameters' first: backward computes them first.
 
     Workers with the same description make the same ones.
     """

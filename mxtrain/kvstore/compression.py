@@ -33,7 +33,7 @@ SPLITTER = 2.0**16 + 1
 
 
 class Compressor:
-    """One bucket's way to the other workers and back. This one leaves it as it is. All asynchronous.
+    """Compresses one bucket for its way to the other workers. This base leaves it as it is. All asynchronous.
 
     Args:
         flat: (N,), float32: the bucket's gradients, always the same array.
@@ -276,7 +276,7 @@ Build = Callable[[nd.NDArray, World], Compressor]
 
 
 def compressor_of(name: str, **options: Optional[float]) -> Build:
-    """What makes the compressors of this kind: none, fp16, bf16, 2bit (`threshold`) or topk (`ratio`)."""
+    """The function that builds compressors of a kind: none, fp16, bf16, 2bit (`threshold`) or topk (`ratio`)."""
     kind: Callable[..., Compressor] = {
         "none": Compressor,
         "fp16": Float16Compressor,
@@ -288,7 +288,7 @@ def compressor_of(name: str, **options: Optional[float]) -> Build:
 
 
 def digits_per_word(num_workers: int) -> int:
-    """How many digits in base 2 W + 1 make whole numbers below 2^24."""
+    """The number of digits in base 2 W + 1 that make whole numbers below 2^24."""
     digits, base = 1, 2 * num_workers + 1
     while base ** (digits + 1) <= FLOAT32_INTEGERS:
         digits += 1

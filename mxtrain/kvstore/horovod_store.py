@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mxtrain.parallel.base import Reduction
 
 LOST = re.compile(r"horovod|gloo|connection|peer|timed? ?out|read error|write error|broken pipe|shut ?down", re.I)
-"""What MXNet says where Horovod or Gloo has failed: it passes on their text, and no type."""
+"""Matches what MXNet says where Horovod or Gloo has failed: it passes on their text, and no type."""
 POLL_S = 0.05
 DIRECTLY = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Past any proxy that the environment names: what is asked lies in this run's own network."""
@@ -210,21 +210,22 @@ class HorovodStore(JoinedStore):
             time.sleep(WATCH_S)
 
     def _ask(self, what: str) -> Any:
-        """What the supervisor says; None where it says nothing, or is not reached now."""
+        """Asks the supervisor; None where it has no answer, or cannot be reached now."""
         with suppress(OSError, http.client.HTTPException, ValueError):
             with DIRECTLY.open(f"http://{self._ring}/mxtrain/{what}", timeout=5) as answer:
                 return json.loads(answer.read())
         return None
 
     def _name(self, array: nd.NDArray) -> str:
-        """The same on all members, which sum in the same order; new members have counted from the same moment."""
+        """The name of an array for Horovod, the same on all members: they number arrays in the order of their first
+        sum, and begin anew with each ring."""
         if id(array) not in self._names:
             self._names[id(array)] = (array, f"{len(self._names)}")
         return str(self._names[id(array)][1])
 
 
 def open_sockets() -> Dict[int, str]:
-    """Of this process: descriptor -> the kernel's name of the socket."""
+    """The open sockets of this process: descriptor -> the kernel's name of the socket."""
     found = {}
     for path in Path("/proc/self/fd").iterdir():
         with suppress(OSError):

@@ -128,7 +128,7 @@ class JoinedStore(Store):
         self.times = dataclasses.replace(known, exchange_s=time.monotonic() - all_done)
 
     def _share_times(self, flats: Sequence[nd.NDArray]) -> WorkerTimes:
-        """All workers' times and sizes, when the last one has computed its gradients."""
+        """Shares the times and sizes of all workers; returns when the last one has computed its gradients."""
         assert self._timed is not None
         step, size, began = self._timed
         self.wait_for(flats)
@@ -160,7 +160,7 @@ class JoinedStore(Store):
         return self._buckets[id(reductions)][1]
 
     def compressors_of(self, reductions: Sequence[Reduction]) -> List[Compressor]:
-        """One for each bucket of these gradients."""
+        """The compressors of these gradients, one for each bucket."""
         buckets = self.buckets_of(reductions)  # which keeps the reductions
         if id(reductions) not in self._compressors:
             self._compressors[id(reductions)] = [self._compressor(bucket.flat, self.world) for bucket in buckets]

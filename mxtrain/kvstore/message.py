@@ -29,12 +29,12 @@ class Message:
         self.words = payload_words(shapes, dtype)
         self._dtype = np.dtype(dtype)
         self.flat = nd.zeros((self.words + HEADER,), ctx=device)
-        """What travels: always the same array."""
+        """The array that travels: always the same one."""
         self._header = header_of(self.flat)
         memory = self.flat if dtype == "float32" else nd.zeros((num_elements(shapes),), ctx=device, dtype=dtype)
         self._apart = None if dtype == "float32" else memory
         self.arrays = views_of(memory, shapes)
-        """In their shapes. What is written here travels after `seal`, what has come is here after `open`."""
+        """Views in their shapes. What is written here travels after `seal`; what has come is here after `open`."""
 
     def seal(self, header: np.ndarray) -> None:
         """Writes the header. Asynchronous for float32."""

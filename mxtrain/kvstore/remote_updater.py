@@ -211,7 +211,7 @@ class RemoteUpdater:
         return found
 
     def numbers(self) -> JsonObject:
-        """What belongs to the last `arrays`, named as by `Updater.numbers`."""
+        """The numbers that belong to the last `arrays`, named as by `Updater.numbers`."""
         return self._numbers
 
     def save_state(self) -> Tuple[Mapping[str, np.ndarray], JsonObject]:
@@ -295,7 +295,7 @@ class UpdateGroup:
         self._dtype = str(np.dtype(first.dtype))
         self._message = Message([weight.shape for weight in self._weights], self._dtype, first.context)
         self.flat = self._message.flat
-        """What is sent, and then the answer: always the same array."""
+        """The message that is sent, and then its answer: always the same array."""
         self.num_bytes = 4 * self._message.words
         """Bytes of the payload."""
         self.compressed: Optional[CompressedExchange] = None
@@ -346,13 +346,13 @@ class UpdateGroup:
         return header_of(self.flat)
 
     def split(self, flat: np.ndarray) -> Dict[str, np.ndarray]:
-        """Its parameters' parts of numbers in a row, in their shapes."""
+        """Splits a flat array into the parts of its parameters, in their shapes."""
         ends = np.cumsum([weight.size for weight in self._weights])
         parts = zip(self.names, np.split(flat, ends[:-1]), self._weights)
         return {name: part.reshape(weight.shape) for name, part, weight in parts}
 
     def pack(self, arrays: Mapping[str, np.ndarray], numbers: Optional[JsonObject]) -> bytes:
-        """Its weights, and its part of an optimizer's state unless `numbers` is None."""
+        """Packs its weights, and its part of an optimizer's state unless `numbers` is None."""
         packed = {f"weight/{name}": weight.asnumpy() for name, weight in zip(self.names, self._weights)}
         if numbers is not None:
             own = set(self.names)

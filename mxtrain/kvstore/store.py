@@ -104,7 +104,7 @@ class Store:
         return values
 
     def scalars(self) -> Dict[str, float]:
-        """What is worth watching since the last call, by TensorBoard tag."""
+        """Values worth watching since the last call, by TensorBoard tag."""
         return {}
 
     def summary(self) -> Dict[str, float]:
@@ -176,7 +176,7 @@ class Store:
         return self.total(found.ravel()).reshape(found.shape) if len(found) else found
 
     def broadcast(self, blob: Optional[bytes]) -> bytes:
-        """What rank 0 gives, on all workers; the others give None. Waits for all."""
+        """Returns on all workers the bytes that rank 0 gives; the others give None. Waits for all."""
         if self.world.size == 1:
             assert blob is not None
             return blob

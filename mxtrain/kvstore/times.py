@@ -43,7 +43,7 @@ class WorkerTimes:
         return slowest if others and self.compute_s[slowest] > SLOW * statistics.median(others) else None
 
     def scalars(self) -> Dict[str, float]:
-        """By TensorBoard tag; means over workers, and each worker's computing and samples."""
+        """The values by TensorBoard tag: means over workers, and each worker's computing and samples."""
         own: Dict[str, float] = {}
         for rank, (compute_s, size) in enumerate(zip(self.compute_s, self.sizes)):
             own.update({f"perf/worker_{rank}/compute_s": compute_s, f"perf/worker_{rank}/samples": size})

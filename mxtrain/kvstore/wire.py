@@ -82,7 +82,7 @@ class Reply:
 
 
 UNIT = [item.name for item in fields(Reply)].index("unit")
-"""Its place among the numbers of a header."""
+"""The place of `unit` among the numbers of a header."""
 
 
 Header = TypeVar("Header", Request, Reply)
@@ -134,7 +134,7 @@ class Group(Spec):
 
 
 class SetUp(Spec):
-    """What a server has to know of a run besides the description that it was started with, from worker 0."""
+    """Tells a server what it must know of a run besides its own description; comes from worker 0."""
 
     optimizer: Dict[str, Any]
     """The optimizer's description, which must be the server's own."""

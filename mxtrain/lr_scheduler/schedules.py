@@ -50,7 +50,7 @@ class Schedule(Spec):
         return lr
 
     def warnings(self, steps_per_epoch: int, total_steps: Optional[int]) -> List[str]:
-        """What of the schedule a run of this length does not do as one would think, a sentence each."""
+        """Warnings about the schedule in a run of this length, a sentence each."""
         if total_steps is None:
             return []
         per_unit = steps_per_epoch if self.unit == "epochs" else 1

@@ -59,7 +59,7 @@ class GluonCVModel(Model):
         return options
 
     def _built(self, name: str, build: Callable[[], gluon.HybridBlock]) -> gluon.HybridBlock:
-        """What `build` makes.
+        """Calls `build`, with errors that say what to type.
 
         Raises:
             ConfigError: GluonCV is not installed, or refuses an option.

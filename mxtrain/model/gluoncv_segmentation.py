@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from mxnet import gluon
 
 DATASETS = ("ade", "citys", "coco", "mhpv1", "voc")
-"""How GluonCV's names end where they mean a network for the classes of one dataset."""
+"""Endings of GluonCV's names of networks for the classes of one dataset."""
 
 ARCHITECTURES = {"fcn": 1, "psp": 1, "deeplab": 1, "icnet": 2, "danet": 2}
-"""Those that take any backbone -> how many auxiliary outputs."""
+"""Architecture that takes any backbone -> number of its auxiliary outputs."""
 BACKBONES = ("resnet50", "resnet101", "resnet152", "resnest50", "resnest101", "resnest200", "resnest269")
 SMALL_BACKBONES = ("resnet18", "resnet34")
 """GluonCV's heads read 1,024 and 2,048 channels, which these do not give."""

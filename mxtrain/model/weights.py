@@ -21,7 +21,7 @@ MAX_NAMES = 4
 
 @dataclass(frozen=True)
 class WeightsReport:
-    """What came of loading a weights file; names are structural names, those in `unused` the file's own.
+    """The result of loading a weights file; names are structural names, those in `unused` the file's own.
 
     Attributes:
         path: the file, "" where none was loaded.

@@ -38,7 +38,7 @@ class ExponentialMovingAverage:
         self._chunks = [[names[index] for index in run] for run in runs]
 
     def update(self, step: int) -> None:
-        """After step number `step` (from 1)."""
+        """Takes the values after step number `step` (from 1) into the average."""
         keep = min(self._decay, (1 + step) / (10 + step))
         for chunk in self._chunks:
             averages = [self.arrays[name] for name in chunk]

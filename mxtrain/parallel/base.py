@@ -90,7 +90,7 @@ class Strategy:
     """Network, loss and meter."""
 
     layout: Layout
-    """Where everything is."""
+    """Devices, microbatches and cut."""
     network: gluon.Block
     """The gluon block. Its parameters may be spread over devices: `gather` before computing with it."""
     values: Dict[str, NDArray]
@@ -100,7 +100,7 @@ class Strategy:
     trainable: List[str]
     """Structural names of the parameters that get gradients, in a fixed order."""
     reductions: List[Reduction]
-    """One per trainable parameter, in the same order."""
+    """The gradients to sum, one entry per trainable parameter, in the same order."""
     loss_scale: float = 1.0
     """The loss is multiplied by this before gradients are computed."""
 

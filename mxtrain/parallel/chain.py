@@ -109,7 +109,7 @@ class Chain(Cuttable):
 
 
 def watch(network: gluon.Block, input_shape: Shapes, train: bool) -> Call:
-    """What is called for one sample of zeros in training or inference mode."""
+    """Runs one sample of zeros in training or inference mode; returns the call of the network, with all inner calls."""
     stack = [Call("", None, ())]  # type: ignore[arg-type]  # nobody calls the network
     first = next(iter(network.collect_params().values()), None)
     device, dtype = (first.list_ctx()[0], first.dtype) if first is not None else (None, "float32")

@@ -45,11 +45,11 @@ RATES = {
     "gpu": Rates(flops=10e12, moved=600e9, look_s=0.0, call_s=10e-6, sent=10e9),
 }
 PASSES = {"BatchNorm": 3, "_contrib_SyncBatchNorm": 3, "_contrib_BatchNormWithReLU": 3, "LayerNorm": 3, "softmax": 3}
-"""How often an operator goes through what it is given, where that is not once."""
+"""Operator -> how often it reads its input, where that is not once."""
 CALLS = {"Convolution": 3, "Deconvolution": 3, "FullyConnected": 2}
-"""How often `Rates.call_s` counts: operators that bring their operands into another layout first."""
+"""Operator -> how often `Rates.call_s` counts, where operands are brought into another memory layout first."""
 RELAID = {"Convolution": 2, "Deconvolution": 2}
-"""How often weights are moved besides, for that layout."""
+"""Operator -> how often its weights are moved besides, for that layout."""
 FREE = ("Reshape", "reshape", "Flatten", "expand_dims", "squeeze", "BlockGrad", "identity", "_copy", "Cast", "cast")
 """Operators that compute nothing."""
 
@@ -111,7 +111,7 @@ def _window(node: Node) -> int:
 
 
 def _traces_of_row(row: BlockRow, shapes: Mapping[Tensor, Shape]) -> List[Trace]:
-    """One for each block; of a block that cannot be traced, as if it were one matrix product with all parameters."""
+    """A trace of each block. One that cannot be traced counts as one matrix product with all its parameters."""
     found = []
     begin = row.inputs[0][0]
     for number, block in enumerate(row.blocks):

@@ -238,7 +238,7 @@ class Grid(Strategy):
         return timetable(self._schedule, num_microbatches, [1.0] * num_stages, [2.0] * num_stages).actions
 
     def _fences(self) -> List[Fence]:
-        """One for each replica."""
+        """The fences around batch norms' statistics, one for each replica."""
         names = {parameter.name: name for name, parameter in self._parameters.items()}
         pairs = [(names[a], self._parameters[names[b]]) for a, b in written_together(self.network).items()]
         return [

@@ -51,7 +51,7 @@ class OperatorTime:
 
     @property
     def share_of_limit(self) -> float:
-        """Of the time that it took, the share that the machine needs at least: for arithmetic or for moving bytes,
+        """The share of its time that the machine needs at least: for arithmetic or for moving bytes,
         whichever is longer (the roofline model: Williams et al., 2009, doi:10.1145/1498765.1498785)."""
         return max(self._shares)
 
@@ -78,7 +78,7 @@ class OperatorTimes:
     """Whether some of them compute with shorter numbers."""
 
     def scalars(self) -> Dict[str, float]:
-        """By TensorBoard tag: ms a step, and the share of the machine's limit where work is known."""
+        """The values by TensorBoard tag: ms a step, and the share of the machine's limit where work is known."""
         found = {}
         for row in self.rows[:SHOWN]:
             found[f"operator_ms/{row.name}"] = 1000 * row.seconds / self.num_steps

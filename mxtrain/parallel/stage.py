@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Stage(Protocol):
-    """What runs on the devices of one stage."""
+    """Runs a stage of the network on its device of each replica."""
 
     number: int
     inputs: List[Tensor]

@@ -68,7 +68,7 @@ class Tape:
         return array.detach() if is_there and not copies else array.copyto(device or array.context)
 
     def come_back(self, number: int) -> None:
-        """After the backward pass of piece `number`: its inputs have their gradients."""
+        """Called after the backward pass of piece `number`: keeps the gradients of its inputs."""
         for tensor, value in self._entered.pop(number):
             self._gradients.setdefault(tensor, []).append(value.grad)
 

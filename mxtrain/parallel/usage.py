@@ -26,7 +26,7 @@ Interval = Tuple[float, float]
 
 
 def kind_of(name: str) -> str:
-    """What an operation of the engine is for, by its name: exchange is copies and the store's sums. Optimizers without
+    """The kind of an operation of the engine, by its name: exchange is copies and the store's sums. Optimizers without
     an operator count as compute."""
     if name.startswith(("Copy", "KVStore", "_CrossDeviceCopy")):
         return EXCHANGE

@@ -54,7 +54,7 @@ class Heartbeat:
                 os.write(self._file, json.dumps(line).encode() + b"\n")
 
     def end(self) -> None:
-        """Nothing is left to do but to wait for the others."""
+        """Reports that this process has done its part, and only waits for the others."""
         self.waits = True
         self.emit()
 

@@ -248,7 +248,7 @@ class Agreement:
         """Whether all save after this step, because one worker wanted that."""
 
     def after_step(self, wish: Optional[Stop], save: bool = False) -> Optional[Stop]:
-        """What all workers do after this step; every worker must ask after every step.
+        """The stop that all workers agree on after this step, or None; every worker must ask after every step.
 
         Args:
             wish: the stop that this worker wants.

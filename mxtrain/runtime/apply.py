@@ -37,7 +37,7 @@ class Setting:
 
 
 class Wish(NamedTuple):
-    """What a variable should be; what the configuration gives replaces what the environment holds."""
+    """The value that a variable should have; one from the configuration replaces that of the environment."""
 
     value: str
     why: str
@@ -46,7 +46,7 @@ class Wish(NamedTuple):
 
 @dataclass(frozen=True)
 class RuntimeReport:
-    """What `apply` did."""
+    """The result of `apply`."""
 
     settings: Tuple[Setting, ...]
     cores: int
@@ -152,7 +152,7 @@ def _wanted(
 
 
 def _spinning() -> Iterator[Tuple[str, Wish]]:
-    """What makes each device's threads spin for a moment, while nothing else wants the cores (`spinning`)."""
+    """The variables that let threads spin for a moment, while nothing else wants the cores (`spinning`)."""
     quota = cgroup_quota()
     is_limited = quota is not None and quota < len(os.sched_getaffinity(0))  # spinning would use it up
     if not is_limited and spinning.can_watch():

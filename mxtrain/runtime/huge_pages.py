@@ -21,7 +21,7 @@ ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 MAPS = Path("/proc/self/maps")
 SIZE = 2 << 20
 FIRST_S, LONGEST_S = 2.0, 60.0
-"""Until the first look at what was allocated meanwhile, and between two of them: each waits twice as long."""
+"""Seconds until new memory is looked for first, and at most between two looks: each wait is twice the last."""
 _MADV_HUGEPAGE, _MADV_COLLAPSE = 14, 25
 _ANONYMOUS = re.compile(r"([0-9a-f]+)-([0-9a-f]+) rw-p \S+ \S+ 0 *(\[heap\])?$", re.M)
 

@@ -29,7 +29,7 @@ SPINS = 100_000
 TASKS = Path("/proc/self/task")
 PERIOD_S = 0.5
 CONTENDED, CALM = 0.4, 0.3
-"""Of the time in which threads ran or waited for a core, what they waited. Two equal runs: a half. One run alone: up to
+"""Share of waiting in the time in which threads ran or waited for a core. Two equal runs: a half. One run alone: up to
 0.3, where its network is so small that Python takes as long."""
 FIRST_PATIENCE_S, LONGEST_PATIENCE_S = 1.0, 64.0
 """How long it must be calm before threads may spin: at first, and after the brake had to be engaged again and again."""

@@ -1,4 +1,4 @@
-"""How a run ends: what is written and measured last, and the result that tells of it."""
+"""Ends a run: writes and measures what is left, and makes the result."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Ending:
         self._workers = step.store
 
     def finish(self, stop: Stop, state: TrainState, recorder: Recorder) -> Result:
-        """All is trained that this process trains: what is on its way is written, and the test split is measured."""
+        """Called when this process has trained all: waits for the last save, and measures the test split."""
         saving = self._saving
         saving.synchronize()
         saving.require_in_place()

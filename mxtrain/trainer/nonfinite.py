@@ -1,4 +1,4 @@
-"""Says where non-finite numbers began: the steps since the last checkpoint are repeated, which are the same steps."""
+"""Finds where non-finite numbers began, by doing the steps since the last checkpoint again: they are the same."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Diagnosis:
         return said + "; without a checkpoint before it the layer cannot be named"
 
     def explain_weights(self, name: str) -> str:
-        """In which step the weights became non-finite. `name`: of the first one that is now."""
+        """The step in which the weights became non-finite, as a sentence. `name`: of the first one that is now."""
         last = self._count()
         if self._workers.world.size > 1:
             said = f"the weights became non-finite in step {last} or before; the first is '{name}'"
@@ -89,7 +89,7 @@ class Diagnosis:
         return NAMED_BY_ONE
 
     def _ranks_with_nonfinite_gradients(self, batch: Batch) -> List[int]:
-        """Before they are summed. Collective."""
+        """The workers whose own gradients, not yet summed, are non-finite. Collective."""
         world = self._workers.world
         self._step.seed_random(self._count() + 1, world.rank)
         self._step.strategy.forward_backward(batch)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Plan:
-    """What a run does when: plain numbers and functions, made by `build`.
+    """The lengths and cadences of a run: plain numbers and functions, made by `build`.
 
     Attributes:
         lr: learning rate by the number of finished steps.
@@ -37,7 +37,7 @@ class Plan:
     monitor: str
     direction: str
     identity: Mapping[str, Json]
-    """What a checkpoint has to say of its run: the description, and what enters and leaves the network."""
+    """What checkpoints note of their run: the description, and what enters and leaves the network."""
     grace_s: float = GRACE_S
     """Seconds after a signal, when the process is ended if it has not saved and ended by itself."""
     save_on_end: bool = True

@@ -44,7 +44,7 @@ class Computation(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What is kept of a step's batch, which would hold memory of the devices."""
+    """Size and shapes of a step's batch; the batch itself would hold memory of the devices."""
 
     size: int
     shapes: Shapes

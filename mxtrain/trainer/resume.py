@@ -141,7 +141,7 @@ def find_checkpoint(resume: str, store: CheckpointStore, config: Config) -> Opti
 
 @dataclass(frozen=True)
 class Beginning:
-    """What a run directory held when this process took it: looked for and checked once, for all who ask.
+    """The checkpoint that a run continues from, looked for and checked once when this process took the run directory.
 
     Attributes:
         store: of the run directory.
@@ -171,7 +171,7 @@ def other_monitor(before: JsonObject, now: JsonObject) -> bool:
 
 
 def remarks(checkpoint: Checkpoint, workers: int, updates: bool, threads: str, operators: str) -> List[str]:
-    """What a person should know who continues a run here: a sentence for each thing that changes what is computed.
+    """Remarks for whoever continues a run here: a sentence for each thing that changes what is computed.
 
     Args:
         checkpoint: to continue from.

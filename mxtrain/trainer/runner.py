@@ -326,7 +326,7 @@ class Runner:
         self._saving.save(snapshot.take(self._step, self.state, self._plan, metric))
 
     def _save_at_end(self) -> None:
-        """All workers gather what compression has left over: where one of them is lost, the others can still go on."""
+        """Saves the last step. Collective, and still within the loop: if a worker is lost now, the others can go on."""
         if self._plan.save_on_end and self._saving.saved_step != self.state.step:
             self._save()
 

@@ -26,7 +26,7 @@ class NoStore:
         """Another worker does it."""
 
     def poll(self) -> None:
-        """Nothing was done."""
+        """Does nothing: this worker saves nothing."""
 
     wait = latest = best = require_in_place = poll
 

@@ -109,7 +109,7 @@ class TrainingStep:
             self.strategy.publish()
 
     def _keep_statistics(self) -> None:
-        """What forward changes and a step that breaks off or is left out must give back, where one may."""
+        """Copies the statistics, if a step may break off or be left out: it must then put back what forward changed."""
         if self.store.elastic or self.scaling.skips:
             self._kept = {name: self.strategy.values[name].copy() for name in self._statistics}
 

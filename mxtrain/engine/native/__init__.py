@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class Library(NamedTuple):
-    """What `library` found.
+    """The result of `library`.
 
     Attributes:
         path: of the shared library, or None where there is none.

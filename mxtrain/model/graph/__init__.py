@@ -1,1 +1,1 @@
-"""What reads a network as a graph of operators: its layers, its work, and the operators that are replaced."""
+"""Reads a network as a graph of operators: its layers, its work, and the operators that are replaced."""

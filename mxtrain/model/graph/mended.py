@@ -91,7 +91,7 @@ WRONG: Dict[Callable[[str, Mapping[str, str]], bool], str] = {
     "window hangs over the edge. Add count_include_pad=False, which without padding gives the same value, or use "
     "mxnet.gluon.nn.AvgPool2D(), which mxtrain mends",
 }
-"""What an operator is -> what is wrong with it, and what to use instead."""
+"""Condition on an operator -> what is wrong with it, and what to use instead."""
 
 
 def refuse_wrong(called: Iterable[Called]) -> None:

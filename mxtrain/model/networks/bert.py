@@ -53,7 +53,7 @@ class LayerNorm(gluon.HybridBlock):
     """
 
     drops = True
-    """It drops something itself, at `_rate`, as nn.Dropout does."""
+    """The block draws a dropout of its own, with the probability `_rate`; `verify` sets that to 0."""
 
     def __init__(self, units: int, dropout: float = 0.0, **kwargs: Any):
         super().__init__(**kwargs)

@@ -31,12 +31,12 @@ def resize_like(F: OperatorModule, maps: Array, like: Array) -> Array:
 
 
 def fill_like(F: OperatorModule, maps: Array, like: Array) -> Array:
-    """What `resize_like` gives for maps of one pixel: (B, C, 1, 1) to (B, C, H, W)."""
+    """The same as `resize_like` for maps of one pixel: (B, C, 1, 1) to (B, C, H, W)."""
     return F.broadcast_like(maps, like, lhs_axes=(2, 3), rhs_axes=(2, 3))
 
 
 def _weights(F: OperatorModule, maps: Array, like: Array, axis: int) -> Array:
-    """What each of the new positions along `axis` takes from each of the old ones: (new, old)."""
+    """The weight of each old position along `axis` in each new one: (new, old)."""
     new, old = F.contrib.arange_like(like, axis=axis), F.contrib.arange_like(maps, axis=axis)
     last_new, last_old = F.max(new), F.max(old)
     step = F.broadcast_div(last_old, F.broadcast_maximum(last_new, F.ones_like(last_new)))
