@@ -29,7 +29,7 @@ OTHER_OPTIONS: Dict[str, Dict[str, str]] = {
              "pretraining": "masked_language_modeling", "classify": "classification",
              "image_classification": "classification", "text_classification": "classification"},
 }  # fmt: skip
-"""What other programs call our options."""
+"""Names that other programs have for our options."""
 
 NO = ("none", "null", "false", "no", "disabled", "disable", "off")
 """Words by which a group is meant to be switched off."""
@@ -46,7 +46,7 @@ def drop_absent_presets(parsed: Sequence[Override]) -> List[Override]:
 
 
 def wrong_choice(override: Override, files: ConfigFiles) -> Optional[str]:
-    """What is wrong with `group=option`, or None, also where it is no choice of a group at all."""
+    """The message for a wrong `group=option`; None where nothing is wrong, or it chooses no option of a group."""
     key = override.key_or_group
     if override.is_delete() or override.is_sweep_override() or key not in files.all_groups():
         return None

@@ -146,7 +146,7 @@ def is_command(argument: str) -> bool:
 
 
 def fail(text: str, exit_code: int) -> int:
-    """Says why, and returns the exit code."""
+    """Prints the cause, and returns the exit code."""
     from mxtrain.cli.outcome import print_cause
 
     print_cause(text, exit_code)

@@ -43,7 +43,7 @@ OTHER_NAMES = {
     "output": "hydra.run.dir",
     "output_dir": "hydra.run.dir",
 }
-"""What other programs call our settings."""
+"""Names that other programs have for our settings."""
 
 
 class WrongOverrides(ConfigError):

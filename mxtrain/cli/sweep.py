@@ -170,7 +170,7 @@ def jobs(composer: Composer, overrides: Sequence[str]) -> Iterator[List[str]]:
 
 
 def sweeper_params(first: Composed, composer: Composer, overrides: Sequence[str]) -> List[str]:
-    """What a preset sweeps over by itself (`hydra.sweeper.params`)."""
+    """The settings that a preset sweeps over by itself (`hydra.sweeper.params`)."""
     given = {override.key_or_group for override in composer.parse(overrides)}
     params = first.hydra.sweeper.get("params") or {}
     return [f"{key}={value}" for key, value in params.items() if key not in given]

@@ -152,7 +152,7 @@ def _shown(value: object) -> str:
 
 
 def _typed_again(found: Collection[str]) -> str:
-    """What can be typed instead, where that is all that is needed."""
+    """A hint at what can be typed instead, where that is all that is needed."""
     if not all(re.fullmatch(r"(model|dataset)\._target_", place) for place in found):
         return ""
     classes = " ".join(f"{place}=package.Class" for place in found)

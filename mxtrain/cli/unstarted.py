@@ -12,7 +12,7 @@ from mxtrain.errors import RunDirectoryError
 from mxtrain.files.durable import replace_file
 
 OURS = (".hydra", ".lock", "train.log", "status.json", "meta.json", "workers")
-"""What appears in a run directory before the first step, whatever the loggers are."""
+"""Files and folders that appear in a run directory before the first step, with any loggers."""
 
 
 class Before:

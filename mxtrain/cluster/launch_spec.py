@@ -106,10 +106,10 @@ def launch_specs(
 
 
 def inherited(environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
-    """What processes on this machine inherit: all but what an earlier run of several processes was told."""
+    """The environment that processes on this machine inherit, without the variables of an earlier run of several."""
     return {n: value for n, value in environ.items() if not n.startswith(_FOREIGN) and n not in ("PORT", VARIABLE)}
 
 
 def passed(names: Sequence[str], environ: Mapping[str, str] = os.environ) -> Dict[str, str]:
-    """What goes along to other hosts: what numbers depend on, and `names`."""
+    """The variables that go along to other hosts: those that numbers depend on, and `names`."""
     return {name: value for name, value in inherited(environ).items() if name.startswith(PASSED) or name in names}

@@ -109,7 +109,7 @@ def own_address(interface: Optional[str], root: str) -> str:
 
 
 def find_root(environ: Mapping[str, str], is_one_host: bool, starter: str) -> Root:
-    """Where the scheduler, rank 0, listens: all processes must come to the same answer by themselves.
+    """The address of the scheduler, rank 0. All processes must come to the same answer by themselves.
 
     Raises:
         ConfigError: they cannot.

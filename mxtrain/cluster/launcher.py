@@ -85,7 +85,7 @@ def launch_message(
     cluster: Cluster, specs: Sequence[Optional[LaunchSpec]], environment: Mapping[str, str], python: str,
     proof: Optional[Path] = None,
 ) -> Message:  # fmt: skip
-    """What relays are sent: each starts the specs that are meant for it.
+    """The message to relays, each of which starts the specs that are meant for it.
 
     Args:
         cluster: the description.

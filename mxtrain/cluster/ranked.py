@@ -25,7 +25,7 @@ from mxtrain.private_sockets.folder import socket_folder
 from mxtrain.search_path import module_command
 
 LAUNCH_SPECS = "MXTRAIN_LAUNCH_SPECS"
-"""Where mpirun's relays find their specs."""
+"""The environment variable in which mpirun's relays find their specs."""
 
 
 class RankedLauncher(Launcher):

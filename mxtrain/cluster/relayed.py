@@ -148,7 +148,7 @@ class Channel:
         return f"was not started within {waited:.0f} s by {self.name}" if waited > self._start_timeout_s else None
 
     def kill(self) -> None:
-        """All its processes shall end at once. Does not wait."""
+        """Ends all its processes at once. Does not wait."""
         if self._killed_at is not None:
             return
         self._killed_at = time.monotonic()

@@ -102,7 +102,7 @@ class Relay:
             signal.signal(number, lambda *_: None)
 
     def run(self) -> int:
-        """Until all processes have ended, or must; returns the exit code."""
+        """Runs until all processes have ended, or must end; returns the exit code."""
         self._watch(self._signals, self._take_signals)
         try:
             self._send({"hello": socket.gethostname(), "rank": self._rank})

@@ -46,7 +46,7 @@ class Ring:
         return f"{self._host}:{self._control.port}"
 
     def begin(self) -> None:
-        """All workers are started anew."""
+        """Called when all workers are started anew."""
         self.generation, self._members = 0, []
         self._control.values.clear()
 

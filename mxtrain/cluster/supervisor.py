@@ -120,7 +120,7 @@ class Supervisor:
                     return EXIT_CODES[self._signal]
 
     def _wait_for_hosts(self) -> str:
-        """What still stands in the way of a restart after `start_timeout`, or ""."""
+        """Waits until hosts can be reached again, for `start_timeout` at most; returns what is in the way, or ""."""
         deadline = time.monotonic() + self._cluster.start_timeout
         said = ""
         while self._signal is None:

@@ -45,7 +45,7 @@ MAX_BATCH_GIB = 64
 
 
 def square(size: object, field: pydantic.ValidationInfo) -> object:
-    """One number means a square; what is neither that nor a pair is said in one sentence."""
+    """Makes one number a square, and refuses what is neither a number nor a pair in one sentence."""
     if isinstance(size, int) and not isinstance(size, bool):
         size = [size, size]
     if size != "auto" and not (isinstance(size, list) and len(size) == 2):
@@ -336,7 +336,7 @@ class Dataset(BaseDataset):
 
 
 def open_splits(dataset: BaseDataset) -> Splits:
-    """What `dataset.open()` gives, whoever wrote it.
+    """Opens a dataset of ours or of a user.
 
     Raises:
         DataError: as `open` says, or the system does not let it read: no permission, a path that is too long, a disk

@@ -22,7 +22,7 @@ _PIXELS = 3 * 32 * 32
 
 
 class _Cifar(Dataset):
-    """What both have in common: labels and 3 x 32 x 32 pixels, one after the other."""
+    """Base of both: files of labels and 3 x 32 x 32 pixels, one after the other."""
 
     verify_checksum: bool = True
     """Refuse files that are not the official ones; false for your own files in the same format."""

@@ -42,7 +42,7 @@ Where = Callable[[str], str]
 S = TypeVar("S", bound=Spec)
 T = TypeVar("T")
 LARGEST_FLOAT, SMALLEST_FLOAT = 3.4028e38, 1.1755e-38
-"""What a 32-bit float holds with all its digits; MXNet refuses the rest when a run has begun, or takes it for 0."""
+"""Limits of 32-bit floats with all digits. MXNet refuses others when a run has begun, or takes them for 0."""
 SHOULD_BE = "Input should be "
 """How pydantic begins most messages."""
 

@@ -18,7 +18,7 @@ def quote(text: str) -> str:
 
 
 def code_arguments(arguments: Sequence[str]) -> List[str]:
-    """Those of a run's flags and overrides with which `eval` and `predict` accept the classes that it was made with."""
+    """The flags and overrides of a run with which `eval` and `predict` accept the classes that it was made with."""
     flags = list(arguments[:2]) if list(arguments[:1]) == ["--config-dir"] else []
     elsewhere = any(re.match(r"\+*hydra\.searchpath", word) for word in arguments)
     typed = [word for word in arguments if re.search(r"_target_\s*[:=]", word) and not re.match(NOT_FOR_EVAL, word)]

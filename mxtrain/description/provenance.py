@@ -58,7 +58,7 @@ GIT = ("git", "-c", "core.fsmonitor=false")
 
 
 def package_version(name: str) -> Optional[str]:
-    """Of what is installed under that name; MXNet's CUDA wheels have others."""
+    """The version of an installed package; of mxnet also where a CUDA wheel gives it, which has another name."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

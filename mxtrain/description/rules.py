@@ -82,7 +82,7 @@ def the_batch_must_be_divisible(description: Description) -> None:
 
 
 def _divisions(description: Description) -> Dict[str, int]:
-    """What a batch is divided by, as a person knows it: workers, parts, replicas, microbatches, in this order."""
+    """The numbers that a batch is divided by, with their settings: workers, parts, replicas, microbatches."""
     workers, parts = description.cluster.workers, description.trainer.grad_accumulation
     replicas, _ = description.parallel.axes()
     microbatches = description.parallel.num_microbatches()
@@ -95,7 +95,7 @@ def _divisions(description: Description) -> Dict[str, int]:
 
 
 def the_store_must_suit_the_devices(description: Description) -> None:
-    """What works between GPUs only is refused where CPU devices are asked for."""
+    """Refuses stores that work between GPUs only where CPU devices are asked for."""
     reason = description.kvstore.reason_against(description.parallel.devices, description.cluster.workers)
     if reason:
         raise ConfigError(reason)
@@ -122,7 +122,7 @@ def the_environments_threads_must_be_a_number(description: Description) -> None:
 
 
 def there_must_be_cores_for_the_threads(description: Description) -> None:
-    """With many more, none gets far: a thousand threads on two cores took no step in a quarter of an hour."""
+    """Refuses many more threads than cores: a thousand on two cores took no step in a quarter of an hour."""
     runtime, environ = description.runtime, os.environ
     if description.cluster.launcher != "local" and WORKER not in environ:
         return  # other hosts compute
@@ -228,7 +228,7 @@ def the_task_must_get_what_it_needs(description: Description) -> None:
 
 
 def _obstacle(description: Description, need: str) -> Tuple[str, str]:
-    """What stands against a need of the task, and what to type instead; or two empty strings."""
+    """The setting that is against a need of the task, and what to type instead; or two empty strings."""
     if need in (WHOLE_BATCH, CARRIED_STATE):
         divided = [text for text, count in _divisions(description).items() if count > 1]
         return " and ".join(divided), "parallel=single kvstore=local cluster.workers=1 trainer.grad_accumulation=1"
@@ -255,7 +255,7 @@ RULES = (
     the_task_must_fit,
     the_task_must_get_what_it_needs,
 )
-"""All of them, in the order in which they are asked."""
+"""All rules, in the order in which they are checked."""
 
 OF_THE_ENVIRONMENT = (the_environments_threads_must_be_a_number, there_must_be_cores_for_the_threads)
-"""Those that look at this process, too."""
+"""The rules that look at this process, too."""

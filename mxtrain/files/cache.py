@@ -37,7 +37,7 @@ def cache_folder() -> Path:
 
 
 def read_cached(kind: str, name: str) -> Optional[bytes]:
-    """What `write_cached` kept under this name; None where there is nothing, or nothing that can be trusted."""
+    """The content that `write_cached` kept; None where there is none, or none that can be trusted."""
     with suppress(OSError, RuntimeError, KeyError):
         with opened(kind, name) as file:
             found = file.read()

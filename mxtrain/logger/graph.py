@@ -73,7 +73,7 @@ def _scoped_names(nodes: Sequence[Node]) -> Dict[str, str]:
 
 
 def _common_prefix(names: Sequence[str]) -> str:
-    """What all names begin with, up to a separator: Gluon puts the network's own name before every layer's."""
+    """The beginning that all names share, up to a separator: Gluon puts the network's own name before every layer's."""
     if len(names) < 2:
         return ""
     shared = os.path.commonprefix(list(names))

@@ -26,7 +26,7 @@ _PLAIN_HYDRA_VALUE = re.compile(r"[\w./:@%+-]+")
 
 
 def render_result(result: Result, plain: bool = False) -> Group:
-    """How a run ended: state, cause, work done, and a table of values with the weights that each row was measured with.
+    """Renders the end of a run: state, cause, work done, and a table of values with the weights that each row is of.
 
     Args:
         result: The run's result.
@@ -125,7 +125,7 @@ def _table_of(rows: Sequence[_ResultRow], result: Result) -> Table:
 def next_commands(
     result: Result, run_dir: Path, config: Config, command: CommandLine, predicts: bool = True
 ) -> List[Tuple[str, str]]:  # fmt: skip
-    """What a person may want to do with a run next: only what can work, the likeliest first.
+    """Pairs of a purpose and a command to go on with: only those that can work, the likeliest first.
 
     Args:
         result: How the run ended.

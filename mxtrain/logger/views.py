@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _View:
-    """What both ways have in common: a line for each epoch and each validation, one where they fall together."""
+    """Base of both views: prints a line for each epoch and each validation, one where they fall together."""
 
     def __init__(self, console: Console, progress: RunProgress) -> None:
         self._console = console
@@ -54,7 +54,7 @@ class _View:
         self._print_epoch_line()
 
     def _line(self, split: str) -> Text:
-        """What has just happened, an epoch ("train") or a validation ("val")."""
+        """The line of what has just happened, an epoch ("train") or a validation ("val")."""
         raise NotImplementedError
 
     def _print_epoch_line(self) -> None:

@@ -59,7 +59,7 @@ def replace_calls(
 
 
 def _answering(function: Replacement) -> Replacement:
-    """As C expects it: -1 and errno instead of an error, which ctypes would print and forget."""
+    """Makes a function answer as C expects: -1 and errno for an error, which ctypes would print and forget."""
 
     def call(*arguments: object) -> int:
         try:
@@ -94,7 +94,7 @@ def _relocations(image: mmap.mmap, names: List[bytes]) -> Iterator[Tuple[int, by
     loads = [(address, offset, length) for kind, _, offset, address, _, length in headers if kind == _PT_LOAD]
 
     def position(address: int) -> int:
-        """In the file."""
+        """The position of an address in the file."""
         return next(offset + address - begin for begin, offset, length in loads if begin <= address < begin + length)
 
     dynamic = next(((offset, length) for kind, _, offset, _, _, length in headers if kind == _PT_DYNAMIC), (0, 0))
@@ -124,7 +124,7 @@ def _mappings() -> Iterator[Tuple[int, int, str, str]]:
 
 
 def _write(place: int, address: Optional[int]) -> None:
-    """One entry of the table, which the dynamic linker may have made read-only."""
+    """Replaces one entry of the table, which the dynamic linker may have made read-only."""
     permissions = next(found for start, end, found, _ in _mappings() if start <= place < end)
     page = place - place % mmap.PAGESIZE
     is_read_only = "w" not in permissions

@@ -19,9 +19,9 @@ VARIABLE = "MXTRAIN_SOCKETS"
 """The environment variable that names the folder to the processes of a run."""
 PREFIX = "mxtrain-sockets-"
 MAX_NAME_BYTES = 10
-"""Of a socket within the folder: a number."""
+"""The longest name of a socket in the folder: a number."""
 MAX_PATH_BYTES = 107
-"""Linux: of a socket's whole path."""
+"""The longest path of a socket on Linux."""
 
 _joined: Dict[Path, int] = {}
 """Folders that this process uses until it ends -> the open file that says so."""
@@ -172,7 +172,7 @@ def _lock(folder: Path, kind: int) -> Optional[int]:
 
 
 def _place() -> Path:
-    """Where folders for sockets are made."""
+    """The folder in which folders for sockets are made."""
     tried: List[Path] = [Path(tempfile.gettempdir()).resolve(), Path("/tmp").resolve()]
     for place in tried:
         length = len(os.fsencode(place / f"{PREFIX}{os.getuid()}-{'0' * 16}")) + 1 + MAX_NAME_BYTES

@@ -36,7 +36,7 @@ _BATCHES_IN_POOL = 2
 _NOTHING = (np.empty(0), np.empty(0))
 """The arrays of a batch in which this worker has no share."""
 Arrays = Tuple[np.ndarray, ...]
-"""What a source gives of a batch: images, labels, and where its samples have facts that stay on the host, those."""
+"""The arrays of a batch from a source: images, labels, and facts that stay on the host where there are any."""
 
 
 def count_workers(num_workers: Union[str, int]) -> int:
