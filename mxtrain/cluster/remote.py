@@ -5,8 +5,8 @@ when the supervisor or the way to it is gone.
     python -m mxtrain.cluster.remote --from VARIABLE    specs stand in the environment (mpirun reaches one stdin only)
     python -m mxtrain.cluster.remote --check            says what this host has, and ends
 
-Orders are not on the command line, where others on the host could read them. Of several relays, each starts what is
-meant for its rank. It imports no MXNet.
+Launch specs are not on the command line, where others on the host could read them. Of several relays, each starts what
+is meant for its rank. It imports no MXNet.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class Splits:
         decoding: For images: how files are read as its samples are; None = whole, in `shape`.
         mask_values: For masks: the value of each class in a mask's file; empty where there are no masks.
         build_tokenizer_config: For text: makes the vocabulary, which may take a while. Its splits are
-            `text_source.TextSource`s, and it has no classes but its tokens where these are to be predicted.
+            `language.sources.TextSource`s, and it has no classes but its tokens where these are to be predicted.
     """
 
     train: Samples

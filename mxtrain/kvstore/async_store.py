@@ -43,7 +43,7 @@ class AsyncStore(Store):
     def __init__(self, world: World, ways: Optional[Tuple[Build, Build]] = None):
         self.world, self.ways = world, ways
         # Whole parameters on one server each: an optimizer may need the norm of one.
-        os.environ["MXNET_KVSTORE_BIGARRAY_BOUND"] = str(2**31 - 1)
+        os.environ["MXNET_KVSTORE_BIGARRAY_BOUND"] = str(2**31 - 1)  # read when the store is made
         self._store = create("dist_async")
         if world.rank == 0:  # before any key is there, and so before anybody can push
             self._store._send_command_to_servers(0, wire.write_command(begin=True))
