@@ -114,7 +114,7 @@ FAULTS = [
     ),
     Fault(
         "a run does not augment", "mxtrain/dataset/base.py",
-        'augment=self.augment if options.get("train") else None', "augment=None",
+        '"augment": self.augment if train else None', '"augment": None',
         ("tests/test_build.py",),
     ),
     Fault(

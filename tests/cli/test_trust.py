@@ -65,7 +65,7 @@ HOSTILE = (
     ("model/_target_", "mxtrain.model.base.Spec"),
     ("model/_target_", "mxtrain.model.prepare.prepare_network"),
     ("model/_target_", "mxtrain.optimizer.optimizers.SGD"),
-    ("model/_target_", "mxtrain.model.custom.Any"),
+    ("model/_target_", "mxtrain.model.custom.Wrapped"),
     ("model/_target_", "mxtrainer.model.Net"),
     ("model/options", {"deep": [{"_target_": "bomb.network"}]}),
     ("model/_target_", ["bomb.network"]),

@@ -204,7 +204,9 @@ def _flatten(outputs: object) -> List[object]:
 
 def _infer(graph: Symbol, input_shapes: Mapping[str, Shape], recorder: CallRecorder) -> Trace:
     internals = graph.get_internals()
-    raw_nodes = json.loads(graph.tojson())["nodes"]
+    # MXNet leaves casts of mixed precision out of a symbol's JSON unless told not to, and never out of its outputs.
+    content = json.loads(graph.tojson(remove_amp_cast=False))
+    raw_nodes = content["nodes"]
     first_output = _first_outputs(internals, [node["name"] for node in raw_nodes])
     failure = None
     arguments = graph.list_arguments() + graph.list_auxiliary_states()
@@ -225,7 +227,7 @@ def _infer(graph: Symbol, input_shapes: Mapping[str, Shape], recorder: CallRecor
         for index, raw in enumerate(raw_nodes)
     ]
     parameters = {node.name: node.shape for node in nodes if node.op == "null" and node.name not in input_shapes}
-    heads = [nodes[entry[0]].shape for entry in json.loads(graph.tojson())["heads"]]
+    heads = [nodes[entry[0]].shape for entry in content["heads"]]
     return Trace(nodes, parameters, heads, recorder.called, failure)
 
 
