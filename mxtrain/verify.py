@@ -276,7 +276,7 @@ def trained(
     for number, batch in enumerate(stream, start=1):
         for side in sides:
             side(own_share(batch, side.store.world), lr, number)
-            HEARTBEAT.batches += 1
+            HEARTBEAT.begin_batch()
         values, gradients = zip(*map(_state, sides))
         yield values, gradients
 

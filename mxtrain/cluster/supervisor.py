@@ -182,9 +182,7 @@ class Supervisor:
                 forwarded = time.monotonic()
                 for worker in workers:
                     worker.signal(self._signal)
-            for process in processes:
-                process.listen()
-            self.has_trained |= any(worker.last_heartbeat["batches"] for worker in workers)
+            self._listen(processes, workers)
             self._signal = self._signal or _signal_before_training(workers)
             if self._ring is not None:
                 self._ring.tend(workers)
@@ -192,6 +190,8 @@ class Supervisor:
             members = [w for w in workers if self._ring is None or not self._ring.is_newcomer(w)]
             late = [worker for worker in members if worker.exit_code is None]
             failure = self._first_failure(processes, members)
+            if failure is not None:
+                self._listen(processes, workers)  # what it said last, between the last look and its end
             if failure is not None and self._go_on_without(failure, processes):
                 continue
             if failure is not None:
@@ -212,6 +212,11 @@ class Supervisor:
                 why = "asked twice" if self._num_signals > 1 else f"{self._cluster.grace:g} s are over"
                 return self._failure(late[0], f"had not ended after the signal ({why})", None), EXIT_CRASHED
             time.sleep(TICK_S)
+
+    def _listen(self, processes: List[Process], workers: List[Process]) -> None:
+        for process in processes:
+            process.listen()
+        self.has_trained |= any(worker.last_heartbeat["batches"] for worker in workers)
 
     def _go_on_without(self, failure: ProcessFailure, processes: List[Process]) -> bool:
         """Gives a worker up that the others of its ring can do without, and has another take its place."""

@@ -53,6 +53,12 @@ class Heartbeat:
             if self._file >= 0:
                 os.write(self._file, json.dumps(line).encode() + b"\n")
 
+    def begin_batch(self) -> None:
+        """Counts a batch; the first is reported at once, for whoever has come so far has something to lose."""
+        self.batches += 1
+        if self.batches == 1:
+            self.emit()
+
     def end(self) -> None:
         """Reports that this process has done its part, and only waits for the others."""
         self.waits = True

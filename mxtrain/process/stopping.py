@@ -224,7 +224,7 @@ class BreakableLoader:
             for batch in batches:
                 if self._signals.stop is not None:
                     raise BrokenOff
-                HEARTBEAT.batches += 1
+                HEARTBEAT.begin_batch()
                 yield batch
 
 

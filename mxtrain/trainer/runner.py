@@ -245,7 +245,8 @@ class Runner:
         state = self.state
         state.count_step(self._plan.steps_per_epoch)
         self._watch_workers()
-        HEARTBEAT.step, HEARTBEAT.batches = state.step, HEARTBEAT.batches + 1
+        HEARTBEAT.step = state.step
+        HEARTBEAT.begin_batch()
         ends_epoch = state.epoch_step == 0 or state.step == self._plan.total_steps
         self._recorder.add(Entry(state.step, epoch, batch.global_size, lr, sums, self._step.grad_norm), ends_epoch)
 
