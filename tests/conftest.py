@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import threading
+from pathlib import Path
 
 # Before anything imports MXNet: it reads them once.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -84,3 +85,14 @@ def train_run(describe_run, tmp_path):
         return run, run.runner.train(run.info)
 
     return train
+
+
+SLOW = frozenset(Path(__file__).with_name("slow.txt").read_text(encoding="utf-8").splitlines())
+"""Tests that took more than two seconds in a run of all; `scripts/slow_tests` makes the list anew."""
+
+
+def pytest_collection_modifyitems(items):
+    """Marks them, so that `-m "not slow"` leaves them out."""
+    for item in items:
+        if item.nodeid in SLOW:
+            item.add_marker(pytest.mark.slow)
