@@ -22,7 +22,8 @@ _RUN_STATE: Wanted = {
         "input": {"shape": [(int, list)], "mean": [_NUMBER], "std": [_NUMBER], "class_names": [str],
                   "tokenizer_config?": _TOKENIZER_CONFIG,
                   "reading?": _TOKENIZER_CONFIG,  # its name in checkpoints of earlier versions
-                  "decoding?": {"shape": [int], "central_crop": _NUMBER, "frame?": [int]}, "mask_values?": [int]},
+                  "decoding?": {"shape": [int], "central_crop": _NUMBER, "frame?": [int],
+                                "window?": [(str, *_NUMBER)]}, "mask_values?": [int]},
         "cut_before?": [str], "threads?": str, "own_operators?": str, "workers": int, "updates?": bool,
     },
     "train": {

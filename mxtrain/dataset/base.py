@@ -278,7 +278,9 @@ class Dataset(BaseDataset):
 
         found = restored_signature(self, given, typed, source)
         assert found.decoding is not None
-        return self.decoded_as(found.decoding), found
+        # As trained: nothing is measured anew on samples that may have changed, or are not there.
+        statistics = {"mean": list(found.mean), "std": list(found.std)}
+        return self.decoded_as(found.decoding).model_copy(update=statistics), found
 
     def sign(self, splits: Splits, model: Model) -> Signature:
         from mxtrain.dataset.image.inputs import sign_images

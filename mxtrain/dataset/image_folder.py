@@ -10,8 +10,8 @@ import numpy as np
 
 from mxtrain.dataset.base import Splits
 from mxtrain.dataset.image.decoded import DecodedDataset
-from mxtrain.dataset.image.files import EXTENSIONS, ImageFiles
-from mxtrain.dataset.loading.regular_files import FileId, exists, id_of, walk
+from mxtrain.dataset.image.files import EXTENSIONS, ImageFiles, find_images
+from mxtrain.dataset.loading.regular_files import FileId, exists, id_of
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
 
@@ -98,7 +98,7 @@ class _ClassFinder:
         paths: List[Path] = []
         labels: List[int] = []
         for label, name in enumerate(self._class_names):
-            found = walk(folder / name, EXTENSIONS, self._known) if (folder / name).is_dir() else []
+            found = find_images(folder / name, self._known) if (folder / name).is_dir() else []
             if not found:
                 raise DataError(
                     f"The class folder '{folder / name}' holds no images (files ending in {', '.join(EXTENSIONS)}). "

@@ -38,10 +38,11 @@ FREE = (
     "dataset.root", "dataset.num_workers", "dataset.prefetch", "dataset.eval_batch_size", "model.weights",
 )  # fmt: skip
 
-# Within what is free, what changes the result all the same, and what stands where it is not set.
+# Within what is free, what changes the result all the same, and what stands where it is not set: also by an earlier
+# version, which read files as `auto` does.
 BOUND = {
     "parallel.batch_norm": "per_device", "kvstore.compression": "none", "kvstore.threshold": None,
-    "kvstore.ratio": 0.01,
+    "kvstore.ratio": 0.01, "dataset.window": "auto",
 }  # fmt: skip
 
 WITHOUT_EFFECT = ("logger.", "callback.", "runtime.", "checkpoint.")

@@ -271,4 +271,6 @@ def test_every_picture_is_opened_as_one_of_the_known_formats():
         for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call)
     ]  # fmt: skip
     opened = [text for text in calls if text.startswith("Image.open(")]
-    assert opened and all("formats=FORMATS" in text for text in opened), opened
+    assert opened == ["Image.open(io.BytesIO(content), formats=formats)"], opened
+    chosen = [text for text in calls if text.startswith("open_image(") and "," in text]
+    assert chosen == ["open_image(frame, ['JPEG'])", "open_image(frame, ['JPEG2000'])"], chosen

@@ -7,8 +7,8 @@ from typing import Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.dataset.base import Dataset, Source, Splits
-from mxtrain.dataset.image.decoding import DecodedSource, EncodedImages, known_statistics
-from mxtrain.dataset.image.settings import AreaShare, Augment, Decoding
+from mxtrain.dataset.image.decoding import DecodedSource, EncodedImages, choose_statistics, spread
+from mxtrain.dataset.image.settings import AreaShare, Augment, Decoding, WindowSetting, as_window, window_setting
 from mxtrain.dataset.loading.sources import Subset
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.types import OpenFraction, PathText, Positive, Shape
@@ -27,6 +27,9 @@ class DecodedDataset(Dataset):
     val_fraction: OpenFraction = 0.15
     central_crop: AreaShare = 0.875
     """Share of the shorter side that is kept where no random crop is taken."""
+    window: WindowSetting = "auto"
+    """Which values of grey images become black and white: [centre, width]; full = all that their bits can hold; auto =
+    the window that a DICOM file names, else full."""
 
     def decoded_shape(self) -> Shape:
         """(C, H, W) that images are decoded to: colour and 224 x 224 where the description says auto."""
@@ -35,7 +38,7 @@ class DecodedDataset(Dataset):
 
     def decoding(self) -> Decoding:
         """The settings by which files become samples."""
-        return Decoding(self.decoded_shape(), self.central_crop)
+        return Decoding(self.decoded_shape(), self.central_crop, window=as_window(self.window))
 
     def decoding_for(self, shape: Shape) -> Decoding:
         """See `Dataset.decoding_for`."""
@@ -44,8 +47,10 @@ class DecodedDataset(Dataset):
     def decoded_as(self, decoding: Decoding) -> DecodedDataset:
         """See `Dataset.decoded_as`."""
         channels, height, width = decoding.shape
-        settings = {"channels": channels, "image_size": [height, width], "central_crop": decoding.central_crop}
-        return self.model_copy(update=settings)
+        return self.model_copy(update={
+            "channels": channels, "image_size": [height, width], "central_crop": decoding.central_crop,
+            "window": window_setting(decoding.window),
+        })  # fmt: skip
 
     def make_splits(
         self,
@@ -70,6 +75,7 @@ class DecodedDataset(Dataset):
         still_source = self._make_source(encoded)
         val_source = None if val is None else self._make_source(val)
         test_source = None if test is None else self._make_source(test)
+        in_train = np.arange(len(encoded))
         val_fraction = self.val_fraction if val is None else 0.0
         test_fraction = self.test_fraction if test is None else 0.0
         if val_fraction or test_fraction or val is None:
@@ -81,17 +87,24 @@ class DecodedDataset(Dataset):
         name = f"{type(self).__name__} in '{self.root}'"
         refuse_empty(name, len(train_source), 0 if val_source is None else len(val_source), self.val_fraction)
         assert val_source is not None
-        mean, std = known_statistics(self.decoded_shape()[0])
+        mean, std = self._choose_statistics(encoded, in_train)
         return Splits(
             train=train_source,
             val=val_source,
             test=test_source,
             class_names=class_names,
             shape=self.decoded_shape(),
-            mean=mean if self.mean == "auto" else self.mean,
-            std=std if self.std == "auto" else self.std,
+            mean=mean,
+            std=std,
             decoding=self.decoding(),
         )
+
+    def _choose_statistics(
+        self, encoded: EncodedImages, in_train: np.ndarray
+    ) -> Tuple[Sequence[float], Sequence[float]]:  # fmt: skip
+        source = DecodedSource(encoded, self.decoding())
+        pictures = (source.fetch(np.array([i]), seed=0, epoch=0, train=False)[0] for i in spread(in_train))
+        return choose_statistics(self.mean, self.std, self.decoding(), lambda: encoded.read(in_train[0])[0], pictures)
 
     def _make_source(self, encoded: EncodedImages) -> Source:
         return DecodedSource(encoded, self.decoding(), crop_scale=self.augment.crop_scale)

@@ -8,18 +8,21 @@ Importing this module imports no Pillow.
 from __future__ import annotations
 
 import math
-from typing import Optional, Protocol, Sequence, Tuple
+from typing import Callable, Iterable, Optional, Protocol, Sequence, Tuple, Union
 
 import numpy as np
 
+from mxtrain.dataset.image.dicom import is_dicom
 from mxtrain.dataset.image.pixels import REPLACE, ImageReader, read_error
 from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.loading.randomness import Draw, uniform
-from mxtrain.errors import LoaderError, MxtrainError
+from mxtrain.errors import DataError, LoaderError, MxtrainError
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 _TASK = 4
+_MEASURED = 64
+"""Pictures of which mean and deviation are measured: more change the third digit."""
 _MIN_ASPECT, _MAX_ASPECT = 3 / 4, 4 / 3
 
 
@@ -41,6 +44,50 @@ def known_statistics(channels: int) -> Tuple[Sequence[float], Sequence[float]]:
     if channels == 3:
         return list(IMAGENET_MEAN), list(IMAGENET_STD)
     return [sum(IMAGENET_MEAN) / 3], [sum(IMAGENET_STD) / 3]
+
+
+def choose_statistics(
+    mean: Union[str, Sequence[float]], std: Union[str, Sequence[float]], decoding: Decoding,
+    read_first: Callable[[], bytes], pictures: Iterable[np.ndarray],
+) -> Tuple[Sequence[float], Sequence[float]]:  # fmt: skip
+    """Mean and standard deviation that a description gives. Where it says auto: ImageNet's; but those of grey in a
+    window, which resembles no photograph, are measured.
+
+    Args:
+        mean: of the description.
+        std: likewise.
+        decoding: how files are read.
+        read_first: gives the content of a training file.
+        pictures: some training pictures, (C, H, W), white is 255; decoded only where they are measured.
+
+    Raises:
+        DataError: one of them cannot be read.
+    """
+    given = (mean, std)
+    chosen = known_statistics(decoding.shape[0])
+    if decoding.shape[0] == 1 and any(isinstance(each, str) for each in given):
+        try:
+            if decoding.window != "auto" or is_dicom(read_first()):
+                chosen = measure(pictures)
+        except LoaderError as error:
+            raise DataError(str(error)) from error
+    mean, std = (auto if isinstance(each, str) else each for each, auto in zip(given, chosen))
+    return mean, std
+
+
+def measure(pictures: Iterable[np.ndarray]) -> Tuple[Sequence[float], Sequence[float]]:
+    """Mean and standard deviation of grey pictures, white is 1. Four digits, so that all machines agree."""
+    count, total, square = 0, 0.0, 0.0
+    for image in pictures:
+        share = image.astype(np.float64) / 255.0
+        count, total, square = count + share.size, total + share.sum(), square + np.square(share).sum()
+    mean = total / count
+    return [round(mean, 4)], [round(max(math.sqrt(max(square / count - mean * mean, 0.0)), 0.001), 4)]
+
+
+def spread(index_N: np.ndarray) -> np.ndarray:
+    """Some of these samples, from the first to the last."""
+    return index_N[np.linspace(0, len(index_N) - 1, min(len(index_N), _MEASURED)).astype(np.int64)]
 
 
 class DecodedSource:
@@ -88,7 +135,7 @@ class DecodedSource:
         try:
             content, label = self.encoded.read(index)
             channels, height, width = self.shape
-            picture = ImageReader(content)
+            picture = ImageReader(content, self.decoding.window)
             return picture.resized(self._choose_box(picture.size, draws_4), (width, height), channels), label
         except LoaderError:
             raise

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Collection, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from mxtrain.dataset.image.decoding import DecodedSource
+from mxtrain.dataset.image.dicom import HEAD_BYTES, is_dicom, require_pydicom
 from mxtrain.dataset.image.settings import Decoding
-from mxtrain.dataset.loading.regular_files import exists, read_bytes, walk
+from mxtrain.dataset.loading.regular_files import FileId, exists, open_regular, read_bytes, walk
 from mxtrain.errors import DataError, LoaderError
 
 if TYPE_CHECKING:
     from mxtrain.dataset.image.masked_pictures import MaskedPictures
 
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+_PICTURE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+_DICOM_EXTENSIONS = (".dcm", ".dicom")
+EXTENSIONS = (*_PICTURE_EXTENSIONS, *_DICOM_EXTENSIONS)
 MAX_BYTES = 2 << 30
 """The largest size of one file: more than the largest image that is read."""
 
@@ -45,6 +49,41 @@ class ImageFiles:
         return read_bytes(self.paths[index], MAX_BYTES), int(self.label_N[index])
 
 
+def find_images(folder: Union[str, Path], elsewhere: Collection[FileId] = ()) -> List[Tuple[Path, FileId]]:
+    """Image files in a folder and below, sorted by path: those that have an image's ending, and DICOM files that have
+    none, as archives name them.
+
+    Args:
+        folder: where to look, as `walk` does.
+        elsewhere: real folders that are not visited.
+
+    Raises:
+        DataError: a folder cannot be read, or holds DICOM files and nothing is installed that reads them.
+    """
+    found = walk(folder, EXTENSIONS, elsewhere, _is_nameless_dicom)
+    _require_pydicom(path for path, _ in found if path.suffix.lower() not in _PICTURE_EXTENSIONS)
+    return found
+
+
+def _is_nameless_dicom(path: str) -> bool:
+    """Whether a file whose name has no ending, or a number as in 1.2.840.113619, begins as DICOM does."""
+    name = path.rpartition("/")[2]
+    if not re.fullmatch(r"[^.]+|.*\.\d+", name) or name == "DICOMDIR":  # that is a table of contents
+        return False
+    try:
+        with open_regular(path) as (file, _):
+            return is_dicom(file.read(HEAD_BYTES))
+    except DataError:  # it may be anything, and need not be readable
+        return False
+
+
+def _require_pydicom(paths: Iterable[Path]) -> None:
+    """Raises: DataError: there are such DICOM files, and nothing is installed that reads them."""
+    first = next(iter(paths), None)
+    if first is not None:
+        require_pydicom(str(first))
+
+
 def list_images(folder: Union[str, Path]) -> List[Path]:
     """Image files in a folder and below, sorted by path; hidden ones are left out.
 
@@ -60,7 +99,7 @@ def list_images(folder: Union[str, Path]) -> List[Path]:
     folder = Path(folder)
     if not folder.is_dir():
         raise DataError(f"'{folder}' is not a folder. Give a folder that holds images ({', '.join(EXTENSIONS)}).")
-    found = [path for path, _ in walk(folder, EXTENSIONS)]
+    found = [path for path, _ in find_images(folder)]
     if not found:
         raise DataError(f"'{folder}' holds no images: no file there or below ends in {', '.join(EXTENSIONS)}.")
     return found
@@ -77,6 +116,7 @@ def find_files(paths: Sequence[Union[str, Path]]) -> List[Path]:
         if not exists(path):
             raise DataError(f"There is no image file or folder '{path}'.")
         found += list_images(path) if path.is_dir() else [path]
+    _require_pydicom(path for path in found if path.suffix.lower() in _DICOM_EXTENSIONS)
     if not found:
         raise DataError("No image file or folder was given.")
     return found

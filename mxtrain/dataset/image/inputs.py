@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Collection
 
-from mxtrain.dataset.image.settings import Decoding
+from mxtrain.dataset.image.settings import Decoding, as_window
 from mxtrain.dataset.signature import Signature
 from mxtrain.errors import ConfigError
 from mxtrain.types import shapes_of
@@ -30,8 +30,8 @@ def sign_images(dataset: Dataset, splits: Splits, model: Model) -> Signature:
 
 
 def restored_signature(dataset: Dataset, given: Signature, typed: Collection[str], source: str) -> Signature:
-    """How a command reads images: as the run did, which its checkpoint says, and another `dataset.central_crop` only
-    where that is typed.
+    """How a command reads images: as the run did, which its checkpoint says, and another `dataset.central_crop` or
+    `dataset.window` only where that is typed.
 
     Raises:
         ConfigError: something else of what enters the network was to be changed.
@@ -58,4 +58,6 @@ def restored_signature(dataset: Dataset, given: Signature, typed: Collection[str
         )  # fmt: skip
     if "dataset.central_crop" in typed:
         decoding = replace(decoding, central_crop=dataset.central_crop)  # type: ignore[attr-defined]
+    if "dataset.window" in typed:
+        decoding = replace(decoding, window=as_window(dataset.window))  # type: ignore[attr-defined]
     return replace(given, decoding=decoding)

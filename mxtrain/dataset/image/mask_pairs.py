@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from mxtrain.dataset.image.files import EXTENSIONS
+from mxtrain.dataset.image.files import EXTENSIONS, find_images
 from mxtrain.dataset.loading.regular_files import FileId, exists, walk
 from mxtrain.errors import DataError
 
@@ -37,8 +37,9 @@ Files = Dict[str, Tuple[Path, FileId]]
 
 
 def same_stem(name: str) -> Optional[str]:
-    """What a file is known by: its path without the ending."""
-    return name.rpartition(".")[0]
+    """What a file is known by: its path without the ending. DICOM files may have none, or dots in their names."""
+    stem, dot, ending = name.rpartition(".")
+    return stem if dot + ending.lower() in EXTENSIONS else name
 
 
 def with_ending(ending: str) -> Callable[[str], Optional[str]]:
@@ -61,7 +62,7 @@ def list_pictures(
     """
     if not exists(folder) or not folder.is_dir():
         raise DataError(f"There is no folder '{folder}' of pictures.")
-    found = _listed(folder, EXTENSIONS, known_by, "pictures")
+    found = _listed(folder, find_images(folder), known_by, "pictures")
     if not found:
         wanted = f"is called {pattern}" if pattern else f"ends in {', '.join(EXTENSIONS)}"
         raise DataError(f"'{folder}' holds no pictures: no file there or below {wanted}.")
@@ -78,7 +79,7 @@ def list_masks(
     """
     if not exists(folder) or not folder.is_dir():
         raise DataError(f"There is no folder '{folder}' of masks.")
-    found = _listed(folder, MASK_EXTENSIONS, known_by, "masks")
+    found = _listed(folder, walk(folder, MASK_EXTENSIONS), known_by, "masks")
     if not found:
         lossy = walk(folder, _LOSSY_EXTENSIONS)
         why = f"no file there or below is called {pattern}" if pattern else "save each as PNG, one value a pixel"
@@ -87,10 +88,12 @@ def list_masks(
     return found
 
 
-def _listed(folder: Path, endings: Sequence[str], known_by: Callable[[str], Optional[str]], what: str) -> Files:
+def _listed(
+    folder: Path, files: Sequence[Tuple[Path, FileId]], known_by: Callable[[str], Optional[str]], what: str
+) -> Files:  # fmt: skip
     found: Files = {}
     start = len(str(folder)) + 1
-    for path, number in walk(folder, tuple(endings)):
+    for path, number in files:
         name = known_by(str(path)[start:])
         if name is None:
             continue

@@ -12,12 +12,13 @@ import pydantic
 from typing_extensions import Annotated, Literal
 
 from mxtrain.dataset.base import MAX_BATCH_GIB, BaseDataset, ImageSize, Splits, square
-from mxtrain.dataset.image.decoding import known_statistics
+from mxtrain.dataset.image.decoding import choose_statistics, known_statistics, spread
+from mxtrain.dataset.image.files import MAX_BYTES
 from mxtrain.dataset.image.mask_pairs import MaskPairs, refuse_shared_pictures
 from mxtrain.dataset.image.masked import MaskedDataset
 from mxtrain.dataset.image.masked_pictures import JointAugment, MaskCoding, MaskedPictures
-from mxtrain.dataset.image.settings import Decoding
-from mxtrain.dataset.loading.regular_files import exists
+from mxtrain.dataset.image.settings import Decoding, WindowSetting, as_window, window_setting
+from mxtrain.dataset.loading.regular_files import exists, read_bytes
 from mxtrain.dataset.loading.sources import Subset
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.signature import Signature
@@ -39,6 +40,9 @@ class MaskedFiles(MaskedDataset):
     eval_size: Size = "auto"
     """[height, width] that whole pictures are fitted into to be measured and predicted for: larger ones are made
     smaller; auto = `image_size`."""
+    window: WindowSetting = "auto"
+    """Which values of grey pictures become black and white: [centre, width]; full = all that their bits can hold; auto
+    = the window that a DICOM file names, else full."""
     augment: JointAugment = JointAugment()  # type: ignore[assignment]
     """Random changes of pictures and masks in training."""
     batch_size: Positive = 16
@@ -64,13 +68,14 @@ class MaskedFiles(MaskedDataset):
         """How files become samples."""
         shape = self.cut_shape()
         height, width = shape[1:] if self.eval_size == "auto" else self.eval_size
-        return Decoding(shape, frame=(height, width))
+        return Decoding(shape, frame=(height, width), window=as_window(self.window))
 
     def decoded_as(self, decoding: Decoding) -> MaskedFiles:
         """See `Dataset.decoded_as`."""
         made = super().decoded_as(decoding)
         assert decoding.frame is not None
-        return made.model_copy(update={"eval_size": list(decoding.frame)})  # type: ignore[return-value]
+        settings = {"eval_size": list(decoding.frame), "window": window_setting(decoding.window)}
+        return made.model_copy(update=settings)  # type: ignore[return-value]
 
     def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         """See `BaseDataset.restored`; another `eval_size` may be typed, since networks take pictures of any size."""
@@ -118,8 +123,7 @@ class MaskedFiles(MaskedDataset):
         """
         refuse_shared_pictures({"train": train, "val": val, "test": test}, remedy)
         shape, decoding = self.cut_shape(), self.decoding()
-        mean, std = known_statistics(shape[0])
-        mean, std = (mean if self.mean == "auto" else self.mean), (std if self.std == "auto" else self.std)
+        mean, std = self._choose_statistics(train, coding, decoding)
         sources: Any = [
             pairs and MaskedPictures(pairs.pictures, pairs.masks, coding, decoding, mean, self.augment)
             for pairs in (train, val, test)
@@ -137,6 +141,17 @@ class MaskedFiles(MaskedDataset):
             train_source, val_source, test_source, class_names, shape, mean, std, decoding,
             mask_values=list(coding.values),
         )  # fmt: skip
+
+
+    def _choose_statistics(
+        self, train: MaskPairs, coding: MaskCoding, decoding: Decoding
+    ) -> Tuple[Sequence[float], Sequence[float]]:  # fmt: skip
+        """Those of pictures as they are, before one is held out: a frame would be filled up with their mean."""
+        source = MaskedPictures(train.pictures, train.masks, coding, decoding, known_statistics(decoding.shape[0])[0])
+        pictures = (source.picture(int(index)) for index in spread(np.arange(len(train))))
+        return choose_statistics(
+            self.mean, self.std, decoding, lambda: read_bytes(train.pictures[0], MAX_BYTES), pictures
+        )
 
 
 def require_first_mask(source: Optional[MaskedPictures]) -> None:

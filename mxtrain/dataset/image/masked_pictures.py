@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.dataset.image.files import MAX_BYTES
-from mxtrain.dataset.image.pixels import REPLACE, ImageReader, open_image, read_error
+from mxtrain.dataset.image.opening import open_image
+from mxtrain.dataset.image.pixels import REPLACE, ImageReader, read_error
 from mxtrain.dataset.image.settings import Decoding, Range
 from mxtrain.dataset.loading.randomness import Draw, uniform
 from mxtrain.dataset.loading.regular_files import read_bytes
@@ -94,7 +95,7 @@ class MaskedPictures:
         """
         assert decoding.frame is not None
         self.pictures, self.masks, self.coding = list(pictures), None if masks is None else list(masks), coding
-        self.shape, self.frame = decoding.shape, decoding.frame
+        self.shape, self.frame, self._window = decoding.shape, decoding.frame, decoding.window
         self._class_of = coding.table()
         channels = self.shape[0]
         fill = list(mean) if len(mean) == channels else [sum(mean) / len(mean)] * channels
@@ -185,7 +186,7 @@ class MaskedPictures:
     def _open(self, index: int) -> ImageReader:
         path = self.pictures[index]
         try:
-            return ImageReader(read_bytes(path, MAX_BYTES))
+            return ImageReader(read_bytes(path, MAX_BYTES), self._window)
         except MxtrainError as error:
             raise LoaderError(str(error)) from error
         except Exception as error:  # as above

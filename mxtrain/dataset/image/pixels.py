@@ -1,50 +1,61 @@
-"""Reads one encoded image, JPEG or PNG or the like, as a person sees it: upright, in grey or colour, at its own depth.
+"""Reads one encoded image, JPEG, PNG, DICOM or the like, as a person sees it: upright, in grey or colour, at its own
+depth.
 
 White is 255 in what comes out. Up to 8 bits a channel stay uint8. More become float32, scaled by their type: integers
-by their largest value (65,535 of 16 bits), floats lie between 0 and 1 already. Transparency is dropped: what is under
-it shows. Of several pictures in a file, the first is read. Importing this module imports no Pillow.
+by their largest value (65,535 of 16 bits), floats lie between 0 and 1 already; a window says otherwise. Transparency is
+dropped: what is under it shows. Of several pictures in a file, the first is read. Importing this module imports no
+Pillow.
 """
 
 from __future__ import annotations
 
-import io
 import math
 import re
 from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
 import numpy as np
 
+from mxtrain.dataset.image.dicom import DicomReader, is_dicom
+from mxtrain.dataset.image.opening import open_image
+from mxtrain.dataset.image.settings import Window
+from mxtrain.dataset.image.window import linear_exact, require_grey
+
 if TYPE_CHECKING:
     from PIL import Image
 
-MAX_PIXELS = 178_956_970
-"""The largest image, half a gigabyte in colour: a file of a few kilobytes can claim to be larger than any memory."""
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM")
-"""What is read. Of the others that Pillow knows, some start programs (EPS) or hold no pixels."""
 REPLACE = "Replace or remove it, and run the same command again."
 
 _ORIENTATION = 0x0112
 _LUMA = (0.299, 0.587, 0.114)
 """Grey of red, green and blue: ITU-R 601, as Pillow has it."""
+_UNLESS = ", unless dataset.window=[CENTRE,WIDTH] says what is black and white"
 _DEEP_COLOUR = ("RGB", "RGBA", "RGBX", "LA", "L")
 
 
 class ImageReader:
-    """An opened image; but for TIFFs and images of more than 8 bits, nothing is decoded before `resized`.
+    """An opened image. Nothing is decoded before `resized`, but for TIFFs and, DICOM aside, more than 8 bits.
 
     Raises:
         Exception: the content is no image, or too large; Pillow raises OSError, SyntaxError, ValueError, struct.error
             and its own, so `read_error` makes one sentence of all.
     """
 
-    def __init__(self, content: bytes) -> None:
+    def __init__(self, content: bytes, window: Window = "auto") -> None:
         """Read the header.
 
         Args:
             content: of the file.
+            window: what is black and white, as `Decoding.window` says.
         """
+        self._window = window
+        self._dicom = DicomReader(content) if is_dicom(content) else None
+        self.size: Tuple[int, int]
+        """(width, height)."""
+        if self._dicom is not None:
+            self.size = self._dicom.size
+            return
         image = open_image(content)
-        planes = _deep_planes(image, content)
+        planes = _deep_planes(image, content) if isinstance(window, str) else [_windowed(image, *window)]
         self._images = [image] if planes is None else planes
         self._is_deep = planes is not None
         if image.format == "TIFF":  # Pillow and OpenCV turn them upright themselves
@@ -52,8 +63,7 @@ class ImageReader:
         turn = None if image.format == "TIFF" else _turn(image)
         if turn is not None:  # a box of the upright picture does not fit one that lies on its side
             self._images = [one.transpose(turn) for one in self._images]
-        self.size: Tuple[int, int] = self._images[0].size
-        """(width, height)."""
+        self.size = self._images[0].size
 
     def resized(
         self, box: Sequence[float], size: Tuple[int, int], channels: int, *, bicubic: bool = False
@@ -71,6 +81,8 @@ class ImageReader:
         """
         from PIL import Image
 
+        if self._dicom is not None:
+            self._take_planes(self._dicom.planes(self._window))
         resample = Image.BICUBIC if bicubic else Image.BILINEAR
         if self._is_deep:
             planes = [np.asarray(plane.resize(size, resample, box=tuple(box))) for plane in self._images]
@@ -82,23 +94,15 @@ class ImageReader:
         array_HWC = np.asarray(image.resize(size, resample, box=box))
         return array_HWC[None] if channels == 1 else array_HWC.transpose(2, 0, 1)
 
+    def _take_planes(self, planes: List[np.ndarray]) -> None:
+        """Makes pictures of the decoded planes."""
+        from PIL import Image
 
-def open_image(content: bytes) -> Image.Image:
-    """The image that Pillow finds in a file; only its header is read.
-
-    Raises:
-        Exception: as `Picture` says.
-    """
-    from PIL import Image, ImageFile
-
-    # GluonCV switches this on for the whole process when it is imported: half an image would pass as a whole one.
-    ImageFile.LOAD_TRUNCATED_IMAGES = False
-    Image.MAX_IMAGE_PIXELS = None  # the limit below is said in a sentence, and not twice
-    image = Image.open(io.BytesIO(content), formats=FORMATS)
-    width, height = image.size
-    if width * height > MAX_PIXELS:
-        raise ValueError(f"it has {width} x {height} pixels, and at most {MAX_PIXELS:,} are read")
-    return image
+        self._is_deep = planes[0].dtype == np.float32
+        self._images = [Image.fromarray(np.ascontiguousarray(plane)) for plane in planes]
+        if not self._is_deep:
+            self._images = [Image.merge("RGB", self._images)]
+        self._dicom = None
 
 
 def read_error(name: str, error: Exception, what: str = "an image") -> str:
@@ -153,6 +157,25 @@ def _deep_planes(image: Image.Image, content: bytes) -> Optional[List[Image.Imag
     return [Image.fromarray(plane.astype(np.float32)) for plane in planes_CHW]
 
 
+def _windowed(image: Image.Image, centre: float, width: float) -> Image.Image:
+    """A grey image in a window, as a picture of floats from 0 to 255; its values are those that its file holds."""
+    from PIL import Image
+
+    _, bits, flags, _ = _depth(image)
+    # Pillow spreads the values of a PNM over all of 8 or 16 bits.
+    largest = int(image.tile[0][3][1]) if image.format == "PPM" and image.tile[0][0].startswith("ppm") else 0
+    if image.mode[0] not in "IFL" or len(image.getbands()) > 1:
+        require_grey(image.mode, (centre, width))
+    value_HW = np.asarray(image)
+    if image.mode == "I" and bits == 32 and "S" not in flags:
+        value_HW = value_HW.view(np.uint32)
+    if largest:
+        value_HW = value_HW * (largest / (255 if image.mode == "L" else 65535))
+    if not np.isfinite(value_HW).all():
+        raise ValueError("its pixels are floats, and some are no finite numbers")
+    return Image.fromarray(linear_exact(value_HW.astype(np.float64), centre, width).astype(np.float32))
+
+
 def _depth(image: Image.Image) -> Tuple[str, int, str, int]:
     """(kind of channels, bits of each, S for signed or F for floats, largest value), as Pillow names the raw pixels."""
     if image.format not in ("PNG", "TIFF", "PPM") or not image.tile:
@@ -176,18 +199,22 @@ def _scaled(array_HW: np.ndarray, bits: int, flags: str) -> np.ndarray:
     if array_HW.dtype.kind == "f":
         low, high = float(array_HW.min()), float(array_HW.max())
         if not (0 <= low and high <= 1):
-            raise ValueError(f"its pixels are floats from {low:g} to {high:g}; they must lie between 0 and 1, white")
+            raise ValueError(
+                f"its pixels are floats from {low:g} to {high:g}; they must lie between 0 and 1, white{_UNLESS}"
+            )
         return array_HW.astype(np.float64) * 255.0
     if "S" not in flags and bits == 32:
         array_HW = array_HW.view(np.uint32)
     maximum = (1 << (bits - 1 if "S" in flags else bits)) - 1
     low, high = int(array_HW.min()), int(array_HW.max())
     if low < 0:
-        raise ValueError(f"its pixels are whole numbers from {low} to {high}; none may be below 0, black")
+        raise ValueError(
+            f"its pixels are whole numbers from {low} to {high}; none may be below 0, black{_UNLESS}"
+        )
     if bits > 16 and 0 < high * 510 < maximum:
         raise ValueError(
             f"its pixels have {bits} bits, and the brightest is {high} of {maximum}, which is black. Save it with 16 "
-            "bits, or as floats from 0 to 1"
+            f"bits, or as floats from 0 to 1{_UNLESS}"
         )
     return array_HW.astype(np.float64) * (255.0 / maximum)
 

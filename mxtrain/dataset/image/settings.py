@@ -5,11 +5,12 @@ Shapes are suffixes: B batch, C channels, H height, W width.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Dict, List, Optional, Tuple, TypeVar
+from typing import TYPE_CHECKING, Dict, List, Optional, Tuple, TypeVar, Union
 
 import pydantic
-from typing_extensions import Annotated
+from typing_extensions import Annotated, Literal
 
 from mxtrain.types import NonNegative, NonNegativeFloat, Shape, Spec
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 Number = TypeVar("Number", int, float)
 AreaShare = Annotated[float, pydantic.Field(gt=0, le=1)]
+MAX_PIXELS = 178_956_970
+"""The largest image, half a gigabyte in colour: a file of a few kilobytes can claim to be larger than any memory."""
+Window = Union[str, Tuple[float, float]]
+"""auto, full, or (centre, width), in the units of a file."""
 
 
 def _ordered(values: List[Number]) -> List[Number]:
@@ -29,6 +34,22 @@ def _ordered(values: List[Number]) -> List[Number]:
 
 Range = Annotated[List[Number], pydantic.Field(min_length=2, max_length=2), pydantic.AfterValidator(_ordered)]
 """Smallest and largest."""
+
+
+def _require_window(window: object) -> object:
+    if window in ("auto", "full"):
+        return window
+    if isinstance(window, list) and len(window) == 2 and all(type(number) in (int, float) for number in window):
+        centre, width = window
+        if math.isfinite(centre) and 0 < width < math.inf:
+            return [float(centre), float(width)]
+    raise ValueError(
+        f"window is auto, full or [centre, width], e.g. [40,400], and a width is above 0, but {window} was given"
+    )
+
+
+WindowSetting = Annotated[Union[Literal["auto", "full"], List[float]], pydantic.BeforeValidator(_require_window)]
+"""A `Window` as descriptions hold it."""
 
 
 class Augment(Spec):
@@ -67,19 +88,45 @@ class Decoding:
         central_crop: the largest central part with the aspect of `shape`, times this, is taken.
         frame: (H, W) that whole pictures are fitted into instead, where something is predicted for each pixel: a larger
             one is made smaller, and what is left of the frame is padded at the right and at the bottom.
+        window: which values of grey files become black and white: (centre, width) in a file's own units, those of a
+            DICOM file after its rescale; "full" = all that its bits can hold; "auto" = the window that a DICOM file
+            names, else full.
     """
 
     shape: Shape
     central_crop: float = 1.0
     frame: Optional[Tuple[int, int]] = None
+    window: Window = "auto"
 
     def to_json(self) -> Dict[str, Json]:
         """The plain values that a checkpoint holds."""
         frame = {} if self.frame is None else {"frame": list(self.frame)}
-        return {"shape": list(self.shape), "central_crop": self.central_crop, **frame}
+        chosen = window_setting(self.window)
+        # Earlier versions know none, and read files as `auto` does.
+        window = {} if chosen == "auto" else {"window": [chosen] if isinstance(chosen, str) else chosen}
+        return {"shape": list(self.shape), "central_crop": self.central_crop, **frame, **window}
 
     @classmethod
     def from_json(cls, values: JsonObject) -> Decoding:
         """The inverse of `to_json`."""
         frame = values.get("frame")
-        return cls(tuple(values["shape"]), float(values["central_crop"]), None if frame is None else tuple(frame))
+        return cls(
+            tuple(values["shape"]), float(values["central_crop"]), None if frame is None else tuple(frame),
+            as_window(values.get("window") or ["auto"]),
+        )  # fmt: skip
+
+
+def as_window(given: Union[str, List[str], List[float]]) -> Window:
+    """The window that a description or a checkpoint holds.
+
+    Raises:
+        ValueError: it is none.
+    """
+    only = given[0] if isinstance(given, list) and len(given) == 1 else given
+    window = _require_window(only)
+    return str(window) if isinstance(window, str) else tuple(window)  # type: ignore[arg-type,return-value]
+
+
+def window_setting(window: Window) -> Union[str, List[float]]:
+    """The inverse of `as_window`, for descriptions."""
+    return window if isinstance(window, str) else list(window)

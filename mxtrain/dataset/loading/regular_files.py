@@ -9,7 +9,21 @@ import os
 import stat
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Collection, Dict, Iterable, Iterator, List, Mapping, Sequence, Set, Tuple, Union
+from typing import (
+    BinaryIO,
+    Callable,
+    Collection,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+    Union,
+)
 
 from mxtrain.errors import DataError
 
@@ -138,7 +152,8 @@ def refuse_shared(files: Mapping[str, Iterable[AnyPath]]) -> None:
 
 
 def walk(
-    folder: AnyPath, endings: Tuple[str, ...], elsewhere: Collection[FileId] = ()
+    folder: AnyPath, endings: Tuple[str, ...], elsewhere: Collection[FileId] = (),
+    also: Optional[Callable[[str], bool]] = None,
 ) -> List[Tuple[Path, FileId]]:  # fmt: skip
     """The files in a folder and below whose names end so, sorted by path; hidden ones are left out.
 
@@ -149,6 +164,7 @@ def walk(
         folder: where to begin.
         endings: in lower case; those of files are compared without regard to case.
         elsewhere: real folders that are not visited, because they belong to something else.
+        also: says of the path of a regular file without such an ending whether it counts all the same.
 
     Raises:
         DataError: a folder cannot be read, or a name leads to a pipe, a device or nowhere.
@@ -161,7 +177,7 @@ def walk(
     except OSError as error:
         raise explain(folder, error) from error
     while waiting:
-        for path, number, is_folder in _entries(waiting.pop(), endings):
+        for path, number, is_folder in _entries(waiting.pop(), endings, also):
             if not is_folder:
                 found.setdefault(number, Path(path))
             elif number not in visited and number not in elsewhere:
@@ -170,7 +186,9 @@ def walk(
     return sorted((path, number) for number, path in found.items())
 
 
-def _entries(folder: str, endings: Tuple[str, ...]) -> Iterator[Tuple[str, FileId, bool]]:
+def _entries(
+    folder: str, endings: Tuple[str, ...], also: Optional[Callable[[str], bool]]
+) -> Iterator[Tuple[str, FileId, bool]]:  # fmt: skip
     """(path, identity, whether it is a folder) of the folders in a folder and of the files whose names end so; real
     ones before links to them."""
     try:
@@ -185,7 +203,7 @@ def _entries(folder: str, endings: Tuple[str, ...]) -> Iterator[Tuple[str, FileI
         if entry.name.startswith("."):
             continue
         if lists_inodes and entry.is_file(follow_symlinks=False):  # known without asking: there may be millions
-            if counts:
+            if counts or also is not None and also(entry.path):
                 yield entry.path, (device, entry.inode()), False
             continue
         try:
@@ -197,6 +215,7 @@ def _entries(folder: str, endings: Tuple[str, ...]) -> Iterator[Tuple[str, FileI
         is_folder = stat.S_ISDIR(status.st_mode)
         if counts and not is_folder:
             _require_regular(entry.path, status)
+        counts = counts or also is not None and stat.S_ISREG(status.st_mode) and also(entry.path)
         if counts or is_folder:
             yield entry.path, (status.st_dev, status.st_ino), is_folder
 
