@@ -7,9 +7,10 @@ import os
 import struct
 import zlib
 from pathlib import Path
-from typing import Callable, List
+from typing import Any, Callable, List
 
 import numpy as np
+import pytest
 from damage import Case, damage, damage_file, kind, read_splits
 from PIL import Image
 
@@ -23,7 +24,7 @@ from mxtrain.dataset.make_record import make_record
 from mxtrain.dataset.mnist import Mnist
 
 FOLDER, RECORDS, FILES = "image folder", "RecordIO", "files to predict on"
-IDX, CIFAR = "IDX files", "CIFAR files"
+IDX, CIFAR, DICOM = "IDX files", "CIFAR files", "DICOM files"
 
 NAMELESS = "'caf\\xe9', which is no UTF-8. Rename it"
 CASES: List[Case] = [
@@ -75,6 +76,14 @@ CASES: List[Case] = [
     Case(CIFAR, "a file is cut off", "bytes are not a whole number of images of 3074 bytes each"),
     Case(CIFAR, "a file is a named pipe", "train.bin' is a named pipe"),
     Case(CIFAR, "the class names are in Latin-1", "fine_label_names.txt, line 1 is no UTF-8"),
+    Case(DICOM, "a file is cut off", "cut off: its pixels take 1,536 bytes", 1),
+    Case(DICOM, "a file ends in its header", "ends before its data set", 1),
+    Case(DICOM, "a file holds no pixels", "it holds no pixels (PixelData), or is damaged", 1),
+    Case(DICOM, "a file has three frames", "it has 3 frames, and files of one are read", 1),
+    Case(DICOM, "a file says it has 65,535 x 65,535 pixels", "65535 x 65535 pixels, and at most 178,956,970", 1),
+    Case(DICOM, "a file is deflated", "Deflated Explicit VR Little Endian (1.2.840.10008.1.2.1.99), which is not", 1),
+    Case(DICOM, "a file is a video", "MPEG2 (1.2.840.10008.1.2.4.100), which is not read: convert it", 1),
+    Case(DICOM, "a file is no DICOM", "red/3.dcm' cannot be read as an image", 1),
     Case(FILES, "an image is a named pipe", "3.png' is a named pipe", 1),
     Case(FILES, "the path has 5,000 bytes", "cannot be read: File name too long"),
     Case(FILES, "an image says it has 100,000 x 100,000 pixels", "100000 x 100000 pixels, and at most 178,956,970", 1),
@@ -101,6 +110,15 @@ def _image_folder(folder: Path) -> Callable[[], None]:
         read_splits(ImageFolder(root=str(root), image_size=[8, 8]))()
 
     return read
+
+
+@kind(DICOM)
+def _dicom(folder: Path) -> Callable[[], None]:
+    pytest.importorskip("pydicom", reason="pydicom is not installed: pip install 'mxtrain[dicom]'")
+    from dicom_files import write_folder
+
+    write_folder(folder / "images", names=("blue", "red"))
+    return read_splits(ImageFolder(root=str(folder / "images"), image_size=[8, 8]))
 
 
 @kind(RECORDS)
@@ -154,6 +172,52 @@ IMAGES = (IDX, "train-images-idx3-ubyte")
 def _cut(path: Path) -> None:
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2 - 1])
+
+
+def _rewrite(called: str, **elements: Any) -> None:
+    """The same file with other elements."""
+
+    def spoil(path: Path) -> None:
+        from dicom_files import dicom
+
+        path.write_bytes(dicom(np.zeros((24, 32), np.uint16), **elements))
+
+    damage_file((DICOM, "images/red/3.dcm"), called=called)(spoil)
+
+
+_rewrite("a file holds no pixels", PixelData=None)
+_rewrite("a file has three frames", NumberOfFrames="3")
+_rewrite("a file says it has 65,535 x 65,535 pixels", Rows=65535, Columns=65535)
+
+
+def _say_syntax(syntax: bytes, called: str) -> None:
+    def spoil(path: Path) -> None:
+        given = b"UI\x14\x001.2.840.10008.1.2.1\0"
+        length = len(syntax) + len(syntax) % 2
+        content = path.read_bytes()
+        assert given in content
+        path.write_bytes(content.replace(given, b"UI" + struct.pack("<H", length) + syntax.ljust(length, b"\0")))
+
+    damage_file((DICOM, "images/red/3.dcm"), called=called)(spoil)
+
+
+_say_syntax(b"1.2.840.10008.1.2.1.99", "a file is deflated")
+_say_syntax(b"1.2.840.10008.1.2.4.100", "a file is a video")
+
+
+@damage_file((DICOM, "images/red/3.dcm"), called="a file is cut off")
+def _cut_pixels(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+@damage_file((DICOM, "images/red/3.dcm"), called="a file ends in its header")
+def _cut_header(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:150])
+
+
+@damage_file((DICOM, "images/red/3.dcm"), called="a file is no DICOM")
+def _no_dicom(path: Path) -> None:
+    path.write_bytes(b"no picture" * 50)
 
 
 @damage_file(IMAGE, NEW, called="an image is a named pipe")

@@ -20,7 +20,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
-from mxtrain.dataset.image.dicom_pixels import IMPLICIT, Layout, read_pixels, require_read
+from mxtrain.dataset.image.dicom_pixels import IMPLICIT, PixelLayout, read_pixels, require_read
 from mxtrain.dataset.image.settings import MAX_PIXELS, Window
 from mxtrain.dataset.image.window import FUNCTIONS, WHITE, linear_exact, require_grey
 from mxtrain.errors import DataError
@@ -147,7 +147,7 @@ class DicomReader:
             )
         return function, centre, width
 
-    def _read_layout(self) -> Layout:
+    def _read_layout(self) -> PixelLayout:
         rows, columns = self._count(_ROWS, "Rows"), self._count(_COLUMNS, "Columns")
         if rows * columns > MAX_PIXELS:
             raise ValueError(f"it has {columns} x {rows} pixels, and at most {MAX_PIXELS:,} are read")
@@ -167,7 +167,7 @@ class DicomReader:
         is_signed = self._count(_SIGNED, "PixelRepresentation", 0, at_least=0) == 1
         if samples == 3 and (is_signed or allocated > 16 or self._photometric != "RGB" and stored != 8):
             raise ValueError(f"its colours have {stored} bits{', signed' * is_signed}: convert it to 8 bits")
-        return Layout(
+        return PixelLayout(
             rows, columns, samples, allocated, stored, high, is_signed,
             self._count(_PLANAR, "PlanarConfiguration", 0, at_least=0) == 1, self._photometric, self._syntax,
         )  # fmt: skip
@@ -213,7 +213,7 @@ def scale_full(value: np.ndarray, low: float, high: float) -> np.ndarray:
 
 
 def _read_syntax(content: bytes) -> Tuple[str, int]:
-    """The transfer syntax, and where the data set begins: the elements of group 2 tell it, always in the same form."""
+    """The transfer syntax, and where the data set begins: the elements of group 2, always in one form."""
     place, syntax = HEAD_BYTES, ""
     while content[place : place + 2] == b"\x02\x00":
         is_long = content[place + 4 : place + 6] in _LONG
@@ -244,10 +244,10 @@ def _read_elements(content: bytes, begin: int, is_implicit: bool) -> Tuple[Dict[
         found = read_dataset(file, is_implicit, True, stop_when=_is_at_pixels, specific_tags=list(_TAGS))
         # As they are in the file, before pydicom would judge their values and warn of them.
         element = {int(each.tag): each.value for each in found.elements()}
-    except Exception as error:  # pydicom raises what it meets: KeyError, struct.error, RecursionError ...
+    except Exception as error:  # pydicom lets through KeyError, struct.error, RecursionError ...
         # Without the cause: its text may repeat what the file says.
         raise ValueError(f"its header is damaged ({type(error).__name__})") from None
-    place = begin + file.tell()
+    place = begin + file.seek(0, io.SEEK_CUR)
     if begin + MAX_HEADER_BYTES <= min(place, len(content)):
         raise ValueError(f"its header takes more than {MAX_HEADER_BYTES >> 20} MiB")
     return {tag: value if isinstance(value, bytes) else b"" for tag, value in element.items()}, place

@@ -41,7 +41,7 @@ _J2K_START = b"\xff\x4f\xff\x51"
 
 
 @dataclass(frozen=True)
-class Layout:
+class PixelLayout:
     """How a picture's pixels lie in its file.
 
     Attributes:
@@ -86,7 +86,7 @@ def _named(syntax: str) -> str:
     return f"{_NAMES[syntax]} ({syntax})" if syntax in _NAMES else syntax
 
 
-def read_pixels(content: bytes, place: Tuple[int, int], layout: Layout) -> np.ndarray:
+def read_pixels(content: bytes, place: Tuple[int, int], layout: PixelLayout) -> np.ndarray:
     """The stored pixels of the only frame, or red, green and blue.
 
     Args:
@@ -117,7 +117,7 @@ def read_pixels(content: bytes, place: Tuple[int, int], layout: Layout) -> np.nd
     return _decode_by_plugin(frame, layout)
 
 
-def _plain_samples(data: memoryview, layout: Layout) -> np.ndarray:
+def _plain_samples(data: memoryview, layout: PixelLayout) -> np.ndarray:
     """(H, W) or (H, W, C), as the bytes say."""
     rows, columns, samples = layout.rows, layout.columns, layout.samples
     is_halved = layout.photometric == "YBR_FULL_422"
@@ -137,7 +137,7 @@ def _plain_samples(data: memoryview, layout: Layout) -> np.ndarray:
     return sample_N.reshape(rows, columns, 3)
 
 
-def _arranged(sample: np.ndarray, layout: Layout) -> np.ndarray:
+def _arranged(sample: np.ndarray, layout: PixelLayout) -> np.ndarray:
     """Bits that count as whole numbers with their sign, and red, green and blue."""
     if layout.photometric.startswith("YBR_FULL"):
         return _rgb_of(sample)
@@ -177,7 +177,7 @@ def _fragments(content: bytes, begin: int) -> Iterator[memoryview]:
         raise ValueError("it is cut off: its compressed pixels do not end")
 
 
-def _unpack_rle(frame: bytes, layout: Layout) -> np.ndarray:
+def _unpack_rle(frame: bytes, layout: PixelLayout) -> np.ndarray:
     """Source: DICOM PS3.5, annex G: one segment for each byte of each sample, the highest first."""
     size, width = layout.rows * layout.columns, layout.allocated // 8
     count = layout.samples * width
@@ -207,7 +207,7 @@ def _unpack_bits(packed: bytes, size: int) -> np.ndarray:
     return np.frombuffer(result, np.uint8, size)
 
 
-def _require_jpeg_size(frame: bytes, layout: Layout) -> int:
+def _require_jpeg_size(frame: bytes, layout: PixelLayout) -> int:
     """Bits of a sample that a JPEG stream says.
 
     Raises:
@@ -227,7 +227,7 @@ def _require_jpeg_size(frame: bytes, layout: Layout) -> int:
     raise ValueError("its JPEG stream is damaged")
 
 
-def _require_size(found: Tuple[int, int, int], layout: Layout) -> None:
+def _require_size(found: Tuple[int, int, int], layout: PixelLayout) -> None:
     if found != (layout.columns, layout.rows, layout.samples):
         width, height, samples = found
         raise ValueError(
@@ -236,7 +236,7 @@ def _require_size(found: Tuple[int, int, int], layout: Layout) -> None:
         )
 
 
-def _decode_jpeg(frame: bytes, layout: Layout) -> np.ndarray:
+def _decode_jpeg(frame: bytes, layout: PixelLayout) -> np.ndarray:
     image = open_image(frame, ["JPEG"])
     if layout.photometric == "RGB" and "adobe_transform" not in image.info:
         # Without Adobe's mark the decoder would take red, green and blue for luminance and colour: asked for the
@@ -246,7 +246,7 @@ def _decode_jpeg(frame: bytes, layout: Layout) -> np.ndarray:
     return np.asarray(image if image.mode == "L" else image.convert("RGB"))
 
 
-def _decode_jpeg2000(frame: bytes, layout: Layout) -> np.ndarray:
+def _decode_jpeg2000(frame: bytes, layout: PixelLayout) -> np.ndarray:
     if frame[:4] != _J2K_START or len(frame) < 43:
         raise ValueError("its pixels are no JPEG 2000 stream: it is damaged")
     right, bottom, left, top = struct.unpack_from(">4I", frame, 8)
@@ -263,12 +263,12 @@ def _decode_jpeg2000(frame: bytes, layout: Layout) -> np.ndarray:
     return _compressed(value - (1 << (precision - 1)) if is_signed else value, layout)
 
 
-def _compressed(value_HW: np.ndarray, layout: Layout) -> np.ndarray:
+def _compressed(value_HW: np.ndarray, layout: PixelLayout) -> np.ndarray:
     """Whole numbers of a decoder, whose bits that count are the lowest."""
     return _arranged(value_HW, replace(layout, high=layout.stored - 1))
 
 
-def _decode_by_plugin(frame: bytes, layout: Layout) -> np.ndarray:
+def _decode_by_plugin(frame: bytes, layout: PixelLayout) -> np.ndarray:
     """What pydicom makes of it with the decoders that are installed."""
     if not any(importlib.util.find_spec(name) for name in _PLUGINS):
         raise ValueError(

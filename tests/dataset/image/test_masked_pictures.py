@@ -331,7 +331,7 @@ def test_pictures_without_masks_are_ignored_everywhere(tmp_path):
 
 
 def test_the_reader_of_a_mask_keeps_its_limits(tmp_path, monkeypatch):
-    monkeypatch.setattr("mxtrain.dataset.image.pixels.MAX_PIXELS", 1000)
+    monkeypatch.setattr("mxtrain.dataset.image.opening.MAX_PIXELS", 1000)
     Image.new("L", (40, 30)).save(tmp_path / "m.png")
     with pytest.raises(ValueError, match="40 x 30 pixels, and at most 1,000"):
         masked_pictures.read_mask((tmp_path / "m.png").read_bytes())
