@@ -4,12 +4,12 @@ import io
 import logging
 import os
 import sys
+import tracemalloc
 import warnings
 import zlib
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-import image_bytes
 import numpy as np
 import pytest
 from PIL import Image
@@ -21,6 +21,7 @@ from mxtrain.dataset.image.pixels import ImageReader
 from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.image_folder import ImageFolder
 from mxtrain.dataset.segmentation_folder import SegmentationFolder
+from mxtrain.dataset.signature import Signature
 from mxtrain.errors import DataError, LoaderError
 
 pytest.importorskip("pydicom", reason="pydicom is not installed: pip install 'mxtrain[dicom]'")
@@ -255,7 +256,24 @@ def test_small_files_take_little_memory():
     segment = b"\x81\x00" * 100_000
     stream = np.array([1, 64, *[0] * 14], "<u4").tobytes() + segment
     content = compressed(draw("uint8"), "1.2.840.10008.1.2.5", stream)
+    tracemalloc.start()
     assert read(content).max() == 0
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+def test_what_pydicom_warns_of_is_read_in_silence(capfd, caplog):
+    """It repeats what the file says of its characters, and finds elements in another form than it was told."""
+    content = dicom(GREY, IMPLICIT).replace(b"UI\x12\x001.2.840.10008.1.2\0", b"UI\x14\x001.2.840.10008.1.2.1\0")
+    assert b"1.2.1\0" in content
+    charset = dicom(GREY, SpecificCharacterSet="ISO_IR 100").replace(b"ISO_IR 100", SECRET.encode() + b"  ")
+    capfd.readouterr()
+    caplog.clear()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert np.array_equal(read(content), read(dicom(GREY))) and np.array_equal(read(charset), read(content))
+    assert not [str(warning.message) for warning in caught] and not caplog.text and capfd.readouterr() == ("", "")
 
 
 def test_a_person_is_in_no_message(tmp_path, capfd, caplog):
@@ -363,49 +381,6 @@ def test_without_pydicom_the_remedy_is_said_before_anything_starts(name, tmp_pat
         ImageReader(content)
 
 
-def windowed(write, pixels, window, *options):
-    return read(getattr(image_bytes, write)(pixels, *options), window)[0]
-
-
-@pytest.mark.parametrize("write, kind", [("png", "uint16"), ("png", "uint8"), ("tiff", "uint16"), ("tiff", "int16"),
-                                         ("tiff", "int32"), ("tiff", "uint32"), ("tiff", "float32")])  # fmt: skip
-def test_a_window_is_in_the_values_of_other_files_too(write, kind):
-    pixels = (np.random.RandomState(0).rand(HEIGHT, WIDTH, 1) * 200 - 100 * (kind[0] in "if")).astype(kind)
-    found = windowed(write, pixels, (40.0, 80.0))
-    assert found.dtype == np.float32 and np.abs(found - ramp(pixels[..., 0], 0, 80)).max() < 1e-4
-
-
-def test_a_window_of_a_pnm_is_in_its_own_values():
-    pixels = draw("uint16", 0, 1023, (HEIGHT, WIDTH, 1))
-    assert np.abs(windowed("pnm", pixels, (500.0, 400.0), 1023) - ramp(pixels[..., 0], 300, 700)).max() < 0.02
-
-
-@pytest.mark.parametrize("kind", ["uint8", "uint16"])
-def test_a_window_of_colours_is_refused(kind):
-    with pytest.raises(ValueError, match=r"in colour \(RGB.*dataset.window=\[40.0, 80.0\] is for grey: leave it out"):
-        windowed("png", draw(kind, shape=(HEIGHT, WIDTH, 3)), (40.0, 80.0))
-
-
-def test_what_has_no_number_has_no_place_in_a_window():
-    with pytest.raises(ValueError, match="some are no finite numbers"):
-        windowed("tiff", np.full((4, 4, 1), np.nan, np.float32), (40.0, 80.0))
-
-
-@pytest.mark.parametrize("wrong", ["narrow", [40], [40, 0], [40, -1], [40, float("nan")], [True, 5], 40, None])
-def test_windows_that_are_none_are_refused(wrong):
-    with pytest.raises(ValueError, match=r"window is auto, full or \[centre, width\], e.g. \[40,400\]"):
-        ImageFolder(window=wrong)
-
-
-@pytest.mark.parametrize("window", ["auto", "full", (40.0, 400.0)])
-def test_a_checkpoint_says_the_window_and_earlier_ones_say_nothing(window):
-    decoding = Decoding((1, 8, 8), 0.5, window=window)
-    assert Decoding.from_json(decoding.to_json()) == decoding
-    assert ("window" in decoding.to_json()) == (window != "auto")
-    setting = list(window) if isinstance(window, tuple) else window
-    assert ImageFolder(window=setting, channels=1, image_size=8, central_crop=0.5).decoding() == decoding
-
-
 def test_grey_in_a_window_is_measured(tmp_path):
     root = dicom_files.write_folder(tmp_path / "ct")
     settings = {"root": str(root), "channels": 1, "image_size": [24, 32], "central_crop": 1.0}
@@ -416,6 +391,12 @@ def test_grey_in_a_window_is_measured(tmp_path):
         assert splits.mean == [pytest.approx(seen.mean() / 255, abs=1e-4)]
         assert splits.std == [pytest.approx(seen.std() / 255, abs=1e-4)]
     assert ImageFolder(mean=[0.3], **settings).open().mean == [0.3]
+    # A command that evaluates a checkpoint measures nothing anew.
+    given = Signature((1, 24, 32), [0.1], [0.2], ["ill", "well"], decoding=Decoding((1, 24, 32), window=(1.0, 2.0)))
+    restored, _ = ImageFolder(**settings).restored(given, (), "run")
+    assert (restored.mean, restored.std, restored.window) == ([0.1], [0.2], [1.0, 2.0])
+    restored, signature = ImageFolder(window="full", **settings).restored(given, ("dataset.window",), "run")
+    assert (restored.window, signature.decoding.window) == ("full", "full")
     assert len(ImageFolder(**{**settings, "channels": 3}).open().mean) == 3
     # What an earlier version trained on goes on with the bits that it had.
     for path in [*root.rglob("*.dcm")]:

@@ -1,14 +1,20 @@
-"""Windows, against the text of the standard, one number at a time."""
+"""Windows, against the text of the standard, one number at a time; and files other than DICOM in a window."""
 
 import math
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import image_bytes
 import numpy as np
 import pytest
 
+from mxtrain.dataset.image.pixels import ImageReader
+from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.image.window import FUNCTIONS
+from mxtrain.dataset.image_folder import ImageFolder
+
+HEIGHT, WIDTH = 12, 16
 
 
 def linear(x, c, w):
@@ -48,3 +54,52 @@ def test_windows_are_those_of_the_standard(name, centre, width):
 
 def test_the_sigmoid_overflows_for_no_value():
     assert FUNCTIONS["SIGMOID"](np.array([-1e9, 0.0, 1e9]), 0.0, 1.0).tolist() == [0, 127.5, 255]
+
+
+def ramp(value, low, high):
+    """0 from `low` down, 255 from `high` up."""
+    return np.clip((value.astype(np.float64) - low) / (high - low), 0, 1) * 255
+
+
+def windowed(write, pixels, window, *options):
+    picture = ImageReader(getattr(image_bytes, write)(pixels, *options), window)
+    return picture.resized((0, 0, *picture.size), picture.size, 1)[0]
+
+
+@pytest.mark.parametrize("write, kind", [("png", "uint16"), ("png", "uint8"), ("tiff", "uint16"), ("tiff", "int16"),
+                                         ("tiff", "int32"), ("tiff", "uint32"), ("tiff", "float32")])  # fmt: skip
+def test_a_window_is_in_the_values_of_other_files_too(write, kind):
+    pixels = (np.random.RandomState(0).rand(HEIGHT, WIDTH, 1) * 200 - 100 * (kind[0] in "if")).astype(kind)
+    found = windowed(write, pixels, (40.0, 80.0))
+    assert found.dtype == np.float32 and np.abs(found - ramp(pixels[..., 0], 0, 80)).max() < 1e-4
+
+
+def test_a_window_of_a_pnm_is_in_its_own_values():
+    pixels = np.random.RandomState(3).randint(0, 1024, (HEIGHT, WIDTH, 1)).astype(np.uint16)
+    assert np.abs(windowed("pnm", pixels, (500.0, 400.0), 1023) - ramp(pixels[..., 0], 300, 700)).max() < 0.02
+
+
+@pytest.mark.parametrize("kind", ["uint8", "uint16"])
+def test_a_window_of_colours_is_refused(kind):
+    with pytest.raises(ValueError, match=r"in colour \(RGB.*dataset.window=\[40.0, 80.0\] is for grey: leave it out"):
+        windowed("png", np.zeros((HEIGHT, WIDTH, 3), kind), (40.0, 80.0))
+
+
+def test_what_has_no_number_has_no_place_in_a_window():
+    with pytest.raises(ValueError, match="some are no finite numbers"):
+        windowed("tiff", np.full((4, 4, 1), np.nan, np.float32), (40.0, 80.0))
+
+
+@pytest.mark.parametrize("wrong", ["narrow", [40], [40, 0], [40, -1], [40, float("nan")], [True, 5], 40, None])
+def test_windows_that_are_none_are_refused(wrong):
+    with pytest.raises(ValueError, match=r"window is auto, full or \[centre, width\], e.g. \[40,400\]"):
+        ImageFolder(window=wrong)
+
+
+@pytest.mark.parametrize("window", ["auto", "full", (40.0, 400.0)])
+def test_a_checkpoint_says_the_window_and_earlier_ones_say_nothing(window):
+    decoding = Decoding((1, 8, 8), 0.5, window=window)
+    assert Decoding.from_json(decoding.to_json()) == decoding
+    assert ("window" in decoding.to_json()) == (window != "auto")
+    setting = list(window) if isinstance(window, tuple) else window
+    assert ImageFolder(window=setting, channels=1, image_size=8, central_crop=0.5).decoding() == decoding
