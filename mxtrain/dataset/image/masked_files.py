@@ -123,7 +123,9 @@ class MaskedFiles(MaskedDataset):
         """
         refuse_shared_pictures({"train": train, "val": val, "test": test}, remedy)
         shape, decoding = self.cut_shape(), self.decoding()
-        mean, std = self._choose_statistics(train, coding, decoding)
+        fractions = (0.0, 0.0) if val is not None else (self.val_fraction, 0.0 if test else self.test_fraction)
+        parts = split_indices(np.zeros(len(train), np.int32), *fractions, self.split_seed)
+        mean, std = self._choose_statistics(train, parts[0], coding, decoding)
         sources: Any = [
             pairs and MaskedPictures(pairs.pictures, pairs.masks, coding, decoding, mean, self.augment)
             for pairs in (train, val, test)
@@ -131,10 +133,8 @@ class MaskedFiles(MaskedDataset):
         for source in sources:
             require_first_mask(source)
         if val is None:
-            test_fraction = 0.0 if test else self.test_fraction
-            parts = split_indices(np.zeros(len(train), np.int32), self.val_fraction, test_fraction, self.split_seed)
-            held_out = [Subset(sources[0], part) for part in parts]
-            sources = [*held_out[:2], sources[2] or (held_out[2] if len(held_out[2]) else None)]
+            subsets = [Subset(sources[0], part) for part in parts]
+            sources = [*subsets[:2], sources[2] or (subsets[2] if len(subsets[2]) else None)]
         refuse_empty(f"{self.option} in '{self.root}'", len(sources[0]), len(sources[1]), self.val_fraction)
         train_source, val_source, test_source = sources
         return Splits(
@@ -142,13 +142,12 @@ class MaskedFiles(MaskedDataset):
             mask_values=list(coding.values),
         )  # fmt: skip
 
-
     def _choose_statistics(
-        self, train: MaskPairs, coding: MaskCoding, decoding: Decoding
+        self, train: MaskPairs, in_train: np.ndarray, coding: MaskCoding, decoding: Decoding
     ) -> Tuple[Sequence[float], Sequence[float]]:  # fmt: skip
-        """Those of pictures as they are, before one is held out: a frame would be filled up with their mean."""
+        """Those of pictures as large as they are: a frame is filled up with the mean, which is not known yet."""
         source = MaskedPictures(train.pictures, train.masks, coding, decoding, known_statistics(decoding.shape[0])[0])
-        pictures = (source.picture(int(index)) for index in spread(np.arange(len(train))))
+        pictures = (source.picture(int(index)) for index in spread(in_train))
         return choose_statistics(
             self.mean, self.std, decoding, lambda: read_bytes(train.pictures[0], MAX_BYTES), pictures
         )

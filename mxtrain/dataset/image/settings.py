@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Dict, List, Optional, Tuple, TypeVar, Union
 import pydantic
 from typing_extensions import Annotated, Literal
 
+from mxtrain.errors import DamagedCheckpoint
 from mxtrain.types import NonNegative, NonNegativeFloat, Shape, Spec
 
 if TYPE_CHECKING:
@@ -110,9 +111,13 @@ class Decoding:
     def from_json(cls, values: JsonObject) -> Decoding:
         """The inverse of `to_json`."""
         frame = values.get("frame")
+        try:
+            window = as_window(values.get("window") or ["auto"])
+        except ValueError as error:
+            raise DamagedCheckpoint(f"The checkpoint cannot be used: in its decoding, {error}.") from error
         return cls(
             tuple(values["shape"]), float(values["central_crop"]), None if frame is None else tuple(frame),
-            as_window(values.get("window") or ["auto"]),
+            window,
         )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from mxtrain.dataset.image.pixels import ImageReader
 from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.image.window import FUNCTIONS
 from mxtrain.dataset.image_folder import ImageFolder
+from mxtrain.errors import DamagedCheckpoint
 
 HEIGHT, WIDTH = 12, 16
 
@@ -102,4 +103,7 @@ def test_a_checkpoint_says_the_window_and_earlier_ones_say_nothing(window):
     assert Decoding.from_json(decoding.to_json()) == decoding
     assert ("window" in decoding.to_json()) == (window != "auto")
     setting = list(window) if isinstance(window, tuple) else window
+    for damaged in (["narrow"], [40.0], [40.0, -1.0]):
+        with pytest.raises(DamagedCheckpoint, match="in its decoding, window is auto, full or"):
+            Decoding.from_json({**decoding.to_json(), "window": damaged})
     assert ImageFolder(window=setting, channels=1, image_size=8, central_crop=0.5).decoding() == decoding
