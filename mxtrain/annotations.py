@@ -45,6 +45,9 @@ Config = Mapping[str, Any]
 MetricRow = Mapping[str, Any]
 """A row of metrics.jsonl: step, epoch and split, then loss, metrics and rates by name."""
 
+Wanted = Union[type, Tuple[type, ...], List["Wanted"], Dict[str, "Wanted"]]
+"""The form of JSON values: a type or several; {} of a fixed set of keys ("?": may be missing), {"*": of any}; [of one
+kind]."""
 GraphRow = Tuple[str, str, Tuple[str, ...], Mapping[str, str], Optional["Shape"]]
 """A node of a network for people: name, operator, names of inputs, attributes, output shape."""
 
@@ -82,7 +85,11 @@ class SymbolGraph(TypedDict, total=False):
 
 
 class LossBlock(Protocol):
-    """A gluon block of (*outputs, *targets) -> loss (B,), or with `weighted = True` -> loss (B,) and weight (B,)."""
+    """A gluon block of (*outputs, *targets) -> loss (B,), or with `weighted = True` -> loss (B,) and weight (B,).
+
+    With `least_weight` the weights of a global batch count at least so much: where things are counted, a batch without
+    any is learned from.
+    """
 
     def __call__(self, *arrays: NDArray) -> Returned: ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Dict, Iterator, Mapping, Optional, Union
 
 from mxtrain.checkpoint.contents import STATE, Checkpoint
 from mxtrain.errors import CheckpointError, DamagedCheckpoint, LaterCheckpoint
@@ -11,50 +11,53 @@ if TYPE_CHECKING:
     import numpy as np
     from mxnet.ndarray import NDArray
 
-    Wanted = Union[type, Tuple[type, ...], List["Wanted"], Dict[str, "Wanted"]]
-    """A type or several; {} of a fixed set of keys ("?": may be missing), {"*": of any}; [of one kind]."""
+    from mxtrain.annotations import Wanted
 
 _NUMBER = (int, float)
-_TOKENIZER_CONFIG: Wanted = {"vocab": [str], "lowercase": bool, "max_length": int, "mask_fraction?": _NUMBER}
-_RUN_STATE: Wanted = {
-    "run": {
-        "description": {"*": object},
-        "input": {"shape": [(int, list)], "mean": [_NUMBER], "std": [_NUMBER], "class_names": [str],
-                  "tokenizer_config?": _TOKENIZER_CONFIG,
-                  "reading?": _TOKENIZER_CONFIG,  # its name in checkpoints of earlier versions
-                  "decoding?": {"shape": [int], "central_crop": _NUMBER, "frame?": [int],
-                                "window?": [(str, *_NUMBER)]}, "mask_values?": [int]},
-        "cut_before?": [str], "threads?": str, "own_operators?": str, "workers": int, "updates?": bool,
-    },
-    "train": {
-        "step": int, "epoch": int, "epoch_step": int, "epoch_sums": [_NUMBER], "window_sums?": [_NUMBER],
-        "validated_step": int,
-        "validation_due": bool, "values": {"*": (*_NUMBER, type(None))}, "early_stopping": {"*": object},
-        "best": (dict, type(None)),
-        "elapsed_s?": object, "finished?": object,  # written by early versions, read by none
-    },
-    "optimizer": {"update_counts": {"*": int}, "attributes": {"*": _NUMBER}, "cum_counts": {"*": int}},
-    "scaling?": {"*": _NUMBER}, "states?": {"*": {"*": object}},
-}  # fmt: skip
 
 
-def require_run_state(checkpoint: Checkpoint) -> None:
+def _run_state(input_state: Wanted) -> Wanted:
+    """The form of a run's state."""
+    return {
+        "run": {
+            "description": {"*": object},
+            "input": input_state,
+            "cut_before?": [str], "threads?": str, "own_operators?": str, "workers": int, "updates?": bool,
+        },
+        "train": {
+            "step": int, "epoch": int, "epoch_step": int, "epoch_sums": [_NUMBER], "window_sums?": [_NUMBER],
+            "validated_step": int,
+            "validation_due": bool, "values": {"*": (*_NUMBER, type(None))}, "early_stopping": {"*": object},
+            "best": (dict, type(None)),
+            "elapsed_s?": object, "finished?": object,  # written by early versions, read by none
+        },
+        "optimizer": {"update_counts": {"*": int}, "attributes": {"*": _NUMBER}, "cum_counts": {"*": int}},
+        "scaling?": {"*": _NUMBER}, "states?": {"*": {"*": object}},
+    }  # fmt: skip
+
+
+def require_run_state(checkpoint: Checkpoint, input_state: Wanted) -> None:
     """Refuses a checkpoint whose state is not that of a run, before something that is missing breaks the run.
 
     What this version does not know may change the numbers, so it is never passed over.
+
+    Args:
+        checkpoint: a run's.
+        input_state: the form of what it says of the network's inputs.
 
     Raises:
         DamagedCheckpoint: names the first thing that is missing or of another kind.
         LaterCheckpoint: names all that a later version has put there.
     """
-    for problem in _problems(checkpoint.state, _RUN_STATE, ""):
+    wanted = _run_state(input_state)
+    for problem in _problems(checkpoint.state, wanted, ""):
         raise DamagedCheckpoint(f"The checkpoint {checkpoint.path} cannot be used: in {STATE}, {problem}.")
     if checkpoint.state["train"]["step"] != checkpoint.step:
         raise DamagedCheckpoint(
             f"The checkpoint {checkpoint.path} cannot be used: {STATE} is of step {checkpoint.step} and of "
             f"{checkpoint.state['train']['step']}."
         )
-    unknown = list(_unknown(checkpoint.state, _RUN_STATE, ""))
+    unknown = list(_unknown(checkpoint.state, wanted, ""))
     if unknown:
         raise LaterCheckpoint(
             f"The checkpoint {checkpoint.path} cannot be used: {STATE} holds {', '.join(unknown)}, which this version "

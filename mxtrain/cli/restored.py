@@ -18,7 +18,7 @@ from mxtrain.cli.environment import describe_here
 from mxtrain.cli.program import program
 from mxtrain.cli.trust import require_trusted
 from mxtrain.dataset.base import BaseDataset
-from mxtrain.dataset.signature import Signature
+from mxtrain.dataset.signature import SIGNATURE_STATE, Signature
 from mxtrain.description.config import flatten
 from mxtrain.description.groups import Description
 from mxtrain.errors import ConfigError, did_you_mean
@@ -76,7 +76,7 @@ def restore_description(given: Arguments, command: str, which: str, overrides: S
     """
     path = one_run(given, command)
     checkpoint = open_checkpoint(path, which=which, report=lambda text: print(f"warning: {text}", file=sys.stderr))
-    require_run_state(checkpoint)
+    require_run_state(checkpoint, SIGNATURE_STATE)
     config = dict(checkpoint.state["run"]["description"])
     config.setdefault("task", resume.task_of_earlier(config))
     with Composer(given.config_dirs) as composer:

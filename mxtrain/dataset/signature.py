@@ -10,7 +10,21 @@ from mxtrain.dataset.language.wordpiece import TokenizerConfig
 from mxtrain.types import Shapes
 
 if TYPE_CHECKING:
-    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.annotations import Json, JsonObject, Wanted
+
+
+_NUMBER = (int, float)
+_TOKENIZER_CONFIG: Wanted = {"vocab": [str], "lowercase": bool, "max_length": int, "mask_fraction?": _NUMBER}
+SIGNATURE_STATE: Wanted = {
+    "shape": [(int, list)], "mean": [_NUMBER], "std": [_NUMBER], "class_names": [str], "mask_values?": [int],
+    "category_ids?": [int],
+    "tokenizer_config?": _TOKENIZER_CONFIG,
+    "reading?": _TOKENIZER_CONFIG,  # its name in checkpoints of earlier versions
+    "decoding?": {
+        "shape": [int], "central_crop": _NUMBER, "frame?": [int], "window?": [(str, *_NUMBER)], "fit?": str,
+    },
+}  # fmt: skip
+"""The form of a signature in a checkpoint, which may come from anybody."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +37,7 @@ class Signature:
         class_names: of what is predicted, where it has names.
         tokenizer_config: for text: how it becomes tokens.
         mask_values: for masks: the value of each class in a mask's file.
+        category_ids: for things in pictures: the number of each class in the dataset's own files.
         decoding: for images: how files are read; None in checkpoints that were made before mxtrain kept it.
     """
 
@@ -33,6 +48,7 @@ class Signature:
     tokenizer_config: Optional[TokenizerConfig] = None
     decoding: Optional[Decoding] = None
     mask_values: Sequence[int] = ()
+    category_ids: Sequence[int] = ()
 
     @property
     def vocab_size(self) -> Optional[int]:
@@ -42,8 +58,9 @@ class Signature:
     def to_json(self) -> Mapping[str, Json]:
         """The plain values that a checkpoint holds."""
         lists = {name: list(getattr(self, name)) for name in ("shape", "mean", "std", "class_names")}
-        if self.mask_values:
-            lists["mask_values"] = list(self.mask_values)
+        for name in ("mask_values", "category_ids"):
+            if getattr(self, name):
+                lists[name] = list(getattr(self, name))
         parts = {"tokenizer_config": self.tokenizer_config, "decoding": self.decoding}
         return {**lists, **{name: part.to_json() for name, part in parts.items() if part is not None}}
 

@@ -19,6 +19,7 @@ from mxtrain.checkpoint import (
     require_run_state,
 )
 from mxtrain.checkpoint.store import CHECKPOINTS
+from mxtrain.dataset.signature import SIGNATURE_STATE
 from mxtrain.description.config import flatten, shown
 from mxtrain.errors import EXIT_FINISHED, CheckpointError
 from mxtrain.files.durable import open_file
@@ -135,7 +136,7 @@ def find_checkpoint(resume: str, store: CheckpointStore, config: Config) -> Opti
             )
         checkpoint = open_checkpoint(path, which="last")
     if checkpoint is not None:
-        require_run_state(checkpoint)
+        require_run_state(checkpoint, SIGNATURE_STATE)
         require_same_description(checkpoint, config)
     return checkpoint
 

@@ -16,6 +16,7 @@ from damage import Case, damage, kind
 
 from mxtrain.checkpoint import CheckpointStore, Snapshot, open_checkpoint, verified
 from mxtrain.checkpoint.contents import write_contents
+from mxtrain.dataset.signature import SIGNATURE_STATE
 from mxtrain.files.durable import write_json_atomic
 from mxtrain.files.params_format import ARRAY_MAGIC_V2, LIST_MAGIC
 from mxtrain.trainer import resume
@@ -145,7 +146,7 @@ def go_on(folder: Path) -> str:
 def measure(path: Path) -> None:
     """As `eval` does with a checkpoint that was named."""
     checkpoint = open_checkpoint(path)
-    resume.require_run_state(checkpoint)
+    resume.require_run_state(checkpoint, SIGNATURE_STATE)
     for stem in checkpoint.stems:
         checkpoint.arrays(stem)
 

@@ -6,17 +6,18 @@ import json
 
 import pytest
 
-from mxtrain.checkpoint.run_state import _RUN_STATE, _problems, _unknown
+from mxtrain.checkpoint.run_state import _problems, _unknown
 from mxtrain.dataset.base import Decoding
 from mxtrain.dataset.language.wordpiece import TokenizerConfig
-from mxtrain.dataset.signature import Signature
+from mxtrain.dataset.signature import SIGNATURE_STATE, Signature
 
 TEXT = Signature(((5,), (5,), ()), class_names=["a", "b"], tokenizer_config=TokenizerConfig(("x", "y"), True, 5, 0.2))
 IMAGE = Signature((1, 8, 8), [0.5], [0.25], ["a", "b"], decoding=Decoding((1, 8, 8), 0.875))
-INPUT = _RUN_STATE["run"]["input"]  # type: ignore[index]
+BOXES = Signature((3, 8, 8), category_ids=[1, 7], decoding=Decoding((3, 8, 8), fit="pad"))
+INPUT = SIGNATURE_STATE
 
 
-@pytest.mark.parametrize("signature", [TEXT, IMAGE], ids=["text", "image"])
+@pytest.mark.parametrize("signature", [TEXT, IMAGE, BOXES], ids=["text", "image", "boxes"])
 def test_a_signature_comes_back_from_json(signature: Signature) -> None:
     values = json.loads(json.dumps(signature.to_json()))
     assert not [*_problems(values, INPUT, ""), *_unknown(values, INPUT, "")]
