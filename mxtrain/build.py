@@ -82,7 +82,7 @@ def build_evaluator(description: Description, strategy: Strategy, signature: Sig
     """Builds the evaluator, with the loss as it is outside of training: without smoothing and auxiliary outputs."""
     loss, meter = build_loss(description, signature, training=False)
     on_host = {name: metric for name, metric in description.metric.items() if isinstance(metric, HostMetric)}
-    return Evaluator(strategy, loss, meter, on_host, description.task.decode)
+    return Evaluator(strategy, loss, meter, on_host, description.task.build_decode(description, signature))
 
 
 def build_loss(description: Description, signature: Signature, training: bool) -> Tuple[LossBlock, Meter]:
@@ -90,7 +90,9 @@ def build_loss(description: Description, signature: Signature, training: bool) -
     task = description.task
     loss = task.build_loss(description, signature, training)
     block = hybridize(loss)  # type: ignore[arg-type]  # it is a block
-    return block, task.build_meter(description, signature, getattr(loss, "weighted", False), training)
+    meter = task.build_meter(description, signature, getattr(loss, "weighted", False), training)
+    meter.least_weight = getattr(loss, "least_weight", 0.0)
+    return block, meter
 
 
 def build_objective(

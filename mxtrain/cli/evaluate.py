@@ -61,7 +61,7 @@ def run(arguments: Sequence[str]) -> int:
     require_same_names(signature, splits)
     trained = load_trained(checkpoint, description, signature)
     loader = build_loader(description, source, signature, trained.device, limit_batches=settings.limit_batches)
-    report = description.task.build_report(signature, source)
+    report = description.task.build_report(description, signature, source)
     try:
         values = trained.evaluator.measure(loader, report.update)
     except LoaderError as error:

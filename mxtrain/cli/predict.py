@@ -12,6 +12,7 @@ from typing import (
     TYPE_CHECKING,
     Collection,
     Dict,
+    Iterable,
     Iterator,
     List,
     Literal,
@@ -28,12 +29,14 @@ from mxtrain.cli.program import program
 from mxtrain.cli.restored import one_run, refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
 from mxtrain.cli.settings import split_settings
 from mxtrain.dataset.loading.regular_files import explain
-from mxtrain.errors import ConfigError, DataError, LoaderError
+from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
 from mxtrain.files.durable import create_file, encode_json, replace_file
 from mxtrain.types import PathText, Positive, Spec
 
 if TYPE_CHECKING:
     from mxtrain.annotations import EpochLoader, Json
+    from mxtrain.dataset.base import Samples
+    from mxtrain.dataset.signature import Signature
     from mxtrain.task.base import Task
     from mxtrain.trainer.trained import Trained
 
@@ -50,8 +53,8 @@ class PredictSettings(Spec):
     """File for the predictions; default: standard output."""
     folder: Optional[PathText] = None
     """Folder for pictures that a task predicts, such as masks; default: predict in the run directory."""
-    format: Literal["auto", "jsonl", "csv"] = "auto"
-    """auto: csv where the output's name ends so, else jsonl."""
+    format: str = "auto"
+    """jsonl, csv, or one that a task has of its own; auto: csv where the output's name ends so, else jsonl."""
     top_k: Positive = 3
     """How many alternatives to name for each sample, where a task has several."""
     skip_unreadable: bool = False
@@ -70,6 +73,7 @@ def run(arguments: Sequence[str]) -> int:
     if not description.task.predicts:
         name = description.task.name or type(description.task).__name__
         raise ConfigError(f"predict: a run of task={name} has nothing to say of single files. `eval` measures it.")
+    form = choose_format(description.task, settings)
     dataset, signature = restore_inputs(checkpoint, description, overrides)
     unreadable: Dict[int, str] = {}
     source, places = dataset.open_inputs(given.positionals[1:], signature, settings.skip_unreadable, unreadable)
@@ -82,20 +86,17 @@ def run(arguments: Sequence[str]) -> int:
 
     trained = load_trained(checkpoint, description, signature)
     loader = build_loader(description, source, signature, trained.device, in_order=True)
-    as_csv = settings.format == "csv" or (settings.format == "auto" and str(settings.output).endswith(".csv"))
-    rows = predict_rows(trained, loader, places, settings.top_k, unreadable, folder)
-    if as_csv:
-        rows = ({"file": row.pop("file"), **description.task.cells(row)} for row in rows)
+    rows = Counted(predict_rows(trained, loader, source, places, settings.top_k, unreadable, folder))
     try:
         with open_output(settings.output) as stream:
-            count = (write_csv if as_csv else write_jsonl)(rows, stream)
-            refuse_none(count, unreadable)
+            write_rows(form, description.task, trained.signature, rows, stream)
+            refuse_none(rows.count, unreadable)
     except LoaderError as error:
         raise DataError(f"{error.fact} Replace or remove it, or {SKIP}") from error
     if folder is not None:
-        print(f"{count} files written to {folder}", file=sys.stderr)
+        print(f"{rows.count} files written to {folder}", file=sys.stderr)
     if settings.output:
-        print(f"{count} predictions written to {settings.output}")
+        print(f"{rows.count} predictions written to {settings.output}")
     if unreadable:
         lines = "".join(f"\n  {why}" for why in unreadable.values())
         print(f"files without a prediction, for they cannot be read: {len(unreadable)}{lines}", file=sys.stderr)
@@ -106,6 +107,23 @@ def refuse_none(count: int, unreadable: Mapping[int, str]) -> None:
     """Raises: DataError: no file at all could be read."""
     if not count:
         raise DataError("\n  ".join(["no file could be read:", *unreadable.values()]))
+
+
+def choose_format(task: Task, settings: PredictSettings) -> str:
+    """The form of the predictions.
+
+    Raises:
+        ConfigError: the task has no such form.
+    """
+    allowed = ("auto", "jsonl", "csv", *task.formats)
+    if settings.format not in allowed:
+        raise ConfigError(
+            f"predict: format={settings.format}: there is no such form.{did_you_mean(settings.format, allowed)} It may "
+            f"be {', '.join(allowed)}."
+        )
+    if settings.format != "auto":
+        return settings.format
+    return "csv" if str(settings.output).endswith(".csv") else "jsonl"
 
 
 def files_folder(task: Task, settings: PredictSettings, checkpoint: Checkpoint) -> Optional[Path]:
@@ -120,6 +138,8 @@ def files_folder(task: Task, settings: PredictSettings, checkpoint: Checkpoint) 
         return None
     if settings.folder is not None:
         return Path(settings.folder)
+    if not task.writes_unasked:
+        return None
     refuse_links(run_dir_of(checkpoint), ("predict",))
     return run_dir_of(checkpoint) / "predict"
 
@@ -140,22 +160,24 @@ def file_names(places: Sequence[str]) -> List[str]:
 
 
 def predict_rows(
-    trained: Trained, loader: EpochLoader, places: Sequence[str], top_k: int, unreadable: Collection[int] = (),
-    folder: Optional[Path] = None,
+    trained: Trained, loader: EpochLoader, source: Samples, places: Sequence[str], top_k: int,
+    unreadable: Collection[int] = (), folder: Optional[Path] = None,
 ) -> Iterator[Dict[str, Json]]:  # fmt: skip
     """One row for each sample that could be read: where it stands, what the task predicts, and the file that was
     written into `folder`."""
     from mxtrain.engine.predictions import to_host
 
     task, position = trained.description.task, 0
+    decode = task.build_decode(trained.description, trained.signature)
     names = [] if folder is None else file_names(places)
     for batch, outputs in trained.evaluator.predict(loader):
-        for prediction in to_host(task.decode(outputs, batch)):
+        for prediction in to_host(decode(outputs, batch)):
             if position not in unreadable:
                 row = {"file": places[position], **task.row(trained.signature, prediction, top_k)}
                 if folder is not None:
                     row[task.writes] = str(folder / names[position])
-                    write_file(folder / names[position], task.encode_file(trained.signature, prediction))
+                    content = task.encode_file(trained.signature, prediction, source, position)
+                    write_file(folder / names[position], content)
                 yield row
             position += 1
 
@@ -173,24 +195,38 @@ def write_file(path: Path, content: bytes) -> None:
         raise explain(str(path), error, "written") from error
 
 
-def write_jsonl(rows: Iterator[Mapping[str, Json]], stream: TextIO) -> int:
-    """One JSON object a line; returns how many."""
-    count = 0
-    for row in rows:
-        stream.write(encode_json(row).decode() + "\n")
-        count += 1
-    return count
+class Counted:
+    """Rows on their way to a file, with their number so far."""
+
+    def __init__(self, rows: Iterator[Dict[str, Json]]):
+        self._rows = rows
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Dict[str, Json]]:
+        for row in self._rows:
+            self.count += 1
+            yield row
 
 
-def write_csv(rows: Iterator[Mapping[str, Json]], stream: TextIO) -> int:
-    """One line a sample, after one with the names of the columns; returns how many."""
+def write_rows(form: str, task: Task, signature: Signature, rows: Iterable[Dict[str, Json]], stream: TextIO) -> None:
+    """Writes predictions as JSONL, as CSV, or as the task has it."""
+    if form == "jsonl":
+        for row in rows:
+            stream.write(encode_json(row).decode() + "\n")
+    elif form == "csv":
+        write_csv(({"file": row.pop("file"), **task.cells(row)} for row in rows), stream)
+    else:
+        for part in task.write_as(form, signature, rows):
+            stream.write(part)
+
+
+def write_csv(rows: Iterable[Mapping[str, Json]], stream: TextIO) -> None:
+    """One line a sample, after one with the names of the columns."""
     writer = csv.writer(stream)
-    number = -1
     for number, row in enumerate(rows):
         if number == 0:
             writer.writerow(row)
         writer.writerow(row.values())
-    return number + 1
 
 
 @contextmanager

@@ -108,6 +108,7 @@ class Splits:
         std: Per channel, in units where white is 1.
         decoding: For images: how files are read as its samples are; None = whole, in `shape`.
         mask_values: For masks: the value of each class in a mask's file; empty where there are no masks.
+        category_ids: For things in pictures: the number of each class in the dataset's own files; else empty.
         build_tokenizer_config: For text: makes the vocabulary, which may take a while. Its splits are
             `language.sources.TextSource`s, and it has no classes but its tokens where these are to be predicted.
     """
@@ -121,6 +122,7 @@ class Splits:
     std: Sequence[float] = ()
     decoding: Optional[Decoding] = None
     mask_values: Sequence[int] = ()
+    category_ids: Sequence[int] = ()
     build_tokenizer_config: Optional[Callable[[], TokenizerConfig]] = None
 
 
@@ -158,6 +160,14 @@ class BaseDataset(Spec):
     def mixes(self) -> bool:
         """Whether training mixes samples, so that labels are probabilities."""
         return False
+
+    def for_task(self, name: str) -> BaseDataset:
+        """This dataset, whose samples have what a task needs of them, where samples have more than one task needs.
+
+        Args:
+            name: of the option of conf/task/; empty for a task of the user's own.
+        """
+        return self
 
     def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         """This dataset, whose samples become inputs as those of a checkpoint did, and how. Imports no MXNet.

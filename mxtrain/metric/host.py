@@ -1,14 +1,14 @@
-"""Metrics that need predictions on the host: reset, update, merge, compute.
+"""Metrics that need predictions on the host: what is collected (reset, update, merge), and what is computed of it.
 
 A part of the samples is measured by each worker; the parts travel as rows of numbers, so nothing is pickled. Each
 sample counts once and has its place by its index, so that a result does not depend on who measured what.
 
-Legend: N samples, B batch.
+Legend: N samples, B batch, R rows.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, List, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, ClassVar, List, Optional, Sequence, Tuple, Type, Union
 
 import numpy as np
 
@@ -22,79 +22,111 @@ HostPredictions = Union[np.ndarray, Sequence[np.ndarray]]
 
 
 class HostMetric(Metric):
-    """A metric of all predictions and targets of a split. Subclasses say what it is in `of_samples`."""
+    """A metric of all predictions and targets of a split. Subclasses say what it is in `compute`."""
 
     on_host: ClassVar[bool] = True
+    collects: ClassVar[Type[Collected]]
+    """What it needs of each sample. Metrics that need the same share one, which is filled once."""
 
-    def start(self) -> HostMeasure:
-        """Starts the measurement of one pass over a split."""
-        return HostMeasure(self)
+    def compute(self, collected: Collected) -> float:
+        """The metric of all samples that were collected, in float64."""
+        raise NotImplementedError
+
+
+class Collected:
+    """What metrics need of the samples of a pass, as rows of numbers; a sample has any number of rows.
+
+    Row: index of the sample in its split, number of the row among those of the sample, then `width` numbers.
+    """
+
+    width: ClassVar[int]
+    """Numbers in a row besides the first two."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets all samples."""
+        self._parts: List[np.ndarray] = []
+
+    def update(
+        self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
+    ) -> None:
+        """Notes a batch.
+
+        Args:
+            index_B: of the samples in their split.
+            prediction_B: what the task decoded.
+            target_B: the first target of the batch.
+            meta_B: what stays on the host of the batch, see `Batch.meta`.
+        """
+        raise NotImplementedError
+
+    def add(self, index: int, rows: np.ndarray) -> None:
+        """Notes the rows (R, width) of one sample."""
+        places_R2 = np.stack([np.full(len(rows), index), np.arange(len(rows))], axis=1)
+        self._parts.append(np.concatenate([places_R2, rows], axis=1).astype(np.float64))
+
+    def rows(self) -> np.ndarray:
+        """What was collected here, as it travels to other workers: (R, 2 + width) float64."""
+        return np.concatenate(self._parts) if self._parts else np.zeros((0, 2 + self.width))
+
+    def merge(self, rows: np.ndarray) -> None:
+        """Adds what another part's `rows` gave."""
+        self._parts.append(rows)
+
+    def samples(self) -> np.ndarray:
+        """All rows in the order of the samples, each once, whoever collected them."""
+        rows = self.rows()
+        rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
+        is_first = np.ones(len(rows), bool)
+        is_first[1:] = (rows[1:, :2] != rows[:-1, :2]).any(axis=1)
+        return rows[is_first]
+
+
+class Pairs(Collected):
+    """One number of prediction and one of target for each sample."""
+
+    width: ClassVar[int] = 2
+
+    def update(
+        self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
+    ) -> None:
+        columns = [index_B, np.zeros(len(index_B)), prediction_B, target_B]
+        self._parts.append(np.stack(columns, axis=1).astype(np.float64))
+
+
+def all_gather(collected: Collected, workers: Store) -> None:
+    """Gives every worker what all workers have collected. Collective: all workers must call it."""
+    rows = workers.gather_rows(collected.rows())
+    collected.reset()
+    collected.merge(rows)
+
+
+class OfPairs(HostMetric):
+    """Base of metrics of one number of prediction and one of target for each sample."""
+
+    collects: ClassVar[Type[Collected]] = Pairs
+    serves: ClassVar[Tuple[str, ...]] = ("regression",)
+
+    def compute(self, collected: Collected) -> float:
+        rows = collected.samples()
+        return self.of_samples(rows[:, 2], rows[:, 3])
 
     def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:
         """The metric of all samples, in the order of their indices, in float64."""
         raise NotImplementedError
 
 
-class HostMeasure:
-    """Collects one number of prediction and one of target for each sample.
-
-    Args:
-        metric: says what is made of them.
-    """
-
-    def __init__(self, metric: HostMetric):
-        self._metric = metric
-        self.reset()
-
-    def reset(self) -> None:
-        """Forgets all samples."""
-        self._batches: List[np.ndarray] = []
-
-    def update(self, index_B: np.ndarray, prediction_B: HostPredictions, targets: Sequence[np.ndarray]) -> None:
-        """Notes a batch.
-
-        Args:
-            index_B: of the samples in their split.
-            prediction_B: what the task decoded.
-            targets: of the batch; the first one counts.
-        """
-        self._batches.append(np.stack([index_B, prediction_B, targets[0]], axis=1).astype(np.float64))
-
-    def rows(self) -> np.ndarray:
-        """The samples that were measured here, as they travel to other workers: (N, 3) float64."""
-        return np.concatenate(self._batches) if self._batches else np.zeros((0, 3))
-
-    def merge(self, rows: np.ndarray) -> None:
-        """Adds what another part's `rows` gave."""
-        self._batches.append(rows)
-
-    def compute(self) -> float:
-        """The metric of all samples so far, each counted once."""
-        rows = self.rows()
-        _, first = np.unique(rows[:, 0], return_index=True)
-        return self._metric.of_samples(rows[first, 1], rows[first, 2])
-
-
-def all_gather(measure: HostMeasure, workers: Store) -> None:
-    """Gives every worker the samples that all workers have measured. Collective: all workers must call it."""
-    rows = workers.gather_rows(measure.rows())
-    measure.reset()
-    measure.merge(rows)
-
-
-class Pearson(HostMetric):
+class Pearson(OfPairs):
     """Pearson's correlation of predictions and targets, from -1 to 1; 0 where one of them does not vary."""
-
-    serves: ClassVar[Tuple[str, ...]] = ("regression",)
 
     def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:
         return correlation(prediction_N, target_N)
 
 
-class Spearman(HostMetric):
+class Spearman(OfPairs):
     """Spearman's correlation of ranks, from -1 to 1; equal values share their mean rank."""
-
-    serves: ClassVar[Tuple[str, ...]] = ("regression",)
 
     def of_samples(self, prediction_N: np.ndarray, target_N: np.ndarray) -> float:
         return correlation(ranks(prediction_N), ranks(target_N))

@@ -29,6 +29,8 @@ class Meter(gluon.HybridBlock):
     ):  # fmt: skip
         super().__init__()
         self.weighted = weighted
+        self.least_weight = 0.0
+        """What the weights of a global batch count at least."""
         self._directions = {name: metric.direction for name, metric in metrics.items()}
         self._metrics = {name: metric for name, metric in metrics.items()
                          if not metric.on_host and (metric.in_training or not training)}  # fmt: skip
@@ -56,7 +58,9 @@ class Meter(gluon.HybridBlock):
 
     def weight(self, sums: nd.NDArray) -> Optional[nd.NDArray]:
         """The sum of the weights, (1,), of what this block has returned; None where each sample weighs 1."""
-        return sums[1:2] if self.weighted else None
+        if not self.weighted:
+            return None
+        return nd.maximum(sums[1:2], self.least_weight) if self.least_weight else sums[1:2]
 
     def direction(self, name: str) -> str:
         """Which way is better for "loss" or a metric's name: "max" or "min"."""
@@ -64,7 +68,7 @@ class Meter(gluon.HybridBlock):
 
     def values(self, sums: np.ndarray, count: int) -> Dict[str, float]:
         """Loss and metrics from total sums (float64, of length `width`) over `count` samples."""
-        weight = float(sums[1]) if self.weighted else count
+        weight = max(float(sums[1]), self.least_weight) if self.weighted else count
         found = {"loss": float(sums[0] / weight) if weight else 0.0}  # the mean over nothing
         start = 1 + self.weighted
         for (name, metric), size in zip(self._metrics.items(), self._sizes):

@@ -64,7 +64,8 @@ def prepare_network(
         seed: any integer.
         device: the MXNet context (or list of contexts) that parameters live on; None is cpu(0).
         vocab_size: of a network for text.
-        output_shapes: of each array that it must return for one sample; by default scores of `num_classes`.
+        output_shapes: of each array that it must return for one sample; empty: only it knows; by default scores of
+            `num_classes`.
 
     Returns:
         The network and the report on its weights.
@@ -81,7 +82,7 @@ def prepare_network(
         network = model.build_text(num_classes, input_shape, vocab_size)
     # Before the trace in `infer_shapes`, which refuses wrong operators: only those that cannot be mended are left then.
     mend_layers(network)
-    infer_shapes(network, input_shape, [(num_classes,)] if output_shapes is None else output_shapes)
+    infer_shapes(network, input_shape, [(num_classes,)] if output_shapes is None else output_shapes or None)
     refuse_too_large(network)
     average_by_mean(network, input_shape)
     initialize(network, model.init, seed, device if device is not None else mx.cpu())

@@ -5,7 +5,7 @@ Loaders, strategies, stores, step, runner, checkpoints and loggers know arrays, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.loss.custom import CustomLoss
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from mxtrain.annotations import Json, JsonObject, LossBlock
     from mxtrain.dataset.base import Samples, Splits
-    from mxtrain.dataset.loading.loader import Collate
+    from mxtrain.dataset.loading.loader import Collate, Encode
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
-    from mxtrain.engine.predictions import Predictions
+    from mxtrain.engine.predictions import Decode, Predictions
     from mxtrain.metric.meter import Meter
     from mxtrain.types import Batch
 
@@ -79,6 +79,10 @@ class Task(Spec):
     """Whether `predict` has something to say."""
     writes: ClassVar[str] = ""
     """What the files hold that `predict` writes beside its rows, one for each sample, such as "mask"; empty: none."""
+    writes_unasked: ClassVar[bool] = True
+    """Whether `predict` writes these files also where no folder was named for them."""
+    formats: ClassVar[Tuple[str, ...]] = ()
+    """Forms of predictions besides JSONL and CSV, see `write_as`."""
     loss_option: ClassVar[str] = ""
     """The option of conf/loss/ to suggest where another does not fit."""
     metric_option: ClassVar[str] = ""
@@ -130,7 +134,8 @@ class Task(Spec):
         return len(signature.class_names)
 
     def output_shapes(self, description: Description, signature: Signature) -> List[Tuple[int, ...]]:
-        """The shape of each of the network's outputs for one sample, without the batch."""
+        """The shape of each of the network's outputs for one sample, without the batch; empty where only the network
+        knows."""
         return [(self.num_classes(signature),)]
 
     def build_collate(self, description: Description, signature: Signature, training: bool) -> Optional[Collate]:
@@ -138,6 +143,17 @@ class Task(Spec):
 
         What it draws is a function of (`trainer.seed`, epoch, `Batch.index_B`), so that a batch is the same whoever
         computes which part of it; without training also of no epoch, so that validations compare.
+
+        Args:
+            description: of the run.
+            signature: of the network.
+            training: whether the batch is to be trained on.
+        """
+        return None
+
+    def build_encode(self, description: Description, signature: Signature, training: bool) -> Optional[Encode]:
+        """What becomes of the labels (B, ...) that a source gives: a function of them to all targets, on the host, in
+        the threads that read samples; None where they are the only target.
 
         Args:
             description: of the run.
@@ -207,6 +223,15 @@ class Task(Spec):
 
     # What is shown and written.
 
+    def build_decode(self, description: Description, signature: Signature) -> Decode:
+        """Makes predictions of (outputs, batch), see `decode`; for tasks whose networks say what their outputs mean.
+
+        Args:
+            description: of the run.
+            signature: of the network.
+        """
+        return self.decode
+
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> Predictions:
         """Predictions from what the network returns for a batch, still on the device, one for each sample: one array
         (B, ...), or several where their shapes differ."""
@@ -222,13 +247,30 @@ class Task(Spec):
         """
         raise NotImplementedError
 
-    def encode_file(self, signature: Signature, prediction: np.ndarray) -> bytes:
-        """The PNG that `predict` writes of one prediction, where `writes` says that it writes some."""
+    def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
+        """The PNG that `predict` writes of one prediction, where `writes` says that it writes some.
+
+        Args:
+            signature: of the network.
+            prediction: one sample's, of what `decode` returned.
+            source: of the samples that are predicted for.
+            index: of the sample in it.
+        """
         raise NotImplementedError
 
     def cells(self, row: JsonObject) -> Dict[str, Json]:
         """The rows of `rows` as columns of a CSV file."""
         return dict(row)
+
+    def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
+        """Predictions in one of `formats`, as pieces of text.
+
+        Args:
+            form: one of `formats`.
+            signature: of the network.
+            rows: as `predict` writes them as JSONL: "file" and what `row` gives.
+        """
+        raise NotImplementedError
 
     def can_show(self, description: Description) -> bool:
         """Whether a few validation samples are shown with what the network says of them."""
@@ -247,10 +289,11 @@ class Task(Spec):
         """
         return []
 
-    def build_report(self, signature: Signature, source: Samples) -> Report:
+    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         """What `eval` shows and writes besides loss and metrics.
 
         Args:
+            description: of the run.
             signature: of the network.
             source: of the samples that are measured.
         """

@@ -101,7 +101,7 @@ class Classification(Task):
         shown = Shown(images_of(source), label_B, np.stack(predictions))
         return [Picture("samples", lambda most: draw_samples(shown, names, most))]
 
-    def build_report(self, signature: Signature, source: Samples) -> Report:
+    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         return ConfusionReport(signature.class_names)
 
 

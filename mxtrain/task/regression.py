@@ -74,7 +74,7 @@ class Regression(Task):
         rows = [[name, f"{target:.4g}", f"{found:.4g}"] for name, target, found in zip(names, targets[0], predictions)]
         return [Table("samples", ["sample", "target", "predicted"], rows)]
 
-    def build_report(self, signature: Signature, source: Samples) -> Report:
+    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         return ScatterReport(self)
 
 

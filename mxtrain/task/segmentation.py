@@ -99,7 +99,7 @@ class Segmentation(Task):
         plain = {key: value for key, value in row.items() if key != "shares"}
         return {**plain, "largest_class": name, "share": share}
 
-    def encode_file(self, signature: Signature, prediction: np.ndarray) -> bytes:
+    def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
         """A mask like those of the dataset: each pixel has the value that its class has there, shown in colour."""
         import numpy as np
         from PIL import Image
@@ -128,7 +128,7 @@ class Segmentation(Task):
         samples = masked_samples(source, range(len(source)), predictions)
         return [Picture("samples", lambda most: draw_masks(samples[:most], signature.class_names))]
 
-    def build_report(self, signature: Signature, source: Samples) -> Report:
+    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         return MaskReport(self, signature, source)
 
 

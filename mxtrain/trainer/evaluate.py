@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -20,11 +20,9 @@ from mxtrain.types import Artifact, Batch
 
 if TYPE_CHECKING:
     from mxtrain.annotations import EpochLoader, LossBlock
-    from mxtrain.engine.predictions import Predictions
+    from mxtrain.engine.predictions import Decode, Predictions
 
 Outputs = Tuple[nd.NDArray, ...]
-Decode = Callable[[Outputs, Batch], Any]
-"""Predictions from what the network returns for a batch, see `Task.decode`."""
 # Sums are read in bulk: often enough that a metric of many numbers doesn't fill the memory.
 VECTORS_PER_READ = 64
 
@@ -110,13 +108,14 @@ class Collector:
     """
 
     def __init__(self, metrics: Mapping[str, HostMetric], decode: Optional[Decode]):
-        self._measures = {name: metric.start() for name, metric in metrics.items()}
+        self._metrics = metrics
+        self._collected = {kind: kind() for kind in dict.fromkeys(metric.collects for metric in metrics.values())}
         self._decode = decode
         self._under_way: List[Tuple[Batch, Predictions]] = []
 
     def add(self, batch: Batch, outputs: Outputs) -> None:
         """Notes a batch."""
-        if self._measures:
+        if self._collected:
             assert self._decode is not None
             self._under_way.append((batch, self._decode(outputs, batch)))
             if len(self._under_way) > BATCHES_AHEAD:
@@ -124,17 +123,17 @@ class Collector:
 
     def _update(self, batch: Batch, predictions: Predictions) -> None:
         assert batch.index_B is not None
-        prediction_B, targets = to_host(predictions), [target.asnumpy() for target in batch.targets]
-        for measure in self._measures.values():
-            measure.update(batch.index_B, prediction_B, targets)
+        prediction_B, target_B = to_host(predictions), batch.targets[0].asnumpy()
+        for collected in self._collected.values():
+            collected.update(batch.index_B, prediction_B, target_B, batch.meta)
 
     def compute(self, workers: Store) -> Dict[str, float]:
         """The metrics over the samples of all workers. Collective."""
         for entry in self._under_way:
             self._update(*entry)
-        for measure in self._measures.values():
-            all_gather(measure, workers)
-        return {name: measure.compute() for name, measure in self._measures.items()}
+        for collected in self._collected.values():
+            all_gather(collected, workers)
+        return {name: metric.compute(self._collected[metric.collects]) for name, metric in self._metrics.items()}
 
 
 @dataclass(frozen=True)

@@ -31,8 +31,11 @@ def build_loader(
         "batch_size": dataset.eval_batch_size, "prefetch": dataset.prefetch, "device": device, "seed": trainer.seed,
         **options,
     }  # fmt: skip
-    task = description.task
-    collate = task.build_collate(description, signature, bool(options.get("train")))
+    task, training = description.task, bool(options.get("train"))
+    collate = task.build_collate(description, signature, training)
+    encode = task.build_encode(description, signature, training)
+    if encode is not None:
+        settings["encode"] = encode
     return dataset.build_loader(
         source, signature, num_classes=task.num_classes(signature), collate=collate, **settings
     )  # fmt: skip
@@ -83,6 +86,7 @@ def build_samples(
         splits.val, np.linspace(0, len(splits.val) - 1, min(NUM_SHOWN_SAMPLES, len(splits.val))).astype(int).tolist()
     )
     return ShownSamples(
-        build_loader(description, shown, signature, device, prefetch=0, in_order=True), task.decode,
+        build_loader(description, shown, signature, device, prefetch=0, in_order=True),
+        task.build_decode(description, signature),
         lambda predictions, targets: task.show(signature, shown, predictions, targets),
     )  # fmt: skip

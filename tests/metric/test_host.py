@@ -11,7 +11,7 @@ from scipy import stats
 
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import World
-from mxtrain.metric.host import HostMetric, Pearson, Spearman, all_gather
+from mxtrain.metric.host import Collected, OfPairs, Pairs, Pearson, Spearman, all_gather
 
 RNG = np.random.RandomState(0)
 TARGETS = RNG.randint(0, 6, 97).astype(np.float32)  # with ties
@@ -22,12 +22,12 @@ EXPECTED = {
 }
 
 
-def measured(metric: HostMetric, store: Store, batches: List[np.ndarray]) -> float:
-    measure = metric.start()
+def measured(metric: OfPairs, store: Store, batches: List[np.ndarray]) -> float:
+    collected = metric.collects()
     for index in batches:
-        measure.update(index, PREDICTIONS[index], [TARGETS[index]])
-    all_gather(measure, store)
-    return measure.compute()
+        collected.update(index, PREDICTIONS[index], TARGETS[index], None)
+    all_gather(collected, store)
+    return metric.compute(collected)
 
 
 @pytest.mark.parametrize("kind", EXPECTED)
@@ -57,8 +57,25 @@ def test_what_does_not_vary_has_no_correlation() -> None:
 
 
 def test_forgotten_samples_do_not_count() -> None:
-    measure = Pearson().start()
-    measure.update(np.arange(50), PREDICTIONS[:50][::-1], [TARGETS[:50]])
-    measure.reset()
-    measure.update(np.arange(97), PREDICTIONS, [TARGETS])
-    assert measure.compute() == pytest.approx(EXPECTED[Pearson], abs=1e-12)
+    collected = Pairs()
+    collected.update(np.arange(50), PREDICTIONS[:50][::-1], TARGETS[:50], None)
+    collected.reset()
+    collected.update(np.arange(97), PREDICTIONS, TARGETS, None)
+    assert Pearson().compute(collected) == pytest.approx(EXPECTED[Pearson], abs=1e-12)
+
+
+class Words(Collected):
+    """Any number of rows for each sample."""
+
+    width = 1
+
+
+def test_a_sample_may_have_any_number_of_rows_and_counts_once() -> None:
+    """Whoever collected it, and in whatever order."""
+    first, second = Words(), Words()
+    first.add(7, np.array([[1.0], [2.0]]))
+    first.add(3, np.zeros((0, 1)))
+    second.add(5, np.array([[9.0]]))
+    second.add(7, np.array([[1.0], [2.0]]))
+    first.merge(second.rows())
+    assert first.samples().tolist() == [[5, 0, 9], [7, 0, 1], [7, 1, 2]]

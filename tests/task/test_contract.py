@@ -64,7 +64,9 @@ def small(tmp_path: Path) -> Dict[str, Tuple[str, ...]]:
     """By task: what makes its defaults small."""
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join(["one two three four five six seven eight nine"] * 100))
-    return {"masked_language_modeling": (*BERT, f"dataset.train={text}"), "segmentation": SCENES}
+    return {
+        "masked_language_modeling": (*BERT, f"dataset.train={text}"), "segmentation": SCENES, "detection": SCENES,
+    }  # fmt: skip
 
 
 def class_of(file: Path) -> Any:
@@ -112,7 +114,9 @@ def test_a_task_trains_and_its_parts_fit(
     trained = load_trained(checkpoint, description, signature)
     splits = open_splits(dataset)
     loader = build_loader(description, splits.val, signature, trained.device, limit_batches=2)
-    report, loss = task.build_report(signature, splits.val), task.build_loss(description, signature, training=False)
+    report = task.build_report(description, signature, splits.val)
+    loss = task.build_loss(description, signature, training=False)
+    decode = task.build_decode(description, signature)
     for batch, outputs in trained.evaluator.predict(loader):
         assert len(outputs) == len(task.output_shapes(description, signature))
         for output, shape in zip(outputs, task.output_shapes(description, signature)):
@@ -122,11 +126,11 @@ def test_a_task_trains_and_its_parts_fit(
         assert all(len(target) == 5 for target in batch.targets)
         losses = as_list(loss(*outputs, *batch.targets))
         assert [one.shape for one in losses] == [(5,)] * (1 + getattr(loss, "weighted", False))
-        assert len(task.decode(outputs, batch)) == 5
+        assert len(decode(outputs, batch)) == 5
         report.update(batch, outputs)
     write_artifacts(report.artifacts("val, step 2"), tmp_path / "shown")
     if task.predicts:
-        row = task.row(signature, task.decode(outputs, batch)[0].asnumpy(), 2)
+        row = task.row(signature, decode(outputs, batch)[0].asnumpy(), 2)
         assert json.loads(json.dumps(row)) == row and "file" not in row
         assert all(not isinstance(cell, (dict, list)) for cell in task.cells(row).values())
     samples = made.runner._data.samples
@@ -208,6 +212,8 @@ def strip(line: str) -> Any:
         ("task=segmentation", "segmentation", "DigitScenes"),
         ("dataset=digit_scenes", "segmentation", "DigitScenes"),
         ("model=fpn", "segmentation", "DigitScenes"),
+        ("task=detection", "detection", "BoxedDigitScenes"),
+        ("model=centernet", "detection", "BoxedDigitScenes"),
     ],
 )
 def test_a_dataset_or_a_model_alone_means_the_task_that_it_is_made_for(

@@ -145,12 +145,12 @@ def test_rows_and_files_of_a_prediction() -> None:
     assert TASK.cells({**row, "mask": "m.png"}) == {
         "height": 2, "width": 3, "mask": "m.png", "largest_class": "background", "share": 0.5,
     }  # fmt: skip
-    image = Image.open(io.BytesIO(TASK.encode_file(SIGNATURE, prediction)))
+    image = Image.open(io.BytesIO(TASK.encode_file(SIGNATURE, prediction, [], 0)))
     assert image.mode == "P"
     np.testing.assert_array_equal(np.asarray(image), [[0, 0, 200], [9, 0, 200]])
     assert image.convert("RGB").getpixel((0, 1)) == tuple(palette(256)[9])
     wide = Signature((3, 4, 6), class_names=["a", "b"], mask_values=[300, 40000])
-    image = Image.open(io.BytesIO(TASK.encode_file(wide, np.array([[0, 1]]))))
+    image = Image.open(io.BytesIO(TASK.encode_file(wide, np.array([[0, 1]]), [], 0)))
     np.testing.assert_array_equal(np.asarray(image), [[300, 40000]])
 
 
@@ -251,7 +251,7 @@ def test_files_of_the_same_name_do_not_replace_each_other(train_run: Any, tmp_pa
         (["model=lenet"], "task=segmentation and the model LeNet do not fit"),
         (["metric=[accuracy]"], "Type metric=[mean_iou]"),
         (["loss=l2"], "Type loss=pixel_softmax_cross_entropy"),
-        (["task=classification", "dataset=digit_scenes"], "its samples are for task=segmentation. Type that."),
+        (["task=classification", "dataset=digit_scenes"], "for task=segmentation or task=detection. Type that."),
         (["dataset.digit_size=[24,80]"], "more than a scene of [64, 64] can hold"),
         (["dataset.digits=[3,1]"], "must be [smallest, largest]"),
         (["dataset.augment.flip=true"], "there is no 'dataset.augment.flip'"),

@@ -9,7 +9,19 @@ from __future__ import annotations
 import collections
 import math
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Callable, Deque, Generator, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import (
+    TYPE_CHECKING,
+    Callable,
+    Deque,
+    Generator,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 import numpy as np
 
@@ -30,13 +42,26 @@ if TYPE_CHECKING:
 
 Collate = Callable[[Batch, int], Batch]
 """(batch, epoch) -> the batch that a task makes of it: a function of (seed, epoch, sample index), on any worker."""
+Encode = Callable[[np.ndarray], Tuple[np.ndarray, ...]]
+"""What a task makes of the labels (B, ...) that a source gives, on the host: the targets, each (B, ...)."""
 _BATCHES_IN_POOL = 2
 """Batches whose samples worker threads read at a time, so that none idles at the end of a batch."""
 
-_NOTHING = (np.empty(0), np.empty(0))
-"""The arrays of a batch in which this worker has no share."""
 Arrays = Tuple[np.ndarray, ...]
 """The arrays of a batch from a source: images, labels, and facts that stay on the host where there are any."""
+
+
+class ReadBatch(NamedTuple):
+    """Samples of a batch as they were read, on the host."""
+
+    image_BCHW: np.ndarray
+    targets: Tuple[np.ndarray, ...]
+    meta: Optional[np.ndarray]
+    """Facts that stay on the host, where the source has some."""
+
+
+_NOTHING = ReadBatch(np.empty(0), (), None)
+"""A batch in which this worker has no share."""
 
 
 def count_workers(num_workers: Union[str, int]) -> int:
@@ -149,6 +174,7 @@ class Loader(BatchLoader):
         limit_batches: Optional[int] = None,
         world: World = ALONE,
         collate: Optional[Collate] = None,
+        encode: Optional[Encode] = None,
         keeps_size: bool = False,
     ) -> None:
         """Prepare; no thread runs and nothing is read before `epoch`.
@@ -169,6 +195,7 @@ class Loader(BatchLoader):
             limit_batches: The epoch ends after this many; None = all.
             world: Of which this worker gets its share of every batch.
             collate: See `BatchLoader`.
+            encode: What the task makes of labels, in the threads that read; None = they are the only target.
             keeps_size: Images stay as large as they come, whatever `input_shape` says.
         """
         from mxtrain.dataset.loading.placing import Placer
@@ -181,17 +208,18 @@ class Loader(BatchLoader):
         self.num_classes = num_classes
         self.augment = (augment if train else None) or Augment()
         self.num_workers = count_workers(num_workers)
+        self._encode = encode
         self._place = Placer(source.shape[0], input_shape, mean, std, device, keeps_size)
 
     def _make_batches(self, epoch: int, start: int) -> Iterator[Batch]:
         batches = self._indices(epoch, start)
         shares = [index_B[slice(*self.world.share(len(index_B)))] for index_B in batches]
-        for (image_BCHW, label, *meta), index_B, share_B in zip(self._read_batches(shares, epoch), batches, shares):
-            size = len(image_BCHW)
-            inputs, targets = self._place(image_BCHW, label) if size else ((), ())
-            yield Batch(inputs, targets, size, len(index_B), share_B, meta[0] if meta else None)
+        for read, index_B, share_B in zip(self._read_batches(shares, epoch), batches, shares):
+            size = len(read.image_BCHW)
+            inputs, targets = self._place(read.image_BCHW, *read.targets) if size else ((), ())
+            yield Batch(inputs, targets, size, len(index_B), share_B, read.meta)
 
-    def _read_batches(self, batches: List[np.ndarray], epoch: int) -> Iterator[Arrays]:
+    def _read_batches(self, batches: List[np.ndarray], epoch: int) -> Iterator[ReadBatch]:
         if not self.source.samples_per_task:
             yield from (self._read(index_B, epoch) for index_B in batches)
             return
@@ -214,22 +242,14 @@ class Loader(BatchLoader):
         step = self.source.samples_per_task
         return [pool.submit(self._read, index_B[i : i + step], epoch) for i in range(0, len(index_B), step)]
 
-    def _read(self, index_B: np.ndarray, epoch: int) -> Arrays:
-        """Fetched and augmented samples with their labels, (B,) or (B, K), or masks (B, H, W)."""
+    def _read(self, index_B: np.ndarray, epoch: int) -> ReadBatch:
+        """Fetched and augmented samples with what the task makes of their labels."""
         if not len(index_B):
             return _NOTHING
         try:
-            if not self.augment.mixes:
-                return self._fetch(index_B, epoch)
-            return mix_batch(
-                lambda index: self._fetch(index, epoch),
-                index_B,
-                self.augment,
-                num_samples=len(self.source),
-                num_classes=self.num_classes,
-                seed=self.seed,
-                epoch=epoch,
-            )
+            image_BCHW, label, *meta = self._fetch_mixed(index_B, epoch)
+            targets = (label,) if self._encode is None else self._encode(label)
+            return ReadBatch(image_BCHW, targets, meta[0] if meta else None)
         except MxtrainError:
             raise
         except Exception as error:
@@ -238,6 +258,15 @@ class Loader(BatchLoader):
                 f"{type(error).__name__}: {error}"
             ) from error
 
+    def _fetch_mixed(self, index_B: np.ndarray, epoch: int) -> Arrays:
+        """Images and labels, (B,), mixed ones (B, K), or whatever the source has of each sample."""
+        if not self.augment.mixes:
+            return self._fetch(index_B, epoch)
+        return mix_batch(
+            lambda index: self._fetch(index, epoch), index_B, self.augment, num_samples=len(self.source),
+            num_classes=self.num_classes, seed=self.seed, epoch=epoch,
+        )  # fmt: skip
+
     def _fetch(self, index_B: np.ndarray, epoch: int) -> Arrays:
         image_BCHW, *others = self.source.fetch(index_B, seed=self.seed, epoch=epoch, train=self.train)
         if self.train:
@@ -245,8 +274,10 @@ class Loader(BatchLoader):
         return (image_BCHW, *others)
 
 
-def _join(futures: List[Future]) -> Arrays:
-    parts = [future.result() for future in futures]
+def _join(futures: List[Future]) -> ReadBatch:
+    parts: List[ReadBatch] = [future.result() for future in futures]
     if len(parts) < 2:
         return parts[0] if parts else _NOTHING
-    return tuple(map(np.concatenate, zip(*parts)))
+    targets = tuple(map(np.concatenate, zip(*(part.targets for part in parts))))
+    meta = None if parts[0].meta is None else np.concatenate([part.meta for part in parts])
+    return ReadBatch(np.concatenate([part.image_BCHW for part in parts]), targets, meta)

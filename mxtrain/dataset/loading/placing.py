@@ -51,21 +51,23 @@ class Placer:
         self.device = as_device(device)
         self.finish = self._finish_on_device if self.device.device_type == "gpu" else self._finish_on_host
 
-    def __call__(self, image_BCHW: np.ndarray, label: np.ndarray) -> Tuple[Tuple[nd.NDArray], Tuple[nd.NDArray]]:
+    def __call__(
+        self, image_BCHW: np.ndarray, *targets: np.ndarray
+    ) -> Tuple[Tuple[nd.NDArray], Tuple[nd.NDArray, ...]]:
         """Normalise and copy; the device may still be computing when this returns.
 
         Args:
             image_BCHW: uint8 or float32 from 0 to 255.
-            label: (B,), (B, K) or a mask (B, H, W).
+            targets: (B, ...) each.
 
         Returns:
-            ((B, C, H, W),) and (label,), float32 on the device.
+            ((B, C, H, W),) and the targets, float32 on the device.
         """
         with autograd.pause():  # nothing here belongs to the network's graph
             data = self.finish(image_BCHW)
             if data.shape[2:] != (self.height, self.width) and not self._keeps_size:
                 data = nd.contrib.BilinearResize2D(data, height=self.height, width=self.width, align_corners=False)
-            return (data,), (self._copy(label.astype(np.float32)),)
+            return (data,), tuple(self._copy(target.astype(np.float32)) for target in targets)
 
     def _finish_on_host(self, image_BCHW: np.ndarray) -> nd.NDArray:
         if self.averages:
