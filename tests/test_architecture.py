@@ -18,7 +18,7 @@ PACKAGE = ROOT / "mxtrain"
 LAYERS = [
     {
         "annotations", "errors", "types", "files", "cluster.network", "process",
-        "description.override_text", "kvstore.world", "private_sockets", "search_path",
+        "dataset.image.boxes", "description.override_text", "kvstore.world", "private_sockets", "search_path",
     },
     {"description.config", "description.wrapped", "trainer.state", "trainer.cadence"},
     {"files.cache"},
@@ -53,7 +53,8 @@ WITH_MXNET = {
     "mxtrain.kvstore.compressed_message", "mxtrain.kvstore.compression", "mxtrain.kvstore.dist_store",
     "mxtrain.kvstore.horovod_store", "mxtrain.kvstore.joined_store", "mxtrain.kvstore.message",
     "mxtrain.kvstore.mxnet_store",
-    "mxtrain.kvstore.remote_updater", "mxtrain.kvstore.update_server", "mxtrain.loss.blocks", "mxtrain.metric.meter",
+    "mxtrain.kvstore.remote_updater", "mxtrain.kvstore.update_server", "mxtrain.loss.blocks",
+    "mxtrain.loss.detection_blocks", "mxtrain.metric.meter",
     "mxtrain.model.networks.bert", "mxtrain.model.networks.classifier", "mxtrain.model.networks.fpn",
     "mxtrain.model.networks.fused", "mxtrain.model.networks.gluoncv", "mxtrain.model.networks.gluoncv_segmentation",
     "mxtrain.optimizer.decoupled", "mxtrain.optimizer.ema", "mxtrain.optimizer.mended",
@@ -79,7 +80,6 @@ OTHER_MEANINGS = {
         "mxtrain.description.override_text",
     ),
     "options of networks, which users' own have": ("num classes, vocab", "mxtrain.build", "mxtrain.trainer.loaders"),
-    "keys of a checkpoint's signature": ("class names, vocab", "mxtrain.checkpoint.run_state"),
     "names of options": ("image", "mxtrain.cli.choices"),
     "a feature that MXNet was built with": ("image", "mxtrain.cli.diagnosis"),
     "the frame of a table on the terminal": (

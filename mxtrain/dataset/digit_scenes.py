@@ -1,22 +1,26 @@
-"""Scenes of real handwritten digits on photographs, with the mask of each: both come with scikit-learn.
+"""Scenes of real handwritten digits on photographs, both of which come with scikit-learn: a mask of each scene, or the
+boxes of its digits, whatever the task needs.
 
 Training shows new scenes in each epoch. Digits and photographs of training are not those of validation: of 1,797 digits
 `val_fraction` are held out, and of both photographs the right halves. With `test_fraction` there are as many scenes
 to test with, of digits that neither of both shows.
 
-Legend: N digits, B batch, D digits in a scene, H height, W width, G = 8 height and width of a digit.
+Legend: N digits, B batch, D digits in a scene, H height, W width, G = 8 height and width of a digit,
+R = 7 columns of a box.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, List, Mapping, Sequence, Tuple
+from typing import ClassVar, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 import numpy as np
 import pydantic
-from typing_extensions import Annotated
+from typing_extensions import Annotated, Literal
 
-from mxtrain.dataset.base import ImageSize, Splits, square
+from mxtrain.dataset.base import BaseDataset, ImageSize, Splits, square
 from mxtrain.dataset.digits import read_digits
+from mxtrain.dataset.image.boxed import BoxedDataset
+from mxtrain.dataset.image.boxes import NUM_COLUMNS, Fitted, rows_of
 from mxtrain.dataset.image.decoding import known_statistics
 from mxtrain.dataset.image.masked import MaskedDataset
 from mxtrain.dataset.image.pixels import ImageReader
@@ -24,6 +28,7 @@ from mxtrain.dataset.image.settings import Decoding, Range
 from mxtrain.dataset.loading.official import sklearn_datasets
 from mxtrain.dataset.loading.randomness import Draw, bits, integers, uniform
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
+from mxtrain.dataset.signature import Signature
 from mxtrain.errors import DataError
 from mxtrain.types import OpenFraction, Positive
 
@@ -41,7 +46,9 @@ _PLACES = 8
 class DigitScenes(MaskedDataset):
     """Photographs with a few handwritten digits in other colours, and which pixel is of which digit."""
 
+    serves: ClassVar[Tuple[str, ...]] = ("segmentation", "detection")
     class_weights: ClassVar[Mapping[str, float]] = {"background": 0.4}  # nine of ten pixels
+    default_num_train: ClassVar[int] = 3000
 
     image_size: Annotated[ImageSize, pydantic.BeforeValidator(square)] = [64, 64]
     """[height, width] of a scene in pixels."""
@@ -49,13 +56,19 @@ class DigitScenes(MaskedDataset):
     """Fewest and most digits in a scene."""
     digit_size: Range[Positive] = [24, 40]
     """Smallest and largest height of a digit in pixels."""
-    num_train: Positive = 3000
-    """Training scenes in an epoch; another epoch has others."""
+    num_train: Union[Literal["auto"], Positive] = "auto"
+    """Training scenes in an epoch; another epoch has others. auto = 3,000, with boxes 4,500: digits that are told apart
+    by one score each take longer to learn than those with a class for each pixel."""
     num_val: Positive = 300
     """Validation scenes, always the same."""
     batch_size: Positive = 16
     eval_batch_size: Positive = 64
     val_fraction: OpenFraction = 0.2
+
+    @property
+    def kind(self) -> Type[Scenes]:
+        """The class of the splits."""
+        return Scenes
 
     @pydantic.model_validator(mode="after")
     def _check_scene(self) -> DigitScenes:
@@ -64,6 +77,12 @@ class DigitScenes(MaskedDataset):
         if self.digit_size[1] > min(self.image_size):
             raise ValueError(f"digit_size={self.digit_size} is more than a scene of {self.image_size} can hold")
         return self
+
+    def for_task(self, name: str) -> BaseDataset:
+        """See `BaseDataset.for_task`."""
+        if name != "detection":
+            return self
+        return BoxedDigitScenes(**{field: getattr(self, field) for field in type(self).model_fields})
 
     def open(self) -> Splits:
         """See `Dataset.open`."""
@@ -74,20 +93,49 @@ class DigitScenes(MaskedDataset):
         left, right = ([_half(photo, is_right, self.image_size) for photo in photos] for is_right in (False, True))
 
         def scenes(part: np.ndarray, halves: Sequence[np.ndarray], length: int) -> Scenes:
-            return Scenes(
+            return self.kind(
                 image_N1GG[part, 0] / 255.0, label_N[part], halves, length, self.image_size, self.digits,
                 self.digit_size, self.split_seed,
             )  # fmt: skip
 
         mean, std = known_statistics(3)
-        shape = (3, *self.image_size)
-        return Splits(
-            scenes(in_train, left, self.num_train), scenes(in_val, right, self.num_val),
+        num_train = self.default_num_train if self.num_train == "auto" else self.num_train
+        return self.make_splits(
+            scenes(in_train, left, num_train), scenes(in_val, right, self.num_val),
             scenes(in_test, right, self.num_val) if len(in_test) else None,
-            ["background", *map(str, range(10))], shape, mean if self.mean == "auto" else self.mean,
-            std if self.std == "auto" else self.std, Decoding(shape, frame=(self.image_size[0], self.image_size[1])),
-            mask_values=range(11),
+            mean if self.mean == "auto" else self.mean, std if self.std == "auto" else self.std,
         )  # fmt: skip
+
+    def make_splits(
+        self, train: Scenes, val: Scenes, test: Optional[Scenes], mean: Sequence[float], std: Sequence[float]
+    ) -> Splits:
+        """The splits with the names of what is in them."""
+        shape, names = (3, *self.image_size), ["background", *map(str, range(10))]
+        decoding = Decoding(shape, frame=(shape[1], shape[2]))
+        return Splits(train, val, test, names, shape, mean, std, decoding, mask_values=range(11))
+
+
+class BoxedDigitScenes(BoxedDataset, DigitScenes):  # type: ignore[misc]  # the first says how samples are read
+    """The same scenes with the box of each digit, around all of its ink, also where another digit hides some."""
+
+    default_num_train: ClassVar[int] = 4500
+
+    @property
+    def kind(self) -> Type[Scenes]:
+        """See `DigitScenes.kind`."""
+        return BoxedScenes
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        return ""
+
+    def make_splits(
+        self, train: Scenes, val: Scenes, test: Optional[Scenes], mean: Sequence[float], std: Sequence[float]
+    ) -> Splits:
+        """See `DigitScenes.make_splits`."""
+        shape, names = (3, *self.image_size), [str(digit) for digit in range(10)]
+        return Splits(
+            train, val, test, names, shape, mean, std, Decoding(shape, fit=self.fit), category_ids=range(10)
+        )
 
 
 class Scenes:
@@ -123,18 +171,27 @@ class Scenes:
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
     ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
         """See `Source.fetch`; masks are (B, H, W) int16, and sizes (B, 4) all those of a scene."""
+        image_BCHW, mask_BHW, _ = self._make(index_B, seed=seed, epoch=epoch, train=train)
+        return image_BCHW, mask_BHW, np.tile([self._height, self._width] * 2, (len(index_B), 1))
+
+    def _make(
+        self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
+    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+        """Pictures, masks, and the boxes of the ink, (B, D, R) as `boxes.Column` says."""
         stream = (seed, epoch) if train else (self._split_seed, 0)
         image_BCHW = self._photo_parts(index_B, stream)
         mask_BHW = np.zeros((len(index_B), self._height, self._width), np.int16)
         low, high = self._digits
         count_B = low + integers(*stream, index_B, Draw.SCENE, high - low + 1)
-        boxes_BD4 = np.zeros((len(index_B), high, 4))
+        square_BD4 = np.zeros((len(index_B), high, 4))
+        box_BDR = np.full((len(index_B), high, NUM_COLUMNS), -1, np.float32)
         for number in range(high):
             rows = np.flatnonzero(count_B > number)
             if len(rows):
-                self._add_digit(image_BCHW, mask_BHW, boxes_BD4, rows, index_B[rows], stream, number)
-        size_B4 = np.tile([self._height, self._width] * 2, (len(index_B), 1))
-        return np.rint(image_BCHW).astype(np.uint8), mask_BHW, size_B4
+                box_BDR[rows, number] = self._add_digit(
+                    image_BCHW, mask_BHW, square_BD4, rows, index_B[rows], stream, number
+                )  # fmt: skip
+        return np.rint(image_BCHW).astype(np.uint8), mask_BHW, box_BDR
 
     def _photo_parts(self, index_B: np.ndarray, stream: Tuple[int, int]) -> np.ndarray:
         """Parts of the photographs, (B, C, H, W), float32."""
@@ -149,10 +206,10 @@ class Scenes:
         return np.stack(parts).astype(np.float32) * np.float32(BACKGROUND)
 
     def _add_digit(
-        self, image_BCHW: np.ndarray, mask_BHW: np.ndarray, boxes_BD4: np.ndarray, row_b: np.ndarray,
+        self, image_BCHW: np.ndarray, mask_BHW: np.ndarray, square_BD4: np.ndarray, row_b: np.ndarray,
         index_b: np.ndarray, stream: Tuple[int, int], number: int,
-    ) -> None:  # fmt: skip
-        """Draws one more digit into the scenes of some rows, whose samples are `index_b`."""
+    ) -> np.ndarray:  # fmt: skip
+        """Draws one more digit into the scenes of some rows, whose samples are `index_b`; returns its boxes (b, R)."""
         first = Draw.SCENE + 8 + _DRAWS_PER_DIGIT * number
         chosen_b = integers(*stream, index_b, first, len(self._ink_NGG))
         low, high = self._digit_size
@@ -163,9 +220,9 @@ class Scenes:
         room_b21 = np.array([self._height, self._width])[None, :, None] - size_b[:, None, None]
         begin_b2P = np.floor(share_b2P * (room_b21 + 1))
         box_bP4 = np.concatenate([begin_b2P, begin_b2P + size_b[:, None, None]], axis=1).transpose(0, 2, 1)
-        covered_bP = _shared_area(box_bP4[:, :, None], boxes_BD4[row_b][:, None, :number]).sum(axis=-1)
+        covered_bP = _shared_area(box_bP4[:, :, None], square_BD4[row_b][:, None, :number]).sum(axis=-1)
         box_b4 = box_bP4[np.arange(len(row_b)), covered_bP.argmin(axis=1)]
-        boxes_BD4[row_b, number] = box_b4
+        square_BD4[row_b, number] = box_b4
         rows_bHG, columns_bWG = (
             _spread(box_b4[:, axis], size_b, length) for axis, length in enumerate((self._height, self._width))
         )
@@ -174,7 +231,28 @@ class Scenes:
         ink_b1HW = np.minimum(1, OPACITY * ink_bHW)[:, None]
         image_BCHW[row_b] = image_BCHW[row_b] * (1 - ink_b1HW) + colour_b3[:, :, None, None] * ink_b1HW
         value_b11 = (self._label_N[chosen_b] + 1).astype(np.int16)[:, None, None]
-        mask_BHW[row_b] = np.where(ink_bHW > INK_THRESHOLD, value_b11, mask_BHW[row_b])
+        is_ink_bHW = ink_bHW > INK_THRESHOLD
+        mask_BHW[row_b] = np.where(is_ink_bHW, value_b11, mask_BHW[row_b])
+        edges = [edge_b for axis in (1, 2) for edge_b in _extent(is_ink_bHW.any(axis=axis))]
+        left_b, right_b, top_b, bottom_b = edges
+        return rows_of(np.stack([left_b, top_b, right_b, bottom_b], axis=1), self._label_N[chosen_b])
+
+
+class BoxedScenes(Scenes):
+    """Made scenes with boxes, as `Source`."""
+
+    def fetch(
+        self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
+    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+        """See `Source.fetch`; boxes are (B, D, R) float32, and rows of `Fitted` (B, 4) those of a scene."""
+        image_BCHW, _, box_BDR = self._make(index_B, seed=seed, epoch=epoch, train=train)
+        whole = Fitted(self._height, self._width, 1.0, 1.0).row()
+        return image_BCHW, box_BDR, np.tile(whole, (len(index_B), 1))
+
+
+def _extent(is_there_bL: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+    """Where the first begins and the last ends of those that are there, both (b,)."""
+    return is_there_bL.argmax(axis=1), is_there_bL.shape[1] - is_there_bL[:, ::-1].argmax(axis=1)
 
 
 def _shared_area(box: np.ndarray, other: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, List, Tuple
+from typing import TYPE_CHECKING, ClassVar, List, Sequence, Tuple
 
 import pydantic
 from typing_extensions import Annotated
@@ -40,11 +40,25 @@ class FPN(Model):
         """
         from mxtrain.model.networks.fpn import FeaturePyramid
 
-        smallest = 2 ** len(self.channels)
-        if min(input_shape[1:]) < smallest:
-            raise ConfigError(
-                f"model=fpn with {len(self.channels)} stages needs pictures of at least {smallest}x{smallest}, but "
-                f"they are {input_shape[1]}x{input_shape[2]}. Type dataset.image_size=[{smallest},{smallest}], or "
-                "fewer stages, e.g. model.channels=[24,48]."
-            )
+        refuse_too_small("fpn", self.channels, input_shape)
         return FeaturePyramid(num_classes, self.channels, self.width)
+
+
+def refuse_too_small(option: str, channels: Sequence[int], input_shape: Shape) -> None:
+    """Refuses pictures that a pyramid cannot halve in every stage.
+
+    Args:
+        option: of conf/model/.
+        channels: of each stage.
+        input_shape: (C, H, W).
+
+    Raises:
+        ConfigError: they are too small.
+    """
+    smallest = 2 ** len(channels)
+    if min(input_shape[1:]) < smallest:
+        raise ConfigError(
+            f"model={option} with {len(channels)} stages needs pictures of at least {smallest}x{smallest}, but "
+            f"they are {input_shape[1]}x{input_shape[2]}. Type dataset.image_size=[{smallest},{smallest}], or "
+            "fewer stages, e.g. model.channels=[24,48]."
+        )

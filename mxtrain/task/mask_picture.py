@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Iterable, List, Sequence, Tuple
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from mxtrain.logger.fonts import drawable, font_of
-from mxtrain.task.sample_picture import open_font
+from mxtrain.logger.fonts import drawable
+from mxtrain.task.sample_picture import font_for
 
 if TYPE_CHECKING:
     from mxtrain.dataset.base import Samples
@@ -59,7 +59,7 @@ def own_mask(source: Samples, index: int, size: Sequence[int]) -> np.ndarray:
         index: of the sample.
         size: (height, width) of the picture.
     """
-    found, number = _origin(source, index)
+    found, number = origin_of(source, index)
     return found.mask(number, (size[1], size[0]))
 
 
@@ -67,7 +67,7 @@ def masked_samples(source: Any, indices: Iterable[int], predictions: Sequence[np
     """Samples of a source as a person sees them, with what is predicted for each."""
     samples = []
     for index, predicted_hw in zip(indices, predictions):
-        found, number = _origin(source, index)
+        found, number = origin_of(source, index)
         height, width = predicted_hw.shape
         if hasattr(found, "picture"):  # in files: both as large as they are
             image_CHW, true_hw = found.picture(number), found.mask(number, (width, height))
@@ -79,10 +79,11 @@ def masked_samples(source: Any, indices: Iterable[int], predictions: Sequence[np
     return samples
 
 
-def _origin(source: Any, index: int) -> Tuple[Any, int]:
-    """The source that a part of it was taken from, and the sample's index there."""
-    while hasattr(source, "index_N"):
-        source, index = source.source, int(source.index_N[index])
+def origin_of(source: Any, index: int) -> Tuple[Any, int]:
+    """The source that a part of it was taken from, or that is wrapped, and the sample's index there."""
+    while hasattr(source, "source"):
+        index = int(source.index_N[index]) if hasattr(source, "index_N") else index
+        source = source.source
     return source, index
 
 
@@ -136,7 +137,7 @@ def _legend(classes: Sequence[int], class_names: Sequence[str], colours: np.ndar
     places: List[Tuple[int, int, int]] = []
     x, y, line = 0, 0, _FONT_SIZE + 6
     for number in classes:
-        length = line + int(_font(shown[number]).getlength(shown[number])) + 2 * _GAP
+        length = line + int(font_for(shown[number], _FONT_SIZE).getlength(shown[number])) + 2 * _GAP
         if x and x + length > width:
             x, y = 0, y + line
         places.append((number, x, y))
@@ -145,9 +146,6 @@ def _legend(classes: Sequence[int], class_names: Sequence[str], colours: np.ndar
     draw = ImageDraw.Draw(picture)
     for number, x, y in places:
         draw.rectangle((x, y + 3, x + _FONT_SIZE, y + 3 + _FONT_SIZE - 2), fill=tuple(map(int, colours[number])))
-        draw.text((x + line, y), shown[number], _INK, _font(shown[number]))
+        draw.text((x + line, y), shown[number], _INK, font_for(shown[number], _FONT_SIZE))
     return picture
 
-
-def _font(name: str) -> ImageFont.FreeTypeFont:
-    return open_font(font_of(name) or "", _FONT_SIZE)

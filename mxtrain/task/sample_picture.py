@@ -75,21 +75,21 @@ def draw_samples(samples: Shown, class_names: Sequence[str], max_images: int) ->
         width = cell_w - _GAP
         y += tile.height + 4
         name = _name(shown, label)
-        draw.text((x, y), _fit(name, width, _font(name)), _INK, _font(name))
+        draw.text((x, y), _fit(name, width, font_for(name)), _INK, font_for(name))
         probability = f" {samples.probability_BK[index][predicted]:.2f}"
-        room = width - _font("").getlength(probability)
+        room = width - font_for("").getlength(probability)
         name = _name(shown, predicted)
-        font = _font(name)
+        font = font_for(name)
         name = _fit(name, room, font)
         y += _FONT_SIZE + 4
         draw.text((x, y), name, color, font)
-        draw.text((x + font.getlength(name), y), probability, _QUIET if predicted == label else _WRONG, _font(""))
+        draw.text((x + font.getlength(name), y), probability, _QUIET if predicted == label else _WRONG, font_for(""))
     return picture
 
 
-def _font(name: str) -> ImageFont.FreeTypeFont:
+def font_for(name: str, size: int = _FONT_SIZE) -> ImageFont.FreeTypeFont:
     """A font that has the letters of a name."""
-    return open_font(font_of(name) or "", _FONT_SIZE)
+    return open_font(font_of(name) or "", size)
 
 
 @functools.lru_cache(maxsize=16)

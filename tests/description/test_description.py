@@ -27,6 +27,10 @@ SEGMENTATION = (
     "dataset/segmentation_folder", "dataset/voc_segmentation", "dataset/ade20k", "dataset/cityscapes",
     "loss/pixel_softmax_cross_entropy", "metric/mean_iou", "metric/mean_iou_all_classes", "metric/pixel_accuracy",
 )  # fmt: skip
+DETECTION = (
+    "loss/heatmap_focal", "metric/voc_ap", "metric/voc07_ap", "metric/coco_ap", "metric/coco_ap50", "metric/coco_ap75",
+    "metric/coco_ar",
+)
 # What an option needs from others to make sense.
 NEEDS = {
     "amp/float16": ["parallel.devices=gpu:1"],
@@ -36,6 +40,7 @@ NEEDS = {
     "dataset/masked_text": ["model=bert"],
     "dataset/glue": ["model=bert"],
     **{option: ["task=segmentation"] for option in SEGMENTATION},
+    **{option: ["task=detection"] for option in DETECTION},
     "loss/masked_softmax_cross_entropy": ["model=bert", "dataset=masked_text"],
     "metric/masked_accuracy": ["model=bert", "dataset=masked_text"],
     "metric/masked_perplexity": ["model=bert", "dataset=masked_text"],
@@ -73,6 +78,7 @@ def test_every_option_composes_and_validates(describe_run, option: Path) -> None
         task = locate(str(next(iter(content.values()))._target_)).serves[0]
         monitored = {
             "classification": "accuracy", "masked_language_modeling": "masked_accuracy", "segmentation": "mean_iou",
+            "detection": "voc_ap",
         }.get(task, "root_mean_squared_error")  # fmt: skip
         choice = [f"task={task}", f"metric=[{','.join(dict.fromkeys([monitored, name]))}]"]
     description = describe_run(*choice, *NEEDS.get(str(option), []))

@@ -15,6 +15,7 @@ from mxtrain.dataset.loading.regular_files import FileId, exists, open_regular, 
 from mxtrain.errors import DataError, LoaderError
 
 if TYPE_CHECKING:
+    from mxtrain.dataset.image.boxed_pictures import BoxedPictures
     from mxtrain.dataset.image.masked_pictures import MaskedPictures
 
 _PICTURE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
@@ -141,7 +142,9 @@ def open_files(paths: Sequence[Union[str, Path]], decoding: Decoding) -> Decoded
 class Readable:
     """A source that goes on where an image cannot be read: its place is blank."""
 
-    def __init__(self, source: Union[DecodedSource, MaskedPictures], unreadable: Dict[int, str]) -> None:
+    def __init__(
+        self, source: Union[DecodedSource, MaskedPictures, BoxedPictures], unreadable: Dict[int, str]
+    ) -> None:  # fmt: skip
         """Wrap.
 
         Args:

@@ -92,12 +92,15 @@ class Decoding:
         window: which values of grey files become black and white: (centre, width) in a file's own units, those of a
             DICOM file after its rescale; "full" = all that its bits can hold; "auto" = the window that a DICOM file
             names, else full.
+        fit: how a whole picture is brought to `shape` instead, where things are located in it; "" where it is not.
+            It excludes `frame`.
     """
 
     shape: Shape
     central_crop: float = 1.0
     frame: Optional[Tuple[int, int]] = None
     window: Window = "auto"
+    fit: Literal["", "stretch", "pad"] = ""
 
     def to_json(self) -> Dict[str, Json]:
         """The plain values that a checkpoint holds."""
@@ -105,7 +108,8 @@ class Decoding:
         chosen = window_setting(self.window)
         # Earlier versions know none, and read files as `auto` does.
         window = {} if chosen == "auto" else {"window": [chosen] if isinstance(chosen, str) else chosen}
-        return {"shape": list(self.shape), "central_crop": self.central_crop, **frame, **window}
+        fit = {"fit": self.fit} if self.fit else {}
+        return {"shape": list(self.shape), "central_crop": self.central_crop, **frame, **window, **fit}
 
     @classmethod
     def from_json(cls, values: JsonObject) -> Decoding:
@@ -117,7 +121,7 @@ class Decoding:
             raise DamagedCheckpoint(f"The checkpoint cannot be used: in its decoding, {error}.") from error
         return cls(
             tuple(values["shape"]), float(values["central_crop"]), None if frame is None else tuple(frame),
-            window,
+            window, values.get("fit", ""),
         )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Sequence
 
-from mxtrain.engine.backend import gluon
+from mxtrain.engine.backend import gluon, mx
 
 nn = gluon.nn
 _PIXELS = 4
@@ -21,16 +21,15 @@ def _convolve(channels: int, stride: int = 1) -> gluon.HybridBlock:
     return layers
 
 
-class FeaturePyramid(gluon.HybridBlock):
-    """Pictures (B, C, H, W) to scores (B, K, H, W).
+class Pyramid(gluon.HybridBlock):
+    """Base of networks that make one map of a picture, at a quarter of its height and width.
 
     Args:
-        num_classes: K.
         channels: of each stage, which halves height and width.
-        width: channels on the way back up.
+        width: channels on the way back up, and of the map.
     """
 
-    def __init__(self, num_classes: int, channels: Sequence[int], width: int, **kwargs):
+    def __init__(self, channels: Sequence[int], width: int, **kwargs):
         super().__init__(**kwargs)
         with self.name_scope():
             self.features = nn.HybridSequential()
@@ -46,9 +45,9 @@ class FeaturePyramid(gluon.HybridBlock):
             self.lateral.add(*(nn.Conv2D(width, 1) for _ in channels[1:]))
             self.merge.add(*(_convolve(width) for _ in channels[2:]))
             self.refine = _convolve(width)
-            self.output = nn.Conv2D(num_classes * _PIXELS**2, 1)
 
-    def hybrid_forward(self, F, x):
+    def merged(self, F, x):
+        """The map (B, width, h, w) of pictures (B, C, H, W)."""
         maps, at = [], x
         for stage in self.features:
             at = stage(at)
@@ -59,5 +58,44 @@ class FeaturePyramid(gluon.HybridBlock):
             # Where a side is odd, the doubled map is one pixel larger.
             above = F.slice_like(F.UpSampling(merged, scale=2, sample_type="nearest"), side, axes=(2, 3))
             merged = self.merge[number](above + side)
-        score = self.output(self.refine(merged))
+        return self.refine(merged)
+
+
+class FeaturePyramid(Pyramid):
+    """Pictures (B, C, H, W) to scores (B, K, H, W).
+
+    Args:
+        num_classes: K.
+        channels, width: as of `Pyramid`.
+    """
+
+    def __init__(self, num_classes: int, channels: Sequence[int], width: int, **kwargs):
+        super().__init__(channels, width, **kwargs)
+        with self.name_scope():
+            self.output = nn.Conv2D(num_classes * _PIXELS**2, 1)
+
+    def hybrid_forward(self, F, x):
+        score = self.output(self.merged(F, x))
         return F.slice_like(F.depth_to_space(score, _PIXELS), x, axes=(2, 3))
+
+
+class CentrePyramid(Pyramid):
+    """Pictures (B, C, H, W) to scores of centres (B, K, h, w), before the sigmoid, and the size and offset of what is
+    there (B, 4, h, w).
+
+    Args:
+        num_classes: K.
+        channels, width: as of `Pyramid`.
+    """
+
+    def __init__(self, num_classes: int, channels: Sequence[int], width: int, **kwargs):
+        super().__init__(channels, width, **kwargs)
+        with self.name_scope():
+            # Nearly all cells hold no centre: at first each is one with a probability of a tenth. Source: Lin et al.,
+            # "Focal Loss for Dense Object Detection" (2017), section 3.3.
+            self.centre = nn.Conv2D(num_classes, 1, bias_initializer=mx.init.Constant(-2.19))
+            self.output = nn.Conv2D(4, 1)
+
+    def hybrid_forward(self, F, x):
+        merged = self.merged(F, x)
+        return self.centre(merged), self.output(merged)

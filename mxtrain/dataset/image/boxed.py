@@ -1,0 +1,48 @@
+"""Base of datasets that give the boxes of the things in every picture."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Literal, Sequence, Tuple
+
+from mxtrain.dataset.base import Dataset, Samples, Splits
+from mxtrain.dataset.image.boxed_pictures import BoxedPictures
+from mxtrain.dataset.image.files import Readable, find_files
+from mxtrain.dataset.image.masked import NoAugment
+from mxtrain.dataset.image.settings import Decoding
+from mxtrain.dataset.signature import Signature
+
+if TYPE_CHECKING:
+    from mxtrain.model.base import Model
+
+
+class BoxedDataset(Dataset):
+    """Base of descriptions of pictures with boxes. A network sees whole pictures, brought to `image_size`."""
+
+    serves: ClassVar[Tuple[str, ...]] = ("detection",)
+
+    augment: NoAugment = NoAugment()  # type: ignore[assignment]
+    fit: Literal["stretch", "pad"] = "stretch"
+    """How a whole picture is brought to `image_size`: stretch changes its aspect; pad keeps it, and fills up what
+    is left at the right or at the bottom."""
+
+    def sign(self, splits: Splits, model: Model) -> Signature:
+        return replace(super().sign(splits, model), category_ids=list(splits.category_ids))
+
+    def decoded_as(self, decoding: Decoding) -> BoxedDataset:
+        """See `Dataset.decoded_as`."""
+        channels, height, width = decoding.shape
+        update = {"channels": channels, "image_size": [height, width], "fit": decoding.fit}
+        return self.model_copy(update=update)
+
+    def loader_options(self, train: bool) -> Dict[str, Any]:
+        """See `Dataset.loader_options`: sources give the size that enters the network."""
+        return {"keeps_size": True}
+
+    def open_inputs(
+        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
+    ) -> Tuple[Samples, Sequence[str]]:
+        files = [str(file) for file in find_files(names)]
+        assert signature.decoding is not None
+        source = BoxedPictures(files, None, signature.decoding, signature.mean)
+        return Readable(source, unreadable) if skip_unreadable else source, files

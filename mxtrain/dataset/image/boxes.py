@@ -1,0 +1,119 @@
+"""Boxes of things in pictures: their rows, and how they move with a picture.
+
+A box is an exact interval, [left, top, right, bottom] in pixels: pixel i reaches from i to i + 1, so a box of one pixel
+is 1 wide. Formats that count otherwise (VOC's, whose first pixel is 1 and whose last is inside) are converted where
+they are read.
+
+Legend: B batch, M boxes of a picture, D = 7 columns of `Column`.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Sequence, Tuple
+
+import numpy as np
+
+NUM_COLUMNS = 7
+
+
+class Column(enum.IntEnum):
+    """The columns of a row about a box. A row of -1 is none."""
+
+    LEFT = 0
+    TOP = 1
+    RIGHT = 2
+    BOTTOM = 3
+    CLASS = 4
+    FLAGS = 5
+    """A sum of `Flag`."""
+    AREA = 6
+    """Pixels of the thing in the picture as it is: those of its mask where there is one, else of its box."""
+
+
+class Flag(enum.IntFlag):
+    """What a benchmark has to say of a box."""
+
+    DIFFICULT = 1
+    """VOC's: whether it is found does not count; it is trained on."""
+    CROWD = 2
+    """COCO's `iscrowd`: many things as one region. What lies in it does not count; it is not trained on."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """How a whole picture was brought to the size that enters the network: scaled, and placed at the top left.
+
+    Attributes:
+        height, width: of the picture as it is.
+        scale_y, scale_x: pixels that enter the network, of one of the picture's.
+    """
+
+    height: int
+    width: int
+    scale_y: float
+    scale_x: float
+
+    @classmethod
+    def into(cls, height: int, width: int, size: Sequence[int], fit: str) -> Fitted:
+        """What `Decoding.fit` asks for.
+
+        Args:
+            height, width: of the picture.
+            size: (height, width) that enter the network.
+            fit: "stretch" or "pad".
+        """
+        scale_y, scale_x = size[0] / height, size[1] / width
+        if fit == "pad":
+            # Whole pixels on both sides, so that boxes go with the pixels that are drawn.
+            scale = min(scale_y, scale_x)
+            scale_y, scale_x = max(1, round(height * scale)) / height, max(1, round(width * scale)) / width
+        return cls(height, width, scale_y, scale_x)
+
+    @property
+    def size(self) -> Tuple[int, int]:
+        """(height, width) of what enters the network, without what is left of it."""
+        return round(self.height * self.scale_y), round(self.width * self.scale_x)
+
+    def row(self) -> Tuple[float, ...]:
+        """A row of `Batch.meta`."""
+        return (self.height, self.width, self.scale_y, self.scale_x)
+
+
+def padded(rows: Sequence[np.ndarray], capacity: int) -> np.ndarray:
+    """Rows of some pictures, (M, D) each, as one array (B, capacity, D), float32; what is left is -1."""
+    array_BMD = np.full((len(rows), capacity, NUM_COLUMNS), -1, np.float32)
+    for place, row_MD in enumerate(rows):
+        array_BMD[place, : len(row_MD)] = row_MD[:capacity]
+    return array_BMD
+
+
+def is_box(box_BMD: np.ndarray) -> np.ndarray:
+    """Which rows are boxes, (B, M)."""
+    return box_BMD[..., Column.CLASS] >= 0
+
+
+def is_trained_on(box_BMD: np.ndarray) -> np.ndarray:
+    """Which rows are boxes of single things, (B, M)."""
+    return is_box(box_BMD) & ((box_BMD[..., Column.FLAGS].astype(np.int64) & Flag.CROWD) == 0)
+
+
+def rows_of(edge_M4: np.ndarray, class_M: np.ndarray) -> np.ndarray:
+    """Rows (M, D) of plain boxes.
+
+    Args:
+        edge_M4: left, top, right, bottom.
+        class_M: class of each.
+    """
+    edge_M4 = np.asarray(edge_M4, np.float64).reshape(-1, 4)
+    area_M = (edge_M4[:, 2:] - edge_M4[:, :2]).prod(axis=1)
+    return np.column_stack([edge_M4, class_M, np.zeros(len(edge_M4)), area_M])
+
+
+def scaled(box_MD: np.ndarray, scale_x: float, scale_y: float) -> np.ndarray:
+    """Boxes of a picture that is resized."""
+    moved_MD = np.array(box_MD, np.float64)
+    moved_MD[:, [Column.LEFT, Column.RIGHT]] *= scale_x
+    moved_MD[:, [Column.TOP, Column.BOTTOM]] *= scale_y
+    return moved_MD

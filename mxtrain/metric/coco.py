@@ -1,0 +1,111 @@
+"""Asks COCO's own tool, pycocotools, about boxes that are in memory: nothing is written, nothing printed."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional
+
+import numpy as np
+
+from mxtrain.dataset.image.boxes import Flag
+
+AREA_NAMES = ("all", "small", "medium", "large")
+
+
+@dataclass(frozen=True)
+class CocoResult:
+    """What COCOeval has accumulated.
+
+    Attributes:
+        precision_TRKAM: -1 where there is nothing to say; thresholds, recalls, classes, areas, numbers of detections.
+        recall_TKAM: likewise.
+        iou_T: thresholds.
+        max_detections: M.
+        class_K: the numbers of the classes.
+    """
+
+    precision_TRKAM: np.ndarray
+    recall_TKAM: np.ndarray
+    iou_T: np.ndarray
+    max_detections: List[int]
+    class_K: List[int]
+
+    def precision(self, iou: Optional[float], area: str, max_detections: int, number: Optional[int] = None) -> float:
+        """The mean of what COCO's summary takes the mean of; 0 where there is nothing.
+
+        Args:
+            iou: a threshold, or None for all.
+            area: of things.
+            max_detections: of a picture.
+            number: of a class, or None for all.
+        """
+        return self._mean(self.precision_TRKAM, iou, area, max_detections, number)
+
+    def recall(self, iou: Optional[float], area: str, max_detections: int, number: Optional[int] = None) -> float:
+        """See `precision`."""
+        return self._mean(self.recall_TKAM, iou, area, max_detections, number)
+
+    def _mean(
+        self, values: np.ndarray, iou: Optional[float], area: str, max_detections: int, number: Optional[int]
+    ) -> float:
+        part = values[..., AREA_NAMES.index(area), self.max_detections.index(max_detections)]
+        if iou is not None:
+            part = part[np.isclose(self.iou_T, iou)]
+        if number is not None:
+            part = part[..., [self.class_K.index(number)]] if number in self.class_K else part[..., :0]
+        part = part[part > -1]
+        return float(part.mean()) if part.size else 0.0
+
+
+def evaluate_boxes(picture_P: np.ndarray, true_G8: np.ndarray, found_N8: np.ndarray) -> CocoResult:
+    """Runs COCOeval.
+
+    Args:
+        picture_P: the numbers of all pictures, those without boxes too.
+        true_G8: picture, class, flags, left, top, right, bottom, area.
+        found_N8: picture, class, score, left, top, right, bottom, area.
+    """
+    with contextlib.redirect_stdout(io.StringIO()):  # it prints
+        from pycocotools.coco import COCO
+        from pycocotools.cocoeval import COCOeval
+
+        truth, found = COCO(), COCO()
+        classes = sorted({int(row[1]) for rows in (true_G8, found_N8) for row in rows})
+        # Numbers from 1: COCOeval takes an annotation of number 0 for none.
+        for coco, annotations in ((truth, _true(true_G8)), (found, _found(found_N8))):
+            coco.dataset = {
+                "images": [{"id": int(picture)} for picture in picture_P],
+                "categories": [{"id": number} for number in classes],
+                "annotations": annotations,
+            }
+            coco.createIndex()
+        evaluation = COCOeval(truth, found, "bbox")
+        evaluation.params.imgIds = [int(picture) for picture in picture_P]
+        evaluation.evaluate()
+        evaluation.accumulate()
+    values: Dict[str, Any] = evaluation.eval
+    return CocoResult(
+        values["precision"], values["recall"], np.asarray(evaluation.params.iouThrs),
+        [int(most) for most in evaluation.params.maxDets], classes,
+    )  # fmt: skip
+
+
+def _true(true_G8: np.ndarray) -> List[Dict[str, Any]]:
+    return [
+        {**_box(row, number), "iscrowd": int(bool(int(row[2]) & Flag.CROWD)), "ignore": 0}
+        for number, row in enumerate(true_G8.tolist(), start=1)
+    ]
+
+
+def _found(found_N8: np.ndarray) -> List[Dict[str, Any]]:
+    return [{**_box(row, number), "score": row[2]} for number, row in enumerate(found_N8.tolist(), start=1)]
+
+
+def _box(row: List[float], number: int) -> Dict[str, Any]:
+    left, top, right, bottom, area = row[3:]
+    return {
+        "id": number, "image_id": int(row[0]), "category_id": int(row[1]), "area": area,
+        "bbox": [left, top, right - left, bottom - top],
+    }  # fmt: skip

@@ -1,0 +1,51 @@
+"""The protocols of networks that find things in pictures. Imports no MXNet.
+
+Legend: B batch, M boxes of a picture, N detections.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Protocol, Sequence, Tuple
+
+from mxtrain.model.base import Model
+from mxtrain.types import Shape
+
+if TYPE_CHECKING:
+    import numpy as np
+    from mxnet.ndarray import NDArray
+
+
+class BoxCoding(Protocol):
+    """What a family of networks makes of boxes. Boxes are in pixels of what enters the network."""
+
+    @property
+    def output_shapes(self) -> Sequence[Shape]:
+        """Of what the network returns for one sample; empty where only the network knows."""
+
+    def encode(self, box_BMD: np.ndarray) -> Tuple[np.ndarray, ...]:
+        """What the network's outputs are compared with, each (B, ...) float32.
+
+        Args:
+            box_BMD: as `boxes.Column` says.
+        """
+
+    def decode(self, outputs: Tuple[NDArray, ...]) -> NDArray:
+        """Detections (B, N, 6), the surest first: class, score from 0 to 1, left, top, right, bottom; rows of class -1
+        are none. Asynchronous."""
+
+
+class Detector(Model):
+    """Base of the descriptions of networks that find things."""
+
+    serves: ClassVar[Tuple[str, ...]] = ("detection",)
+    loss_option: ClassVar[str] = ""
+    """The option of conf/loss/ that its outputs are made for."""
+
+    def box_coding(self, num_classes: int, input_shape: Shape) -> BoxCoding:
+        """What boxes and outputs have to do with each other.
+
+        Args:
+            num_classes: of things.
+            input_shape: (C, H, W) of what enters the network.
+        """
+        raise NotImplementedError

@@ -1,0 +1,99 @@
+"""Boxes by their centres: a map of scores for each class, and size and offset at each cell.
+
+Source: Zhou et al., "Objects as Points" (2019).
+
+Legend: B batch, M boxes of a picture, K classes, N detections, h, w cells of the map.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.types import Shape
+
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
+
+CENTRES_PER_SIDE = 6.0
+"""The side of a box over this is the standard deviation of the scores around its centre: three of them are half a side.
+"""
+REACH = 3.0
+"""Standard deviations from a centre within which a score is not 0."""
+
+
+class HeatmapCoding:
+    """Outputs: scores of centres before the sigmoid (B, K, h, w); width, height, and how far right and down the centre
+    is from the cell's corner, in cells (B, 4, h, w).
+
+    Args:
+        num_classes: K.
+        input_shape: (C, H, W) of what enters the network.
+        stride: pixels along the side of a cell.
+        max_detections: N.
+    """
+
+    def __init__(self, num_classes: int, input_shape: Shape, stride: int = 4, max_detections: int = 100) -> None:
+        self._num_classes, self._stride = num_classes, stride
+        self._height, self._width = (-(-side // stride) for side in input_shape[1:])
+        self._max_detections = min(max_detections, num_classes * self._height * self._width)
+        size = (self._height, self._width)
+        self.output_shapes: Sequence[Shape] = ((num_classes, *size), (4, *size))
+
+    def encode(self, box_BMD: np.ndarray) -> Tuple[np.ndarray, ...]:
+        """Scores (B, K, h, w) from 0 to 1, 1 in the cells of centres; what the network says of boxes there (B, 4, h,
+        w); and in which cells centres are (B, 1, h, w)."""
+        from mxtrain.dataset.image.boxes import is_trained_on
+
+        count = len(box_BMD)
+        score_BKhw = np.zeros((count, self._num_classes, self._height, self._width), np.float32)
+        size_B4hw = np.zeros((count, 4, self._height, self._width), np.float32)
+        is_centre_B1hw = np.zeros((count, 1, self._height, self._width), np.float32)
+        counts_BM = is_trained_on(box_BMD)
+        for row, number in zip(*np.nonzero(counts_BM)):
+            left, top, right, bottom = box_BMD[row, number, :4].astype(np.float64) / self._stride
+            x, y, width, height = (left + right) / 2, (top + bottom) / 2, right - left, bottom - top
+            column, line = min(max(int(x), 0), self._width - 1), min(max(int(y), 0), self._height - 1)
+            self._add_scores(score_BKhw[row, int(box_BMD[row, number, 4])], line, column, width, height)
+            size_B4hw[row, :, line, column] = width, height, x - column, y - line
+            is_centre_B1hw[row, 0, line, column] = 1.0
+        return score_BKhw, size_B4hw, is_centre_B1hw
+
+    def _add_scores(self, score_hw: np.ndarray, line: int, column: int, width: float, height: float) -> None:
+        """Scores that fall off around a centre, where no nearer one gives more."""
+        sigma = max(np.sqrt(max(width, 0.0) * max(height, 0.0)) / CENTRES_PER_SIDE, 1e-3)
+        reach = int(REACH * sigma)
+        lines = np.arange(max(line - reach, 0), min(line + reach + 1, self._height))
+        columns = np.arange(max(column - reach, 0), min(column + reach + 1, self._width))
+        fall_h, fall_w = (
+            np.exp(-((cells - centre) ** 2) / (2 * sigma**2)) for cells, centre in ((lines, line), (columns, column))
+        )
+        part = score_hw[lines[0] : lines[-1] + 1, columns[0] : columns[-1] + 1]
+        np.maximum(part, np.outer(fall_h, fall_w), out=part)
+
+    def decode(self, outputs: Tuple[NDArray, ...]) -> NDArray:
+        """Detections (B, N, 6), see `BoxCoding.decode`: the highest scores that no neighbour exceeds. Nothing else has
+        to be suppressed."""
+        from mxtrain.engine.backend import nd
+
+        logit_BKhw, size_B4hw = (output.astype("float32") for output in outputs[:2])
+        score_BKhw = nd.sigmoid(logit_BKhw)
+        highest_BKhw = nd.Pooling(score_BKhw, kernel=(3, 3), pad=(1, 1), stride=(1, 1), pool_type="max")
+        peak_BP = (score_BKhw * (highest_BKhw == score_BKhw)).reshape((0, -1))
+        # As integers: float32 counts to 2^24 only.
+        score_BN, place_BN = nd.topk(peak_BP, k=self._max_detections, ret_typ="both", dtype="int32")
+        cells = self._height * self._width
+        class_BN = nd.floor(place_BN.astype("float64") / cells)
+        cell_BN = place_BN.astype("float64") - class_BN * cells
+        line_BN = nd.floor(cell_BN / self._width)
+        column_BN = cell_BN - line_BN * self._width
+        table = size_B4hw.transpose((0, 2, 3, 1)).reshape((-1, 4))
+        first_B1 = nd.arange(len(score_BN), ctx=score_BN.context, dtype="float64").reshape((-1, 1)) * cells
+        size_BN4 = nd.take(table, nd.broadcast_add(cell_BN, first_B1).astype("int32"))
+        width_BN, height_BN, right_BN, down_BN = (part.squeeze(axis=-1) for part in size_BN4.split(4, axis=-1))
+        x_BN, y_BN = column_BN.astype("float32") + right_BN, line_BN.astype("float32") + down_BN
+        edges = (x_BN - width_BN / 2, y_BN - height_BN / 2, x_BN + width_BN / 2, y_BN + height_BN / 2)
+        is_peak_BN = score_BN > 0
+        columns = [nd.where(is_peak_BN, class_BN.astype("float32"), -nd.ones_like(score_BN)), score_BN]
+        return nd.stack(*columns, *(edge * self._stride for edge in edges), axis=-1)

@@ -1,0 +1,192 @@
+"""Pictures of boxes: each class in a colour of its own, with name and score.
+
+Legend: H height, W width, C channels; N detections, M true boxes, D columns of `boxes.Column`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Iterable, List, Optional, Sequence, Tuple
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from mxtrain.dataset.image.boxes import is_box
+from mxtrain.logger.fonts import drawable
+from mxtrain.task.mask_picture import origin_of, palette
+from mxtrain.task.sample_picture import font_for
+
+if TYPE_CHECKING:
+    pass
+
+_TILE = 220  # pixels along a sample's longer side, about
+_GAP = 8
+_FONT_SIZE = 13
+_PAPER, _INK, _WRONG = (255, 255, 255), (40, 40, 40), (200, 30, 30)
+_COLUMNS = 4
+Colour = Tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class BoxedSample:
+    """A picture with true boxes and detections in its own pixels."""
+
+    image_HWC: np.ndarray
+    """uint8."""
+    true_MD: np.ndarray
+    found_N6: np.ndarray
+    """Class, score, left, top, right, bottom."""
+
+
+def boxed_samples(source: Any, indices: Iterable[int], predictions: Sequence[np.ndarray]) -> List[BoxedSample]:
+    """Samples of a source as a person sees them, with what is found in each.
+
+    Args:
+        source: perhaps a part of another.
+        indices: of the samples.
+        predictions: (N, 6) of each.
+    """
+    samples = []
+    for index, found_N6 in zip(indices, predictions):
+        origin, number = origin_of(source, index)
+        if hasattr(origin, "picture"):  # in files: as large as they are
+            image_CHW, true_MD = origin.picture(number), origin.boxes(number)
+        else:
+            (image_CHW,), (true_MD,), _ = origin.fetch(np.array([number]), seed=0, epoch=0, train=False)
+        image_HWC = np.clip(image_CHW, 0, 255).astype(np.uint8).transpose(1, 2, 0)
+        samples.append(BoxedSample(image_HWC, true_MD[is_box(true_MD)], found_N6))
+    return samples
+
+
+def draw_boxes(sample: BoxedSample, class_names: Sequence[str], scale: float = 1.0) -> Image.Image:
+    """The picture with what is found in it.
+
+    Args:
+        sample: of which the true boxes are not drawn.
+        class_names: of all classes.
+        scale: of the result.
+    """
+    names = drawable(class_names)
+    picture = _photo(sample.image_HWC, scale)
+    # The surest last, so that nothing hides it.
+    for number, score, *edges in sample.found_N6[::-1].tolist():
+        _add_box(picture, edges, scale, _colour(int(number), names), f"{names[int(number)]} {score:.2f}")
+    return picture
+
+
+def draw_gallery(samples: Sequence[BoxedSample], class_names: Sequence[str]) -> Image.Image:
+    """Samples in a grid: what is there, and beside it what is found.
+
+    Returns:
+        An RGB picture.
+    """
+    names = drawable(class_names)
+    tiles = []
+    for sample in samples:
+        scale = _TILE / max(sample.image_HWC.shape[:2])
+        truth = _photo(sample.image_HWC, scale)
+        for row in sample.true_MD.tolist():
+            _add_box(truth, row[:4], scale, _colour(int(row[4]), names), names[int(row[4])])
+        tiles.append(_beside(truth, draw_boxes(sample, class_names, scale)))
+    return _grid(tiles, ["what is there, what is found"] * min(len(tiles), 2), 2)
+
+
+def draw_mistakes(samples: Sequence[BoxedSample], captions: Sequence[str], class_names: Sequence[str]) -> Image.Image:
+    """Detections that are mistakes, one a tile, in red, with the true boxes of their pictures.
+
+    Args:
+        samples: each with one detection.
+        captions: under each.
+        class_names: of all classes.
+    """
+    names = drawable(class_names)
+    tiles = []
+    for sample, caption in zip(samples, captions):
+        scale = _TILE / max(sample.image_HWC.shape[:2])
+        picture = _photo(sample.image_HWC, scale)
+        for row in sample.true_MD.tolist():
+            _add_box(picture, row[:4], scale, _colour(int(row[4]), names), names[int(row[4])])
+        for _, _, *edges in sample.found_N6.tolist():
+            _add_box(picture, edges, scale, _WRONG, "", width=3)
+        tile = Image.new("RGB", (picture.width, picture.height + _FONT_SIZE + 6), _PAPER)
+        tile.paste(picture, (0, 0))
+        font = font_for(caption, _FONT_SIZE)
+        ImageDraw.Draw(tile).text((0, picture.height + 2), caption, _INK, font)
+        tiles.append(tile)
+    return _grid(tiles, [], _COLUMNS)
+
+
+def _photo(image_HWC: np.ndarray, scale: float) -> Image.Image:
+    image_HWC = np.ascontiguousarray(image_HWC)
+    photo = Image.fromarray(image_HWC if image_HWC.shape[2] == 3 else image_HWC[:, :, 0]).convert("RGB")
+    size = (max(1, round(photo.width * scale)), max(1, round(photo.height * scale)))
+    return photo.resize(size, Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.LANCZOS)
+
+
+def _colour(number: int, names: Sequence[str]) -> Colour:
+    # The first colour is black.
+    return tuple(map(int, palette(len(names) + 1)[number + 1]))
+
+
+def _add_box(
+    picture: Image.Image, edges: Sequence[float], scale: float, colour: Colour, name: str, width: int = 2
+) -> None:  # fmt: skip
+    draw = ImageDraw.Draw(picture)
+    left, top, right, bottom = (round(edge * scale) for edge in edges)
+    left, top = max(left, 0), max(top, 0)
+    right, bottom = max(left + 1, min(right, picture.width) - 1), max(top + 1, min(bottom, picture.height) - 1)
+    draw.rectangle((left, top, right, bottom), outline=colour, width=width)
+    if not name:
+        return
+    font = font_for(name, _FONT_SIZE)
+    length, height = int(font.getlength(name)) + 4, _FONT_SIZE + 3
+    x = max(0, min(left, picture.width - length))
+    y = top - height if top >= height else min(bottom + 1, picture.height - height)
+    draw.rectangle((x, y, x + length, y + height), fill=colour)
+    ink = (0, 0, 0) if sum(colour) > 380 else (255, 255, 255)
+    draw.text((x + 2, y), name, ink, font)
+
+
+def _beside(left: Image.Image, right: Image.Image) -> Image.Image:
+    both = Image.new("RGB", (left.width + right.width + 2, left.height), _PAPER)
+    both.paste(left, (0, 0))
+    both.paste(right, (left.width + 2, 0))
+    return both
+
+
+def _grid(tiles: Sequence[Image.Image], heads: Sequence[str], columns: int) -> Image.Image:
+    columns = min(columns, max(1, len(tiles)))
+    cell_w = max([_TILE, *(tile.width for tile in tiles)]) + _GAP
+    cell_h = max([1, *(tile.height for tile in tiles)]) + _GAP
+    head = _FONT_SIZE + _GAP if heads else _GAP
+    picture = Image.new("RGB", (columns * cell_w + _GAP, head + math.ceil(len(tiles) / columns) * cell_h), _PAPER)
+    draw, font = ImageDraw.Draw(picture), ImageFont.load_default(_FONT_SIZE)
+    for column, text in enumerate(heads[:columns]):
+        draw.text((_GAP + column * cell_w, 2), text, _INK, font)
+    for number, tile in enumerate(tiles):
+        picture.paste(tile, (_GAP + number % columns * cell_w, head + number // columns * cell_h))
+    return picture
+
+
+def captions_of(
+    found_N8: np.ndarray, true_G8: np.ndarray, class_names: Sequence[str], best: Sequence[Optional[Tuple[int, float]]]
+) -> List[str]:
+    """What is wrong with each of some detections.
+
+    Args:
+        found_N8: as `CollectedBoxes.boxes` gives them.
+        true_G8: likewise.
+        class_names: of all classes.
+        best: which true box each covers most, and how much; None where there is none.
+    """
+    names = drawable(class_names)
+    captions = []
+    for row, match in zip(found_N8.tolist(), best):
+        said = f"found {names[int(row[1])]} ({row[2]:.2f})"
+        if match is None or match[1] < 0.1:
+            captions.append(f"{said}, nothing there")
+            continue
+        number, iou = match
+        captions.append(f"{said}, is {names[int(true_G8[number, 1])]} (IoU {iou:.2f})")
+    return captions

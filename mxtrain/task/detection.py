@@ -1,0 +1,165 @@
+"""Finding things in pictures: a class, a score and a box for each.
+
+Legend: B batch, M boxes of a picture, N detections, D columns of `boxes.Column`.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
+
+from mxtrain.errors import ConfigError
+from mxtrain.files.durable import encode_json
+from mxtrain.loss.detection import DetectionLoss
+from mxtrain.model.detection.base import Detector
+from mxtrain.task.base import Report, Task
+from mxtrain.types import Artifact, Fraction, Picture
+
+if TYPE_CHECKING:
+    import numpy as np
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Json, JsonObject, LossBlock
+    from mxtrain.dataset.base import Samples
+    from mxtrain.dataset.loading.loader import Encode
+    from mxtrain.dataset.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.engine.predictions import Decode
+    from mxtrain.model.detection.base import BoxCoding
+    from mxtrain.types import Batch, Shape
+
+
+class Detection(Task):
+    """Outputs that only a network's own coding can read, against boxes (B, M, D) and what that coding makes of them.
+
+    Predictions are (N, 6) for each picture, in its own pixels, the surest first: class, score, left, top, right,
+    bottom; rows of class -1 are none.
+    """
+
+    name: ClassVar[str] = "detection"
+    writes: ClassVar[str] = "picture"
+    writes_unasked: ClassVar[bool] = False
+    formats: ClassVar[Tuple[str, ...]] = ("coco",)
+    loss_option: ClassVar[str] = "heatmap_focal"
+    metric_option: ClassVar[str] = "voc_ap"
+
+    score_threshold: Fraction = 0.3
+    """The lowest score of what is shown and predicted; metrics take all."""
+
+    def check(self, description: Description) -> None:
+        super().check(description)
+        model, loss = description.model, description.loss
+        if not isinstance(model, Detector) or not isinstance(loss, DetectionLoss):
+            raise ConfigError(
+                "task=detection: a network and a loss of your own have to say what boxes and outputs have to do with "
+                "each other: subclasses of mxtrain.model.detection.base.Detector and of "
+                "mxtrain.loss.detection.DetectionLoss."
+            )
+        if loss.option != model.loss_option:
+            raise ConfigError(
+                f"loss: {type(loss).__name__} does not fit what {type(model).__name__} returns. Type "
+                f"loss={model.loss_option}."
+            )
+        if loss.label_smoothing:
+            raise ConfigError(
+                f"loss.label_smoothing={loss.label_smoothing}: {type(loss).__name__} smooths nothing. Type "
+                "loss.label_smoothing=0."
+            )
+
+    def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
+        return list(self._coding(description, signature).output_shapes)
+
+    def _coding(self, description: Description, signature: Signature) -> BoxCoding:
+        assert isinstance(description.model, Detector)
+        return description.model.box_coding(self.num_classes(signature), signature.shape)  # type: ignore[arg-type]
+
+    def build_encode(self, description: Description, signature: Signature, training: bool) -> Encode:
+        encode = self._coding(description, signature).encode
+        return lambda box_BMD: (box_BMD, *encode(box_BMD))
+
+    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+        assert isinstance(description.loss, DetectionLoss)
+        return description.loss.build_detection(self.num_classes(signature))
+
+    def build_decode(self, description: Description, signature: Signature) -> Decode:
+        from mxtrain.engine.backend import nd
+
+        coding = self._coding(description, signature)
+
+        def decode(outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
+            found_BN6 = coding.decode(outputs)
+            if batch.meta is None:
+                return found_BN6
+            size_B2, scale_B2 = batch.meta[:, 1::-1], batch.meta[:, :1:-1]  # x before y, as in boxes
+            device = found_BN6.context
+            scale_B14, most_B14 = (
+                nd.array(values_B2[:, [0, 1, 0, 1]], ctx=device).expand_dims(1) for values_B2 in (scale_B2, size_B2)
+            )
+            edge_BN4 = nd.broadcast_div(found_BN6.slice_axis(axis=2, begin=2, end=6), scale_B14)
+            edge_BN4 = nd.broadcast_minimum(nd.relu(edge_BN4), most_B14)
+            return nd.concat(found_BN6.slice_axis(axis=2, begin=0, end=2), edge_BN4, dim=2)
+
+        return decode
+
+    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
+        """What is found, the surest first: class, score, box."""
+        return {"found": [
+            {"class": signature.class_names[int(row[0])], "score": round(row[1], 6),
+             "box": [round(edge, 2) for edge in row[2:]]}
+            for row in self.shown(prediction).tolist()
+        ]}  # fmt: skip
+
+    def shown(self, prediction: np.ndarray) -> np.ndarray:
+        """Those detections that are sure enough to be shown."""
+        return prediction[(prediction[:, 0] >= 0) & (prediction[:, 1] >= self.score_threshold)]
+
+    def cells(self, row: JsonObject) -> Dict[str, Json]:
+        """How many things are found, and the surest."""
+        first = row["found"][0] if row["found"] else {"class": "", "score": "", "box": [""] * 4}
+        edges = dict(zip(("left", "top", "right", "bottom"), first["box"]))
+        return {"count": len(row["found"]), "class": first["class"], "score": first["score"], **edges}
+
+    def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
+        """COCO's form of results: a list of boxes [left, top, width, height]; `image_id` is the number that a file is
+        called, or its name."""
+        from pathlib import Path
+
+        ids = dict(zip(signature.class_names, signature.category_ids or range(len(signature.class_names))))
+        is_first = True
+        yield "["
+        for row in rows:
+            name = Path(str(row["file"])).stem
+            for one in row["found"]:
+                left, top, right, bottom = one["box"]
+                result = {
+                    "image_id": int(name) if name.isdecimal() else name, "category_id": ids[one["class"]],
+                    "bbox": [left, top, round(right - left, 2), round(bottom - top, 2)], "score": one["score"],
+                }  # fmt: skip
+                yield ("\n" if is_first else ",\n") + encode_json(result).decode()
+                is_first = False
+        yield "\n]\n"
+
+    def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
+        """The picture with what is found in it."""
+        from mxtrain.task.box_picture import boxed_samples, draw_boxes
+
+        (sample,) = boxed_samples(source, [index], [self.shown(prediction)])
+        content = io.BytesIO()
+        draw_boxes(sample, signature.class_names).save(content, "PNG")
+        return content.getvalue()
+
+    def can_show(self, description: Description) -> bool:
+        return True
+
+    def show(
+        self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
+    ) -> List[Artifact]:  # fmt: skip
+        from mxtrain.task.box_picture import boxed_samples, draw_gallery
+
+        samples = boxed_samples(source, range(len(source)), [self.shown(found) for found in predictions])
+        return [Picture("samples", lambda most: draw_gallery(samples[:most], signature.class_names))]
+
+    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+        from mxtrain.task.detection_report import DetectionReport
+
+        return DetectionReport(self, self.build_decode(description, signature), signature, source)
