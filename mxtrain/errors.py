@@ -80,11 +80,12 @@ class LoaderError(MxtrainError):
     Args:
         fact: What is wrong, in a sentence.
         remedy: What to do, in a sentence, where that is not always the same: a command may know better.
+        kind: The name of what is wrong, by which problems are counted; empty where nobody said.
     """
 
-    def __init__(self, fact: str, remedy: str = "") -> None:
+    def __init__(self, fact: str, remedy: str = "", kind: str = "") -> None:
         super().__init__(f"{fact} {remedy}".rstrip())
-        self.fact = fact
+        self.fact, self.remedy, self.kind = fact, remedy, kind
 
 
 class NonFiniteError(MxtrainError):

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import ClassVar, List
 
 from mxtrain.dataset.base import Splits
+from mxtrain.dataset.checking.problems import STRICT, Findings
 from mxtrain.dataset.image.mask_pairs import list_masks, list_pictures, pair
 from mxtrain.dataset.image.masked_files import MaskedFiles
 from mxtrain.dataset.image.masked_pictures import MaskCoding
@@ -30,17 +31,23 @@ class Ade20k(MaskedFiles):
 
     def open(self) -> Splits:
         """See `Dataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
         root = self.require_root(_LAYOUT)
         root = root / _FOLDER if (root / _FOLDER).is_dir() else root
         if not (root / "images").is_dir() or not (root / "annotations").is_dir():
             raise DataError(f"{self.option}: '{root}' holds no images/ and annotations/. {_LAYOUT}")
         train, val = (
-            pair(list_pictures(root / "images" / part), list_masks(root / "annotations" / part),
-                 root / "annotations" / part)
+            pair(list_pictures(root / "images" / part, findings=findings),
+                 list_masks(root / "annotations" / part, findings=findings), root / "annotations" / part,
+                 findings=findings)
             for part in ("training", "validation")
         )  # fmt: skip
         names = read_object_names(root / "objectInfo150.txt")
-        return self.make_splits(train, val, None, names, MaskCoding(range(1, _CLASSES + 1), [0]))
+        coding = MaskCoding(range(1, _CLASSES + 1), [0])
+        return self.make_splits(train, val, None, names, coding, findings=findings)
 
 
 def read_object_names(path: Path) -> List[str]:

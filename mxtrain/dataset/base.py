@@ -32,6 +32,7 @@ from mxtrain.errors import DataError
 from mxtrain.types import Fraction, NonNegative, OpenFraction, Positive, PositiveFloat, Shape, Spec, shapes_of
 
 if TYPE_CHECKING:
+    from mxtrain.dataset.checking.problems import Findings
     from mxtrain.dataset.image.decoding import DecodedSource
     from mxtrain.dataset.language.wordpiece import TokenizerConfig
     from mxtrain.dataset.loading.loader import BatchLoader
@@ -133,6 +134,9 @@ class BaseDataset(Spec):
     """What its samples are: "images", "text" or "numbers"."""
     serves: ClassVar[Tuple[str, ...]] = ("classification",)
     """Names of the tasks that its samples are made for; the first is meant where only the dataset is named."""
+
+    problem_kinds: ClassVar[Tuple[str, ...]] = ()
+    """Kinds of problems that `data check` finds in this dataset alone, beside those of `checking.problems.KINDS`."""
 
     batch_size: Positive = 128
     """Samples per optimizer step, over all devices and workers together."""
@@ -239,6 +243,20 @@ class BaseDataset(Spec):
             DataError: Files are missing, damaged or not what the description says.
         """
         raise NotImplementedError
+
+    def examine(self, findings: Findings) -> Splits:
+        """Opens the data for `data check`, which reads each sample afterwards by the `checks()` of its source.
+
+        A dataset that overrides it goes on where something is wrong, without what is wrong, and its `open` is
+        `self.examine(STRICT)`.
+
+        Args:
+            findings: gets each problem.
+
+        Raises:
+            DataError: the data cannot be opened; one more problem. `NothingLeft` where all was said.
+        """
+        return self.open()
 
 
 class Dataset(BaseDataset):

@@ -9,12 +9,22 @@ import numpy as np
 from typing_extensions import Literal
 
 from mxtrain.dataset.base import Dataset, Splits
+from mxtrain.dataset.checking.problems import (
+    CANNOT_OPEN,
+    STRICT,
+    WRONG_CHECKSUM,
+    DataPlace,
+    DataPlaces,
+    Findings,
+    Problem,
+    attempt,
+    refuse_labels,
+)
 from mxtrain.dataset.image.settings import Augment
 from mxtrain.dataset.loading.memory import split_in_memory
 from mxtrain.dataset.loading.official import refuse_missing, verify
 from mxtrain.dataset.loading.regular_files import MAX_BYTES, exists, open_regular, read_text
 from mxtrain.dataset.loading.sources import MemorySource
-from mxtrain.errors import DataError
 from mxtrain.types import PathText
 
 _HOME = "https://www.cs.toronto.edu/~kriz/cifar.html"
@@ -43,11 +53,15 @@ class _Cifar(Dataset):
 
     def open(self) -> Splits:
         """See `Dataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
         root = self._find()
         class_names = self._class_names(root)
-        train = self._read_files(root, self.train_sha1, len(class_names))
-        test = self._read_files(root, self.test_sha1, len(class_names))
-        return split_in_memory(self, *train, class_names, test=MemorySource(*test))
+        images, labels, places = self._read_files(root, self.train_sha1, len(class_names), findings)
+        test = self._read_files(root, self.test_sha1, len(class_names), findings)
+        return split_in_memory(self, images, labels, class_names, MemorySource(*test), places)
 
     def _find(self) -> Path:
         given = Path(self.root)
@@ -62,28 +76,38 @@ class _Cifar(Dataset):
         remark = f"Unpack the binary version; its folder '{self.folder}' may stay."
         refuse_missing(self.option, root, missing, _HOME, remark)
 
-    def _read_files(self, root: Path, files: Dict[str, str], num_classes: int) -> Tuple[np.ndarray, np.ndarray]:
-        row = self.num_labels + _PIXELS
-        tables = []
+    def _read_files(
+        self, root: Path, files: Dict[str, str], num_classes: int, findings: Findings
+    ) -> Tuple[np.ndarray, np.ndarray, DataPlaces]:
+        tables, kept = [], []
         for name, checksum in files.items():
-            path = root / name
-            with open_regular(path) as (file, size):
-                if not size or size % row or size > MAX_BYTES:
-                    raise DataError(
-                        f"'{path}' is truncated or damaged: {size} bytes are not a whole number of images of {row} "
-                        f"bytes each. Fetch it again from {_HOME}."
-                    )
-                content = file.read(size)
-            if self.verify_checksum:
-                verify(path, content, checksum, _HOME)
-            table = np.frombuffer(content, np.uint8).reshape(-1, row)
-            highest = int(table[:, self._label_column()].max())
-            if highest >= num_classes:
-                raise DataError(f"'{path}' holds the label {highest}; allowed are 0 to {num_classes - 1}.")
-            tables.append(table)
+            path = str(root / name)
+            table = self._read_table(Path(path), checksum, findings)
+            places = DataPlaces([path], np.arange(len(table)), are_records=True)
+            sentence = f"'{path}' holds the label {{label}}; allowed are 0 to {num_classes - 1}."
+            kept.append(refuse_labels(findings, table[:, self._label_column()], num_classes, places, sentence))
+            tables.append(table if len(kept[-1]) == len(table) else table[kept[-1]])
         label_N = np.concatenate([table[:, self._label_column()] for table in tables])
         image_NCHW = np.concatenate([table[:, self.num_labels :] for table in tables]).reshape(-1, 3, 32, 32)
-        return image_NCHW, label_N
+        file_N = np.repeat(np.arange(len(tables)), list(map(len, tables)))
+        paths = [str(root / name) for name in files]
+        return image_NCHW, label_N, DataPlaces(paths, np.concatenate(kept), file_N, are_records=True)
+
+    def _read_table(self, path: Path, checksum: str, findings: Findings) -> np.ndarray:
+        """The bytes of a file, a row for each image; those of its whole images where it is cut off."""
+        row = self.num_labels + _PIXELS
+        with open_regular(path) as (file, size):
+            if not size or size % row or size > MAX_BYTES:
+                findings.refuse(Problem(
+                    CANNOT_OPEN, DataPlace(str(path)),
+                    f"'{path}' is truncated or damaged: {size} bytes are not a whole number of images of {row} bytes "
+                    f"each. Fetch it again from {_HOME}.",
+                ))  # fmt: skip
+                size = min(size, MAX_BYTES) // row * row
+            content = file.read(size)
+        if self.verify_checksum:
+            attempt(findings, DataPlace(str(path)), lambda: verify(path, content, checksum, _HOME), WRONG_CHECKSUM)
+        return np.frombuffer(content, np.uint8).reshape(-1, row)
 
 
 class Cifar10(_Cifar):

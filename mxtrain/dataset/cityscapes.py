@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import ClassVar, Optional
 
 from mxtrain.dataset.base import Splits
+from mxtrain.dataset.checking.problems import STRICT, Findings
+from mxtrain.dataset.image.mask_file import read_mask, values_in
 from mxtrain.dataset.image.mask_pairs import MaskPairs, list_masks, list_pictures, pair, with_ending
 from mxtrain.dataset.image.masked_files import MaskedFiles
-from mxtrain.dataset.image.masked_pictures import MaskCoding, read_mask, values_in
+from mxtrain.dataset.image.masked_pictures import MaskCoding
 from mxtrain.dataset.loading.regular_files import read_bytes, walk
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
@@ -37,31 +39,35 @@ class Cityscapes(MaskedFiles):
 
     def open(self) -> Splits:
         """See `Dataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
         root = self.require_root(_LAYOUT)
         missing = next((name for name in ("leftImg8bit", "gtFine") if not (root / name).is_dir()), None)
         if missing:
             raise DataError(
                 f"{self.option}: '{root}' holds no {missing}/. {_LAYOUT} Name yours with dataset.root=FOLDER."
             )
-        train, val = (_pair(root, split) for split in ("train", "val"))
-        return self.make_splits(
-            train, val, _pair_test(root), list(LABELS.values()), MaskCoding(list(LABELS), (), rest_is_ignored=True)
-        )
+        train, val = (_pair(root, split, findings) for split in ("train", "val"))
+        coding = MaskCoding(list(LABELS), (), rest_is_ignored=True)
+        test = _pair_test(root, findings)
+        return self.make_splits(train, val, test, list(LABELS.values()), coding, findings=findings)
 
 
-def _pair(root: Path, split: str) -> MaskPairs:
-    pictures = list_pictures(root / "leftImg8bit" / split, with_ending(_PICTURE), f"*{_PICTURE}")
+def _pair(root: Path, split: str, findings: Findings) -> MaskPairs:
+    pictures = list_pictures(root / "leftImg8bit" / split, with_ending(_PICTURE), f"*{_PICTURE}", findings)
     folder = root / "gtFine" / split
-    return pair(pictures, list_masks(folder, with_ending(_MASK), f"*{_MASK}"), folder, _MASK)
+    return pair(pictures, list_masks(folder, with_ending(_MASK), f"*{_MASK}", findings), folder, _MASK, findings)
 
 
-def _pair_test(root: Path) -> Optional[MaskPairs]:
+def _pair_test(root: Path, findings: Findings) -> Optional[MaskPairs]:
     """The test split where it has masks with something in them."""
     if not (root / "leftImg8bit" / "test").is_dir() or not (root / "gtFine" / "test").is_dir():
         return None
     if not walk(root / "gtFine" / "test", (_MASK.lower(),)):
         return None
-    pairs = _pair(root, "test")
+    pairs = _pair(root, "test", findings)
     try:
         values = values_in(read_mask(read_bytes(pairs.masks[0])))
     except Exception:  # what is wrong with it is said where the first mask of each split is looked at

@@ -5,6 +5,7 @@ Source: https://gluebenchmark.com/tasks; Wang et al., "GLUE", https://arxiv.org/
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Dict, List, Literal, NamedTuple, Optional, Tuple
 
@@ -13,12 +14,21 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.dataset.base import Splits
-from mxtrain.dataset.language.base import Row, TextDataset, pair_of
+from mxtrain.dataset.checking.problems import (
+    NOT_A_NUMBER,
+    STRICT,
+    DataPlace,
+    Findings,
+    NothingLeft,
+    Problem,
+    attempt,
+)
+from mxtrain.dataset.language.base import TextDataset, pair_of
 from mxtrain.dataset.language.sources import LabelledTexts
 from mxtrain.dataset.language.wordpiece import require_tokenizers
 from mxtrain.dataset.loading.regular_files import exists, refuse_shared
 from mxtrain.dataset.loading.splitting import refuse_empty
-from mxtrain.dataset.table.columns import Column, read_columns
+from mxtrain.dataset.table.columns import Column, RowsOfText, read_columns
 from mxtrain.errors import DataError
 from mxtrain.types import OpenFraction, PathText
 
@@ -71,6 +81,10 @@ class Glue(TextDataset):
 
     def open(self) -> Splits:
         """See `BaseDataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
         layout = LAYOUTS[self.task]
         folder = Path(self.root) / layout.folder
         names = ["train", layout.val, layout.test]
@@ -80,31 +94,47 @@ class Glue(TextDataset):
                 f"{folder} lacks {', '.join(missing)}. Get the task '{self.task}' from https://gluebenchmark.com/tasks "
                 "and unpack it there, or name another folder by dataset.root=FOLDER."
             )
-        refuse_shared({name: [folder / f"{name}.tsv"] for name in names if name})
-        train, val, test = (self._rows(folder / f"{name}.tsv", layout) if name else None for name in names)
-        assert train is not None
+        files = {name: folder / f"{name}.tsv" for name in names if name}
+        refuse_shared({name: [path] for name, path in files.items()}, findings)
+        found = {name: attempt(findings, DataPlace(str(path)), partial(self._rows, path, layout, findings))
+                 for name, path in files.items()}  # fmt: skip
+        if None in found.values():
+            raise NothingLeft(f"{folder}: a table cannot be read.")
+        train, val, test = (found.get(name) if name else None for name in names)
+        assert train is not None and val is not None
         if not layout.classes:
-            return self._scored_splits(train, val, test, str(folder))
-        return self._labelled_splits(str(folder), train, val, test, layout.classes)
+            return self._scored_splits(train, val, test, str(folder), findings)
+        return self._labelled_splits(str(folder), train, val, test, layout.classes, findings)
 
     def _scored_splits(
-        self, train: List[Row], val: Optional[List[Row]], test: Optional[List[Row]], name: str
-    ) -> Splits:  # fmt: skip
+        self, train: RowsOfText, val: RowsOfText, test: Optional[RowsOfText], name: str, findings: Findings
+    ) -> Splits:
         require_tokenizers()
-        refuse_empty(name, len(train), len(val or ()), self.val_fraction)
-        found = [LabelledTexts([pair_of(row) for row in rows], _scores(rows, name)) if rows is not None else None
-                 for rows in (train, val, test)]  # fmt: skip
-        assert found[0] is not None and found[1] is not None
-        texts = [text for row in train for text in row[:-1]]
-        return Splits(found[0], found[1], found[2], [], build_tokenizer_config=lambda: self.tokenizer_config(texts))
+        refuse_empty(name, len(train.rows), len(val.rows), self.val_fraction)
+        kept, held_out = (_scored(table, name, findings) for table in (train, val))
+        texts = [text for row in train.rows for text in row[:-1]]
+        return Splits(
+            kept, held_out, test and _scored(test, name, findings), [],
+            build_tokenizer_config=lambda: self.tokenizer_config(texts),
+        )  # fmt: skip
 
-    def _rows(self, path: Path, layout: TableLayout) -> List[Row]:
+    def _rows(self, path: Path, layout: TableLayout, findings: Findings) -> RowsOfText:
         # Some published rows (QQP) end early; the benchmark's own code leaves them out.
-        return read_columns(path, layout.columns, header=layout.folder != "CoLA", skip_short=True)
+        return read_columns(path, layout.columns, layout.folder != "CoLA", skip_short=True, findings=findings)
 
 
-def _scores(rows: List[Row], name: str) -> np.ndarray:
-    try:
-        return np.array([float(row[-1]) for row in rows], np.float32)
-    except ValueError as error:
-        raise DataError(f"{name}: a score is no number ({error}).") from None
+def _scored(table: RowsOfText, name: str, findings: Findings) -> LabelledTexts:
+    """Texts with the number in the last column of each row."""
+    assert table.places is not None
+    kept, scores = [], []
+    for index, row in enumerate(table.rows):
+        try:
+            scores.append(float(row[-1]))
+            kept.append(index)
+        except ValueError as error:
+            place = table.places[index]
+            fact = f"{place}: the score is '{row[-1]}', no number."
+            problem = Problem(NOT_A_NUMBER, place, fact, "Correct or remove it.")
+            findings.refuse(problem, sentence=f"{name}: a score is no number ({error}).")
+    pairs = [pair_of(table.rows[index]) for index in kept]
+    return LabelledTexts(pairs, np.array(scores, np.float32), table.places.take(kept))

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Collection, Dict, List, Sequence
 
 import numpy as np
 
 from mxtrain.dataset.base import Splits
+from mxtrain.dataset.checking.problems import (
+    EMPTY_CLASS,
+    LISTED_TWICE,
+    STRICT,
+    UNDECODABLE_TEXT,
+    UNKNOWN_CLASS,
+    DataPlace,
+    Findings,
+    Problem,
+    attempt,
+)
 from mxtrain.dataset.image.decoded import DecodedDataset
 from mxtrain.dataset.image.files import EXTENSIONS, ImageFiles, find_images
 from mxtrain.dataset.loading.regular_files import FileId, exists, id_of
@@ -28,6 +40,10 @@ class ImageFolder(DecodedDataset):
 
     def open(self) -> Splits:
         """See `Dataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
         root = Path(self.root)
         if not exists(root) or not root.is_dir():
             raise DataError(
@@ -35,18 +51,18 @@ class ImageFolder(DecodedDataset):
                 f"train/CLASS/ with val/CLASS/ beside. Name yours with dataset.root=FOLDER."
             )
         train_root = root / "train" if (root / "train").is_dir() else root
-        class_names = _list_classes(train_root)
+        class_names = _list_classes(train_root, findings)
         roots = {"train": train_root}
         if train_root != root:
             roots.update({name: root / name for name in ("val", "test") if os.path.lexists(root / name)})
-        finder = _ClassFinder(root, roots.values(), class_names)
+        finder = _ClassFinder(root, roots.values(), class_names, findings)
         found = {name: finder.list_split(folder) for name, folder in roots.items()}
         return self.make_splits(
-            (found["train"], found["train"].label_N), found.get("val"), found.get("test"), class_names
+            (found["train"], found["train"].label_N), found.get("val"), found.get("test"), class_names, findings
         )
 
 
-def _list_classes(folder: Path) -> List[str]:
+def _list_classes(folder: Path, findings: Findings) -> List[str]:
     names = _folders_in(folder)
     if len(names) < 2:
         held = f"only one, '{names[0]}'" if names else "none"
@@ -55,7 +71,8 @@ def _list_classes(folder: Path) -> List[str]:
             ". Sort the images into CLASS folders, or name another folder with dataset.root=FOLDER."
         )
     for name in names:
-        require_utf8(name, f"The class folder in '{folder}'")
+        place = DataPlace(str(folder / name))
+        attempt(findings, place, partial(require_utf8, name, f"The class folder in '{folder}'"), UNDECODABLE_TEXT)
     return names
 
 
@@ -76,8 +93,10 @@ def require_utf8(name: str, what: str) -> None:
 class _ClassFinder:
     """Lists the images of each class, each real file once: links may lead anywhere, also round in circles."""
 
-    def __init__(self, root: Path, roots: Collection[Path], class_names: Sequence[str]) -> None:
-        self._class_names = class_names
+    def __init__(
+        self, root: Path, roots: Collection[Path], class_names: Sequence[str], findings: Findings
+    ) -> None:  # fmt: skip
+        self._class_names, self._findings = class_names, findings
         self._seen: Dict[FileId, Path] = {}
         folders = [root, *roots, *(folder / name for folder in roots for name in class_names)]
         self._known = {id_of(folder) for folder in folders if folder.is_dir()}
@@ -90,27 +109,30 @@ class _ClassFinder:
             DataError: a class is unknown or empty, or an image was seen before, in another class or split.
         """
         unknown = sorted(set(_folders_in(folder)) - set(self._class_names))
-        if unknown:
-            raise DataError(
-                f"'{folder}' holds the class '{unknown[0]}', which the training images do not have. "
-                f"Theirs are: {', '.join(self._class_names[:20])}."
-            )
+        self._findings.refuse(*(
+            Problem(
+                UNKNOWN_CLASS, DataPlace(str(folder / name)),
+                f"'{folder}' holds the class '{name}', which the training images do not have.",
+                f"Theirs are: {', '.join(self._class_names[:20])}.",
+            ) for name in unknown
+        ))  # fmt: skip
         paths: List[Path] = []
         labels: List[int] = []
         for label, name in enumerate(self._class_names):
-            found = find_images(folder / name, self._known) if (folder / name).is_dir() else []
+            place, is_there = DataPlace(str(folder / name)), (folder / name).is_dir()
+            found = find_images(folder / name, self._known, self._findings) if is_there else []
             if not found:
-                raise DataError(
-                    f"The class folder '{folder / name}' holds no images (files ending in {', '.join(EXTENSIONS)}). "
-                    "Add some, or remove the folder."
-                )
+                fact = f"The class folder {place} holds no images (files ending in {', '.join(EXTENSIONS)})."
+                self._findings.refuse(Problem(EMPTY_CLASS, place, fact, "Add some, or remove the folder."))
             for path, number in found:
-                if number in self._seen:
-                    raise DataError(
-                        f"'{path}' and '{self._seen[number]}' are the same file, by a link: an image has one class, "
-                        "and is either trained on or measured. Remove one of the two."
+                before = self._seen.setdefault(number, path)
+                if before != path:
+                    fact = (
+                        f"'{path}' and '{before}' are the same file, by a link: an image has one class, and is either "
+                        "trained on or measured."
                     )
-                self._seen[number] = path
-            paths += (path for path, _ in found)
-            labels += [label] * len(found)
+                    self._findings.refuse(Problem(LISTED_TWICE, DataPlace(str(path)), fact, "Remove one of the two."))
+                    continue
+                paths.append(path)
+                labels.append(label)
         return ImageFiles(paths, np.asarray(labels))

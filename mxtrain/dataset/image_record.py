@@ -10,6 +10,7 @@ from typing import List, Optional
 import numpy as np
 
 from mxtrain.dataset.base import Splits
+from mxtrain.dataset.checking.problems import STRICT, Findings
 from mxtrain.dataset.image.decoded import DecodedDataset
 from mxtrain.dataset.image.record_file import RecordFile
 from mxtrain.dataset.loading.regular_files import read_text, refuse_shared
@@ -30,6 +31,10 @@ class ImageRecord(DecodedDataset):
 
     def open(self) -> Splits:
         """See `Dataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
         train_path = self._path("train.rec")
         if not os.path.lexists(train_path):
             raise DataError(
@@ -38,10 +43,10 @@ class ImageRecord(DecodedDataset):
                 "or name yours with dataset.root=FOLDER dataset.prefix=NAME (for NAME_train.rec; '' for train.rec)."
             )
         class_names = self._read_class_names()
-        train = RecordFile(train_path, len(class_names or ()))
-        val, test = self._open_split("val.rec", class_names), self._open_split("test.rec", class_names)
+        train = RecordFile(train_path, len(class_names or ()), findings)
+        val, test = (self._open_split(name, class_names, findings) for name in ("val.rec", "test.rec"))
         refuse_shared({part: [records.path] for part, records in (("train", train), ("val", val), ("test", test))
-                       if records is not None})  # fmt: skip
+                       if records is not None}, findings)  # fmt: skip
         needs_labels = class_names is None or val is None or (test is None and self.test_fraction > 0)
         label_N = train.read_labels() if needs_labels else np.empty(0, np.int32)
         if class_names is None:
@@ -51,14 +56,16 @@ class ImageRecord(DecodedDataset):
                     records.num_classes = len(class_names)
         if len(class_names) < 2:
             raise DataError(f"'{train_path}' has a single class; at least two are needed to learn to tell them apart.")
-        return self.make_splits((train, label_N), val, test, class_names)
+        return self.make_splits((train, label_N), val, test, class_names, findings)
 
     def _path(self, ending: str) -> Path:
         return Path(self.root) / (f"{self.prefix}_{ending}" if self.prefix else ending)
 
-    def _open_split(self, ending: str, class_names: Optional[List[str]]) -> Optional[RecordFile]:
+    def _open_split(
+        self, ending: str, class_names: Optional[List[str]], findings: Findings
+    ) -> Optional[RecordFile]:  # fmt: skip
         path = self._path(ending)
-        return RecordFile(path, len(class_names or ())) if os.path.lexists(path) else None
+        return RecordFile(path, len(class_names or ()), findings) if os.path.lexists(path) else None
 
     def _read_class_names(self) -> Optional[List[str]]:
         path = self._path("classes.txt")

@@ -7,11 +7,23 @@ import math
 import struct
 import zlib
 from pathlib import Path
-from typing import ClassVar, Dict, List, Tuple
+from typing import ClassVar, Dict, List, Optional, Tuple
 
 import numpy as np
 
 from mxtrain.dataset.base import Dataset, Splits
+from mxtrain.dataset.checking.problems import (
+    MISSING_COUNTERPART,
+    STRICT,
+    WRONG_CHECKSUM,
+    DataPlace,
+    DataPlaces,
+    Findings,
+    NothingLeft,
+    Problem,
+    attempt,
+    refuse_labels,
+)
 from mxtrain.dataset.image.settings import Augment
 from mxtrain.dataset.loading.memory import split_in_memory
 from mxtrain.dataset.loading.official import refuse_missing, verify
@@ -51,12 +63,19 @@ class Mnist(Dataset):
 
     def open(self) -> Splits:
         """See `Dataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
         paths = self._find()
-        train = self._read_pair(paths[0], paths[1])
-        test = self._read_pair(paths[2], paths[3])
+        train = self._read_pair(paths[0], paths[1], findings)
+        test = self._read_pair(paths[2], paths[3], findings)
+        if train is None or test is None:
+            raise NothingLeft(f"'{self.root}' holds damaged files.")
         if train[0].shape[1:] != test[0].shape[1:]:
             raise DataError(f"'{paths[0]}' and '{paths[2]}' hold images of different sizes; they must agree.")
-        return split_in_memory(self, *train, self.class_names, test=MemorySource(*test))
+        images, labels, places = train
+        return split_in_memory(self, images, labels, self.class_names, MemorySource(*test), places)
 
     def _find(self) -> List[Path]:
         root = Path(self.root)
@@ -66,25 +85,41 @@ class Mnist(Dataset):
             refuse_missing(self.option, root, missing, self.home, "They may stay gzipped.")
         return [next(path for path in pair if exists(path)) for pair in candidates]
 
-    def _read_pair(self, image_path: Path, label_path: Path) -> Tuple[np.ndarray, np.ndarray]:
-        image_NHW = self._read(image_path, _IMAGE_MAGIC, "images")
-        label_N = self._read(label_path, _LABEL_MAGIC, "labels")
+    def _read_pair(
+        self, image_path: Path, label_path: Path, findings: Findings
+    ) -> Optional[Tuple[np.ndarray, np.ndarray, DataPlaces]]:
+        image_NHW = self._read(image_path, _IMAGE_MAGIC, "images", findings)
+        label_N = self._read(label_path, _LABEL_MAGIC, "labels", findings)
+        if image_NHW is None or label_N is None:
+            return None
+        count = min(len(image_NHW), len(label_N))
         if len(image_NHW) != len(label_N):
-            raise DataError(
+            findings.refuse(Problem(
+                MISSING_COUNTERPART, DataPlace(str(image_path), record=count),
                 f"'{image_path}' holds {len(image_NHW)} images but '{label_path}' {len(label_N)} labels; "
-                "they must agree."
-            )
-        if label_N.max(initial=0) >= len(self.class_names):
-            raise DataError(
-                f"'{label_path}' holds the label {label_N.max()}; allowed are 0 to {len(self.class_names) - 1}."
-            )
-        return image_NHW[:, None], label_N
+                "they must agree.",
+            ))  # fmt: skip
+        num_classes = len(self.class_names)
+        sentence = f"'{label_path}' holds the label {{label}}; allowed are 0 to {num_classes - 1}."
+        label_places = DataPlaces([str(label_path)], np.arange(count), are_records=True)
+        kept = refuse_labels(findings, label_N[:count], num_classes, label_places, sentence)
+        if len(kept) < len(image_NHW):
+            image_NHW, label_N = image_NHW[kept], label_N[kept]
+        return image_NHW[:, None], label_N, DataPlaces([str(image_path)], kept, are_records=True)
 
-    def _read(self, path: Path, magic: int, what: str) -> np.ndarray:
-        content = _read_content(path, magic, what)
-        array = parse_idx(content, path, magic, what)
+    def _read(self, path: Path, magic: int, what: str, findings: Findings) -> Optional[np.ndarray]:
+        def read() -> Tuple[bytes, np.ndarray]:
+            content = _read_content(path, magic, what)
+            return content, parse_idx(content, path, magic, what)
+
+        place = DataPlace(str(path))
+        found = attempt(findings, place, read)
+        if found is None:
+            return None
+        content, array = found
         if self.verify_checksum:
-            verify(path, content, self.md5[path.name[:-3] if path.suffix == ".gz" else path.name], self.home)
+            checksum = self.md5[path.name[:-3] if path.suffix == ".gz" else path.name]
+            attempt(findings, place, lambda: verify(path, content, checksum, self.home), WRONG_CHECKSUM)
         return array
 
 

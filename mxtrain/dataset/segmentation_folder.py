@@ -10,9 +10,11 @@ import pydantic
 from typing_extensions import Annotated, Literal
 
 from mxtrain.dataset.base import Splits
+from mxtrain.dataset.checking.problems import STRICT, Findings
+from mxtrain.dataset.image.mask_file import LARGEST_VALUE
 from mxtrain.dataset.image.mask_pairs import MaskPairs, list_masks, list_pictures, pair
 from mxtrain.dataset.image.masked_files import MaskedFiles
-from mxtrain.dataset.image.masked_pictures import LARGEST_VALUE, MaskCoding
+from mxtrain.dataset.image.masked_pictures import MaskCoding
 from mxtrain.dataset.loading.regular_files import exists, read_text
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
@@ -57,11 +59,16 @@ class SegmentationFolder(MaskedFiles):
 
     def open(self) -> Splits:
         """See `Dataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
         root = self.require_root(_LAYOUT)
         names = self.classes or read_class_names(root / "classes.txt")
         coding = self._coding(names)
-        found = {split: _pair(*folders) for split, folders in _find_folders(root).items()}
-        return self.make_splits(found["train"], found.get("val"), found.get("test"), names, coding)
+        found = {split: _pair(*folders, findings) for split, folders in _find_folders(root).items()}
+        val, test = found.get("val"), found.get("test")
+        return self.make_splits(found["train"], val, test, names, coding, findings=findings)
 
     def _coding(self, names: List[str]) -> MaskCoding:
         values = list(range(len(names))) if self.mask_values == "auto" else self.mask_values
@@ -118,5 +125,6 @@ def _is_there(folder: Path) -> bool:
     return os.path.lexists(folder)
 
 
-def _pair(pictures: Path, masks: Path) -> MaskPairs:
-    return pair(list_pictures(pictures), list_masks(masks), masks)
+def _pair(pictures: Path, masks: Path, findings: Findings) -> MaskPairs:
+    found = list_pictures(pictures, findings=findings), list_masks(masks, findings=findings)
+    return pair(*found, masks, findings=findings)

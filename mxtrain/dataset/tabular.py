@@ -5,14 +5,25 @@ Legend: N samples, B batch, F features.
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.dataset.base import BaseDataset, Samples, Splits
+from mxtrain.dataset.checking.problems import (
+    NOT_A_NUMBER,
+    STRICT,
+    DataPlace,
+    Findings,
+    NothingLeft,
+    Problem,
+    attempt,
+)
 from mxtrain.dataset.loading.official import sklearn_datasets
-from mxtrain.dataset.loading.regular_files import exists, read_text, refuse_shared
+from mxtrain.dataset.loading.regular_files import exists, open_regular, refuse_shared
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.table.columns import read_columns
@@ -24,6 +35,7 @@ if TYPE_CHECKING:
     from mxtrain.dataset.loading.loader import BatchLoader
     from mxtrain.model.base import Model
 
+_LARGEST = float(np.finfo(np.float32).max)
 DIABETES = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
 """Features of scikit-learn's diabetes data. Source: B. Efron et al., "Least Angle Regression", 2004."""
 
@@ -51,15 +63,23 @@ class Tabular(BaseDataset):
 
     def open(self) -> Splits:
         """See `BaseDataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
         if self.train is None:
             names = list(DIABETES)
             found: List[Optional[Rows]] = [read_diabetes(), None, None]
             origin = "scikit-learn's diabetes data"
         else:
             files = {name: path for name in ("train", "val", "test") if (path := getattr(self, name)) is not None}
-            refuse_shared({name: [Path(path)] for name, path in files.items()})
+            refuse_shared({name: [Path(path)] for name, path in files.items()}, findings)
             names = self._feature_names(self.train)
-            found = [self._read(files[name], names) if name in files else None for name in ("train", "val", "test")]
+            tables = {name: attempt(findings, DataPlace(path), partial(self._read, path, names, findings))
+                      for name, path in files.items()}  # fmt: skip
+            if None in tables.values():
+                raise NothingLeft(f"dataset.train={self.train}: a table cannot be read.")
+            found = [tables.get(name) for name in ("train", "val", "test")]
             origin = f"dataset.train={self.train}"
         train, val, test = found
         assert train is not None
@@ -82,24 +102,33 @@ class Tabular(BaseDataset):
             raise DataError("dataset.features: name the columns to predict from, a file of JSON lines has no header.")
         if not exists(path):
             raise DataError(f"{path}: there is no such file.")
-        first = read_text(path).partition("\n")[0].rstrip("\r")
+        with open_regular(path) as (file, _):  # what is no UTF-8 is said where the rows are read
+            first = file.readline().decode("utf-8-sig", "replace").rstrip("\r\n")
         return [name for name in (one.strip() for one in first.split("\t" if path.endswith(".tsv") else ","))
                 if name != self.target]  # fmt: skip
 
-    def _read(self, path: str, names: Sequence[str], with_target: bool = True) -> Rows:
+    def _read(
+        self, path: str, names: Sequence[str], findings: Findings = STRICT, with_target: bool = True
+    ) -> Rows:  # fmt: skip
         columns = [*names, self.target] if with_target else list(names)
-        rows = read_columns(path, columns, header=True)
+        rows, places = read_columns(path, columns, header=True, findings=findings)
+        assert places is not None
         found = np.empty((len(rows), len(columns)))
         for number, row in enumerate(rows):
             for column, text in enumerate(row):
                 try:
-                    found[number, column] = float(text)
+                    value = float(text)
                 except ValueError:
-                    raise DataError(f"{path}, row {number + 1}: '{columns[column]}' is '{text}', no number.") from None
-        if not np.isfinite(found).all():
-            number, column = np.argwhere(~np.isfinite(found))[0]
-            raise DataError(f"{path}, row {number + 1}: '{columns[column]}' is {found[number, column]}.")
-        return Rows(found[:, : len(names)], found[:, -1] if with_target else None)
+                    value = math.nan
+                found[number, column] = value
+                if not -_LARGEST <= value <= _LARGEST:
+                    what = f"'{columns[column]}' is {_why_no_number(text)}."
+                    problem = Problem(NOT_A_NUMBER, places[number], f"{places[number]}: {what}", "Correct the cell.")
+                    findings.refuse(problem, sentence=f"{path}, row {number + 1}: {what}")
+        kept = (np.abs(found) <= _LARGEST).all(axis=1)  # is false for a NaN
+        found = found[kept]
+        places = places.take(np.flatnonzero(kept))
+        return Rows(found[:, : len(names)], found[:, -1] if with_target else None, places)
 
     def sign(self, splits: Splits, model: Model) -> Signature:
         return Signature(splits.shape, list(splits.mean), list(splits.std), list(splits.class_names))
@@ -137,6 +166,17 @@ class Tabular(BaseDataset):
             parts.append(rows.value_NF)
             places += [f"{name}:{row}" for row in range(1, len(rows) + 1)]
         return Rows(np.concatenate(parts) if parts else np.zeros((0, len(signature.class_names)))), places
+
+
+def _why_no_number(text: str) -> str:
+    """What a cell is that holds no finite number that a 32-bit float can be."""
+    try:
+        value = float(text)
+    except ValueError:
+        return f"'{text}', no number"
+    if not math.isfinite(value):
+        return f"{value}, no finite number"
+    return f"{value}, and the largest number that is read is {_LARGEST:.1e}"
 
 
 def read_diabetes() -> Rows:

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, List, Optional
+from typing import ClassVar, Dict, Optional
 
 from mxtrain.dataset.base import Splits
-from mxtrain.dataset.image.mask_pairs import Files, MaskPairs, chosen, list_masks, list_pictures
+from mxtrain.dataset.checking.problems import (
+    LISTED_TWICE,
+    STRICT,
+    DataPlace,
+    Findings,
+    Problem,
+)
+from mxtrain.dataset.image.mask_pairs import Files, MaskPairs, chosen, list_masks, list_pictures, refuse_alone
 from mxtrain.dataset.image.masked_files import MaskedFiles
 from mxtrain.dataset.image.masked_pictures import MaskCoding
 from mxtrain.dataset.loading.regular_files import exists, read_text
@@ -42,18 +49,23 @@ class VocSegmentation(MaskedFiles):
 
     def open(self) -> Splits:
         """See `Dataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
         root = _find_devkit(self.require_root(_LAYOUT))
-        pictures, masks = list_pictures(root / "JPEGImages"), list_masks(root / self.mask_folder)
+        pictures = list_pictures(root / "JPEGImages", findings=findings)
+        masks = list_masks(root / self.mask_folder, findings=findings)
         lists = root / "ImageSets" / "Segmentation"
 
         def read(name: Optional[str], split: str) -> Optional[MaskPairs]:
-            return read_split(lists, name, split, pictures, masks) if name else None
+            return read_split(lists, name, split, pictures, masks, findings) if name else None
 
         return self.make_splits(
-            read_split(lists, self.train_split, "train", pictures, masks), read(self.val_split, "val"),
+            read_split(lists, self.train_split, "train", pictures, masks, findings), read(self.val_split, "val"),
             read(self.test_split, "test"), list(VOC_NAMES), MaskCoding(range(len(VOC_NAMES)), [_IGNORED]),
             "Type dataset.train_split=train, or dataset.val_split=null to hold out dataset.val_fraction of what is "
-            "trained on.",
+            "trained on.", findings,
         )  # fmt: skip
 
 
@@ -71,7 +83,9 @@ def _find_devkit(root: Path) -> Path:
     )
 
 
-def read_split(folder: Path, name: str, split: str, pictures: Files, masks: Files) -> MaskPairs:
+def read_split(
+    folder: Path, name: str, split: str, pictures: Files, masks: Files, findings: Findings = STRICT
+) -> MaskPairs:  # fmt: skip
     """The pictures that a split's file names, with their masks. Blank lines and what follows a name don't count.
 
     Raises:
@@ -83,17 +97,25 @@ def read_split(folder: Path, name: str, split: str, pictures: Files, masks: File
         hint = f"{did_you_mean(name, there)} There are: {', '.join(there)}." if there else ""
         raise DataError(f"dataset.{split}_split={name}: there is no file '{path}'.{hint}")
     # Some lists name the paths of picture and mask instead.
-    words = [line.split()[0] for line in read_text(path).splitlines() if line.strip()]
-    stems: List[str] = list(dict.fromkeys(Path(word).stem if "/" in word else word for word in words))
+    lines = enumerate(read_text(path, findings).splitlines(), 1)
+    words = [(line.split()[0], number) for number, line in lines if line.strip()]
+    line_of: Dict[str, int] = {}
+    for word, number in words:
+        stem = Path(word).stem if "/" in word else word
+        if stem in line_of:
+            fact = f"'{path}', line {number} names '{stem}', which line {line_of[stem]} names, too."
+            findings.remark(Problem(LISTED_TWICE, DataPlace(str(path), number), fact, "Remove one of the lines."))
+        line_of.setdefault(stem, number)
+    stems = list(line_of)
     if not stems:
         raise DataError(f"'{path}' names no picture. Write one name a line, without an ending.")
     for kind, files in (("picture", pictures), ("mask", masks)):
         missing = [stem for stem in stems if stem not in files]
-        if missing:
-            where = folder.parents[1] / "JPEGImages" if kind == "picture" else next(iter(masks.values()))[0].parent
-            line = next(number for number, word in enumerate(read_text(path).splitlines(), 1) if missing[0] in word)
-            raise DataError(
-                f"'{path}', line {line} names '{missing[0]}', of which there is no {kind} in '{where}' "
-                f"({len(missing):,} of {len(stems):,} are missing). Add them, or remove these lines."
-            )
-    return chosen(stems, pictures, masks)
+        where = folder.parents[1] / "JPEGImages" if kind == "picture" else next(iter(masks.values()))[0].parent
+        refuse_alone(
+            [DataPlace(str(path), line_of[stem]) for stem in missing],
+            [f"'{path}', line {line_of[stem]} names '{stem}', of which there is no {kind} in '{where}'"
+             for stem in missing],
+            f"({len(missing):,} of {len(stems):,} are missing)", "Add them, or remove these lines.", findings,
+        )  # fmt: skip
+    return chosen([stem for stem in stems if stem in pictures and stem in masks], pictures, masks)

@@ -6,6 +6,8 @@ import struct
 import numpy as np
 import pytest
 
+from mxtrain.dataset.checking.dataset_check import CollectedFindings, check_dataset
+
 
 @pytest.fixture
 def write_idx(tmp_path):
@@ -46,3 +48,35 @@ def write_images(tmp_path):
         return tmp_path / folder
 
     return write
+
+
+class Unwatched:
+    """Shows nothing."""
+
+    def begin(self, what, total):
+        pass
+
+    def advance(self, count):
+        pass
+
+
+@pytest.fixture
+def check(tmp_path):
+    """Checks a dataset; gives [(kind, file below tmp_path, line or record)] in order, and the census and findings as
+    attributes."""
+
+    def run(dataset, num_threads=2, **options):
+        problems = []
+        findings = CollectedFindings(write=problems.append, **options)
+        run.census = check_dataset(dataset, findings, Unwatched(), num_threads)
+        run.findings, run.problems = findings, problems
+        return [
+            (
+                problem.kind,
+                problem.place.file.replace(f"{tmp_path}/", ""),
+                problem.place.record if problem.place.line is None else problem.place.line,
+            )
+            for problem in problems
+        ]
+
+    return run

@@ -1,6 +1,7 @@
 """Datasets that fit into memory: what they read, and what they refuse."""
 
 import gzip
+import struct
 import subprocess
 import sys
 
@@ -196,3 +197,66 @@ def test_opening_imports_nothing_heavy(write_images):
     )
     done = subprocess.run([sys.executable, "-c", code, str(write_images())], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_a_check_of_idx_files_lists_every_label_and_every_file(write_idx, check):
+    root = write_idx(packed=False)
+    dataset = Mnist(root=str(root), verify_checksum=False)
+    assert check(dataset) == [] and check.census.num_samples == {"train": 90, "val": 10, "test": 20}
+    assert sum(check.census.class_counts["train"]) == 90
+    change_byte(root / "train-labels-idx1-ubyte", 8 + 3, 10)
+    change_byte(root / "train-labels-idx1-ubyte", 8 + 99, 200)
+    # Image 7 is that of image 2 once more; which of both is held out depends on the seed.
+    images = root / "train-images-idx3-ubyte"
+    content = images.read_bytes()
+    first, second = (slice(16 + n * 784, 16 + (n + 1) * 784) for n in (2, 7))
+    images.write_bytes(content[: second.start] + content[first] + content[second.stop :])
+    found = check(dataset)
+    assert found == [
+        ("label_range", "train-labels-idx1-ubyte", 3),
+        ("label_range", "train-labels-idx1-ubyte", 99),
+        ("duplicate", "train-images-idx3-ubyte", 7),
+    ]
+    assert "'train-images-idx3-ubyte' (train)" in check.problems[2].fact.replace(f"{root}/", "")
+    # Both files of images are cut off, and one of labels is too short.
+    images.write_bytes(content[:-5])
+    (root / "t10k-images-idx3-ubyte").write_bytes(b"<html>")
+    assert [file for kind, file, _ in check(dataset) if kind == "cannot_open"] == [
+        "train-images-idx3-ubyte",
+        "t10k-images-idx3-ubyte",
+    ]
+    assert check.census.num_samples == {}
+
+
+def test_a_check_of_idx_files_goes_on_where_a_checksum_or_a_count_is_wrong(write_idx, check):
+    root = write_idx(packed=False)
+    labels = root / "t10k-labels-idx1-ubyte"
+    labels.write_bytes(struct.pack(">2I", 0x801, 19) + labels.read_bytes()[8:-1])
+    kinds = [kind for kind, _, _ in check(Mnist(root=str(root)))]
+    assert kinds == ["wrong_checksum"] * 4 + ["missing_counterpart"]
+    assert check.census.num_samples["test"] == 19
+
+
+def change_byte(path, place, value):
+    content = bytearray(path.read_bytes())
+    content[place] = value
+    path.write_bytes(content)
+
+
+def test_a_check_of_cifar_files_names_file_and_record(tmp_path, check):
+    write_cifar(tmp_path, 1, CIFAR10_NAMES)
+    for name in CIFAR10_NAMES[1:]:  # the helper writes the same into each
+        content = np.frombuffer((tmp_path / name).read_bytes(), np.uint8).reshape(-1, 3073).copy()
+        content[:, 1:] += CIFAR10_NAMES.index(name)
+        (tmp_path / name).write_bytes(content.tobytes())
+    dataset = Cifar10(root=str(tmp_path), verify_checksum=False, val_fraction=0.1)
+    assert check(dataset) == []
+    change_byte(tmp_path / "data_batch_2.bin", 3073 * 4, 77)
+    content = (tmp_path / "data_batch_1.bin").read_bytes()
+    test = (tmp_path / "test_batch.bin").read_bytes()
+    (tmp_path / "test_batch.bin").write_bytes(content[: 3073 * 2] + test[3073 * 2 : -100])
+    found = check(dataset)
+    assert found[:2] == [("label_range", "data_batch_2.bin", 4), ("cannot_open", "test_batch.bin", None)]
+    assert found[2:] == [("duplicate_across_splits", "test_batch.bin", n) for n in (0, 1)]
+    assert [problem.fact.count("data_batch_1.bin") for problem in check.problems[2:]] == [1, 1]
+    assert check.census.num_samples["test"] == 29

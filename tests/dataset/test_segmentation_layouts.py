@@ -349,3 +349,55 @@ def test_a_checkpoint_keeps_the_size_of_the_frame_unless_another_is_typed(tmp_pa
     for wrong in ({"image_size": [32, 32]}, {"mean": [0.1] * 3}, {"std": [0.1] * 3}, {"channels": 1}):
         with pytest.raises(ConfigError, match="what enters the network is part of what was trained"):
             SegmentationFolder(root=root, **wrong).restored(given, [f"dataset.{name}" for name in wrong], "a")
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_check_finds_nothing_in_what_is_right(tmp_path, check, kind):
+    # The helper writes the same pictures into both splits of some.
+    assert check(opened(WRITERS[kind](tmp_path), kind), ignore=["duplicate_across_splits"]) == []
+    counts = check.census.class_counts["train"]
+    present = [label for label in CLASSES[kind] if label >= 0]
+    assert set(np.flatnonzero(counts)) == set(present)
+    assert (counts[present] == check.census.num_samples["train"]).all()
+
+
+def test_a_check_lists_every_mask_that_is_wrong(tmp_path, check):
+    root = write_folder(tmp_path, names="abcdefghijkl")
+    save("L", value=7)(root / "masks/a.png")
+    save("L", size=(9, 9), value=9)(root / "masks/b.png")
+    (root / "masks/c.png").write_bytes((root / "masks/c.png").read_bytes()[:60])
+    noise = np.random.RandomState(0).randint(0, 256, (22, 24, 3), np.uint8)
+    Image.fromarray(noise).save(root / "images/c.jpg")
+    (root / "images/c.jpg").write_bytes((root / "images/c.jpg").read_bytes()[:-300])  # its header is whole
+    (root / "masks/d.png").unlink()
+    (root / "images/e.jpg").unlink()
+    found = check(opened(root))
+    assert found[:2] == [("missing_counterpart", "images/d.jpg", None), ("missing_counterpart", "masks/e.png", None)]
+    assert sorted(found[2:]) == [
+        ("mask_size", "masks/b.png", None),
+        ("stray_mask_value", "masks/a.png", None),
+        ("stray_mask_value", "masks/b.png", None),
+        ("unreadable_image", "images/c.jpg", None),
+        ("unreadable_mask", "masks/c.png", None),
+    ]
+    assert check.findings.shown["missing_counterpart"][0].remedy == "Add the masks, or move these pictures elsewhere."
+
+
+def test_a_check_names_the_lines_of_a_list_and_pictures_of_two_splits(tmp_path, check):
+    root = write_voc(tmp_path)
+    lists = root / "ImageSets/Segmentation"
+    (lists / "train.txt").write_text("a\nnone\nb\na\nneither\nd\nnone\n")
+    shutil.copy(root / "JPEGImages/b.jpg", root / "JPEGImages/e.jpg")
+    (root / "SegmentationClass/e.png").write_bytes((root / "SegmentationClass/b.png").read_bytes())
+    found = check(opened(root, "voc"))
+    assert found == [
+        ("listed_twice", "ImageSets/Segmentation/train.txt", 4),
+        ("listed_twice", "ImageSets/Segmentation/train.txt", 7),
+        ("missing_counterpart", "ImageSets/Segmentation/train.txt", 2),
+        ("missing_counterpart", "ImageSets/Segmentation/train.txt", 5),
+        ("missing_counterpart", "ImageSets/Segmentation/train.txt", 2),
+        ("missing_counterpart", "ImageSets/Segmentation/train.txt", 5),
+        ("listed_twice", "JPEGImages/d.jpg", None),
+        ("duplicate_across_splits", "JPEGImages/d.jpg", None),
+        ("duplicate_across_splits", "JPEGImages/e.jpg", None),
+    ]

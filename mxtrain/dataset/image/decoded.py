@@ -7,7 +7,14 @@ from typing import Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.dataset.base import Dataset, Source, Splits
-from mxtrain.dataset.image.decoding import DecodedSource, EncodedImages, choose_statistics, spread
+from mxtrain.dataset.checking.problems import STRICT, Findings
+from mxtrain.dataset.image.decoding import (
+    DecodedSource,
+    EncodedImages,
+    choose_statistics,
+    known_statistics,
+    spread,
+)
 from mxtrain.dataset.image.settings import AreaShare, Augment, Decoding, WindowSetting, as_window, window_setting
 from mxtrain.dataset.loading.sources import Subset
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
@@ -58,6 +65,7 @@ class DecodedDataset(Dataset):
         val: Optional[EncodedImages],
         test: Optional[EncodedImages],
         class_names: Sequence[str],
+        findings: Findings = STRICT,
     ) -> Splits:
         """Sources of what was found, with validation and test samples carved out of the training part where missing.
 
@@ -66,6 +74,7 @@ class DecodedDataset(Dataset):
             val: Validation images or None.
             test: Test images or None.
             class_names: One per class.
+            findings: Where they collect, nothing is measured, since images are read later.
 
         Returns:
             The splits.
@@ -87,7 +96,9 @@ class DecodedDataset(Dataset):
         name = f"{type(self).__name__} in '{self.root}'"
         refuse_empty(name, len(train_source), 0 if val_source is None else len(val_source), self.val_fraction)
         assert val_source is not None
-        mean, std = self._choose_statistics(encoded, in_train)
+        mean, std = known_statistics(self.decoded_shape()[0])
+        if not findings.goes_on:
+            mean, std = self._choose_statistics(encoded, in_train)
         return Splits(
             train=train_source,
             val=val_source,

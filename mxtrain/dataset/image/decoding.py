@@ -12,8 +12,11 @@ from typing import Callable, Iterable, Optional, Protocol, Sequence, Tuple, Unio
 
 import numpy as np
 
+from mxtrain.dataset.checking.checks import Checks
+from mxtrain.dataset.checking.problems import DataPlace
 from mxtrain.dataset.image.dicom import is_dicom
-from mxtrain.dataset.image.pixels import REPLACE, ImageReader, read_error
+from mxtrain.dataset.image.image_checks import ImageChecks
+from mxtrain.dataset.image.pixels import ImageReader, unreadable
 from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.loading.randomness import Draw, uniform
 from mxtrain.errors import DataError, LoaderError, MxtrainError
@@ -34,6 +37,9 @@ class EncodedImages(Protocol):
 
     def name(self, index: int) -> str:
         """The name of an image in messages."""
+
+    def place(self, index: int) -> DataPlace:
+        """Where an image stands."""
 
     def read(self, index: int) -> Tuple[bytes, int]:
         """The encoded image, and its label."""
@@ -121,7 +127,8 @@ class DecodedSource:
             draws_4B = [uniform(seed, epoch, index_B, kind) for kind in kinds]
         for row, index in enumerate(index_B.tolist()):
             draws_4 = None if draws_4B is None else [float(draw_B[row]) for draw_B in draws_4B]
-            image_CHW, label_B[row] = self._read(index, draws_4)
+            content, label_B[row] = self.read(index)
+            image_CHW = self.decode(index, content, draws_4)
             if image_CHW.dtype != image_BCHW.dtype:  # one with more than 8 bits: all become float32
                 image_BCHW = image_BCHW.astype(np.float32, copy=False)
             image_BCHW[row] = image_CHW
@@ -131,18 +138,42 @@ class DecodedSource:
         """A black image, in the place of one that cannot be read."""
         return np.zeros((1, *self.shape), np.uint8), np.full(1, -1, np.int32)
 
-    def _read(self, index: int, draws_4: Optional[Sequence[float]]) -> Tuple[np.ndarray, int]:
+    def checks(self) -> Checks:
+        """What `data check` does with each sample."""
+        return ImageChecks(self)
+
+    def read(self, index: int) -> Tuple[bytes, int]:
+        """An encoded image, and its label.
+
+        Raises:
+            LoaderError: It cannot be read.
+        """
         try:
-            content, label = self.encoded.read(index)
-            channels, height, width = self.shape
-            picture = ImageReader(content, self.decoding.window)
-            return picture.resized(self._choose_box(picture.size, draws_4), (width, height), channels), label
+            return self.encoded.read(index)
         except LoaderError:
             raise
         except MxtrainError as error:
             raise LoaderError(str(error)) from error
+        except Exception as error:
+            raise unreadable(self.encoded.name(index), error) from error
+
+    def decode(self, index: int, content: bytes, draws_4: Optional[Sequence[float]] = None) -> np.ndarray:
+        """The part of an encoded image that becomes the sample, (C, H, W).
+
+        Args:
+            index: Of the sample, for messages.
+            content: As `read` gives it.
+            draws_4: Random numbers that choose the part; None = the central one.
+
+        Raises:
+            LoaderError: It cannot be decoded.
+        """
+        channels, height, width = self.shape
+        try:
+            picture = ImageReader(content, self.decoding.window)
+            return picture.resized(self._choose_box(picture.size, draws_4), (width, height), channels)
         except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
-            raise LoaderError(read_error(self.encoded.name(index), error), REPLACE) from error
+            raise unreadable(self.encoded.name(index), error) from error
 
     def _choose_box(self, size: Tuple[int, int], draws_4: Optional[Sequence[float]]) -> Tuple[float, ...]:
         """Left, top, right and bottom of the part to keep, in pixels of an image of that (width, height)."""

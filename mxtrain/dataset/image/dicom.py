@@ -21,6 +21,7 @@ from typing import Any, Dict, List, Optional, Tuple
 import numpy as np
 
 from mxtrain.dataset.image.dicom_pixels import IMPLICIT, PixelLayout, read_pixels, require_read
+from mxtrain.dataset.image.opening import ImageTooLarge
 from mxtrain.dataset.image.settings import MAX_PIXELS, Window
 from mxtrain.dataset.image.window import FUNCTIONS, WHITE, linear_exact, require_grey
 from mxtrain.errors import DataError
@@ -150,7 +151,7 @@ class DicomReader:
     def _read_layout(self) -> PixelLayout:
         rows, columns = self._count(_ROWS, "Rows"), self._count(_COLUMNS, "Columns")
         if rows * columns > MAX_PIXELS:
-            raise ValueError(f"it has {columns} x {rows} pixels, and at most {MAX_PIXELS:,} are read")
+            raise ImageTooLarge(f"it has {columns} x {rows} pixels, and at most {MAX_PIXELS:,} are read")
         samples = self._count(_SAMPLES, "SamplesPerPixel", 1)
         allocated = self._count(_ALLOCATED, "BitsAllocated")
         stored = self._count(_STORED, "BitsStored", allocated)

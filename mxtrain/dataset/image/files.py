@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Collection, Dict, Iterable, List, Optiona
 
 import numpy as np
 
+from mxtrain.dataset.checking.problems import STRICT, DataPlace, Findings
 from mxtrain.dataset.image.decoding import DecodedSource
 from mxtrain.dataset.image.dicom import HEAD_BYTES, is_dicom, require_pydicom
 from mxtrain.dataset.image.settings import Decoding
@@ -45,23 +46,30 @@ class ImageFiles:
         """The path in quotes."""
         return f"'{self.paths[index]}'"
 
+    def place(self, index: int) -> DataPlace:
+        """The file."""
+        return DataPlace(self.paths[index])
+
     def read(self, index: int) -> Tuple[bytes, int]:
         """The file's bytes, and its label."""
         return read_bytes(self.paths[index], MAX_BYTES), int(self.label_N[index])
 
 
-def find_images(folder: Union[str, Path], elsewhere: Collection[FileId] = ()) -> List[Tuple[Path, FileId]]:
+def find_images(
+    folder: Union[str, Path], elsewhere: Collection[FileId] = (), findings: Findings = STRICT
+) -> List[Tuple[Path, FileId]]:  # fmt: skip
     """Image files in a folder and below, sorted by path: those that have an image's ending, and DICOM files that have
     none, as archives name them.
 
     Args:
         folder: where to look, as `walk` does.
         elsewhere: real folders that are not visited.
+        findings: as `walk` says.
 
     Raises:
         DataError: a folder cannot be read, or holds DICOM files and nothing is installed that reads them.
     """
-    found = walk(folder, EXTENSIONS, elsewhere, _is_nameless_dicom)
+    found = walk(folder, EXTENSIONS, elsewhere, _is_nameless_dicom, findings)
     _require_pydicom(path for path, _ in found if path.suffix.lower() not in _PICTURE_EXTENSIONS)
     return found
 

@@ -6,6 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
+from mxtrain.dataset.checking.problems import (
+    LISTED_TWICE,
+    MISSING_COUNTERPART,
+    STRICT,
+    DataPlace,
+    Findings,
+    Problem,
+)
 from mxtrain.dataset.image.files import EXTENSIONS, find_images
 from mxtrain.dataset.loading.regular_files import FileId, exists, walk
 from mxtrain.errors import DataError
@@ -48,21 +56,22 @@ def with_ending(ending: str) -> Callable[[str], Optional[str]]:
 
 
 def list_pictures(
-    folder: Path, known_by: Callable[[str], Optional[str]] = same_stem, pattern: str = ""
-) -> Files:  # fmt: skip
+    folder: Path, known_by: Callable[[str], Optional[str]] = same_stem, pattern: str = "", findings: Findings = STRICT
+) -> Files:
     """The pictures in a folder and below.
 
     Args:
         folder: where to look.
         known_by: by which part of its path below the folder a picture is found; None = it does not count.
         pattern: what their names look like, for messages.
+        findings: gets files that cannot be told from another.
 
     Raises:
         DataError: there is no such folder, none are in it, or two would have the same mask.
     """
     if not exists(folder) or not folder.is_dir():
         raise DataError(f"There is no folder '{folder}' of pictures.")
-    found = _listed(folder, find_images(folder), known_by, "pictures")
+    found = _listed(folder, find_images(folder, findings=findings), known_by, "pictures", findings)
     if not found:
         wanted = f"is called {pattern}" if pattern else f"ends in {', '.join(EXTENSIONS)}"
         raise DataError(f"'{folder}' holds no pictures: no file there or below {wanted}.")
@@ -70,8 +79,8 @@ def list_pictures(
 
 
 def list_masks(
-    folder: Path, known_by: Callable[[str], Optional[str]] = same_stem, pattern: str = ""
-) -> Files:  # fmt: skip
+    folder: Path, known_by: Callable[[str], Optional[str]] = same_stem, pattern: str = "", findings: Findings = STRICT
+) -> Files:
     """The masks in a folder and below; arguments as those of `list_pictures`.
 
     Raises:
@@ -79,7 +88,7 @@ def list_masks(
     """
     if not exists(folder) or not folder.is_dir():
         raise DataError(f"There is no folder '{folder}' of masks.")
-    found = _listed(folder, walk(folder, MASK_EXTENSIONS), known_by, "masks")
+    found = _listed(folder, walk(folder, MASK_EXTENSIONS, findings=findings), known_by, "masks", findings)
     if not found:
         lossy = walk(folder, _LOSSY_EXTENSIONS)
         why = f"no file there or below is called {pattern}" if pattern else "save each as PNG, one value a pixel"
@@ -89,7 +98,8 @@ def list_masks(
 
 
 def _listed(
-    folder: Path, files: Sequence[Tuple[Path, FileId]], known_by: Callable[[str], Optional[str]], what: str
+    folder: Path, files: Sequence[Tuple[Path, FileId]], known_by: Callable[[str], Optional[str]], what: str,
+    findings: Findings,
 ) -> Files:  # fmt: skip
     found: Files = {}
     start = len(str(folder)) + 1
@@ -98,14 +108,16 @@ def _listed(
         if name is None:
             continue
         if name in found:
-            raise DataError(
-                f"'{found[name][0]}' and '{path}' are {what} of one name. Remove one, or name it otherwise."
-            )
+            fact = f"'{found[name][0]}' and '{path}' are {what} of one name."
+            findings.refuse(Problem(LISTED_TWICE, DataPlace(str(path)), fact, "Remove one, or name it otherwise."))
+            continue
         found[name] = (path, number)
     return found
 
 
-def pair(pictures: Files, masks: Files, mask_folder: Path, ending: str = ".png") -> MaskPairs:
+def pair(
+    pictures: Files, masks: Files, mask_folder: Path, ending: str = ".png", findings: Findings = STRICT
+) -> MaskPairs:  # fmt: skip
     """Every picture with its mask.
 
     Args:
@@ -113,6 +125,7 @@ def pair(pictures: Files, masks: Files, mask_folder: Path, ending: str = ".png")
         masks: as `list_masks` gave them.
         mask_folder: where they lie.
         ending: of a mask's name after what it shares with its picture's.
+        findings: gets each that is alone.
 
     Raises:
         DataError: a picture has no mask, or a mask no picture; names the first and says how many.
@@ -121,18 +134,36 @@ def pair(pictures: Files, masks: Files, mask_folder: Path, ending: str = ".png")
     masks = {**masks, **{name: (path, (0, 0)) for name in pictures if name not in masks
                          if exists(path := mask_folder / f"{name}{ending}")}}  # fmt: skip
     alone = [name for name in pictures if name not in masks]
-    if alone:
-        raise DataError(
-            f"'{pictures[alone[0]][0]}' has no mask: there is no '{mask_folder / alone[0]}{ending}' "
-            f"({_count(alone, pictures, 'pictures')} without). Add the masks, or move these pictures elsewhere."
-        )
-    alone = [name for name in masks if name not in pictures]
-    if alone:
-        raise DataError(
-            f"'{masks[alone[0]][0]}' is the mask of no picture ({_count(alone, masks, 'masks')} without). Add the "
-            "pictures, or move these masks elsewhere."
-        )
-    return chosen(list(pictures), pictures, masks)
+    refuse_alone(
+        [DataPlace(str(pictures[name][0])) for name in alone],
+        [f"'{pictures[name][0]}' has no mask: there is no '{mask_folder / name}{ending}'" for name in alone],
+        f"({len(alone):,} of {len(pictures):,} pictures without)",
+        "Add the masks, or move these pictures elsewhere.", findings,
+    )  # fmt: skip
+    without = [name for name in masks if name not in pictures]
+    refuse_alone(
+        [DataPlace(str(masks[name][0])) for name in without],
+        [f"'{masks[name][0]}' is the mask of no picture" for name in without],
+        f"({len(without):,} of {len(masks):,} masks without)",
+        "Add the pictures, or move these masks elsewhere.", findings,
+    )  # fmt: skip
+    return chosen([name for name in pictures if name in masks], pictures, masks)
+
+
+def refuse_alone(
+    places: Sequence[DataPlace], facts: Sequence[str], count: str, remedy: str, findings: Findings
+) -> None:  # fmt: skip
+    """Refuses what has no counterpart.
+
+    Args:
+        places: where each stands.
+        facts: what is missing, without a full stop.
+        count: of how many, where training is refused.
+        remedy: what to do, in a sentence.
+        findings: gets each.
+    """
+    problems = [Problem(MISSING_COUNTERPART, place, f"{fact}.", remedy) for place, fact in zip(places, facts)]
+    findings.refuse(*problems, sentence=f"{facts[0]} {count}. {remedy}" if facts else "")
 
 
 def chosen(names: Sequence[str], pictures: Files, masks: Files) -> MaskPairs:
@@ -143,26 +174,28 @@ def chosen(names: Sequence[str], pictures: Files, masks: Files) -> MaskPairs:
     )  # fmt: skip
 
 
-def _count(alone: Sequence[str], among: Mapping[str, object], what: str) -> str:
-    return f"{len(alone):,} of {len(among):,} {what}"
-
-
-def refuse_shared_pictures(splits: Mapping[str, Optional[MaskPairs]], remedy: str) -> None:
+def refuse_shared_pictures(
+    splits: Mapping[str, Optional[MaskPairs]], remedy: str, findings: Findings = STRICT
+) -> None:  # fmt: skip
     """Raises: DataError: a picture is both trained on and measured.
 
     Args:
         splits: by name.
         remedy: what to do, in a sentence.
+        findings: gets each that is.
     """
     owner: Dict[FileId, Tuple[str, str]] = {}
-    shared: List[Tuple[str, str, str, str]] = []
+    shared: List[Problem] = []
     for split, pairs in splits.items():
         for path, number in zip(pairs.pictures, pairs.ids) if pairs else ():
             before = owner.setdefault(number, (split, path))
             if before[0] != split:
-                shared.append((*before, split, path))
+                first, other = before
+                is_one = path == other
+                named = f"'{other}' belongs" if is_one else f"'{other}' and '{path}' are the same file, which belongs"
+                fact = f"{named} to {first} and to {split}: what is trained on is not measured."
+                shared.append(Problem(LISTED_TWICE, DataPlace(path), fact, remedy))
     if shared:
-        first, path, second, other = shared[0]
-        named = f"'{path}' belongs" if path == other else f"'{path}' and '{other}' are the same file, which belongs"
         more = f" ({len(shared):,} pictures)" if len(shared) > 1 else ""
-        raise DataError(f"{named} to {first} and to {second}{more}: what is trained on is not measured. {remedy}")
+        fact, _, rest = shared[0].sentence.partition(": what is trained on")
+        findings.refuse(*shared, sentence=f"{fact}{more}: what is trained on{rest}")

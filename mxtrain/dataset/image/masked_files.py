@@ -12,6 +12,7 @@ import pydantic
 from typing_extensions import Annotated, Literal
 
 from mxtrain.dataset.base import MAX_BATCH_GIB, BaseDataset, ImageSize, Splits, square
+from mxtrain.dataset.checking.problems import STRICT, Findings
 from mxtrain.dataset.image.decoding import choose_statistics, known_statistics, spread
 from mxtrain.dataset.image.files import MAX_BYTES
 from mxtrain.dataset.image.mask_pairs import MaskPairs, refuse_shared_pictures
@@ -106,7 +107,7 @@ class MaskedFiles(MaskedDataset):
 
     def make_splits(
         self, train: MaskPairs, val: Optional[MaskPairs], test: Optional[MaskPairs], class_names: Sequence[str],
-        coding: MaskCoding, remedy: str = "Move it out of one of them.",
+        coding: MaskCoding, remedy: str = "Move it out of one of them.", findings: Findings = STRICT,
     ) -> Splits:  # fmt: skip
         """Sources of what was found; a validation split that is missing is held out of the training samples.
 
@@ -117,20 +118,23 @@ class MaskedFiles(MaskedDataset):
             class_names: One per class.
             coding: Which value of a mask is which class.
             remedy: What to do where a picture belongs to two splits.
+            findings: Gets pictures that do.
 
         Raises:
             DataError: a split is empty, shares a picture with another, or its first mask cannot be used.
         """
-        refuse_shared_pictures({"train": train, "val": val, "test": test}, remedy)
+        refuse_shared_pictures({"train": train, "val": val, "test": test}, remedy, findings)
         shape, decoding = self.cut_shape(), self.decoding()
         fractions = (0.0, 0.0) if val is not None else (self.val_fraction, 0.0 if test else self.test_fraction)
         parts = split_indices(np.zeros(len(train), np.int32), *fractions, self.split_seed)
-        mean, std = self._choose_statistics(train, parts[0], coding, decoding)
+        mean, std = known_statistics(shape[0])
+        if not findings.goes_on:  # else pictures are read later, and one that cannot be does not end all
+            mean, std = self._choose_statistics(train, parts[0], coding, decoding)
         sources: Any = [
             pairs and MaskedPictures(pairs.pictures, pairs.masks, coding, decoding, mean, self.augment)
             for pairs in (train, val, test)
         ]
-        for source in sources:
+        for source in sources if not findings.goes_on else ():
             require_first_mask(source)
         if val is None:
             subsets = [Subset(sources[0], part) for part in parts]

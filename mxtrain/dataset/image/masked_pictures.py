@@ -9,13 +9,16 @@ Legend: B batch, C channels, H height, W width, K classes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
 import numpy as np
 
+from mxtrain.dataset.checking.checks import Checks
+from mxtrain.dataset.checking.problems import MASK_SIZE, STRAY_MASK_VALUE, UNREADABLE_MASK
 from mxtrain.dataset.image.files import MAX_BYTES
-from mxtrain.dataset.image.opening import open_image
-from mxtrain.dataset.image.pixels import REPLACE, ImageReader, read_error
+from mxtrain.dataset.image.image_checks import MaskedChecks
+from mxtrain.dataset.image.mask_file import LARGEST_VALUE, read_mask, values_in
+from mxtrain.dataset.image.pixels import REPLACE, ImageReader, unreadable
 from mxtrain.dataset.image.settings import Decoding, Range
 from mxtrain.dataset.loading.randomness import Draw, uniform
 from mxtrain.dataset.loading.regular_files import read_bytes
@@ -28,10 +31,6 @@ if TYPE_CHECKING:
 IGNORED = -1
 """In a mask: the pixel counts nowhere."""
 _STRAY = -2
-_SPREAD = {"L;2": 85, "L;4": 17}
-"""Pillow spreads grey values of 2 and 4 bits over 0 to 255."""
-LARGEST_VALUE = 2**16 - 1
-"""Of a mask: those of 8 and of 16 bits are read."""
 
 
 class JointAugment(Spec):
@@ -123,6 +122,10 @@ class MaskedPictures:
         image_1CHW = np.zeros((1, self.shape[0], height, width), np.uint8)
         return image_1CHW, np.full((1, height, width), IGNORED, np.int16), np.array([[height, width] * 2])
 
+    def checks(self) -> Checks:
+        """What `data check` does with each sample."""
+        return MaskedChecks(self)
+
     def picture(self, index: int) -> np.ndarray:
         """A picture as large as it is, (C, H, W)."""
         picture = self._open(index)
@@ -149,13 +152,30 @@ class MaskedPictures:
         """The values of a mask's pixels, all of which are known, as an image; None where there are no masks."""
         if self.masks is None:
             return None
+        image = self.open_mask(index)
+        self.require_size(index, image, size)
+        self.require_known(index, image)
+        return image
+
+    def open_mask(self, index: int) -> Image.Image:
+        """The values of a mask's pixels, whatever they are, as an image.
+
+        Raises:
+            LoaderError: It cannot be read.
+        """
+        assert self.masks is not None
         path = self.masks[index]
         try:
-            image = read_mask(read_bytes(path, MAX_BYTES))
+            return read_mask(read_bytes(path, MAX_BYTES))
         except MxtrainError as error:
-            raise LoaderError(str(error)) from error
+            raise LoaderError(str(error), kind=UNREADABLE_MASK) from error
         except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
-            raise LoaderError(read_error(f"'{path}'", error, "a mask"), REPLACE) from error
+            raise unreadable(f"'{path}'", error, "a mask", UNREADABLE_MASK) from error
+
+    def require_size(self, index: int, image: Image.Image, size: Tuple[int, int]) -> None:
+        """Raises: LoaderError: A mask is not as large as its picture of that (width, height)."""
+        assert self.masks is not None
+        path = self.masks[index]
         if image.size != tuple(size):
             (width, height), (wanted_width, wanted_height) = image.size, size
             is_turned = image.size == size[::-1]
@@ -163,34 +183,71 @@ class MaskedPictures:
             raise LoaderError(
                 f"'{path}' has {width} x {height} pixels, and its picture '{self.pictures[index]}' {wanted_width} x "
                 f"{wanted_height}: a mask is as large as its picture.{lies}", REPLACE,
+                MASK_SIZE,
             )  # fmt: skip
+
+    def require_known(self, index: int, image: Image.Image) -> None:
+        """Raises: LoaderError: A mask holds values that are no class."""
+        assert self.masks is not None
         # Of the whole mask, whatever part of it is trained on: what is wrong is said when a file is first read, not
         # in some later epoch that happens to cut out that corner of it.
         value_V = values_in(image)
         stray_V = value_V[self._class_of[value_V] == _STRAY]
         if len(stray_V):
-            raise LoaderError(f"'{path}' holds the value {_listed(stray_V, 5)}, which is no class. {self._allowed()}")
-        return image
+            ignored = self.coding.ignored
+            nowhere = f", and pixels that count nowhere {_listed(ignored, 5)}" if ignored else ""
+            raise LoaderError(
+                f"'{self.masks[index]}' holds the value {_listed(stray_V, 5)}, which is no class.",
+                f"Classes have {_listed(self.coding.values, 20)}{nowhere}. Replace the mask, or change what values "
+                "mean (dataset.mask_values, dataset.ignored).", STRAY_MASK_VALUE,
+            )  # fmt: skip
 
-    def _allowed(self) -> str:
-        ignored = f", and pixels that count nowhere {_listed(self.coding.ignored, 5)}" if self.coding.ignored else ""
-        return (
-            f"Classes have {_listed(self.coding.values, 20)}{ignored}. Replace the mask, or change what values mean "
-            "(dataset.mask_values, dataset.ignored)."
-        )
+    def classes_in(self, image: Image.Image) -> List[int]:
+        """The classes that occur in a mask, ascending."""
+        class_V = np.unique(self._class_of[values_in(image)])
+        return class_V[class_V >= 0].tolist()
 
     def _classes(self, image: Image.Image) -> np.ndarray:
         """The class of each pixel of a mask, (H, W), int16."""
         return self._class_of[np.asarray(image)]
 
     def _open(self, index: int) -> ImageReader:
-        path = self.pictures[index]
+        return self.decode(index, self.read(index))
+
+    def read(self, index: int) -> bytes:
+        """The content of a picture's file.
+
+        Raises:
+            LoaderError: It cannot be read.
+        """
         try:
-            return ImageReader(read_bytes(path, MAX_BYTES), self._window)
+            return read_bytes(self.pictures[index], MAX_BYTES)
         except MxtrainError as error:
             raise LoaderError(str(error)) from error
+
+    def decode(self, index: int, content: bytes) -> ImageReader:
+        """A picture of whose content only the header was decoded, where that is enough.
+
+        Raises:
+            LoaderError: It is no image.
+        """
+        try:
+            return ImageReader(content, self._window)
         except Exception as error:  # as above
-            raise LoaderError(read_error(f"'{path}'", error), REPLACE) from error
+            raise unreadable(f"'{self.pictures[index]}'", error) from error
+
+    def resize(
+        self, index: int, picture: ImageReader, box: Tuple[float, float, float, float], size: Tuple[int, int]
+    ) -> np.ndarray:
+        """A part of a picture in another (width, height), (C, H, W).
+
+        Raises:
+            LoaderError: It cannot be decoded.
+        """
+        try:
+            return picture.resized(box, size, self.shape[0])
+        except Exception as error:  # decoding begins here: as above
+            raise unreadable(f"'{self.pictures[index]}'", error) from error
 
     def _read(
         self, index: int, draws_4: Optional[np.ndarray]
@@ -219,10 +276,7 @@ class MaskedPictures:
         """The part in a picture of `size`, (C, H, W), and the same of the mask, (H, W)."""
         from PIL import Image
 
-        try:
-            cut_CHW = picture.resized(part.box, part.size, self.shape[0])
-        except Exception as error:  # decoding begins here: as above
-            raise LoaderError(read_error(f"'{self.pictures[index]}'", error), REPLACE) from error
+        cut_CHW = self.resize(index, picture, part.box, part.size)
         top, left = part.place
         window = (slice(top, top + part.size[1]), slice(left, left + part.size[0]))
         image_CHW = np.empty((self.shape[0], *size), cut_CHW.dtype)
@@ -276,43 +330,6 @@ def choose_part(
         lengths.append(taken)
         places.append(int(share * (wanted - taken + 1)))
     return _Part((begins[1], begins[0], ends[1], ends[0]), (lengths[1], lengths[0]), (places[0], places[1]))
-
-
-def read_mask(content: bytes) -> Image.Image:
-    """The value of each pixel of a mask's file, palette indices or grey values: an image of bytes, or of 32-bit
-    integers where values are larger.
-
-    Raises:
-        ValueError: it is in colour, or too large. Pillow raises others.
-    """
-    from PIL import Image
-
-    image = open_image(content)
-    if image.format == "JPEG":
-        raise ValueError("JPEG changes values: save masks as PNG")
-    if image.mode not in ("1", "L", "P", "I", "I;16", "I;16B", "I;16L"):
-        raise ValueError(f"its pixels are {image.mode}: a mask has one value a pixel, the number of its class")
-    spread = _SPREAD.get(_raw_mode(image), 1)
-    image.load()
-    if image.mode in ("L", "P") and spread == 1:
-        return image
-    value_HW = np.asarray(image).astype(np.int32) // spread
-    low, high = int(value_HW.min()), int(value_HW.max())
-    if low < 0 or high > LARGEST_VALUE:
-        raise ValueError(f"its values go from {low} to {high}, and 0 to {LARGEST_VALUE} are read")
-    return Image.fromarray(value_HW.astype(np.uint8) if high < 256 else value_HW)
-
-
-def _raw_mode(image: Image.Image) -> str:
-    arguments = image.tile[0][3] if image.tile else ""
-    return arguments if isinstance(arguments, str) else str(arguments[0])
-
-
-def values_in(image: Image.Image) -> np.ndarray:
-    """The values that occur in a mask, ascending."""
-    if image.mode == "I":
-        return np.unique(np.asarray(image))
-    return np.flatnonzero(image.histogram())
 
 
 def _listed(values: Sequence[int], most: int) -> str:

@@ -14,6 +14,10 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "PPM")
 """What is read. Of the others that Pillow knows, some start programs (EPS) or hold no pixels."""
 
 
+class ImageTooLarge(ValueError):
+    """An image has more pixels than are read."""
+
+
 def open_image(content: bytes, formats: Sequence[str] = FORMATS) -> Image.Image:
     """The image that Pillow finds in a file; only its header is read.
 
@@ -32,5 +36,5 @@ def open_image(content: bytes, formats: Sequence[str] = FORMATS) -> Image.Image:
     image = Image.open(io.BytesIO(content), formats=formats)
     width, height = image.size
     if width * height > MAX_PIXELS:
-        raise ValueError(f"it has {width} x {height} pixels, and at most {MAX_PIXELS:,} are read")
+        raise ImageTooLarge(f"it has {width} x {height} pixels, and at most {MAX_PIXELS:,} are read")
     return image

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 
 import numpy as np
 
+from mxtrain.dataset.checking.problems import IMAGE_TOO_LARGE, UNREADABLE_IMAGE
 from mxtrain.dataset.image.dicom import DicomReader, is_dicom
-from mxtrain.dataset.image.opening import open_image
+from mxtrain.dataset.image.opening import ImageTooLarge, open_image
 from mxtrain.dataset.image.settings import Window
 from mxtrain.dataset.image.window import linear_exact, require_grey
+from mxtrain.errors import LoaderError
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -109,6 +111,12 @@ def read_error(name: str, error: Exception, what: str = "an image") -> str:
     """The sentence for an image that cannot be read; `REPLACE` says what to do where it cannot be left out."""
     reason = re.sub(r" <_io\.\w+ [^>]*>", "", str(error))  # Pillow names the object that it was given
     return f"{name} cannot be read as {what} ({reason})."
+
+
+def unreadable(name: str, error: Exception, what: str = "an image", kind: str = UNREADABLE_IMAGE) -> LoaderError:
+    """The error for an image that cannot be read: `read_error` with what to do, and its kind."""
+    return LoaderError(read_error(name, error, what), REPLACE, IMAGE_TOO_LARGE if isinstance(error, ImageTooLarge)
+                       else kind)  # fmt: skip
 
 
 def _draft(

@@ -18,6 +18,7 @@ from typing import List, Tuple
 
 import numpy as np
 
+from mxtrain.dataset.checking.problems import DAMAGED_RECORD, LABEL_RANGE, STRICT, DataPlace, Findings, Problem
 from mxtrain.dataset.loading.regular_files import open_regular, read_text
 from mxtrain.errors import DataError, LoaderError
 
@@ -33,18 +34,19 @@ _MAX_CLASSES = 1 << 20
 class RecordFile:
     """The records of one .rec file, as `decoding.EncodedImages`. Opens the file, reads nothing but the index."""
 
-    def __init__(self, path: Path, num_classes: int = 0) -> None:
+    def __init__(self, path: Path, num_classes: int = 0, findings: Findings = STRICT) -> None:
         """Find the records by the .idx beside, or by walking through the file where there is none.
 
         Args:
             path: The .rec file.
             num_classes: Labels must be below it; 0 = not checked.
+            findings: Gets what is wrong behind records that can be read.
 
         Raises:
             DataError: The file or its index is damaged.
         """
         self.path = Path(path)
-        self.num_classes = num_classes
+        self.num_classes, self._findings = num_classes, findings
         with open_regular(self.path) as (file, self._size):
             self._file = os.dup(file.fileno())
         weakref.finalize(self, os.close, self._file)
@@ -55,6 +57,10 @@ class RecordFile:
 
     def __len__(self) -> int:
         return len(self.offset_N)
+
+    def place(self, index: int) -> DataPlace:
+        """The file and the record's number."""
+        return DataPlace(str(self.path), record=index)
 
     def name(self, index: int) -> str:
         """File and position."""
@@ -70,14 +76,20 @@ class RecordFile:
         """The labels of all records, from their first bytes.
 
         Raises:
-            DataError: A record is damaged, or has something else than one class index.
+            DataError: A record is damaged, or has something else than one class index, and will not be checked later,
+                when it is read: else its label is 0.
         """
         label_N = np.empty(len(self), np.int32)
         try:
             for index, offset in enumerate(self.offset_N.tolist()):
-                _, length = self._read_frame(index, offset)
-                content = self._read_bytes(index, offset + _FRAME.size, min(length, _HEADER.size))
-                label_N[index], _ = self._read_label(index, content)
+                try:
+                    _, length = self._read_frame(index, offset)
+                    content = self._read_bytes(index, offset + _FRAME.size, min(length, _HEADER.size))
+                    label_N[index], _ = self._read_label(index, content)
+                except LoaderError:
+                    if not self._findings.goes_on:
+                        raise
+                    label_N[index] = 0
         except LoaderError as error:
             raise DataError(str(error)) from error
         return label_N
@@ -94,12 +106,17 @@ class RecordFile:
         if len(offset_N) and (offset_N.min() < 0 or len(np.unique(offset_N)) < len(offset_N)):
             wrong = f"byte {offset_N.min()}" if offset_N.min() < 0 else "a byte twice"
             raise DataError(f"'{index_path}' points to {wrong}. Remove it to have it made up from the .rec file.")
-        if len(offset_N) and int(offset_N.max()) + _FRAME.size > self._size:
-            raise DataError(
+        behind = offset_N + _FRAME.size > self._size
+        if behind.any():
+            fact = (
                 f"'{self.path}' is truncated: its index '{index_path}' points to byte {offset_N.max()}, but the file "
-                f"has {self._size}. Copy or make it again."
+                f"has {self._size}."
             )
-        return offset_N
+            self._refuse_rest(int((~behind).sum()), fact, "Copy or make it again.")
+        return offset_N[~behind]
+
+    def _refuse_rest(self, record: int, fact: str, remedy: str = "") -> None:
+        self._findings.refuse(Problem(DAMAGED_RECORD, DataPlace(str(self.path), record=record), fact, remedy))
 
     def _walk(self) -> np.ndarray:
         offsets: List[int] = []
@@ -111,12 +128,11 @@ class RecordFile:
                     offsets.append(position)
                 position += _FRAME.size + (length + 3) // 4 * 4
         except LoaderError as error:
-            raise DataError(str(error)) from error
+            self._refuse_rest(len(offsets), str(error))
+            return np.asarray(offsets, np.int64)
         if position != self._size:
-            raise DataError(
-                f"'{self.path}' is truncated: it has {self._size} bytes, its last record ends at {position}. "
-                "Copy or make it again."
-            )
+            fact = f"'{self.path}' is truncated: it has {self._size} bytes, its last record ends at {position}."
+            self._refuse_rest(len(offsets), fact, "Copy or make it again.")
         return np.asarray(offsets, np.int64)
 
     def _read_record(self, index: int) -> bytes:
@@ -135,8 +151,9 @@ class RecordFile:
         if magic != _MAGIC:
             raise LoaderError(
                 f"Record {index} of '{self.path}' does not begin at byte {position}: the file is damaged, or is no "
-                "RecordIO file, or its .idx belongs to another. Make it again: python -m mxtrain.dataset.make_record."
-            )
+                "RecordIO file, or its .idx belongs to another.",
+                "Make it again: python -m mxtrain.dataset.make_record.", DAMAGED_RECORD,
+            )  # fmt: skip
         kind, length = word >> 29, word & _LENGTH_MASK
         self._require_inside(index, position + _FRAME.size + length)
         return kind, length
@@ -145,26 +162,27 @@ class RecordFile:
         self._require_inside(index, position + length)  # before memory is taken
         content = os.pread(self._file, length, position)
         if len(content) < length:
-            raise LoaderError(f"'{self.path}' became shorter while it was read. Copy or make it again.")
+            fact = f"'{self.path}' became shorter while it was read."
+            raise LoaderError(fact, "Copy or make it again.", DAMAGED_RECORD)
         return content
 
     def _require_inside(self, index: int, end: int) -> None:
         if end > self._size:
             raise LoaderError(
-                f"'{self.path}' is truncated: record {index} ends at byte {end}, the file at {self._size}. Copy or "
-                "make it again."
-            )
+                f"'{self.path}' is truncated: record {index} ends at byte {end}, the file at {self._size}.",
+                "Copy or make it again.", DAMAGED_RECORD,
+            )  # fmt: skip
 
     def _read_label(self, index: int, content: bytes) -> Tuple[int, int]:
         """The label, and how many bytes the header takes."""
         if len(content) < _HEADER.size:
-            raise LoaderError(f"{self.name(index)} has {len(content)} bytes, too few for a label. Make the file again.")
+            fact = f"{self.name(index)} has {len(content)} bytes, too few for a label."
+            raise LoaderError(fact, "Make the file again.", DAMAGED_RECORD)
         flag, value, _, _ = _HEADER.unpack_from(content)
         length = _HEADER.size
         if flag > 1:
-            raise LoaderError(
-                f"{self.name(index)} has {flag} labels; one class index is allowed. Detection data cannot be used here."
-            )
+            fact = f"{self.name(index)} has {flag} labels; one class index is allowed."
+            raise LoaderError(fact, "Detection data cannot be used here.", LABEL_RANGE)
         if flag == 1:
             # One label stored as an array of one, behind the header.
             length += 4
@@ -174,5 +192,5 @@ class RecordFile:
             (value,) = struct.unpack("<f", tail)
         if not 0 <= value < (self.num_classes or _MAX_CLASSES) or value != int(value):  # NaN is not between them
             allowed = f"0 to {(self.num_classes or _MAX_CLASSES) - 1}"
-            raise LoaderError(f"{self.name(index)} has the label {value:g}; allowed is {allowed}.")
+            raise LoaderError(f"{self.name(index)} has the label {value:g}; allowed is {allowed}.", "", LABEL_RANGE)
         return int(value), length

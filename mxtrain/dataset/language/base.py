@@ -9,12 +9,13 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.dataset.base import BaseDataset, Samples, Splits
+from mxtrain.dataset.checking.problems import STRICT, UNKNOWN_CLASS, DataPlace, Findings, Problem
 from mxtrain.dataset.language.sources import LabelledTexts, TextSource
 from mxtrain.dataset.language.wordpiece import Pair, TokenizerConfig, read_vocab, require_tokenizers, train_vocab
 from mxtrain.dataset.loading.regular_files import read_text
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.signature import Signature
-from mxtrain.dataset.table.columns import SUFFIXES, Column, numbered_rows
+from mxtrain.dataset.table.columns import SUFFIXES, Column, Row, RowsOfText, numbered_rows
 from mxtrain.errors import CheckpointError, DataError, did_you_mean
 from mxtrain.types import OpenFraction, PathText, Positive
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from mxtrain.dataset.loading.loader import BatchLoader
     from mxtrain.model.base import Model
 
-Row = Tuple[str, ...]
 SHOWN_CLASSES = 12
 
 
@@ -135,8 +135,8 @@ class TextDataset(BaseDataset):
         return [(number, (row[0], row[1] if len(columns) > 1 else None)) for number, row in rows]
 
     def _labelled_splits(
-        self, name: str, train: Sequence[Row], val: Optional[Sequence[Row]], test: Optional[Sequence[Row]],
-        classes: Sequence[str] = (),
+        self, name: str, train: RowsOfText, val: Optional[RowsOfText], test: Optional[RowsOfText],
+        classes: Sequence[str] = (), findings: Findings = STRICT,
     ) -> Splits:  # fmt: skip
         """Splits of rows of (text, label) or (text, text, label).
 
@@ -145,20 +145,27 @@ class TextDataset(BaseDataset):
             train: rows; what `val` and `test` lack is taken from it.
             val, test: rows, or None where there is no such file.
             classes: the classes in order; by default all that the training rows have, sorted.
+            findings: gets rows of other classes.
         """
         require_tokenizers()
-        names = list(classes) or sorted({row[-1] for row in train})
+        names = list(classes) or sorted({row[-1] for row in train.rows})
         if len(names) < 2:
             raise DataError(f"{name} has {len(names)} classes in its training rows: at least 2 are needed.")
-        label_N = _labels(train, names, name)
-        held = 0.0 if val is not None else self.val_fraction, 0.0 if test is not None else self.test_fraction
-        parts = split_indices(label_N, *held, self.split_seed)
-        refuse_empty(name, len(parts[0]), len(val) if val is not None else len(parts[1]), self.val_fraction)
 
-        def of(given: Optional[Sequence[Row]], index: np.ndarray) -> Optional[LabelledTexts]:
+        def labelled(given: RowsOfText) -> LabelledTexts:
+            kept, label_N = _labels(given, names, name, findings)
+            pairs = [pair_of(row) for row in given.rows]
+            return LabelledTexts([pairs[i] for i in kept], label_N, given.places and given.places.take(kept))
+
+        every = labelled(train)
+        held = 0.0 if val is not None else self.val_fraction, 0.0 if test is not None else self.test_fraction
+        parts = split_indices(every.label_N, *held, self.split_seed)
+        refuse_empty(name, len(parts[0]), len(val.rows) if val is not None else len(parts[1]), self.val_fraction)
+
+        def of(given: Optional[RowsOfText], index: np.ndarray) -> Optional[LabelledTexts]:
             if given is not None:
-                return LabelledTexts([pair_of(row) for row in given], _labels(given, names, name))
-            return LabelledTexts([pair_of(train[i]) for i in index], label_N[index]) if len(index) else None
+                return labelled(given)
+            return every.take(index.tolist()) if len(index) else None
 
         kept, held_out = of(None, parts[0]), of(val, parts[1])
         assert kept is not None and held_out is not None
@@ -177,10 +184,23 @@ def pair_of(row: Row) -> Pair:
     return row[0], row[1] if len(row) > 2 else None
 
 
-def _labels(rows: Sequence[Row], names: Sequence[str], where: str) -> np.ndarray:
+def _labels(
+    given: RowsOfText, names: Sequence[str], where: str, findings: Findings
+) -> Tuple[List[int], np.ndarray]:  # fmt: skip
+    """The rows whose class is known, and their classes."""
     number = {name: index for index, name in enumerate(names)}
-    unknown = next((row[-1] for row in rows if row[-1] not in number), None)
-    if unknown is not None:
-        shown = ", ".join(names[:SHOWN_CLASSES]) + (", ..." if len(names) > SHOWN_CLASSES else "")
-        raise DataError(f"{where}: a row has the label '{unknown}'.{did_you_mean(unknown, names)} Classes: {shown}.")
-    return np.array([number[row[-1]] for row in rows], np.int32)
+    shown = ", ".join(names[:SHOWN_CLASSES]) + (", ..." if len(names) > SHOWN_CLASSES else "")
+    kept, labels = [], []
+    for index, row in enumerate(given.rows):
+        label = number.get(row[-1])
+        if label is None:
+            place = DataPlace(where, record=index) if given.places is None else given.places[index]
+            remedy = f"{did_you_mean(row[-1], names)} Classes: {shown}.".lstrip()
+            sentence = f"{where}: a row has the label '{row[-1]}'. {remedy}"
+            findings.refuse(
+                Problem(UNKNOWN_CLASS, place, f"{place} has the label '{row[-1]}'.", remedy), sentence=sentence
+            )
+            continue
+        kept.append(index)
+        labels.append(label)
+    return kept, np.array(labels, np.int32)

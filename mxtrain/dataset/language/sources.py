@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, List, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
 
+from mxtrain.dataset.checking.checks import Checks
+from mxtrain.dataset.checking.problems import DataPlaces
+from mxtrain.dataset.language.text_checks import ParagraphChecks, TextChecks
 from mxtrain.dataset.language.wordpiece import CLS, MASK, SEP, SPECIAL, EncodedTexts, Pair, TokenizerConfig, num_masked
 from mxtrain.dataset.loading.randomness import Draw, bits, permutation, uniform
 
@@ -31,10 +34,13 @@ class LabelledTexts:
     Args:
         pairs: one sample each.
         label_N: class indices, or the numbers to predict; None where they are not known.
+        places: where each stands, for messages.
     """
 
-    def __init__(self, pairs: Sequence[Pair], label_N: Optional[ArrayLike] = None):
-        self.pairs = pairs
+    def __init__(
+        self, pairs: Sequence[Pair], label_N: Optional[ArrayLike] = None, places: Optional[DataPlaces] = None
+    ) -> None:  # fmt: skip
+        self.pairs, self.places = pairs, places
         unknown = np.full(len(pairs), UNKNOWN_LABEL)
         label_N = np.asarray(unknown if label_N is None else label_N)
         self.label_N = label_N.astype(np.float32 if label_N.dtype.kind == "f" else np.int32)
@@ -45,7 +51,12 @@ class LabelledTexts:
     def take(self, indices: Sequence[int]) -> LabelledTexts:
         """Some of the samples; those beyond the end are left out."""
         kept = [index for index in indices if index < len(self)]
-        return LabelledTexts([self.pairs[index] for index in kept], self.label_N[kept])
+        places = self.places and self.places.take(kept)
+        return LabelledTexts([self.pairs[index] for index in kept], self.label_N[kept], places)
+
+    def checks(self) -> Checks:
+        """What `data check` does with each sample."""
+        return TextChecks(self, self.places)
 
     def encode(self, tokenizer_config: TokenizerConfig) -> EncodedTexts:
         """See `TextSource`."""
@@ -57,10 +68,15 @@ class PlainTexts:
 
     Args:
         documents: paragraphs of each. A sample may span paragraphs, never documents.
+        places: where each paragraph stands, for messages.
     """
 
-    def __init__(self, documents: Sequence[Sequence[str]]):
-        self.documents = documents
+    def __init__(self, documents: Sequence[Sequence[str]], places: Optional[DataPlaces] = None) -> None:
+        self.documents, self.places = documents, places
+
+    def checks(self) -> Checks:
+        """What `data check` does with each paragraph."""
+        return ParagraphChecks(self, self.places)
 
     def __len__(self) -> int:
         return len(self.documents)

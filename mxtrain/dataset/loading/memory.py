@@ -7,6 +7,7 @@ from typing import Optional, Sequence
 import numpy as np
 
 from mxtrain.dataset.base import Dataset, Splits
+from mxtrain.dataset.checking.problems import DataPlaces
 from mxtrain.dataset.loading.sources import MemorySource
 from mxtrain.dataset.loading.splitting import choose_statistics, refuse_empty, split_indices
 
@@ -17,6 +18,7 @@ def split_in_memory(
     label_N: np.ndarray,
     class_names: Sequence[str],
     test: Optional[MemorySource] = None,
+    places: Optional[DataPlaces] = None,
 ) -> Splits:
     """Carve validation, and test where none is given, out of the samples, and measure the rest.
 
@@ -26,6 +28,7 @@ def split_in_memory(
         label_N: Class indices.
         class_names: One per class.
         test: The format's own test split; without one `test_fraction` of the samples.
+        places: Where the samples were read, for messages.
 
     Returns:
         The splits.
@@ -36,13 +39,17 @@ def split_in_memory(
     test_fraction = dataset.test_fraction if test is None else 0.0
     train, val, held_out = split_indices(label_N, dataset.val_fraction, test_fraction, dataset.split_seed)
     refuse_empty(f"dataset {type(dataset).__name__}", len(train), len(val), dataset.val_fraction)
+
+    def source(index_N: np.ndarray) -> MemorySource:
+        return MemorySource(image_NCHW[index_N], label_N[index_N], None if places is None else places.take(index_N))
+
     if test is None and len(held_out):
-        test = MemorySource(image_NCHW[held_out], label_N[held_out])
-    train_image_NCHW = image_NCHW[train]
-    mean, std = choose_statistics(dataset.mean, dataset.std, train_image_NCHW)
+        test = source(held_out)
+    train_source = source(train)
+    mean, std = choose_statistics(dataset.mean, dataset.std, train_source.image_NCHW)
     return Splits(
-        train=MemorySource(train_image_NCHW, label_N[train]),
-        val=MemorySource(image_NCHW[val], label_N[val]),
+        train=train_source,
+        val=source(val),
         test=test,
         class_names=class_names,
         shape=tuple(image_NCHW.shape[1:]),

@@ -25,6 +25,15 @@ from typing import (
     Union,
 )
 
+from mxtrain.dataset.checking.problems import (
+    LISTED_TWICE,
+    STRICT,
+    UNDECODABLE_TEXT,
+    UNREADABLE_FILE,
+    DataPlace,
+    Findings,
+    Problem,
+)
 from mxtrain.errors import DataError
 
 AnyPath = Union[str, Path]
@@ -73,20 +82,28 @@ def open_regular(path: AnyPath) -> Iterator[Tuple[BinaryIO, int]]:
         # Without O_NONBLOCK, opening a pipe would wait for somebody to write to it.
         with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
             status = os.fstat(file.fileno())
-            _require_regular(path, status)
+            refused = _why_irregular(path, status)
+            if refused:
+                raise DataError(refused)
             yield file, status.st_size
     except OSError as error:
         raise explain(path, error) from error
 
 
-def _require_regular(path: AnyPath, status: os.stat_result) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
-        raise DataError(f"'{path}' is {kind}, and only regular files are read.")
+def _why_irregular(path: AnyPath, status: os.stat_result) -> str:
+    """Why a file is not read; empty where it is."""
+    if stat.S_ISREG(status.st_mode):
+        return ""
+    kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
+    return f"'{path}' is {kind}, and only regular files are read."
 
 
-def read_text(path: AnyPath) -> str:
+def read_text(path: AnyPath, findings: Findings = STRICT) -> str:
     """The text of a regular file in UTF-8, line ends as they are, without a byte order mark.
+
+    Args:
+        path: of the file.
+        findings: gets lines that are no UTF-8.
 
     Raises:
         DataError: it cannot be read, or is no UTF-8; the message names the line.
@@ -96,12 +113,20 @@ def read_text(path: AnyPath) -> str:
         raise DataError(f"{path} is in {_BOMS[content[:2]]}, not UTF-8. Convert it: iconv -f UTF-16 -t UTF-8 FILE.")
     try:
         return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"{path}, line {line} is no UTF-8: it holds the byte 0x{content[error.start]:02x}. Convert it, e.g. iconv "
-            "-f LATIN1 -t UTF-8 FILE."
-        ) from error
+    except UnicodeDecodeError:
+        findings.refuse(*_undecodable(str(path), content))
+    return content.decode("utf-8-sig", "replace")
+
+
+def _undecodable(path: str, content: bytes) -> Iterator[Problem]:
+    """A problem for each line that is no UTF-8."""
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        try:
+            line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            place = DataPlace(path, number)
+            fact = f"{place} is no UTF-8: it holds the byte 0x{line[error.start]:02x}."
+            yield Problem(UNDECODABLE_TEXT, place, fact, "Convert it, e.g. iconv -f LATIN1 -t UTF-8 FILE.")
 
 
 def exists(path: AnyPath) -> bool:
@@ -131,11 +156,12 @@ def id_of(path: AnyPath) -> FileId:
     return status.st_dev, status.st_ino
 
 
-def refuse_shared(files: Mapping[str, Iterable[AnyPath]]) -> None:
+def refuse_shared(files: Mapping[str, Iterable[AnyPath]], findings: Findings = STRICT) -> None:
     """Raises: DataError: a real file belongs to two of these, e.g. to train and val, under whatever names.
 
     Args:
         files: what they belong to -> paths that exist.
+        findings: gets each that does.
     """
     seen: Dict[FileId, Tuple[str, AnyPath]] = {}
     for owner, paths in files.items():
@@ -145,15 +171,16 @@ def refuse_shared(files: Mapping[str, Iterable[AnyPath]]) -> None:
             except OSError as error:
                 raise explain(path, error) from error
             if before[0] != owner:
-                raise DataError(
+                fact = (
                     f"'{before[1]}' ({before[0]}) and '{path}' ({owner}) are the same file: what is trained on is not "
-                    "measured. Give each its own."
+                    "measured."
                 )
+                findings.refuse(Problem(LISTED_TWICE, DataPlace(str(path)), fact, "Give each its own."))
 
 
 def walk(
     folder: AnyPath, endings: Tuple[str, ...], elsewhere: Collection[FileId] = (),
-    also: Optional[Callable[[str], bool]] = None,
+    also: Optional[Callable[[str], bool]] = None, findings: Findings = STRICT,
 ) -> List[Tuple[Path, FileId]]:  # fmt: skip
     """The files in a folder and below whose names end so, sorted by path; hidden ones are left out.
 
@@ -165,6 +192,7 @@ def walk(
         endings: in lower case; those of files are compared without regard to case.
         elsewhere: real folders that are not visited, because they belong to something else.
         also: says of the path of a regular file without such an ending whether it counts all the same.
+        findings: gets files that are none, and those with two names.
 
     Raises:
         DataError: a folder cannot be read, or a name leads to a pipe, a device or nowhere.
@@ -177,9 +205,12 @@ def walk(
     except OSError as error:
         raise explain(folder, error) from error
     while waiting:
-        for path, number, is_folder in _entries(waiting.pop(), endings, also):
+        for path, number, is_folder in _entries(waiting.pop(), endings, also, findings):
             if not is_folder:
-                found.setdefault(number, Path(path))
+                before = found.setdefault(number, Path(path))
+                if str(before) != path:
+                    fact = f"'{path}' and '{before}' are the same file, which counts once."
+                    findings.remark(Problem(LISTED_TWICE, DataPlace(path), fact, "Remove one of the two names."))
             elif number not in visited and number not in elsewhere:
                 visited.add(number)
                 waiting.append(path)
@@ -187,7 +218,7 @@ def walk(
 
 
 def _entries(
-    folder: str, endings: Tuple[str, ...], also: Optional[Callable[[str], bool]]
+    folder: str, endings: Tuple[str, ...], also: Optional[Callable[[str], bool]], findings: Findings
 ) -> Iterator[Tuple[str, FileId, bool]]:  # fmt: skip
     """(path, identity, whether it is a folder) of the folders in a folder and of the files whose names end so; real
     ones before links to them."""
@@ -209,12 +240,15 @@ def _entries(
         try:
             status = entry.stat()
         except OSError as error:
-            if counts:
-                raise explain(entry.path, error) from error
-            continue  # a link to nothing that was not meant to be read
+            if counts:  # else it is a link to nothing that was not meant to be read
+                findings.refuse(Problem(UNREADABLE_FILE, DataPlace(entry.path), str(explain(entry.path, error))))
+            continue
         is_folder = stat.S_ISDIR(status.st_mode)
         if counts and not is_folder:
-            _require_regular(entry.path, status)
+            refused = _why_irregular(entry.path, status)
+            if refused:
+                findings.refuse(Problem(UNREADABLE_FILE, DataPlace(entry.path), refused))
+                continue
         counts = counts or also is not None and stat.S_ISREG(status.st_mode) and also(entry.path)
         if counts or is_folder:
             yield entry.path, (status.st_dev, status.st_ino), is_folder

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Tuple
+from typing import Optional, Tuple
 
 import numpy as np
 
 from mxtrain.dataset.base import Source
+from mxtrain.dataset.checking.checks import Checks, FetchedChecks, SubsetChecks, checks_of
+from mxtrain.dataset.checking.problems import DataPlaces
 
 
 class MemorySource:
@@ -14,18 +16,20 @@ class MemorySource:
 
     samples_per_task = 0
 
-    def __init__(self, image_NCHW: np.ndarray, label_N: np.ndarray) -> None:
+    def __init__(self, image_NCHW: np.ndarray, label_N: np.ndarray, places: Optional[DataPlaces] = None) -> None:
         """Keep the arrays; nothing is copied.
 
         Args:
             image_NCHW: uint8, or float32 from 0 to 255.
             label_N: Integer class indices.
+            places: Where they were read, for messages.
         """
         if len(image_NCHW) != len(label_N):
             raise ValueError(f"{len(image_NCHW)} images but {len(label_N)} labels")
         self.image_NCHW = image_NCHW
         self.label_N = label_N.astype(np.int32)
         self.shape = tuple(image_NCHW.shape[1:])
+        self._places = places
 
     def __len__(self) -> int:
         return len(self.label_N)
@@ -33,6 +37,10 @@ class MemorySource:
     def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, np.ndarray]:
         """A copy of the samples; see `Source.fetch`."""
         return self.image_NCHW[index_B], self.label_N[index_B]
+
+    def checks(self) -> Checks:
+        """What `data check` does with each sample."""
+        return FetchedChecks(self, self._places)
 
 
 class Subset:
@@ -56,3 +64,7 @@ class Subset:
     def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, ...]:
         """The chosen samples; see `Source.fetch`."""
         return self.source.fetch(self.index_N[index_B], seed=seed, epoch=epoch, train=train)
+
+    def checks(self) -> Checks:
+        """What `data check` does with each sample."""
+        return SubsetChecks(checks_of(self.source), self.index_N)

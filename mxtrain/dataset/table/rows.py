@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
+from mxtrain.dataset.checking.checks import Checks
+from mxtrain.dataset.checking.problems import DataPlaces
 from mxtrain.dataset.loading.loader import BatchLoader
 from mxtrain.dataset.signature import Signature
+from mxtrain.dataset.table.row_checks import RowChecks
 
 if TYPE_CHECKING:
     from mxnet import Context
@@ -23,9 +26,13 @@ class Rows:
     Args:
         value_NF: features.
         target_N: what is to be predicted; None where it is not known.
+        places: where each stands, for messages.
     """
 
-    def __init__(self, value_NF: np.ndarray, target_N: Optional[np.ndarray] = None):
+    def __init__(
+        self, value_NF: np.ndarray, target_N: Optional[np.ndarray] = None, places: Optional[DataPlaces] = None
+    ) -> None:  # fmt: skip
+        self.places = places
         self.value_NF = value_NF.astype(np.float32)
         self.target_N = np.full(len(value_NF), np.nan, np.float32) if target_N is None else target_N.astype(np.float32)
 
@@ -35,7 +42,11 @@ class Rows:
     def take(self, indices: Sequence[int]) -> Rows:
         """Some of the rows; those beyond the end are left out."""
         kept = np.array([index for index in indices if index < len(self)], np.int64)
-        return Rows(self.value_NF[kept], self.target_N[kept])
+        return Rows(self.value_NF[kept], self.target_N[kept], self.places and self.places.take(kept))
+
+    def checks(self) -> Checks:
+        """What `data check` does with each row."""
+        return RowChecks(self, self.places)
 
 
 class RowLoader(BatchLoader):

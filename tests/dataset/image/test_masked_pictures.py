@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mxtrain.dataset.image import masked_pictures
+from mxtrain.dataset.image import mask_file, masked_pictures
 from mxtrain.dataset.image.masked_pictures import IGNORED, JointAugment, MaskCoding, MaskedPictures, choose_part, fit
 from mxtrain.dataset.image.pixels import ImageReader
 from mxtrain.dataset.image.settings import Decoding
@@ -334,6 +334,6 @@ def test_the_reader_of_a_mask_keeps_its_limits(tmp_path, monkeypatch):
     monkeypatch.setattr("mxtrain.dataset.image.opening.MAX_PIXELS", 1000)
     Image.new("L", (40, 30)).save(tmp_path / "m.png")
     with pytest.raises(ValueError, match="40 x 30 pixels, and at most 1,000"):
-        masked_pictures.read_mask((tmp_path / "m.png").read_bytes())
+        mask_file.read_mask((tmp_path / "m.png").read_bytes())
     with pytest.raises(ValueError, match="40 x 30"):
         ImageReader((tmp_path / "m.png").read_bytes())

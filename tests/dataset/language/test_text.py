@@ -69,10 +69,11 @@ def test_tables(tmp_path):
     tsv.write_text('text\tlabel\nsay "hi\t1\nno, "\t0\n')  # quotes mean nothing here
     csv_file.write_text('text,label\n"one, ""two""\nand three",1\n')
     jsonl.write_text('{"text": "one", "label": 1}\n\n{"text": "two", "label": "0"}\n')
-    assert read_columns(tsv, ["text", "label"], True) == [('say "hi', "1"), ('no, "', "0")]
-    assert read_columns(tsv, [0, 1], False)[0] == ("text", "label") and read_columns(tsv, [1], True) == [("1",), ("0",)]
-    assert read_columns(csv_file, ["text", "label"], True) == [('one, "two"\nand three', "1")]
-    assert read_columns(jsonl, ["text", "label"], True) == [("one", "1"), ("two", "0")]
+    assert read_columns(tsv, ["text", "label"], True).rows == [('say "hi', "1"), ('no, "', "0")]
+    assert read_columns(tsv, [0, 1], False).rows[0] == ("text", "label")
+    assert read_columns(tsv, [1], True).rows == [("1",), ("0",)]
+    assert read_columns(csv_file, ["text", "label"], True).rows == [('one, "two"\nand three', "1")]
+    assert read_columns(jsonl, ["text", "label"], True).rows == [("one", "1"), ("two", "0")]
     with pytest.raises(DataError, match=r"line 2: there is no column 'labels'. Did you mean 'label'"):
         read_columns(tsv, ["labels"], True)
     with pytest.raises(DataError, match="no such file"):

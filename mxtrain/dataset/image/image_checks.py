@@ -1,0 +1,121 @@
+"""What `data check` does with images and masks in files: each is read once and decoded whole."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, List, Optional, Tuple
+
+from mxtrain.dataset.checking.checks import Checked, digest_of
+from mxtrain.dataset.checking.problems import UNREADABLE_IMAGE, WRONG_FORMAT, DataPlace, Problem, problem_of
+from mxtrain.dataset.image.dicom import is_dicom
+from mxtrain.dataset.image.opening import open_image
+from mxtrain.errors import MxtrainError
+
+if TYPE_CHECKING:
+    from mxtrain.dataset.image.decoding import DecodedSource
+    from mxtrain.dataset.image.masked_pictures import MaskedPictures
+
+_FORMATS = {
+    ".jpg": ("JPEG", "MPO"), ".jpeg": ("JPEG", "MPO"), ".png": ("PNG",), ".bmp": ("BMP", "DIB"), ".webp": ("WEBP",),
+    ".gif": ("GIF",), ".tif": ("TIFF",), ".tiff": ("TIFF",), ".ppm": ("PPM",), ".pgm": ("PPM",),
+    ".dcm": ("DICOM",), ".dicom": ("DICOM",),
+}  # fmt: skip
+"""What Pillow calls the content of a file whose name ends so; MPO is a JPEG with further ones behind it."""
+
+
+class ImageChecks:
+    """Checks of encoded images."""
+
+    def __init__(self, source: DecodedSource) -> None:
+        self._source = source
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def place(self, index: int) -> DataPlace:
+        """See `Checks`."""
+        own = getattr(self._source.encoded, "place", None)  # somebody's own may be older
+        return DataPlace(record=index) if own is None else own(index)
+
+    def check(self, index: int) -> Checked:
+        """See `Checks`."""
+        place = self.place(index)
+        try:
+            content, label = self._source.read(index)
+        except MxtrainError as error:
+            return Checked((problem_of(error, place, UNREADABLE_IMAGE),))
+        try:
+            self._source.decode(index, content)
+        except MxtrainError as error:
+            return Checked((problem_of(error, place, UNREADABLE_IMAGE),), classes=(label,))
+        problem = wrong_format(place, content) if place.record is None else None
+        return Checked(() if problem is None else (problem,), digest_of(content), (label,))
+
+
+class MaskedChecks:
+    """Checks of pictures and their masks. Pictures are compared: several may share a mask."""
+
+    def __init__(self, source: MaskedPictures) -> None:
+        self._source = source
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def place(self, index: int) -> DataPlace:
+        """See `Checks`."""
+        return DataPlace(self._source.pictures[index])
+
+    def check(self, index: int) -> Checked:
+        """See `Checks`."""
+        problems: List[Problem] = []
+        digest, size = self._check_picture(index, problems)
+        classes = self._check_mask(index, size, problems)
+        return Checked(problems, digest, classes)
+
+    def _check_picture(self, index: int, problems: List[Problem]) -> Tuple[bytes, Optional[Tuple[int, int]]]:
+        """The digest of a picture that can be read, and its (width, height) where that is known."""
+        place, digest, size = self.place(index), b"", None
+        try:
+            content = self._source.read(index)
+            picture = self._source.decode(index, content)
+            size = picture.size
+            self._source.resize(index, picture, (0.0, 0.0, *size), (1, 1))  # decodes all of it
+            problem, digest = wrong_format(place, content), digest_of(content)
+        except MxtrainError as error:
+            problem = problem_of(error, place, UNREADABLE_IMAGE)
+        problems += [] if problem is None else [problem]
+        return digest, size
+
+    def _check_mask(self, index: int, size: Optional[Tuple[int, int]], problems: List[Problem]) -> List[int]:
+        """The classes that occur in the mask."""
+        source = self._source
+        if source.masks is None:
+            return []
+        place = DataPlace(source.masks[index])
+        try:
+            mask = source.open_mask(index)
+        except MxtrainError as error:
+            problems.append(problem_of(error, place))
+            return []
+        try:
+            if size is not None:
+                source.require_size(index, mask, size)
+        except MxtrainError as error:
+            problems.append(problem_of(error, place))
+        try:
+            source.require_known(index, mask)
+        except MxtrainError as error:
+            problems.append(problem_of(error, place))
+        return source.classes_in(mask)
+
+
+def wrong_format(place: DataPlace, content: bytes) -> Optional[Problem]:
+    """The problem of an image that is of another format than its file's name says."""
+    ending = os.path.splitext(place.file)[1].lower()
+    if ending not in _FORMATS:
+        return None
+    found = "DICOM" if is_dicom(content) else str(open_image(content).format)
+    if found in _FORMATS[ending]:
+        return None
+    fact = f"{place} is {found}, and its name says {_FORMATS[ending][0]}."
+    return Problem(WRONG_FORMAT, place, fact, "Rename it, or save it as what its name says.")

@@ -1,0 +1,57 @@
+"""Reads the file of a segmentation mask: one value a pixel.
+
+Legend: H height, W width.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mxtrain.dataset.image.opening import open_image
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+_SPREAD = {"L;2": 85, "L;4": 17}
+"""Pillow spreads grey values of 2 and 4 bits over 0 to 255."""
+LARGEST_VALUE = 2**16 - 1
+"""Of a mask: those of 8 and of 16 bits are read."""
+
+
+def read_mask(content: bytes) -> Image.Image:
+    """The value of each pixel of a mask's file, palette indices or grey values: an image of bytes, or of 32-bit
+    integers where values are larger.
+
+    Raises:
+        ValueError: it is in colour, or too large. Pillow raises others.
+    """
+    from PIL import Image
+
+    image = open_image(content)
+    if image.format == "JPEG":
+        raise ValueError("JPEG changes values: save masks as PNG")
+    if image.mode not in ("1", "L", "P", "I", "I;16", "I;16B", "I;16L"):
+        raise ValueError(f"its pixels are {image.mode}: a mask has one value a pixel, the number of its class")
+    spread = _SPREAD.get(_raw_mode(image), 1)
+    image.load()
+    if image.mode in ("L", "P") and spread == 1:
+        return image
+    value_HW = np.asarray(image).astype(np.int32) // spread
+    low, high = int(value_HW.min()), int(value_HW.max())
+    if low < 0 or high > LARGEST_VALUE:
+        raise ValueError(f"its values go from {low} to {high}, and 0 to {LARGEST_VALUE} are read")
+    return Image.fromarray(value_HW.astype(np.uint8) if high < 256 else value_HW)
+
+
+def _raw_mode(image: Image.Image) -> str:
+    arguments = image.tile[0][3] if image.tile else ""
+    return arguments if isinstance(arguments, str) else str(arguments[0])
+
+
+def values_in(image: Image.Image) -> np.ndarray:
+    """The values that occur in a mask, ascending."""
+    if image.mode == "I":
+        return np.unique(np.asarray(image))
+    return np.flatnonzero(image.histogram())

@@ -1,0 +1,14 @@
+"""What `data check` does with rows of numbers, which were read when their table was."""
+
+from __future__ import annotations
+
+from mxtrain.dataset.checking.checks import Checked, SourceChecks, digest_of
+
+
+class RowChecks(SourceChecks):
+    """Checks of `Rows`: what is no number was found when the table was read, so rows are only compared."""
+
+    def check(self, index: int) -> Checked:
+        """See `Checks`."""
+        rows = self._source
+        return Checked(digest=digest_of(rows.value_NF[index].tobytes(), rows.target_N[index].tobytes()))

@@ -1,0 +1,157 @@
+"""What `data check` finds in folders and records of images."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mxtrain.dataset.checking.problems import DataPlace
+from mxtrain.dataset.image import opening, pixels
+from mxtrain.dataset.image.image_checks import wrong_format
+from mxtrain.dataset.image_folder import ImageFolder
+from mxtrain.dataset.image_record import ImageRecord
+from mxtrain.dataset.make_record import make_record
+
+
+@pytest.fixture
+def folder(write_images, tmp_path):
+    """train/ and val/ with two classes each, every image another."""
+    write_images("data/train", count=4)
+    write_images("data/val", count=2, size=(61, 40))
+    return tmp_path / "data"
+
+
+def dataset_of(root):
+    return ImageFolder(root=str(root), image_size=[16, 16])
+
+
+def test_a_clean_folder_is_counted(folder, check):
+    assert check(dataset_of(folder)) == []
+    assert check.census.num_samples == {"train": 8, "val": 4}
+    assert {split: count.tolist() for split, count in check.census.class_counts.items()} == {
+        "train": [4, 4],
+        "val": [2, 2],
+    }
+    (table,) = check.census.tables()
+    assert table.header == ["class", "train", "val"] and table.rows[0] == ["blue", "4 (50.0%)", "2 (50.0%)"]
+
+
+def test_every_damaged_image_is_named(folder, check, monkeypatch):
+    monkeypatch.setattr(opening, "MAX_PIXELS", 100 * 100)
+    first = folder / "train/blue/0.jpg"
+    first.write_bytes(first.read_bytes()[:-300])
+    for name in ("train/blue/1.jpg", "train/blue/2.jpg"):  # what cannot be read is not compared
+        (folder / name).write_text("no image")
+    Image.new("RGB", (200, 100)).save(folder / "train/red/0.jpg")
+    Image.new("RGB", (60, 40), "red").save(folder / "train/red/1.jpg", format="PNG")
+    shutil.copy(folder / "train/red/2.jpg", folder / "train/red/9.JPEG")
+    shutil.copy(folder / "train/red/2.jpg", folder / "val/blue/9.jpg")
+    (folder / "val/red/0.jpg").unlink()
+    os.mkfifo(folder / "val/red/0.jpg")
+    assert check(dataset_of(folder)) == [
+        ("unreadable_file", "data/val/red/0.jpg", None),
+        ("unreadable_image", "data/train/blue/0.jpg", None),
+        ("unreadable_image", "data/train/blue/1.jpg", None),
+        ("unreadable_image", "data/train/blue/2.jpg", None),
+        ("image_too_large", "data/train/red/0.jpg", None),
+        ("wrong_format", "data/train/red/1.jpg", None),
+        ("duplicate", "data/train/red/9.JPEG", None),
+        ("duplicate_across_splits", "data/val/blue/9.jpg", None),
+    ]
+    by_kind = {problem.kind: problem for problem in check.problems}
+    assert "is PNG, and its name says JPEG" in by_kind["wrong_format"].fact
+    assert by_kind["unreadable_image"].remedy == pixels.REPLACE
+    assert "/val/blue/9.jpg' (val) has the same content as '" in by_kind["duplicate_across_splits"].fact
+
+
+def test_endings_that_mean_the_same_are_right(folder, check):
+    for name, kind in (("a.jpeg", "JPEG"), ("b.JPG", "JPEG"), ("c.tif", "TIFF"), ("d.pgm", "PPM"), ("e.webp", "WEBP")):
+        Image.fromarray(np.full((9, 9), ord(name[0]), np.uint8)).save(folder / "train/red" / name, format=kind)
+    frames = [Image.new("RGB", (20, 20), colour) for colour in ("red", "blue")]
+    frames[0].save(folder / "train/red/f.jpg", format="MPO", save_all=True, append_images=frames[1:])
+    assert check(dataset_of(folder)) == []
+
+
+def test_dicom_is_known_by_its_content():
+    content = bytes(128) + b"DICM"
+    assert wrong_format(DataPlace("a.dcm"), content) is wrong_format(DataPlace("1.2.840"), content) is None
+    problem = wrong_format(DataPlace("a.PNG"), content)
+    assert problem.fact == "'a.PNG' is DICOM, and its name says PNG."
+
+
+def test_nothing_is_measured_of_images_that_may_be_damaged(tmp_path, check):
+    """Mean and deviation of grey in a window are, when a dataset is opened to train."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for number in range(8):
+            Image.fromarray(np.full((9, 9), 8 * number + ord(name), np.uint8)).save(tmp_path / name / f"{number}.png")
+    dataset = ImageFolder(root=str(tmp_path), image_size=[8, 8], channels=1, window=[100, 50])
+    assert check(dataset) == []
+    for number in range(8):
+        (tmp_path / "a" / f"{number}.png").write_bytes(b"")
+    assert sorted(check(dataset)) == [("unreadable_image", f"a/{number}.png", None) for number in range(8)]
+
+
+def test_what_is_wrong_with_folders_does_not_hide_what_is_wrong_with_images(folder, check):
+    (folder / "train/green").mkdir()
+    (folder / "val/pink").mkdir()
+    os.link(folder / "train/red/0.jpg", folder / "train/blue/7.jpg")
+    os.link(folder / "train/red/1.jpg", folder / "train/red/8.jpg")
+    (folder / "val/blue/0.jpg").write_bytes(b"")
+    assert check(dataset_of(folder)) == [
+        ("empty_class", "data/train/green", None),
+        ("listed_twice", "data/train/red/8.jpg", None),
+        ("listed_twice", "data/train/red/0.jpg", None),
+        ("unknown_class", "data/val/pink", None),
+        ("empty_class", "data/val/green", None),
+        ("unreadable_image", "data/val/blue/0.jpg", None),
+    ]
+
+
+def test_a_folder_that_cannot_be_opened_is_the_one_problem(tmp_path, check):
+    assert check(dataset_of(tmp_path / "none")) == [("cannot_open", "none", None)]
+    assert "there is no folder" in check.problems[0].fact and check.census.num_samples == {}
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+def test_records(folder, tmp_path, check, has_index):
+    make_record(str(folder), str(tmp_path / "images"))
+    if not has_index:
+        (tmp_path / "images_train.idx").unlink()
+    dataset = ImageRecord(root=str(tmp_path), image_size=[16, 16])
+    assert check(dataset) == [] and check.census.num_samples == {"train": 8, "val": 4}
+    path = tmp_path / "images_train.rec"
+    content = bytearray(path.read_bytes())
+    offsets = dataset.open().train.encoded.offset_N.tolist()
+    content[offsets[1] + 12 : offsets[1] + 16] = struct.pack("<f", 5)
+    content[offsets[3] + 40 : offsets[3] + 60] = bytes(20)
+    path.write_bytes(content[: offsets[6] + 30])
+    found = check(dataset)
+    assert [one for one in found if one[2] is not None and one[2] < 6] == [
+        ("label_range", "images_train.rec", 1),
+        ("unreadable_image", "images_train.rec", 3),
+    ]
+    assert [one for one in found if one[0] == "damaged_record"] == (
+        [("damaged_record", "images_train.rec", 7), ("damaged_record", "images_train.rec", 6)]
+        if has_index
+        else [("damaged_record", "images_train.rec", 6)]
+    )
+    assert len(found) == (4 if has_index else 3)
+
+
+def test_records_without_class_names_are_read_past_a_label_that_is_none(folder, tmp_path, check):
+    make_record(str(folder), str(tmp_path / "images"))
+    (tmp_path / "images_classes.txt").unlink()
+    path = tmp_path / "images_train.rec"
+    dataset = ImageRecord(root=str(tmp_path), image_size=[16, 16])
+    offsets = dataset.open().train.encoded.offset_N.tolist()
+    content = bytearray(path.read_bytes())
+    for record, label in ((0, float("nan")), (2, 0.5)):
+        content[offsets[record] + 12 : offsets[record] + 16] = struct.pack("<f", label)
+    path.write_bytes(content)
+    assert check(dataset) == [("label_range", "images_train.rec", 0), ("label_range", "images_train.rec", 2)]
