@@ -17,6 +17,7 @@ class Command:
         settings: the name of the `Spec` in `module` with the settings of its own, or "".
         examples: of what can follow `python -m mxtrain`.
         helps_itself: whether it answers --help.
+        subcommands: one of these words must follow its name; none = no such word.
     """
 
     module: str
@@ -24,6 +25,7 @@ class Command:
     settings: str = ""
     examples: tuple = ()
     helps_itself: bool = False
+    subcommands: tuple = ()
 
 
 COMMANDS: Dict[str, Command] = {
@@ -51,6 +53,17 @@ COMMANDS: Dict[str, Command] = {
         "KEY [group=option ...] [group.field=value ...]",
         "",
         ("explain optimizer.lr", "explain model model=resnet", "explain trainer experiment=NAME"),
+    ),
+    "data": Command(
+        "mxtrain.cli.data",
+        "check [setting=value ...] [group=option ...] [group.field=value ...]",
+        "DataSettings",
+        (
+            "data check dataset=cifar10 dataset.root=FOLDER",
+            "data check dataset=tabular dataset.train=table.csv output=problems.csv",
+            "data check dataset=glue ignore=duplicate,short_row",
+        ),
+        subcommands=("check",),
     ),
     "doctor": Command("mxtrain.cli.doctor", helps_itself=True),
 }

@@ -18,8 +18,15 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Config
 
 
-def compose_and_check(composer: Composer, overrides: Sequence[str]) -> Tuple[Composed, Description]:
+def compose_and_check(
+    composer: Composer, overrides: Sequence[str], together: bool = True
+) -> Tuple[Composed, Description]:  # fmt: skip
     """The composed configuration and its description.
+
+    Args:
+        composer: composes.
+        overrides: of the command line.
+        together: whether the groups must fit each other, too.
 
     Raises:
         ConfigError: everything that is wrong, both in the overrides' names and in the values of the others.
@@ -35,7 +42,7 @@ def compose_and_check(composer: Composer, overrides: Sequence[str]) -> Tuple[Com
         except ConfigError as more:
             raise ConfigError(f"{error}\n{more}") from None
         raise
-    return composed, check(composed)
+    return composed, check(composed, together)
 
 
 def check(composed: Composed, together: bool = True) -> Description:

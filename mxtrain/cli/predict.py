@@ -25,12 +25,13 @@ from typing import (
 
 from mxtrain.checkpoint import Checkpoint, refuse_links
 from mxtrain.cli import arguments as command_line
+from mxtrain.cli.output_file import open_output_file
 from mxtrain.cli.program import program
 from mxtrain.cli.restored import one_run, refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
 from mxtrain.cli.settings import split_settings
 from mxtrain.dataset.loading.regular_files import explain
 from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
-from mxtrain.files.durable import create_file, encode_json, replace_file
+from mxtrain.files.durable import encode_json, replace_file
 from mxtrain.types import PathText, Positive, Spec
 
 if TYPE_CHECKING:
@@ -239,16 +240,5 @@ def open_output(name: Optional[str]) -> Iterator[TextIO]:
             sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
         yield sys.stdout
         return
-    path = Path(name)
-    partial = path.with_name(path.name + ".partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        stream = open(create_file(partial), "w", newline="", encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise explain(name, error, "written") from error
-    try:
-        with stream:
-            yield stream
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with open_output_file(name) as stream:
+        yield stream

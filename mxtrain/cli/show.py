@@ -116,6 +116,11 @@ def _prepare_query(line: str) -> bool:
             print(" ".join(matching))
     if not at_command and prefix in COMMANDS:
         rest = line.split(prefix, 1)[1].lstrip()
-        os.environ["COMP_LINE"] = f"{words[0]} {rest}"
+        subcommands = COMMANDS[prefix].subcommands
+        word, space, following = rest.partition(" ")
+        if subcommands and not space:
+            print(" ".join(name for name in subcommands if name.startswith(word)))
+            return False
+        os.environ["COMP_LINE"] = f"{words[0]} {following if word in subcommands else rest}"
         return prefix != "doctor"
     return True

@@ -1,4 +1,4 @@
-"""Command lines of `eval`, `predict`, `verify`, `explain` and `doctor`, and with flags."""
+"""Command lines of `eval`, `predict`, `verify`, `explain`, `data` and `doctor`, and with flags."""
 
 from __future__ import annotations
 
@@ -112,6 +112,7 @@ def others(surface: Surface, random: Random) -> Line:
         ["doctor", "--help"], ["train", "--help"], ["eval", "--help"], ["predict", "-h"], ["verify", "--help"],
         ["explain", "--help"], ["help", "eval"], ["help", "x"], ["trian"], [misspelt("verify", random)], [anything],
         ["train", "train"], ["eval", "eval"], [anything, "train"], ["train", anything], ["export"], ["help", "help"],
+        ["data"], ["data", "check", "--help"], ["data", anything], ["data", "check", anything], ["data", "check"],
         ["model=lenet", "eval"], ["run"], ["./run"], ["optimizer.lr", "0.1"], ["eval", "run", "run"],
     ))  # fmt: skip
     return [*line, *(["debug=fast", "trainer.max_time=10"] if line[0] in ("train", "./run") else [])], {}, "file"

@@ -156,6 +156,8 @@ COMPLETED = [
     ("mxtrain trainer.max_e", {"trainer.max_epochs="}, set()),
     ("mxtrain model=mlp model.hid", {"model.hidden."}, set()),
     ("mxtrain explain optimizer.l", {"optimizer.lr="}, {"eval"}),
+    ("mxtrain data ", {"check"}, {"eval", "model="}),
+    ("mxtrain data check dataset=dig", {"dataset=digits"}, {"check"}),
 ]
 
 

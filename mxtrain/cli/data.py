@@ -1,0 +1,134 @@
+"""`mxtrain data check`: reads everything of a dataset once before training, and lists all that is wrong with it."""
+
+from __future__ import annotations
+
+import csv
+import time
+from contextlib import contextmanager
+from typing import Callable, Iterator, List, Optional, Sequence
+
+from mxtrain.cli import arguments as command_line
+from mxtrain.cli.artifacts import show_artifacts
+from mxtrain.cli.commands import COMMANDS
+from mxtrain.cli.compose import Composer
+from mxtrain.cli.environment import compose_and_check
+from mxtrain.cli.output_file import open_output_file
+from mxtrain.cli.progress import ProgressDisplay
+from mxtrain.cli.settings import split_settings
+from mxtrain.dataset.base import BaseDataset
+from mxtrain.dataset.checking.dataset_check import Census, CollectedFindings, check_dataset
+from mxtrain.dataset.checking.problems import CANNOT_OPEN, KINDS, PROBLEM_COLUMNS, Problem
+from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError, did_you_mean
+from mxtrain.files.durable import encode_json
+from mxtrain.logger.report import format_seconds
+from mxtrain.runtime.cores import usable_cores
+from mxtrain.types import PathText, Spec
+
+
+class DataSettings(Spec):
+    """What `data check` takes besides overrides."""
+
+    output: Optional[PathText] = None
+    """File for all problems: CSV where its name ends so, else a JSON object a line."""
+    ignore: str = ""
+    """Kinds of problems that do not count, commas between them, e.g. duplicate,empty_text."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Reads, prints what was found, and returns the exit code.
+
+    Raises:
+        DataError: something is wrong with the data; it was printed.
+    """
+    given = command_line.parse(arguments)
+    refuse_other_words(given.positionals)
+    settings, overrides = split_settings(given, DataSettings, "data")
+    with Composer(given.config_dirs) as composer:
+        composed, description = compose_and_check(composer, overrides, together=False)  # no model has to fit
+        name = f"dataset={','.join(composed.chosen('dataset'))}"
+    ignored = ignored_kinds(settings.ignore, description.dataset)
+    began_s = time.monotonic()
+    with writer_of(settings.output) as write, ProgressDisplay() as display:
+        findings = CollectedFindings(ignored, write)
+        census = check_dataset(description.dataset, findings, display, usable_cores())
+    if findings.counts:
+        print("\n".join(problem_lines(findings, settings.output)), flush=True)
+        count = sum(findings.counts.values())
+        what = "1 problem" if count == 1 else f"{count:,} problems"
+        written = f"; all stand in {settings.output}" if settings.output else ""
+        raise DataError(f"{name} has {what}, listed above by kind{written}.")
+    print(summary(name, census, findings, time.monotonic() - began_s))
+    show_artifacts(census.tables())
+    return EXIT_FINISHED
+
+
+def refuse_other_words(words: Sequence[str]) -> None:
+    """Raises: ConfigError: the words that are neither settings nor flags are not one sub-command."""
+    names = COMMANDS["data"].subcommands
+    allowed = f"Sub-commands: {', '.join(names)}, e.g. `python -m mxtrain data check dataset=digits`."
+    if not words:
+        raise ConfigError(f"data takes a sub-command. {allowed}")
+    if words[0] not in names:
+        raise ConfigError(f"data: there is no sub-command '{words[0]}'.{did_you_mean(words[0], names)} {allowed}")
+    if len(words) > 1:
+        raise ConfigError(
+            f"data {words[0]} takes only overrides, not '{words[1]}'. Name a folder with dataset.root=FOLDER."
+        )
+
+
+def ignored_kinds(text: str, dataset: BaseDataset) -> List[str]:
+    """The kinds in a setting.
+
+    Raises:
+        ConfigError: there is no such kind.
+    """
+    allowed = [kind for kind in (*KINDS, *dataset.problem_kinds) if kind != CANNOT_OPEN]
+    named = [kind.strip() for kind in text.strip("[]").split(",") if kind.strip()]
+    for kind in named:
+        if kind not in allowed:
+            raise ConfigError(
+                f"ignore={kind}: there is no such kind of problem.{did_you_mean(kind, allowed)} It can be: "
+                f"{', '.join(allowed)}."
+            )
+    return named
+
+
+@contextmanager
+def writer_of(name: Optional[str]) -> Iterator[Callable[[Problem], object]]:
+    """Gives what writes each problem into a file, which appears when it is complete; without a name, nothing does."""
+    if name is None:
+        yield lambda problem: None
+        return
+    with open_output_file(name) as stream:
+        if name.endswith(".csv"):
+            table = csv.writer(stream)
+            table.writerow(PROBLEM_COLUMNS)
+            yield lambda problem: table.writerow(problem.to_row().values())
+        else:
+            yield lambda problem: stream.write(encode_json(problem.to_row()).decode() + "\n")
+
+
+def problem_lines(findings: CollectedFindings, output: Optional[str]) -> List[str]:
+    """What was found, by kind: the first facts of each, and what to do."""
+    lines: List[str] = []
+    for kind, count in findings.counts.items():
+        shown = findings.shown[kind]
+        lines.append(f"{kind}: {count:,}")
+        lines += [f"  {on_one_line(problem.fact)}" for problem in shown]
+        if count > len(shown):
+            where = f" in {output}" if output else "; output=FILE lists all"
+            lines.append(f"  and {count - len(shown):,} more{where}")
+        lines += [f"  -> {remedy}" for remedy in dict.fromkeys(problem.remedy for problem in shown) if remedy]
+    return lines
+
+
+def on_one_line(text: str) -> str:
+    """A text in which line ends and what a terminal would obey, as names of files may hold, are spelled out."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+def summary(name: str, census: Census, findings: CollectedFindings, took_s: float) -> str:
+    """The line about a dataset with which nothing is wrong."""
+    counts = ", ".join(f"{split} {count:,}" for split, count in census.num_samples.items())
+    ignored = "".join(f", {count:,} {kind} ignored" for kind, count in findings.ignored.items())
+    return f"{name}: nothing is wrong{ignored} ({counts} samples, read in {format_seconds(took_s)})"

@@ -1,0 +1,32 @@
+"""Opens the file that a command writes its results to."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Iterator, TextIO
+
+from mxtrain.dataset.loading.regular_files import explain
+from mxtrain.files.durable import create_file
+
+
+@contextmanager
+def open_output_file(name: str) -> Iterator[TextIO]:
+    """A file that appears only when it is complete; in UTF-8, whatever the terminal's.
+
+    Raises:
+        DataError: it cannot be written there.
+    """
+    path = Path(name)
+    partial = path.with_name(path.name + ".partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        stream = open(create_file(partial), "w", newline="", encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise explain(name, error, "written") from error
+    try:
+        with stream:
+            yield stream
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

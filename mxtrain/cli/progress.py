@@ -1,0 +1,93 @@
+"""Shows on standard error how far something is that takes a while: a bar on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import Any, Optional, TextIO, Type
+
+from mxtrain.logger.report import format_seconds
+from mxtrain.logger.terminal import open_console
+
+
+class ProgressDisplay:
+    """Shows the progress of work in steps, once it has taken `quiet_s`; open while the work is done.
+
+    A thread of its own shows it, so that it also lives where a single step takes long.
+    """
+
+    def __init__(
+        self, stream: Optional[TextIO] = None, *, quiet_s: float = 2.0, refresh_s: float = 0.2,
+        plain_interval_s: float = 10.0,
+    ) -> None:  # fmt: skip
+        """Begin with nothing.
+
+        Args:
+            stream: where it is shown; default: standard error.
+            quiet_s: seconds in which nothing is shown.
+            refresh_s: seconds between two updates of the bar.
+            plain_interval_s: seconds between two plain lines.
+        """
+        self._console = open_console(stream or sys.stderr)
+        self._quiet_s = quiet_s
+        self._interval_s = refresh_s if self._console.is_terminal else plain_interval_s
+        self._what, self._total, self._done, self._began_s = "", 0, 0, time.monotonic()
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._show, name="progress", daemon=True)
+
+    def begin(self, what: str, total: int) -> None:
+        """The next part of the work begins.
+
+        Args:
+            what: is done, e.g. "reading".
+            total: of what is counted; 0 = nobody knows.
+        """
+        self._what, self._total, self._done, self._began_s = what, total, 0, time.monotonic()
+
+    def advance(self, count: int) -> None:
+        """So many more are done."""
+        self._done += count
+
+    def __enter__(self) -> ProgressDisplay:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:  # fmt: skip
+        self._is_over.set()
+        self._thread.join()
+
+    def _show(self) -> None:
+        if self._is_over.wait(self._quiet_s):
+            return
+        if self._console.is_terminal:
+            self._show_bar()
+            return
+        while True:
+            self._console.print(self.line(), soft_wrap=True)
+            if self._is_over.wait(self._interval_s):
+                return
+
+    def _show_bar(self) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        columns: Any = (BarColumn(), TextColumn("{task.description}"))
+        with Progress(*columns, console=self._console, transient=True, auto_refresh=False) as bar:
+            task = bar.add_task("", total=None)
+            while True:
+                bar.update(task, description=self.line(), total=self._total or None, completed=self._done)
+                bar.refresh()
+                if self._is_over.wait(self._interval_s):
+                    return
+
+    def line(self) -> str:
+        """How far it is, in a line."""
+        took_s = time.monotonic() - self._began_s
+        if not self._total:
+            return f"{self._what}, {format_seconds(took_s)}"
+        line = f"{self._what} {self._done:,} of {self._total:,} ({self._done / self._total:.0%})"
+        left_s = took_s * (self._total - self._done) / self._done if self._done else None
+        return line if left_s is None else f"{line}, {format_seconds(left_s)} left"

@@ -1,0 +1,61 @@
+"""Progress on standard error: nothing at first, then lines, or a bar on a terminal."""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+from typing import Callable
+
+from mxtrain.cli.progress import ProgressDisplay
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_what_is_quick_shows_nothing() -> None:
+    stream = io.StringIO()
+    with ProgressDisplay(stream) as display:
+        display.begin("reading", 5)
+        display.advance(5)
+    assert stream.getvalue() == ""
+
+
+def test_lines_say_how_far_it_is() -> None:
+    stream = io.StringIO()
+    with ProgressDisplay(stream, quiet_s=0.01, plain_interval_s=0.01) as display:
+        display.begin("opening", 0)
+        wait_until(lambda: "opening, 0.0s\n" in stream.getvalue())
+        display.begin("reading", 2000)
+        wait_until(lambda: "reading 0 of 2,000 (0%)\n" in stream.getvalue())
+        display.advance(500)
+        wait_until(lambda: re.search(r"reading 500 of 2,000 \(25%\), \d+\.\ds left\n", stream.getvalue()) is not None)
+    assert "\x1b" not in stream.getvalue()
+
+
+def test_a_bar_is_gone_when_all_is_done() -> None:
+    stream = Terminal()
+    with ProgressDisplay(stream, quiet_s=0.01, refresh_s=0.01) as display:
+        display.begin("reading", 10)
+        display.advance(4)
+        wait_until(lambda: "reading 4 of 10 (40%)" in stream.getvalue())
+    assert stream.getvalue().rstrip().endswith("\x1b[2K")  # the line is erased
+
+
+def test_the_thread_ends_where_the_work_fails() -> None:
+    display = ProgressDisplay(io.StringIO(), quiet_s=60)
+    try:
+        with display:
+            raise ValueError
+    except ValueError:
+        pass
+    assert not display._thread.is_alive()
