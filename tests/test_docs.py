@@ -15,6 +15,7 @@ import yaml
 
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.compose import Composer
+from mxtrain.cli.data import DataSettings, refuse_other_words
 from mxtrain.cli.dispatch import find_command
 from mxtrain.cli.evaluate import EvalSettings
 from mxtrain.cli.predict import PredictSettings
@@ -33,7 +34,7 @@ GUIDES = [
     *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in MEASURED),
 ]
 PAGES = [*GUIDES, *sorted((ROOT / "docs/decisions").glob("*.md"))]
-SETTINGS = {"eval": EvalSettings, "predict": PredictSettings, "verify": VerifySettings}
+SETTINGS = {"data": DataSettings, "eval": EvalSettings, "predict": PredictSettings, "verify": VerifySettings}
 STARTED = re.compile(r"(?:\bpython -m mxtrain|\bscripts/train)(?![\w./])(.*)")
 PLACEHOLDERS = re.compile(r"\[\w+\]|ARGS|\.\.\.|--with-uv")
 """Words of a command that stand for what a reader types, or are for the script alone."""
@@ -74,6 +75,8 @@ def check(composer_of: Callable[[tuple], Composer], arguments: List[str]) -> Non
         return
     given = command_line.parse(arguments, reads_checkpoint=name in ("eval", "predict"))
     overrides = split_settings(given, SETTINGS[name], name)[1] if name in SETTINGS else given.overrides
+    if name == "data":
+        refuse_other_words(given.positionals)
     if name in ("eval", "predict"):
         refuse_what_only_trains(overrides, name)
         assert given.positionals[0] == "RUN" or given.positionals[0].startswith("outputs/")
@@ -81,7 +84,7 @@ def check(composer_of: Callable[[tuple], Composer], arguments: List[str]) -> Non
     every = list(jobs(composer, overrides)) if given.multirun else [overrides]
     for job in every[:: max(len(every) - 1, 1)]:  # the first and the last
         composed = composer.compose(job)
-        describe(composed.config, composed.where)
+        describe(composed.config, composed.where, together=name != "data")
     if name == "explain":
         node = composed.config
         for key in given.positionals[0].split("."):
