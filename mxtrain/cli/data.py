@@ -124,7 +124,7 @@ def problem_lines(findings: CollectedFindings, output: Optional[str]) -> List[st
 
 def on_one_line(text: str) -> str:
     """A text in which line ends and what a terminal would obey, as names of files may hold, are spelled out."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def summary(name: str, census: Census, findings: CollectedFindings, took_s: float) -> str:

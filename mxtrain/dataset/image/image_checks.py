@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, List, Optional, Tuple
 
-from mxtrain.dataset.checking.checks import Checked, digest_of
+from mxtrain.dataset.checking.checks import Checked, SourceChecks, digest_of
 from mxtrain.dataset.checking.problems import UNREADABLE_IMAGE, WRONG_FORMAT, DataPlace, Problem, problem_of
 from mxtrain.dataset.image.dicom import is_dicom
 from mxtrain.dataset.image.opening import open_image
@@ -23,14 +23,10 @@ _FORMATS = {
 """What Pillow calls the content of a file whose name ends so; MPO is a JPEG with further ones behind it."""
 
 
-class ImageChecks:
+class ImageChecks(SourceChecks):
     """Checks of encoded images."""
 
-    def __init__(self, source: DecodedSource) -> None:
-        self._source = source
-
-    def __len__(self) -> int:
-        return len(self._source)
+    _source: DecodedSource
 
     def place(self, index: int) -> DataPlace:
         """See `Checks`."""
@@ -52,14 +48,10 @@ class ImageChecks:
         return Checked(() if problem is None else (problem,), digest_of(content), (label,))
 
 
-class MaskedChecks:
+class MaskedChecks(SourceChecks):
     """Checks of pictures and their masks. Pictures are compared: several may share a mask."""
 
-    def __init__(self, source: MaskedPictures) -> None:
-        self._source = source
-
-    def __len__(self) -> int:
-        return len(self._source)
+    _source: MaskedPictures
 
     def place(self, index: int) -> DataPlace:
         """See `Checks`."""
