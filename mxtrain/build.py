@@ -136,7 +136,7 @@ def warnings_of(
 ) -> List[str]:  # fmt: skip
     """Warnings about settings that are allowed but do something unexpected with this much data, a sentence each."""
     size, total_steps = description.dataset.batch_size, total_steps_of(description.trainer, steps_per_epoch)
-    found = description.lr_scheduler.warnings(steps_per_epoch, total_steps)
+    found = description.rates.schedule.warnings(steps_per_epoch, total_steps)
     if size > num_samples:
         found.append(
             f"dataset.batch_size={size} is more than the {num_samples} training samples: a step takes them all."
@@ -155,7 +155,7 @@ def build_plan(description: Description, steps_per_epoch: int, identity: Mapping
     total_steps = total_steps_of(trainer, steps_per_epoch)
     by_steps = trainer.val_interval_unit == "steps"
     return Plan(
-        lr=description.lr_scheduler.build(description.optimizer.lr, steps_per_epoch, total_steps),
+        lr=description.rates.schedule.build(description.rates.lr, steps_per_epoch, total_steps),
         steps_per_epoch=steps_per_epoch,
         total_steps=total_steps,
         max_steps=trainer.max_steps,
@@ -211,6 +211,10 @@ def build_run(
     direction = meter.direction(description.trainer.monitor.split("/", 1)[1])
     plan = build_plan(description, len(data.train), identity, direction)
     is_first = world.rank == 0
+    if is_first and description.dataset.sampler != "shuffle" and description.trainer.overfit_batches is None:
+        log.info("dataset.sampler=%s: %s", description.dataset.sampler, data.train.sampler.summary)
+    if is_first and description.rates.remark:
+        log.info("%s", description.rates.remark)
     for line in warnings_of(description, len(splits.train), len(data.train), meter, workers) if is_first else ():
         log.warning("%s", line)
     callbacks = build_callbacks(description, run_dir) if is_first else []
@@ -256,7 +260,7 @@ def what_is_trained(description: Description, plan: Plan, signature: Signature, 
     return {
         "config": description.config, "total_steps": plan.total_steps, "steps_per_epoch": plan.steps_per_epoch,
         "input_shape": signature.shape, "metric_names": list(description.metric), "monitor": plan.monitor,
-        "metric_signatures": description.metric_signatures,
+        "metric_signatures": description.metric_signatures, "lr_scaling": description.rates.facts,
         "graph_nodes": lambda: graph_nodes(network, signature.shape),
         "model_table": summarize(network, signature.shape).table(), "predicts": description.task.predicts,
     }  # fmt: skip

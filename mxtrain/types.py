@@ -230,6 +230,8 @@ class RunInfo:
     metric_names: Sequence[str]
     metric_signatures: Mapping[str, str] = field(default_factory=dict)
     """The variant of each metric, where the field has several."""
+    lr_scaling: Mapping[str, Json] = field(default_factory=dict)
+    """How the learning rate was scaled for the global batch, where it was."""
     monitor: str = "val/accuracy"
     graph_nodes: Callable[[], Sequence[GraphRow]] = tuple
     """Traces the network when called: (name, op, inputs, attrs, output shape) of each node; empty if unknown."""

@@ -139,7 +139,7 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
     data = build_data(description, splits, signature, first)
     joined = description.kvstore.build(world) if description.kvstore.distributed else None
     remarks: List[str] = []
-    lr, exact = description.optimizer.lr, replace(description, amp=FULL)
+    lr, exact = description.rates.lr, replace(description, amp=FULL)
 
     def side(dtype: str, build_strategy: Callable[[Objective, Store], Strategy], store: Store) -> TrainingStep:
         described = exact if dtype == "float64" else description

@@ -39,6 +39,8 @@ class StatusFile(Callback):
         self._status["epoch"] = run.resumed_step // run.steps_per_epoch
         if run.metric_signatures:
             self._status["metric_signatures"] = dict(run.metric_signatures)
+        if run.lr_scaling:
+            self._status["lr_scaling"] = dict(run.lr_scaling)
         self._write(now=True)
 
     def on_steps(self, rows: Sequence[MetricRow], progress: Progress) -> None:

@@ -11,6 +11,7 @@ from mxtrain.cli.compose import Composed, Composer
 from mxtrain.cli.mistakes import refuse_unknown
 from mxtrain.cli.origins import find_origins
 from mxtrain.description.config import flatten, import_target, shown, spec_help
+from mxtrain.description.groups import describe
 from mxtrain.errors import ConfigError
 from mxtrain.types import Spec
 
@@ -58,12 +59,30 @@ def describe_setting(path: str, value: object, composed: Composed) -> List[str]:
     meaning = next((origin.comment for origin in origins if origin.comment), "") or meaning_of(path, composed.config)
     if meaning:
         lines.append(f"  meaning   {meaning}")
+    used = scaled_for_the_batch(path, composed)
+    if used:
+        lines.append(f"  used      {used}")
     if origins:
         last = origins[-1]
         through = f" ({last.value})" if "${" in last.value else ""
         lines.append(f"  from      {last.place}{through}")
         lines.extend(f"  overrides {origin.place}: {origin.value}" for origin in reversed(origins[:-1]))
     return lines
+
+
+SCALED = {"optimizer.lr": "lr", "lr_scheduler.warmup": "warmup"}
+"""Settings that are scaled for the global batch, and their names in `LearningRates.facts`."""
+
+
+def scaled_for_the_batch(path: str, composed: Composed) -> str:
+    """How a setting is scaled for the global batch; empty where it is not, or something else is wrong."""
+    if path not in SCALED:
+        return ""
+    try:
+        rates = describe(composed.config, composed.where, together=False).rates
+    except ConfigError:
+        return ""
+    return rates.remark if SCALED[path] in rates.facts else ""
 
 
 def meaning_of(path: str, config: Config) -> str:

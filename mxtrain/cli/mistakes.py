@@ -175,7 +175,9 @@ def _fit(
         exists = key in known or any(path.startswith(key + ".") for path in known)
         is_open = any(key.startswith(path + ".") for path, value in known.items() if value == {})
         is_open = is_open or _accepts(key, targets)
-        fitted[text] = text if exists else "++" + text if is_open else None
+        # Hydra merges mappings, and an empty one takes no new keys without `++`.
+        fills = known.get(key) == {} and isinstance(override.value(), Mapping)
+        fitted[text] = text if exists and not fills else "++" + text if fills or is_open else None
     return fitted
 
 

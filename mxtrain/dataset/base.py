@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from mxtrain.dataset.image.decoding import DecodedSource
     from mxtrain.dataset.language.wordpiece import TokenizerConfig
     from mxtrain.dataset.loading.loader import BatchLoader
+    from mxtrain.dataset.loading.sampling import Sampler
     from mxtrain.dataset.signature import Signature
     from mxtrain.model.base import Model
 
@@ -142,6 +143,11 @@ class BaseDataset(Spec):
     """Samples per optimizer step, over all devices and workers together."""
     eval_batch_size: Positive = 256
     """Samples per batch of an evaluation."""
+    sampler: Literal["shuffle", "balanced", "weighted"] = "shuffle"
+    """Which samples an epoch of training has: shuffle = each once; balanced = as many of each class; weighted = classes
+    in the ratio of class_weights. Always as many as the split has, in random order."""
+    class_weights: Dict[str, PositiveFloat] = {}
+    """By the name of a class, for sampler=weighted: how often it is drawn relative to others, whose weight is 1."""
     val_fraction: OpenFraction = 0.1
     """Share of samples held out for validation where the format has no validation split."""
     test_fraction: OpenFraction = 0.0
@@ -160,6 +166,20 @@ class BaseDataset(Spec):
             )
         return self
 
+    @pydantic.model_validator(mode="after")
+    def _check_sampler(self) -> BaseDataset:
+        if self.sampler == "weighted" and not self.class_weights:
+            raise ValueError(
+                "sampler=weighted needs class_weights={NAME: WEIGHT}; for as many samples of each class type "
+                "dataset.sampler=balanced"
+            )
+        if self.class_weights and self.sampler != "weighted":
+            raise ValueError(
+                f"class_weights are for sampler=weighted, but sampler={self.sampler} was given. Type "
+                "dataset.sampler=weighted"
+            )
+        return self
+
     @property
     def mixes(self) -> bool:
         """Whether training mixes samples, so that labels are probabilities."""
@@ -172,6 +192,23 @@ class BaseDataset(Spec):
             name: of the option of conf/task/; empty for a task of the user's own.
         """
         return self
+
+    def build_sampler(self, splits: Splits, seed: int) -> Optional[Sampler]:
+        """Which samples an epoch of training has; None = each once.
+
+        Args:
+            splits: what `open` gave.
+            seed: of the run.
+
+        Raises:
+            ConfigError: a weight is of a class that there is not.
+            DataError: the samples do not say which class they have.
+        """
+        if self.sampler == "shuffle":
+            return None
+        from mxtrain.dataset.loading.sampling import build_class_sampler
+
+        return build_class_sampler(splits.train, splits.class_names, self.class_weights, seed)
 
     def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         """This dataset, whose samples become inputs as those of a checkpoint did, and how. Imports no MXNet.

@@ -47,7 +47,7 @@ class DigitScenes(MaskedDataset):
     """Photographs with a few handwritten digits in other colours, and which pixel is of which digit."""
 
     serves: ClassVar[Tuple[str, ...]] = ("segmentation", "detection")
-    class_weights: ClassVar[Mapping[str, float]] = {"background": 0.4}  # nine of ten pixels
+    pixel_weights: ClassVar[Mapping[str, float]] = {"background": 0.4}  # nine of ten pixels
     default_num_train: ClassVar[int] = 3000
 
     image_size: Annotated[ImageSize, pydantic.BeforeValidator(square)] = [64, 64]

@@ -15,6 +15,7 @@ from typing import (
     Any,
     Callable,
     Dict,
+    Iterable,
     Iterator,
     List,
     Mapping,
@@ -43,6 +44,8 @@ S = TypeVar("S", bound=Spec)
 T = TypeVar("T")
 LARGEST_FLOAT, SMALLEST_FLOAT = 3.4028e38, 1.1755e-38
 """Limits of 32-bit floats with all digits. MXNet refuses others when a run has begun, or takes them for 0."""
+MOST_NAMES = 30
+"""Names that a message lists at most."""
 SHOULD_BE = "Input should be "
 """How pydantic begins most messages."""
 
@@ -302,6 +305,24 @@ def spec_help(spec: Type[Spec], names: Sequence[str]) -> str:
     return ""
 
 
+def refuse_unknown_names(path: str, kind: str, given: Iterable[str], known: Sequence[str]) -> None:
+    """Whether a mapping names only what there is, which may be known only now.
+
+    Args:
+        path: of the setting.
+        kind: what the names are of, such as "class".
+
+    Raises:
+        ConfigError: it does not; says what there is.
+    """
+    for name in given:
+        if name not in known:
+            raise ConfigError(
+                f"{path}: there is no {kind} '{name}'.{did_you_mean(name, known)} They are: "
+                f"{', '.join(list(known)[:MOST_NAMES])}."
+            )
+
+
 def collect(makers: Sequence[Callable[[], T]]) -> List[T]:
     """Runs all; raises one ConfigError with everything that any of them found wrong."""
     results, wrong = [], []
@@ -313,6 +334,13 @@ def collect(makers: Sequence[Callable[[], T]]) -> List[T]:
     if wrong:
         raise ConfigError("\n".join(wrong))
     return results
+
+
+def with_text_keys(node: object) -> Any:
+    """Plain nested values whose mappings have only strings as keys, as JSON has them: {3: 2.0} becomes {"3": 2.0}."""
+    if isinstance(node, Mapping):
+        return {str(name): with_text_keys(value) for name, value in node.items()}
+    return [with_text_keys(value) for value in node] if isinstance(node, list) else node
 
 
 def flatten(config: Config, prefix: str = "") -> Dict[str, Any]:

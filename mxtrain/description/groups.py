@@ -12,7 +12,7 @@ from mxtrain.callback import CallbackSpec
 from mxtrain.checkpoint.spec import CheckpointSpec
 from mxtrain.cluster.spec import Cluster
 from mxtrain.dataset.base import BaseDataset
-from mxtrain.description.config import Where, build_spec, collect
+from mxtrain.description.config import Where, build_spec, collect, with_text_keys
 from mxtrain.description.rules import RULES
 from mxtrain.early_stopping import StoppingRule
 from mxtrain.errors import ConfigError, did_you_mean
@@ -20,6 +20,7 @@ from mxtrain.kvstore import KVStore
 from mxtrain.logger.base import Logger
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.loss.losses import Loss
+from mxtrain.lr_scheduler.reference_batch import LearningRates, scale_rates
 from mxtrain.lr_scheduler.schedules import Schedule
 from mxtrain.metric.metrics import Metric
 from mxtrain.model.base import Model
@@ -89,6 +90,20 @@ class Description:
     cluster: Cluster
     runtime: Runtime
 
+    @functools.cached_property
+    def rates(self) -> LearningRates:
+        """The base learning rate and the schedule for this run's global batch.
+
+        Raises:
+            ConfigError: `trainer.reference_batch_size` asks for what is not known.
+        """
+        trainer, optimizer = self.trainer, self.optimizer
+        return scale_rates(
+            optimizer.lr, self.lr_scheduler, batch_size=self.dataset.batch_size, reference=trainer.reference_batch_size,
+            rule=optimizer.lr_scaling if trainer.lr_scaling == "auto" else trainer.lr_scaling,
+            optimizer=type(optimizer).__name__,
+        )  # fmt: skip
+
     @property
     def metric_signatures(self) -> Dict[str, str]:
         """Which variant a metric is, by its name, where the field has several."""
@@ -111,7 +126,7 @@ def describe(
     Raises:
         ConfigError: everything that is wrong, one line each.
     """
-    config = {**{name: {} for name in NAMED_GROUPS}, **config}
+    config = {**{name: {} for name in NAMED_GROUPS}, **with_text_keys(config)}
     _require_groups(config, where)
 
     @functools.cache

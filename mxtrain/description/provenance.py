@@ -46,6 +46,7 @@ def collect_meta(description: Description, runtime_report: RuntimeReport) -> Map
         "precision": {"dtype": description.amp.dtype, "amx": runtime_report.amx},
         "own_operators": operators_in_use(),
         "metric_signatures": description.metric_signatures,
+        "lr_scaling": description.rates.facts,
         "runtime": {
             setting.variable: setting.value for setting in runtime_report.settings if setting.source != "unset"
         },  # fmt: skip

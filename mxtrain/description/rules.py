@@ -36,10 +36,10 @@ def the_run_must_end(description: Description) -> None:
 
 
 def the_schedule_must_know_its_end(description: Description) -> None:
-    """A schedule that falls over the whole run needs its length; building it complains."""
+    """A schedule that falls over the whole run needs its length; building it complains, as does scaling the rate."""
     trainer = description.trainer
     total = trainer.max_epochs or trainer.max_steps
-    description.lr_scheduler.build(description.optimizer.lr, 1, total)
+    description.rates.schedule.build(description.rates.lr, 1, total)
 
 
 def monitors_must_be_measured(description: Description) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Dict, Literal, Mapping, Sequence, Tuple, Union
 
-from mxtrain.errors import ConfigError, did_you_mean
+from mxtrain.description.config import refuse_unknown_names
+from mxtrain.errors import ConfigError
 from mxtrain.types import NonNegativeFloat, OpenFraction, PositiveFloat, Spec
 
 if TYPE_CHECKING:
@@ -116,12 +117,7 @@ class PixelSoftmaxCrossEntropy(Loss):
         from mxtrain.loss.blocks import PixelSoftmaxCrossEntropyLoss
 
         class_weights = advised if self.class_weights == "auto" else self.class_weights
-        for name in class_weights:
-            if name not in class_names:
-                raise ConfigError(
-                    f"loss.class_weights: there is no class '{name}'.{did_you_mean(name, class_names)} They are: "
-                    f"{', '.join(list(class_names)[:30])}."
-                )
+        refuse_unknown_names("loss.class_weights", "class", class_weights, class_names)
         weights = [float(class_weights.get(name, 1.0)) for name in class_names]
         if not any(weights):
             raise ConfigError("loss.class_weights: at least one class must weigh more than 0.")

@@ -24,6 +24,9 @@ class Optimizer(Spec):
     mended_name: ClassVar[str] = ""
     """The class in mended.py that takes the place of MXNet's, which is wrong."""
     mxnet_names: ClassVar[Dict[str, str]] = {"lr": "learning_rate"}
+    lr_scaling: ClassVar[Optional[str]] = None
+    """How the learning rate follows the batch size: "linear", or "sqrt" where the size of an update does not grow with
+    that of the gradient; None where no rule is known. Source: see `lr_scheduler.reference_batch`."""
     draws_random: ClassVar[bool] = False
     """Whether an update draws random numbers, so that the generator has to be seeded at each step."""
 

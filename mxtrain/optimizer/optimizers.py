@@ -16,6 +16,7 @@ class SGD(Optimizer):
 
     momentum: OpenFraction = 0.9
     mxnet_name: ClassVar[str] = "sgd"
+    lr_scaling: ClassVar[Optional[str]] = "linear"
 
 
 class NAG(Optimizer):
@@ -23,6 +24,7 @@ class NAG(Optimizer):
 
     momentum: OpenFraction = 0.9
     mxnet_name: ClassVar[str] = "nag"
+    lr_scaling: ClassVar[Optional[str]] = "linear"
     mended_name: ClassVar[str] = "NAGOptimizer"
 
 
@@ -34,6 +36,7 @@ class Adam(Optimizer):
     beta2: OpenFraction = 0.999
     epsilon: PositiveFloat = 1e-8
     mxnet_name: ClassVar[str] = "adam"
+    lr_scaling: ClassVar[Optional[str]] = "sqrt"
 
 
 class AdamW(Optimizer):
@@ -47,6 +50,7 @@ class AdamW(Optimizer):
     epsilon: PositiveFloat = 1e-6
     bias_correction: bool = True
     """Whether the moments' bias towards 0 is corrected; the published BERT and GluonNLP's BERTAdam do not."""
+    lr_scaling: ClassVar[Optional[str]] = "sqrt"
 
     def build(self, steps_per_epoch: int) -> mx.optimizer.Optimizer:
         from mxtrain.optimizer.decoupled import AdamWOptimizer
@@ -61,6 +65,7 @@ class Adamax(Optimizer):
     beta1: OpenFraction = 0.9
     beta2: OpenFraction = 0.999
     mxnet_name: ClassVar[str] = "adamax"
+    lr_scaling: ClassVar[Optional[str]] = "sqrt"
     mended_name: ClassVar[str] = "AdamaxOptimizer"
 
 
@@ -73,6 +78,7 @@ class Nadam(Optimizer):
     epsilon: PositiveFloat = 1e-8
     schedule_decay: NonNegativeFloat = 0.004
     mxnet_name: ClassVar[str] = "nadam"
+    lr_scaling: ClassVar[Optional[str]] = "sqrt"
     mended_name: ClassVar[str] = "NadamOptimizer"
 
 
@@ -82,6 +88,7 @@ class AdaGrad(Optimizer):
     lr: PositiveFloat = 0.01
     epsilon: PositiveFloat = 1e-7
     mxnet_name: ClassVar[str] = "adagrad"
+    lr_scaling: ClassVar[Optional[str]] = "sqrt"
     mxnet_names: ClassVar[Dict[str, str]] = {"lr": "learning_rate", "epsilon": "eps"}
 
 
@@ -92,6 +99,7 @@ class GroupAdaGrad(Optimizer):
     wd: Literal[0.0] = 0.0  # type: ignore[valid-type]  # pydantic takes it, and says which value is allowed
     epsilon: PositiveFloat = 1e-5
     mxnet_name: ClassVar[str] = "groupadagrad"
+    lr_scaling: ClassVar[Optional[str]] = "sqrt"
     mxnet_names: ClassVar[Dict[str, str]] = {"lr": "learning_rate", "epsilon": "eps"}
 
 
@@ -115,6 +123,7 @@ class RMSProp(Optimizer):
     centered: bool = False
     clip_weights: Optional[PositiveFloat] = None
     mxnet_name: ClassVar[str] = "rmsprop"
+    lr_scaling: ClassVar[Optional[str]] = "sqrt"
 
 
 class Ftrl(Optimizer):
@@ -124,6 +133,7 @@ class Ftrl(Optimizer):
     lamda1: NonNegativeFloat = 0.01
     beta: PositiveFloat = 1.0
     mxnet_name: ClassVar[str] = "ftrl"
+    lr_scaling: ClassVar[Optional[str]] = "sqrt"
 
 
 class FTML(Optimizer):
@@ -134,6 +144,7 @@ class FTML(Optimizer):
     beta2: OpenFraction = 0.999
     epsilon: PositiveFloat = 1e-8
     mxnet_name: ClassVar[str] = "ftml"
+    lr_scaling: ClassVar[Optional[str]] = "sqrt"
 
 
 class Signum(Optimizer):
@@ -143,6 +154,7 @@ class Signum(Optimizer):
     momentum: OpenFraction = 0.9
     wd_lh: NonNegativeFloat = 0.0
     mxnet_name: ClassVar[str] = "signum"
+    lr_scaling: ClassVar[Optional[str]] = "sqrt"
     mended_name: ClassVar[str] = "SignumOptimizer"
 
 
@@ -162,6 +174,7 @@ class DCASGD(Optimizer):
     momentum: OpenFraction = 0.0
     lamda: NonNegativeFloat = 0.04
     mxnet_name: ClassVar[str] = "dcasgd"
+    lr_scaling: ClassVar[Optional[str]] = "linear"
     mended_name: ClassVar[str] = "DelayCompensatedSGD"
 
 
@@ -176,6 +189,7 @@ class LAMB(Optimizer):
     upper_bound: Optional[PositiveFloat] = None
     bias_correction: bool = True
     mxnet_name: ClassVar[str] = "lamb"
+    lr_scaling: ClassVar[Optional[str]] = "sqrt"
 
 
 class LARS(Optimizer):
@@ -187,6 +201,7 @@ class LARS(Optimizer):
     epsilon: NonNegativeFloat = 0.0
     momentum_correction: bool = True
     mxnet_name: ClassVar[str] = "lars"
+    lr_scaling: ClassVar[Optional[str]] = "sqrt"
     mended_name: ClassVar[str] = "LARSOptimizer"
     mxnet_names: ClassVar[Dict[str, str]] = {"lr": "learning_rate", "epsilon": "eps"}
 
@@ -200,6 +215,7 @@ class LBSGD(Optimizer):
     warmup_epochs: NonNegative = 5
     batch_scale: Positive = 1
     mxnet_name: ClassVar[str] = "lbsgd"
+    lr_scaling: ClassVar[Optional[str]] = "linear"
     mended_name: ClassVar[str] = "LBSGDOptimizer"
 
     def arguments(self, steps_per_epoch: int) -> Dict[str, Any]:

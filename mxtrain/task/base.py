@@ -87,6 +87,8 @@ class Task(Spec):
     """The option of conf/loss/ to suggest where another does not fit."""
     metric_option: ClassVar[str] = ""
     """The default options of conf/metric/."""
+    has_classes: ClassVar[bool] = False
+    """Whether each sample has one class, of those in `Splits.class_names`, by which `dataset.sampler` can choose it."""
     needs: ClassVar[Tuple[str, ...]] = ()
     """Which of `NEEDS` it has; they are checked against strategy, store and precision before anything starts. Without
     any, as most tasks are, any part of a batch can be computed anywhere."""
@@ -104,6 +106,11 @@ class Task(Spec):
         if self.name and self.name not in dataset.serves:
             others = " or ".join(f"task={name}" for name in dataset.serves)
             raise ConfigError(f"task={self.name} and the dataset do not fit: its samples are for {others}. Type that.")
+        if dataset.sampler != "shuffle" and not self.has_classes:
+            raise ConfigError(
+                f"dataset.sampler={dataset.sampler}: samples of {own} have no single class to choose them by. Type "
+                "dataset.sampler=shuffle."
+            )
         if model.reads and dataset.gives not in model.reads:
             takes = " or ".join(model.reads)
             other = f"a dataset of {takes}, e.g. {DATASETS.get(model.reads[0], 'dataset=digits')}"

@@ -36,6 +36,7 @@ class Classification(Task):
     name: ClassVar[str] = "classification"
     loss_option: ClassVar[str] = "softmax_cross_entropy"
     metric_option: ClassVar[str] = "accuracy"
+    has_classes: ClassVar[bool] = True
 
     def check(self, description: Description) -> None:
         super().check(description)

@@ -55,7 +55,7 @@ class Segmentation(Task):
     def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
         loss = description.loss
         if isinstance(loss, PixelSoftmaxCrossEntropy):
-            advised = getattr(description.dataset, "class_weights", {})  # a dataset of the user's may have none
+            advised = getattr(description.dataset, "pixel_weights", {})  # a dataset of the user's may have none
             return loss.build_for(signature.class_names, advised, training)
         from mxtrain.loss.blocks import WeighingLoss
 

@@ -31,6 +31,12 @@ class Trainer(Spec):
     """Batches of the test split, for quick trials."""
     overfit_batches: Optional[Positive] = None
     """Train on the same first batches in every epoch, unaugmented and unshuffled: they must be learnt by heart."""
+    reference_batch_size: Optional[Positive] = None
+    """The global batch that optimizer.lr and lr_scheduler.warmup were tuned for: where dataset.batch_size is another
+    one, they are scaled. null = they are meant as they are."""
+    lr_scaling: Literal["auto", "linear", "sqrt"] = "auto"
+    """How the learning rate follows the batch: auto = linear for SGD and its kin, by the square root for Adam and what
+    else divides gradients by their size."""
     grad_accumulation: Positive = 1
     """Parts that a global batch is computed in, one by one, to save memory. The result is the large batch's."""
     clip_global_norm: Optional[PositiveFloat] = None

@@ -51,7 +51,9 @@ def build_data(
     dataset, trainer = description.dataset, description.trainer
     training = {"batch_size": dataset.batch_size, "limit_batches": trainer.limit_train_batches, "world": world}
     if trainer.overfit_batches is None:
-        train = build_loader(description, splits.train, signature, device, train=True, **training)
+        sampler = dataset.build_sampler(splits, trainer.seed)
+        chosen = {"sampler": sampler} if sampler is not None else {}  # a loader of a user's own may know none
+        train = build_loader(description, splits.train, signature, device, train=True, **chosen, **training)
     else:
         first = range(min(trainer.overfit_batches * dataset.batch_size, len(splits.train)))
         train = build_loader(description, take(splits.train, first), signature, device, **training)

@@ -40,10 +40,11 @@ FREE = (
 )  # fmt: skip
 
 # Within what is free, what changes the result all the same, and what stands where it is not set: also by an earlier
-# version, which read files as `auto` does.
-BOUND = {
+# version, which read files as `auto` does, drew every sample once and scaled no learning rate.
+BOUND: Dict[str, object] = {
     "parallel.batch_norm": "per_device", "kvstore.compression": "none", "kvstore.threshold": None,
-    "kvstore.ratio": 0.01, "dataset.window": "auto",
+    "kvstore.ratio": 0.01, "dataset.window": "auto", "dataset.sampler": "shuffle", "dataset.class_weights": {},
+    "trainer.reference_batch_size": None, "trainer.lr_scaling": "auto",
 }  # fmt: skip
 
 WITHOUT_EFFECT = ("logger.", "callback.", "runtime.", "checkpoint.")
@@ -70,13 +71,20 @@ def task_of_earlier(config: Config) -> Dict[str, str]:
     return {"_target_": "mxtrain.task.classification.Classification"}
 
 
+def settings_of(config: Config) -> Dict[str, object]:
+    """The settings of a description by their dotted paths, and what those of `BOUND` mean that it does not have."""
+    found = {**BOUND, **flatten({"task": task_of_earlier(config), **config})}
+    if found["trainer.reference_batch_size"] == found.get("dataset.batch_size"):
+        found["trainer.reference_batch_size"] = None  # nothing is scaled
+    return found
+
+
 def differences(before: Config, after: Config) -> List[str]:
     """One line for each setting that differs and changes the result."""
-    old, new = (flatten({"task": task_of_earlier(config), **config}) for config in (before, after))
+    old, new = map(settings_of, (before, after))
     lines = []
     for path in sorted(set(old) | set(new)):
-        default = BOUND.get(path)
-        if old.get(path, default) == new.get(path, default):
+        if old.get(path) == new.get(path):  # null is what stands where nothing does
             continue
         if path not in BOUND and any(fnmatch.fnmatch(path, pattern) for pattern in FREE):
             continue
@@ -249,8 +257,7 @@ def _is_of(checkpoint: Checkpoint, config: Config) -> bool:
 
 
 def _what_counts(config: Config) -> Dict[str, object]:
-    described = flatten({"task": task_of_earlier(config), **config})
-    return {path: value for path, value in described.items() if not path.startswith(WITHOUT_EFFECT)}
+    return {path: value for path, value in settings_of(config).items() if not path.startswith(WITHOUT_EFFECT)}
 
 
 def find_end(run_dir: Path, config: Config, checkpoint: Optional[Checkpoint]) -> Optional[Result]:

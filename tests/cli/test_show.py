@@ -114,12 +114,25 @@ def test_explain_says_where_a_value_comes_from_and_what_it_overrode(capsys) -> N
         ("experiment", ["experiment=null", "cifar10_resnet20"]),
         ("hydra.run.dir", ["conf/config.yaml:"]),
         ("dataset.augment.mixup", ["meaning   Beta parameter for blending two images, e.g. 0.2; 0 = off"]),
+        (
+            "optimizer.lr optimizer=sgd dataset.batch_size=32 trainer.reference_batch_size=256",
+            ["optimizer.lr = 0.1\n", "used      learning rate 0.1 for a batch of 256, 0.0125 for this one of 32"],
+        ),
         ("early_stopping.patience", ["meaning", "conf/early_stopping/on.yaml:"]),
     ],
 )
 def test_explain(capsys, arguments: str, parts: list) -> None:
     text = explained(capsys, *arguments.split())
     assert [part for part in parts if part not in text] == [], text
+
+
+def test_explain_says_of_a_rate_that_is_not_scaled_nothing_more(capsys) -> None:
+    scaled = ("trainer.reference_batch_size=256", "lr_scheduler.warmup=2")
+    for arguments in (("optimizer.lr",), ("lr_scheduler.warmup", *scaled), ("optimizer.wd", *scaled),
+                      ("optimizer.lr", *scaled, "optimizer=adadelta")):  # fmt: skip
+        assert "used" not in explained(capsys, *arguments)
+    in_steps = explained(capsys, "lr_scheduler.warmup", *scaled, "lr_scheduler.unit=steps")
+    assert "used" in in_steps and "warm-up 2 -> 8 steps" in in_steps
 
 
 def test_explain_composes_once_for_all_settings_of_a_group(capsys, monkeypatch) -> None:

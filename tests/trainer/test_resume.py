@@ -35,7 +35,7 @@ from mxtrain.cli.arguments import parse
 from mxtrain.cli.restored import restore_description
 from mxtrain.engine.native import library
 from mxtrain.errors import CheckpointError
-from mxtrain.trainer.resume import differences, task_of_earlier
+from mxtrain.trainer.resume import BOUND, differences, task_of_earlier
 
 
 @pytest.fixture(scope="module")
@@ -448,3 +448,34 @@ def test_a_run_from_before_its_strategy_moved_is_the_same_run(describe_run):
     now = describe_run("parallel=data").config
     before = {**now, "parallel": {**now["parallel"], "_target_": "mxtrain.parallel.data.Data"}}
     assert differences(before, now) == []
+
+
+def test_a_description_of_before_a_setting_is_the_same_run(describe_run):
+    now = describe_run("dataset.batch_size=64").config
+    before = {group: {name: value for name, value in now[group].items() if f"{group}.{name}" not in BOUND}
+              if group in ("dataset", "trainer") else now[group] for group in now}  # fmt: skip
+    assert "sampler" not in before["dataset"] and differences(before, now) == differences(now, before) == []
+    other = describe_run("dataset.batch_size=64", "dataset.sampler=balanced").config
+    assert differences(before, other) == ["  dataset.sampler: was shuffle, now balanced"]
+    weighted = [
+        describe_run("dataset.batch_size=64", "dataset.sampler=weighted", f"dataset.class_weights.3={weight}").config
+        for weight in (2.0, 4.0)
+    ]
+    assert differences(*weighted) == ["  dataset.class_weights.3: was 2.0, now 4.0"]
+    assert len(differences(before, weighted[0])) == 2
+
+
+def test_a_reference_that_scales_nothing_is_the_same_run(describe_run):
+    """A preset got one after runs of it were made."""
+    plain, idle, scaled = (
+        describe_run("dataset.batch_size=64", f"trainer.reference_batch_size={reference}").config
+        for reference in ("null", 64, 128)
+    )
+    assert differences(plain, idle) == []
+    assert differences(plain, scaled) == ["  trainer.reference_batch_size: was null, now 128"]
+
+
+def test_null_is_what_stands_where_nothing_does(describe_run):
+    now = describe_run().config
+    before = {**now, "trainer": {name: value for name, value in now["trainer"].items() if name != "ema_decay"}}
+    assert differences(before, now) == differences(now, before) == []

@@ -6,7 +6,7 @@ Shapes are suffixes: B batch, C channels, H height, W width, K classes.
 
 from __future__ import annotations
 
-from typing import Callable, Tuple
+from typing import Callable, Optional, Tuple
 
 import numpy as np
 
@@ -55,8 +55,9 @@ def mix_batch(
     num_classes: int,
     seed: int,
     epoch: int,
+    partner_N: Optional[np.ndarray] = None,
 ) -> Tuple[np.ndarray, np.ndarray]:
-    """Mix every sample with a partner that is drawn from the whole dataset, by mixup or cutmix.
+    """Mix every sample with a partner, by mixup or cutmix.
 
     Args:
         fetch: Gives augmented images and labels by index.
@@ -66,15 +67,19 @@ def mix_batch(
         num_classes: K.
         seed: Seed of the run.
         epoch: Counts from 0.
+        partner_N: The samples of this epoch, of which one is the partner; None = any other sample of the dataset.
 
     Returns:
         image_BCHW float32 from 0 to 255, and probability_BK float32.
 
     Source: Zhang et al., "mixup: Beyond Empirical Risk Minimization" (2018); Yun et al., "CutMix" (2019).
     """
-    # A partner is any other sample: an offset from 1 to n - 1, modulo n (itself where there is only one).
-    offset_B = 1 + integers(seed, epoch, index_B, Draw.PARTNER, max(num_samples - 1, 1))
-    partner_B = (index_B + offset_B) % num_samples
+    if partner_N is not None:
+        partner_B = partner_N[integers(seed, epoch, index_B, Draw.PARTNER, len(partner_N))]
+    else:
+        # Any other sample: an offset from 1 to n - 1, modulo n (itself where there is only one).
+        offset_B = 1 + integers(seed, epoch, index_B, Draw.PARTNER, max(num_samples - 1, 1))
+        partner_B = (index_B + offset_B) % num_samples
     (image_BCHW, label_B), (other_BCHW, other_label_B) = fetch(index_B), fetch(partner_B)
     height, width = image_BCHW.shape[2:]
 

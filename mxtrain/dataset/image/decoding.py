@@ -19,6 +19,7 @@ from mxtrain.dataset.image.image_checks import ImageChecks
 from mxtrain.dataset.image.pixels import ImageReader, unreadable
 from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.loading.randomness import Draw, uniform
+from mxtrain.dataset.loading.sampling import class_labels
 from mxtrain.errors import DataError, LoaderError, MxtrainError
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -133,6 +134,10 @@ class DecodedSource:
                 image_BCHW = image_BCHW.astype(np.float32, copy=False)
             image_BCHW[row] = image_CHW
         return image_BCHW, label_B
+
+    def read_labels(self) -> np.ndarray:
+        """The class of each image; raises as `class_labels`."""
+        return class_labels(self.encoded)
 
     def blank(self) -> Tuple[np.ndarray, ...]:
         """A black image, in the place of one that cannot be read."""

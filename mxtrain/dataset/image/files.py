@@ -50,6 +50,10 @@ class ImageFiles:
         """The file."""
         return DataPlace(self.paths[index])
 
+    def read_labels(self) -> np.ndarray:
+        """The class of each image."""
+        return self.label_N
+
     def read(self, index: int) -> Tuple[bytes, int]:
         """The file's bytes, and its label."""
         return read_bytes(self.paths[index], MAX_BYTES), int(self.label_N[index])

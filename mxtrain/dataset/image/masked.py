@@ -34,7 +34,7 @@ class MaskedDataset(Dataset):
 
     serves: ClassVar[Tuple[str, ...]] = ("segmentation",)
 
-    class_weights: ClassVar[Mapping[str, float]] = {}
+    pixel_weights: ClassVar[Mapping[str, float]] = {}
     """By the name of a class: how much each of its pixels weighs where the loss leaves it to the dataset; others 1."""
 
     augment: NoAugment = NoAugment()  # type: ignore[assignment]

@@ -14,7 +14,7 @@ import os
 import struct
 import weakref
 from pathlib import Path
-from typing import List, Tuple
+from typing import List, Optional, Tuple
 
 import numpy as np
 
@@ -47,6 +47,7 @@ class RecordFile:
         """
         self.path = Path(path)
         self.num_classes, self._findings = num_classes, findings
+        self._label_N: Optional[np.ndarray] = None
         with open_regular(self.path) as (file, self._size):
             self._file = os.dup(file.fileno())
         weakref.finalize(self, os.close, self._file)
@@ -73,12 +74,17 @@ class RecordFile:
         return content[length:], label
 
     def read_labels(self) -> np.ndarray:
-        """The labels of all records, from their first bytes.
+        """The labels of all records, from their first bytes, which are read once.
 
         Raises:
             DataError: A record is damaged, or has something else than one class index, and will not be checked later,
                 when it is read: else its label is 0.
         """
+        if self._label_N is None:
+            self._label_N = self._find_labels()
+        return self._label_N
+
+    def _find_labels(self) -> np.ndarray:
         label_N = np.empty(len(self), np.int32)
         try:
             for index, offset in enumerate(self.offset_N.tolist()):

@@ -46,14 +46,15 @@ class TextLoader(BatchLoader):
         self._device = as_device(device)
         self._pad = tokenizer_config.index(PAD)
 
-    def _order(self, epoch: int) -> np.ndarray:
-        if self.train:
-            return order_by_length(
-                self._encoded.length_N, self.batch_size, seed=self.seed, epoch=epoch,
-                batches_per_pool=self._batches_per_pool,
-            )  # fmt: skip
+    def _shuffle(self, index_N: np.ndarray, epoch: int) -> np.ndarray:
+        return order_by_length(
+            self._encoded.length_N[index_N], self.batch_size, seed=self.seed, epoch=epoch,
+            batches_per_pool=self._batches_per_pool,
+        )  # fmt: skip
+
+    def _still_order(self) -> np.ndarray:
         if self._in_order:
-            return super()._order(epoch)
+            return super()._still_order()
         return np.argsort(self._encoded.length_N, kind="stable")
 
     def _read_share(

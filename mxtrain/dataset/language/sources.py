@@ -58,6 +58,10 @@ class LabelledTexts:
         """What `data check` does with each sample."""
         return TextChecks(self, self.places)
 
+    def read_labels(self) -> np.ndarray:
+        """The class of each text, or the number to predict."""
+        return self.label_N
+
     def encode(self, tokenizer_config: TokenizerConfig) -> EncodedTexts:
         """See `TextSource`."""
         return EncodedTexts.of(tokenizer_config.encode(self.pairs), self.label_N)

@@ -7,6 +7,7 @@ epoch is the same whether the epoch began at 0 or at `i`, with any number of thr
 from __future__ import annotations
 
 import collections
+import functools
 import math
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import (
@@ -28,7 +29,8 @@ import numpy as np
 from mxtrain.dataset.image.augment import augment_batch, mix_batch
 from mxtrain.dataset.image.settings import Augment
 from mxtrain.dataset.loading.prefetch import prefetch as run_ahead
-from mxtrain.dataset.loading.randomness import permutation
+from mxtrain.dataset.loading.randomness import permutation, seed_of_repeat
+from mxtrain.dataset.loading.sampling import EverySample, Sampler
 from mxtrain.errors import LoaderError, MxtrainError
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.runtime.cores import usable_cores
@@ -75,6 +77,7 @@ class BatchLoader:
     def __init__(
         self, num_samples: int, *, batch_size: int, seed: int = 0, train: bool = False, prefetch: int = 2,
         limit_batches: Optional[int] = None, world: World = ALONE, collate: Optional[Collate] = None,
+        sampler: Optional[Sampler] = None,
     ) -> None:  # fmt: skip
         """Prepare; no thread runs and nothing is read before `epoch`.
 
@@ -87,6 +90,7 @@ class BatchLoader:
             limit_batches: The epoch ends after this many; None = all.
             world: Of which this worker gets its share of every batch.
             collate: The task's last word on a batch; None = it stays what it is.
+            sampler: Which samples an epoch of training has; None = each once.
         """
         self._collate = collate
         self.total = num_samples
@@ -99,6 +103,7 @@ class BatchLoader:
         self.coverage = "" if self.num_batches == whole else f"{self.num_batches} of {whole} batches"
         """How much of the split an epoch is; empty for all of it."""
         self.world = world
+        self.sampler = sampler or EverySample(num_samples)
 
     def __len__(self) -> int:
         """Batches per epoch, a partial last one included."""
@@ -132,16 +137,26 @@ class BatchLoader:
         return (collate(batch, epoch) if batch.size else batch for batch in batches)
 
     def _order(self, epoch: int) -> np.ndarray:
-        """The indices of all samples; each `batch_size` of them are a batch."""
-        return permutation(self.seed, epoch, self.total) if self.train else np.arange(self.total)
+        """The samples of an epoch, as `Sampler` names them; each `batch_size` of them are a batch."""
+        if not self.train:
+            return self._still_order()
+        drawn = self.sampler.draw(epoch)
+        return drawn[self._shuffle(drawn % self.total, epoch)]
 
-    def _indices(self, epoch: int, start: int) -> List[np.ndarray]:
-        """Yields the sample indices of each whole batch from `start` on."""
-        order = self._order(epoch)
+    def _still_order(self) -> np.ndarray:
+        """The order without training."""
+        return np.arange(self.total)
+
+    def _shuffle(self, index_N: np.ndarray, epoch: int) -> np.ndarray:
+        """The order in which training visits the samples at these indices, as places in `index_N`."""
+        return permutation(self.seed, epoch, len(index_N))
+
+    def _batches_of(self, order: np.ndarray, start: int) -> List[np.ndarray]:
+        """The samples of each whole batch from `start` on."""
         return [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(start, self.num_batches)]
 
     def _make_batches(self, epoch: int, start: int) -> Iterator[Batch]:
-        for index_B in self._indices(epoch, start):
+        for index_B in self._batches_of(self._order(epoch) % self.total, start):
             share_B = index_B[slice(*self.world.share(len(index_B)))]
             inputs, targets = self._read_share(share_B, index_B, epoch) if len(share_B) else ((), ())
             yield Batch(inputs, targets, len(share_B), len(index_B), share_B)
@@ -176,6 +191,7 @@ class Loader(BatchLoader):
         collate: Optional[Collate] = None,
         encode: Optional[Encode] = None,
         keeps_size: bool = False,
+        sampler: Optional[Sampler] = None,
     ) -> None:
         """Prepare; no thread runs and nothing is read before `epoch`.
 
@@ -197,12 +213,13 @@ class Loader(BatchLoader):
             collate: See `BatchLoader`.
             encode: What the task makes of labels, in the threads that read; None = they are the only target.
             keeps_size: Images stay as large as they come, whatever `input_shape` says.
+            sampler: See `BatchLoader`.
         """
         from mxtrain.dataset.loading.placing import Placer
 
         super().__init__(
             len(source), batch_size=batch_size, seed=seed, train=train, prefetch=prefetch, limit_batches=limit_batches,
-            world=world, collate=collate,
+            world=world, collate=collate, sampler=sampler,
         )  # fmt: skip
         self.source = source
         self.num_classes = num_classes
@@ -212,70 +229,89 @@ class Loader(BatchLoader):
         self._place = Placer(source.shape[0], input_shape, mean, std, device, keeps_size)
 
     def _make_batches(self, epoch: int, start: int) -> Iterator[Batch]:
-        batches = self._indices(epoch, start)
-        shares = [index_B[slice(*self.world.share(len(index_B)))] for index_B in batches]
-        for read, index_B, share_B in zip(self._read_batches(shares, epoch), batches, shares):
+        order = self._order(epoch)
+        batches = self._batches_of(order, start)
+        shares = [drawn_B[slice(*self.world.share(len(drawn_B)))] for drawn_B in batches]
+        partner_N = None if self.sampler.takes_all else order % self.total
+        fetch = functools.partial(self._read, epoch=epoch, partner_N=partner_N)
+        for read, drawn_B, share_B in zip(self._read_batches(shares, fetch), batches, shares):
             size = len(read.image_BCHW)
             inputs, targets = self._place(read.image_BCHW, *read.targets) if size else ((), ())
-            yield Batch(inputs, targets, size, len(index_B), share_B, read.meta)
+            yield Batch(inputs, targets, size, len(drawn_B), share_B % self.total, read.meta)
 
-    def _read_batches(self, batches: List[np.ndarray], epoch: int) -> Iterator[ReadBatch]:
+    def _read_batches(
+        self, batches: List[np.ndarray], read: Callable[[np.ndarray], ReadBatch]
+    ) -> Iterator[ReadBatch]:  # fmt: skip
         if not self.source.samples_per_task:
-            yield from (self._read(index_B, epoch) for index_B in batches)
+            yield from map(read, batches)
             return
         pool = ThreadPoolExecutor(self.num_workers, thread_name_prefix="mxtrain-decode")
         under_way: Deque[List[Future]] = collections.deque()
         try:
-            for index_B in batches:
-                under_way.append(self._submit(pool, index_B, epoch))
+            for drawn_B in batches:
+                step = self.source.samples_per_task
+                parts = [drawn_B[i : i + step] for i in range(0, len(drawn_B), step)]
+                under_way.append([pool.submit(read, part) for part in parts])
                 if len(under_way) > _BATCHES_IN_POOL:
-                    yield _join(under_way.popleft())
+                    yield _join([future.result() for future in under_way.popleft()])
             while under_way:
-                yield _join(under_way.popleft())
+                yield _join([future.result() for future in under_way.popleft()])
         finally:
             for futures in under_way:
                 for future in futures:
                     future.cancel()
             pool.shutdown(wait=True)
 
-    def _submit(self, pool: ThreadPoolExecutor, index_B: np.ndarray, epoch: int) -> List[Future]:
-        step = self.source.samples_per_task
-        return [pool.submit(self._read, index_B[i : i + step], epoch) for i in range(0, len(index_B), step)]
-
-    def _read(self, index_B: np.ndarray, epoch: int) -> ReadBatch:
+    def _read(self, drawn_B: np.ndarray, *, epoch: int, partner_N: Optional[np.ndarray]) -> ReadBatch:
         """Fetched and augmented samples with what the task makes of their labels."""
-        if not len(index_B):
+        if not len(drawn_B):
             return _NOTHING
         try:
-            image_BCHW, label, *meta = self._fetch_mixed(index_B, epoch)
+            image_BCHW, label, *meta = self._fetch_drawn(drawn_B, epoch, partner_N)
             targets = (label,) if self._encode is None else self._encode(label)
             return ReadBatch(image_BCHW, targets, meta[0] if meta else None)
         except MxtrainError:
             raise
         except Exception as error:
+            index_B = drawn_B % self.total
             raise LoaderError(
                 f"Reading samples {index_B[0]} to {index_B[-1]} (in the order of the dataset's files) failed: "
                 f"{type(error).__name__}: {error}"
             ) from error
 
-    def _fetch_mixed(self, index_B: np.ndarray, epoch: int) -> Arrays:
-        """Images and labels, (B,), mixed ones (B, K), or whatever the source has of each sample."""
+    def _fetch_drawn(self, drawn_B: np.ndarray, epoch: int, partner_N: Optional[np.ndarray]) -> Arrays:
+        """Images and labels, (B,), mixed ones (B, K), or whatever the source has of each sample.
+
+        A sample that the epoch has several times is changed in another way each time, by another seed.
+        """
+        repeat_B, index_B = np.divmod(drawn_B, self.total)
+        if not repeat_B.any():
+            return self._fetch_mixed(index_B, epoch, self.seed, partner_N)
+        repeats = np.unique(repeat_B).tolist()
+        rows = [np.flatnonzero(repeat_B == repeat) for repeat in repeats]
+        parts = [
+            self._fetch_mixed(index_B[rows_b], epoch, seed_of_repeat(self.seed, repeat), partner_N)
+            for repeat, rows_b in zip(repeats, rows)
+        ]
+        back_B = np.argsort(np.concatenate(rows))
+        return tuple(np.concatenate(arrays)[back_B] for arrays in zip(*parts))
+
+    def _fetch_mixed(self, index_B: np.ndarray, epoch: int, seed: int, partner_N: Optional[np.ndarray]) -> Arrays:
         if not self.augment.mixes:
-            return self._fetch(index_B, epoch)
+            return self._fetch(index_B, epoch, seed)
         return mix_batch(
-            lambda index: self._fetch(index, epoch), index_B, self.augment, num_samples=len(self.source),
-            num_classes=self.num_classes, seed=self.seed, epoch=epoch,
+            lambda index: self._fetch(index, epoch, seed), index_B, self.augment, num_samples=len(self.source),
+            num_classes=self.num_classes, seed=seed, epoch=epoch, partner_N=partner_N,
         )  # fmt: skip
 
-    def _fetch(self, index_B: np.ndarray, epoch: int) -> Arrays:
-        image_BCHW, *others = self.source.fetch(index_B, seed=self.seed, epoch=epoch, train=self.train)
+    def _fetch(self, index_B: np.ndarray, epoch: int, seed: int) -> Arrays:
+        image_BCHW, *others = self.source.fetch(index_B, seed=seed, epoch=epoch, train=self.train)
         if self.train:
-            image_BCHW = augment_batch(image_BCHW, index_B, self.augment, seed=self.seed, epoch=epoch)
+            image_BCHW = augment_batch(image_BCHW, index_B, self.augment, seed=seed, epoch=epoch)
         return (image_BCHW, *others)
 
 
-def _join(futures: List[Future]) -> ReadBatch:
-    parts: List[ReadBatch] = [future.result() for future in futures]
+def _join(parts: Sequence[ReadBatch]) -> ReadBatch:
     if len(parts) < 2:
         return parts[0] if parts else _NOTHING
     targets = tuple(map(np.concatenate, zip(*(part.targets for part in parts))))

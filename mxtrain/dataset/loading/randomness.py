@@ -43,6 +43,8 @@ class Draw(enum.IntEnum):
     SCALE = 19
     SCENE = 20
     """And 167 above it: what a made picture holds."""
+    CLASS_SHARE = 400
+    CLASS_ORDER = 401
     MIX_SHARE = 1000
     """And those above it: rejection sampling takes a new one each round."""
 
@@ -82,6 +84,14 @@ def integers(seed: int, epoch: int, index_B: np.ndarray, draw: int, high: int) -
 def permutation(seed: int, epoch: int, length: int) -> np.ndarray:
     """The order in which an epoch visits the samples, as int64 indices."""
     return np.argsort(bits(seed, epoch, np.arange(length), Draw.ORDER), kind="stable")
+
+
+def seed_of_repeat(seed: int, repeat: int) -> int:
+    """The seed of what is drawn for a sample that an epoch has had `repeat` times before: `seed` itself for the first.
+
+    Each is a seed that a user could type, as sources of their own may give it to any generator.
+    """
+    return (seed + repeat * 2654435761) % 2**31 if repeat else seed
 
 
 def beta(seed: int, epoch: int, index_B: np.ndarray, alpha: float) -> np.ndarray:

@@ -9,6 +9,7 @@ import numpy as np
 from mxtrain.dataset.base import Source
 from mxtrain.dataset.checking.checks import Checks, FetchedChecks, SubsetChecks, checks_of
 from mxtrain.dataset.checking.problems import DataPlaces
+from mxtrain.dataset.loading.sampling import class_labels
 
 
 class MemorySource:
@@ -33,6 +34,10 @@ class MemorySource:
 
     def __len__(self) -> int:
         return len(self.label_N)
+
+    def read_labels(self) -> np.ndarray:
+        """The class of each image."""
+        return self.label_N
 
     def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, np.ndarray]:
         """A copy of the samples; see `Source.fetch`."""
@@ -60,6 +65,10 @@ class Subset:
 
     def __len__(self) -> int:
         return len(self.index_N)
+
+    def read_labels(self) -> np.ndarray:
+        """The class of each chosen sample; raises as `class_labels`."""
+        return class_labels(self.source)[self.index_N]
 
     def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, ...]:
         """The chosen samples; see `Source.fetch`."""
