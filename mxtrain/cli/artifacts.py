@@ -10,7 +10,7 @@ from typing import Sequence
 from mxtrain.files.durable import replace_file
 from mxtrain.types import Artifact, Picture, Table, TextLines
 
-MAX_SHOWN_ROWS = 40
+MAX_SHOWN_ROWS = 60
 MAX_SHOWN_SAMPLES = 16
 
 

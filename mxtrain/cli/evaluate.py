@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import logging
+import sys
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal, Optional, Sequence
+from typing import TYPE_CHECKING, List, Literal, Mapping, Optional, Sequence, Tuple
 
-from mxtrain.checkpoint import refuse_links
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.checkpoint import Checkpoint, refuse_links
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.artifacts import show_artifacts, write_artifacts
+from mxtrain.cli.progress import ProgressDisplay
 from mxtrain.cli.restored import (
     refuse_what_only_trains,
     restore_description,
@@ -17,10 +24,45 @@ from mxtrain.cli.restored import (
 )
 from mxtrain.cli.settings import split_settings
 from mxtrain.dataset.base import open_splits
-from mxtrain.errors import ConfigError, DataError, LoaderError
+from mxtrain.dataset.image.corruptions import SEVERITIES, STRENGTHS
+from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
 from mxtrain.files.durable import write_json_atomic
-from mxtrain.task.base import require_same_names
-from mxtrain.types import PathText, Positive, Spec
+from mxtrain.task.base import Report, require_same_names
+from mxtrain.types import Artifact, PathText, Positive, Spec
+
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.dataset.base import Samples
+    from mxtrain.dataset.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.task.explained import Attribution
+    from mxtrain.trainer.attribution import LargestLosses, Method
+    from mxtrain.trainer.trained import Trained
+    from mxtrain.types import Batch
+
+ALL = "all"
+LARGEST_NUM_EXPLAINED = 256
+EXPLAINED_AT_A_TIME = 8
+"""Few: all that a network computes on the way is kept until gradients are taken."""
+
+
+def read_corruptions(given: object) -> object:
+    """The names in `noise`, `noise,blur` or `[noise, blur]`, each once; all where `all` is among them.
+
+    Raises:
+        ValueError: there is no such corruption.
+    """
+    if not isinstance(given, str):
+        return given
+    names = [name.strip() for name in given.strip("[] ").split(",") if name.strip()]
+    for name in names:
+        if name not in (*STRENGTHS, ALL):
+            allowed = f"It can be {ALL}, or one or several of {', '.join(STRENGTHS)}"
+            raise ValueError(f"there is no corruption '{name}'.{did_you_mean(name, [*STRENGTHS, ALL])} {allowed}")
+    if not names:
+        raise ValueError(f"name a corruption, or {ALL}, or leave corrupt out")
+    return list(STRENGTHS) if ALL in names else list(dict.fromkeys(names))
 
 
 class EvalSettings(Spec):
@@ -34,6 +76,24 @@ class EvalSettings(Spec):
     """Batches to measure, for quick trials; null: all."""
     output: Optional[PathText] = None
     """Folder for the results; default: eval/<split> in the run directory."""
+    explain: Optional[Literal["grad_cam", "integrated_gradients"]] = None
+    """Draws what in a few samples decided, by this method; null: nothing."""
+    explain_samples: Annotated[int, pydantic.Field(gt=0, le=LARGEST_NUM_EXPLAINED)] = 16
+    """How many samples to explain: those of the largest loss."""
+    explain_layer: str = "auto"
+    """For grad_cam: the layer whose output is looked at, by structural name; auto: see `find_layer`."""
+    corrupt: Annotated[Optional[List[str]], pydantic.BeforeValidator(read_corruptions)] = None
+    """Measures anew with samples corrupted in these ways, at severities 1 to 5; all: in all ways; null: not."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_used(self) -> EvalSettings:
+        given = self.model_fields_set
+        if self.explain is None and given & {"explain_samples", "explain_layer"}:
+            name = sorted(given & {"explain_samples", "explain_layer"})[0]
+            raise ValueError(f"{name} says how to explain, so type explain=grad_cam, or leave {name} out")
+        if self.explain == "integrated_gradients" and "explain_layer" in given:
+            raise ValueError("explain=integrated_gradients looks at no layer: leave explain_layer out")
+        return self
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -43,44 +103,165 @@ def run(arguments: Sequence[str]) -> int:
     refuse_what_only_trains(overrides, "eval")
     if len(given.positionals) > 1:
         raise ConfigError(f"eval takes one run or checkpoint, not also '{given.positionals[1]}'.")
-    checkpoint, description = restore_description(given, "eval", settings.which, overrides)
+    checkpoint, description = restore_description(given, "eval", settings.which, overrides, EvalSettings.model_fields)
+    if settings.explain is not None:
+        description.task.check_explained(description)
     dataset, signature = restore_inputs(checkpoint, description, overrides)
     splits = open_splits(dataset)
     split = settings.split if settings.split != "auto" else ("test" if splits.test is not None else "val")
     source = getattr(splits, split)
     if source is None:
         raise DataError(f"split={split}: this dataset has no such split. Choose split=val or split=train.")
+    passes = [(name, severity) for name in settings.corrupt or () for severity in SEVERITIES]
+    corrupted = {one: dataset.corrupted(source, *one) for one in passes}
     folder = Path(settings.output) if settings.output else run_dir_of(checkpoint) / "eval" / split
     if not settings.output:
         refuse_links(run_dir_of(checkpoint), ("eval", f"eval/{split}"))
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     # Imports MXNet: only from here on.
-    from mxtrain.trainer.loaders import build_loader
+    from mxtrain.trainer.attribution import LargestLosses
     from mxtrain.trainer.trained import load_trained
 
     require_same_names(signature, splits)
+    method = None if settings.explain is None else load_method(settings, checkpoint, description, signature)
     trained = load_trained(checkpoint, description, signature)
-    loader = build_loader(description, source, signature, trained.device, limit_batches=settings.limit_batches)
-    report = description.task.build_report(description, signature, source)
+    hardest = None if method is None else LargestLosses(trained.evaluator)
+    title = f"{split}, step {checkpoint.step}"
     try:
-        values = trained.evaluator.measure(loader, report.update)
+        measured = measure(trained, source, source, settings.limit_batches, hardest)
+        write_measured(measured, split, checkpoint.step, folder)
+        if corrupted:
+            write_and_show(measure_corruptions(measured, trained, corrupted, source, settings, title), folder)
+        if method is not None and hardest is not None:
+            indices = hardest.indices(settings.explain_samples)
+            write_and_show(explain_samples(trained, method, source, indices, title), folder)
     except LoaderError as error:
-        raise DataError(str(error)) from error  # nothing was trained, nothing is written
-    values = {**values, **report.values()}
-    artifacts = report.artifacts(f"{split}, step {checkpoint.step}")
-    measured = {
-        "split": split,
-        "part": loader.coverage,
-        "step": checkpoint.step,
-        "samples": loader.num_samples,
-        **values,
-    }
-    write_artifacts(artifacts, folder)
-    write_json_atomic(folder / "metrics.json", measured)
-    show_artifacts(artifacts)
-    shown = "  ".join(f"{name} {value:.4f}" for name, value in values.items() if name != "samples_per_s")
-    of_part = f"{loader.coverage} only, " if loader.coverage else ""
-    print(f"{split}: {shown}  ({of_part}{loader.num_samples} samples, step {checkpoint.step}, "
-          f"{values['samples_per_s']:.0f} samples/s)")  # fmt: skip
+        raise DataError(str(error)) from error  # nothing was trained
     print(f"written to {folder}")
     return 0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a pass over a split gave."""
+
+    values: Mapping[str, float]
+    report: Report
+    coverage: str
+    """How much of the split it was; empty for all of it."""
+    num_samples: int
+
+
+def measure(
+    trained: Trained, source: Samples, original: Samples, limit_batches: Optional[int],
+    hardest: Optional[LargestLosses] = None,
+) -> Measured:  # fmt: skip
+    """Loss and metrics of one pass.
+
+    Args:
+        trained: network.
+        source: of the samples.
+        original: of the same without changes, for what their files say of them.
+        limit_batches: the length of the pass; None: all of the split.
+        hardest: is shown every batch, too.
+    """
+    from mxtrain.trainer.loaders import build_loader
+
+    description, signature = trained.description, trained.signature
+    loader = build_loader(description, source, signature, trained.device, limit_batches=limit_batches)
+    report = description.task.build_report(description, signature, original)
+
+    def watch(batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
+        report.update(batch, outputs)
+        if hardest is not None:
+            hardest.update(batch, outputs)
+
+    values = trained.evaluator.measure(loader, watch)
+    return Measured({**values, **report.values()}, report, loader.coverage, loader.num_samples)
+
+
+def write_measured(measured: Measured, split: str, step: int, folder: Path) -> None:
+    """Writes and prints what was measured of a split as it is."""
+    values, part, count = measured.values, measured.coverage, measured.num_samples
+    artifacts = measured.report.artifacts(f"{split}, step {step}")
+    write_artifacts(artifacts, folder)
+    write_json_atomic(folder / "metrics.json", {"split": split, "part": part, "step": step, "samples": count, **values})
+    show_artifacts(artifacts)
+    shown = "  ".join(f"{name} {value:.4f}" for name, value in values.items() if name != "samples_per_s")
+    of_part = f"{part} only, " if part else ""
+    print(f"{split}: {shown}  ({of_part}{count} samples, step {step}, {values['samples_per_s']:.0f} samples/s)")
+
+
+def write_and_show(artifacts: Sequence[Artifact], folder: Path) -> None:
+    """Writes and prints what came of a further setting."""
+    write_artifacts(artifacts, folder)
+    print()
+    show_artifacts(artifacts)
+
+
+def measure_corruptions(
+    clean: Measured, trained: Trained, corrupted: Mapping[Tuple[str, int], Samples], original: Samples,
+    settings: EvalSettings, title: str,
+) -> List[Artifact]:  # fmt: skip
+    """Metrics of the same samples, corrupted.
+
+    Args:
+        clean: what was measured of them as they are.
+        trained: network.
+        corrupted: the samples by corruption and severity.
+        original: the samples as they are.
+        settings: of `eval`.
+        title: names split and step.
+    """
+    from mxtrain.trainer.robustness import CLEAN, corruption_artifacts
+
+    rows = [(CLEAN, 0, clean.values)]
+    with ProgressDisplay() as progress:
+        progress.begin("measuring corruptions:", len(corrupted))
+        for (name, severity), source in corrupted.items():
+            rows.append((name, severity, measure(trained, source, original, settings.limit_batches).values))
+            progress.advance(1)
+    return corruption_artifacts(rows, title)
+
+
+def load_method(
+    settings: EvalSettings, checkpoint: Checkpoint, description: Description, signature: Signature
+) -> Method:  # fmt: skip
+    """The method that explains, with a network of its own.
+
+    Raises:
+        ConfigError: the network has no layer for it.
+    """
+    from mxtrain.trainer.attribution import build_method
+    from mxtrain.trainer.trained import load_network
+
+    network = load_network(checkpoint, description, signature)
+    assert settings.explain is not None
+    return build_method(settings.explain, network, settings.explain_layer, signature.shape)
+
+
+def explain_samples(
+    trained: Trained, method: Method, source: Samples, indices: Sequence[int], title: str
+) -> List[Artifact]:  # fmt: skip
+    """Which parts of these samples their predictions came from."""
+    from mxtrain.trainer.attribution import TOLERANCE, explain
+    from mxtrain.trainer.loaders import build_loader, take
+
+    task, signature = trained.description.task, trained.signature
+    chosen = take(source, indices)
+    loader = build_loader(
+        trained.description, chosen, signature, trained.device, batch_size=EXPLAINED_AT_A_TIME, prefetch=0,
+        in_order=True,
+    )  # fmt: skip
+    found: List[Attribution] = []
+    with ProgressDisplay() as progress:
+        progress.begin(f"{method.title}: samples", len(indices))
+        for batch in loader.epoch(0):
+            choose = partial(task.explained, trained.description, signature)
+            found += explain(batch, indices[len(found) :], method, choose)
+            progress.advance(batch.size)
+    incomplete = [str(one.index) for one in found if one.facts.get("error", 0) > TOLERANCE]
+    if incomplete:
+        print(f"warning: of samples {', '.join(incomplete)} the attributions' sum misses the difference of the scores "
+              f"by more than {TOLERANCE:.0%}: see `error` in explain.csv", file=sys.stderr)  # fmt: skip
+    return task.show_explained(chosen, found, f"{method.title}, {title}; largest loss first")

@@ -70,7 +70,9 @@ def run(arguments: Sequence[str]) -> int:
     one_run(given, "predict")
     if not given.positionals[1:]:
         raise ConfigError(f"predict takes a run and files or folders: `{program()} predict RUN FILE...`.")
-    checkpoint, description = restore_description(given, "predict", settings.which, overrides)
+    checkpoint, description = restore_description(
+        given, "predict", settings.which, overrides, PredictSettings.model_fields
+    )
     if not description.task.predicts:
         name = description.task.name or type(description.task).__name__
         raise ConfigError(f"predict: a run of task={name} has nothing to say of single files. `eval` measures it.")

@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Collection, Dict, Mapping, Sequence, Tuple
 
 from omegaconf import OmegaConf
 
@@ -59,9 +59,9 @@ def refuse_what_only_trains(overrides: Sequence[str], command: str) -> None:
         raise ConfigError("\n".join(wrong))
 
 
-def restore_description(given: Arguments, command: str, which: str, overrides: Sequence[str]) -> Tuple[
-    Checkpoint, Description
-]:  # fmt: skip
+def restore_description(
+    given: Arguments, command: str, which: str, overrides: Sequence[str], settings: Collection[str] = ()
+) -> Tuple[Checkpoint, Description]:  # fmt: skip
     """The checkpoint that was named, and the description of its run with `overrides`. Imports no MXNet.
 
     Args:
@@ -69,6 +69,7 @@ def restore_description(given: Arguments, command: str, which: str, overrides: S
         command: its name.
         which: of a run's checkpoints.
         overrides: without the command's own settings.
+        settings: names of these.
 
     Raises:
         CheckpointError: there is no good checkpoint.
@@ -90,7 +91,7 @@ def restore_description(given: Arguments, command: str, which: str, overrides: S
             typed = [o.key_or_group for o in composer.parse(overrides) if not isinstance(o.value(), dict)]
             # Before anything in it is looked up in the environment, imported or set.
             require_trusted(config, str(checkpoint.path), command, typed, given.config_dirs)
-        config = amend(config, overrides, composer)
+        config = amend(config, overrides, composer, settings)
 
     def where(path: str) -> str:
         return f"the run's own {path.split('.')[0]}"
@@ -113,8 +114,16 @@ def on_this_machine(before: object, default: Config) -> object:
     return runtime
 
 
-def amend(config: Config, overrides: Sequence[str], composer: Composer) -> Dict[str, Any]:
+def amend(
+    config: Config, overrides: Sequence[str], composer: Composer, settings: Collection[str] = ()
+) -> Dict[str, Any]:  # fmt: skip
     """`config` with overrides: a group is composed anew with all that is said of it, a value is replaced.
+
+    Args:
+        config: of the run.
+        overrides: to it.
+        composer: composes groups.
+        settings: what else the command takes, which may have been meant.
 
     Raises:
         ConfigError: there is no such group, option or setting.
@@ -134,7 +143,7 @@ def amend(config: Config, overrides: Sequence[str], composer: Composer) -> Dict[
         if key.split(".")[0] in chosen:
             continue
         if is_change(override) and key not in known:
-            raise ConfigError(f"there is no '{key}'.{did_you_mean(key, [*known, *groups])}")
+            raise ConfigError(f"there is no '{key}'.{did_you_mean(key, [*settings, *known, *groups])}")
         OmegaConf.update(amended, key, override.value(), force_add=True)
     return OmegaConf.to_container(amended, resolve=True)
 

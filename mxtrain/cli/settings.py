@@ -28,8 +28,11 @@ def split_settings(given: Arguments, spec: Type[S], command: str) -> Tuple[S, Li
     return validate(spec, own, command, lambda group: f"`{command}` takes {', '.join(spec.model_fields)}"), rest
 
 
-def _read(text: str, default: object) -> Union[bool, int, float, str]:
-    """A number where the setting is one; else the text, which is judged later."""
+def _read(text: str, default: object) -> Union[None, bool, int, float, str]:
+    """A number where the setting is one, and None where that is its default and `null` was typed; else the text, which
+    is judged later."""
+    if default is None and text.lower() == "null":
+        return None
     if isinstance(default, bool):
         return {"true": True, "false": False}.get(text.lower(), text)
     try:

@@ -28,7 +28,7 @@ from typing_extensions import Annotated, Literal
 
 from mxtrain.dataset.image.settings import Augment, Decoding
 from mxtrain.dataset.loading.regular_files import explain
-from mxtrain.errors import DataError
+from mxtrain.errors import ConfigError, DataError
 from mxtrain.types import Fraction, NonNegative, OpenFraction, Positive, PositiveFloat, Shape, Spec, shapes_of
 
 if TYPE_CHECKING:
@@ -270,6 +270,23 @@ class BaseDataset(Spec):
         """
         raise DataError(f"{type(self).__name__} does not say how to read files to predict for.")
 
+    def corrupted(self, source: Samples, name: str, severity: int) -> Samples:
+        """The samples of a split, corrupted as in the world: for `eval`, which measures how metrics fall. Imports no
+        MXNet.
+
+        Args:
+            source: of the samples.
+            name: of the corruption.
+            severity: 1 to 5.
+
+        Raises:
+            ConfigError: such samples cannot be corrupted so.
+        """
+        gives = self.gives or "something else"
+        raise ConfigError(
+            f"corrupt={name}: it changes the pixels of pictures, and the dataset gives {gives}. Leave corrupt out."
+        )
+
     def open(self) -> Splits:
         """Find, check and split the data. Imports no MXNet.
 
@@ -369,6 +386,11 @@ class Dataset(BaseDataset):
             num_classes=num_classes, num_workers=self.num_workers,
             **self.loader_options(options.get("train", False)), **options,
         )  # fmt: skip
+
+    def corrupted(self, source: Samples, name: str, severity: int) -> Samples:
+        from mxtrain.dataset.image.corruptions import Corrupted
+
+        return Corrupted(source, name, severity)  # type: ignore[arg-type]  # of its own samples
 
     def loader_options(self, train: bool) -> Dict[str, Any]:
         """Arguments of `Loader` that depend on what the samples are.

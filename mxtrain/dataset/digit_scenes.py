@@ -20,7 +20,7 @@ from typing_extensions import Annotated, Literal
 from mxtrain.dataset.base import BaseDataset, ImageSize, Splits, square
 from mxtrain.dataset.digits import read_digits
 from mxtrain.dataset.image.boxed import BoxedDataset
-from mxtrain.dataset.image.boxes import NUM_COLUMNS, Fitted, rows_of
+from mxtrain.dataset.image.boxes import NUM_COLUMNS, rows_of
 from mxtrain.dataset.image.decoding import known_statistics
 from mxtrain.dataset.image.masked import MaskedDataset
 from mxtrain.dataset.image.pixels import ImageReader
@@ -246,8 +246,7 @@ class BoxedScenes(Scenes):
     ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
         """See `Source.fetch`; boxes are (B, D, R) float32, and rows of `Fitted` (B, 4) those of a scene."""
         image_BCHW, _, box_BDR = self._make(index_B, seed=seed, epoch=epoch, train=train)
-        whole = Fitted(self._height, self._width, 1.0, 1.0).row()
-        return image_BCHW, box_BDR, np.tile(whole, (len(index_B), 1))
+        return image_BCHW, box_BDR, np.tile([self._height, self._width] * 2, (len(index_B), 1))
 
 
 def _extent(is_there_bL: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:

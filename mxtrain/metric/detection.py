@@ -11,7 +11,7 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.dataset.image.boxes import Flag, is_box, scaled
+from mxtrain.dataset.image.boxes import Column, Fitted, Flag, is_box, scaled
 from mxtrain.metric.coco import evaluate_boxes
 from mxtrain.metric.host import Collected, HostMetric, HostPredictions
 from mxtrain.types import Fraction
@@ -49,7 +49,8 @@ class CollectedBoxes(Collected):
     ) -> None:
         assert meta_B is not None
         for index, found_N6, true_MD, meta in zip(index_B, prediction_B, target_B, meta_B):
-            true_GD = scaled(true_MD[is_box(true_MD)], 1 / meta[3], 1 / meta[2])
+            fitted = Fitted.of_row(meta)
+            true_GD = scaled(true_MD[is_box(true_MD)], 1 / fitted.scale_x, 1 / fitted.scale_y)
             self.add_picture(int(index), true_GD, found_N6[found_N6[:, 0] >= 0])
 
     def add_picture(self, index: int, true_GD: np.ndarray, found_N6: np.ndarray) -> None:
@@ -177,6 +178,23 @@ def voc_matches(
         elif not taken_G[number]:
             is_hit_N[place] = taken_G[number] = True
     return is_hit_N[counts_N], found_N8[counts_N, 2], order_N[counts_N]
+
+
+def best_matches(box_B4: np.ndarray, true_BMD: np.ndarray, least_iou: float = 0.5) -> np.ndarray:
+    """The class of the thing that a box of each picture covers best, (B,); -1 where it covers none well enough.
+
+    Args:
+        box_B4: one box of each picture.
+        true_BMD: as `boxes.Column` says, in the same pixels.
+        least_iou: of a hit.
+    """
+    found_B = np.full(len(box_B4), -1)
+    for row, (box_4, true_MD) in enumerate(zip(box_B4, true_BMD)):
+        true_GD = true_MD[is_box(true_MD)]
+        iou_G = intersection_over_union_of_boxes(box_4[None], true_GD[:, :4])[0]
+        if len(iou_G) and iou_G.max() >= least_iou:
+            found_B[row] = int(true_GD[iou_G.argmax(), Column.CLASS])
+    return found_B
 
 
 def intersection_over_union_of_boxes(box_N4: np.ndarray, other_G4: np.ndarray) -> np.ndarray:

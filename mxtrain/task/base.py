@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapp
 
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.loss.custom import CustomLoss
-from mxtrain.types import Artifact, Spec, Stateful
+from mxtrain.types import Artifact, Picture, Spec, Stateful
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mxtrain.description.groups import Description
     from mxtrain.engine.predictions import Decode, Predictions
     from mxtrain.metric.meter import Meter
+    from mxtrain.task.explained import Attribution, Explained
     from mxtrain.types import Batch
 
 
@@ -305,6 +306,47 @@ class Task(Spec):
             source: of the samples that are measured.
         """
         return Report()
+
+    def check_explained(self, description: Description) -> None:
+        """Whether `explained` has something to say that can be drawn. Imports no MXNet.
+
+        Raises:
+            ConfigError: it has not; says why.
+        """
+        gives = description.dataset.gives or "something else"
+        if gives != "images":
+            what = "it draws which pixels of a picture decided"
+            raise ConfigError(f"explain: {what}, and the dataset gives {gives}. Leave explain out.")
+        if type(self).explained is Task.explained:
+            own = f"task={self.name}" if self.name else f"the task {type(self).__name__}"
+            raise ConfigError(f"explain: {own} does not say which of its numbers to explain. Leave explain out.")
+
+    def explained(
+        self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
+    ) -> Explained:
+        """The number of each sample that `eval` explains: the score of what was predicted. May wait for the device.
+
+        Args:
+            description: of the run.
+            signature: of the network.
+            outputs: what the network returns for the batch.
+            batch: of a few samples.
+        """
+        raise NotImplementedError
+
+    def show_explained(self, source: Samples, found: Sequence[Attribution], title: str) -> List[Artifact]:
+        """Where in each sample its explained number came from.
+
+        Args:
+            source: of these samples, in order.
+            found: of each sample.
+            title: names method, split and step.
+        """
+        from mxtrain.task.heat_picture import draw_heat, heat_table
+        from mxtrain.task.sample_picture import images_of
+
+        images = images_of(source)  # type: ignore[arg-type]  # of images, as `check_explained` says
+        return [heat_table(found), Picture("explain", lambda most: draw_heat(images, found, title))]
 
 
 def require_same_names(signature: Signature, splits: Splits) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
     from mxtrain.metric.meter import Meter
+    from mxtrain.task.explained import Explained
     from mxtrain.types import Batch
 
 
@@ -104,6 +105,25 @@ class Classification(Task):
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         return ConfusionReport(signature.class_names)
+
+    def explained(
+        self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
+    ) -> Explained:
+        """The score of the likeliest class, before the softmax: a probability hardly changes where it is near 1."""
+        import numpy as np
+
+        from mxtrain.engine.backend import nd
+        from mxtrain.task.explained import Explained
+
+        likeliest_B = outputs[0].astype("float32").argmax(axis=-1)
+        predicted_B, label_B = (array.asnumpy().astype(int) for array in (likeliest_B, batch.targets[0]))
+        names = signature.class_names
+        return Explained(
+            lambda outputs: nd.pick(outputs[0].astype("float32"), likeliest_B),
+            [names[label] if 0 <= label < len(names) else str(label) for label in label_B],
+            [names[predicted] for predicted in predicted_B],
+            self.decode(outputs, batch).asnumpy()[np.arange(batch.size), predicted_B], predicted_B == label_B,
+        )  # fmt: skip
 
 
 def texts_of(source: LabelledTexts) -> List[str]:

@@ -13,7 +13,7 @@ from mxtrain.files.durable import encode_json
 from mxtrain.loss.detection import DetectionLoss
 from mxtrain.model.detection.base import Detector
 from mxtrain.task.base import Report, Task
-from mxtrain.types import Artifact, Fraction, Picture
+from mxtrain.types import Artifact, Fraction, Picture, shapes_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mxtrain.description.groups import Description
     from mxtrain.engine.predictions import Decode
     from mxtrain.model.detection.base import BoxCoding
+    from mxtrain.task.explained import Explained
     from mxtrain.types import Batch, Shape
 
 
@@ -90,7 +91,8 @@ class Detection(Task):
             found_BN6 = coding.decode(outputs)
             if batch.meta is None:
                 return found_BN6
-            size_B2, scale_B2 = batch.meta[:, 1::-1], batch.meta[:, :1:-1]  # x before y, as in boxes
+            size_B2, fitted_B2 = batch.meta[:, 1::-1], batch.meta[:, :1:-1]  # x before y, as in boxes
+            scale_B2 = fitted_B2 / size_B2
             device = found_BN6.context
             scale_B14, most_B14 = (
                 nd.array(values_B2[:, [0, 1, 0, 1]], ctx=device).expand_dims(1) for values_B2 in (scale_B2, size_B2)
@@ -147,6 +149,32 @@ class Detection(Task):
         content = io.BytesIO()
         draw_boxes(sample, signature.class_names).save(content, "PNG")
         return content.getvalue()
+
+    def explained(
+        self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
+    ) -> Explained:
+        """The score of the surest detection of each picture, before the sigmoid or softmax."""
+        import numpy as np
+
+        from mxtrain.engine.backend import nd
+        from mxtrain.metric.detection import best_matches
+        from mxtrain.task.explained import Explained
+
+        coding, names = self._coding(description, signature), signature.class_names
+        place_B = coding.scores(outputs).argmax(axis=1)
+        first_B6 = coding.decode(outputs).slice_axis(axis=1, begin=0, end=1).squeeze(axis=1).asnumpy()
+        class_B = first_B6[:, 0].astype(int)
+        true_B = best_matches(first_B6[:, 2:], batch.targets[0].asnumpy())
+        _, height, width = shapes_of(signature.shape)[0]
+        x_W, y_H = np.arange(width) + 0.5, np.arange(height) + 0.5
+        left_B, top_B, right_B, bottom_B = first_B6[:, 2:].T[..., None]
+        inside_BW, inside_BH = (x_W >= left_B) & (x_W < right_B), (y_H >= top_B) & (y_H < bottom_B)
+        return Explained(
+            lambda outputs: nd.pick(coding.scores(outputs), place_B),
+            ["" if number < 0 else names[number] for number in true_B],
+            ["" if number < 0 else names[number] for number in class_B],
+            first_B6[:, 1], (class_B == true_B) & (class_B >= 0), inside_BH[:, :, None] & inside_BW[:, None, :],
+        )  # fmt: skip
 
     def can_show(self, description: Description) -> bool:
         return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Sequence
+from typing import TYPE_CHECKING, Sequence, Tuple
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 _TILE = 112  # pixels along a sample's longer side, about
 _GAP = 10
-_FONT_SIZE = 15
-_CAPTION = 2 * (_FONT_SIZE + 4) + 4
+FONT_SIZE = 15
+CAPTION = 2 * (FONT_SIZE + 4) + 4
 _COLUMNS = 4  # TensorBoard shows a picture about 340 pixels wide: captions must stay legible there
 
-_PAPER = (255, 255, 255)
-_INK = (40, 40, 40)
-_QUIET = (120, 120, 120)
-_RIGHT = (30, 130, 60)
-_WRONG = (200, 30, 30)
+PAPER = (255, 255, 255)
+INK = (40, 40, 40)
+QUIET = (120, 120, 120)
+RIGHT = (30, 130, 60)
+WRONG = (200, 30, 30)
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Shown:
 
 def images_of(source: Source) -> np.ndarray:
     """(B, H, W, C) uint8 of all samples of a source."""
-    image_BCHW, _ = source.fetch(np.arange(len(source)), seed=0, epoch=0, train=False)
+    image_BCHW, *_ = source.fetch(np.arange(len(source)), seed=0, epoch=0, train=False)
     return np.clip(image_BCHW, 0, 255).astype(np.uint8).transpose(0, 2, 3, 1)
 
 
@@ -56,38 +56,52 @@ def draw_samples(samples: Shown, class_names: Sequence[str], max_images: int) ->
         An RGB picture.
     """
     shown = drawable(class_names)
-    tiles = [_tile(image) for image in samples.image_BHWC[:max_images]]
+    tiles = [as_tile(image, _TILE) for image in samples.image_BHWC[:max_images]]
     columns = min(_COLUMNS, max(1, len(tiles)))
     cell_w = max([_TILE, *(tile.width for tile in tiles)]) + _GAP
-    cell_h = max([1, *(tile.height for tile in tiles)]) + _CAPTION + _GAP
+    cell_h = max([1, *(tile.height for tile in tiles)]) + CAPTION + _GAP
     rows = math.ceil(len(tiles) / columns)
-    picture = Image.new("RGB", (columns * cell_w + _GAP, rows * cell_h + _GAP), _PAPER)
+    picture = Image.new("RGB", (columns * cell_w + _GAP, rows * cell_h + _GAP), PAPER)
     draw = ImageDraw.Draw(picture)
     for index, tile in enumerate(tiles):
         x = _GAP + index % columns * cell_w
         y = _GAP + index // columns * cell_h
         label = int(samples.label_B[index])
         predicted = int(np.argmax(samples.probability_BK[index]))
-        color = _RIGHT if predicted == label else _WRONG
         picture.paste(tile, (x, y))
         if predicted != label:
-            draw.rectangle((x - 3, y - 3, x + tile.width + 2, y + tile.height + 2), outline=_WRONG, width=3)
-        width = cell_w - _GAP
-        y += tile.height + 4
-        name = _name(shown, label)
-        draw.text((x, y), _fit(name, width, font_for(name)), _INK, font_for(name))
-        probability = f" {samples.probability_BK[index][predicted]:.2f}"
-        room = width - font_for("").getlength(probability)
-        name = _name(shown, predicted)
-        font = font_for(name)
-        name = _fit(name, room, font)
-        y += _FONT_SIZE + 4
-        draw.text((x, y), name, color, font)
-        draw.text((x + font.getlength(name), y), probability, _QUIET if predicted == label else _WRONG, font_for(""))
+            draw.rectangle((x - 3, y - 3, x + tile.width + 2, y + tile.height + 2), outline=WRONG, width=3)
+        names = (_name(shown, label), _name(shown, predicted))
+        probability = float(samples.probability_BK[index][predicted])
+        draw_caption(draw, (x, y + tile.height + 4), cell_w - _GAP, names, probability, predicted == label)
     return picture
 
 
-def font_for(name: str, size: int = _FONT_SIZE) -> ImageFont.FreeTypeFont:
+def draw_caption(
+    draw: ImageDraw.ImageDraw, place: Tuple[float, float], width: int, names: Tuple[str, str], probability: float,
+    is_right: bool,
+) -> None:  # fmt: skip
+    """Two lines under a sample: its class; the predicted class and its probability, in red where it is wrong.
+
+    Args:
+        draw: of the picture.
+        place: x and y of the top left corner.
+        width: of the lines, in pixels.
+        names: of both classes, as `drawable` gives them.
+        probability: of the predicted class.
+        is_right: whether that is right.
+    """
+    (x, y), (true, predicted) = place, names
+    draw.text((x, y), fit_text(true, width, font_for(true)), INK, font_for(true))
+    shown = f" {probability:.2f}"
+    font = font_for(predicted)
+    predicted = fit_text(predicted, width - font_for("").getlength(shown), font)
+    y += FONT_SIZE + 4
+    draw.text((x, y), predicted, RIGHT if is_right else WRONG, font)
+    draw.text((x + font.getlength(predicted), y), shown, QUIET if is_right else WRONG, font_for(""))
+
+
+def font_for(name: str, size: int = FONT_SIZE) -> ImageFont.FreeTypeFont:
     """A font that has the letters of a name."""
     return open_font(font_of(name) or "", size)
 
@@ -98,11 +112,17 @@ def open_font(file: str, size: int) -> ImageFont.FreeTypeFont:
     return ImageFont.truetype(file, size) if file else ImageFont.load_default(size)
 
 
-def _tile(image_HWC: np.ndarray) -> Image.Image:
+def as_tile(image_HWC: np.ndarray, longer_side: int) -> Image.Image:
+    """An image in RGB, its longer side about that many pixels long.
+
+    Args:
+        image_HWC: uint8.
+        longer_side: a small picture may get a little less, or more.
+    """
     channels = image_HWC.shape[2]
     array = np.ascontiguousarray(image_HWC[:, :, :3] if channels >= 3 else image_HWC[:, :, 0])
     tile = Image.fromarray(array).convert("RGB")
-    scale = _TILE / max(tile.size)
+    scale = longer_side / max(tile.size)
     if scale >= 1:
         # Whole multiples keep every pixel of a small picture a sharp square.
         scale = max(1, round(scale))
@@ -114,7 +134,7 @@ def _name(class_names: Sequence[str], index: int) -> str:
     return str(class_names[index]) if 0 <= index < len(class_names) else str(index)
 
 
-def _fit(text: str, width: float, font: ImageFont.FreeTypeFont) -> str:
+def fit_text(text: str, width: float, font: ImageFont.FreeTypeFont) -> str:
     """`text`, cut with dots where it is wider than `width` pixels."""
     if font.getlength(text) <= width:
         return text

@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
     from mxtrain.engine.predictions import Predictions
+    from mxtrain.task.explained import Explained
     from mxtrain.types import Batch
 
 OWN_SIZE, FITTED_SIZE = slice(0, 2), slice(2, 4)
 """In `Batch.meta`: (height, width) of a picture as it is, and as it was fitted into the frame."""
 MAX_SHOWN = 16
+BACKGROUND = "background"
+"""What datasets call the class of pixels that show nothing in particular."""
 
 
 class Segmentation(Task):
@@ -130,6 +133,56 @@ class Segmentation(Task):
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         return MaskReport(self, signature, source)
+
+    def explained(
+        self, description: Description, signature: Signature, outputs: Tuple[NDArray, ...], batch: Batch
+    ) -> Explained:
+        """The mean score of the class that most pixels are predicted as, over these pixels; the background is passed
+        over where anything else is predicted.
+
+        Source: K. Vinogradova, A. Dibrov, G. Myers, "Towards Interpretable Semantic Segmentation via Gradient-weighted
+        Class Activation Mapping", AAAI 2020.
+        """
+        import numpy as np
+
+        from mxtrain.engine.backend import nd
+        from mxtrain.task.explained import Explained
+
+        names, score_BKHW = signature.class_names, outputs[0].astype("float32")
+        predicted_BHW = score_BKHW.argmax(axis=1).asnumpy().astype(np.int64)
+        extent_B2 = None if batch.meta is None else batch.meta[:, FITTED_SIZE]
+        if extent_B2 is not None:
+            for predicted_HW, (height, width) in zip(predicted_BHW, extent_B2):
+                predicted_HW[height:], predicted_HW[:, width:] = -1, -1
+        chosen_B = np.array([largest_class(predicted_HW, names) for predicted_HW in predicted_BHW])
+        region_BHW = predicted_BHW == chosen_B[:, None, None]
+        true_B = [largest_class(mask_HW[region_HW], ()) for mask_HW, region_HW in
+                  zip(batch.targets[0].asnumpy().astype(np.int64), region_BHW)]  # fmt: skip
+        class_BHW, counts_BHW = (
+            nd.array(array, ctx=score_BKHW.context, dtype="float32")
+            for array in (np.where(region_BHW, chosen_B[:, None, None], 0), region_BHW)
+        )
+
+        def mean_over_region(values_BKHW: NDArray) -> NDArray:
+            of_class_BHW = nd.pick(values_BKHW.astype("float32"), class_BHW, axis=1)
+            return (of_class_BHW * counts_BHW).sum(axis=(1, 2)) / counts_BHW.sum(axis=(1, 2))
+
+        return Explained(
+            lambda outputs: mean_over_region(outputs[0]),
+            ["" if true < 0 else names[true] for true in true_B], [names[chosen] for chosen in chosen_B],
+            mean_over_region(nd.softmax(score_BKHW, axis=1)).asnumpy(), chosen_B == true_B, region_BHW, extent_B2,
+        )  # fmt: skip
+
+
+def largest_class(mask: np.ndarray, names: Sequence[str]) -> int:
+    """The class of most pixels; what is called "background" only where there is no other; -1 where all are ignored."""
+    import numpy as np
+
+    count_K = np.bincount(mask[mask >= 0])
+    if not len(count_K):
+        return -1
+    others = [k for k in np.flatnonzero(count_K) if not names or names[k] != BACKGROUND]
+    return int(max(others, key=lambda k: count_K[k], default=count_K.argmax()))
 
 
 class MaskReport(Report):

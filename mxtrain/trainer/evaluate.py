@@ -66,7 +66,7 @@ class Evaluator:
         collector = Collector(self._on_host, self._decode)
         try:
             for batch, outputs in self.predict(loader):
-                losses = as_list(self._loss(*outputs, *batch.targets))
+                losses = self.losses(batch, outputs)
                 vectors.append(self._meter(*losses, *outputs, *batch.targets))
                 count += batch.size
                 collector.add(batch, outputs)
@@ -85,6 +85,10 @@ class Evaluator:
         values = {**self._meter.values(np.array(totals), int(count)), **collector.compute(workers or Store())}
         values["samples_per_s"] = count / (time.monotonic() - started)
         return values
+
+    def losses(self, batch: Batch, outputs: Outputs) -> List[nd.NDArray]:
+        """Loss (B,) of each sample of a batch, and its weight (B,) where the loss gives some. Asynchronous."""
+        return as_list(self._loss(*outputs, *batch.targets))
 
     def predict(self, loader: EpochLoader) -> Iterator[Tuple[Batch, Outputs]]:
         """Batches with what the network returns for them, a few ahead of the device."""

@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from mxtrain.amp import FULL
 from mxtrain.build import build_evaluator, build_network
 from mxtrain.checkpoint import Checkpoint
 from mxtrain.dataset.signature import Signature
 from mxtrain.description.groups import Description
-from mxtrain.parallel.base import Objective
+from mxtrain.parallel.base import Objective, Strategy
+from mxtrain.parallel.strategies import Single
 from mxtrain.trainer import snapshot
 from mxtrain.trainer.evaluate import Evaluator
 
 if TYPE_CHECKING:
-    from mxnet import Context
+    from mxnet import Context, gluon
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,7 @@ class Trained:
     """A network with a checkpoint's weights on a device."""
 
     evaluator: Evaluator
+    strategy: Strategy
     description: Description
     signature: Signature
     device: Context
@@ -44,4 +47,16 @@ def load_trained(checkpoint: Checkpoint, description: Description, signature: Si
     objective = Objective(network, None, None, signature.shape, description.dataset.batch_size, description.amp)  # type: ignore[arg-type]  # it only predicts
     strategy = description.parallel.build(objective, 1)
     snapshot.set_parameters(strategy, snapshot.weights_to_use(checkpoint), str(checkpoint.path))
-    return Trained(build_evaluator(description, strategy, signature), description, signature, device)
+    return Trained(build_evaluator(description, strategy, signature), strategy, description, signature, device)
+
+
+def load_network(checkpoint: Checkpoint, description: Description, signature: Signature) -> gluon.Block:
+    """The network alone, with the weights that were validated: whole, on one device of the description's kind, in
+    float32.
+
+    Raises:
+        CheckpointError: it does not fit the description.
+    """
+    ((device, *_), *_) = description.parallel.place()
+    alone = replace(description, parallel=Single(devices=f"{device.device_type}:1"), amp=FULL)
+    return load_trained(checkpoint, alone, signature).strategy.gather()

@@ -76,3 +76,20 @@ def test_other_classes_than_those_that_were_learned_are_named() -> None:
     splits.class_names = ("cat", "cow", "dog", "hen")
     with pytest.raises(DataError, match=r"4 classes are not .* on \(3\): cat, cow, dog, ... against cat, dog, cow\."):
         require_same_names(IMAGES, splits)
+
+
+def test_the_score_of_the_likeliest_class_is_explained() -> None:
+    """It stays that of the same class when the network is given something else."""
+    score_BK = np.array([[1.0, 3.0, 2.0], [5.0, 0.0, 1.0]])
+    found = TASK.explained(None, IMAGES, (nd.array(score_BK),), Batch((), (nd.array([1.0, 2.0]),), 2))
+    assert (list(found.true), list(found.predicted)) == (["dog", "cow"], ["dog", "cat"])
+    assert found.is_right_B.tolist() == [True, False]
+    expected_BK = np.exp(score_BK) / np.exp(score_BK).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(found.probability_B, expected_BK.max(axis=1), rtol=1e-5)
+    assert found.score((nd.array(score_BK),)).asnumpy().tolist() == [3.0, 5.0]
+    assert found.score((nd.array(-score_BK),)).asnumpy().tolist() == [-3.0, -5.0]
+
+
+def test_a_class_that_has_no_name_is_a_number() -> None:
+    found = TASK.explained(None, IMAGES, (nd.ones((1, 3)),), Batch((), (nd.array([-1.0]),), 1))
+    assert list(found.true) == ["-1"] and not found.is_right_B[0]

@@ -129,6 +129,14 @@ def test_a_task_trains_and_its_parts_fit(
         assert len(decode(outputs, batch)) == 5
         report.update(batch, outputs)
     write_artifacts(report.artifacts("val, step 2"), tmp_path / "shown")
+    try:
+        task.check_explained(description)
+    except ConfigError as error:
+        assert str(error).startswith("explain: ") and description.dataset.gives != "images"
+    else:
+        explained = task.explained(description, signature, outputs, batch)
+        assert explained.score(outputs).shape == (5,)
+        assert len(explained.true) == len(explained.predicted) == len(explained.probability_B) == 5
     if task.predicts:
         row = task.row(signature, decode(outputs, batch)[0].asnumpy(), 2)
         assert json.loads(json.dumps(row)) == row and "file" not in row

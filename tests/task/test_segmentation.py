@@ -308,3 +308,46 @@ def test_shown_samples_are_a_picture_in_tensorboard(train_run: Any, tmp_path: Pa
     drawn = np.asarray(picture.draw(4))
     assert drawn.ndim == 3 and len(np.unique(drawn.reshape(-1, 3), axis=0)) > 50
     assert SimpleNamespace(size=picture.draw(1).size).size != picture.draw(4).size
+
+
+def test_the_mean_score_of_the_largest_class_over_its_pixels_is_explained() -> None:
+    """The background only where there is nothing else; nothing that fills the frame up counts."""
+    score_BKHW = draw((3, 4, 4, 6))
+    score_BKHW[0, 0] += 9  # background, but for five pixels
+    score_BKHW[0, 2, 1:3, 1:3] += 20
+    score_BKHW[0, 1, 0, 0] += 20
+    score_BKHW[0, 3, 3, :] += 40  # below the picture, which has 3 of the 4 rows
+    score_BKHW[1, 0] += 99
+    mask_BHW = np.zeros((3, 4, 6), int)
+    mask_BHW[0, 1:3, 1:3] = 2
+    mask_BHW[2] = -1
+    meta = np.array([[3, 6, 3, 6], [4, 6, 4, 6], [8, 12, 4, 6]])
+    scores = nd.array(score_BKHW)
+    found = TASK.explained(None, SIGNATURE, (scores,), Batch((), (nd.array(mask_BHW),), 3, meta=meta))
+    assert list(found.predicted[:2]) == ["dog", "background"] and list(found.true) == ["dog", "background", ""]
+    assert found.is_right_B.tolist() == [True, True, False]
+    assert found.region_BHW is not None and found.extent_B2 is not None
+    region_HW = np.zeros((4, 6), bool)
+    region_HW[1:3, 1:3] = True
+    np.testing.assert_array_equal(found.region_BHW[0], region_HW)
+    assert found.region_BHW[1].all() and found.extent_B2.tolist() == [[3, 6], [4, 6], [4, 6]]
+    p_BKHW = np.exp(score_BKHW) / np.exp(score_BKHW).sum(axis=1, keepdims=True)
+    chosen = NAMES.index(found.predicted[2])
+    assert found.probability_B[2] == pytest.approx(p_BKHW[2, chosen][found.region_BHW[2]].mean(), rel=1e-4)
+    # Of other scores, the same class and pixels; each pixel's share of the gradient is one of their number.
+    other = nd.array(draw((3, 4, 4, 6), seed=1))
+    other.attach_grad()
+    with autograd.record():
+        score_B = found.score((other,))
+    score_B.backward()
+    for row, k in enumerate((2, 0, chosen)):
+        region_HW = found.region_BHW[row]
+        assert score_B[row].asscalar() == pytest.approx(other[row, k].asnumpy()[region_HW].mean(), rel=1e-4, abs=1e-6)
+        gradient_KHW = np.zeros((4, 4, 6))
+        gradient_KHW[k][region_HW] = 1 / region_HW.sum()
+        np.testing.assert_allclose(other.grad[row].asnumpy(), gradient_KHW, atol=1e-6)
+
+
+def test_a_batch_without_frames_is_explained_whole() -> None:
+    found = TASK.explained(None, SIGNATURE, (nd.array(draw((1, 4, 4, 6))),), Batch((), (nd.zeros((1, 4, 6)),), 1))
+    assert found.extent_B2 is None and found.region_BHW is not None and found.region_BHW.any()

@@ -63,7 +63,7 @@ class BoxedPictures:
     def blank(self) -> Tuple[np.ndarray, ...]:
         """A black picture, in the place of one that cannot be read."""
         image_1CHW = np.zeros((1, *self.shape), np.uint8)
-        return image_1CHW, padded([np.zeros((0, NUM_COLUMNS))], self.capacity), np.array([[*self.shape[1:], 1.0, 1.0]])
+        return image_1CHW, padded([np.zeros((0, NUM_COLUMNS))], self.capacity), np.array([[*self.shape[1:]] * 2])
 
     def picture(self, index: int) -> np.ndarray:
         """A picture as large as it is, (C, H, W)."""
@@ -87,7 +87,7 @@ class BoxedPictures:
         picture = self._open(index)
         width, height = picture.size
         fitted = Fitted.into(height, width, self.shape[1:], self._fit)
-        fitted_height, fitted_width = fitted.size
+        fitted_height, fitted_width = fitted.fitted_height, fitted.fitted_width
         try:
             part_CHW = picture.resized((0, 0, width, height), (fitted_width, fitted_height), self.shape[0])
         except Exception as error:  # decoding begins here: as above

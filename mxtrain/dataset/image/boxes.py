@@ -43,17 +43,17 @@ class Flag(enum.IntFlag):
 
 @dataclass(frozen=True)
 class Fitted:
-    """How a whole picture was brought to the size that enters the network: scaled, and placed at the top left.
+    """How a whole picture was brought to the size that enters the network: resized, and placed at the top left.
 
     Attributes:
         height, width: of the picture as it is.
-        scale_y, scale_x: pixels that enter the network, of one of the picture's.
+        fitted_height, fitted_width: of what became of it.
     """
 
     height: int
     width: int
-    scale_y: float
-    scale_x: float
+    fitted_height: int
+    fitted_width: int
 
     @classmethod
     def into(cls, height: int, width: int, size: Sequence[int], fit: str) -> Fitted:
@@ -64,21 +64,29 @@ class Fitted:
             size: (height, width) that enter the network.
             fit: "stretch" or "pad".
         """
-        scale_y, scale_x = size[0] / height, size[1] / width
-        if fit == "pad":
-            # Whole pixels on both sides, so that boxes go with the pixels that are drawn.
-            scale = min(scale_y, scale_x)
-            scale_y, scale_x = max(1, round(height * scale)) / height, max(1, round(width * scale)) / width
-        return cls(height, width, scale_y, scale_x)
+        if fit == "stretch":
+            return cls(height, width, size[0], size[1])
+        scale = min(size[0] / height, size[1] / width)
+        return cls(height, width, max(1, round(height * scale)), max(1, round(width * scale)))
+
+    @classmethod
+    def of_row(cls, row: Sequence[float]) -> Fitted:
+        """The inverse of `row`."""
+        return cls(*map(int, row))
 
     @property
-    def size(self) -> Tuple[int, int]:
-        """(height, width) of what enters the network, without what is left of it."""
-        return round(self.height * self.scale_y), round(self.width * self.scale_x)
+    def scale_x(self) -> float:
+        """Pixels that enter the network, of one of the picture's."""
+        return self.fitted_width / self.width
 
-    def row(self) -> Tuple[float, ...]:
-        """A row of `Batch.meta`."""
-        return (self.height, self.width, self.scale_y, self.scale_x)
+    @property
+    def scale_y(self) -> float:
+        """Likewise, downwards."""
+        return self.fitted_height / self.height
+
+    def row(self) -> Tuple[int, ...]:
+        """A row of `Batch.meta`: as of pictures with masks."""
+        return (self.height, self.width, self.fitted_height, self.fitted_width)
 
 
 def padded(rows: Sequence[np.ndarray], capacity: int) -> np.ndarray:

@@ -45,6 +45,8 @@ class Draw(enum.IntEnum):
     """And 167 above it: what a made picture holds."""
     CLASS_SHARE = 400
     CLASS_ORDER = 401
+    CORRUPTION = 900
+    """And 99 above it, one for each way to corrupt a sample."""
     MIX_SHARE = 1000
     """And those above it: rejection sampling takes a new one each round."""
 

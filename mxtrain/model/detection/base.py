@@ -29,6 +29,10 @@ class BoxCoding(Protocol):
             box_BMD: as `boxes.Column` says.
         """
 
+    def scores(self, outputs: Tuple[NDArray, ...]) -> NDArray:
+        """A number for each class at each place, (B, P), which rises with the score of what is detected there, and of
+        which gradients can be taken: before a sigmoid or softmax."""
+
     def decode(self, outputs: Tuple[NDArray, ...]) -> NDArray:
         """Detections (B, N, 6), the surest first: class, score from 0 to 1, left, top, right, bottom; rows of class -1
         are none. Asynchronous."""

@@ -72,6 +72,10 @@ class HeatmapCoding:
         part = score_hw[lines[0] : lines[-1] + 1, columns[0] : columns[-1] + 1]
         np.maximum(part, np.outer(fall_h, fall_w), out=part)
 
+    def scores(self, outputs: Tuple[NDArray, ...]) -> NDArray:
+        """See `BoxCoding.scores`."""
+        return outputs[0].astype("float32").reshape((0, -1))
+
     def decode(self, outputs: Tuple[NDArray, ...]) -> NDArray:
         """Detections (B, N, 6), see `BoxCoding.decode`: the highest scores that no neighbour exceeds. Nothing else has
         to be suppressed."""

@@ -1,0 +1,65 @@
+"""What is explained of a prediction, and where in a sample it was found to come from.
+
+Legend: B batch; H height, W width of what enters the network; h, w of a map over it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Callable, Mapping, Optional, Sequence, Tuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    from mxnet.ndarray import NDArray
+
+    Score = Callable[[Tuple[NDArray, ...]], NDArray]
+    """What the network returns for the samples of a batch, as they are or changed -> (B,), one number of each that
+    gradients can be taken of. What was predicted for the samples as they are stays chosen, whatever it is given."""
+
+
+@dataclass(frozen=True)
+class Explained:
+    """The number that is explained of each sample of a batch, and what a person is told of it.
+
+    Attributes:
+        score: what is explained.
+        true: what is right for each sample, in words.
+        predicted: what was predicted, in words.
+        probability_B: of what was predicted.
+        is_right_B: whether that is what is right.
+        region_BHW: of what was predicted, where it has a place; None where it is about the whole sample.
+        extent_B2: height and width of a sample in what enters the network, from its top left corner on; the rest is
+            filling. None where there is none.
+    """
+
+    score: Score
+    true: Sequence[str]
+    predicted: Sequence[str]
+    probability_B: np.ndarray
+    is_right_B: np.ndarray
+    region_BHW: Optional[np.ndarray] = None
+    extent_B2: Optional[np.ndarray] = None
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """The parts of one sample that its explained number came from.
+
+    Attributes:
+        index: of the sample in its split.
+        heat_hw: how much each place of what enters the network, or each place of a coarser map over it, spoke for
+            the prediction; below 0 where it spoke against.
+        score: the number that is explained.
+        facts: further numbers for the table, by column.
+    """
+
+    index: int
+    heat_hw: np.ndarray
+    score: float
+    true: str
+    predicted: str
+    probability: float
+    is_right: bool
+    region_HW: Optional[np.ndarray] = None
+    extent: Optional[Tuple[int, int]] = None
+    facts: Mapping[str, float] = field(default_factory=dict)

@@ -1,0 +1,136 @@
+"""Draws where in a picture a prediction came from: the picture, and beside it the same in grey under a map of heat.
+
+Legend: B batch; H height, W width, C channels; h, w of a map, which may be coarser.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import List, Sequence, Tuple, Union
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from mxtrain.logger.fonts import drawable
+from mxtrain.task.explained import Attribution
+from mxtrain.task.sample_picture import CAPTION, FONT_SIZE, INK, PAPER, QUIET, WRONG, as_tile, draw_caption, font_for
+from mxtrain.types import Table
+
+_TILE = 160  # pixels along a sample's longer side, about
+_GAP = 14
+_BETWEEN = 3
+_COLUMNS = 3
+_HEAD = 2 * (FONT_SIZE + 5) + _GAP
+_BRIGHTEST = 99.5
+"""The percentile of a map that is drawn in full colour: single pixels would leave the rest invisible."""
+_OPACITY = 0.9
+_DARKEST, _LIGHTEST = 35, 150
+"""Of the picture under the heat: neither hides its colours."""
+_FOR = ((225, 75, 0), (255, 225, 70))
+_AGAINST = ((0, 75, 215), (110, 205, 255))
+"""Colours of little and of most heat."""
+
+
+def heat_table(found: Sequence[Attribution]) -> Table:
+    """A row for each sample: what was right, what was predicted, and the number that is explained."""
+    facts = list(found[0].facts) if found else []
+    rows: List[List[Union[str, int, float]]] = [
+        [one.index, one.true, one.predicted, one.probability, one.score, *(one.facts[name] for name in facts)]
+        for one in found
+    ]  # fmt: skip
+    return Table("explain", ["sample", "true", "predicted", "probability", "score", *facts], rows)
+
+
+def draw_heat(image_BHWC: np.ndarray, found: Sequence[Attribution], title: str) -> Image.Image:
+    """A grid of samples: the picture, and beside it what spoke for the prediction; below, what is right and what was
+    predicted, in red where it is wrong.
+
+    Args:
+        image_BHWC: uint8.
+        found: of each.
+        title: of the whole picture.
+
+    Returns:
+        An RGB picture.
+    """
+    pairs = [_pair(image_HWC, one) for image_HWC, one in zip(image_BHWC, found)]
+    columns = min(_COLUMNS, max(1, len(pairs)))
+    cell_w = max(pair.width for pair in pairs) + _GAP
+    cell_h = max(pair.height for pair in pairs) + CAPTION + _GAP
+    legend = _legend(any((one.heat_hw < 0).any() for one in found), any(one.region_HW is not None for one in found))
+    font = font_for("")
+    width = max([columns * cell_w, *(int(font.getlength(line)) + _GAP for line in (title, legend))]) + _GAP
+    picture = Image.new("RGB", (width, _HEAD + math.ceil(len(pairs) / columns) * cell_h), PAPER)
+    draw = ImageDraw.Draw(picture)
+    draw.text((_GAP, 6), title, INK, font)
+    draw.text((_GAP, 6 + FONT_SIZE + 5), legend, QUIET, font)
+    names = drawable([name for one in found for name in (one.true, one.predicted)])
+    for number, (pair, one) in enumerate(zip(pairs, found)):
+        x, y = _GAP + number % columns * cell_w, _HEAD + number // columns * cell_h
+        picture.paste(pair, (x, y))
+        if not one.is_right:
+            draw.rectangle((x - 3, y - 3, x + pair.width + 2, y + pair.height + 2), outline=WRONG, width=3)
+        true, predicted = names[2 * number : 2 * number + 2]
+        place = (x, y + pair.height + 4)
+        draw_caption(draw, place, cell_w - _GAP, (f"true: {true}", f"predicted: {predicted}"), one.probability,
+                     one.is_right)  # fmt: skip
+    return picture
+
+
+def _legend(has_against: bool, has_region: bool) -> str:
+    colours = "orange spoke for what was predicted" + (", blue against it" if has_against else "")
+    return f"{colours}; each picture has a scale of its own" + ("; outlined: what is explained" if has_region else "")
+
+
+def _pair(image_HWC: np.ndarray, one: Attribution) -> Image.Image:
+    """The picture, and what is hot in it."""
+    heat_hw, region_HW = one.heat_hw, one.region_HW
+    if one.extent is not None:
+        height, width = one.extent
+        # A map of the whole frame, of which the picture is the top left part.
+        shape = image_HWC.shape[:2] if region_HW is None else region_HW.shape
+        heat_hw = _resized(heat_hw, (shape[1], shape[0]))[:height, :width]
+        image_HWC = image_HWC[:height, :width]
+        region_HW = None if region_HW is None else region_HW[:height, :width]
+    tile = as_tile(image_HWC, _TILE)
+    hot = _heated(tile, heat_hw, image_HWC.shape[:2])
+    if not heat_hw.any():
+        ImageDraw.Draw(hot).text((4, 2), "no heat", PAPER, font_for(""))
+    if region_HW is not None:
+        hot.paste((255, 255, 255), mask=_outline(region_HW, tile.size))
+    pair = Image.new("RGB", (2 * tile.width + _BETWEEN, tile.height), PAPER)
+    pair.paste(tile, (0, 0))
+    pair.paste(hot, (tile.width + _BETWEEN, 0))
+    return pair
+
+
+def _heated(tile: Image.Image, heat_hw: np.ndarray, shape: Tuple[int, ...]) -> Image.Image:
+    """The tile in grey under a map, the more opaque the hotter."""
+    # The pixels of a small picture stay squares, and so does a map of just these.
+    is_as_fine = heat_hw.shape == tuple(shape) and tile.width >= shape[1]
+    heat_HW = _resized(heat_hw, tile.size, Image.Resampling.NEAREST if is_as_fine else Image.Resampling.BILINEAR)
+    strongest = float(np.percentile(np.abs(heat_HW), _BRIGHTEST)) or float(np.abs(heat_HW).max()) or 1.0
+    share_HW1 = np.clip(heat_HW / strongest, -1, 1)[..., None]
+    size_HW1 = np.abs(share_HW1)
+    hot_HW3, cold_HW3 = (
+        np.array(little) + size_HW1 * (np.array(most) - np.array(little)) for little, most in (_FOR, _AGAINST)
+    )
+    grey_HW1 = _DARKEST + (_LIGHTEST - _DARKEST) / 255 * np.asarray(tile.convert("L"), np.float64)[..., None]
+    opacity_HW1 = _OPACITY * size_HW1**0.8
+    mixed_HW3 = grey_HW1 * (1 - opacity_HW1) + np.where(share_HW1 >= 0, hot_HW3, cold_HW3) * opacity_HW1
+    return Image.fromarray(np.rint(mixed_HW3).astype(np.uint8))
+
+
+def _resized(
+    map_hw: np.ndarray, size: Tuple[int, int], resample: Image.Resampling = Image.Resampling.BILINEAR
+) -> np.ndarray:  # fmt: skip
+    """A map in another (width, height)."""
+    return np.asarray(Image.fromarray(map_hw.astype(np.float32)).resize(size, resample), np.float64)
+
+
+def _outline(region_HW: np.ndarray, size: Tuple[int, int]) -> Image.Image:
+    """A mask of the border of a region, in a picture of that (width, height)."""
+    inside = np.asarray(Image.fromarray(region_HW).resize(size, Image.Resampling.NEAREST))
+    padded = np.pad(inside, 1, mode="edge")
+    shifts = (padded[2:, 1:-1], padded[:-2, 1:-1], padded[1:-1, 2:], padded[1:-1, :-2])
+    return Image.fromarray(inside & ~np.logical_and.reduce(shifts))
