@@ -134,7 +134,9 @@ def run(arguments: Sequence[str]) -> int:
             write_and_show(measure_corruptions(measured, trained, corrupted, source, settings, title), folder)
         if method is not None and hardest is not None:
             indices = hardest.indices(settings.explain_samples)
-            write_and_show(explain_samples(trained, method, source, indices, title), folder)
+            artifacts = explain_samples(trained, method, source, indices, title)
+            print(f"\n{method.title}, the samples of the largest loss", end="")
+            write_and_show(artifacts, folder)
     except LoaderError as error:
         raise DataError(str(error)) from error  # nothing was trained
     print(f"written to {folder}")

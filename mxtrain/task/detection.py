@@ -174,6 +174,7 @@ class Detection(Task):
             ["" if number < 0 else names[number] for number in true_B],
             ["" if number < 0 else names[number] for number in class_B],
             first_B6[:, 1], (class_B == true_B) & (class_B >= 0), inside_BH[:, :, None] & inside_BW[:, None, :],
+            is_of_one_place=True,
         )  # fmt: skip
 
     def can_show(self, description: Description) -> bool:

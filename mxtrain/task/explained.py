@@ -28,6 +28,7 @@ class Explained:
         probability_B: of what was predicted.
         is_right_B: whether that is what is right.
         region_BHW: of what was predicted, where it has a place; None where it is about the whole sample.
+        is_of_one_place: whether the number is of one place of a map, such as a detection, and not of the whole sample.
         extent_B2: height and width of a sample in what enters the network, from its top left corner on; the rest is
             filling. None where there is none.
     """
@@ -39,6 +40,7 @@ class Explained:
     is_right_B: np.ndarray
     region_BHW: Optional[np.ndarray] = None
     extent_B2: Optional[np.ndarray] = None
+    is_of_one_place: bool = False
 
 
 @dataclass(frozen=True)

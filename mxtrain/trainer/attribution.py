@@ -31,6 +31,8 @@ MIN_STEPS, MAX_STEPS = 16, 256
 TOLERANCE = 0.05
 """The sum of integrated gradients may miss the difference of the scores by this share of it."""
 NUM_SUGGESTED = 4
+FINE_ENOUGH = 8
+"""Places on each side of a map that can show where something small is."""
 
 Choose = Callable[[Outputs, Batch], Explained]
 """`Task.explained` of a network's signature."""
@@ -77,7 +79,10 @@ class Method:
 
 class GradCAM(Method):
     """Adds up the channels of a layer's output, each weighted by the mean of the score's gradient over its map, and
-    keeps what is above 0.
+    keeps what is above 0. Where the score is of one place, each cell is weighted by its own gradient.
+
+    Source of the latter: R. L. Draelos, L. Carin, "Use HiResCAM instead of Grad-CAM for faithful explanations of
+    convolutional neural networks", 2020.
 
     Args:
         network: not hybridized.
@@ -94,8 +99,10 @@ class GradCAM(Method):
         with watched({self.layer: block}, lambda _, output: made.append(mark(output))):
             explained, score_B = run_recorded(self._network, batch, choose)
         (gradient_BChw,) = gradients(score_B, made[-1:], self.layer)
-        weight_BC11 = gradient_BChw.mean(axis=(2, 3), keepdims=True)
-        map_Bhw = nd.relu(nd.broadcast_mul(weight_BC11, made[-1]).sum(axis=1))
+        # A number of one place has a gradient there, and its mean over the map would say nothing of where.
+        is_local = explained.is_of_one_place
+        weight = gradient_BChw if is_local else gradient_BChw.mean(axis=(2, 3), keepdims=True)
+        map_Bhw = nd.relu(nd.broadcast_mul(weight, made[-1]).sum(axis=1))
         return explained, score_B, map_Bhw.asnumpy(), {}
 
 
@@ -197,7 +204,8 @@ def find_layer(network: gluon.Block, layer: str, input_shape: Shapes) -> str:
 
     `auto` is the last layer whose output is a map of more than one place, pooling aside, which only thins the map
     before it. Where the network's own output is a map, scores of each place, the last layers know only their own place:
-    then it is the widest layer of those with the coarsest map, the last of several.
+    then it is the widest layer of those with the coarsest map that still tells `FINE_ENOUGH` places apart on each side,
+    the last of several.
 
     Raises:
         ConfigError: there is no such layer, its output is no map, or no layer's is.
@@ -219,6 +227,7 @@ def find_layer(network: gluon.Block, layer: str, input_shape: Shapes) -> str:
     layers = [name for name in maps if not is_pooling(blocks[name])] or list(maps)
     if not is_dense:
         return layers[-1]
+    layers = [name for name in layers if min(maps[name][2:]) >= FINE_ENOUGH] or layers
     coarsest = min(maps[name][2] * maps[name][3] for name in layers)
     layers = [name for name in layers if maps[name][2] * maps[name][3] == coarsest]
     widest = max(maps[name][1] for name in layers)
