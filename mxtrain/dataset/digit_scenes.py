@@ -11,11 +11,11 @@ R = 7 columns of a box.
 
 from __future__ import annotations
 
-from typing import ClassVar, List, Mapping, Optional, Sequence, Tuple, Type, Union
+from typing import ClassVar, List, Mapping, Optional, Sequence, Tuple, Type
 
 import numpy as np
 import pydantic
-from typing_extensions import Annotated, Literal
+from typing_extensions import Annotated
 
 from mxtrain.dataset.base import BaseDataset, ImageSize, Splits, square
 from mxtrain.dataset.digits import read_digits
@@ -48,7 +48,6 @@ class DigitScenes(MaskedDataset):
 
     serves: ClassVar[Tuple[str, ...]] = ("segmentation", "detection")
     pixel_weights: ClassVar[Mapping[str, float]] = {"background": 0.4}  # nine of ten pixels
-    default_num_train: ClassVar[int] = 3000
 
     image_size: Annotated[ImageSize, pydantic.BeforeValidator(square)] = [64, 64]
     """[height, width] of a scene in pixels."""
@@ -56,9 +55,8 @@ class DigitScenes(MaskedDataset):
     """Fewest and most digits in a scene."""
     digit_size: Range[Positive] = [24, 40]
     """Smallest and largest height of a digit in pixels."""
-    num_train: Union[Literal["auto"], Positive] = "auto"
-    """Training scenes in an epoch; another epoch has others. auto = 3,000, with boxes 4,500: digits that are told apart
-    by one score each take longer to learn than those with a class for each pixel."""
+    num_train: Positive = 3000
+    """Training scenes in an epoch; another epoch has others."""
     num_val: Positive = 300
     """Validation scenes, always the same."""
     batch_size: Positive = 16
@@ -99,9 +97,8 @@ class DigitScenes(MaskedDataset):
             )  # fmt: skip
 
         mean, std = known_statistics(3)
-        num_train = self.default_num_train if self.num_train == "auto" else self.num_train
         return self.make_splits(
-            scenes(in_train, left, num_train), scenes(in_val, right, self.num_val),
+            scenes(in_train, left, self.num_train), scenes(in_val, right, self.num_val),
             scenes(in_test, right, self.num_val) if len(in_test) else None,
             mean if self.mean == "auto" else self.mean, std if self.std == "auto" else self.std,
         )  # fmt: skip
@@ -117,8 +114,6 @@ class DigitScenes(MaskedDataset):
 
 class BoxedDigitScenes(BoxedDataset, DigitScenes):  # type: ignore[misc]  # the first says how samples are read
     """The same scenes with the box of each digit, around all of its ink, also where another digit hides some."""
-
-    default_num_train: ClassVar[int] = 4500
 
     @property
     def kind(self) -> Type[Scenes]:

@@ -106,6 +106,7 @@ def test_every_preset_composes_and_only_overrides(describe_run, preset: Path) ->
 def test_a_yaml_lists_every_field_of_its_class(option: Path) -> None:
     """So that `--cfg job` and `explain` show all there is, and a file can be read without the code."""
     content = OmegaConf.to_container(OmegaConf.load(CONF / option.with_suffix(".yaml")))
+    content = content.get(option.parts[0], content)
     if "_target_" not in content:
         return
     target = import_target(content.pop("_target_"), str(option))
@@ -120,6 +121,7 @@ DEFAULT_NAMED = [option for option in OPTIONS if option.parts[0] in ("model", "o
 def test_class_defaults_equal_the_yaml(option: Path) -> None:
     """A description made in Python is the one that the command line makes."""
     content = OmegaConf.to_container(OmegaConf.load(CONF / option.with_suffix(".yaml")))
+    content = content.get(option.parts[0], content)  # it stands under its group's name where others are chosen, too
     target = import_target(content.pop("_target_"), str(option))
     content.pop("defaults", None)
     fields = target.model_fields
