@@ -57,6 +57,10 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
         gluoncv_workers.measure,
         "GluonCV's scripts as two workers against us (20 minutes; needs --gluoncv-script)",
     ),
+    "detection_default": (
+        default_run.measure_detection,
+        "the default of task=detection: wall time and VOC AP (13 minutes)",
+    ),
     "segmentation": (
         segmentation.measure,
         "segmentation against GluonCV's scripts/segmentation/train.py (6 minutes; needs --gluoncv-script)",
