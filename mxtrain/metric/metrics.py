@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar, Literal, Sequence, Tuple
 
+from mxtrain.errors import ConfigError
 from mxtrain.types import Positive, Spec
 
 if TYPE_CHECKING:
@@ -162,16 +163,35 @@ class MAE(BrierError):
         return F.sum(F.abs(self.error(F, logits_BK, label_B, num_classes))).reshape((1,)) / num_classes
 
 
+MOST_CLASSES = 2000
+"""Of a confusion matrix: its four million cells are numbered in float32, whose bins are told apart so far."""
+
+
+def count_cells(F: OperatorModule, cell: Array, size: int) -> Array:
+    """How often each number from 0 to `size` - 1 is there, (size,); others are not counted.
+
+    A histogram takes no memory for each number and cell, as one-hot vectors would.
+    """
+    # Each cell in the middle of its bin, so that no rounding can move it into another.
+    counts, edges = F.histogram(cell.reshape((-1,)), bins=size, range=(-0.5, size - 0.5))
+    # MXNet refuses to compute one of both outputs alone, and knows no gradient of the operator, not even zero.
+    counts, edges = F.BlockGrad(counts), F.BlockGrad(edges)
+    return F.cast(counts, "float32") + 0 * F.slice_axis(F.cast(edges, "float32"), axis=0, begin=0, end=size)
+
+
 class ConfusionMetric(Metric):
     """Base of the metrics that are functions of the K x K confusion matrix (rows: labels, columns: predictions)."""
 
     def size(self, num_classes: int) -> int:
+        if num_classes > MOST_CLASSES:
+            raise ConfigError(
+                f"metric: {type(self).__name__} counts pairs of classes, of which {num_classes:,} classes have "
+                f"{num_classes**2:,}; at most {MOST_CLASSES:,} classes are counted. Leave it out."
+            )
         return num_classes * num_classes
 
     def sums(self, F: OperatorModule, logits_BK: Array, label_B: Array, num_classes: int) -> Array:
-        # In float32, as argmax gives it: whole numbers are exact up to 2^24, which is enough for 4,096 classes.
-        cell_B = label_B * num_classes + F.argmax(logits_BK, axis=-1)
-        return F.sum(F.one_hot(cell_B, num_classes * num_classes), axis=0)
+        return count_cells(F, label_B * num_classes + F.argmax(logits_BK, axis=-1), num_classes * num_classes)
 
     def value(self, sums: np.ndarray, count: int) -> float:
         side = math.isqrt(len(sums))

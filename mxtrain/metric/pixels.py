@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Literal, Tuple
 
-from mxtrain.metric.metrics import ConfusionMetric
+from mxtrain.metric.metrics import ConfusionMetric, count_cells
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,12 +25,7 @@ class PixelMetric(ConfusionMetric):
         cell_BHW = mask_BHW * num_classes + F.argmax(logits_BKHW, axis=1)
         ignored_BHW = mask_BHW < 0
         cell_BHW = F.where(ignored_BHW, -F.ones_like(cell_BHW), cell_BHW)  # outside of the range: not counted
-        size = num_classes * num_classes
-        # Each cell in the middle of its bin, so that no rounding can move it into another.
-        counts, edges = F.histogram(cell_BHW.reshape((-1,)), bins=size, range=(-0.5, size - 0.5))
-        # MXNet refuses to compute one of both outputs alone, and knows no gradient of the operator, not even zero.
-        counts, edges = F.BlockGrad(counts), F.BlockGrad(edges)
-        return F.cast(counts, "float32") + 0 * F.slice_axis(F.cast(edges, "float32"), axis=0, begin=0, end=size)
+        return count_cells(F, cell_BHW, num_classes * num_classes)
 
 
 class PixelAccuracy(PixelMetric):

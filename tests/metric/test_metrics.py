@@ -3,6 +3,7 @@ import pytest
 from sklearn import metrics as reference
 
 from mxtrain.engine.backend import mx, nd
+from mxtrain.errors import ConfigError
 from mxtrain.metric import metrics
 from mxtrain.metric.meter import Meter, read_vectors
 
@@ -77,3 +78,12 @@ def test_hidden_tokens_count_alike_in_all_samples():
     loss = -(scores - np.log(np.exp(scores).sum(-1, keepdims=True)))
     picked = [loss[0, 0].min(), loss[1, 0].min(), loss[1, 1].max()]
     assert found["p"] == pytest.approx(np.exp(np.mean(picked)), rel=1e-5)
+
+
+def test_pairs_of_many_classes_are_counted_to_the_last_and_more_are_refused():
+    cells = metrics.MOST_CLASSES**2
+    number = np.concatenate([RNG.randint(0, cells, 1000), [0, cells - 2, cells - 1, cells - 1]])
+    counted = metrics.count_cells(nd, nd.array(np.append(number, -1), dtype="float32"), cells).asnumpy()
+    np.testing.assert_array_equal(counted, np.bincount(number, minlength=cells))
+    with pytest.raises(ConfigError, match="of which 2,001 classes have 4,004,001"):
+        metrics.F1().size(2001)
