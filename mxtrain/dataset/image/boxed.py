@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, Literal, Sequence, Tuple
 
 from mxtrain.dataset.base import Dataset, Samples, Splits
 from mxtrain.dataset.image.boxed_pictures import BoxedPictures
-from mxtrain.dataset.image.files import Readable, find_files
+from mxtrain.dataset.image.files import ImageFiles, Readable, find_files
 from mxtrain.dataset.image.masked import NoAugment
 from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.signature import Signature
+from mxtrain.errors import ConfigError
 
 if TYPE_CHECKING:
     from mxtrain.model.base import Model
@@ -27,6 +28,17 @@ class BoxedDataset(Dataset):
     is left at the right or at the bottom."""
 
     def sign(self, splits: Splits, model: Model) -> Signature:
+        """See `BaseDataset.sign`.
+
+        Raises:
+            ConfigError: the model takes pictures of another size than they are brought to.
+        """
+        (_, *wanted), own = model.input_shape(splits.shape), list(splits.shape[1:])
+        if wanted != own:
+            raise ConfigError(
+                f"dataset.image_size: the model takes pictures of {wanted[0]} x {wanted[1]}, and they are brought to "
+                f"{own[0]} x {own[1]}, boxes too. Type dataset.image_size=[{wanted[0]},{wanted[1]}]."
+            )
         return replace(super().sign(splits, model), category_ids=list(splits.category_ids))
 
     def decoded_as(self, decoding: Decoding) -> BoxedDataset:
@@ -44,5 +56,5 @@ class BoxedDataset(Dataset):
     ) -> Tuple[Samples, Sequence[str]]:
         files = [str(file) for file in find_files(names)]
         assert signature.decoding is not None
-        source = BoxedPictures(files, None, signature.decoding, signature.mean)
+        source = BoxedPictures(ImageFiles(files), None, signature.decoding, signature.mean)
         return Readable(source, unreadable) if skip_unreadable else source, files
