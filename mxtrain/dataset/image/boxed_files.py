@@ -6,7 +6,8 @@ Legend: N pictures.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, List, Literal, Mapping, Optional, Sequence, Tuple
+from pathlib import Path
+from typing import ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -17,10 +18,11 @@ from mxtrain.dataset.image.box_table import BoxTable
 from mxtrain.dataset.image.boxed import BoxedDataset
 from mxtrain.dataset.image.boxed_pictures import BoxedPictures
 from mxtrain.dataset.image.decoding import EncodedImages, known_statistics
+from mxtrain.dataset.image.files import EXTENSIONS
 from mxtrain.dataset.image.mask_pairs import refuse_shared_pictures
 from mxtrain.dataset.image.picture_files import PictureFiles
 from mxtrain.dataset.image.settings import Decoding, as_window, window_setting
-from mxtrain.dataset.loading.regular_files import FileId
+from mxtrain.dataset.loading.regular_files import FileId, exists, id_of, walk
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.types import Positive
 
@@ -128,9 +130,15 @@ class BoxedFiles(BoxedDataset, PictureFiles):  # the first says how samples are 
         return self.measure_statistics(source, in_train)
 
 
+def find_ids(folder: Path, paths: Sequence[str]) -> List[Optional[FileId]]:
+    """The identity of each file, None where there is none. A folder is listed once, and not asked for each file."""
+    known = {str(path): number for path, number in walk(folder, EXTENSIONS)} if folder.is_dir() else {}
+    return [known[path] if path in known else id_of(path) if exists(path) else None for path in paths]
+
+
 def _refuse_twice(split: Optional[BoxedSplit], findings: Findings) -> None:
     """Raises: DataError: a picture comes twice, with boxes of its own each time."""
-    seen: dict[FileId, int] = {}
+    seen: Dict[FileId, int] = {}
     for index, number in enumerate(split.ids if split else ()):
         before = seen.setdefault(number, index)
         if before != index:
