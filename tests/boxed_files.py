@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any, Dict, Iterable, Optional, Sequence, Tuple
 
@@ -114,4 +115,45 @@ def write_coco(root: Path, train: str = "abc", val: str = "de") -> Path:
             draw(root / split / f"{name}.jpg", *PICTURES[name], seed=number)
         path = root / "annotations" / f"instances_{split}.json"
         path.write_text(json.dumps(coco_json(names)))
+    return root
+
+
+def list_label(name: str, normalized: bool = True, header: int = 4, difficult: Optional[int] = None) -> list:
+    """The label of a picture as GluonCV writes it: A, B, width, height, and five numbers or six for each thing."""
+    (width, height), boxes = PICTURES[name]
+    sides = (width, height, width, height) if normalized else (1, 1, 1, 1)
+    more = [] if difficult is None else [difficult]
+    label = [header, 5 + len(more), width, height][:header]
+    for kind, *edges in boxes:
+        label += [NAMES.index(kind), *(edge / side for edge, side in zip(edges, sides)), *more]
+    return label
+
+
+def write_list(root: Path, **splits: str) -> Path:
+    """`SPLIT.lst` for each, with paths below `pictures/`."""
+    for split, names in (splits or {"train": "abcde"}).items():
+        lines = []
+        for number, name in enumerate(names):
+            draw(root / "pictures" / f"{name} 1.jpg", *PICTURES[name], seed=ord(name))
+            cells = [number, *list_label(name), f"pictures/{name} 1.jpg"]
+            lines.append("\t".join(map(str, cells)))
+        (root / f"{split}.lst").write_text("\n\n".join(lines) + "\n")
+    return root
+
+
+def write_records(root: Path, split: str = "train", names: str = "abcde", indexed: bool = True, **options: Any) -> Path:
+    """`SPLIT.rec` as MXNet writes it."""
+    from mxtrain.engine.backend import mx
+
+    root.mkdir(exist_ok=True)
+    writer = mx.recordio.MXIndexedRecordIO(str(root / f"{split}.idx"), str(root / f"{split}.rec"), "w")
+    for number, name in enumerate(names):
+        path = draw(root / "spare" / f"{name}.jpg", *PICTURES[name], seed=ord(name))
+        header = mx.recordio.IRHeader(0, np.array(list_label(name, **options), np.float32), number, 0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # MXNet calls what NumPy has renamed
+            writer.write_idx(number, mx.recordio.pack(header, path.read_bytes()))
+    writer.close()
+    if not indexed:
+        (root / f"{split}.idx").unlink()
     return root

@@ -174,11 +174,16 @@ class BoxedPictures:
             LoaderError: One reaches beyond it. Where the size of a picture was known, that was said before training.
         """
         row_MD = self.rows(index, size)
-        outside_M = find_faults(row_MD[:, :4], np.array([size]))[BOX_OUTSIDE]
+        outside_M = self.is_outside(row_MD, size)
         if outside_M.any() and not self._mends:
             row_D = row_MD[outside_M][0]
             raise LoaderError(self.outside_fact(index, row_D, size), REMEDY, BOX_OUTSIDE)
         return cut(row_MD, *size)
+
+    def is_outside(self, row_MD: np.ndarray, size: Tuple[int, int]) -> np.ndarray:
+        """Which boxes reach too far beyond their picture of that (width, height), (M,). Shares of it were looked at
+        before: they do not depend on it."""
+        return find_faults(row_MD[:, :4], np.array([size]))[BOX_OUTSIDE] & (not self._table.is_normalized)
 
     def outside_fact(self, index: int, row_D: np.ndarray, size: Tuple[int, int]) -> str:
         """The sentence for a box that reaches beyond its picture of that (width, height)."""

@@ -17,7 +17,7 @@ from mxtrain.dataset.checking.problems import (
     Problem,
     problem_of,
 )
-from mxtrain.dataset.image.box_faults import REMEDY, find_faults
+from mxtrain.dataset.image.box_faults import REMEDY
 from mxtrain.dataset.image.boxes import Column
 from mxtrain.dataset.image.dicom import is_dicom
 from mxtrain.dataset.image.opening import open_image
@@ -104,7 +104,7 @@ class BoxedChecks(PictureChecks):
             remedy = "Boxes are in pixels of the picture as it is seen, upright. Correct the size, and the boxes."
             problems.append(Problem(PICTURE_SIZE, place, fact, remedy))
         row_MD = source.rows(index, size)
-        for row_D in row_MD[find_faults(row_MD[:, :4], np.array([size]))[BOX_OUTSIDE]]:
+        for row_D in row_MD[source.is_outside(row_MD, size)]:
             problems.append(Problem(BOX_OUTSIDE, place, source.outside_fact(index, row_D, size), REMEDY))
         return Checked(problems, digest, np.unique(row_MD[:, Column.CLASS]).astype(int).tolist())
 
