@@ -199,7 +199,8 @@ class BoxedPictures:
         picture = self.open(index)
         width, height = picture.size
         fitted = Fitted.into(height, width, self.shape[1:], self._fit)
-        view = View.of((0.0, 0.0, width, height), picture.size, Rectangle(0, 0, fitted.fitted_width, fitted.fitted_height))
+        frame = Rectangle(0, 0, fitted.fitted_width, fitted.fitted_height)
+        view = View.of((0.0, 0.0, width, height), picture.size, frame)
         image_CHW = self._join([(view, self._part(index, picture, view))])
         return image_CHW, scaled(self._checked_rows(index, picture.size), fitted.scale_x, fitted.scale_y), fitted
 

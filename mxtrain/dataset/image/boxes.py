@@ -87,7 +87,7 @@ class Fitted:
 
 
 def fit_size(height: float, width: float, size: Sequence[int], fit: str) -> Tuple[int, int]:
-    """The (height, width) of a picture, or of a part of one, in what enters the network; arguments as of `Fitted.into`."""
+    """The (height, width) of a picture, or of a part of it, in what enters the network; see `Fitted.into`."""
     if fit == "stretch":
         return size[0], size[1]
     scale = min(size[0] / height, size[1] / width)
