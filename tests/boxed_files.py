@@ -45,6 +45,7 @@ def voc_xml(
             "    </bndbox></part>",
             "  </object>",
         ]  # fmt: skip
+    lines.append("  <source><object><name>nothing</name></object></source>")
     return "\n".join([*lines, "</annotation>", ""])
 
 

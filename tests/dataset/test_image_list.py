@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import struct
 
 import numpy as np
 import pytest
-from boxed_files import NAMES, PICTURES, list_label, write_list, write_records
+from boxed_files import NAMES, PICTURES, draw, list_label, write_list, write_records
 
 from mxtrain.dataset.image.boxes import Column, Flag
+from mxtrain.dataset.image.record_file import RecordFile
 from mxtrain.dataset.image_list import ImageList
 from mxtrain.errors import DataError, LoaderError
 
@@ -150,6 +152,26 @@ def test_damaged_records_are_named(tmp_path, check):
     (root / "train.idx").unlink()
     with pytest.raises(DataError, match="truncated"):
         opened(root)
+
+
+def test_a_label_may_hold_the_number_that_divides_records(tmp_path):
+    """MXNet cuts a record where it holds the magic number."""
+    from mxtrain.engine.backend import mx
+
+    magic = np.array([0xCED7230A], np.uint32).view(np.float32)[0]
+    numbers = np.array([3, 5, magic, 0, 0.1, 0.1, 0.5, 0.5], np.float32)
+    writer = mx.recordio.MXRecordIO(str(tmp_path / "train.rec"), "w")
+    picture = draw(tmp_path / "a.jpg", (20, 20)).read_bytes()
+    for _ in range(2):
+        writer.write(struct.pack("<IfQQ", len(numbers), 0, 0, 0) + numbers.tobytes() + picture)
+    writer.close()
+    records = RecordFile(tmp_path / "train.rec")
+    assert len(records) == 2 and len((tmp_path / "train.rec").read_bytes()) > 2 * (56 + len(picture)) + 16
+    for index in range(2):
+        assert records.read_numbers(index).astype(np.float32).tolist() == numbers.tolist()
+        assert records.read_image(index) == picture
+    source = ImageList(root=str(tmp_path), image_size=[20, 20], val_fraction=0.5).open().train
+    assert source.boxes(0)[0, :4] == pytest.approx([2, 2, 10, 10])
 
 
 def test_missing_lists_are_named(tmp_path):

@@ -18,7 +18,7 @@ from typing_extensions import Annotated
 from mxtrain.dataset.image.settings import AreaShare, Range
 from mxtrain.dataset.image.view import Rectangle, Window
 from mxtrain.dataset.loading.randomness import Draw, bits, uniform
-from mxtrain.types import Fraction, NonNegativeFloat, PositiveFloat, Spec
+from mxtrain.types import Fraction, PositiveFloat, Spec
 
 NUM_TRIALS = 50
 _LUMA = np.array([0.299, 0.587, 0.114])
@@ -86,14 +86,8 @@ class BoxAugment(Spec):
     mosaic: Fraction = 0.0
     """Share of the samples that are made of parts of four pictures, side by side; the cut and expand are not used
     there."""
-    mosaic_scale: Range[NonNegativeFloat] = [0.4, 1.0]
+    mosaic_scale: Range[AreaShare] = [0.4, 1.0]
     """Smallest and largest share of a picture's width or height that is seen in a mosaic."""
-
-    @pydantic.model_validator(mode="after")
-    def _check_scale(self) -> BoxAugment:
-        if not 0 < self.mosaic_scale[0] <= self.mosaic_scale[1] <= 1:
-            raise ValueError(f"mosaic_scale={self.mosaic_scale}: both are above 0 and at most 1")
-        return self
 
     @property
     def mixes(self) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Literal, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, Literal, Sequence, Tuple
 
-from mxtrain.dataset.base import Dataset, Samples, Splits
+from mxtrain.dataset.base import BaseDataset, Dataset, Samples, Splits
 from mxtrain.dataset.image.boxed_pictures import BoxedPictures
 from mxtrain.dataset.image.files import ImageFiles, Readable, find_files
 from mxtrain.dataset.image.masked import NoAugment
@@ -46,6 +46,16 @@ class BoxedDataset(Dataset):
         channels, height, width = decoding.shape
         update = {"channels": channels, "image_size": [height, width], "fit": decoding.fit}
         return self.model_copy(update=update)
+
+    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+        """See `BaseDataset.restored`; `fit` is part of what was trained."""
+        fit = given.decoding.fit if given.decoding is not None else self.fit
+        if "dataset.fit" in typed and self.fit != fit:
+            raise ConfigError(
+                f"dataset.fit={self.fit}: what enters the network is part of what was trained, and {source} says "
+                f"dataset.fit={fit}. Leave it out."
+            )
+        return super().restored(given, typed, source)
 
     def loader_options(self, train: bool) -> Dict[str, Any]:
         """See `Dataset.loader_options`: sources give the size that enters the network."""

@@ -106,6 +106,6 @@ class _AnnotationReader:
         below = tuple(self._path[1:])
         if below in _READ:
             texts = self._size if below[0] == "size" else self._objects[-1].texts
-            texts.setdefault(name, "".join(self._text).strip())
+            texts[name] = "".join(self._text).strip()
         self._path.pop()
         self._text.clear()

@@ -161,19 +161,21 @@ def test_a_mosaic_has_the_boxes_of_four_pictures(pictures):
 
 
 def test_crowds_keep_their_visible_part_and_decide_on_no_cut(tmp_path):
-    path = picture(tmp_path / "crowd.png", (200, 100), [(0, 0, 200, 100)], COLOURS)
+    path = picture(tmp_path / "crowd.png", (200, 100), [(0, 0, 100, 100)], COLOURS)
     single = source_of([path], [[(0, 0, 200, 100)]], BoxAugment(**STILL, expand=1.0, crop_scale=[0.3, 0.4],
                        crop_min_iou=[0.0], min_visible=0.5))  # fmt: skip
     crowd = source_of([path], [[(0, 0, 200, 100)]], BoxAugment(**STILL, expand=1.0, crop_scale=[0.3, 0.4],
                       crop_min_iou=[0.9], min_visible=0.5), flags=Flag.CROWD)  # fmt: skip
     kept = cut = 0
+    shares = set()
     for epoch in range(30):
         _, alone, _ = single.fetch(np.arange(1), seed=0, epoch=epoch, train=True)
         image, box, _ = crowd.fetch(np.arange(1), seed=0, epoch=epoch, train=True)
         assert box[0, 0, :4] == pytest.approx([0, 0, SIDE[1], SIDE[0]]) and box[0, 0, Column.FLAGS] == Flag.CROWD
+        shares.add(is_of(image[0], 0).mean())  # of the left half of the picture
         cut += alone[0, 0, 4] < 0  # less than half of it is seen
         kept += alone[0, 0, 4] == 0
-    assert kept and cut
+    assert kept and cut and len(shares) > 10
 
 
 def test_a_sample_is_a_function_of_seed_epoch_and_index(pictures):
@@ -200,14 +202,34 @@ def test_a_cut_covers_a_box_as_well_as_it_must():
             elif window != (0.0, 0.0, 100.0, 70.0):
                 left, top, right, bottom = window
                 assert 0 <= left < right <= 100 and 0 <= top < bottom <= 70
+                centre = (edges[:, :2] + edges[:, 2:]) / 2
+                shown = ((centre >= window[:2]) & (centre < window[2:])).all(1)
                 shared = (np.minimum(edges[:, 2:], window[2:]) - np.maximum(edges[:, :2], window[:2])).clip(0).prod(1)
                 union = (right - left) * (bottom - top) + (edges[:, 2:] - edges[:, :2]).prod(1) - shared
-                found.append((shared / union).max())
+                assert shown.any()
+                found.append((shared / union)[shown].max())
                 assert found[-1] >= least
                 aspect = (right - left) / 100 / ((bottom - top) / 70)
                 scale = np.sqrt((right - left) * (bottom - top) / 7000)
                 assert 0.5 - 1e-9 <= aspect <= 2 + 1e-9 and 0.3 - 1e-9 <= scale
     assert min(chosen[0.0]) < 0.5 and len(chosen[0.5]) > 5
+
+
+def test_a_cut_of_an_empty_picture_shows_some_of_it():
+    augment = BoxAugment(expand=4.0, crop_min_iou=[0.5], crop_scale=[0.05, 0.1])
+    windows = [augment.window(augment.draws(0, epoch, 3), (60, 40), np.zeros((0, 4))) for epoch in range(100)]
+    for left, top, right, bottom in windows:
+        assert min(right, 60) - max(left, 0) >= 1 and min(bottom, 40) - max(top, 0) >= 1
+    assert sum(right - left < 30 for left, _, right, _ in windows) > 30
+
+
+def test_pictures_of_a_mosaic_are_drawn_apart():
+    augment = BoxAugment()
+    streams = [augment.draws(seed, epoch, index, number).tolist() for seed in (0, 1) for epoch in (0, 1)
+               for index in (0, 1) for number in range(4)]  # fmt: skip
+    assert len(set(map(tuple, streams))) == 32
+    values = np.concatenate(streams)
+    assert 0 <= values.min() and values.max() < 1 and abs(values.mean() - 0.5) < 0.02
 
 
 def test_colours_change_by_what_is_allowed(tmp_path):
