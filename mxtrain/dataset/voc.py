@@ -130,8 +130,8 @@ class _SplitReader:
         if folder not in self._pictures:
             self._pictures[folder] = list_pictures(folder / "JPEGImages", findings=self._findings)
         pictures, annotations = self._pictures[folder], folder / "Annotations"
-        there = {path.stem for path, _ in walk(annotations, (".xml",), findings=self._findings)} if (
-            annotations.is_dir()) else set()  # fmt: skip
+        found = walk(annotations, (".xml",), findings=self._findings) if annotations.is_dir() else []
+        there = {path.stem: path for path, _ in found}
         lists = folder / "ImageSets" / "Main"
         if part is None:
             names = {name: 0 for name in sorted(there)}
@@ -142,14 +142,14 @@ class _SplitReader:
         for what, known, where in (("picture", pictures, folder / "JPEGImages"), ("annotation", there, annotations)):
             missing = [name for name in names if name not in known]
             places = [DataPlace(str(lists / f"{part}.txt"), names[name]) if part else
-                      DataPlace(str(annotations / f"{name}.xml")) for name in missing]  # fmt: skip
+                      DataPlace(str(there[name])) for name in missing]  # fmt: skip
             facts = [f"'{place.file}'{f', line {place.line}' if part else ''} names '{name}', of which there is no "
                      f"{what} in '{where}'" for name, place in zip(missing, places)]  # fmt: skip
             remedy = "Add them, or remove these lines." if part else "Add them, or remove these annotations."
             refuse_alone(
                 places, facts, f"({len(missing):,} of {len(names):,} are missing)", remedy, self._findings
             )  # fmt: skip
-        return [(*pictures[name], annotations / f"{name}.xml") for name in names if name in pictures and name in there]
+        return [(*pictures[name], there[name]) for name in names if name in pictures and name in there]
 
     def _names(self, lists: Path, part: str, shown: str) -> Dict[str, int]:
         return read_names(lists, part, shown, self._findings)

@@ -59,8 +59,12 @@ def test_the_folder_is_found(tmp_path, inner):
     splits = opened(tmp_path, train_split="trainval", val_split=None, val_fraction=0.4, test_fraction=0.2)
     assert [len(part) for part in (splits.train, splits.val, splits.test)] == [2, 2, 1]
     shutil.rmtree(next(tmp_path.rglob("ImageSets")))
+    next(tmp_path.rglob("a.xml")).rename(next(tmp_path.rglob("a.xml")).with_suffix(".XML"))
     splits = opened(tmp_path, train_split=None, val_split=None, val_fraction=0.2)
     assert (len(splits.train), len(splits.val)) == (4, 1)
+    next(tmp_path.rglob("b.png")).unlink()
+    with pytest.raises(DataError, match=r"b.xml' names 'b', of which there is no picture in .*remove these annotations"):
+        opened(tmp_path, train_split=None, val_split=None)
 
 
 def test_several_years_are_one_dataset(tmp_path):
