@@ -249,10 +249,10 @@ def _choose_year(years: Sequence[Path], year: str, shown: str) -> Path:
     if not year:
         if len(years) == 1:
             return years[0]
-        names = [path.name for path in years]
+        names, (setting, _, part) = [path.name for path in years], shown.partition("=")
+        which = "" if part == "null" else f"Say which, e.g. {setting}={names[0]}/{part}, or n"
         raise DataError(
-            f"{shown}: several folders are there: {', '.join(names)}. Say which, e.g. {shown.partition('=')[0]}="
-            f"{names[0]}/{shown.partition('=')[2]}, or name one with dataset.root=FOLDER."
+            f"{shown}: several folders are there: {', '.join(names)}. {which or 'N'}ame one with dataset.root=FOLDER."
         )
     for path in years:
         if path.name in (year, f"VOC{year}"):

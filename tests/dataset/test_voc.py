@@ -63,7 +63,7 @@ def test_the_folder_is_found(tmp_path, inner):
     splits = opened(tmp_path, train_split=None, val_split=None, val_fraction=0.2)
     assert (len(splits.train), len(splits.val)) == (4, 1)
     next(tmp_path.rglob("b.png")).unlink()
-    with pytest.raises(DataError, match=r"b.xml' names 'b', of which there is no picture in .*remove these annotations"):
+    with pytest.raises(DataError, match=r"b.xml' names 'b', of which there is no picture .*remove these annotations"):
         opened(tmp_path, train_split=None, val_split=None)
 
 
@@ -75,6 +75,7 @@ def test_several_years_are_one_dataset(tmp_path):
     assert "VOC2007/JPEGImages/a.jpg" in splits.train.name(0) and "VOC2012" in splits.train.name(5)
     for wrong, said in (
         ("train", "dataset.train_split=train: several folders are there: VOC2007, VOC2012. Say which"),
+        (None, "several folders are there: VOC2007, VOC2012. Name one with dataset.root"),
         ("2008/train", "there is no folder '2008'"),
         ("2007/trian", "Did you mean 'train'? There are: train, trainval, val."),
     ):
