@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import List, Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 import numpy as np
 import pydantic
@@ -182,7 +182,7 @@ class BoxAugment(Spec):
         changed_CHW = changed_HWC.reshape(array_HWC.shape).transpose(2, 0, 1)
         return changed_CHW if image_CHW.dtype == np.uint8 else changed_CHW.clip(0, 255)
 
-    def _colours(self, share: np.ndarray) -> np.ndarray:
+    def _colours(self, share: np.ndarray) -> Optional[np.ndarray]:
         """Three rows of four: what of red, green, blue and of 1 is in each; None where nothing is changed."""
         amounts = {
             at: (2 * share[at + 1] - 1) * most for at, most in (
@@ -191,7 +191,7 @@ class BoxAugment(Spec):
             ) if share[at] < 0.5 and most
         }  # fmt: skip
         if not amounts:
-            return None  # type: ignore[return-value]
+            return None
         contrast, saturation = 1 + amounts.get(At.CONTRAST, 0.0), 1 + amounts.get(At.SATURATION, 0.0)
         angle = 2 * math.pi * amounts.get(At.HUE, 0.0)
         turn_33 = np.array([[1, 0, 0], [0, math.cos(angle), -math.sin(angle)], [0, math.sin(angle), math.cos(angle)]])
