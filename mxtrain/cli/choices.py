@@ -15,7 +15,7 @@ OTHER_OPTIONS: Dict[str, Dict[str, str]] = {
     "amp": {"fp16": "float16", "half": "float16", "mixed": "bfloat16", "bf16": "bfloat16", "fp32": "off",
             "float32": "off", "true": "bfloat16", "on": "bfloat16", "auto": "bfloat16"},
     "dataset": {"imagenet": "image_folder", "folder": "image_folder", "recordio": "image_record", "csv": "text",
-                "voc": "voc_segmentation"},
+                "pascal_voc": "voc", "voc_detection": "voc", "coco_detection": "coco"},
     "kvstore": {"dist": "dist_sync", "hvd": "horovod", "allreduce": "horovod"},
     "loss": {"cross_entropy": "softmax_cross_entropy", "ce": "softmax_cross_entropy", "mse": "l2", "mae": "l1",
              "bce": "sigmoid_bce"},

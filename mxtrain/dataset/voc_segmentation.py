@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Dict, Optional
+from typing import ClassVar, Optional
 
 from mxtrain.dataset.base import Splits
-from mxtrain.dataset.checking.problems import (
-    LISTED_TWICE,
-    STRICT,
-    DataPlace,
-    Findings,
-    Problem,
-)
+from mxtrain.dataset.checking.problems import STRICT, DataPlace, Findings
 from mxtrain.dataset.image.mask_pairs import Files, MaskPairs, chosen, list_masks, list_pictures, refuse_alone
 from mxtrain.dataset.image.masked_files import MaskedFiles
 from mxtrain.dataset.image.masked_pictures import MaskCoding
-from mxtrain.dataset.loading.regular_files import exists, read_text
-from mxtrain.errors import DataError, did_you_mean
+from mxtrain.dataset.image.voc_layout import VOC_CLASSES, find_years, read_names
+from mxtrain.errors import DataError
 from mxtrain.types import PathText
 
-VOC_NAMES = (
-    "background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable",
-    "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
-)  # fmt: skip
+VOC_NAMES = ("background", *VOC_CLASSES)
 _IGNORED = 255  # the white outlines of objects
 _LAYOUT = (
     "It must be VOCdevkit, VOCdevkit/VOC2012 or another folder that holds JPEGImages/, SegmentationClass/ and "
@@ -71,11 +62,10 @@ class VocSegmentation(MaskedFiles):
 
 def _find_devkit(root: Path) -> Path:
     """The folder that holds JPEGImages: this one, that of 2012 in it, or the only one in it."""
-    inner = root / "VOCdevkit" if (root / "VOCdevkit").is_dir() else root
-    years = sorted(path for path in inner.iterdir() if (path / "JPEGImages").is_dir())
-    for folder in (root, inner / "VOC2012", *(years if len(years) == 1 else ())):
-        if (folder / "JPEGImages").is_dir():
-            return folder
+    years = find_years(root)
+    chosen_years = years if len(years) == 1 else [path for path in years if path.name == "VOC2012"]
+    if chosen_years:
+        return chosen_years[0]
     several = f" Several are there: {', '.join(path.name for path in years)}." if years else ""
     raise DataError(
         f"dataset=voc_segmentation: '{root}' holds no JPEGImages/. {_LAYOUT}{several} Name yours with "
@@ -91,24 +81,8 @@ def read_split(
     Raises:
         DataError: there is no such file, it names none, or one whose picture or mask is missing.
     """
-    path = folder / f"{name}.txt"
-    if not exists(path):
-        there = sorted(file.stem for file in folder.glob("*.txt")) if folder.is_dir() else []
-        hint = f"{did_you_mean(name, there)} There are: {', '.join(there)}." if there else ""
-        raise DataError(f"dataset.{split}_split={name}: there is no file '{path}'.{hint}")
-    # Some lists name the paths of picture and mask instead.
-    lines = enumerate(read_text(path, findings).splitlines(), 1)
-    words = [(line.split()[0], number) for number, line in lines if line.strip()]
-    line_of: Dict[str, int] = {}
-    for word, number in words:
-        stem = Path(word).stem if "/" in word else word
-        if stem in line_of:
-            fact = f"'{path}', line {number} names '{stem}', which line {line_of[stem]} names, too."
-            findings.remark(Problem(LISTED_TWICE, DataPlace(str(path), number), fact, "Remove one of the lines."))
-        line_of.setdefault(stem, number)
+    path, line_of = folder / f"{name}.txt", read_names(folder, name, f"dataset.{split}_split={name}", findings)
     stems = list(line_of)
-    if not stems:
-        raise DataError(f"'{path}' names no picture. Write one name a line, without an ending.")
     for kind, files in (("picture", pictures), ("mask", masks)):
         missing = [stem for stem in stems if stem not in files]
         where = folder.parents[1] / "JPEGImages" if kind == "picture" else next(iter(masks.values()))[0].parent

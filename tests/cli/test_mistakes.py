@@ -81,7 +81,7 @@ MISTAKES = [
     ("-m optimizer.lr=0.1,x,y", ["optimizer.lr=x", "optimizer.lr=y"]),
     ("-m model=lenet,mlpp", ["model=mlpp", "'mlp'"]),
     ("debug=true", ["debug=true: there is no such option", "'fast'", "fast, overfit"]),
-    ("dataset=voc", ["dataset=voc: there is no such option", "Did you mean 'voc_segmentation'?"]),
+    ("dataset=pascal_voc", ["dataset=pascal_voc: there is no such option", "Did you mean 'voc'?"]),
     ("experiment=3", ["experiment=3: there is no such option", "fine_tune"]),
     ("optimizer=null", ["optimizer=null: there is no such option", "sgd"]),
     ("metric=.5", ["metric=0.5: there is no such option", "accuracy"]),

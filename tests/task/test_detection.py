@@ -14,8 +14,10 @@ from PIL import Image
 
 from mxtrain.cli.dispatch import run
 from mxtrain.dataset.base import open_splits
+from mxtrain.dataset.image.box_table import BoxTable
 from mxtrain.dataset.image.boxed_pictures import BoxedPictures
 from mxtrain.dataset.image.boxes import Flag, padded, rows_of
+from mxtrain.dataset.image.files import ImageFiles
 from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.signature import Signature
 from mxtrain.engine.backend import autograd, nd
@@ -177,9 +179,10 @@ def test_a_whole_picture_is_fitted_with_its_boxes(tmp_path: Path) -> None:
     image[10:20, 12:48] = 255
     Image.fromarray(image).save(tmp_path / "a.png")
     for fit in ("stretch", "pad"):
+        table = BoxTable.grouped(np.zeros(1, np.int64), rows_of([[12, 10, 48, 20]], [0]), 1)
         source = BoxedPictures(
-            [str(tmp_path / "a.png")], [rows_of([[12, 10, 48, 20]], [0])], Decoding((3, 45, 45), fit=fit), [0.0] * 3
-        )
+            ImageFiles([tmp_path / "a.png"]), table, Decoding((3, 45, 45), fit=fit), [0.0] * 3
+        )  # fmt: skip
         (image_CHW,), (box_MD,), meta = source.fetch(np.array([0]), seed=0, epoch=0, train=False)
         is_white = image_CHW[0] > 127
         edges = [is_white.any(axis=0).argmax(), is_white.any(axis=1).argmax(),

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Literal, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, Literal, Sequence, Tuple
 
-from mxtrain.dataset.base import Dataset, Samples, Splits
+from mxtrain.dataset.base import BaseDataset, Dataset, Samples, Splits
 from mxtrain.dataset.image.boxed_pictures import BoxedPictures
-from mxtrain.dataset.image.files import Readable, find_files
+from mxtrain.dataset.image.files import ImageFiles, Readable, find_files
 from mxtrain.dataset.image.masked import NoAugment
 from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.signature import Signature
+from mxtrain.errors import ConfigError
 
 if TYPE_CHECKING:
     from mxtrain.model.base import Model
@@ -27,6 +28,17 @@ class BoxedDataset(Dataset):
     is left at the right or at the bottom."""
 
     def sign(self, splits: Splits, model: Model) -> Signature:
+        """See `BaseDataset.sign`.
+
+        Raises:
+            ConfigError: the model takes pictures of another size than they are brought to.
+        """
+        (_, *wanted), own = model.input_shape(splits.shape), list(splits.shape[1:])
+        if wanted != own:
+            raise ConfigError(
+                f"dataset.image_size: the model takes pictures of {wanted[0]} x {wanted[1]}, and they are brought to "
+                f"{own[0]} x {own[1]}, boxes too. Type dataset.image_size=[{wanted[0]},{wanted[1]}]."
+            )
         return replace(super().sign(splits, model), category_ids=list(splits.category_ids))
 
     def decoded_as(self, decoding: Decoding) -> BoxedDataset:
@@ -34,6 +46,16 @@ class BoxedDataset(Dataset):
         channels, height, width = decoding.shape
         update = {"channels": channels, "image_size": [height, width], "fit": decoding.fit}
         return self.model_copy(update=update)
+
+    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+        """See `BaseDataset.restored`; `fit` is part of what was trained."""
+        fit = given.decoding.fit if given.decoding is not None else self.fit
+        if "dataset.fit" in typed and self.fit != fit:
+            raise ConfigError(
+                f"dataset.fit={self.fit}: what enters the network is part of what was trained, and {source} says "
+                f"dataset.fit={fit}. Leave it out."
+            )
+        return super().restored(given, typed, source)
 
     def loader_options(self, train: bool) -> Dict[str, Any]:
         """See `Dataset.loader_options`: sources give the size that enters the network."""
@@ -44,5 +66,5 @@ class BoxedDataset(Dataset):
     ) -> Tuple[Samples, Sequence[str]]:
         files = [str(file) for file in find_files(names)]
         assert signature.decoding is not None
-        source = BoxedPictures(files, None, signature.decoding, signature.mean)
+        source = BoxedPictures(ImageFiles(files), None, signature.decoding, signature.mean)
         return Readable(source, unreadable) if skip_unreadable else source, files

@@ -64,10 +64,7 @@ class Fitted:
             size: (height, width) that enter the network.
             fit: "stretch" or "pad".
         """
-        if fit == "stretch":
-            return cls(height, width, size[0], size[1])
-        scale = min(size[0] / height, size[1] / width)
-        return cls(height, width, max(1, round(height * scale)), max(1, round(width * scale)))
+        return cls(height, width, *fit_size(height, width, size, fit))
 
     @classmethod
     def of_row(cls, row: Sequence[float]) -> Fitted:
@@ -87,6 +84,14 @@ class Fitted:
     def row(self) -> Tuple[int, ...]:
         """A row of `Batch.meta`: as of pictures with masks."""
         return (self.height, self.width, self.fitted_height, self.fitted_width)
+
+
+def fit_size(height: float, width: float, size: Sequence[int], fit: str) -> Tuple[int, int]:
+    """The (height, width) of a picture, or of a part of it, in what enters the network; see `Fitted.into`."""
+    if fit == "stretch":
+        return size[0], size[1]
+    scale = min(size[0] / height, size[1] / width)
+    return max(1, round(height * scale)), max(1, round(width * scale))
 
 
 def padded(rows: Sequence[np.ndarray], capacity: int) -> np.ndarray:

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, List, Optional, Tuple
+from typing import TYPE_CHECKING, List, Optional, Tuple, Union
+
+import numpy as np
 
 from mxtrain.dataset.checking.checks import Checked, SourceChecks, digest_of
-from mxtrain.dataset.checking.problems import UNREADABLE_IMAGE, WRONG_FORMAT, DataPlace, Problem, problem_of
+from mxtrain.dataset.checking.problems import (
+    BOX_OUTSIDE,
+    PICTURE_SIZE,
+    UNREADABLE_IMAGE,
+    WRONG_FORMAT,
+    DataPlace,
+    Problem,
+    problem_of,
+)
+from mxtrain.dataset.image.box_faults import REMEDY
+from mxtrain.dataset.image.boxes import Column
 from mxtrain.dataset.image.dicom import is_dicom
 from mxtrain.dataset.image.opening import open_image
 from mxtrain.errors import MxtrainError
 
 if TYPE_CHECKING:
+    from mxtrain.dataset.image.boxed_pictures import BoxedPictures
     from mxtrain.dataset.image.decoding import DecodedSource
     from mxtrain.dataset.image.masked_pictures import MaskedPictures
 
@@ -48,21 +61,14 @@ class ImageChecks(SourceChecks):
         return Checked(() if problem is None else (problem,), digest_of(content), (label,))
 
 
-class MaskedChecks(SourceChecks):
-    """Checks of pictures and their masks. Pictures are compared: several may share a mask."""
+class PictureChecks(SourceChecks):
+    """Base of checks of pictures with something else."""
 
-    _source: MaskedPictures
+    _source: Union[MaskedPictures, BoxedPictures]
 
     def place(self, index: int) -> DataPlace:
         """See `Checks`."""
-        return DataPlace(self._source.pictures[index])
-
-    def check(self, index: int) -> Checked:
-        """See `Checks`."""
-        problems: List[Problem] = []
-        digest, size = self._check_picture(index, problems)
-        classes = self._check_mask(index, size, problems)
-        return Checked(problems, digest, classes)
+        return self._source.place(index)
 
     def _check_picture(self, index: int, problems: List[Problem]) -> Tuple[bytes, Optional[Tuple[int, int]]]:
         """The digest of a picture that can be read, and its (width, height) where that is known."""
@@ -77,6 +83,43 @@ class MaskedChecks(SourceChecks):
             problem = problem_of(error, place, UNREADABLE_IMAGE)
         problems += [] if problem is None else [problem]
         return digest, size
+
+
+class BoxedChecks(PictureChecks):
+    """Checks of pictures and the boxes in them, of which what a file says by itself was checked when it was opened."""
+
+    _source: BoxedPictures
+
+    def check(self, index: int) -> Checked:
+        """See `Checks`."""
+        problems: List[Problem] = []
+        source = self._source
+        digest, size = self._check_picture(index, problems)
+        if size is None:
+            return Checked(problems, digest)
+        place, said_2 = self.place(index), source.said_size(index)
+        if np.isfinite(said_2).all() and tuple(said_2) != size:
+            said = " x ".join(f"{side:g}" for side in said_2)
+            fact = f"{place} has {size[0]} x {size[1]} pixels, and where its boxes are, {said} are said."
+            remedy = "Boxes are in pixels of the picture as it is seen, upright. Correct the size, and the boxes."
+            problems.append(Problem(PICTURE_SIZE, place, fact, remedy))
+        row_MD = source.rows(index, size)
+        for row_D in row_MD[source.is_outside(row_MD, size)]:
+            problems.append(Problem(BOX_OUTSIDE, place, source.outside_fact(index, row_D, size), REMEDY))
+        return Checked(problems, digest, np.unique(row_MD[:, Column.CLASS]).astype(int).tolist())
+
+
+class MaskedChecks(PictureChecks):
+    """Checks of pictures and their masks. Pictures are compared: several may share a mask."""
+
+    _source: MaskedPictures
+
+    def check(self, index: int) -> Checked:
+        """See `Checks`."""
+        problems: List[Problem] = []
+        digest, size = self._check_picture(index, problems)
+        classes = self._check_mask(index, size, problems)
+        return Checked(problems, digest, classes)
 
     def _check_mask(self, index: int, size: Optional[Tuple[int, int]], problems: List[Problem]) -> List[int]:
         """The classes that occur in the mask."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
 
 from mxtrain.dataset.checking.problems import (
     LISTED_TWICE,
@@ -174,8 +174,20 @@ def chosen(names: Sequence[str], pictures: Files, masks: Files) -> MaskPairs:
     )  # fmt: skip
 
 
+class ListedPictures(Protocol):
+    """The pictures of a split."""
+
+    @property
+    def pictures(self) -> Sequence[str]:
+        """Files."""
+
+    @property
+    def ids(self) -> Sequence[FileId]:
+        """Device and inode of each."""
+
+
 def refuse_shared_pictures(
-    splits: Mapping[str, Optional[MaskPairs]], remedy: str, findings: Findings = STRICT
+    splits: Mapping[str, Optional[ListedPictures]], remedy: str, findings: Findings = STRICT
 ) -> None:  # fmt: skip
     """Raises: DataError: a picture is both trained on and measured.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar, Collection, Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -13,37 +12,29 @@ from typing_extensions import Annotated, Literal
 
 from mxtrain.dataset.base import MAX_BATCH_GIB, BaseDataset, ImageSize, Splits, square
 from mxtrain.dataset.checking.problems import STRICT, Findings
-from mxtrain.dataset.image.decoding import choose_statistics, known_statistics, spread
-from mxtrain.dataset.image.files import MAX_BYTES
+from mxtrain.dataset.image.decoding import known_statistics
 from mxtrain.dataset.image.mask_pairs import MaskPairs, refuse_shared_pictures
 from mxtrain.dataset.image.masked import MaskedDataset
 from mxtrain.dataset.image.masked_pictures import JointAugment, MaskCoding, MaskedPictures
-from mxtrain.dataset.image.settings import Decoding, WindowSetting, as_window, window_setting
-from mxtrain.dataset.loading.regular_files import exists, read_bytes
+from mxtrain.dataset.image.picture_files import PictureFiles
+from mxtrain.dataset.image.settings import Decoding, as_window, window_setting
 from mxtrain.dataset.loading.sources import Subset
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.signature import Signature
 from mxtrain.errors import DataError, LoaderError
-from mxtrain.types import PathText, Positive, Shape
+from mxtrain.types import Positive
 
-_DEFAULT_SIDE = 480
 Size = Annotated[Union[Literal["auto"], ImageSize], pydantic.BeforeValidator(square)]
 
 
-class MaskedFiles(MaskedDataset):
+class MaskedFiles(MaskedDataset, PictureFiles):  # the first says how samples are read
     """Base of datasets of files: pictures of any size, and a mask for each."""
 
-    option: ClassVar[str] = ""
-    """What chooses it, for messages."""
+    default_side: ClassVar[int] = 480
 
-    root: PathText = "data"
-    """The folder."""
     eval_size: Size = "auto"
     """[height, width] that whole pictures are fitted into to be measured and predicted for: larger ones are made
     smaller; auto = `image_size`."""
-    window: WindowSetting = "auto"
-    """Which values of grey pictures become black and white: [centre, width]; full = all that their bits can hold; auto
-    = the window that a DICOM file names, else full."""
     augment: JointAugment = JointAugment()  # type: ignore[assignment]
     """Random changes of pictures and masks in training."""
     batch_size: Positive = 16
@@ -59,11 +50,6 @@ class MaskedFiles(MaskedDataset):
                     f"{gib:,.0f} GiB of memory, and at most {MAX_BATCH_GIB} are allowed. Choose smaller ones"
                 )
         return self
-
-    def cut_shape(self) -> Shape:
-        """(C, H, W) of what is trained on."""
-        height, width = (_DEFAULT_SIDE, _DEFAULT_SIDE) if self.image_size == "auto" else self.image_size
-        return (3 if self.channels == "auto" else self.channels, height, width)
 
     def decoding(self) -> Decoding:
         """How files become samples."""
@@ -88,22 +74,6 @@ class MaskedFiles(MaskedDataset):
             decoding = replace(signature.decoding, frame=(height, width))
             return self.decoded_as(decoding), replace(signature, decoding=decoding)
         return made, signature
-
-    def require_root(self, layout: str) -> Path:
-        """The folder.
-
-        Args:
-            layout: what it holds, in a sentence.
-
-        Raises:
-            DataError: there is none.
-        """
-        root = Path(self.root)
-        if not exists(root) or not root.is_dir():
-            raise DataError(
-                f"{self.option}: there is no folder '{root}'. {layout} Name yours with dataset.root=FOLDER."
-            )
-        return root
 
     def make_splits(
         self, train: MaskPairs, val: Optional[MaskPairs], test: Optional[MaskPairs], class_names: Sequence[str],
@@ -149,12 +119,8 @@ class MaskedFiles(MaskedDataset):
     def _choose_statistics(
         self, train: MaskPairs, in_train: np.ndarray, coding: MaskCoding, decoding: Decoding
     ) -> Tuple[Sequence[float], Sequence[float]]:  # fmt: skip
-        """Those of pictures as large as they are: a frame is filled up with the mean, which is not known yet."""
-        source = MaskedPictures(train.pictures, train.masks, coding, decoding, known_statistics(decoding.shape[0])[0])
-        pictures = (source.picture(int(index)) for index in spread(in_train))
-        return choose_statistics(
-            self.mean, self.std, decoding, lambda: read_bytes(train.pictures[0], MAX_BYTES), pictures
-        )
+        source = MaskedPictures(train.pictures, train.masks, coding, decoding, self.known_mean())
+        return self.measure_statistics(source, in_train)
 
 
 def require_first_mask(source: Optional[MaskedPictures]) -> None:

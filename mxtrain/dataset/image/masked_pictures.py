@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.dataset.checking.checks import Checks
-from mxtrain.dataset.checking.problems import MASK_SIZE, STRAY_MASK_VALUE, UNREADABLE_MASK
+from mxtrain.dataset.checking.problems import MASK_SIZE, STRAY_MASK_VALUE, UNREADABLE_MASK, DataPlace
 from mxtrain.dataset.image.files import MAX_BYTES
 from mxtrain.dataset.image.image_checks import MaskedChecks
 from mxtrain.dataset.image.mask_file import LARGEST_VALUE, read_mask, values_in
@@ -125,6 +125,10 @@ class MaskedPictures:
     def checks(self) -> Checks:
         """What `data check` does with each sample."""
         return MaskedChecks(self)
+
+    def place(self, index: int) -> DataPlace:
+        """Where a picture stands."""
+        return DataPlace(self.pictures[index])
 
     def picture(self, index: int) -> np.ndarray:
         """A picture as large as it is, (C, H, W)."""

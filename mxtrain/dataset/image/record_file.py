@@ -73,6 +73,44 @@ class RecordFile:
         label, length = self._read_label(index, content)
         return content[length:], label
 
+    def read_numbers(self, index: int) -> np.ndarray:
+        """All numbers of a record's label, as detection has them. Of the record, no more than that is read.
+
+        Raises:
+            LoaderError: The record is damaged.
+        """
+        position = int(self.offset_N[index])
+        kind, length = self._read_frame(index, position)
+        begin = self._read_bytes(index, position + _FRAME.size, min(length, _HEADER.size))
+        end = self._image_begin(index, begin, length if kind == _WHOLE else _LENGTH_MASK)
+        is_near = end <= length  # else the record is cut in two where its label holds the magic number
+        content = self._read_bytes(index, position + _FRAME.size, end) if is_near else self._read_record(index)
+        flag, value, _, _ = _HEADER.unpack_from(content)
+        return np.frombuffer(content[_HEADER.size : end], "<f4").astype(np.float64) if flag else np.array([value])
+
+    def read_image(self, index: int) -> bytes:
+        """The encoded image of a record, whatever its label is.
+
+        Raises:
+            LoaderError: The record is damaged.
+        """
+        content = self._read_record(index)
+        return content[self._image_begin(index, content, len(content)) :]
+
+    def _image_begin(self, index: int, content: bytes, length: int) -> int:
+        """Where the image begins in a record of some length, of which the first bytes are here."""
+        self._require_header(index, content)
+        end = _HEADER.size + 4 * int(_HEADER.unpack_from(content)[0])
+        if end > length:
+            fact = f"{self.name(index)} has {length} bytes, too few for its label."
+            raise LoaderError(fact, "Make the file again.", DAMAGED_RECORD)
+        return end
+
+    def _require_header(self, index: int, content: bytes) -> None:
+        if len(content) < _HEADER.size:
+            fact = f"{self.name(index)} has {len(content)} bytes, too few for a label."
+            raise LoaderError(fact, "Make the file again.", DAMAGED_RECORD)
+
     def read_labels(self) -> np.ndarray:
         """The labels of all records, from their first bytes, which are read once.
 
@@ -181,14 +219,12 @@ class RecordFile:
 
     def _read_label(self, index: int, content: bytes) -> Tuple[int, int]:
         """The label, and how many bytes the header takes."""
-        if len(content) < _HEADER.size:
-            fact = f"{self.name(index)} has {len(content)} bytes, too few for a label."
-            raise LoaderError(fact, "Make the file again.", DAMAGED_RECORD)
+        self._require_header(index, content)
         flag, value, _, _ = _HEADER.unpack_from(content)
         length = _HEADER.size
         if flag > 1:
             fact = f"{self.name(index)} has {flag} labels; one class index is allowed."
-            raise LoaderError(fact, "Detection data cannot be used here.", LABEL_RANGE)
+            raise LoaderError(fact, "For boxes in records type task=detection dataset=image_list.", LABEL_RANGE)
         if flag == 1:
             # One label stored as an array of one, behind the header.
             length += 4

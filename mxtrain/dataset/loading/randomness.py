@@ -45,6 +45,8 @@ class Draw(enum.IntEnum):
     """And 167 above it: what a made picture holds."""
     CLASS_SHARE = 400
     CLASS_ORDER = 401
+    BOX_SAMPLE = 500
+    """And 4 above it: streams of a picture with boxes, and of those beside it in a mosaic."""
     CORRUPTION = 900
     """And 99 above it, one for each way to corrupt a sample."""
     MIX_SHARE = 1000

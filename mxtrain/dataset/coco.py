@@ -1,0 +1,163 @@
+"""COCO's layout: pictures in folders, and a JSON file with all that is in them.
+
+Legend: P pictures, R boxes, D columns of `boxes.Column`.
+"""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import ClassVar, Dict, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.dataset.base import Splits
+from mxtrain.dataset.checking.problems import (
+    STRICT,
+    UNKNOWN_CLASS,
+    DataPlace,
+    Findings,
+    Problem,
+    attempt,
+)
+from mxtrain.dataset.image.box_faults import refuse_all, refuse_wrong_boxes
+from mxtrain.dataset.image.box_table import BoxTable
+from mxtrain.dataset.image.boxed_classes import ClassIndex, ClassNames
+from mxtrain.dataset.image.boxed_files import BoxedFiles, BoxedSplit, find_ids
+from mxtrain.dataset.image.boxes import Flag
+from mxtrain.dataset.image.coco_file import CocoContents, read_coco
+from mxtrain.dataset.image.files import ImageFiles
+from mxtrain.dataset.image.mask_pairs import refuse_alone
+from mxtrain.dataset.loading.regular_files import exists
+from mxtrain.errors import DataError, did_you_mean
+from mxtrain.types import PathText
+
+_LAYOUT = "It must hold annotations/instances_train2017.json and train2017/ with pictures, or what the settings name."
+
+
+class Coco(BoxedFiles):
+    """`train2017/` with `annotations/instances_train2017.json`, and the same of val2017: or files of any names.
+
+    Classes are the categories in the order of their ids, which may have gaps. Pictures without annotations count, too.
+    """
+
+    option: ClassVar[str] = "dataset=coco"
+
+    root: PathText = "data/coco"
+    train_annotations: str = "annotations/instances_train2017.json"
+    """The file of what is trained on, in `root`."""
+    train_images: str = "train2017"
+    """The folder in `root` that its file names begin in."""
+    val_annotations: Optional[str] = "annotations/instances_val2017.json"
+    """The file of validation; None = `val_fraction` of the training pictures."""
+    val_images: str = "val2017"
+    """The folder of its pictures."""
+    test_annotations: Optional[str] = None
+    """The file of a test split; None = there is none."""
+    test_images: str = "test2017"
+    """The folder of its pictures."""
+    classes: ClassNames = []
+    """Names of the categories that are learned; empty = all. What is of others is left out."""
+
+    def open(self) -> Splits:
+        """See `Dataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        root = self.require_root(_LAYOUT)
+        wanted = {
+            "train": (self.train_annotations, self.train_images), "val": (self.val_annotations, self.val_images),
+            "test": (self.test_annotations, self.test_images),
+        }  # fmt: skip
+        names: List[str] = []
+        category_ids: List[int] = []
+        found: Dict[str, Optional[BoxedSplit]] = {}
+        for split, (file, images) in wanted.items():
+            if file is None:
+                continue
+            path, setting = root / file, f"dataset.{split}_annotations={file}"
+            contents = attempt(findings, DataPlace(str(path)), functools.partial(_read, path, setting, findings))
+            if contents is None:
+                continue
+            if not names:
+                names, category_ids = self._choose_classes(contents)
+            found[split] = self._split(contents, root / images, f"dataset.{split}_images", names, findings)
+        return self.make_splits(found, names, category_ids, findings)
+
+    def _choose_classes(self, contents: CocoContents) -> Tuple[List[str], List[int]]:
+        """Names and ids of the categories that are learned."""
+        if not self.classes:
+            return list(contents.categories.values()), list(contents.categories)
+        ids, known = list(contents.categories), ClassIndex(list(contents.categories.values()))
+        chosen = [known.find(name) for name in self.classes]
+        for name, number in zip(self.classes, chosen):
+            if number is None:
+                raise DataError(
+                    f"dataset.classes: '{contents.path}' has no category '{name}'.{did_you_mean(name, known.names)} It "
+                    f"has: {', '.join(known.names[:100])}."
+                )
+        return list(self.classes), [ids[number] for number in chosen if number is not None]
+
+    def _split(
+        self, contents: CocoContents, folder: Path, setting: str, names: Sequence[str], findings: Findings
+    ) -> Optional[BoxedSplit]:
+        """The pictures of a file with the boxes that can be learned from."""
+        stays_R = self._refuse_wrong(contents, names, findings)
+        paths = [str(folder / name) for name in contents.names]
+        ids = find_ids(folder, paths)
+        missing = [number for number, one in enumerate(ids) if one is None]
+        refuse_alone(
+            [DataPlace(str(contents.path), record=int(contents.record_P[number])) for number in missing],
+            [f"'{contents.path}' names '{contents.names[number]}', and there is no file '{paths[number]}'"
+             for number in missing],
+            f"({len(missing):,} of {len(paths):,} pictures are missing)",
+            f"Add them, or say with {setting}=FOLDER where their names begin.", findings,
+        )  # fmt: skip
+        there = [number for number, one in enumerate(ids) if one is not None]
+        new_P = np.full(len(paths), -1)
+        new_P[there] = np.arange(len(there))
+        stays_R &= new_P[contents.picture_R] >= 0
+        class_of = self._class_of(contents, names)
+        class_R = np.array([class_of.get(number, -1) for number in contents.category_R[stays_R].tolist()], np.int64)
+        row_RD = np.column_stack([
+            contents.edge_R4[stays_R], class_R, Flag.CROWD * contents.is_crowd_R[stays_R], contents.area_R[stays_R],
+        ])  # fmt: skip
+        table = BoxTable.grouped(
+            new_P[contents.picture_R[stays_R]], row_RD, len(there), contents.size_P2[there].reshape(-1, 2)
+        )  # fmt: skip
+        kept_ids = [one for one in ids if one is not None]
+        return BoxedSplit(ImageFiles([paths[number] for number in there]), kept_ids, table) if there else None
+
+    def _class_of(self, contents: CocoContents, names: Sequence[str]) -> Dict[int, int]:
+        """The class of each category that is learned, by its id."""
+        index = ClassIndex(names)
+        found = {number: index.find(name) for number, name in contents.categories.items()}
+        return {number: one for number, one in found.items() if one is not None}
+
+    def _refuse_wrong(self, contents: CocoContents, names: Sequence[str], findings: Findings) -> np.ndarray:
+        """Refuses annotations that cannot be learned from; which stay, (R,)."""
+        known = self._class_of(contents, names)
+        # Where classes were chosen, other categories of the file are left out; but a category that no file names, or
+        # that only a later split has, is a mistake.
+        allowed = list(contents.categories) if self.classes else list(known)
+        stays_R = np.isin(contents.category_R, list(known))
+        wrong = np.flatnonzero(~np.isin(contents.category_R, allowed))
+        problems = []
+        for index in wrong.tolist():
+            place, number = contents.place(index), int(contents.category_R[index])
+            named = f", '{contents.categories[number]}'," if number in contents.categories else ""
+            fact = f"annotations: {place} is of the category {number}{named} which is none of the training split."
+            problems.append(Problem(UNKNOWN_CLASS, place, fact, "Add the category, or remove the annotation."))
+        refuse_all(findings, problems, "annotations")
+        size_R2 = contents.size_P2[contents.picture_R].reshape(-1, 2)
+        right_R = refuse_wrong_boxes(contents.edge_R4, size_R2, contents, findings, self.mends)
+        return stays_R & right_R
+
+
+def _read(path: Path, setting: str, findings: Findings) -> CocoContents:
+    if not exists(path):
+        there = sorted(file.name for file in path.parent.glob("*.json")) if path.parent.is_dir() else []
+        hint = f"{did_you_mean(path.name, there)} There are: {', '.join(there)}." if there else ""
+        raise DataError(f"{setting}: there is no file '{path}'.{hint}")
+    return read_coco(path, findings)

@@ -1,0 +1,230 @@
+"""Random changes of pictures with boxes: which part of a picture is seen, mirrored or not, and in which colours.
+
+All is chosen in a picture's own pixels, so that a picture is resized once.
+
+Legend: C channels, H height, W width, T trials, M boxes of a picture.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from typing import List, Optional, Sequence, Tuple
+
+import numpy as np
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.dataset.image.settings import AreaShare, Range
+from mxtrain.dataset.image.view import Rectangle, Window
+from mxtrain.dataset.loading.randomness import Draw, bits, uniform
+from mxtrain.types import Fraction, PositiveFloat, Spec
+
+NUM_TRIALS = 50
+_LUMA = np.array([0.299, 0.587, 0.114])
+_YIQ = np.array([_LUMA, [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
+"""NTSC's brightness and two axes of colour, in which another hue is a rotation."""
+_RGB = np.linalg.inv(_YIQ)
+_EDGE = 1e-6
+
+
+class At(enum.IntEnum):
+    """Which number of a sample's stream is for what. Values are part of the results: never renumber them."""
+
+    FLIP = 0
+    EXPAND = 1
+    RATIO = 2
+    DOWN = 3
+    RIGHT = 4
+    CROP = 5
+    BRIGHTNESS = 6
+    CONTRAST = 8
+    SATURATION = 10
+    HUE = 12
+    """These four: whether, and by how much."""
+    MOSAIC = 14
+    CENTRE_X = 15
+    CENTRE_Y = 16
+    PARTNER = 17
+    """And the two after it."""
+    TILE = 20
+    TILE_DOWN = 21
+    TILE_RIGHT = 22
+    TRIAL = 24
+    """And those after it, four for each trial."""
+
+
+class BoxAugment(Spec):
+    """Random changes of training pictures and their boxes; every draw is a function of (seed, epoch, sample index).
+
+    Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), section 2.2; mosaic: Bochkovskiy et al., "YOLOv4"
+    (2020).
+    """
+
+    expand: Annotated[float, pydantic.Field(ge=1, le=16)] = 4.0
+    """Half of the pictures are placed in a larger one of the mean's colour, whose sides are up to so many times as
+    long; 1 = off."""
+    crop_min_iou: List[Fraction] = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9]
+    """A part is cut out that covers some box at least so well (intersection over union), by one of these at random, or
+    nothing is cut off; empty = off."""
+    crop_scale: Range[AreaShare] = [0.3, 1.0]
+    """Smallest and largest share of width and height of a part, before its aspect is changed."""
+    crop_aspect: Range[PositiveFloat] = [0.5, 2.0]
+    """Smallest and largest change of the ratio of width to height."""
+    min_visible: Fraction = 0.1
+    """Boxes of which less can be seen are left out, and those whose centre is cut off."""
+    flip: bool = True
+    """Mirror left-right with probability one half."""
+    brightness: Fraction = 0.125
+    """Half of the pictures get brighter or darker by up to this, where white is 1; 0 = off."""
+    contrast: Fraction = 0.5
+    """Likewise: values are multiplied by up to 1 more or less this."""
+    saturation: Fraction = 0.5
+    """Likewise for the distance from grey."""
+    hue: Annotated[float, pydantic.Field(ge=0, le=0.5)] = 0.05
+    """Likewise: colours are turned by up to this share of the circle."""
+    mosaic: Fraction = 0.0
+    """Share of the samples that are made of parts of four pictures, side by side; the cut and expand are not used
+    there."""
+    mosaic_scale: Range[AreaShare] = [0.4, 1.0]
+    """Smallest and largest share of a picture's width or height that is seen in a mosaic."""
+
+    @property
+    def mixes(self) -> bool:
+        """Labels stay what they are."""
+        return False
+
+    def draws(self, seed: int, epoch: int, index: int, number: int = 0) -> np.ndarray:
+        """The random numbers of a sample, from 0 to 1, as `At` says.
+
+        Args:
+            seed: of the run.
+            epoch: counts from 0.
+            index: of the sample.
+            number: of the picture in a mosaic, from 0.
+        """
+        key = int(bits(seed, epoch, np.array([index]), Draw.BOX_SAMPLE + number)[0])
+        return uniform(key, 0, np.arange(At.TRIAL + 4 * NUM_TRIALS), Draw.BOX_SAMPLE)
+
+    def is_mosaic(self, share: np.ndarray) -> bool:
+        """Whether a sample is made of four pictures."""
+        return bool(share[At.MOSAIC] < self.mosaic)
+
+    def is_flipped(self, share: np.ndarray) -> bool:
+        """Whether a picture is mirrored."""
+        return self.flip and bool(share[At.FLIP] < 0.5)
+
+    def window(self, share: np.ndarray, size: Tuple[int, int], edge_M4: np.ndarray) -> Window:
+        """What of a picture is seen, in its own pixels.
+
+        Args:
+            share: of `draws`.
+            size: (width, height).
+            edge_M4: the boxes of single things in it.
+        """
+        width, height = size
+        canvas: Window = (0.0, 0.0, float(width), float(height))
+        if self.expand > 1 and share[At.EXPAND] < 0.5:
+            more = share[At.RATIO] * (self.expand - 1)
+            left, top = -share[At.RIGHT] * more * width, -share[At.DOWN] * more * height
+            canvas = (left, top, left + (1 + more) * width, top + (1 + more) * height)
+        chosen = int(share[At.CROP] * (len(self.crop_min_iou) + 1))
+        if chosen == len(self.crop_min_iou):
+            return canvas
+        return self._crop(share, canvas, size, edge_M4, self.crop_min_iou[chosen])
+
+    def _crop(
+        self, share: np.ndarray, canvas: Window, size: Tuple[int, int], edge_M4: np.ndarray, min_iou: float
+    ) -> Window:  # fmt: skip
+        """The first of some random parts of the canvas that shows what it must; the canvas where none does."""
+        share_T4 = share[At.TRIAL :].reshape(NUM_TRIALS, 4)
+        low, high = self.crop_scale
+        scale_T = low + (high - low) * share_T4[:, 0]
+        # Aspects that do not fit into the canvas at this scale are not drawn.
+        least_T, most_T = np.maximum(self.crop_aspect[0], scale_T**2), np.minimum(self.crop_aspect[1], scale_T**-2.0)
+        aspect_T = np.where(most_T > least_T, least_T + (most_T - least_T) * share_T4[:, 1], 1.0)
+        room_2 = np.array([canvas[2] - canvas[0], canvas[3] - canvas[1]])
+        side_T2 = np.stack([scale_T * np.sqrt(aspect_T), scale_T / np.sqrt(aspect_T)], axis=1).clip(0, 1) * room_2
+        begin_T2 = np.array(canvas[:2]) + share_T4[:, 2:] * (room_2 - side_T2)
+        window_T4 = np.concatenate([begin_T2, begin_T2 + side_T2], axis=1)
+        shown_T2 = np.minimum(window_T4[:, 2:], np.array(size)) - np.maximum(window_T4[:, :2], 0.0)
+        fits_T = (shown_T2 >= 1).all(axis=1)  # a part of the canvas may show nothing of the picture
+        if len(edge_M4):
+            fits_T &= _covers(window_T4, edge_M4, min_iou)
+        found = np.flatnonzero(fits_T)
+        return tuple(window_T4[found[0]].tolist()) if len(found) else canvas
+
+    def tile_window(self, share: np.ndarray, size: Tuple[int, int], aspect: float) -> Window:
+        """What of a picture is seen in a mosaic: as large a part of that aspect (width to height) as fits, or less."""
+        width, height = size
+        low, high = self.mosaic_scale
+        part = low + (high - low) * share[At.TILE]
+        unit = min(width, height * aspect) * part
+        side_x, side_y = max(unit, _EDGE), max(unit / aspect, _EDGE)
+        left, top = share[At.TILE_RIGHT] * (width - side_x), share[At.TILE_DOWN] * (height - side_y)
+        return left, top, left + side_x, top + side_y
+
+    def recoloured(self, share: np.ndarray, image_CHW: np.ndarray) -> np.ndarray:
+        """A picture, white is 255, in other colours.
+
+        All four changes are linear, so they are one: one pass over the picture, and values are cut off at black and
+        white once.
+        """
+        colour_34 = self._colours(share)
+        if colour_34 is None:
+            return image_CHW
+        import cv2
+
+        if len(image_CHW) == 1:  # grey stays grey: hue and saturation do nothing
+            colour_34 = np.array([[colour_34[0, :3].sum(), colour_34[0, 3]]])
+        array_HWC = np.ascontiguousarray(image_CHW.transpose(1, 2, 0))
+        changed_HWC = cv2.transform(array_HWC, colour_34)
+        changed_CHW = changed_HWC.reshape(array_HWC.shape).transpose(2, 0, 1)
+        return changed_CHW if image_CHW.dtype == np.uint8 else changed_CHW.clip(0, 255)
+
+    def _colours(self, share: np.ndarray) -> Optional[np.ndarray]:
+        """Three rows of four: what of red, green, blue and of 1 is in each; None where nothing is changed."""
+        amounts = {
+            at: (2 * share[at + 1] - 1) * most for at, most in (
+                (At.BRIGHTNESS, self.brightness), (At.CONTRAST, self.contrast), (At.SATURATION, self.saturation),
+                (At.HUE, self.hue),
+            ) if share[at] < 0.5 and most
+        }  # fmt: skip
+        if not amounts:
+            return None
+        contrast, saturation = 1 + amounts.get(At.CONTRAST, 0.0), 1 + amounts.get(At.SATURATION, 0.0)
+        angle = 2 * math.pi * amounts.get(At.HUE, 0.0)
+        turn_33 = np.array([[1, 0, 0], [0, math.cos(angle), -math.sin(angle)], [0, math.sin(angle), math.cos(angle)]])
+        grey_33 = np.tile(_LUMA, (3, 1))
+        mixed_33 = contrast * (saturation * (_RGB @ turn_33 @ _YIQ) + (1 - saturation) * grey_33)
+        added = contrast * 255 * amounts.get(At.BRIGHTNESS, 0.0)
+        return np.concatenate([mixed_33, np.full((3, 1), added)], axis=1)
+
+
+def tiles(share: np.ndarray, height: int, width: int) -> List[Rectangle]:
+    """The four parts of a mosaic, around a centre that is away from the edges."""
+    x, y = (
+        min(max(round((0.25 + 0.5 * share[at]) * length), 1), length - 1)
+        for at, length in ((At.CENTRE_X, width), (At.CENTRE_Y, height))
+    )
+    return [
+        Rectangle(0, 0, x, y), Rectangle(x, 0, width - x, y), Rectangle(0, y, x, height - y),
+        Rectangle(x, y, width - x, height - y),
+    ]  # fmt: skip
+
+
+def partners(share: np.ndarray, count: int) -> Sequence[int]:
+    """Three other pictures of a mosaic, of so many; a picture may come twice."""
+    return [int(share[At.PARTNER + number] * count) for number in range(3)]
+
+
+def _covers(window_T4: np.ndarray, edge_M4: np.ndarray, min_iou: float) -> np.ndarray:
+    """Which windows cover a box well enough whose centre they show, (T,)."""
+    low_TM2 = np.maximum(window_T4[:, None, :2], edge_M4[None, :, :2])
+    high_TM2 = np.minimum(window_T4[:, None, 2:], edge_M4[None, :, 2:])
+    shared_TM = (high_TM2 - low_TM2).clip(0).prod(axis=-1)
+    area_T, area_M = ((edge[:, 2:] - edge[:, :2]).prod(axis=-1) for edge in (window_T4, edge_M4))
+    iou_TM = shared_TM / (area_T[:, None] + area_M[None] - shared_TM)
+    centre_M2 = (edge_M4[:, :2] + edge_M4[:, 2:]) / 2
+    shows_TM = ((centre_M2 >= window_T4[:, None, :2]) & (centre_M2 < window_T4[:, None, 2:])).all(axis=-1)
+    return (shows_TM & (iou_TM >= min_iou)).any(axis=1)

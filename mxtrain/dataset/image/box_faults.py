@@ -1,0 +1,131 @@
+"""What can be wrong with a box, and what is done then.
+
+Legend: R boxes of a file, M boxes of a picture.
+"""
+
+from __future__ import annotations
+
+from typing import Dict, List, Protocol
+
+import numpy as np
+
+from mxtrain.dataset.checking.problems import (
+    BOX_OUTSIDE,
+    EMPTY_BOX,
+    INVERTED_BOX,
+    NOT_A_NUMBER,
+    DataPlace,
+    Findings,
+    Problem,
+)
+
+TOLERANCE = 1.0
+"""Pixels by which a box may reach beyond its picture: annotators round. It is cut off in silence."""
+REMEDY = (
+    "Correct it, or type dataset.wrong_boxes=mend to have boxes cut off at the edges of their pictures, and those left "
+    "out of which nothing is left."
+)
+
+
+class BoxNotes(Protocol):
+    """What a format says of its boxes, for messages."""
+
+    def place(self, index: int) -> DataPlace:
+        """Where a box stands."""
+
+    def shown(self, index: int) -> str:
+        """The box as its file has it, e.g. `[x, y, width, height] = [1, 2, 3, 4]`."""
+
+
+def find_faults(edge_R4: np.ndarray, size_R2: np.ndarray, tolerance: float = TOLERANCE) -> Dict[str, np.ndarray]:
+    """By kind: which boxes are wrong, (R,); none is in two.
+
+    Args:
+        edge_R4: left, top, right, bottom.
+        size_R2: width and height of each one's picture; NaN = unknown.
+        tolerance: how far a box may reach beyond it.
+    """
+    is_number_R = np.isfinite(edge_R4).all(axis=1)
+    side_R2 = edge_R4[:, 2:] - edge_R4[:, :2] if is_number_R.all() else _sides(edge_R4)
+    is_inverted_R = is_number_R & (side_R2 < 0).any(axis=1)
+    is_empty_R = is_number_R & ~is_inverted_R & (side_R2 == 0).any(axis=1)
+    is_outside_R = is_number_R & ~is_inverted_R & ~is_empty_R & (excess(edge_R4, size_R2) > tolerance)
+    return {
+        NOT_A_NUMBER: ~is_number_R, INVERTED_BOX: is_inverted_R, EMPTY_BOX: is_empty_R, BOX_OUTSIDE: is_outside_R,
+    }  # fmt: skip
+
+
+def _sides(edge_R4: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):  # infinity less infinity
+        return edge_R4[:, 2:] - edge_R4[:, :2]
+
+
+def excess(edge_R4: np.ndarray, size_R2: np.ndarray) -> np.ndarray:
+    """How far each box reaches beyond its picture, 0 where it does not or nobody knows."""
+    with np.errstate(invalid="ignore"):
+        beyond_R2 = edge_R4[:, 2:] - size_R2
+    return np.maximum(np.nan_to_num(beyond_R2, nan=0.0, posinf=np.inf).max(axis=1), -edge_R4[:, :2].min(axis=1)).clip(0)
+
+
+def fault_text(kind: str, edge_4: np.ndarray, size_2: np.ndarray) -> str:
+    """What is wrong with a box, as the end of a sentence."""
+    if kind == BOX_OUTSIDE:
+        width, height = size_2
+        far = float(excess(edge_4[None], size_2[None])[0])
+        if width == height == 1:
+            return f"reaches {far:.4g} beyond 0 to 1"
+        return f"reaches {far:.4g} pixels beyond its picture of {width:g} x {height:g}"
+    return {NOT_A_NUMBER: "holds a number that is not finite", INVERTED_BOX: "ends before it begins",
+            EMPTY_BOX: "has no width or no height"}[kind]  # fmt: skip
+
+
+def refuse_wrong_boxes(
+    edge_R4: np.ndarray, size_R2: np.ndarray, notes: BoxNotes, findings: Findings, mends: bool,
+    tolerance: float = TOLERANCE,
+) -> np.ndarray:  # fmt: skip
+    """Refuses boxes that nothing can be learned from.
+
+    An empty box is left out of training in silence: COCO's own files have two.
+
+    Args:
+        edge_R4: left, top, right, bottom of all boxes of a file.
+        size_R2: width and height of each one's picture; NaN = unknown.
+        notes: of them.
+        findings: gets each that is wrong.
+        mends: whether those that reach beyond their picture stay, and the others are left out in silence.
+        tolerance: see `find_faults`.
+
+    Returns:
+        Which stay, (R,).
+    """
+    faults = find_faults(edge_R4, size_R2, tolerance)
+    stays_R = np.ones(len(edge_R4), bool)
+    refused: List[Problem] = []
+    for kind, wrong_R in faults.items():
+        is_mended = mends or kind == EMPTY_BOX
+        for index in np.flatnonzero(wrong_R).tolist():
+            place = notes.place(index)
+            fact = f"{place}: the box {notes.shown(index)} {fault_text(kind, edge_R4[index], size_R2[index])}."
+            if is_mended:
+                findings.remark(Problem(kind, place, fact, "It is left out." if kind == EMPTY_BOX else REMEDY))
+            else:
+                refused.append(Problem(kind, place, fact, REMEDY))
+        if not (mends and kind == BOX_OUTSIDE):
+            stays_R &= ~wrong_R
+    refuse_all(findings, refused, "boxes")
+    return stays_R
+
+
+def refuse_all(findings: Findings, problems: List[Problem], what: str) -> None:
+    """Refuses problems of any kinds; training says the first and how many there are."""
+    if problems:
+        more = f" ({len(problems):,} such {what}; `python -m mxtrain data check` lists them)" if problems[1:] else ""
+        first = problems[0]
+        findings.refuse(*problems, sentence=f"{first.fact[:-1]}{more}. {first.remedy}".rstrip())
+
+
+def cut(row_MD: np.ndarray, width: float, height: float) -> np.ndarray:
+    """Boxes cut off at the edges of their picture, without those of which nothing is left."""
+    row_MD = row_MD.copy()
+    row_MD[:, :4] = np.clip(row_MD[:, :4], 0, [width, height, width, height])
+    return row_MD[(row_MD[:, 2:4] > row_MD[:, :2]).all(axis=1)]

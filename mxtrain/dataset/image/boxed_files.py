@@ -1,0 +1,149 @@
+"""What datasets have in common whose pictures are files, or records of one, with boxes.
+
+Legend: N pictures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.dataset.base import Splits
+from mxtrain.dataset.checking.problems import LISTED_TWICE, STRICT, Findings, NothingLeft, Problem
+from mxtrain.dataset.image.box_augment import BoxAugment
+from mxtrain.dataset.image.box_table import BoxTable
+from mxtrain.dataset.image.boxed import BoxedDataset
+from mxtrain.dataset.image.boxed_pictures import BoxedPictures
+from mxtrain.dataset.image.decoding import EncodedImages, known_statistics
+from mxtrain.dataset.image.files import EXTENSIONS
+from mxtrain.dataset.image.mask_pairs import refuse_shared_pictures
+from mxtrain.dataset.image.picture_files import PictureFiles
+from mxtrain.dataset.image.settings import Decoding, as_window, window_setting
+from mxtrain.dataset.loading.regular_files import FileId, exists, id_of, walk
+from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
+from mxtrain.types import Positive
+
+
+@dataclass(frozen=True)
+class BoxedSplit:
+    """The pictures of a split as they were found.
+
+    Attributes:
+        encoded: the pictures.
+        ids: device and inode of each, by which the same file is known under another name; empty for records.
+        table: their boxes.
+    """
+
+    encoded: EncodedImages
+    ids: Sequence[FileId]
+    table: BoxTable
+
+    @property
+    def pictures(self) -> Sequence[str]:
+        """The file of each; empty for records."""
+        return [self.encoded.place(index).file for index in range(len(self.ids))]
+
+    def __len__(self) -> int:
+        return len(self.encoded)
+
+
+class BoxedFiles(BoxedDataset, PictureFiles):  # the first says how samples are read
+    """Base of datasets of files: pictures of any size, and the boxes in them.
+
+    In training a network sees random parts of them, brought to `image_size`. To be measured, and for predictions, whole
+    pictures are.
+    """
+
+    wrong_boxes: Literal["refuse", "mend"] = "refuse"
+    """What is done with boxes of which training can make nothing: refuse = training does not start; mend = those that
+    reach beyond their picture are cut off, inverted ones and those without a finite number left out."""
+    augment: BoxAugment = BoxAugment()  # type: ignore[assignment]
+    """Random changes of pictures and boxes in training."""
+    batch_size: Positive = 16
+    eval_batch_size: Positive = 16
+
+    remedy_if_shared: ClassVar[str] = "Move it out of one of them."
+
+    @property
+    def mends(self) -> bool:
+        """Whether wrong boxes are mended."""
+        return self.wrong_boxes == "mend"
+
+    def decoding(self) -> Decoding:
+        """How files become samples."""
+        return Decoding(self.cut_shape(), window=as_window(self.window), fit=self.fit)
+
+    def decoded_as(self, decoding: Decoding) -> BoxedFiles:
+        """See `Dataset.decoded_as`."""
+        update = {"window": window_setting(decoding.window)}
+        return super().decoded_as(decoding).model_copy(update=update)  # type: ignore[return-value]
+
+    def make_splits(
+        self, found: Mapping[str, Optional[BoxedSplit]], class_names: Sequence[str], category_ids: Sequence[int],
+        findings: Findings = STRICT,
+    ) -> Splits:  # fmt: skip
+        """Sources of what was found; a validation split that is missing is held out of the training pictures.
+
+        Args:
+            found: "train", and "val" and "test" where there are any.
+            class_names: one per class.
+            category_ids: the number of each in the dataset's own files.
+            findings: gets pictures that belong to two splits, or twice to one.
+
+        Raises:
+            DataError: a split is empty, or shares a picture with another. `NothingLeft` where it was not found.
+        """
+        train, val, test = (found.get(split) for split in ("train", "val", "test"))
+        if train is None:
+            raise NothingLeft(f"{self.option}: nothing is left to train on.")
+        refuse_shared_pictures({"train": train, "val": val, "test": test}, self.remedy_if_shared, findings)
+        for split in (train, val, test):
+            _refuse_twice(split, findings)
+        fractions = (0.0, 0.0) if val is not None else (self.val_fraction, 0.0 if test else self.test_fraction)
+        parts = split_indices(np.zeros(len(train), np.int32), *fractions, self.split_seed)
+        mean, std = known_statistics(self.cut_shape()[0])
+        if not findings.goes_on:  # else pictures are read later, and one that cannot be does not end all
+            mean, std = self._statistics(train, parts[0])
+        sources: List[Optional[BoxedPictures]] = [
+            None if split is None else BoxedPictures(
+                split.encoded, split.table, self.decoding(), mean, self.augment, mends=self.mends,
+                class_names=class_names,
+            ) for split in (train, val, test)
+        ]  # fmt: skip
+        if val is None:
+            assert sources[0] is not None
+            held_out = [sources[0].take(part.tolist()) for part in parts]
+            sources = [*held_out[:2], sources[2] or (held_out[2] if len(held_out[2]) else None)]
+        train_source, val_source, test_source = sources
+        assert train_source is not None and val_source is not None
+        refuse_empty(f"{self.option} in '{self.root}'", len(train_source), len(val_source), self.val_fraction)
+        return Splits(
+            train_source, val_source, test_source, class_names, self.cut_shape(), mean, std, self.decoding(),
+            category_ids=category_ids,
+        )  # fmt: skip
+
+    def _statistics(self, train: BoxedSplit, in_train: np.ndarray) -> Tuple[Sequence[float], Sequence[float]]:
+        source = BoxedPictures(train.encoded, None, self.decoding(), self.known_mean())
+        return self.measure_statistics(source, in_train)
+
+
+def find_ids(folder: Path, paths: Sequence[str]) -> List[Optional[FileId]]:
+    """The identity of each file, None where there is none. A folder is listed once, and not asked for each file."""
+    known = {str(path): number for path, number in walk(folder, EXTENSIONS)} if folder.is_dir() else {}
+    return [known[path] if path in known else id_of(path) if exists(path) else None for path in paths]
+
+
+def _refuse_twice(split: Optional[BoxedSplit], findings: Findings) -> None:
+    """Raises: DataError: a picture comes twice, with boxes of its own each time."""
+    seen: Dict[FileId, int] = {}
+    for index, number in enumerate(split.ids if split else ()):
+        before = seen.setdefault(number, index)
+        if before != index:
+            assert split is not None
+            place, other = split.encoded.place(index), split.encoded.place(before)
+            same = f"{place} is there twice" if str(place) == str(other) else f"{place} and {other} are the same file"
+            fact = f"{same}, with boxes of its own each time: half of what is to be found would count as a mistake."
+            findings.refuse(Problem(LISTED_TWICE, place, fact, "Put all boxes of a picture together."))

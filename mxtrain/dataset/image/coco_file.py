@@ -1,0 +1,204 @@
+"""Reads the pictures, categories and boxes of one of COCO's JSON files into flat arrays.
+
+Legend: P pictures, R annotations.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Dict, List, Sequence, Set, Tuple
+
+import numpy as np
+
+from mxtrain.dataset.checking.problems import (
+    LISTED_TWICE,
+    MISSING_COUNTERPART,
+    NOT_A_NUMBER,
+    UNREADABLE_ROW,
+    DataPlace,
+    Findings,
+    Problem,
+)
+from mxtrain.dataset.image.box_faults import refuse_all
+from mxtrain.dataset.image.boxed_classes import first_twice
+from mxtrain.dataset.image.json_elements import Element, JsonFile
+from mxtrain.errors import DataError
+
+_PARTS = ("images", "annotations", "categories")
+
+
+@dataclass(frozen=True)
+class CocoContents:
+    """What a file holds; pictures are in the order of their ids.
+
+    Attributes:
+        path: of the file.
+        image_id_P: of each picture.
+        names: file names of the pictures, P.
+        size_P2: width and height, NaN where they are not said.
+        record_P: the place of each picture among all.
+        categories: names by id, in the order of ids.
+        picture_R: the picture of each annotation.
+        category_R: id of its category.
+        edge_R4: left, top, right, bottom.
+        area_R: as the file says, else that of the box.
+        is_crowd_R: whether it is a region of many things.
+        id_R: the annotation's id, -1 where it has none.
+        record_R: its place among all.
+        span_R2: where its text begins and ends in the file, in bytes: `annotation` reads all of it, polygons and key
+            points too.
+    """
+
+    path: Path
+    image_id_P: np.ndarray
+    names: Sequence[str]
+    size_P2: np.ndarray
+    record_P: np.ndarray
+    categories: Dict[int, str]
+    picture_R: np.ndarray
+    category_R: np.ndarray
+    edge_R4: np.ndarray
+    area_R: np.ndarray
+    is_crowd_R: np.ndarray
+    id_R: np.ndarray
+    record_R: np.ndarray
+    span_R2: np.ndarray
+
+    def annotation(self, number: int) -> Any:
+        """All that the file says of an annotation."""
+        return JsonFile(self.path).element(*self.span_R2[number].tolist())
+
+    def place(self, index: int) -> DataPlace:
+        """See `BoxNotes`."""
+        return DataPlace(str(self.path), record=int(self.record_R[index]))
+
+    def shown(self, index: int) -> str:
+        """See `BoxNotes`."""
+        left, top, right, bottom = self.edge_R4[index]
+        numbers = ", ".join(f"{number:.6g}" for number in (left, top, right - left, bottom - top))
+        return f"[{numbers}] (x, y, width, height) of the annotation {self.id_R[index]}"
+
+
+def read_coco(path: Path, findings: Findings) -> CocoContents:
+    """Reads a file, in one pass that keeps numbers only.
+
+    Args:
+        path: of the file.
+        findings: gets annotations that cannot be used.
+
+    Raises:
+        DataError: it cannot be read, is no JSON, or lacks one of its parts.
+    """
+    return _CocoReader(path).read(findings)
+
+
+class _CocoReader:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._problems: List[Problem] = []
+        self._found: Set[str] = set()
+        self._images: Dict[int, Tuple[str, float, float, int]] = {}
+        self._categories: Dict[int, str] = {}
+        self._wholes = array("q")
+        """Of each annotation: image, category, whether it is a crowd, id, record, begin, end."""
+        self._numbers = array("d")
+        """x, y, width, height, area."""
+
+    def read(self, findings: Findings) -> CocoContents:
+        add = {"images": self._add_image, "annotations": self._add_annotation, "categories": self._add_category}
+        for element in JsonFile(self._path).elements():
+            if element.key not in add:
+                continue
+            self._found.add(element.key)
+            if element.record >= 0:
+                add[element.key](element)
+            elif element.value != []:
+                raise DataError(f"'{self._path}': {element.key} must be a list, e.g. [{{...}}].")
+        missing = [part for part in _PARTS if part not in self._found]
+        if missing:
+            raise DataError(
+                f"'{self._path}' has no {' and no '.join(missing)}: it is not one of COCO's annotations of objects, "
+                "such as instances_train2017.json."
+            )
+        if not self._images or not self._categories:
+            raise DataError(f"'{self._path}' names no {'categories' if self._images else 'images'}.")
+        twice = first_twice(list(self._categories.values()))
+        if twice is not None:
+            raise DataError(f"'{self._path}' has two categories of the name '{twice}'. Name one otherwise.")
+        contents = self._contents()
+        refuse_all(findings, self._problems, "problems")
+        return contents
+
+    def _refuse(self, kind: str, element: Element, fact: str, remedy: str) -> None:
+        place = DataPlace(str(self._path), record=element.record)
+        self._problems.append(Problem(kind, place, f"{element.key}: {place} {fact}.", remedy))
+
+    def _add_image(self, element: Element) -> None:
+        one = element.value
+        try:
+            number, name = one["id"], one["file_name"]
+            if type(number) is not int or not isinstance(name, str) or not name:
+                raise TypeError
+            size = [float(one.get(side) or np.nan) for side in ("width", "height")]
+        except (KeyError, TypeError, ValueError, AttributeError):
+            self._refuse(UNREADABLE_ROW, element, "has no whole id, or no file_name", "Give it both.")
+            return
+        if number in self._images:
+            self._refuse(LISTED_TWICE, element, f"has the id {number}, which another has, too", "Give it its own.")
+            return
+        self._images[number] = (name, size[0], size[1], element.record)
+
+    def _add_category(self, element: Element) -> None:
+        one = element.value
+        try:
+            number, name = one["id"], one["name"]
+            if type(number) is not int or not isinstance(name, str) or number in self._categories:
+                raise TypeError
+        except (KeyError, TypeError):
+            self._refuse(UNREADABLE_ROW, element, "has no whole id of its own, or no name", "Give it both.")
+            return
+        self._categories[number] = name
+
+    def _add_annotation(self, element: Element) -> None:
+        one = element.value
+        try:
+            x, y, width, height = one["bbox"]
+            area, name = one.get("area"), one.get("id")
+            numbers = array("d", (x, y, width, height, width * height if area is None else area))
+            wholes = array("q", (
+                one["image_id"], one["category_id"], bool(one.get("iscrowd")), name if type(name) is int else -1,
+                element.record, element.begin, element.end,
+            ))  # fmt: skip
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            fact = "has no bbox of four numbers, or no whole image_id and category_id"
+            self._refuse(NOT_A_NUMBER, element, fact, "Give it these.")
+            return
+        self._numbers.extend(numbers)
+        self._wholes.extend(wholes)
+
+    def _contents(self) -> CocoContents:
+        ids = sorted(self._images)
+        image_id_P = np.array(ids, np.int64)
+        images = [self._images[number] for number in ids]
+        whole_R7 = np.frombuffer(self._wholes, np.int64).reshape(-1, 7) if self._wholes else np.zeros((0, 7), np.int64)
+        number_R5 = np.frombuffer(self._numbers).reshape(-1, 5) if self._numbers else np.zeros((0, 5))
+        place_R = np.searchsorted(image_id_P, whole_R7[:, 0]).clip(max=len(ids) - 1)
+        is_known_R = image_id_P[place_R] == whole_R7[:, 0]
+        for image, record in whole_R7[~is_known_R][:, [0, 4]].tolist():
+            place = DataPlace(str(self._path), record=record)
+            fact = f"annotations: {place} is of the image {image}, of which there is none."
+            self._problems.append(Problem(MISSING_COUNTERPART, place, fact, "Add the image, or remove it."))
+        whole_R7, number_R5 = whole_R7[is_known_R], number_R5[is_known_R]
+        with np.errstate(invalid="ignore"):
+            edge_R4 = np.concatenate([number_R5[:, :2], number_R5[:, :2] + number_R5[:, 2:4]], axis=1)
+            box_area_R = number_R5[:, 2] * number_R5[:, 3]
+        area_R = np.where(np.isfinite(number_R5[:, 4]), number_R5[:, 4], box_area_R)
+        return CocoContents(
+            self._path, image_id_P, [name for name, *_ in images],
+            np.array([(width, height) for _, width, height, _ in images]),
+            np.array([record for *_, record in images]), dict(sorted(self._categories.items())),
+            place_R[is_known_R], whole_R7[:, 1], edge_R4, area_R, whole_R7[:, 2] != 0, whole_R7[:, 3],
+            whole_R7[:, 4], whole_R7[:, 5:],
+        )  # fmt: skip

@@ -1,0 +1,140 @@
+"""Reads a large JSON object element by element: `json.load` would take five times the file's size for COCO's
+annotations, of which most is not wanted.
+
+The text is decoded as Latin-1: a byte is a character, so that it takes as much memory as the file, and positions in it
+are positions in the file. Elements that hold more than ASCII are decoded once more, as the UTF-8 that they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Iterator, NamedTuple, NoReturn, Tuple
+
+from mxtrain.dataset.loading.regular_files import read_bytes
+from mxtrain.errors import DataError
+
+MAX_BYTES = 8 << 30
+_SPACE = re.compile(r"[ \t\r\n]*")
+_BOM = "\xef\xbb\xbf"
+_decode = json.JSONDecoder().raw_decode
+
+
+class Element(NamedTuple):
+    """One element of an array, or a whole value that is none.
+
+    Attributes:
+        key: in the object.
+        record: in the array, from 0; -1 where the value is no array.
+        value: what it is.
+        begin, end: where it stands in the file, in bytes.
+    """
+
+    key: str
+    record: int
+    value: Any
+    begin: int
+    end: int
+
+
+class JsonFile:
+    """A file that holds an object, whose arrays are read element by element."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def elements(self) -> Iterator[Element]:
+        """All elements, in order. An empty array gives an element of record -1 and value [].
+
+        Raises:
+            DataError: it cannot be read, or is no JSON object; says the line and the column.
+        """
+        content = read_bytes(self.path, MAX_BYTES)
+        if content[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            raise DataError(f"'{self.path}' is in UTF-16, not UTF-8. Convert it: iconv -f UTF-16 -t UTF-8 FILE.")
+        text = content.decode("latin-1")
+        del content  # as large as the text
+        try:
+            yield from _members(text)
+        except json.JSONDecodeError as error:
+            self._refuse(f"is no JSON: {error.msg} (line {error.lineno}, column {error.colno})", error)
+        except UnicodeDecodeError as error:
+            self._refuse(f"is no UTF-8: it holds the byte 0x{error.object[error.start]:02x}", error)
+        except RecursionError as error:
+            self._refuse("is no JSON that can be read: it is nested too deeply", error)
+        except ValueError as error:  # a number of thousands of digits
+            self._refuse(f"is no JSON that can be read: {error}", error)
+
+    def _refuse(self, wrong: str, error: Exception) -> NoReturn:
+        raise DataError(f"'{self.path}' {wrong}. Copy or write it again.") from error
+
+    def element(self, begin: int, end: int) -> Any:
+        """The element that stands between two positions."""
+        with self.path.open("rb") as file:
+            file.seek(begin)
+            return json.loads(file.read(end - begin))
+
+
+def _members(text: str) -> Iterator[Element]:
+    at = _skip(text, len(_BOM) if text.startswith(_BOM) else 0)
+    at = _expect(text, at, "{")
+    if text[at : at + 1] == "}":
+        return
+    while True:
+        key, at = _value(text, at)
+        if not isinstance(key, str):
+            raise json.JSONDecodeError("Expecting property name", text, at)
+        at = _expect(text, _skip(text, at), ":")
+        if text[at : at + 1] == "[":
+            for element in _array(text, key, at):
+                yield element  # and the last is looked at below
+            at = element.end if element.record < 0 else _skip(text, element.end) + 1
+        else:
+            value, end = _value(text, at)
+            yield Element(key, -1, value, at, end)
+            at = end
+        at = _skip(text, at)
+        if text[at : at + 1] == "}":
+            if _skip(text, at + 1) != len(text):
+                raise json.JSONDecodeError("Extra data", text, at + 1)
+            return
+        at = _expect(text, at, ",")
+
+
+def _array(text: str, key: str, at: int) -> Iterator[Element]:
+    at = _skip(text, at + 1)
+    if text[at : at + 1] == "]":
+        yield Element(key, -1, [], at, at + 1)
+        return
+    index = 0
+    while True:
+        value, end = _value(text, at)
+        yield Element(key, index, value, at, end)
+        at = _skip(text, end)
+        if text[at : at + 1] == "]":
+            return
+        at = _expect(text, at, ",")
+        index += 1
+
+
+def _value(text: str, at: int) -> Tuple[Any, int]:
+    try:
+        value, end = _decode(text, at)
+    except StopIteration as error:  # the decoder says so of nothing at all
+        raise json.JSONDecodeError("Expecting value", text, at) from error
+    part = text[at:end]
+    return (value if part.isascii() else json.loads(part.encode("latin-1"))), end
+
+
+def _skip(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    assert found is not None
+    return found.end()
+
+
+def _expect(text: str, at: int, wanted: str) -> int:
+    """Where the next begins behind a character that must stand here."""
+    if text[at : at + 1] != wanted:
+        raise json.JSONDecodeError(f"Expecting '{wanted}'", text, at)
+    return _skip(text, at + 1)

@@ -1,0 +1,78 @@
+"""What datasets have in common whose pictures are files of any size, with something else for each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Protocol, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.dataset.base import Dataset
+from mxtrain.dataset.image.decoding import choose_statistics, known_statistics, spread
+from mxtrain.dataset.image.settings import WindowSetting
+from mxtrain.dataset.loading.regular_files import exists
+from mxtrain.errors import DataError
+from mxtrain.types import PathText, Shape
+
+
+class Pictures(Protocol):
+    """A source that gives pictures as they are."""
+
+    def read(self, index: int) -> bytes:
+        """The content of a file."""
+
+    def picture(self, index: int) -> np.ndarray:
+        """A picture as large as it is, (C, H, W)."""
+
+
+class PictureFiles(Dataset):
+    """Base of datasets of files: pictures of any size, and something else for each."""
+
+    option: ClassVar[str] = ""
+    """What chooses it, for messages."""
+    default_side: ClassVar[int] = 512
+    """Pixels of `image_size=auto`."""
+
+    root: PathText = "data"
+    """The folder."""
+    window: WindowSetting = "auto"
+    """Which values of grey pictures become black and white: [centre, width]; full = all that their bits can hold; auto
+    = the window that a DICOM file names, else full."""
+
+    def cut_shape(self) -> Shape:
+        """(C, H, W) of what is trained on."""
+        side = self.default_side
+        height, width = (side, side) if self.image_size == "auto" else self.image_size
+        return (3 if self.channels == "auto" else self.channels, height, width)
+
+    def require_root(self, layout: str) -> Path:
+        """The folder.
+
+        Args:
+            layout: what it holds, in a sentence.
+
+        Raises:
+            DataError: there is none.
+        """
+        root = Path(self.root)
+        if not exists(root) or not root.is_dir():
+            raise DataError(
+                f"{self.option}: there is no folder '{root}'. {layout} Name yours with dataset.root=FOLDER."
+            )
+        return root
+
+    def measure_statistics(self, source: Pictures, in_train: np.ndarray) -> Tuple[Sequence[float], Sequence[float]]:
+        """Mean and standard deviation as the description says: known ones, or measured on pictures as large as they
+        are, since what they are filled up with is not known yet.
+
+        Args:
+            source: of the training pictures.
+            in_train: those that are not held out.
+        """
+        decoding = self.decoding()  # type: ignore[attr-defined]
+        pictures = (source.picture(int(index)) for index in spread(in_train))
+        return choose_statistics(self.mean, self.std, decoding, lambda: source.read(0), pictures)
+
+    def known_mean(self) -> Sequence[float]:
+        """What pictures are filled up with while their own mean is not known yet."""
+        return known_statistics(self.cut_shape()[0])[0]

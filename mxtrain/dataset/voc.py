@@ -1,0 +1,261 @@
+"""PASCAL VOC's layout of pictures and boxes.
+
+Legend: R boxes, P pictures, D columns of `boxes.Column`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Dict, List, Literal, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from mxtrain.dataset.base import Splits
+from mxtrain.dataset.checking.problems import (
+    LISTED_TWICE,
+    NOT_A_NUMBER,
+    STRICT,
+    UNKNOWN_CLASS,
+    UNREADABLE_FILE,
+    DataPlace,
+    Findings,
+    Problem,
+    attempt,
+)
+from mxtrain.dataset.image.box_faults import refuse_all, refuse_wrong_boxes
+from mxtrain.dataset.image.box_table import BoxTable
+from mxtrain.dataset.image.boxed_classes import ClassIndex, ClassNames, choose_class_names
+from mxtrain.dataset.image.boxed_files import BoxedFiles, BoxedSplit
+from mxtrain.dataset.image.boxes import Flag
+from mxtrain.dataset.image.files import ImageFiles
+from mxtrain.dataset.image.mask_pairs import Files, list_pictures, refuse_alone
+from mxtrain.dataset.image.voc_annotation import EDGES, BadAnnotation, VocObject, parse_annotation
+from mxtrain.dataset.image.voc_layout import VOC_CLASSES, find_years, read_names
+from mxtrain.dataset.loading.regular_files import FileId, read_bytes, walk
+from mxtrain.errors import DataError, did_you_mean
+from mxtrain.types import PathText
+
+MAX_XML_BYTES = 16 << 20
+_LAYOUT = (
+    "It must be VOCdevkit, VOCdevkit/VOC2007 or another folder that holds JPEGImages/, Annotations/ and "
+    "ImageSets/Main/."
+)
+SplitNames = Union[str, List[str], None]
+
+
+class Voc(BoxedFiles):
+    """`JPEGImages/NAME.jpg` with `Annotations/NAME.xml`, and `ImageSets/Main/SPLIT.txt` with a name a line; of one
+    year, or of several beside each other.
+
+    Coordinates count from 1 in the files, and the last pixel is part of a box: xmin - 1 up to xmax is what is learned.
+    """
+
+    option: ClassVar[str] = "dataset=voc"
+    remedy_if_shared: ClassVar[str] = (
+        "Type dataset.train_split=train, or dataset.val_split=null to hold out dataset.val_fraction of what is trained "
+        "on."
+    )
+
+    root: PathText = "data/voc"
+    train_split: SplitNames = "train"
+    """Names of files in ImageSets/Main of what is trained on, e.g. trainval; of several years
+    [2007/trainval,2012/trainval]; None = all pictures that have an annotation."""
+    val_split: SplitNames = "val"
+    """Those of validation; None = `val_fraction` of the training pictures."""
+    test_split: SplitNames = None
+    """Those of a test split whose annotations are there; None = there is none."""
+    classes: ClassNames = []
+    """Names in the order of their numbers; empty = the lines of `root/classes.txt`, or VOC's twenty."""
+    other_classes: Literal["refuse", "leave_out"] = "refuse"
+    """What is done with things of other classes."""
+
+    def open(self) -> Splits:
+        """See `Dataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        root = self.require_root(_LAYOUT)
+        names = choose_class_names(self.classes, root, VOC_CLASSES)
+        reader = _SplitReader(self, names, findings)
+        years = find_years(root)
+        if not years:
+            raise DataError(
+                f"{self.option}: '{root}' holds no JPEGImages/. {_LAYOUT} Name yours with dataset.root=FOLDER."
+            )
+        wanted = {"train": self.train_split, "val": self.val_split, "test": self.test_split}
+        found = {
+            split: reader.read(years, f"dataset.{split}_split", given)
+            for split, given in wanted.items() if given is not None or split == "train"
+        }  # fmt: skip
+        return self.make_splits(found, names, range(len(names)), findings)
+
+
+class _SplitReader:
+    """Reads splits; each folder is listed once."""
+
+    def __init__(self, dataset: Voc, names: Sequence[str], findings: Findings) -> None:
+        self._dataset, self._findings = dataset, findings
+        self._classes = ClassIndex(names)
+        self._pictures: Dict[Path, Files] = {}
+
+    def read(self, years: Sequence[Path], setting: str, given: SplitNames) -> Optional[BoxedSplit]:
+        """The pictures of a split with their boxes; None where nothing is left of it.
+
+        Raises:
+            DataError: it names what is not there.
+        """
+        wanted = [given] if given is None or isinstance(given, str) else given
+        found: Dict[str, Tuple[Path, FileId, Path]] = {}
+        for name in wanted:
+            shown = f"{setting}={'null' if name is None else name}"
+            year, _, part = ("", "", None) if name is None else ("/" + name).rpartition("/")
+            folder = _choose_year(years, year.strip("/"), shown)
+            for path, number, annotation in self._list(folder, part or None, shown):
+                if str(path) in found:
+                    fact = f"{shown} names '{path}', which {setting} has already."
+                    self._findings.remark(Problem(LISTED_TWICE, DataPlace(str(path)), fact, "Name it once."))
+                found.setdefault(str(path), (path, number, annotation))
+        entries = list(found.values())
+        boxes = _VocBoxes(self._dataset, self._classes, self._findings)
+        for index, (_, _, annotation) in enumerate(entries):
+            boxes.add(index, annotation)
+        if not entries:
+            return None
+        table = boxes.table(len(entries))
+        return BoxedSplit(ImageFiles([path for path, _, _ in entries]), [number for _, number, _ in entries], table)
+
+    def _list(self, folder: Path, part: Optional[str], shown: str) -> List[Tuple[Path, FileId, Path]]:
+        """Picture, its identity, and annotation of each name in a list, or of each annotation."""
+        if folder not in self._pictures:
+            self._pictures[folder] = list_pictures(folder / "JPEGImages", findings=self._findings)
+        pictures, annotations = self._pictures[folder], folder / "Annotations"
+        found = walk(annotations, (".xml",), findings=self._findings) if annotations.is_dir() else []
+        there = {path.stem: path for path, _ in found}
+        lists = folder / "ImageSets" / "Main"
+        if part is None:
+            names = {name: 0 for name in sorted(there)}
+            if not names:
+                raise DataError(f"{shown}: '{annotations}' holds no annotations: no file there ends in .xml.")
+        else:
+            names = attempt(self._findings, DataPlace(str(lists)), lambda: self._names(lists, part, shown)) or {}
+        for what, known, where in (("picture", pictures, folder / "JPEGImages"), ("annotation", there, annotations)):
+            missing = [name for name in names if name not in known]
+            places = [DataPlace(str(lists / f"{part}.txt"), names[name]) if part else
+                      DataPlace(str(there[name])) for name in missing]  # fmt: skip
+            facts = [f"'{place.file}'{f', line {place.line}' if part else ''} names '{name}', of which there is no "
+                     f"{what} in '{where}'" for name, place in zip(missing, places)]  # fmt: skip
+            remedy = "Add them, or remove these lines." if part else "Add them, or remove these annotations."
+            refuse_alone(
+                places, facts, f"({len(missing):,} of {len(names):,} are missing)", remedy, self._findings
+            )  # fmt: skip
+        return [(*pictures[name], there[name]) for name in names if name in pictures and name in there]
+
+    def _names(self, lists: Path, part: str, shown: str) -> Dict[str, int]:
+        return read_names(lists, part, shown, self._findings)
+
+
+class _VocBoxes:
+    """Collects the boxes of annotations."""
+
+    def __init__(self, dataset: Voc, classes: ClassIndex, findings: Findings) -> None:
+        self._dataset, self._classes, self._findings = dataset, classes, findings
+        self._rows: List[Tuple[float, ...]] = []
+        self._sizes: Dict[int, Tuple[float, float]] = {}
+        self._stands: List[Tuple[str, int]] = []
+        self._refused: List[Problem] = []
+
+    def add(self, index: int, path: Path) -> None:
+        """Reads the annotation of a picture."""
+        content = attempt(
+            self._findings, DataPlace(str(path)), lambda: read_bytes(path, MAX_XML_BYTES), UNREADABLE_FILE
+        )  # fmt: skip
+        if content is None:
+            return
+        try:
+            size, objects = parse_annotation(content)
+        except BadAnnotation as error:
+            place = DataPlace(str(path), error.line)
+            self._refused.append(Problem(UNREADABLE_FILE, place, f"'{path}' {error.fact}.", "Write it again."))
+            return
+        if size is not None:
+            self._sizes[index] = size
+        for one in objects:
+            self._add_object(index, path, one)
+
+    def _add_object(self, index: int, path: Path, one: VocObject) -> None:
+        place, texts = DataPlace(str(path), one.line), one.texts
+        number = self._classes.find(texts.get("name", ""))
+        if number is None:
+            if self._dataset.other_classes == "refuse":
+                self._refused.append(self._unknown(place, texts.get("name", "")))
+            return
+        try:
+            left, top, right, bottom = (float(texts[edge]) for edge in EDGES)
+        except (KeyError, ValueError):
+            said = ", ".join(f"{edge} {texts[edge]!r:.40}" if edge in texts else f"no {edge}" for edge in EDGES)
+            fact = f"{place}: the box of '{texts['name'][:40]}' has {said}."
+            self._refused.append(Problem(NOT_A_NUMBER, place, fact, "Give it four numbers."))
+            return
+        is_difficult = texts.get("difficult", "") not in ("", "0")
+        self._rows.append((index, left - 1, top - 1, right, bottom, number, Flag.DIFFICULT * is_difficult))
+        self._stands.append((str(path), one.line))
+
+    def _unknown(self, place: DataPlace, name: str) -> Problem:
+        names = self._classes.names
+        if not name:
+            return Problem(UNKNOWN_CLASS, place, f"{place}: the thing there has no name.", "Name its class.")
+        fact = f"{place}: there is no class '{name[:60]}'."
+        near = did_you_mean(name, names).strip()
+        remedy = (
+            f"Classes are {', '.join(names[:20])}. Type dataset.classes=[NAME,...] for your own, or "
+            "dataset.other_classes=leave_out."
+        )
+        return Problem(UNKNOWN_CLASS, place, fact, f"{near} {remedy}".strip())
+
+    def table(self, num_pictures: int) -> BoxTable:
+        """All boxes, those that are wrong refused."""
+        refuse_all(self._findings, self._refused, "problems of annotations")
+        array_R7 = np.array(self._rows, np.float64).reshape(-1, 7)
+        size_P2 = np.full((num_pictures, 2), np.nan)
+        for index, size in self._sizes.items():
+            size_P2[index] = size
+        picture_R, edge_R4 = array_R7[:, 0].astype(np.int64), array_R7[:, 1:5]
+        stays_R = refuse_wrong_boxes(edge_R4, size_P2[picture_R], _VocNotes(self._stands, edge_R4), self._findings,
+                                     self._dataset.mends)  # fmt: skip
+        area_R = (edge_R4[:, 2:] - edge_R4[:, :2])[stays_R].prod(axis=1)
+        row_RD = np.column_stack([array_R7[stays_R, 1:], area_R])
+        return BoxTable.grouped(picture_R[stays_R], row_RD, num_pictures, size_P2)
+
+
+class _VocNotes:
+    """Where boxes stand, for messages."""
+
+    def __init__(self, stands: Sequence[Tuple[str, int]], edge_R4: np.ndarray) -> None:
+        self._stands, self._edge_R4 = stands, edge_R4
+
+    def place(self, index: int) -> DataPlace:
+        """See `BoxNotes`."""
+        return DataPlace(*self._stands[index])
+
+    def shown(self, index: int) -> str:
+        """See `BoxNotes`."""
+        given = self._edge_R4[index] + [1, 1, 0, 0]
+        return ", ".join(f"{edge} {value:.6g}" for edge, value in zip(EDGES, given))
+
+
+def _choose_year(years: Sequence[Path], year: str, shown: str) -> Path:
+    """The folder of a year, `2007` or `VOC2007`; the only one where none is named."""
+    if not year:
+        if len(years) == 1:
+            return years[0]
+        names, (setting, _, part) = [path.name for path in years], shown.partition("=")
+        which = "" if part == "null" else f"Say which, e.g. {setting}={names[0]}/{part}, or n"
+        raise DataError(
+            f"{shown}: several folders are there: {', '.join(names)}. {which or 'N'}ame one with dataset.root=FOLDER."
+        )
+    for path in years:
+        if path.name in (year, f"VOC{year}"):
+            return path
+    names = [path.name for path in years]
+    raise DataError(f"{shown}: there is no folder '{year}'.{did_you_mean(year, names)} There are: {', '.join(names)}.")

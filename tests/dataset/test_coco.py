@@ -1,0 +1,233 @@
+"""COCO's boxes: what is read is what COCO's own tool reads, and what is wrong is said with its place."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import tracemalloc
+
+import numpy as np
+import pytest
+from boxed_files import PICTURES, coco_json, draw, write_coco
+
+from mxtrain.dataset.checking.problems import STRICT
+from mxtrain.dataset.coco import Coco
+from mxtrain.dataset.image.boxes import Column, Flag
+from mxtrain.dataset.image.coco_file import read_coco
+from mxtrain.dataset.image.json_elements import JsonFile
+from mxtrain.errors import DataError
+
+CLASSES = ["Dog", "cat"]
+"""In the order of their ids."""
+
+
+def opened(root, **options):
+    return Coco(root=str(root), image_size=[32, 32], **options).open()
+
+
+def change(path, how):
+    """Changes what a file of JSON says."""
+    parts = json.loads(path.read_text())
+    how(parts)
+    path.write_text(json.dumps(parts))
+
+
+@pytest.fixture
+def root(tmp_path):
+    return write_coco(tmp_path / "coco")
+
+
+def train_file(root):
+    return root / "annotations/instances_train2017.json"
+
+
+def test_rows_are_those_of_cocos_own_tool(root):
+    from pycocotools.coco import COCO
+
+    splits = opened(root)
+    assert splits.class_names == CLASSES and splits.category_ids == [3, 17]
+    for split, source in (("train", splits.train), ("val", splits.val)):
+        with contextlib.redirect_stdout(io.StringIO()):
+            coco = COCO(str(root / f"annotations/instances_{split}2017.json"))
+        ids = sorted(coco.getImgIds())
+        assert len(source) == len(ids)
+        for index, image in enumerate(ids):
+            assert coco.imgs[image]["file_name"] in source.name(index)
+            wanted = [
+                [x, y, x + width, y + height, splits.category_ids.index(one["category_id"]), 2 * one["iscrowd"],
+                 one["area"]]
+                for one in coco.loadAnns(coco.getAnnIds([image])) for x, y, width, height in [one["bbox"]]
+            ]  # fmt: skip
+            assert sorted(source.boxes(index).tolist()) == sorted(wanted)
+    assert splits.train.boxes(1)[0, Column.FLAGS] == Flag.CROWD and len(splits.train.boxes(2)) == 0
+
+
+def test_what_else_the_file_says_can_be_read_later(root):
+    contents = read_coco(train_file(root), STRICT)
+    for number in range(len(contents.id_R)):
+        one = contents.annotation(number)
+        assert one["id"] == contents.id_R[number] and len(one["segmentation"][0]) == 8 and one["keypoints"][2] == 2
+
+
+def test_pictures_lie_where_the_settings_say(tmp_path):
+    root = tmp_path / "mine"
+    parts = coco_json("abcde")
+    for image in parts["images"]:
+        name = image["file_name"][0]
+        image["file_name"] = f"x/été {name}.png"
+        draw(root / "pictures/x" / f"été {name}.png", *PICTURES[name], seed=ord(name))
+        del image["width"]
+    for one in parts["annotations"]:
+        del one["iscrowd"], one["area"], one["segmentation"], one["id"]
+    parts["categories"][0]["name"] = "猫"
+    # As UTF-8, and as escapes; with spaces between all and a byte order mark.
+    for ascii_only in (False, True):
+        text = json.dumps(parts, ensure_ascii=ascii_only, indent=3)
+        (root / "all.json").write_text(text, encoding="utf-8" if ascii_only else "utf-8-sig")
+        options = {"train_annotations": "all.json", "val_annotations": None, "val_fraction": 0.4}
+        splits = opened(root, train_images="pictures", **options)
+        assert (len(splits.train), len(splits.val)) == (3, 2) and splits.class_names == ["Dog", "猫"]
+        areas = np.concatenate([splits.train.boxes(index)[:, Column.AREA] for index in range(3)])
+        assert len(areas) and (areas == areas.astype(int)).all()
+    with pytest.raises(DataError, match=r"all.json' names 'x/été a.png', and there is no file.*\(5 of 5 pictures are"):
+        opened(root, train_images="elsewhere", **options)
+
+
+def test_classes_are_chosen_among_categories(root):
+    splits = opened(root, classes=["CAT"])
+    assert splits.class_names == ["CAT"] and list(splits.category_ids) == [17] and len(splits.train) == 3
+    assert splits.train.boxes(0)[:, 4].tolist() == [0] and len(splits.val.boxes(0)) == 0
+    with pytest.raises(DataError, match="has no category 'Dogs'. Did you mean 'Dog'. It has: Dog, cat"):
+        opened(root, classes=["cat", "Dogs"])
+
+
+def test_another_split_may_number_its_categories_otherwise(root, check):
+    path = root / "annotations/instances_val2017.json"
+    path.write_text(json.dumps(coco_json("de", ids={"cat": 1, "Dog": 2})))
+    splits = opened(root)
+    assert splits.val.boxes(0)[:, 4].tolist() == [0] and splits.val.boxes(1)[:, 4].tolist() == [1, 1]
+    assert list(splits.category_ids) == [3, 17]
+    change(path, lambda parts: parts["categories"][0].update(name="bird"))
+    with pytest.raises(DataError, match=r"of the category 1, 'bird', which is none of the training split \(2 such"):
+        opened(root)
+    assert {kind for kind, *_ in check(Coco(root=str(root)))} == {"unknown_class"}
+
+
+def annotation(**changes):
+    def apply(parts):
+        parts["annotations"][1].update(changes)
+        parts["annotations"][1] = {key: value for key, value in parts["annotations"][1].items() if value is not ...}
+
+    return apply
+
+
+WRONG = [
+    (annotation(bbox=[1, 2, float("nan"), 4]), "not_a_number", 1, "record 1 of '{path}': the box [1, 2, nan, 4] (x, y"),
+    (annotation(bbox=[1, 2, 3]), "not_a_number", 1, "annotations: record 1 of '{path}' has no bbox of four numbers"),
+    (annotation(bbox=["1", 2, 3, 4]), "not_a_number", 1, "has no bbox of four numbers"),
+    (annotation(bbox=None), "not_a_number", 1, "has no bbox of four numbers"),
+    (annotation(bbox=...), "not_a_number", 1, "has no bbox of four numbers"),
+    (annotation(image_id="7"), "not_a_number", 1, "no whole image_id and category_id"),
+    (annotation(bbox=[9, 9, -3, 4]), "inverted_box", 1, "the box [9, 9, -3, 4] (x, y, width, height) of"),
+    (annotation(bbox=[55, 5, 9, 9]), "box_outside", 1, "reaches 4 pixels beyond its picture of 60 x 40"),
+    (annotation(category_id=5), "unknown_class", 1, "is of the category 5 which is none of the training split"),
+    (annotation(image_id=5), "missing_counterpart", 1, "'{path}' is of the image 5, of which there is none"),
+    (lambda parts: parts["images"][1].pop("file_name"), "unreadable_row", 1, "images: record 1 of"),
+    (lambda parts: parts["images"][1].update(id=779), "listed_twice", 2, "images: record 2 of '{path}' has the id 779"),
+    (lambda parts: parts["categories"][1].update(id=17), "unreadable_row", 1, "categories: record 1 of"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spoil", "kind", "record", "said"), WRONG, ids=[said[:45] for *_, said in WRONG])
+def test_wrong_records_are_refused_with_their_place(root, check, spoil, kind, record, said):
+    path = train_file(root)
+    change(path, spoil)
+    with pytest.raises(DataError, match=re.escape(said.replace("{path}", str(path)))):
+        opened(root)
+    assert (kind, "coco/annotations/instances_train2017.json", record) in check(Coco(root=str(root)))
+
+
+def test_an_empty_box_is_left_out_as_two_of_coco_are(root, check):
+    change(train_file(root), annotation(bbox=[9, 9, 3, 0]))
+    assert sum(len(opened(root).train.boxes(index)) for index in range(3)) == 2
+    assert check(Coco(root=str(root))) == [("empty_box", "coco/annotations/instances_train2017.json", 1)]
+
+
+def test_wrong_boxes_can_be_mended(root):
+    change(train_file(root), annotation(bbox=[55, 5, 9, 9]))
+    assert [55, 5, 60, 14] in opened(root, wrong_boxes="mend").train.boxes(0)[:, :4].tolist()
+    change(train_file(root), annotation(bbox=[9, 9, -3, 4]))
+    assert len(opened(root, wrong_boxes="mend").train.boxes(0)) == 1
+
+
+BROKEN = [
+    ('{"images": [{"id": 1},\n {"id": 2,}]}', "Expecting property name enclosed in double quotes (line 2, column"),
+    ('{"images": [1 2]}', "is no JSON: Expecting ',' (line 1, column 15)"),
+    ('{"images": [1, 2]', "is no JSON: Expecting ',' (line 1, column 18)"),
+    ('{"images": [', "is no JSON: Expecting value (line 1, column 13)"),
+    ('{"images": []} x', "is no JSON: Extra data"),
+    ('{"images" []}', "is no JSON: Expecting ':'"),
+    ("", "is no JSON: Expecting '{' (line 1, column 1)"),
+    ("[1]", "is no JSON: Expecting '{' (line 1, column 1)"),
+    ("{1: 2}", "is no JSON: Expecting property name"),
+    ("{}", "has no images and no annotations and no categories: it is not one of COCO's"),
+    ('{"images": {}, "annotations": [], "categories": []}', "images must be a list"),
+    ('{"images": [], "annotations": [], "categories": []}', "names no images"),
+    ('{"images": [' + "[" * 100_000, "nested too deeply"),
+    ('{"images": [' + "1" * 5000 + "]}", "record 0"),
+    ('{"images": [{"file_name": "\udcff"}]}', "is no UTF-8: it holds the byte 0xff"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "said"), BROKEN, ids=[said[:40] for _, said in BROKEN])
+def test_broken_files_are_refused_with_line_and_column(root, text, said):
+    train_file(root).write_bytes(text.encode("utf-8", "surrogateescape"))
+    if said == "record 0":  # a number that Python 3.11 does not read, and earlier versions do
+        said = "instances_train2017.json'"
+    with pytest.raises(DataError, match=re.escape(said)):
+        opened(root)
+
+
+def test_missing_files_are_named(root):
+    with pytest.raises(DataError, match="no file.*instances_train2014.json'. Did you mean 'instances_train2017"):
+        opened(root, train_annotations="annotations/instances_train2014.json")
+    (root / "train2017/a.jpg").unlink()
+    with pytest.raises(DataError, match=r"names 'a.jpg', and there is no file.*1 of 3 pictures are missing"):
+        opened(root)
+
+
+def test_a_picture_belongs_to_one_split_and_comes_once(root, check):
+    (root / "val2017/d.jpg").unlink()
+    (root / "val2017/d.jpg").symlink_to(root / "train2017/a.jpg")
+    with pytest.raises(DataError, match="are the same file, which belongs to train and to val"):
+        opened(root)
+    change(train_file(root), lambda parts: parts["images"].append({**parts["images"][0], "id": 1}))
+    with pytest.raises(DataError, match="is there twice, with boxes of its own each time"):
+        opened(root, val_annotations=None)
+    assert {kind for kind, *_ in check(Coco(root=str(root), val_annotations=None, val_fraction=0.4))} == {
+        "duplicate_across_splits", "listed_twice",
+    }  # fmt: skip
+
+
+def test_elements_are_read_with_about_as_much_memory_as_the_file_has(tmp_path):
+    path = tmp_path / "large.json"
+    one = {"id": 1, "segmentation": [[round(number * 1.37, 2) for number in range(200)]], "bbox": [1, 2, 3, 4]}
+    text = json.dumps(one)
+    path.write_text('{"annotations": [' + ", ".join([text] * 2000) + '], "other": {"deep": [1, 2]}, "empty": []}')
+    size = path.stat().st_size
+    tracemalloc.start()
+    try:
+        elements = []
+        for element in JsonFile(path).elements():
+            if element.record in (-1, 0, 1999):
+                elements.append(element)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [(element.key, element.record) for element in elements] == [
+        ("annotations", 0), ("annotations", 1999), ("other", -1), ("empty", -1),
+    ]  # fmt: skip
+    assert elements[0].value == one and elements[2].value == {"deep": [1, 2]} and size > 2_000_000
+    assert peak < 2.3 * size

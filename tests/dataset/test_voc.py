@@ -1,0 +1,236 @@
+"""PASCAL VOC's boxes: what is read, in all that its files may lack, and what is refused."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import numpy as np
+import pytest
+from boxed_files import NAMES, PICTURES, draw, voc_xml, write_voc
+from pydantic import ValidationError
+
+from mxtrain.dataset.image.boxes import Column, Flag
+from mxtrain.dataset.voc import VOC_CLASSES, Voc
+from mxtrain.errors import DataError, LoaderError
+
+
+def opened(root, **options):
+    return Voc(root=str(root), image_size=[32, 32], **{"classes": NAMES, **options}).open()
+
+
+def whole(source):
+    return source.fetch(np.arange(len(source)), seed=0, epoch=0, train=False)
+
+
+def boxes_of(source, index):
+    return [(NAMES[int(row[4])], *row[:4].tolist()) for row in source.boxes(index)]
+
+
+def test_boxes_are_exact_edges_whatever_the_files_lack(tmp_path):
+    splits = opened(write_voc(tmp_path / "VOC2007"))
+    found = [boxes_of(source, index) for source in (splits.train, splits.val) for index in range(len(source))]
+    assert found == [list(boxes) for _, boxes in PICTURES.values()]
+    assert splits.test is None and splits.class_names == NAMES and list(splits.category_ids) == [0, 1]
+    image, box, fitted = whole(splits.train)
+    assert image.shape == (3, 3, 32, 32) and box.shape == (3, 2, 7) and fitted[:, :2].tolist() == [
+        [40, 60], [60, 40], [50, 50],
+    ]  # fmt: skip
+    assert box[1, 0, :4].tolist() == [0, 0, 32, 32] and (box[2] == -1).all() and (box[1, 1] == -1).all()
+    assert box[0, 0, Column.AREA] == 25 * 16  # of the picture as it is
+    # The picture that entered has the rectangle where the box is.
+    left, top, right, bottom = np.rint(box[0, 0, :4]).astype(int)
+    assert image[0, 0, top + 1 : bottom - 1, left + 1 : right - 8].min() > 120 > image[0, 0, :, : left - 1].max()
+
+
+def test_difficult_things_are_marked(tmp_path):
+    root = write_voc(tmp_path / "VOC2007")
+    size, boxes = PICTURES["a"]
+    (root / "Annotations/a.xml").write_text(voc_xml(boxes, size, [1, 0]))
+    flags = opened(root).train.boxes(0)[:, Column.FLAGS]
+    assert flags.tolist() == [Flag.DIFFICULT, 0]
+
+
+@pytest.mark.parametrize("inner", ["", "VOC2012", "VOCdevkit/VOC2007", "mine"])
+def test_the_folder_is_found(tmp_path, inner):
+    write_voc(tmp_path / inner if inner else tmp_path, ending="png")
+    splits = opened(tmp_path)
+    assert (len(splits.train), len(splits.val)) == (3, 2)
+    splits = opened(tmp_path, train_split="trainval", val_split=None, val_fraction=0.4, test_fraction=0.2)
+    assert [len(part) for part in (splits.train, splits.val, splits.test)] == [2, 2, 1]
+    shutil.rmtree(next(tmp_path.rglob("ImageSets")))
+    next(tmp_path.rglob("a.xml")).rename(next(tmp_path.rglob("a.xml")).with_suffix(".XML"))
+    splits = opened(tmp_path, train_split=None, val_split=None, val_fraction=0.2)
+    assert (len(splits.train), len(splits.val)) == (4, 1)
+    next(tmp_path.rglob("b.png")).unlink()
+    with pytest.raises(DataError, match=r"b.xml' names 'b', of which there is no picture .*remove these annotations"):
+        opened(tmp_path, train_split=None, val_split=None)
+
+
+def test_several_years_are_one_dataset(tmp_path):
+    for year in ("VOC2007", "VOC2012"):
+        write_voc(tmp_path / "VOCdevkit" / year)
+    splits = opened(tmp_path, train_split=["2007/trainval", "VOC2012/train"], val_split="2012/val")
+    assert (len(splits.train), len(splits.val)) == (8, 2)
+    assert "VOC2007/JPEGImages/a.jpg" in splits.train.name(0) and "VOC2012" in splits.train.name(5)
+    for wrong, said in (
+        ("train", "dataset.train_split=train: several folders are there: VOC2007, VOC2012. Say which"),
+        (None, "several folders are there: VOC2007, VOC2012. Name one with dataset.root"),
+        ("2008/train", "there is no folder '2008'"),
+        ("2007/trian", "Did you mean 'train'? There are: train, trainval, val."),
+    ):
+        with pytest.raises(DataError, match=re.escape(said)):
+            opened(tmp_path, train_split=wrong, val_split="2012/val")
+    with pytest.raises(DataError, match="belongs to train and to val.*dataset.train_split=train, or dataset.val_split"):
+        opened(tmp_path, train_split="2007/trainval", val_split="2007/val")
+
+
+def test_what_is_held_out_is_seeded_and_never_in_a_mosaic(tmp_path):
+    root = write_voc(tmp_path / "VOC2007")
+    options = {"train_split": "trainval", "val_split": None, "val_fraction": 0.4, "augment": {"mosaic": 1.0}}
+    held = lambda seed: [opened(root, split_seed=seed, **options).val.name(i) for i in range(2)]  # noqa: E731
+    assert held(0) == held(0) and any(held(seed) != held(0) for seed in range(1, 6))
+    splits = opened(root, **options)
+    for index in range(2):
+        (root / "JPEGImages" / splits.val.name(index).strip("'").rpartition("/")[2]).write_bytes(b"")
+    image, box, _ = splits.train.fetch(np.arange(3), seed=0, epoch=0, train=True)
+    assert image.shape == (3, 3, 32, 32) and box.shape == (3, 8, 7)
+
+
+def test_classes_are_chosen_and_found_in_any_case(tmp_path):
+    root = write_voc(tmp_path / "VOC2007")
+    with pytest.raises(DataError, match=r"a.xml, line 9: there is no class 'Dog'. Classes are cat, bird. Type"):
+        opened(root, classes=["cat", "bird"])
+    splits = opened(root, classes=["bird", "CAT"], other_classes="leave_out")
+    assert splits.train.boxes(0)[:, 4].tolist() == [1] and len(splits.val.boxes(0)) == 0
+    (root / "classes.txt").write_text("DOG\n\n cat \n")
+    assert opened(root, classes=[]).class_names == ["DOG", "cat"]
+    assert opened(root, classes=[]).train.boxes(0)[:, 4].tolist() == [1, 0]
+    (root / "classes.txt").write_text("cat\ncat\n")
+    with pytest.raises(DataError, match="names the class 'cat' twice"):
+        opened(root, classes=[])
+    (root / "classes.txt").unlink()
+    assert opened(root, classes=[]).class_names == list(VOC_CLASSES) and len(VOC_CLASSES) == 20
+    with pytest.raises(ValidationError, match="names one twice: 'a'"):
+        Voc(classes=["a", "a"])
+
+
+def spoil_box(root, **edges):
+    path = root / "Annotations/a.xml"
+    text = path.read_text()
+    for edge, value in edges.items():
+        element = "" if value is None else f"<{edge}>{value}</{edge}>"
+        text = re.sub(f"<{edge}>[^<]*</{edge}>", element, text, count=1)
+    path.write_text(text)
+
+
+WRONG_BOXES = [
+    ({"xmin": "nan"}, "not_a_number", "a.xml, line 4: the box xmin nan, ymin 5, xmax 30, ymax 20 holds a number"),
+    ({"xmin": "1e999"}, "not_a_number", "holds a number that is not finite"),
+    ({"xmin": "x"}, "not_a_number", "a.xml, line 4: the box of 'cat' has xmin 'x', ymin '5', xmax '30', ymax '20'."),
+    ({"xmin": None}, "not_a_number", "the box of 'cat' has no xmin"),
+    ({"xmin": "40"}, "inverted_box", "a.xml, line 4: the box xmin 40, ymin 5, xmax 30, ymax 20 ends before it begins"),
+    ({"xmin": "-9"}, "box_outside", "reaches 10 pixels beyond its picture of 60 x 40"),
+    ({"xmax": "62"}, "box_outside", "reaches 2 pixels beyond its picture of 60 x 40"),
+]
+
+
+@pytest.mark.parametrize(("edges", "kind", "said"), WRONG_BOXES, ids=[str(edges) for edges, _, _ in WRONG_BOXES])
+def test_wrong_boxes_are_refused_with_their_line_or_mended(tmp_path, check, edges, kind, said):
+    root = write_voc(tmp_path / "VOC2007")
+    (root / "Annotations/a.xml").write_text(voc_xml(PICTURES["a"][1], (60, 40)))
+    spoil_box(root, **edges)
+    with pytest.raises(DataError, match=re.escape(said)):
+        opened(root)
+    dataset = Voc(root=str(root), classes=NAMES, image_size=[32, 32])
+    assert check(dataset) == [(kind, "VOC2007/Annotations/a.xml", 4)]
+    if edges.get("xmin") not in ("x", None):
+        row_MD = opened(root, wrong_boxes="mend").train.boxes(0)
+        assert len(row_MD) == (2 if kind == "box_outside" else 1) and row_MD[:, :4].max() <= 60
+
+
+def test_a_box_that_rounds_is_cut_off_and_an_empty_one_left_out(tmp_path, check):
+    root = write_voc(tmp_path / "VOC2007")
+    (root / "Annotations/a.xml").write_text(
+        voc_xml([("cat", -1, 0, 61, 20), ("Dog", 5, 5, 5, 9), ("cat", 1.5, 2.25, 9, 9)], (60, 40))
+    )
+    assert opened(root).train.boxes(0)[:, :4].tolist() == [[0, 0, 60, 20], [1.5, 2.25, 9, 9]]
+    assert check(Voc(root=str(root), classes=NAMES)) == [("empty_box", "VOC2007/Annotations/a.xml", 10)]
+
+
+def test_boxes_of_pictures_whose_size_nobody_says_are_checked_when_read(tmp_path, check):
+    root = write_voc(tmp_path / "VOC2007")
+    (root / "Annotations/a.xml").write_text(voc_xml([("cat", 5, 5, 70, 20)]))
+    splits = opened(root)
+    said = "a.jpg': the box 5, 5, 70, 20 (left, top, right, bottom) of 'cat' reaches 10 pixels beyond its picture"
+    for train in (False, True):
+        with pytest.raises(LoaderError, match=re.escape(said)):
+            splits.train.fetch(np.arange(1), seed=0, epoch=0, train=train)
+    assert check(Voc(root=str(root), classes=NAMES)) == [("box_outside", "VOC2007/JPEGImages/a.jpg", None)]
+    assert whole(opened(root, wrong_boxes="mend").train)[1][0, 0, 2] == 32
+
+
+WRONG_FILES = [
+    ("Annotations/a.xml", "<annotation>\n  <object>\n", "a.xml' is no XML: no element found (line 3, column 1)"),
+    ("Annotations/a.xml", "", "a.xml' is no XML: no element found"),
+    ("Annotations/a.xml", "<a><b/></a>", "is no annotation: its root is <a>"),
+    (
+        "Annotations/a.xml", '<!DOCTYPE annotation [<!ENTITY x "xx">]><annotation>&x;</annotation>',
+        "declares a document type on line 1",
+    ),
+    ("Annotations/a.xml", '<!DOCTYPE annotation SYSTEM "file:///etc/passwd"><annotation/>', "declares a document type"),
+    (
+        "Annotations/a.xml", '<?xml version="1.0" encoding="utf-16"?><!DOCTYPE annotation><annotation/>',
+        "declares a document type",
+    ),
+    ("Annotations/a.xml", "<annotation>" + "<x>" * 99 + "</x>" * 99 + "</annotation>", "more than 64 elements"),
+    ("Annotations/a.xml", "<annotation><object><name/></object></annotation>", "line 1: the thing there has no name"),
+    ("Annotations/a.xml", None, "train.txt', line 1 names 'a', of which there is no annotation in"),
+    ("JPEGImages/b.jpg", None, "train.txt', line 3 names 'b', of which there is no picture in"),
+    ("ImageSets/Main/train.txt", "\n", "train.txt' names no picture"),
+    ("ImageSets/Main/val.txt", None, "dataset.val_split=val: there is no file"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "content", "said"), WRONG_FILES, ids=[said[:50] for _, _, said in WRONG_FILES])
+def test_wrong_files_are_refused_before_training(tmp_path, path, content, said):
+    root = write_voc(tmp_path / "VOC2007")
+    if content is None:
+        (root / path).unlink()
+    else:
+        (root / path).write_bytes(content.encode("utf-16" if "utf-16" in content else "utf-8"))
+    with pytest.raises(DataError, match=re.escape(said)):
+        opened(root)
+
+
+def test_a_check_goes_on(tmp_path, check):
+    root = write_voc(tmp_path / "VOC2007")
+    (root / "Annotations/a.xml").write_text("<annotation>")
+    (root / "Annotations/b.xml").unlink()
+    (root / "Annotations/c.xml").write_text(voc_xml([("bird", 1, 1, 2, 2)], (50, 49)))
+    (root / "JPEGImages/d.jpg").write_bytes(b"none")
+    (root / "ImageSets/Main/val.txt").write_text("d\ne\ne 1\n")
+    shutil.copy(root / "JPEGImages/e.jpg", root / "JPEGImages/c.jpg")
+    assert sorted(check(Voc(root=str(root), classes=NAMES))) == [
+        ("duplicate_across_splits", "VOC2007/JPEGImages/e.jpg", None),
+        ("listed_twice", "VOC2007/ImageSets/Main/val.txt", 3),
+        ("missing_counterpart", "VOC2007/ImageSets/Main/train.txt", 3),
+        ("picture_size", "VOC2007/JPEGImages/c.jpg", None),
+        ("unknown_class", "VOC2007/Annotations/c.xml", 4),
+        ("unreadable_file", "VOC2007/Annotations/a.xml", 1),
+        ("unreadable_image", "VOC2007/JPEGImages/d.jpg", None),
+    ]
+    assert {split: count.tolist() for split, count in check.census.class_counts.items()} == {
+        "train": [0, 0], "val": [1, 0],
+    }  # fmt: skip
+
+
+def test_a_folder_without_layout_is_named(tmp_path):
+    with pytest.raises(DataError, match="there is no folder '.*none'. It must be VOCdevkit"):
+        opened(tmp_path / "none")
+    with pytest.raises(DataError, match="holds no JPEGImages/"):
+        opened(tmp_path)
+    draw(tmp_path / "JPEGImages/a.jpg", (9, 9))
+    (tmp_path / "Annotations").mkdir()
+    with pytest.raises(DataError, match="holds no annotations"):
+        opened(tmp_path, train_split=None)
