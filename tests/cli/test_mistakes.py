@@ -32,7 +32,7 @@ MISTAKES = [
     ("modle=lenet", ["no group 'modle'", "'model'", "optimizer", "conf/"]),
     ("model=lenett", ["model=lenett", "'lenet'", "gluoncv_segmentation, lenet, mlp, resnet", "conf/model/"]),
     ("model=resnet18_v1", ["model=resnet18_v1", "model.name=resnet18_v1"]),
-    ("metric=[accuracy,f2]", ["metric=f2", "accuracy, cross_entropy"]),
+    ("metric=[accuracy,f2]", ["metric=f2", "accuracy, coco_ap"]),
     ("hydra/launcher=jobblib", ["'joblib'", "basic"]),
     (
         "trainer.mx_epochs=3",

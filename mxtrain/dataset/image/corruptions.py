@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Callable, Dict, Mapping, Tuple
 
 import numpy as np
 
+from mxtrain.dataset.image.opening import open_image
 from mxtrain.dataset.loading.randomness import Draw, bits
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def _saved(pixels: np.ndarray, quality: int) -> np.ndarray:
 
     content = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(pixels)).save(content, "JPEG", quality=quality)
-    with Image.open(content) as image:
+    with open_image(content.getvalue()) as image:
         return np.asarray(image) / 255.0
 
 

@@ -96,6 +96,7 @@ class HeatmapCoding:
         first_B1 = nd.arange(len(score_BN), ctx=score_BN.context, dtype="float64").reshape((-1, 1)) * cells
         size_BN4 = nd.take(table, nd.broadcast_add(cell_BN, first_B1).astype("int32"))
         width_BN, height_BN, right_BN, down_BN = (part.squeeze(axis=-1) for part in size_BN4.split(4, axis=-1))
+        width_BN, height_BN = nd.relu(width_BN), nd.relu(height_BN)  # an untrained network may say less than nothing
         x_BN, y_BN = column_BN.astype("float32") + right_BN, line_BN.astype("float32") + down_BN
         edges = (x_BN - width_BN / 2, y_BN - height_BN / 2, x_BN + width_BN / 2, y_BN + height_BN / 2)
         is_peak_BN = score_BN > 0
