@@ -84,7 +84,7 @@ def test_a_run_of_before_goes_on(tmp_path):
     dataset = {key: value for key, value in state["description"]["dataset"].items() if key != "window"}
     earlier, changed = ({**state["description"], "dataset": {**dataset, **new}} for new in ({}, {"window": "full"}))
     assert differences(earlier, state["description"]) == []
-    assert differences(earlier, changed) == ["  dataset.window: was (not set), now full"]
+    assert differences(earlier, changed) == ["  dataset.window: was auto, now full"]
     here(tmp_path / "half", *settings)
     assert_same(tmp_path / "half", tmp_path / "whole")
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from mxtrain.dataset.base import Splits
+from mxtrain.dataset.checking.problems import STRICT
 from mxtrain.dataset.cifar import Cifar10
 from mxtrain.dataset.loading.sources import MemorySource
 from mxtrain.dataset.loading.splitting import choose_statistics
@@ -39,8 +40,8 @@ class SameWork(Cifar10):
         """See `Dataset.open`."""
         root = self._find()
         class_names = self._class_names(root)
-        image_NCHW, label_N = self._read_files(root, self.train_sha1, len(class_names))
-        val = MemorySource(*self._read_files(root, self.test_sha1, len(class_names)))
+        image_NCHW, label_N, _ = self._read_files(root, self.train_sha1, len(class_names), STRICT)
+        val = MemorySource(*self._read_files(root, self.test_sha1, len(class_names), STRICT))
         mean, std = choose_statistics(self.mean, self.std, image_NCHW)
         return Splits(
             train=MemorySource(image_NCHW, label_N), val=val, test=None, class_names=class_names, shape=(3, 32, 32),

@@ -109,8 +109,8 @@ FAULTS = [
     ),
     Fault(
         "a run neither shuffles nor augments", "mxtrain/trainer/loaders.py",
-        "train = build_loader(description, splits.train, signature, device, train=True, **training)",
-        "train = build_loader(description, splits.train, signature, device, **training)",
+        "train = build_loader(description, splits.train, signature, device, train=True, **chosen, **training)",
+        "train = build_loader(description, splits.train, signature, device, **chosen, **training)",
     ),
     Fault(
         "a run does not augment", "mxtrain/dataset/base.py",
@@ -155,11 +155,11 @@ FAULTS = [
     ),
     Fault(
         "half of the weight is divided by", "mxtrain/metric/meter.py",
-        "return sums[1:2] if self.weighted else None", "return sums[1:2] / 2 if self.weighted else None", WEIGHTS,
+        "if self.least_weight else sums[1:2]", "if self.least_weight else sums[1:2] / 2", WEIGHTS,
     ),
     Fault(
         "a sample that two workers have measured counts twice", "mxtrain/metric/host.py",
-        "self._metric.of_samples(rows[first, 1], rows[first, 2])", "self._metric.of_samples(rows[:, 1], rows[:, 2])",
+        "return rows[is_first]", "return rows",
         ("tests/metric/test_host.py",),
     ),
     Fault(
