@@ -125,14 +125,3 @@ def without_dataset(name: str) -> str:
     """`fcn_resnet50` of `fcn_resnet50_ade`; other names as they are."""
     plain, _, last = name.rpartition("_")
     return plain if last in DATASETS else name
-
-
-def option_of(name: str, task: str) -> str:
-    """Which option of conf/model/ a name of GluonCV's, perhaps misspelt, is meant for.
-
-    Args:
-        name: as `model.name`.
-        task: the option of conf/task/ that was typed, or "".
-    """
-    for_pixels = task == "segmentation" or name.startswith((*ARCHITECTURES, "fastscnn"))
-    return "gluoncv_segmentation" if for_pixels else "gluoncv"
