@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Tuple
 
 from mxtrain.loss.losses import Loss
-from mxtrain.types import NonNegative, NonNegativeFloat, PositiveFloat
+from mxtrain.types import Fraction, NonNegative, NonNegativeFloat, PositiveFloat
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -72,3 +72,23 @@ class MultiBox(DetectionLoss):
         from mxtrain.loss.detection_blocks import MultiBoxLoss
 
         return MultiBoxLoss(self.negative_mining_ratio, self.min_hard_negatives, self.rho, self.box_weight)
+
+
+class YOLO3(DetectionLoss):
+    """Of boxes at places: cross entropy of whether something is there, of where in its place it is, and of each class by
+    itself, and absolute differences of the logarithms of width and height; the sum over a picture, and the mean over
+    pictures.
+
+    Source: Redmon and Farhadi, "YOLOv3: An Incremental Improvement" (2018), section 2, as GluonCV's YOLOV3Loss.
+    """
+
+    option: ClassVar[str] = "yolo3"
+
+    ignore_iou: Fraction = 0.7
+    """A box without a thing of its own is not told so where it covers one by more than this: intersection over union."""
+
+    def build_detection(self, num_classes: int) -> gluon.HybridBlock:
+        """See `DetectionLoss.build_detection`."""
+        from mxtrain.loss.detection_blocks import YOLO3Loss
+
+        return YOLO3Loss(num_classes, self.ignore_iou)
