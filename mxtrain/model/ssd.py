@@ -87,8 +87,7 @@ class SSD(SuppressingDetector):
             made_of = gluoncv_detectors.multi_box(self.name)
         else:
             assert self.backbone is not None
-            asked = None if self.features == "auto" else self.features
-            features = tuple(ssd.find_features(self.backbone, self.options, asked))
+            features = ssd.LAST_TWO if self.features == "auto" else tuple(self.features)
             filters = self.filters
             if filters == "auto":
                 sizes = ssd.map_sizes(self._features(_custom(self.backbone, features, ())), input_shape)

@@ -10,11 +10,12 @@ Legend: B batch, N boxes of a picture, A at each place of a map, K classes.
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.engine.backend import gluon, mx
 from mxtrain.errors import ConfigError, did_you_mean
-from mxtrain.model.graph.trace import trace
+from mxtrain.model.graph.trace import trace, trace_symbol
 from mxtrain.model.networks import gluoncv
 from mxtrain.model.networks.gluoncv_names import sizes_of
 from mxtrain.model.weights import ClassRows
@@ -25,6 +26,8 @@ from gluoncv.nn.feature import FeatureExpander  # isort: skip
 from gluoncv.nn.predictor import ConvPredictor  # isort: skip
 
 if TYPE_CHECKING:
+    from mxnet.symbol import Symbol
+
     from mxtrain.annotations import Array, OperatorModule
     from mxtrain.model.detection.anchors import AnchorMap
     from mxtrain.types import Shape
@@ -37,6 +40,8 @@ MADE_FOR_DETECTION = {
 """(backbone, side of its pictures) -> GluonCV's function of a network that returns several maps."""
 LEAST_KEPT = 16
 """GluonCV keeps the boxes of at least so many places along each side of a map in its files."""
+LAST_TWO = ("auto", "auto")
+"""Stands for the names of the last map of each of the two smallest sizes, which differ from network to network."""
 NUM_CLASSES_OF_BACKBONE = 2
 """Of what is cut off again."""
 
@@ -112,7 +117,7 @@ def build_features(
     Args:
         backbone: GluonCV's name of it.
         base_size: of backbones that are made for detection.
-        features: outputs of the backbone; empty where it is made for detection.
+        features: outputs of the backbone, or `LAST_TWO`; empty where it is made for detection.
         filters: channels of each convolution that halves the last of them further.
         lite: whether those are narrower.
         options: further arguments of GluonCV's function of the backbone.
@@ -121,13 +126,18 @@ def build_features(
     if made_for_detection is not None and not features:
         return made_for_detection(**options)
     network = gluoncv.build(backbone, NUM_CLASSES_OF_BACKBONE, dict(options))
+    symbol = network(mx.sym.var("data"))
+    outputs = find_features(symbol, network.prefix, backbone, None if tuple(features) == LAST_TWO else features)
     narrower: Dict[str, Any] = {"min_depth": 64, "reduce_ratio": 0.5} if lite else {}
     if filters and min(filters) < 128 and not lite:
         narrower["min_depth"] = min(filters)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it doubts the type of pictures, and takes float32
-        expander = FeatureExpander(network, list(features), list(filters), **narrower)
+        expander = FeatureExpander(symbol, outputs, list(filters), **narrower)
+    known = network.collect_params()
     for name, parameter in expander.collect_params().items():
+        if name in known:
+            parameter.init, parameter.grad_req = known[name].init, known[name].grad_req
         # Those of layers that only the symbol knows have none, and would be drawn at random.
         if parameter.init is None and name.endswith(("_gamma", "_var")):
             parameter.init = mx.init.One()
@@ -148,40 +158,45 @@ def map_sizes(features: gluon.HybridBlock, input_shape: Shape) -> List[Tuple[int
     return [(shape[2], shape[3]) for shape in trace(features, input_shape).output_shapes if shape is not None]
 
 
-def find_features(backbone: str, options: Mapping[str, Any], asked: Optional[Sequence[str]] = None) -> List[str]:
-    """The names of the outputs of a backbone that boxes are found in.
+def find_features(symbol: Symbol, prefix: str, backbone: str, asked: Optional[Sequence[str]]) -> List[str]:
+    """The names of the outputs that boxes are found in.
 
     Args:
-        backbone: GluonCV's name of a network for classification.
-        options: further arguments of GluonCV's function of that name.
-        asked: those that were typed, which are checked; None: the last map of each of the two coarsest sizes that all
-            that follows is computed from.
+        symbol: of the backbone.
+        prefix: of most names in it.
+        backbone: GluonCV's name of it.
+        asked: those outputs by GluonCV's names, which are checked; None: the last map of each of the two smallest sizes
+            that all that follows is computed from.
 
     Raises:
         ConfigError: there are no such outputs.
     """
-    network = gluoncv.build(backbone, NUM_CLASSES_OF_BACKBONE, dict(options))
     side = sizes_of(backbone).usual
-    nodes = trace(network, (3, side, side)).nodes
-    begin = len(network.prefix)
-    maps = {node.name[begin:]: node for node in nodes if node.op != "null" and node.shape and len(node.shape) == 4}
+    nodes = trace_symbol(symbol, {"data": (1, 3, side, side)}).nodes
+    counts = Counter(node.name for node in nodes)
+    maps = {
+        node.name: index for index, node in enumerate(nodes)
+        if node.op not in ("null", "Pad") and node.shape and len(node.shape) == 4 and counts[node.name] == 1
+    }  # fmt: skip
     if asked is not None:
+        known = {name[len(prefix) :]: name for name in maps if name.startswith(prefix)}
         for name in asked:
-            if name not in maps:
+            if name not in known:
+                shown = list(known)
                 raise ConfigError(
-                    f"model.features: {backbone} has no output '{name}'.{did_you_mean(name, list(maps))} Its maps are "
-                    f"{', '.join(list(maps)[:4])}, ..., {', '.join(list(maps)[-4:])}. Type model.features=auto, or one "
-                    "of them."
+                    f"model.features: {backbone} has no output '{name}'.{did_you_mean(name, shown)} Its maps are "
+                    f"{', '.join(shown[:4])}, ..., {', '.join(shown[-4:])}. Type model.features=auto, or some of them."
                 )
-        return list(asked)
+        return [known[name] for name in asked]
     last_read = {source: index for index, node in enumerate(nodes) for source in node.inputs}
     is_value = [node.op != "null" or node.name == "data" for node in nodes]
     by_size: Dict[Tuple[int, ...], str] = {}
-    for index, node in enumerate(nodes):
+    for name, index in maps.items():
         alone = not any(is_value[before] and last_read.get(before, 0) > index for before in range(index))
-        if alone and node.name[begin:] in maps and node.shape is not None and node.shape[2] * node.shape[3] > 1:
-            by_size[node.shape[2:]] = node.name[begin:]
-    found = list(by_size.values())[-2:]
+        size = (nodes[index].shape or ())[2:]
+        if alone and max(size) > 1:
+            by_size[size] = name
+    found = [by_size[size] for size in sorted(by_size, reverse=True)[-2:]]
     if len(found) < 2:
         raise ConfigError(
             f"model.backbone={backbone}: the network has no two maps of different sizes that all that follows is "
