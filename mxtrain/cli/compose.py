@@ -100,7 +100,7 @@ class Composer(ConfigFiles):
         chosen = {override.key_or_group: override.value() for override in parsed}
         added = []
         if "model.name" in chosen and not {"model", "experiment"} & set(chosen):
-            from mxtrain.model.gluoncv_options import option_of
+            from mxtrain.model.gluoncv_segmentation import option_of
 
             chosen["model"] = option_of(str(chosen["model.name"]), str(chosen.get("task", "")))
             added.append(f"model={chosen['model']}")

@@ -49,8 +49,8 @@ class HeatmapFocal(DetectionLoss):
 
 
 class MultiBox(DetectionLoss):
-    """Of scored boxes: cross entropy of things and of the most wrong of the background, and Huber's loss of offsets, over
-    the number of boxes with a thing in the global batch.
+    """Of scored boxes: cross entropy of things and of the most wrong of the background, and Huber's loss of offsets,
+    over the number of boxes with a thing in the global batch.
 
     Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), section 2.2, as GluonCV's SSDMultiBoxLoss.
     """
@@ -74,10 +74,10 @@ class MultiBox(DetectionLoss):
         return MultiBoxLoss(self.negative_mining_ratio, self.min_hard_negatives, self.rho, self.box_weight)
 
 
-class YOLO3(DetectionLoss):
-    """Of boxes at places: cross entropy of whether something is there, of where in its place it is, and of each class by
-    itself, and absolute differences of the logarithms of width and height; the sum over a picture, and the mean over
-    pictures.
+class YOLOLoss(DetectionLoss):
+    """Of boxes at places: cross entropy of whether something is there, of where in its place it is, and of each class
+    by itself, and absolute differences of the logarithms of width and height; the sum over a picture, and the mean
+    over pictures.
 
     Source: Redmon and Farhadi, "YOLOv3: An Incremental Improvement" (2018), section 2, as GluonCV's YOLOV3Loss.
     """
@@ -85,7 +85,8 @@ class YOLO3(DetectionLoss):
     option: ClassVar[str] = "yolo3"
 
     ignore_iou: Fraction = 0.7
-    """A box without a thing of its own is not told so where it covers one by more than this: intersection over union."""
+    """A box without a thing of its own is not told so where it covers one by more than this: intersection over
+    union."""
 
     def build_detection(self, num_classes: int) -> gluon.HybridBlock:
         """See `DetectionLoss.build_detection`."""

@@ -1,7 +1,8 @@
 """Losses of networks that find things in pictures, as Gluon blocks. Imports MXNet.
 
 Each returns the sum over a sample, (B,), and, where it is divided by things and not by samples, how many it is a loss
-of, (B,). `least_weight` is what the things in a global batch count at least: pictures without any are learned from, too.
+of, (B,). `least_weight` is what the things in a global batch count at least: pictures without any are learned from,
+too.
 
 Legend: B batch, M boxes of a picture, K classes, N boxes that a network gives, h, w cells of a map.
 """

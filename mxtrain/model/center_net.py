@@ -9,7 +9,7 @@ import pydantic
 from mxtrain.errors import ConfigError
 from mxtrain.model.detection.base import BoxCoding
 from mxtrain.model.detection.heatmap import HeatmapCoding
-from mxtrain.model.gluoncv_detection import GluonCVDetector
+from mxtrain.model.detection.zoo import GluonCVDetector
 from mxtrain.model.networks.gluoncv_detectors import CENTER_NET, without_dataset
 from mxtrain.types import Positive, Shape
 
@@ -21,7 +21,7 @@ MULTIPLE = 32
 DEFORMABLE = "_dcnv2"
 
 
-class CenterNet(GluonCVDetector):
+class GluonCVCenterNet(GluonCVDetector):
     """A network that finds things by their centres, around a network for classification.
 
     Source: Zhou et al., "Objects as Points" (2019), as GluonCV builds it.
@@ -41,8 +41,8 @@ class CenterNet(GluonCVDetector):
         plain = without_dataset(name) if isinstance(name, str) else ""
         if plain.endswith(DEFORMABLE) and plain[: -len(DEFORMABLE)] in cls.known:
             raise ValueError(
-                "MXNet computes no gradients of deformable convolutions (dcnv2) on CPUs, so that runs of them could not "
-                f"be compared with anything. Type model.name={plain[: -len(DEFORMABLE)]}"
+                "MXNet computes no gradients of deformable convolutions (dcnv2) on CPUs, where runs of all placements "
+                f"must agree. Type model.name={plain[: -len(DEFORMABLE)]}"
             )
         return name
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, Mapping, Tuple
 import pydantic
 
 from mxtrain.errors import did_you_mean
+from mxtrain.model.detection.zoo import BY_NAME
 from mxtrain.model.gluoncv import OURS, GluonCVModel, no_such_network
 from mxtrain.types import Shape
 
@@ -125,3 +126,19 @@ def without_dataset(name: str) -> str:
     """`fcn_resnet50` of `fcn_resnet50_ade`; other names as they are."""
     plain, _, last = name.rpartition("_")
     return plain if last in DATASETS else name
+
+
+def option_of(name: str, task: str) -> str:
+    """Which option of conf/model/ a name of GluonCV's, perhaps misspelt, is meant for.
+
+    Args:
+        name: as `model.name`.
+        task: the option of conf/task/ that was typed, or "".
+    """
+    for beginning, option in BY_NAME.items():
+        if name.startswith(beginning):
+            return option
+    if task == "detection":
+        return "ssd"  # whose message lists the names
+    for_pixels = task == "segmentation" or name.startswith((*ARCHITECTURES, "fastscnn"))
+    return "gluoncv_segmentation" if for_pixels else "gluoncv"

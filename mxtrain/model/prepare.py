@@ -52,7 +52,7 @@ class Prepared:
 def prepare_network(
     model: Model, *, num_classes: int, input_shape: Shapes, seed: int,
     device: Union[None, Context, List[Context]] = None, vocab_size: Optional[int] = None,
-    output_shapes: Optional[Sequence[Shape]] = None, class_names: Sequence[str] = (),
+    output_shapes: Optional[Sequence[Shape]] = None, output_names: Sequence[str] = (),
 ) -> Prepared:  # fmt: skip
     """Builds the network of a description and gives every parameter its first value.
 
@@ -68,7 +68,7 @@ def prepare_network(
         vocab_size: of a network for text.
         output_shapes: of each array that it must return for one sample; empty: only it knows; by default scores of
             `num_classes`.
-        class_names: of the classes, for weights of a file with some of them.
+        output_names: of what each score is of, for weights of a file with scores of some of them.
 
     Returns:
         The network and the report on its weights.
@@ -91,7 +91,7 @@ def prepare_network(
     initialize(network, model.init, seed, device if device is not None else mx.cpu())
     report = WeightsReport()
     if model.weights:
-        report = load_weights(network, model.weights, model.classes_in_weights, class_names)
+        report = load_weights(network, model.weights, model.classes_in_weights, output_names)
     freeze(network, model.freeze)
     parameter_multipliers(model, network)  # refuses patterns that match nothing, before anything runs
     return Prepared(network, report)

@@ -12,10 +12,10 @@ from mxtrain.errors import ConfigError
 from mxtrain.model.detection.anchors import AnchorMap, anchor_maps
 from mxtrain.model.detection.base import BoxCoding
 from mxtrain.model.detection.multibox import MultiBoxCoding
+from mxtrain.model.detection.zoo import SuppressingDetector
 from mxtrain.model.gluoncv import no_such_network
-from mxtrain.model.gluoncv_detection import SuppressingDetector
 from mxtrain.model.networks import gluoncv_detectors
-from mxtrain.model.networks.gluoncv_detectors import MultiBox, usual_ratios
+from mxtrain.model.networks.gluoncv_detectors import SSDParts, usual_ratios
 from mxtrain.model.networks.gluoncv_names import CLASSIFICATION_NAMES
 from mxtrain.types import Positive, PositiveFloat, Shape
 
@@ -32,7 +32,7 @@ joined with. Source: GluonCV's for 512 pixels."""
 class SSD(SuppressingDetector):
     """A network that scores boxes of several sizes at all places of several maps.
 
-    Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), as GluonCV builds it.
+    Source: Liu et al., "SSD: Single Shot SSDParts Detector" (2016), as GluonCV builds it.
     """
 
     loss_option: ClassVar[str] = "multibox"
@@ -51,7 +51,7 @@ class SSD(SuppressingDetector):
     anchor_sizes: Union[Literal["auto"], List[PositiveFloat]] = "auto"
     """Sides of boxes over the picture's, one more than maps, the finest first; auto = GluonCV's."""
 
-    _found: Dict[Shape, Tuple[MultiBox, Sequence[Tuple[int, int]]]] = pydantic.PrivateAttr(default_factory=dict)
+    _found: Dict[Shape, Tuple[SSDParts, Sequence[Tuple[int, int]]]] = pydantic.PrivateAttr(default_factory=dict)
     """By the shape of pictures: a network has to be traced to know its maps."""
 
     @pydantic.model_validator(mode="after")
@@ -69,7 +69,7 @@ class SSD(SuppressingDetector):
                     )
         return self
 
-    def _parts(self, input_shape: Shape) -> Tuple[MultiBox, Sequence[Tuple[int, int]]]:
+    def _parts(self, input_shape: Shape) -> Tuple[SSDParts, Sequence[Tuple[int, int]]]:
         """What the network is made of, and the sizes of its maps.
 
         Raises:
@@ -80,7 +80,7 @@ class SSD(SuppressingDetector):
         found, sizes = self._found[tuple(input_shape)]
         return self._with_sizes(found, len(sizes)), sizes
 
-    def _find_parts(self, input_shape: Shape) -> Tuple[MultiBox, Sequence[Tuple[int, int]]]:
+    def _find_parts(self, input_shape: Shape) -> Tuple[SSDParts, Sequence[Tuple[int, int]]]:
         from mxtrain.model.networks import ssd
 
         if self.plain_name != CUSTOM:
@@ -96,7 +96,7 @@ class SSD(SuppressingDetector):
             made_of = _custom(self.backbone, features, filters)
         return made_of, ssd.map_sizes(self._features(made_of), input_shape)
 
-    def _with_sizes(self, made_of: MultiBox, num_maps: int) -> MultiBox:
+    def _with_sizes(self, made_of: SSDParts, num_maps: int) -> SSDParts:
         """With the sizes of boxes that were typed.
 
         Raises:
@@ -111,14 +111,14 @@ class SSD(SuppressingDetector):
             )
         return replace(made_of, sizes=tuple(size * made_of.base_size for size in self.anchor_sizes))
 
-    def _features(self, made_of: MultiBox) -> gluon.HybridBlock:
+    def _features(self, made_of: SSDParts) -> gluon.HybridBlock:
         from mxtrain.model.networks import ssd
 
         return ssd.build_features(
             made_of.backbone, made_of.base_size, made_of.features, made_of.filters, made_of.lite, self.options
         )
 
-    def _anchors(self, input_shape: Shape) -> Tuple[MultiBox, List[AnchorMap]]:
+    def _anchors(self, input_shape: Shape) -> Tuple[SSDParts, List[AnchorMap]]:
         made_of, sizes = self._parts(input_shape)
         maps = anchor_maps(
             sizes, input_shape, made_of.base_size, made_of.sizes, made_of.ratios, made_of.steps, made_of.lite
@@ -160,8 +160,8 @@ def _spread(num_maps: int) -> List[float]:
     return [FIRST_SIZE, *(LEAST_SIZE + step * number for number in range(rest)), BEYOND]
 
 
-def _custom(backbone: str, features: Sequence[str], filters: Sequence[int]) -> MultiBox:
+def _custom(backbone: str, features: Sequence[str], filters: Sequence[int]) -> SSDParts:
     num_maps = len(features) + len(filters)
-    return MultiBox(
+    return SSDParts(
         backbone, 1, tuple(features), tuple(filters), tuple(_spread(num_maps)), (), usual_ratios(num_maps)
     )  # fmt: skip

@@ -21,8 +21,8 @@ MAX_NAMES = 4
 
 @dataclass(frozen=True)
 class ClassRows:
-    """How the outputs of a layer that scores classes are ordered: in groups, each of which has some others first and then
-    one output a class. A network says so of its layers by their paths in `class_heads`.
+    """How the outputs of a layer that scores classes are ordered: in groups, each of which has some others first and
+    then one output a class. A network says so of its layers by their paths in `class_heads`.
 
     Attributes:
         groups: how many there are.

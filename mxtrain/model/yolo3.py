@@ -8,7 +8,7 @@ import pydantic
 
 from mxtrain.model.detection.base import BoxCoding
 from mxtrain.model.detection.grid import GridCoding
-from mxtrain.model.gluoncv_detection import SuppressingDetector
+from mxtrain.model.detection.zoo import SuppressingDetector
 from mxtrain.model.networks import gluoncv_detectors
 from mxtrain.types import PositiveFloat, Shape
 

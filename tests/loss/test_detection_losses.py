@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mxtrain.dataset.image.boxes import Flag, padded, rows_of
-from mxtrain.loss.detection import YOLO3, MultiBox
+from mxtrain.loss.detection import MultiBox, YOLOLoss
 from mxtrain.model.detection.grid import GridCoding
 from mxtrain.model.detection.suppression import Suppression
 from mxtrain.model.networks.gluoncv_detectors import YOLO3_ANCHORS
@@ -128,7 +128,7 @@ def test_yolo3_is_gluoncvs():
         return sum(YOLOV3Loss()(*parts, *merged))
 
     ignored = []
-    (loss_B,), gradients = computed(YOLO3().build_detection(K), arrays)
+    (loss_B,), gradients = computed(YOLOLoss().build_detection(K), arrays)
     (wanted_B,), wanted = computed(theirs, arrays)
     assert ignored[0] > 20, "some boxes have to cover things of others"
     np.testing.assert_allclose(loss_B, wanted_B, rtol=1e-5)
@@ -146,14 +146,14 @@ def test_a_box_in_a_crowd_is_not_told_that_nothing_is_there():
     edge_1N4 = np.tile([10.0, 40.0, 20.0, 50.0], (1, num_boxes, 1))
     edge_1N4[:, :7] = [10.0, 10.0, 14.0, 14.0]
     raw_1NP = draw.randn(1, num_boxes, 5 + K)
-    _, (by_raw_1NP, _) = computed(YOLO3().build_detection(K), (raw_1NP, edge_1N4, box_BMD, *coding.encode(box_BMD)))
+    _, (by_raw_1NP, _) = computed(YOLOLoss().build_detection(K), (raw_1NP, edge_1N4, box_BMD, *coding.encode(box_BMD)))
     assert not by_raw_1NP[0, :7].any() and (by_raw_1NP[0, 7:, 4] > 0).all()
 
 
 def test_losses_of_a_wild_network_are_finite():
     raw_BNP, edge_BN4, *rest = yolo_arrays(np.random.RandomState(5), scale=200.0)
     edge_BN4[:, ::3, :2], edge_BN4[:, ::3, 2:] = -np.inf, np.inf
-    (loss_B,), (by_raw_BNP, _) = computed(YOLO3().build_detection(K), (raw_BNP, edge_BN4, *rest))
+    (loss_B,), (by_raw_BNP, _) = computed(YOLOLoss().build_detection(K), (raw_BNP, edge_BN4, *rest))
     assert np.isfinite(loss_B).all() and np.isfinite(by_raw_BNP).all()
     logit_BNK, *others = multibox_arrays(np.random.RandomState(5))
     (loss_B, _), (by_logit_BNK, _) = computed(MultiBox().build_detection(K), (logit_BNK * 500, *others))

@@ -1,6 +1,6 @@
 """Boxes that a network begins with: at each place of some maps, of a few sizes and shapes.
 
-Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), section 2.2, with the sizes and shapes of GluonCV's.
+Source: Liu et al., "SSD: Single Shot SSDParts Detector" (2016), section 2.2, with the sizes and shapes of GluonCV's.
 
 Legend: N boxes of a picture, A at each place of a map.
 """
@@ -55,7 +55,7 @@ def shapes_of_map(
         size: side of the square, in pixels.
         next_size: that of the next map; a square between both is added.
         ratios: of width to height; the first is the square.
-        lite: as `MultiBox.lite`.
+        lite: as `SSDParts.lite`.
         is_first: whether this is the finest map.
     """
     between = math.sqrt(size * next_size)
@@ -81,7 +81,7 @@ def anchor_maps(
         sizes: of boxes, one more than maps.
         ratios: of each map.
         steps: of each map; empty: spread evenly.
-        lite: as `MultiBox.lite`.
+        lite: as `SSDParts.lite`.
     """
     picture_height, picture_width = input_shape[1:]
     as_given = picture_height == picture_width == base_size and len(steps) == len(map_sizes)

@@ -17,7 +17,7 @@ FEW, MANY = (1.0, 2.0, 0.5), (1.0, 2.0, 0.5, 3.0, 1.0 / 3)
 
 
 @dataclass(frozen=True)
-class MultiBox:
+class SSDParts:
     """What an SSD of GluonCV's is made of.
 
     Attributes:
@@ -56,37 +56,37 @@ _STEPS_512_FINE = (8, 16, 32, 64, 128, 256, 512)
 _MOBILENET = ("relu22_fwd", "relu26_fwd")
 _EXTRA = (512, 512, 256, 256)
 
-SSD: Mapping[str, MultiBox] = {
-    "ssd_300_vgg16_atrous": MultiBox(
+SSD: Mapping[str, SSDParts] = {
+    "ssd_300_vgg16_atrous": SSDParts(
         "vgg16_atrous", 300, (), (), (30, 60, 111, 162, 213, 264, 315), _STEPS_300, usual_ratios(6)
     ),
-    "ssd_512_vgg16_atrous": MultiBox(
+    "ssd_512_vgg16_atrous": SSDParts(
         "vgg16_atrous", 512, (), (), _SIZES_512_FINE, _STEPS_512_FINE, usual_ratios(7)
     ),
-    "ssd_300_resnet34_v1b": MultiBox("resnet34_v1b", 300, (), (), _SIZES_300, _STEPS_300, usual_ratios(6)),
-    "ssd_512_resnet18_v1": MultiBox(
+    "ssd_300_resnet34_v1b": SSDParts("resnet34_v1b", 300, (), (), _SIZES_300, _STEPS_300, usual_ratios(6)),
+    "ssd_512_resnet18_v1": SSDParts(
         "resnet18_v1", 512, ("stage3_activation1", "stage4_activation1"), _EXTRA, _SIZES_512, _STEPS_512,
         usual_ratios(6),
     ),
-    "ssd_512_resnet50_v1": MultiBox(
+    "ssd_512_resnet50_v1": SSDParts(
         "resnet50_v1", 512, ("stage3_activation5", "stage4_activation2"), _EXTRA, _SIZES_512, _STEPS_512,
         usual_ratios(6),
     ),
-    "ssd_512_resnet101_v2": MultiBox(
+    "ssd_512_resnet101_v2": SSDParts(
         "resnet101_v2", 512, ("stage3_activation22", "stage4_activation2"), _EXTRA, _SIZES_512, _STEPS_512,
         usual_ratios(6),
     ),
-    "ssd_512_resnet152_v2": MultiBox(
+    "ssd_512_resnet152_v2": SSDParts(
         "resnet152_v2", 512, ("stage2_activation7", "stage3_activation35", "stage4_activation2"), _EXTRA,
         _SIZES_512_FINE, _STEPS_512_FINE, usual_ratios(7),
     ),
-    "ssd_512_mobilenet1.0": MultiBox(
+    "ssd_512_mobilenet1.0": SSDParts(
         "mobilenet1.0", 512, _MOBILENET, _EXTRA, _SIZES_512, _STEPS_512, usual_ratios(6)
     ),
-    "ssd_300_mobilenet0.25": MultiBox(
+    "ssd_300_mobilenet0.25": SSDParts(
         "mobilenet0.25", 300, _MOBILENET, (256, 256, 128, 128), _SIZES_300, _STEPS_300, usual_ratios(6)
     ),
-    "ssd_300_mobilenet1.0_lite": MultiBox(
+    "ssd_300_mobilenet1.0_lite": SSDParts(
         "mobilenet1.0", 300, _MOBILENET, (512, 256, 256, 128), (60, 105, 150, 195, 240, 285, 300),
         (16, 30, 60, 100, 150, 300), (FEW, *[MANY] * 5), lite=True,
     ),
@@ -143,7 +143,7 @@ def without_dataset(name: str) -> str:
     return plain if last in DATASETS else name
 
 
-def multi_box(name: str) -> MultiBox:
+def multi_box(name: str) -> SSDParts:
     """What the SSD of that name is made of."""
     found = SSD[without_dataset(name)]
     return replace(found, sizes=SSD_SIZES[name]) if name in SSD_SIZES else found

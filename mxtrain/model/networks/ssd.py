@@ -1,8 +1,8 @@
 """SSD as a Gluon block, around any of GluonCV's networks for classification. Imports MXNet and GluonCV.
 
-GluonCV's own returns other things in training than in prediction, from one block, and MXNet keeps the graph of whichever
-came first. This one has a single form, the scores and offsets. Its parameters have the names of GluonCV's, so files can
-be exchanged.
+GluonCV's own returns other things in training than in prediction, from one block, and MXNet keeps the graph of
+whichever came first. This one has a single form, the scores and offsets. Its parameters have the names of GluonCV's,
+so files can be exchanged.
 
 Legend: B batch, N boxes of a picture, A at each place of a map, K classes.
 """

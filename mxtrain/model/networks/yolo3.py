@@ -1,8 +1,8 @@
 """Builds GluonCV's YOLOv3, made to return what it finds at every place in one form. Imports MXNet and GluonCV.
 
-GluonCV's computes its losses itself where gradients are recorded, returns raw values in training without, and detections
-in prediction, from one block. Here blocks are given `hybrid_forward`s that return raw values and boxes. Blocks and
-parameters stay GluonCV's, and so do their names.
+GluonCV's computes its losses itself where gradients are recorded, returns raw values in training without, and
+detections in prediction, from one block. Here blocks are given `hybrid_forward`s that return raw values and boxes.
+Blocks and parameters stay GluonCV's, and so do their names.
 
 Legend: B batch, N = boxes of a picture, the coarsest scale first, K classes.
 """
@@ -92,7 +92,7 @@ def _forward(network: gluon.HybridBlock, F: OperatorModule, x: Array) -> Tuple[A
             x = F.UpSampling(network.transitions[number](x), scale=2, sample_type="nearest")
             # Where a side is odd, the doubled map is one place larger.
             x = F.concat(F.slice_like(x, finer, axes=(2, 3)), finer, dim=1)
-    return tuple(F.concat(*maps, dim=1) for maps in zip(*found))  # type: ignore[return-value]
+    return tuple(F.concat(*maps, dim=1) for maps in zip(*found))
 
 
 def _forward_of_output(
