@@ -184,9 +184,7 @@ def _adapted(
                     f"{len(classes_in_file)}. Name those of the file, in its order, or type model.weights_classes=null."
                 )
             if list(classes_in_file or classes) != list(classes) or ours != theirs:
-                pairs = [
-                    (new, classes_in_file.index(one)) for new, one in enumerate(classes) if one in classes_in_file
-                ]
+                pairs = [(new, classes_in_file.index(one)) for new, one in enumerate(classes) if one in classes_in_file]
                 found[name] = _rows(rows, ours, theirs, pairs)
     return found
 
