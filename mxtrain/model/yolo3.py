@@ -15,8 +15,6 @@ from mxtrain.types import PositiveFloat, Shape
 if TYPE_CHECKING:
     from mxnet import gluon
 
-STRIDES = (8, 16, 32)
-
 
 class YOLO3(SuppressingDetector):
     """A network that says of three shapes at each place of three maps whether a thing is there.
@@ -46,7 +44,7 @@ class YOLO3(SuppressingDetector):
 
     def box_coding(self, num_classes: int, input_shape: Shape) -> BoxCoding:
         """See `Detector.box_coding`."""
-        return GridCoding(num_classes, input_shape, self._anchors, STRIDES, self.suppression)
+        return GridCoding(num_classes, input_shape, self._anchors, gluoncv_detectors.YOLO3_STRIDES, self.suppression)
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
         """The network, uninitialised.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, List, Sequence, Tuple
 import numpy as np
 
 from mxtrain.dataset.image.boxes import Column, Flag, is_box, is_trained_on
+from mxtrain.model.detection.scores import log_odds
 from mxtrain.model.detection.suppression import Suppression
 from mxtrain.types import Shape
 
@@ -92,6 +93,17 @@ class GridCoding:
         """The number of the shape that each size is most like: by intersection over union around one centre."""
         common_PA = np.minimum(size_P2[:, None], self._shape_A2).prod(axis=2)
         return (common_PA / (size_P2.prod(axis=1)[:, None] + self._shape_A2.prod(axis=1) - common_PA)).argmax(axis=1)
+
+    def scores(self, outputs: Tuple[NDArray, ...]) -> NDArray:
+        """See `BoxCoding.scores`."""
+        from mxtrain.engine.backend import nd
+
+        raw_BNP = outputs[0].astype("float64")
+        log_p_BN1, log_p_BNK = (
+            -nd.Activation(-raw_BNP.slice_axis(axis=2, begin=begin, end=end), act_type="softrelu")
+            for begin, end in ((LEADING - 1, LEADING), (LEADING, None))
+        )
+        return log_odds(nd.broadcast_add(log_p_BNK, log_p_BN1)).transpose((0, 2, 1)).reshape((0, -1))
 
     def decode(self, outputs: Tuple[NDArray, ...]) -> NDArray:
         """Detections (B, N, 6), see `BoxCoding.decode`."""

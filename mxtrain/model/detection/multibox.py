@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, List, Sequence, Tuple
 import numpy as np
 
 from mxtrain.dataset.image.boxes import Column, Flag, is_box, is_trained_on
+from mxtrain.model.detection.scores import log_odds
 from mxtrain.model.detection.suppression import Suppression
 from mxtrain.types import Shape
 
@@ -128,6 +129,13 @@ class MultiBoxCoding:
         centre_P2 = edge_P4[:, :2] + size_P2 * 0.5
         moved_P2 = (centre_P2 - anchor_P4[:, :2]) / anchor_P4[:, 2:]
         return np.concatenate([moved_P2, np.log(size_P2 / anchor_P4[:, 2:])], axis=1) / np.array(VARIANCES)
+
+    def scores(self, outputs: Tuple[NDArray, ...]) -> NDArray:
+        """See `BoxCoding.scores`."""
+        from mxtrain.engine.backend import nd
+
+        log_p_BNK = nd.log_softmax(outputs[0].astype("float64"), axis=-1).slice_axis(axis=2, begin=1, end=None)
+        return log_odds(log_p_BNK).transpose((0, 2, 1)).reshape((0, -1))
 
     def decode(self, outputs: Tuple[NDArray, ...]) -> NDArray:
         """Detections (B, N, 6), see `BoxCoding.decode`."""

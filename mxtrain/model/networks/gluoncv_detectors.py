@@ -112,6 +112,9 @@ YOLO3_ANCHORS: Sequence[Sequence[float]] = (
 )  # fmt: skip
 """Width and height in pixels of three boxes at each scale, the finest first."""
 
+YOLO3_STRIDES = (8, 16, 32)
+"""Pixels from one place of each map to the next, the finest first."""
+
 CENTER_NET = (
     "center_net_resnet18_v1b", "center_net_resnet50_v1b", "center_net_resnet101_v1b", "center_net_dla34",
     "center_net_mobilenetv3_large_duc", "center_net_mobilenetv3_small_duc",

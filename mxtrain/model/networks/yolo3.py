@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, List, Mapping, Sequence, Tuple
 
 from mxtrain.engine.backend import gluon
+from mxtrain.model.detection.grid import LEADING
 from mxtrain.model.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
-from mxtrain.model.networks.gluoncv_detectors import YOLO3
+from mxtrain.model.networks.gluoncv_detectors import YOLO3, YOLO3_STRIDES
 from mxtrain.model.weights import ClassRows
 
 from gluoncv.model_zoo.mobilenet import get_mobilenet  # isort: skip
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
 
 CUTS = {"darknet53": (15, 24, None), "mobilenet": (33, 69, -2)}
 """Beginning of a backbone's name -> the layers at which its maps are taken."""
-STRIDES = (8, 16, 32)
-"""Pixels along the side of a place of each map."""
-LEADING = 5
-"""Of each box: x, y, width, height, and whether something is there."""
 LEAST_KEPT = 128
 """GluonCV keeps so many places along each side of a map in its files."""
 
@@ -53,9 +50,9 @@ def build(
         layers = get_mobilenet(float(backbone[len("mobilenet") :]), **options).features
     first, second, end = CUTS[kind]
     stages = [layers[:first], layers[first:second], layers[second:end]]
-    kept = max(LEAST_KEPT, -(-side // STRIDES[0]))
+    kept = max(LEAST_KEPT, -(-side // YOLO3_STRIDES[0]))
     network = YOLOV3(
-        stages, YOLO3[name], [list(one) for one in anchors], STRIDES, [str(number) for number in range(num_classes)],
+        stages, YOLO3[name], [list(one) for one in anchors], YOLO3_STRIDES, [str(number) for number in range(num_classes)],
         alloc_size=(kept, kept), **{key: value for key, value in options.items() if key == "norm_kwargs"},
     )  # fmt: skip
     _give_forward(network, _forward)

@@ -70,3 +70,20 @@ def test_crowds_and_boxes_without_area_have_no_box_and_the_picture_ends_at_its_e
     assert is_thing_BN[0].sum() == 1 and row_BM8[0, :2, 0].tolist() == [-1, -1]
     assert row_BM8[0, :, 7].tolist() == [1, 0, 0]
     assert not is_thing_BN[1].any() and (row_BM8[1, :, 0] == -1).all()
+
+
+def test_scores_rise_with_those_of_detections_and_have_gradients():
+    from mxtrain.engine.backend import autograd, nd
+
+    made, draw = coding(), np.random.RandomState(4)
+    raw = nd.array(draw.randn(3, *made.output_shapes[0]) * 4)
+    edges = nd.array(np.tile([0.0, 0.0, 9.0, 9.0], (3, made.output_shapes[1][0], 1)))
+    first_B6 = made.decode((raw, edges))[:, 0].asnumpy()
+    raw.attach_grad()
+    with autograd.record():
+        score_BP = made.scores((raw, edges))
+        best_B = score_BP.max(axis=1)
+    best_B.backward()
+    np.testing.assert_array_equal(score_BP.asnumpy().argmax(axis=1) // made.output_shapes[0][0], first_B6[:, 0])
+    np.testing.assert_allclose(1 / (1 + np.exp(-best_B.asnumpy())), first_B6[:, 1], rtol=1e-5)
+    assert (np.abs(raw.grad.asnumpy()).sum(axis=(1, 2)) > 0.1).all()

@@ -128,3 +128,20 @@ def test_what_is_encoded_is_decoded():
         np.testing.assert_array_equal(found_N6[order, 0], wanted[:, 4])
         np.testing.assert_allclose(found_N6[order, 2:], wanted[:, :4], atol=1e-3)
         assert (found_N6[:, 1] > 0.99).all()
+
+
+def test_scores_rise_with_those_of_detections_and_have_gradients_where_these_are_nearly_1():
+    from mxtrain.engine.backend import autograd, nd
+
+    coding, draw = small_coding(), np.random.RandomState(4)
+    outputs = [nd.array(draw.randn(3, *shape) * factor) for shape, factor in zip(coding.output_shapes, (4, 0.1))]
+    first_B6 = coding.decode(outputs)[:, 0].asnumpy()
+    outputs[0].attach_grad()
+    with autograd.record():
+        score_BP = coding.scores(outputs)
+        best_B = score_BP.max(axis=1)
+    best_B.backward()
+    class_B = score_BP.asnumpy().argmax(axis=1) // len(coding.anchor_N4)
+    np.testing.assert_array_equal(class_B, first_B6[:, 0])
+    np.testing.assert_allclose(1 / (1 + np.exp(-best_B.asnumpy())), first_B6[:, 1], rtol=1e-5)
+    assert (first_B6[:, 1] > 0.99).all() and (np.abs(outputs[0].grad.asnumpy()).max(axis=(1, 2)) > 0.5).all()
