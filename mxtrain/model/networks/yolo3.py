@@ -52,8 +52,9 @@ def build(
     stages = [layers[:first], layers[first:second], layers[second:end]]
     kept = max(LEAST_KEPT, -(-side // YOLO3_STRIDES[0]))
     network = YOLOV3(
-        stages, YOLO3[name], [list(one) for one in anchors], YOLO3_STRIDES, [str(number) for number in range(num_classes)],
-        alloc_size=(kept, kept), **{key: value for key, value in options.items() if key == "norm_kwargs"},
+        stages, YOLO3[name], [list(one) for one in anchors], YOLO3_STRIDES,
+        [str(number) for number in range(num_classes)], alloc_size=(kept, kept),
+        **{key: value for key, value in options.items() if key == "norm_kwargs"},
     )  # fmt: skip
     _give_forward(network, _forward)
     for output in network.yolo_outputs:
