@@ -69,8 +69,11 @@ def spread(network, image):
     def fill(layer, inputs):
         shape, size = layer.weight.shape, max(float(inputs[0].asnumpy().std()), 1e-30)
         layer.weight.set_data(_nd(draw.randn(*shape) * 1.5 / (size * np.prod(shape[1:]) ** 0.5)))
-        layer.bias.set_data(_nd(draw.randn(*layer.bias.shape) * 0.5))
+        # Widths and heights of a CenterNet are not logarithms: GluonCV's may be below 0, ours are not.
+        least = 8.0 if layer is sizes else 0.0
+        layer.bias.set_data(_nd(draw.randn(*layer.bias.shape) * 0.5 + least))
 
+    sizes = network.heads[1][-1] if hasattr(network, "heads") else None
     beginnings = ("class_predictors.", "box_predictors.", "heads.", *network.class_heads)
     handles = [
         block.register_forward_pre_hook(fill)
