@@ -64,6 +64,7 @@ def build_network(description: Description, signature: Signature, device: Contex
         description.model, num_classes=description.task.num_classes(signature), input_shape=signature.shape,
         seed=description.trainer.seed, device=device, vocab_size=signature.vocab_size,
         output_shapes=description.task.output_shapes(description, signature),
+        output_names=description.task.output_names(signature),
     )  # fmt: skip
     if description.model.weights:
         for line in str(prepared.weights_report).splitlines():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar, Tuple
 
 from mxtrain.loss.losses import Loss
-from mxtrain.types import NonNegativeFloat
+from mxtrain.types import Fraction, NonNegative, NonNegativeFloat, PositiveFloat
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -46,3 +46,50 @@ class HeatmapFocal(DetectionLoss):
         from mxtrain.loss.detection_blocks import HeatmapFocalLoss
 
         return HeatmapFocalLoss(self.size_weight, self.offset_weight)
+
+
+class MultiBox(DetectionLoss):
+    """Of scored boxes: cross entropy of things and of the most wrong of the background, and Huber's loss of offsets,
+    over the number of boxes with a thing in the global batch.
+
+    Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), section 2.2, as GluonCV's SSDMultiBoxLoss.
+    """
+
+    option: ClassVar[str] = "multibox"
+
+    negative_mining_ratio: NonNegativeFloat = 3.0
+    """Boxes of background that count, for each with a thing in the same picture."""
+    min_hard_negatives: NonNegative = 3
+    """Boxes of background that count in each picture at least, so that one without things is learned from; GluonCV has
+    0. Pictures with a thing have more anyway."""
+    rho: PositiveFloat = 1.0
+    """A difference of offsets counts by its square up to this, above by itself."""
+    box_weight: NonNegativeFloat = 1.0
+    """How much the differences of offsets count."""
+
+    def build_detection(self, num_classes: int) -> gluon.HybridBlock:
+        """See `DetectionLoss.build_detection`."""
+        from mxtrain.loss.detection_blocks import MultiBoxLoss
+
+        return MultiBoxLoss(self.negative_mining_ratio, self.min_hard_negatives, self.rho, self.box_weight)
+
+
+class YOLOLoss(DetectionLoss):
+    """Of boxes at places: cross entropy of whether something is there, of where in its place it is, and of each class
+    by itself, and absolute differences of the logarithms of width and height; the sum over a picture, and the mean
+    over pictures.
+
+    Source: Redmon and Farhadi, "YOLOv3: An Incremental Improvement" (2018), section 2, as GluonCV's YOLOV3Loss.
+    """
+
+    option: ClassVar[str] = "yolo3"
+
+    ignore_iou: Fraction = 0.7
+    """A box without a thing of its own is not told so where it covers one by more than this: intersection over
+    union."""
+
+    def build_detection(self, num_classes: int) -> gluon.HybridBlock:
+        """See `DetectionLoss.build_detection`."""
+        from mxtrain.loss.detection_blocks import YOLO3Loss
+
+        return YOLO3Loss(num_classes, self.ignore_iou)

@@ -1,9 +1,10 @@
 """Losses of networks that find things in pictures, as Gluon blocks. Imports MXNet.
 
-Each returns the sum over a sample, (B,), and how many things it is a loss of, (B,). `least_weight` is what the things
-in a global batch count at least: pictures without any are learned from, too.
+Each returns the sum over a sample, (B,), and, where it is divided by things and not by samples, how many it is a loss
+of, (B,). `least_weight` is what the things in a global batch count at least: pictures without any are learned from,
+too.
 
-Legend: B batch, M boxes of a picture, K classes, h, w cells of a map.
+Legend: B batch, M boxes of a picture, K classes, N boxes that a network gives, h, w cells of a map.
 """
 
 from __future__ import annotations
@@ -42,3 +43,109 @@ class HeatmapFocalLoss(gluon.HybridBlock):
         loss_B = loss_B + self._size_weight * F.sum(size_B2hw, axis=(1, 2, 3))
         loss_B = loss_B + self._offset_weight * F.sum(offset_B2hw, axis=(1, 2, 3))
         return loss_B, F.sum(is_centre_B1hw, axis=(1, 2, 3))
+
+
+class MultiBoxLoss(gluon.HybridBlock):
+    """Scores (B, N, 1 + K) and offsets (B, N, 4); boxes; and the two arrays of `MultiBoxCoding.encode`.
+
+    GluonCV's takes lists with an entry for each device, and divides by the boxes with a thing of these alone.
+
+    Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), section 2.2.
+    """
+
+    weighted = True
+    least_weight = 1.0
+
+    def __init__(self, mining_ratio: float, least_negatives: int, rho: float, box_weight: float):
+        super().__init__()
+        self._mining_ratio, self._least_negatives = mining_ratio, least_negatives
+        self._rho, self._box_weight = rho, box_weight
+
+    def __call__(self, logit_BNK, offset_BN4, box_BMD, *encoded):
+        return super().__call__(logit_BNK, offset_BN4, *encoded)  # Gluon warns of inputs that nothing uses
+
+    def hybrid_forward(self, F, logit_BNK, offset_BN4, class_BN, true_offset_BN4):
+        # -1, neither a thing nor background, becomes class 0; its loss is multiplied by 0 below.
+        loss_BN = -F.pick(F.log_softmax(logit_BNK, axis=-1), F.relu(class_BN), axis=-1)
+        is_thing_BN, is_background_BN = class_BN > 0, class_BN == 0
+        thing_B, background_BN = F.sum(is_thing_BN, axis=1), loss_BN * is_background_BN
+        # The place of each box in the order of losses of background, the most wrong first.
+        order_BN = F.argsort(F.BlockGrad(background_BN), axis=1, is_ascend=False, dtype="int32")
+        rank_BN = F.argsort(order_BN, axis=1, dtype="int32")
+        most_B1 = F.expand_dims(F.clip(thing_B * self._mining_ratio, self._least_negatives, 2.0**24), axis=1)
+        is_hard_BN = F.broadcast_lesser(rank_BN, F.cast(F.ceil(most_B1), "int32"))
+        # In whatever precision losses are, these are of whole numbers.
+        hard_BN = F.where(is_hard_BN, background_BN, F.zeros_like(background_BN))
+        difference_BN4 = F.abs(offset_BN4 - true_offset_BN4)
+        huber_BN4 = F.where(
+            difference_BN4 > self._rho, difference_BN4 - 0.5 * self._rho, F.square(difference_BN4) * (0.5 / self._rho)
+        )
+        box_B = F.sum(F.broadcast_mul(huber_BN4, F.expand_dims(is_thing_BN, axis=2)), axis=(1, 2))
+        return F.sum(loss_BN * is_thing_BN + hard_BN, axis=1) + self._box_weight * box_B, thing_B
+
+
+class YOLO3Loss(gluon.HybridBlock):
+    """Raw values of boxes (B, N, 5 + K) and their edges (B, N, 4); true boxes (B, M, D); and the two arrays of
+    `GridCoding.encode`. Each sample weighs 1, as in GluonCV's recipe, which divides by the batch size.
+
+    Source: Redmon and Farhadi, "YOLOv3: An Incremental Improvement" (2018), section 2.
+    """
+
+    def __init__(self, num_classes: int, ignore_iou: float):
+        super().__init__()
+        self._num_classes, self._ignore_iou = num_classes, ignore_iou
+
+    def hybrid_forward(self, F, raw_BNP, edge_BN4, box_BMD, is_thing_BN, row_BM8):
+        covered_BN = F.max(self._ious(F, F.BlockGrad(edge_BN4), box_BMD, row_BM8), axis=2)
+        counts_BN = F.broadcast_logical_or(is_thing_BN, covered_BN <= self._ignore_iou)
+        is_there_BN = F.squeeze(F.slice_axis(raw_BNP, axis=2, begin=4, end=5), axis=2)
+        loss_BN = _cross_entropy(F, is_there_BN, is_thing_BN)
+        loss_B = F.sum(F.where(counts_BN, loss_BN, F.zeros_like(loss_BN)), axis=1)
+        return loss_B + F.sum(self._of_things(F, raw_BNP, row_BM8), axis=1)
+
+    def _of_things(self, F, raw_BNP, row_BM8):
+        """(B, M): where, how large and of which class the boxes with things are."""
+        number_BM1, centre_BM2, size_BM2, weight_BM1, class_BM1 = (
+            F.slice_axis(row_BM8, axis=2, begin=begin, end=end)
+            for begin, end in ((0, 1), (1, 3), (3, 5), (5, 6), (6, 7))
+        )
+        # -1, no box, becomes box 0, whose loss is multiplied by 0 below.
+        picture_BM1 = F.broadcast_like(F.contrib.arange_like(row_BM8, axis=0).reshape((-1, 1, 1)), number_BM1)
+        place = F.transpose(F.concat(picture_BM1, F.relu(number_BM1), dim=2), axes=(2, 0, 1))
+        raw_BMP = F.gather_nd(raw_BNP, place)
+        of_centre_BM2 = _cross_entropy(F, F.slice_axis(raw_BMP, axis=2, begin=0, end=2), centre_BM2)
+        of_size_BM2 = F.abs(F.slice_axis(raw_BMP, axis=2, begin=2, end=4) - size_BM2)
+        true_BMK = F.one_hot(F.squeeze(class_BM1, axis=2), self._num_classes)
+        logit_BMK = F.slice_axis(raw_BMP, axis=2, begin=5, end=None)
+        # The one-hot's type is float32, whatever is computed in.
+        of_class_BMK = F.Activation(logit_BMK, act_type="softrelu") - F.where(
+            true_BMK, logit_BMK, F.zeros_like(logit_BMK)
+        )
+        loss_BM = F.sum(F.broadcast_mul(of_centre_BM2 + of_size_BM2, weight_BM1), axis=2) + F.sum(of_class_BMK, axis=2)
+        return loss_BM * F.squeeze(number_BM1 >= 0, axis=2)
+
+    def _ious(self, F, edge_BN4, box_BMD, row_BM8):
+        """Intersection over union of boxes and true ones (B, N, M); of crowds over the box alone. Rows that are none
+        have no area and touch nothing."""
+        low_BN2, high_BN2 = F.split(edge_BN4, 2, axis=2)
+        low_BM2, high_BM2 = (F.slice_axis(box_BMD, axis=2, begin=begin, end=begin + 2) for begin in (0, 2))
+        common, areas = [], []
+        for low, high in ((low_BN2, high_BN2), (low_BM2, high_BM2)):
+            areas.append(F.prod(high - low, axis=2))
+        for side in (0, 1):
+            low_BN1, high_BN1, low_BM1, high_BM1 = (
+                F.slice_axis(one, axis=2, begin=side, end=side + 1) for one in (low_BN2, high_BN2, low_BM2, high_BM2)
+            )
+            begin_BNM = F.broadcast_maximum(low_BN1, F.transpose(low_BM1, axes=(0, 2, 1)))
+            end_BNM = F.broadcast_minimum(high_BN1, F.transpose(high_BM1, axes=(0, 2, 1)))
+            common.append(F.relu(end_BNM - begin_BNM))
+        common_BNM = common[0] * common[1]
+        is_crowd_B1M = F.transpose(F.slice_axis(row_BM8, axis=2, begin=7, end=8), axes=(0, 2, 1))
+        area_BN1, area_B1M = F.expand_dims(areas[0], axis=2), F.expand_dims(areas[1], axis=1)
+        rest_BNM = F.broadcast_mul(F.broadcast_sub(area_B1M, common_BNM), 1 - is_crowd_B1M)
+        return common_BNM / (F.broadcast_add(rest_BNM, area_BN1) + 1e-15)
+
+
+def _cross_entropy(F, logit, target):
+    """Of a probability before the sigmoid."""
+    return F.Activation(logit, act_type="softrelu") - logit * target

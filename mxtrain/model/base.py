@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, List, Literal, Optional, Tuple
+from typing import TYPE_CHECKING, ClassVar, List, Literal, Optional, Sequence, Tuple
 
 from mxtrain.types import NonNegativeFloat, PathText, Shape, Shapes, Spec
 
@@ -52,6 +52,11 @@ class Model(Spec):
         """How many further outputs the network returns, each like the first, which only train: a task weighs their
         loss."""
         return 0
+
+    @property
+    def classes_in_weights(self) -> Sequence[str]:
+        """The classes that the file in `weights` knows, in the order of its scores; empty: nothing is said of them."""
+        return ()
 
     def input_shape(self, native: Shape) -> Shape:
         """The (C, H, W) that the network wants for data whose own shape is `native`. Imports no MXNet."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Mapping, Sequence, Tuple, TypeVar
 
 import pydantic
 
@@ -13,6 +13,8 @@ from mxtrain.types import Shape
 
 if TYPE_CHECKING:
     from mxnet import gluon
+
+T = TypeVar("T")
 
 OURS = {
     "classes": "the number of classes comes from the dataset",
@@ -58,7 +60,7 @@ class GluonCVModel(Model):
                 )
         return options
 
-    def _built(self, name: str, build: Callable[[], gluon.HybridBlock]) -> gluon.HybridBlock:
+    def _built(self, name: str, build: Callable[[], T]) -> T:
         """Calls `build`, with errors that say what to type.
 
         Raises:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, Mapping, Tuple
 import pydantic
 
 from mxtrain.errors import did_you_mean
+from mxtrain.model.detection.zoo import BY_NAME
 from mxtrain.model.gluoncv import OURS, GluonCVModel, no_such_network
 from mxtrain.types import Shape
 
@@ -134,5 +135,10 @@ def option_of(name: str, task: str) -> str:
         name: as `model.name`.
         task: the option of conf/task/ that was typed, or "".
     """
+    for beginning, option in BY_NAME.items():
+        if name.startswith(beginning):
+            return option
+    if task == "detection":
+        return "ssd"  # whose message lists the names
     for_pixels = task == "segmentation" or name.startswith((*ARCHITECTURES, "fastscnn"))
     return "gluoncv_segmentation" if for_pixels else "gluoncv"

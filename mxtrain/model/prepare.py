@@ -8,10 +8,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
+from mxtrain.engine.parameter_names import role_of
 from mxtrain.errors import ConfigError, nearest
 from mxtrain.model.base import Model
 from mxtrain.model.graph.kernels import average_by_mean
 from mxtrain.model.graph.mended import called_in, mend_layers, refuse_wrong
+from mxtrain.model.graph.symbol_block import keep_statistics
 from mxtrain.model.graph.trace import NotTraceable, TraceFailure, blocks_by_path, recorded_calls, trace
 from mxtrain.model.weights import WeightsReport, load_weights
 from mxtrain.runtime.memory import shown_size, usable_memory
@@ -50,7 +52,7 @@ class Prepared:
 def prepare_network(
     model: Model, *, num_classes: int, input_shape: Shapes, seed: int,
     device: Union[None, Context, List[Context]] = None, vocab_size: Optional[int] = None,
-    output_shapes: Optional[Sequence[Shape]] = None,
+    output_shapes: Optional[Sequence[Shape]] = None, output_names: Sequence[str] = (),
 ) -> Prepared:  # fmt: skip
     """Builds the network of a description and gives every parameter its first value.
 
@@ -66,6 +68,7 @@ def prepare_network(
         vocab_size: of a network for text.
         output_shapes: of each array that it must return for one sample; empty: only it knows; by default scores of
             `num_classes`.
+        output_names: of what each score is of, for weights of a file with scores of some of them.
 
     Returns:
         The network and the report on its weights.
@@ -86,7 +89,9 @@ def prepare_network(
     refuse_too_large(network)
     average_by_mean(network, input_shape)
     initialize(network, model.init, seed, device if device is not None else mx.cpu())
-    report = load_weights(network, model.weights) if model.weights else WeightsReport()
+    report = WeightsReport()
+    if model.weights:
+        report = load_weights(network, model.weights, model.classes_in_weights, output_names)
     freeze(network, model.freeze)
     parameter_multipliers(model, network)  # refuses patterns that match nothing, before anything runs
     return Prepared(network, report)
@@ -321,6 +326,8 @@ def freeze(network: gluon.Block, patterns: Iterable[str]) -> List[str]:
         if isinstance(block, gluon.nn.BatchNorm) and statistics <= frozen:
             # Else training would go on replacing them: they move without a gradient.
             block._kwargs["use_global_stats"] = True
+        if isinstance(block, gluon.SymbolBlock):
+            keep_statistics(block, {parameters[name].name for name in frozen})
     return sorted(frozen)
 
 
@@ -353,7 +360,7 @@ def parameter_multipliers(model: Model, network: gluon.Block) -> Dict[str, Tuple
     multipliers: Dict[str, Tuple[float, float]] = {}
     parameters = network._collect_params_with_prefix()
     for name, parameter in parameters.items():
-        exempt = model.no_decay_norm_and_bias and name.rpartition(".")[2] in NORM_AND_BIAS
+        exempt = model.no_decay_norm_and_bias and role_of(name) in NORM_AND_BIAS
         multipliers[name] = (float(parameter.lr_mult), 0.0 if exempt else float(parameter.wd_mult))
     for group in model.param_groups:
         for name in _matching(group.pattern, parameters, "model.param_groups"):

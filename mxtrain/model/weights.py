@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from os.path import commonprefix
 from pathlib import Path
-from typing import TYPE_CHECKING, Collection, Dict, List, Mapping, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Collection, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from mxtrain.errors import WeightsError
 from mxtrain.model.params_file import read_params
@@ -20,6 +20,25 @@ MAX_NAMES = 4
 
 
 @dataclass(frozen=True)
+class ClassRows:
+    """How the outputs of a layer that scores classes are ordered: in groups, each of which has some others first and
+    then one output a class. A network says so of its layers by their paths in `class_heads`.
+
+    Attributes:
+        groups: how many there are.
+        leading: outputs of each that are of no class, such as background's.
+    """
+
+    groups: int
+    leading: int
+
+    def num_classes(self, num_rows: int) -> Optional[int]:
+        """How many classes so many outputs are of; None where that is no whole number."""
+        per_group, rest = divmod(num_rows, self.groups)
+        return per_group - self.leading if not rest and per_group > self.leading else None
+
+
+@dataclass(frozen=True)
 class WeightsReport:
     """The result of loading a weights file; names are structural names, those in `unused` the file's own.
 
@@ -28,6 +47,9 @@ class WeightsReport:
         matched: loaded from the file.
         replaced: in the file, but for another number of classes: left as freshly initialised.
         left: not in the file: left as freshly initialised.
+        adapted: in the file, but for other classes: `reused` and what is of no class are loaded, the others freshly
+            initialised.
+        reused: names of classes that are in the file and in the data.
         unused: in the file, but not in the network.
     """
 
@@ -36,6 +58,8 @@ class WeightsReport:
     replaced: List[str] = field(default_factory=list)
     left: List[str] = field(default_factory=list)
     unused: List[str] = field(default_factory=list)
+    adapted: List[str] = field(default_factory=list)
+    reused: List[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         if not self.path:
@@ -48,6 +72,11 @@ class WeightsReport:
         ):
             if names:
                 lines.append(f"  {len(names)} {meaning}: {_brief(names)}")
+        if self.adapted:
+            classes = f"{len(self.reused)} by their names: {_brief(self.reused)}" if self.reused else "none"
+            lines.append(
+                f"  {len(self.adapted)} loaded but for classes, of which {classes}; the others are freshly initialised"
+            )
         return "\n".join(lines)
 
 
@@ -55,16 +84,22 @@ LEAST_MATCHED = 0.5
 """Share of a network's arrays that a file has to know: with fewer, names agree by chance and the rest is random."""
 
 
-def load_weights(network: gluon.Block, path: Union[str, Path]) -> WeightsReport:
+def load_weights(
+    network: gluon.Block, path: Union[str, Path], classes_in_file: Sequence[str] = (), classes: Sequence[str] = ()
+) -> WeightsReport:
     """Puts the arrays of a `.params` file into the network.
 
     Structural names (`features.0.weight`) are matched as they are, or as those of a part. Older files with full names
     (`resnetv10_conv0_weight`) and those of Module and `export` (`arg:...`, `aux:...`) are matched by prefix or by layer
-    numbers where that is unambiguous. Layers for another number of classes keep their present values.
+    numbers where that is unambiguous. Layers for another number of classes keep their present values; those in the
+    network's `class_heads` load what is of no class, and what is of a class of the same name. Parameters in its
+    `computed` follow from its description and are not loaded.
 
     Args:
         network: an initialised block with known shapes.
         path: the file.
+        classes_in_file: names of the classes in the file, in the order of their scores; empty: unknown.
+        classes: those of the network.
 
     Returns:
         What was matched, replaced, left and unused.
@@ -74,14 +109,17 @@ def load_weights(network: gluon.Block, path: Union[str, Path]) -> WeightsReport:
     """
     arrays = read_params(path)
     parameters = network._collect_params_with_prefix()
+    computed = {name: parameters.pop(name) for name in getattr(network, "computed", ())}
     file_names = _match_names(parameters, arrays)
     if not file_names:
         raise WeightsError(
             f"Nothing in the weights file {path} fits the network: the file has {_brief(list(arrays))}; the network "
             f"has {_brief(list(parameters))}. Check that model= and model.name= are those that the file was saved from."
         )
+    rows = _adapted(network, path, parameters, file_names, arrays, classes_in_file, classes)
     names = list(file_names)
     misfits = [name for name in names if tuple(arrays[file_names[name]].shape) != tuple(parameters[name].shape)]
+    misfits = [name for name in misfits if name not in rows]
     replaced = _replaceable(network, parameters, file_names, arrays, misfits)
     for name in misfits:
         if name not in replaced:
@@ -95,20 +133,71 @@ def load_weights(network: gluon.Block, path: Union[str, Path]) -> WeightsReport:
             f"Only {len(names)} of the network's {len(parameters)} arrays are in the weights file {path}, which has "
             f"{len(arrays)}: {_brief(names)}. Check that model= and model.name= are those that the file was saved from."
         )
-    matched = [name for name in names if name not in replaced]
-    _check_finite(path, {file_names[name]: arrays[file_names[name]] for name in matched})
+    matched = [name for name in names if name not in replaced and name not in rows]
+    _check_finite(path, {file_names[name]: arrays[file_names[name]] for name in (*matched, *rows)})
     for name in matched:
         _set(parameters[name], arrays[file_names[name]])
+    for name, (ours, theirs) in rows.items():
+        array = parameters[name].list_data()[0].asnumpy()
+        array[ours] = arrays[file_names[name]][theirs]
+        _set(parameters[name], array)
     loaded = {id(parameters[name]) for name in names}
     used = set(file_names.values())
-    shared_paths = set(parameters)  # a shared array is in the file under each of its names
+    shared_paths = {*parameters, *computed}  # a shared array is in the file under each of its names
     return WeightsReport(
         path=str(path),
         matched=matched,
         replaced=replaced,
         left=[name for name in parameters if id(parameters[name]) not in loaded],
         unused=[name for name in arrays if name not in used and name not in shared_paths],
+        adapted=list(rows),
+        reused=[name for name in classes if name in classes_in_file] if rows else [],
     )
+
+
+Rows = Tuple[List[int], List[int]]
+"""Outputs of a layer here, and those in the file that they are loaded from."""
+
+
+def _adapted(
+    network: gluon.Block, path: Union[str, Path], parameters: Mapping[str, gluon.Parameter],
+    file_names: Mapping[str, str], arrays: Mapping[str, np.ndarray], classes_in_file: Sequence[str],
+    classes: Sequence[str],
+) -> Dict[str, Rows]:  # fmt: skip
+    """Which outputs of the layers that score classes are loaded, where not all are, by parameter.
+
+    Raises:
+        WeightsError: the file scores another number of classes than there are names.
+    """
+    found: Dict[str, Rows] = {}
+    for layer, rows in getattr(network, "class_heads", {}).items():
+        for name in (f"{layer}.weight", f"{layer}.bias"):
+            if name not in file_names:
+                continue
+            shape, file_shape = parameters[name].shape, arrays[file_names[name]].shape
+            ours, theirs = rows.num_classes(shape[0]), rows.num_classes(file_shape[0] if file_shape else 0)
+            if ours is None or theirs is None or tuple(shape[1:]) != tuple(file_shape[1:]):
+                continue  # a misfit, or another kind of file
+            if classes_in_file and len(classes_in_file) != theirs:
+                raise WeightsError(
+                    f"The weights file {path} scores {theirs} classes, but model.weights_classes names "
+                    f"{len(classes_in_file)}. Name those of the file, in its order, or type model.weights_classes=null."
+                )
+            if list(classes_in_file or classes) != list(classes) or ours != theirs:
+                pairs = [(new, classes_in_file.index(one)) for new, one in enumerate(classes) if one in classes_in_file]
+                found[name] = _rows(rows, ours, theirs, pairs)
+    return found
+
+
+def _rows(rows: ClassRows, ours: int, theirs: int, pairs: Sequence[Tuple[int, int]]) -> Rows:
+    """Of no class, and of classes in both: (here, in the file) each."""
+    lead = rows.leading
+    kept = [*((one, one) for one in range(lead)), *((lead + new, lead + old) for new, old in pairs)]
+    here, there = (
+        [group * (lead + count) + pair[side] for group in range(rows.groups) for pair in kept]
+        for side, count in ((0, ours), (1, theirs))
+    )
+    return here, there
 
 
 def _set(parameter: gluon.Parameter, array: np.ndarray) -> None:

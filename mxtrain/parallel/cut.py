@@ -318,7 +318,7 @@ class Graph(Cuttable):
         kinds = frozenset(self._nodes[index]["op"] for index in operators)
         first = self._nodes[operators[0]]
         is_norm = len(operators) == 1 and self._computes_statistics(operators[0])
-        norm = {**first["attrs"], "op": first["op"]} if is_norm else None
+        norm = {**first.get("attrs", {}), "op": first["op"]} if is_norm else None
         return Piece(mx.sym.load_json(json.dumps(self._precision.lowered(graph))), inputs, outputs, kinds, norm)
 
 

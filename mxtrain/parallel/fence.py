@@ -11,17 +11,24 @@ from __future__ import annotations
 from typing import Dict, Sequence
 
 from mxtrain.engine.backend import gluon, nd, same_device_runs
+from mxtrain.model.graph.symbol_block import norms_of
 from mxtrain.model.graph.trace import blocks_by_path
 
 
 def written_together(network: gluon.Block) -> Dict[str, str]:
     """Name of a moving statistic -> name of a parameter whose gradient is written with it (`Parameter.name`)."""
     found = {}
+    learns = {parameter.name for parameter in network.collect_params().values() if parameter.grad_req != "null"}
     for _, block in blocks_by_path(network):
         if isinstance(block, gluon.nn.basic_layers._BatchNorm):
-            learned = [parameter.name for parameter in (block.gamma, block.beta) if parameter.grad_req != "null"]
+            parameters = (block.gamma, block.beta, block.running_mean, block.running_var)
+            norms = [[parameter.name for parameter in parameters]]
+        else:
+            norms = norms_of(block) if isinstance(block, gluon.SymbolBlock) else []
+        for gamma, beta, mean, variance in norms:
+            learned = [name for name in (gamma, beta) if name in learns]
             if learned:
-                found.update({block.running_mean.name: learned[0], block.running_var.name: learned[0]})
+                found.update({mean: learned[0], variance: learned[0]})
     return found
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Optional, Se
 
 from mxtrain.amp import FULL
 from mxtrain.engine.backend import STATISTICS, gluon, nd, same_device_runs
+from mxtrain.engine.parameter_names import role_of
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import bounds
@@ -254,7 +255,7 @@ class Grid(Strategy):
         # Those of a frozen batch norm don't move. `freeze` marks them by lr_mult=0: no statistic has a gradient.
         return [
             self._copies[name] for name, parameter in self._parameters.items()
-            if name.rpartition(".")[2] in STATISTICS and parameter.lr_mult != 0
+            if role_of(name) in STATISTICS and parameter.lr_mult != 0
         ]  # fmt: skip
 
     # Parts of a step.

@@ -141,6 +141,10 @@ class Task(Spec):
         """The width of the network's first output."""
         return len(signature.class_names)
 
+    def output_names(self, signature: Signature) -> Sequence[str]:
+        """What each of the `num_classes` scores is of, by name; empty where they have no names."""
+        return list(signature.class_names)
+
     def output_shapes(self, description: Description, signature: Signature) -> List[Tuple[int, ...]]:
         """The shape of each of the network's outputs for one sample, without the batch; empty where only the network
         knows."""

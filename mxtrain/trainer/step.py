@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Union
 
 from mxtrain.amp.scaling import NoScaling
 from mxtrain.engine.backend import STATISTICS, mx, nd, same_device_runs
+from mxtrain.engine.parameter_names import role_of
 from mxtrain.errors import PeersLost
 from mxtrain.parallel.base import Strategy
 from mxtrain.types import Batch, Stateful
@@ -56,7 +57,7 @@ class TrainingStep:
         # Batch norms' parameters without a gradient: they change in forward passes.
         trainable = set(strategy.trainable)
         self._statistics = [
-            name for name in strategy.values if name.rpartition(".")[2] in STATISTICS and name not in trainable
+            name for name in strategy.values if role_of(name) in STATISTICS and name not in trainable
         ]
         self._kept: Dict[str, nd.NDArray] = {}
         self.grad_norm: Optional[nd.NDArray] = None

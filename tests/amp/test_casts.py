@@ -110,6 +110,13 @@ def test_convolutions_that_overrun_their_memory_stay_in_float32():
     assert not has_kernels(node, (64, 64, 1, 1), None, amx=True)
 
 
+def test_convolutions_to_one_position_stay_in_float32():
+    """Where most of a 3 x 3 kernel reads padding alone, oneDNN leaves its gradient as it was in memory."""
+    node = {"op": "Convolution", "attrs": {"num_group": "1"}}
+    sizes = [((64, 64, 3, 3), (8, 64, 1, 1)), ((64, 64, 1, 1), (8, 64, 1, 1)), ((64, 64, 3, 3), (8, 64, 1, 2))]
+    assert [has_kernels(node, *size, amx=False) for size in sizes] == [False, True, True]
+
+
 def test_without_amx_blocks_of_channels_are_half_as_large():
     node = {"op": "Convolution", "attrs": {"num_group": "1"}}
     weights = [(16, 16, 3, 3), (48, 32, 3, 3), (16, 3, 3, 3), (24, 16, 3, 3), (64, 64, 1, 1)]

@@ -19,7 +19,9 @@ from mxtrain.model.resnet import ResNet
 CONF = Path(__file__).resolve().parents[2] / "conf" / "model"
 
 
-@pytest.mark.parametrize("name", ["mlp", "lenet", "resnet", "gluoncv", "gluoncv_segmentation", "bert"])
+@pytest.mark.parametrize(
+    "name", ["mlp", "lenet", "resnet", "gluoncv", "gluoncv_segmentation", "ssd", "yolo3", "center_net", "bert"]
+)
 def test_yaml_lists_every_field_with_the_default_and_a_comment(name):
     path = CONF / f"{name}.yaml"
     values = OmegaConf.to_container(OmegaConf.load(path))

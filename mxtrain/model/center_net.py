@@ -1,0 +1,75 @@
+"""GluonCV's CenterNets, by their names there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Tuple
+
+import pydantic
+
+from mxtrain.errors import ConfigError
+from mxtrain.model.detection.base import BoxCoding
+from mxtrain.model.detection.heatmap import HeatmapCoding
+from mxtrain.model.detection.zoo import GluonCVDetector
+from mxtrain.model.networks.gluoncv_detectors import CENTER_NET, without_dataset
+from mxtrain.types import Positive, Shape
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+MULTIPLE = 32
+"""Sides of pictures: the network halves them five times and doubles them three times."""
+DEFORMABLE = "_dcnv2"
+
+
+class GluonCVCenterNet(GluonCVDetector):
+    """A network that finds things by their centres, around a network for classification.
+
+    Source: Zhou et al., "Objects as Points" (2019), as GluonCV builds it.
+    """
+
+    loss_option: ClassVar[str] = "heatmap_focal"
+    known: ClassVar[Tuple[str, ...]] = CENTER_NET
+
+    name: str = "center_net_resnet18_v1b"
+    """GluonCV's name, e.g. center_net_dla34; what GluonCV appends for a dataset may follow, and says nothing."""
+    max_detections: Positive = 100
+    """Detections of a picture that are kept."""
+
+    @pydantic.field_validator("name", mode="before")
+    @classmethod
+    def _not_deformable(cls, name: object) -> object:
+        plain = without_dataset(name) if isinstance(name, str) else ""
+        if plain.endswith(DEFORMABLE) and plain[: -len(DEFORMABLE)] in cls.known:
+            raise ValueError(
+                "MXNet computes no gradients of deformable convolutions (dcnv2) on CPUs, where runs of all placements "
+                f"must agree. Type model.name={plain[: -len(DEFORMABLE)]}"
+            )
+        return name
+
+    def box_coding(self, num_classes: int, input_shape: Shape) -> BoxCoding:
+        """See `Detector.box_coding`.
+
+        Raises:
+            ConfigError: the sides of pictures are not multiples of 32.
+        """
+        if any(side % MULTIPLE for side in input_shape[1:]):
+            fitting = ",".join(str(-(-side // MULTIPLE) * MULTIPLE) for side in input_shape[1:])
+            raise ConfigError(
+                f"model.name={self.name}: the sides of pictures must be multiples of {MULTIPLE}, but they are "
+                f"{input_shape[1]}x{input_shape[2]}. Type dataset.image_size=[{fitting}]."
+            )
+        return HeatmapCoding(num_classes, input_shape, max_detections=self.max_detections)
+
+    def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
+        """The network, uninitialised.
+
+        Raises:
+            ConfigError: GluonCV is not installed, or refuses an option.
+        """
+
+        def build() -> gluon.HybridBlock:
+            from mxtrain.model.networks import center_net
+
+            return center_net.build(self.plain_name, num_classes, self.options)
+
+        return self._built(self.name, build)

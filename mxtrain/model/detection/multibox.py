@@ -1,0 +1,151 @@
+"""Boxes by what they begin with: scores of classes, and how far each of many boxes is from the thing that it finds.
+
+Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), section 2.2.
+
+Legend: B batch, M true boxes of a picture, N boxes that the network begins with, K classes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, List, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.dataset.image.boxes import Column, Flag, is_box, is_trained_on
+from mxtrain.model.detection.scores import log_odds
+from mxtrain.model.detection.suppression import Suppression
+from mxtrain.types import Shape
+
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
+
+VARIANCES = (0.1, 0.1, 0.2, 0.2)
+"""Offsets are divided by these, so that they are about as large as each other. Source: as GluonCV."""
+LEAST_IOU = 0.5
+"""A box finds the thing that it covers best, where it covers so much of it: intersection over union."""
+LEAST_OVERLAP = 1e-12
+"""What covers less of each other does not touch."""
+INSIDE_CROWD = 0.5
+"""A box of which more than this share is in a crowd's region is neither background nor a thing."""
+IGNORED = -1.0
+"""The class of a box that is not trained on."""
+
+
+class MultiBoxCoding:
+    """Outputs: scores of background and classes before the softmax (B, N, 1 + K), and offsets of centre and of the
+    logarithm of width and height (B, N, 4).
+
+    Args:
+        num_classes: K.
+        anchor_N4: centre x and y, width and height in pixels of the boxes that the network begins with.
+        suppression: which detections are left.
+    """
+
+    def __init__(self, num_classes: int, anchor_N4: np.ndarray, suppression: Suppression):
+        self.anchor_N4 = anchor_N4.astype(np.float32)
+        half_N2 = self.anchor_N4[:, 2:] * 0.5
+        self._edge_N4 = np.concatenate([self.anchor_N4[:, :2] - half_N2, self.anchor_N4[:, :2] + half_N2], axis=1)
+        self._area_N = (self._edge_N4[:, 2:] - self._edge_N4[:, :2]).prod(axis=1)
+        self._suppression = suppression
+        self.output_shapes: Sequence[Shape] = ((len(anchor_N4), 1 + num_classes), (len(anchor_N4), 4))
+
+    def encode(self, box_BMD: np.ndarray) -> Tuple[np.ndarray, ...]:
+        """The class of each box (B, N): 0 background, 1 the first class, -1 neither; and its offsets to the thing that
+        it finds (B, N, 4)."""
+        count, num_boxes = len(box_BMD), len(self.anchor_N4)
+        class_BN = np.zeros((count, num_boxes), np.float32)
+        offset_BN4 = np.zeros((count, num_boxes, 4), np.float32)
+        trained_BM = is_trained_on(box_BMD) & (box_BMD[..., 2:4] > box_BMD[..., :2]).all(axis=-1)
+        crowd_BM = is_box(box_BMD) & ((box_BMD[..., Column.FLAGS].astype(np.int64) & Flag.CROWD) > 0)
+        for row in range(count):
+            for region_D in box_BMD[row, crowd_BM[row]]:
+                class_BN[row, self._intersections(region_D[None, :4])[0] > INSIDE_CROWD * self._area_N] = IGNORED
+            true_MD = box_BMD[row, trained_BM[row]]
+            if len(true_MD):
+                match_N = self.match(true_MD[:, :4])
+                place_P = np.flatnonzero(match_N >= 0)
+                found_PD = true_MD[match_N[place_P]]
+                class_BN[row, place_P] = found_PD[:, Column.CLASS] + 1
+                offset_BN4[row, place_P] = self._offsets(self.anchor_N4[place_P], found_PD[:, :4])
+        return class_BN, offset_BN4
+
+    def match(self, edge_M4: np.ndarray) -> np.ndarray:
+        """Which of some true boxes each box finds, (N,), -1 for none.
+
+        Each true box, the best covered first, has the box that covers it best and is still free; then those that cover
+        it as well, if they cover no other better; then those that cover it enough.
+        """
+        iou_MN = self._ious(edge_M4)
+        best_N = iou_MN.argmax(axis=0)
+        most_N = iou_MN[best_N, np.arange(iou_MN.shape[1])]
+        most_M = iou_MN.max(axis=1)
+        is_best_N = (most_N >= LEAST_IOU) | ((most_N == most_M[best_N]) & (most_N > LEAST_OVERLAP))
+        match_N = np.where(is_best_N, best_N, -1)
+        for true, place in self._pairs(iou_MN):
+            match_N[place] = true
+        return match_N
+
+    def _pairs(self, iou_MN: np.ndarray) -> List[Tuple[int, int]]:
+        """(true box, box) of the highest overlaps in which none comes twice."""
+        place_M = iou_MN.argmax(axis=1)
+        most_M = iou_MN[np.arange(len(iou_MN)), place_M]
+        found: List[Tuple[int, int]] = []
+        taken: List[int] = []
+        while True:
+            true = int(most_M.argmax())
+            if most_M[true] <= LEAST_OVERLAP:
+                return found
+            place = int(place_M[true])
+            if place not in taken:
+                found.append((true, place))
+                taken.append(place)
+                most_M[true] = -1.0
+            else:
+                rest_N = iou_MN[true].copy()
+                rest_N[taken] = -1.0
+                place_M[true] = rest_N.argmax()
+                most_M[true] = rest_N[place_M[true]]
+
+    def _intersections(self, edge_M4: np.ndarray) -> np.ndarray:
+        """Pixels that true boxes and boxes have in common, (M, N)."""
+        sides = []
+        for low, high in ((0, 2), (1, 3)):
+            begin_MN = np.maximum(edge_M4[:, None, low], self._edge_N4[:, low])
+            end_MN = np.minimum(edge_M4[:, None, high], self._edge_N4[:, high])
+            end_MN -= begin_MN
+            sides.append(np.maximum(end_MN, 0, out=end_MN))
+        sides[0] *= sides[1]
+        return sides[0]
+
+    def _ious(self, edge_M4: np.ndarray) -> np.ndarray:
+        """Intersection over union, (M, N)."""
+        common_MN = self._intersections(edge_M4)
+        area_M = (edge_M4[:, 2:] - edge_M4[:, :2]).prod(axis=1)
+        common_MN /= area_M[:, None] + self._area_N - common_MN
+        return common_MN
+
+    def _offsets(self, anchor_P4: np.ndarray, edge_P4: np.ndarray) -> np.ndarray:
+        size_P2 = edge_P4[:, 2:] - edge_P4[:, :2]
+        centre_P2 = edge_P4[:, :2] + size_P2 * 0.5
+        moved_P2 = (centre_P2 - anchor_P4[:, :2]) / anchor_P4[:, 2:]
+        return np.concatenate([moved_P2, np.log(size_P2 / anchor_P4[:, 2:])], axis=1) / np.array(VARIANCES)
+
+    def scores(self, outputs: Tuple[NDArray, ...]) -> NDArray:
+        """See `BoxCoding.scores`."""
+        from mxtrain.engine.backend import nd
+
+        log_p_BNK = nd.log_softmax(outputs[0].astype("float64"), axis=-1).slice_axis(axis=2, begin=1, end=None)
+        return log_odds(log_p_BNK).transpose((0, 2, 1)).reshape((0, -1))
+
+    def decode(self, outputs: Tuple[NDArray, ...]) -> NDArray:
+        """Detections (B, N, 6), see `BoxCoding.decode`."""
+        from mxtrain.engine.backend import nd
+
+        logit_BNK, offset_BN4 = (output.astype("float32") for output in outputs[:2])
+        score_BKN = nd.softmax(logit_BNK, axis=-1).slice_axis(axis=2, begin=1, end=None).transpose((0, 2, 1))
+        anchor_1N4 = nd.array(self.anchor_N4[None], ctx=logit_BNK.context)
+        centre_1N2, size_1N2 = anchor_1N4.split(2, axis=2)
+        moved_BN2, stretch_BN2 = offset_BN4.split(2, axis=2)
+        centre_BN2 = nd.broadcast_add(nd.broadcast_mul(moved_BN2 * VARIANCES[0], size_1N2), centre_1N2)
+        half_BN2 = nd.broadcast_mul(nd.exp(stretch_BN2 * VARIANCES[2]), size_1N2) * 0.5
+        return self._suppression(score_BKN, nd.concat(centre_BN2 - half_BN2, centre_BN2 + half_BN2, dim=2))

@@ -1,0 +1,86 @@
+"""What GluonCV's detectors have in common: names, files with weights, and the classes in them."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Dict, List, Literal, Mapping, Sequence, Tuple, Union
+
+import pydantic
+
+from mxtrain.model.detection.base import Detector
+from mxtrain.model.detection.suppression import Suppression
+from mxtrain.model.gluoncv import OURS, GluonCVModel, no_such_network
+from mxtrain.model.networks.gluoncv_detectors import CLASSES_OF_WEIGHTS, without_dataset
+from mxtrain.types import OpenFraction, Positive, Shape
+
+BY_NAME = {"ssd_": "ssd", "yolo": "yolo3", "center": "center_net"}
+"""How names begin -> the option of conf/model/ that they are meant for."""
+
+
+class GluonCVDetector(Detector, GluonCVModel):
+    """Base of the descriptions of GluonCV's detectors. Parameter names are GluonCV's, so weights can be exchanged.
+
+    Weights are never downloaded: save GluonCV's pretrained ones to a file and name it in `weights`.
+    """
+
+    known: ClassVar[Tuple[str, ...]] = ()
+    """Names without a dataset."""
+    taken: ClassVar[Mapping[str, str]] = {
+        **OURS,
+        "pretrained_base": "weights are never downloaded; give a file by model.weights=PATH",
+        "norm_layer": "it is BatchNorm, whose means parallel.batch_norm takes over several devices",
+    }
+
+    name: str
+    """GluonCV's name; what it appends for a dataset, as in ssd_512_resnet50_v1_voc, may follow."""
+    weights_classes: Union[None, Literal["voc", "coco"], List[str]] = None
+    """The classes of the file in `weights`, in the order of its scores: voc or coco are those of GluonCV's files. What
+    was learned of classes that the dataset has, too, is taken over by their names. None: by their order, where there
+    are as many; else classes are learned anew."""
+    options: Dict[str, Any] = {}
+    """Further arguments of GluonCV's function of the backbone, e.g. {norm_kwargs: {momentum: 0.99}}."""
+
+    @pydantic.field_validator("name")
+    @classmethod
+    def _known_name(cls, name: str) -> str:
+        if name in cls.known or without_dataset(name) in cls.known:
+            return name
+        raise ValueError(no_such_network("detection", without_dataset(name), cls.known))
+
+    @pydantic.field_validator("weights_classes")
+    @classmethod
+    def _different_classes(cls, names: object) -> object:
+        if isinstance(names, list) and (not names or len(set(names)) < len(names)):
+            raise ValueError("should be voc, coco, or the names of all classes, each once, as in [cat,dog]")
+        return names
+
+    @property
+    def plain_name(self) -> str:
+        """The name without a dataset."""
+        return self.name if self.name in self.known else without_dataset(self.name)
+
+    @property
+    def classes_in_weights(self) -> Sequence[str]:
+        """See `Model.classes_in_weights`."""
+        if isinstance(self.weights_classes, str):
+            return CLASSES_OF_WEIGHTS[self.weights_classes]
+        return self.weights_classes or ()
+
+    def input_shape(self, native: Shape) -> Shape:
+        """Three channels of any size."""
+        return (3, *native[-2:])
+
+
+class SuppressingDetector(GluonCVDetector):
+    """Base of those that find each thing several times."""
+
+    nms_iou: OpenFraction = 0.45
+    """Intersection over union with a surer detection of the same class from which on one is left out."""
+    nms_candidates: Positive = 400
+    """The highest scores of a picture, of all classes, that are looked at."""
+    max_detections: Positive = 100
+    """Detections of a picture that are kept."""
+
+    @property
+    def suppression(self) -> Suppression:
+        """Which detections are left."""
+        return Suppression(self.nms_iou, self.nms_candidates, self.max_detections)

@@ -1,0 +1,205 @@
+"""SSD as a Gluon block, around any of GluonCV's networks for classification. Imports MXNet and GluonCV.
+
+GluonCV's own returns other things in training than in prediction, from one block, and MXNet keeps the graph of
+whichever came first. This one has a single form, the scores and offsets. Its parameters have the names of GluonCV's,
+so files can be exchanged.
+
+Legend: B batch, N boxes of a picture, A at each place of a map, K classes.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+
+from mxtrain.engine.backend import gluon, mx
+from mxtrain.errors import ConfigError, did_you_mean
+from mxtrain.model.graph.trace import trace, trace_symbol
+from mxtrain.model.networks import gluoncv
+from mxtrain.model.networks.gluoncv_names import sizes_of
+from mxtrain.model.weights import ClassRows
+
+from gluoncv.model_zoo.ssd.resnet_v1b_ssd import resnet34_v1b_ssd  # isort: skip
+from gluoncv.model_zoo.ssd.vgg_atrous import vgg16_atrous_300, vgg16_atrous_512  # isort: skip
+from gluoncv.nn.feature import FeatureExpander  # isort: skip
+from gluoncv.nn.predictor import ConvPredictor  # isort: skip
+
+if TYPE_CHECKING:
+    from mxnet.symbol import Symbol
+
+    from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.model.detection.anchors import AnchorMap
+    from mxtrain.types import Shape
+
+MADE_FOR_DETECTION = {
+    ("vgg16_atrous", 300): vgg16_atrous_300,
+    ("vgg16_atrous", 512): vgg16_atrous_512,
+    ("resnet34_v1b", 300): resnet34_v1b_ssd,
+}
+"""(backbone, side of its pictures) -> GluonCV's function of a network that returns several maps."""
+LEAST_KEPT = 16
+"""GluonCV keeps the boxes of at least so many places along each side of a map in its files."""
+LAST_TWO = ("auto", "auto")
+"""Stands for the names of the last map of each of the two smallest sizes, which differ from network to network."""
+NUM_CLASSES_OF_BACKBONE = 2
+"""Of what is cut off again."""
+
+
+class Anchors(gluon.HybridBlock):
+    """The boxes of a map, as an array that GluonCV's files have. Nothing reads it here: it is a parameter by its
+    structural name alone, which files have, and not among those that MXNet looks for in a graph.
+
+    Args:
+        number: of the map.
+        boxes: of the map.
+        alloc: places along each side that the array has.
+    """
+
+    def __init__(self, number: int, boxes: AnchorMap, alloc: int, **kwargs):
+        super().__init__(**kwargs)
+        self.anchors = gluon.Constant(f"anchor_{number}", boxes.grid(alloc, alloc).reshape(1, 1, alloc, alloc, -1))
+
+
+class MultiBoxNetwork(gluon.HybridBlock):
+    """Pictures (B, 3, H, W) to scores before the softmax (B, N, 1 + K), the first that of background, and offsets
+    (B, N, 4).
+
+    Args:
+        build_features: of the block that makes several maps of pictures.
+        num_classes: K.
+        maps: the boxes of each map.
+        kernel: side of the convolutions that score a map.
+    """
+
+    def __init__(
+        self, build_features: Callable[[], gluon.HybridBlock], num_classes: int, maps: Sequence[AnchorMap],
+        kernel: int = 3, **kwargs,
+    ):  # fmt: skip
+        super().__init__(**kwargs)
+        self._num_classes = num_classes
+        largest = max(max(one.height, one.width) for one in maps)
+        alloc = 128 if largest <= 128 else 2 ** (largest - 1).bit_length()
+        convolution = {"kernel": (kernel, kernel), "pad": (kernel // 2, kernel // 2)}
+        with self.name_scope():
+            self.features = build_features()
+            self.class_predictors = gluon.nn.HybridSequential()
+            self.box_predictors = gluon.nn.HybridSequential()
+            self.anchor_generators = gluon.nn.HybridSequential()
+            for number, one in enumerate(maps):
+                self.anchor_generators.add(Anchors(number, one, alloc))
+                alloc = max(alloc // 2, LEAST_KEPT)
+                self.class_predictors.add(ConvPredictor(len(one.shapes) * (1 + num_classes), **convolution))
+                self.box_predictors.add(ConvPredictor(len(one.shapes) * 4, **convolution))
+        self.class_heads = {
+            f"class_predictors.{number}.predictor": ClassRows(len(one.shapes), 1) for number, one in enumerate(maps)
+        }
+        self.computed = tuple(f"anchor_generators.{number}.anchors" for number in range(len(maps)))
+
+    def hybrid_forward(self, F, x):
+        maps = self.features(x)
+        score = _joined(F, [layer(one) for layer, one in zip(self.class_predictors, maps)])
+        offset = _joined(F, [layer(one) for layer, one in zip(self.box_predictors, maps)])
+        return F.reshape(score, shape=(0, -1, 1 + self._num_classes)), F.reshape(offset, shape=(0, -1, 4))
+
+
+def _joined(F: OperatorModule, maps: List[Array]) -> Array:
+    """Maps (B, C, h, w) one after the other, what belongs to a place side by side, (B, all)."""
+    return F.concat(*(F.flatten(F.transpose(one, axes=(0, 2, 3, 1))) for one in maps), dim=1)
+
+
+def build_features(
+    backbone: str, base_size: int, features: Sequence[str], filters: Sequence[int], lite: bool,
+    options: Mapping[str, Any],
+) -> gluon.HybridBlock:  # fmt: skip
+    """The block that makes several maps of pictures; its parts are named for where they are called.
+
+    Args:
+        backbone: GluonCV's name of it.
+        base_size: of backbones that are made for detection.
+        features: outputs of the backbone, or `LAST_TWO`; empty where it is made for detection.
+        filters: channels of each convolution that halves the last of them further.
+        lite: whether those are narrower.
+        options: further arguments of GluonCV's function of the backbone.
+    """
+    made_for_detection = MADE_FOR_DETECTION.get((backbone, base_size))
+    if made_for_detection is not None and not features:
+        return made_for_detection(**options)
+    network = gluoncv.build(backbone, NUM_CLASSES_OF_BACKBONE, dict(options))
+    symbol = network(mx.sym.var("data"))
+    outputs = find_features(symbol, network.prefix, backbone, None if tuple(features) == LAST_TWO else features)
+    narrower: Dict[str, Any] = {"min_depth": 64, "reduce_ratio": 0.5} if lite else {}
+    if filters and min(filters) < 128 and not lite:
+        narrower["min_depth"] = min(filters)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it doubts the type of pictures, and takes float32
+        expander = FeatureExpander(symbol, outputs, list(filters), **narrower)
+    known = network.collect_params()
+    for name, parameter in expander.collect_params().items():
+        if name in known:
+            parameter.init, parameter.grad_req = known[name].init, known[name].grad_req
+        # Those of layers that only the symbol knows have none, and would be drawn at random.
+        if parameter.init is None and name.endswith(("_gamma", "_var")):
+            parameter.init = mx.init.One()
+        elif parameter.init is None and name.endswith(("_beta", "_mean", "_bias")):
+            parameter.init = mx.init.Zero()
+    return expander
+
+
+def map_sizes(features: gluon.HybridBlock, input_shape: Shape) -> List[Tuple[int, int]]:
+    """(height, width) of each of its maps.
+
+    Raises:
+        ConfigError: pictures are too small for the network.
+    """
+    from mxtrain.model.prepare import infer_shapes
+
+    infer_shapes(features, input_shape)
+    return [(shape[2], shape[3]) for shape in trace(features, input_shape).output_shapes if shape is not None]
+
+
+def find_features(symbol: Symbol, prefix: str, backbone: str, asked: Optional[Sequence[str]]) -> List[str]:
+    """The names of the outputs that boxes are found in.
+
+    Args:
+        symbol: of the backbone.
+        prefix: of most names in it.
+        backbone: GluonCV's name of it.
+        asked: those outputs by GluonCV's names, which are checked; None: the last map of each of the two smallest sizes
+            that all that follows is computed from.
+
+    Raises:
+        ConfigError: there are no such outputs.
+    """
+    side = sizes_of(backbone).usual
+    nodes = trace_symbol(symbol, {"data": (1, 3, side, side)}).nodes
+    counts = Counter(node.name for node in nodes)
+    maps = {
+        node.name: index for index, node in enumerate(nodes)
+        if node.op not in ("null", "Pad") and node.shape and len(node.shape) == 4 and counts[node.name] == 1
+    }  # fmt: skip
+    if asked is not None:
+        known = {name[len(prefix) :]: name for name in maps if name.startswith(prefix)}
+        for name in asked:
+            if name not in known:
+                shown = list(known)
+                raise ConfigError(
+                    f"model.features: {backbone} has no output '{name}'.{did_you_mean(name, shown)} Its maps are "
+                    f"{', '.join(shown[:4])}, ..., {', '.join(shown[-4:])}. Type model.features=auto, or some of them."
+                )
+        return [known[name] for name in asked]
+    last_read = {source: index for index, node in enumerate(nodes) for source in node.inputs}
+    is_value = [node.op != "null" or node.name == "data" for node in nodes]
+    by_size: Dict[Tuple[int, ...], str] = {}
+    for name, index in maps.items():
+        alone = not any(is_value[before] and last_read.get(before, 0) > index for before in range(index))
+        size = (nodes[index].shape or ())[2:]
+        if alone and max(size) > 1:
+            by_size[size] = name
+    found = [by_size[size] for size in sorted(by_size, reverse=True)[-2:]]
+    if len(found) < 2:
+        raise ConfigError(
+            f"model.backbone={backbone}: the network has no two maps of different sizes that all that follows is "
+            "computed from. Name the maps by model.features=[NAME,NAME], or choose another backbone, e.g. resnet18_v1."
+        )
+    return found

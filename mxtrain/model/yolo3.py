@@ -1,0 +1,61 @@
+"""GluonCV's YOLOv3, by its names there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, List, Literal, Sequence, Tuple, Union
+
+import pydantic
+
+from mxtrain.model.detection.base import BoxCoding
+from mxtrain.model.detection.grid import GridCoding
+from mxtrain.model.detection.zoo import SuppressingDetector
+from mxtrain.model.networks import gluoncv_detectors
+from mxtrain.types import PositiveFloat, Shape
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+
+class YOLO3(SuppressingDetector):
+    """A network that says of three shapes at each place of three maps whether a thing is there.
+
+    Source: Redmon and Farhadi, "YOLOv3: An Incremental Improvement" (2018), as GluonCV builds it.
+    """
+
+    loss_option: ClassVar[str] = "yolo3"
+    known: ClassVar[Tuple[str, ...]] = tuple(gluoncv_detectors.YOLO3)
+
+    name: str = "yolo3_mobilenet1.0"
+    """GluonCV's name, e.g. yolo3_darknet53; what GluonCV appends for a dataset may follow, and says nothing."""
+    anchors: Union[Literal["auto"], List[List[PositiveFloat]]] = "auto"
+    """Widths and heights in pixels, [w, h, w, h, w, h], of the boxes of each of three maps, the finest first; auto =
+    GluonCV's, which are for pictures of about 416 pixels."""
+
+    @pydantic.field_validator("anchors")
+    @classmethod
+    def _three_of_three(cls, anchors: object) -> object:
+        if isinstance(anchors, list) and [len(one) for one in anchors] != [6, 6, 6]:
+            raise ValueError("should be three lists of six numbers: width and height of three boxes for each map")
+        return anchors
+
+    @property
+    def _anchors(self) -> Sequence[Sequence[float]]:
+        return gluoncv_detectors.YOLO3_ANCHORS if self.anchors == "auto" else self.anchors
+
+    def box_coding(self, num_classes: int, input_shape: Shape) -> BoxCoding:
+        """See `Detector.box_coding`."""
+        return GridCoding(num_classes, input_shape, self._anchors, gluoncv_detectors.YOLO3_STRIDES, self.suppression)
+
+    def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
+        """The network, uninitialised.
+
+        Raises:
+            ConfigError: GluonCV is not installed, or refuses an option.
+        """
+
+        def build() -> gluon.HybridBlock:
+            from mxtrain.model.networks import yolo3
+
+            return yolo3.build(self.plain_name, num_classes, self._anchors, max(input_shape[1:]), self.options)
+
+        return self._built(self.name, build)

@@ -1,0 +1,160 @@
+"""Losses of detectors beside GluonCV's, their gradients, and what is divided by."""
+
+import numpy as np
+import pytest
+
+from mxtrain.dataset.image.boxes import Flag, padded, rows_of
+from mxtrain.loss.detection import MultiBox, YOLOLoss
+from mxtrain.model.detection.grid import GridCoding
+from mxtrain.model.detection.suppression import Suppression
+from mxtrain.model.networks.gluoncv_detectors import YOLO3_ANCHORS
+
+K, N, B = 4, 300, 5
+SIDE, STRIDES = 64, (8, 16, 32)
+
+
+def multibox_arrays(draw, things=(9, 0, 1, 40, 3)):
+    """Scores, offsets, boxes, classes and true offsets."""
+    logit_BNK, offset_BN4 = draw.randn(B, N, 1 + K) * 2, draw.randn(B, N, 4)
+    class_BN, true_offset_BN4 = np.zeros((B, N)), np.zeros((B, N, 4))
+    for row, count in enumerate(things):
+        place = draw.permutation(N)[:count]
+        class_BN[row, place] = draw.randint(1, 1 + K, count)
+        true_offset_BN4[row, place] = draw.randn(count, 4) * 2
+    return logit_BNK, offset_BN4, np.full((B, 1, 7), -1.0), class_BN, true_offset_BN4
+
+
+def computed(loss, arrays, num_outputs=2):
+    """What the loss gives, and the gradients of its sum by the outputs."""
+    from mxtrain.engine.backend import autograd, nd
+
+    given = [nd.array(array) for array in arrays]
+    for one in given[:num_outputs]:
+        one.attach_grad()
+    with autograd.record():
+        found = loss(*given)
+        found = list(found) if isinstance(found, (list, tuple)) else [found]
+        total = found[0].sum()
+    total.backward()
+    return [one.asnumpy() for one in found], [one.grad.asnumpy() for one in given[:num_outputs]]
+
+
+@pytest.mark.parametrize("rho, box_weight", [(1.0, 1.0), (0.5, 2.0)])
+def test_multibox_is_gluoncvs(rho, box_weight):
+    from mxtrain.model.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
+
+    from gluoncv.loss import SSDMultiBoxLoss  # isort: skip
+
+    arrays = multibox_arrays(np.random.RandomState(0))
+    theirs = SSDMultiBoxLoss(negative_mining_ratio=3, rho=rho, lambd=box_weight)
+    ours = MultiBox(rho=rho, box_weight=box_weight, min_hard_negatives=0).build_detection(K)
+    (loss_B, weight_B), gradients = computed(ours, arrays)
+    wanted, wanted_gradients = computed(
+        lambda logit, offset, box, *targets: theirs(logit, offset, *targets)[0][0], arrays
+    )  # fmt: skip
+    assert weight_B.tolist() == [9, 0, 1, 40, 3] and loss_B[1] == 0
+    np.testing.assert_allclose(loss_B / weight_B.sum(), wanted[0], rtol=1e-5)
+    for found, gradient in zip(gradients, wanted_gradients):
+        np.testing.assert_allclose(found / weight_B.sum(), gradient, atol=1e-7)
+
+
+def test_pictures_without_things_are_learned_from_as_background():
+    loss = MultiBox().build_detection(K)
+    arrays = multibox_arrays(np.random.RandomState(1), things=(0,) * B)
+    (loss_B, weight_B), (by_logit_BNK, by_offset_BN4) = computed(loss, arrays)
+    assert (loss_B > 0).all() and not weight_B.any() and loss.least_weight == 1
+    counted_BN = np.abs(by_logit_BNK).sum(axis=2) > 0
+    assert counted_BN.sum(axis=1).tolist() == [3] * B and not by_offset_BN4.any()
+    logit_BNK = arrays[0].astype(np.float32)
+    wrong_BN = np.log(np.exp(logit_BNK).sum(axis=2)) - logit_BNK[..., 0]
+    assert (wrong_BN[counted_BN].reshape(B, 3).min(axis=1) >= np.sort(wrong_BN, axis=1)[:, -3]).all()
+
+
+def test_boxes_in_crowds_are_neither_thing_nor_background():
+    arrays = multibox_arrays(np.random.RandomState(2))
+    arrays[3][:, 50:] = -1
+    _, (by_logit_BNK, by_offset_BN4) = computed(MultiBox().build_detection(K), arrays)
+    assert not by_logit_BNK[:, 50:].any() and not by_offset_BN4[:, 50:].any() and by_logit_BNK[:, :50].any()
+
+
+def test_parts_of_a_batch_are_the_same_as_the_whole():
+    arrays = multibox_arrays(np.random.RandomState(3))
+    loss = MultiBox().build_detection(K)
+    whole = computed(loss, arrays)
+    parts = [computed(loss, [array[rows] for array in arrays]) for rows in (slice(0, 2), slice(2, B))]
+    for wanted, *found in zip(whole[0] + whole[1], *(part[0] + part[1] for part in parts)):
+        np.testing.assert_array_equal(wanted, np.concatenate(found))
+
+
+def yolo_arrays(draw, capacity=6, scale=1.0):
+    """Raw values, edges, boxes and what the coding makes of them; some boxes cover a thing by nearly all."""
+    coding = GridCoding(K, (3, SIDE, SIDE), YOLO3_ANCHORS, STRIDES, Suppression())
+    size_M2 = draw.uniform(0.1, 0.8, (B, capacity, 2)) * SIDE
+    begin_M2 = draw.uniform(0, 1, (B, capacity, 2)) * (SIDE - size_M2)
+    edge_BM4 = np.concatenate([begin_M2, begin_M2 + size_M2], axis=2)
+    rows = [rows_of(edge_M4[: 1 + n], draw.randint(0, K, 1 + n)) for n, edge_M4 in enumerate(edge_BM4)]
+    box_BMD = padded([*rows[:-1], np.zeros((0, 7))], capacity)
+    num_boxes = coding.output_shapes[0][0]
+    edge_BN4 = draw.uniform(0, SIDE, (B, num_boxes, 4))
+    edge_BN4.sort(axis=2)
+    for row in range(B):
+        near = edge_BM4[row, draw.randint(0, capacity, num_boxes // 2)]
+        edge_BN4[row, : len(near)] = near + draw.uniform(-3, 3, near.shape)
+    return (draw.randn(B, num_boxes, 5 + K) * scale, edge_BN4, box_BMD, *coding.encode(box_BMD))
+
+
+def test_yolo3_is_gluoncvs():
+    from mxtrain.engine.backend import autograd, nd
+    from mxtrain.model.networks import gluoncv  # noqa: F401
+
+    from gluoncv.loss import YOLOV3Loss  # isort: skip
+    from gluoncv.model_zoo.yolo.yolo_target import YOLOV3TargetMerger  # isort: skip
+
+    arrays = yolo_arrays(np.random.RandomState(0))
+    raw_BNP, edge_BN4, box_BMD, is_thing_BN, row_BM8 = arrays
+    dense = [np.zeros((*is_thing_BN.shape, width), np.float32) for width in (2, 2, 2)]
+    class_BNK = np.full((*is_thing_BN.shape, K), -1.0)
+    for row, number in zip(*np.nonzero(row_BM8[..., 0] >= 0)):
+        place = (row, int(row_BM8[row, number, 0]))
+        dense[0][place], dense[1][place], dense[2][place] = (row_BM8[row, number, part] for part in ([1, 2], [3, 4], 5))
+        class_BNK[place] = np.arange(K) == row_BM8[row, number, 6]
+
+    def theirs(raw, edges, boxes, is_thing, rows):
+        targets = [is_thing.expand_dims(2), *map(nd.array, (*dense, class_BNK))]
+        with autograd.pause():
+            merged = YOLOV3TargetMerger(K, 0.7)(edges, boxes.slice_axis(axis=2, begin=0, end=4), *targets)
+        parts = [raw.slice_axis(axis=2, begin=begin, end=end) for begin, end in ((4, 5), (0, 2), (2, 4), (5, None))]
+        ignored.append((merged[0].asnumpy() < 0).sum())
+        return sum(YOLOV3Loss()(*parts, *merged))
+
+    ignored = []
+    (loss_B,), gradients = computed(YOLOLoss().build_detection(K), arrays)
+    (wanted_B,), wanted = computed(theirs, arrays)
+    assert ignored[0] > 20, "some boxes have to cover things of others"
+    np.testing.assert_allclose(loss_B, wanted_B, rtol=1e-5)
+    np.testing.assert_allclose(gradients[0], wanted[0], atol=1e-5)
+    assert not gradients[1].any() and not wanted[1].any()
+
+
+def test_a_box_in_a_crowd_is_not_told_that_nothing_is_there():
+    draw = np.random.RandomState(0)
+    coding = GridCoding(K, (3, SIDE, SIDE), YOLO3_ANCHORS, STRIDES, Suppression())
+    crowd = rows_of([[0, 0, SIDE, SIDE / 2]], [0])
+    crowd[0, 5] = Flag.CROWD
+    box_BMD = padded([crowd], 2)
+    num_boxes = coding.output_shapes[0][0]
+    edge_1N4 = np.tile([10.0, 40.0, 20.0, 50.0], (1, num_boxes, 1))
+    edge_1N4[:, :7] = [10.0, 10.0, 14.0, 14.0]
+    raw_1NP = draw.randn(1, num_boxes, 5 + K)
+    _, (by_raw_1NP, _) = computed(YOLOLoss().build_detection(K), (raw_1NP, edge_1N4, box_BMD, *coding.encode(box_BMD)))
+    assert not by_raw_1NP[0, :7].any() and (by_raw_1NP[0, 7:, 4] > 0).all()
+
+
+def test_losses_of_a_wild_network_are_finite():
+    raw_BNP, edge_BN4, *rest = yolo_arrays(np.random.RandomState(5), scale=200.0)
+    edge_BN4[:, ::3, :2], edge_BN4[:, ::3, 2:] = -np.inf, np.inf
+    (loss_B,), (by_raw_BNP, _) = computed(YOLOLoss().build_detection(K), (raw_BNP, edge_BN4, *rest))
+    assert np.isfinite(loss_B).all() and np.isfinite(by_raw_BNP).all()
+    logit_BNK, *others = multibox_arrays(np.random.RandomState(5))
+    (loss_B, _), (by_logit_BNK, _) = computed(MultiBox().build_detection(K), (logit_BNK * 500, *others))
+    assert np.isfinite(loss_B).all() and np.isfinite(by_logit_BNK).all()
