@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import itertools
 import logging
+import os
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,6 +83,9 @@ def run(arguments: Sequence[str]) -> int:
     source, places = dataset.open_inputs(given.positionals[1:], signature, settings.skip_unreadable, unreadable)
     refuse_none(len(places), unreadable)
     folder = files_folder(description.task, settings, checkpoint)
+    drawn = [] if folder is None else [folder / name for name in file_names(places)]
+    refuse_overwriting([*drawn, *([Path(settings.output)] if settings.output else [])], places)
+    description.task.check_form(form, places)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     # Imports MXNet: only from here on.
     from mxtrain.trainer.loaders import build_loader
@@ -89,7 +93,7 @@ def run(arguments: Sequence[str]) -> int:
 
     trained = load_trained(checkpoint, description, signature)
     loader = build_loader(description, source, signature, trained.device, in_order=True)
-    rows = Counted(predict_rows(trained, loader, source, places, settings.top_k, unreadable, folder))
+    rows = Counted(predict_rows(trained, loader, source, places, settings.top_k, unreadable, drawn))
     try:
         with open_output(settings.output) as stream:
             write_rows(form, description.task, trained.signature, rows, stream)
@@ -97,7 +101,7 @@ def run(arguments: Sequence[str]) -> int:
     except LoaderError as error:
         raise DataError(f"{error.fact} Replace or remove it, or {SKIP}") from error
     if folder is not None:
-        print(f"{rows.count} files written to {folder}", file=sys.stderr)
+        print(f"{rows.count} {'file' if rows.count == 1 else 'files'} written to {folder}", file=sys.stderr)
     if settings.output:
         print(f"{rows.count} predictions written to {settings.output}")
     if unreadable:
@@ -148,39 +152,55 @@ def files_folder(task: Task, settings: PredictSettings, checkpoint: Checkpoint) 
 
 
 def file_names(places: Sequence[str]) -> List[str]:
-    """A name for a PNG about each file, as short as it is unique among all."""
+    """A path for a PNG about each file, as the files lie below the folder that holds them all.
+
+    Of files that differ in their endings alone, all but the first keep theirs: `x.png`, `x.jpg.png`.
+    """
+    common = os.path.commonpath([os.path.dirname(os.path.abspath(place)) for place in places]) if places else ""
     names: List[str] = []
     taken: Set[str] = set()
     for place in places:
-        path = Path(place)
-        folders = "-".join(part for part in path.parent.parts if part not in ("/", ".."))
-        wanted = [path.stem, path.name, f"{folders}-{path.name}"]
-        numbered = (f"{path.name}-{number}" for number in itertools.count(2))
-        name = next(name for name in itertools.chain(wanted, numbered) if name.lower() not in taken)
+        path = Path(os.path.relpath(os.path.abspath(place), common))
+        numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+        wanted = (str(one) for one in itertools.chain([path.with_suffix(""), path], numbered))
+        name = next(name for name in wanted if name.lower() not in taken)
         taken.add(name.lower())  # some file systems do not tell a from A
         names.append(f"{name}.png")
     return names
 
 
+def refuse_overwriting(written: Iterable[Path], places: Sequence[str]) -> None:
+    """Refuses to write over what is predicted for.
+
+    Raises:
+        ConfigError: names the first such file.
+    """
+    inputs = {os.path.realpath(place) for place in places}
+    for path in written:
+        if os.path.realpath(path) in inputs:
+            raise ConfigError(
+                f"predict: '{path}' would be written, and it is one of the files to predict for. Name another place "
+                "with folder=FOLDER or output=FILE."
+            )
+
+
 def predict_rows(
     trained: Trained, loader: EpochLoader, source: Samples, places: Sequence[str], top_k: int,
-    unreadable: Collection[int] = (), folder: Optional[Path] = None,
+    unreadable: Collection[int] = (), drawn: Sequence[Path] = (),
 ) -> Iterator[Dict[str, Json]]:  # fmt: skip
-    """One row for each sample that could be read: where it stands, what the task predicts, and the file that was
-    written into `folder`."""
+    """One row for each sample that could be read: where it stands, what the task predicts, and the one of `drawn` that
+    was written."""
     from mxtrain.engine.predictions import to_host
 
     task, position = trained.description.task, 0
     decode = task.build_decode(trained.description, trained.signature)
-    names = [] if folder is None else file_names(places)
     for batch, outputs in trained.evaluator.predict(loader):
         for prediction in to_host(decode(outputs, batch)):
             if position not in unreadable:
                 row = {"file": places[position], **task.row(trained.signature, prediction, top_k)}
-                if folder is not None:
-                    row[task.writes] = str(folder / names[position])
-                    content = task.encode_file(trained.signature, prediction, source, position)
-                    write_file(folder / names[position], content)
+                if drawn:
+                    row[task.writes] = str(drawn[position])
+                    write_file(drawn[position], task.encode_file(trained.signature, prediction, source, position))
                 yield row
             position += 1
 

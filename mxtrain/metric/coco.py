@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional
 
@@ -33,7 +34,7 @@ class CocoResult:
     class_K: List[int]
 
     def precision(self, iou: Optional[float], area: str, max_detections: int, number: Optional[int] = None) -> float:
-        """The mean of what COCO's summary takes the mean of; 0 where there is nothing.
+        """The mean of what COCO's summary takes the mean of; not a number where there is nothing, for which it has -1.
 
         Args:
             iou: a threshold, or None for all.
@@ -56,7 +57,7 @@ class CocoResult:
         if number is not None:
             part = part[..., [self.class_K.index(number)]] if number in self.class_K else part[..., :0]
         part = part[part > -1]
-        return float(part.mean()) if part.size else 0.0
+        return float(part.mean()) if part.size else math.nan
 
 
 def evaluate_boxes(picture_P: np.ndarray, true_G8: np.ndarray, found_N8: np.ndarray) -> CocoResult:

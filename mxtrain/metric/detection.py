@@ -5,6 +5,7 @@ Legend: N detections, G true boxes, R rows, D columns of `boxes.Column`, W colum
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, ClassVar, Dict, Literal, Mapping, Optional, Tuple, Type
 
 import numpy as np
@@ -206,6 +207,11 @@ def intersection_over_union_of_boxes(box_N4: np.ndarray, other_G4: np.ndarray) -
     return shared_NG / np.maximum(area_N[:, None] + area_G[None] - shared_NG, 1e-12)
 
 
+def _or_zero(value: float) -> float:
+    """A metric is always a number: 0 where nothing is there that it could be of."""
+    return 0.0 if math.isnan(value) else value
+
+
 class CocoAP(BoxMetric):
     """Average precision as COCO's own tool (pycocotools) computes it: the mean over classes, and over thresholds from
     0.5 to 0.95 where no `iou` is given."""
@@ -224,7 +230,7 @@ class CocoAP(BoxMetric):
 
     def compute(self, collected: Collected) -> float:
         assert isinstance(collected, CollectedBoxes)
-        return collected.coco().precision(self.iou, self.area, self.max_detections)
+        return _or_zero(collected.coco().precision(self.iou, self.area, self.max_detections))
 
 
 class CocoAR(CocoAP):
@@ -232,4 +238,4 @@ class CocoAR(CocoAP):
 
     def compute(self, collected: Collected) -> float:
         assert isinstance(collected, CollectedBoxes)
-        return collected.coco().recall(self.iou, self.area, self.max_detections)
+        return _or_zero(collected.coco().recall(self.iou, self.area, self.max_detections))

@@ -274,6 +274,17 @@ class Task(Spec):
         """The rows of `rows` as columns of a CSV file."""
         return dict(row)
 
+    def check_form(self, form: str, places: Sequence[str]) -> None:
+        """Whether predictions for these files can be written so.
+
+        Args:
+            form: "jsonl", "csv" or one of `formats`.
+            places: of the samples, e.g. their files.
+
+        Raises:
+            ConfigError: they can't; says why.
+        """
+
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
         """Predictions in one of `formats`, as pieces of text.
 

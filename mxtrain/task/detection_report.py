@@ -5,6 +5,7 @@ Legend: N detections, G true boxes.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence, Tuple
 
 import numpy as np
@@ -95,10 +96,11 @@ class DetectionReport(Report):
 
     def _figures(self) -> List[List[Any]]:
         coco = self._collected.coco()
-        return [
-            [name, (coco.precision if name.startswith("AP") else coco.recall)(iou, area, most)]
+        found = [
+            (name, (coco.precision if name.startswith("AP") else coco.recall)(iou, area, most))
             for name, iou, area, most in COCO_FIGURES
         ]
+        return [[name, "" if math.isnan(value) else value] for name, value in found]  # of nothing: no number
 
     def _mistakes(self, true_G8: np.ndarray, found_N8: np.ndarray) -> Any:
         """Draws the surest detections that hit nothing; None where there are none."""

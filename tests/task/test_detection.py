@@ -216,7 +216,8 @@ def test_a_run_is_evaluated_predicts_and_draws(train_run: Any, tmp_path: Path, c
     assert {"classes.csv", "coco.csv", "curves.png", "mistakes.png"} <= {path.name for path in folder.iterdir()}
     figures = dict(line.split(",") for line in (folder / "coco.csv").read_text().splitlines()[1:])
     measured = json.loads((folder / "metrics.json").read_text())
-    assert len(figures) == 12 and float(figures["AP"]) == pytest.approx(measured["coco_ap"])
+    assert len(figures) == 12 and figures["AP large"] == ""  # nothing of that size is there
+    assert float(figures["AP"]) == pytest.approx(measured["coco_ap"])
     for name, size in (("wide", (90, 40)), ("high", (20, 50))):
         Image.fromarray(np.full((size[1], size[0], 3), 90, np.uint8)).save(tmp_path / f"{name}.png")
     capsys.readouterr()
@@ -233,6 +234,26 @@ def test_a_run_is_evaluated_predicts_and_draws(train_run: Any, tmp_path: Path, c
     assert run(["predict", str(tmp_path / "run"), words[1], words[2], "dataset.eval_batch_size=1"]) == 0
     alone = json.loads(capsys.readouterr().out)
     assert alone["found"] == rows[1]["found"] and "picture" not in alone
+
+
+def test_what_is_predicted_for_is_never_written_over(train_run: Any, tmp_path: Path, capsys: Any) -> None:
+    train_run(*SMALL, *ONE_EPOCH)
+    for name in ("a/7.png", "b/007.jpg", "b/c.jpg", "b/c.png"):
+        (tmp_path / "photos" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(tmp_path / "photos" / name)
+    photos, before = tmp_path / "photos", {path: path.read_bytes() for path in tmp_path.rglob("photos/*/*")}
+    for words, said in (
+        ([f"folder={photos}"], "a/7.png' would be written, and it is one of the files to predict for"),
+        ([f"output={photos / 'b/c.jpg'}"], "b/c.jpg' would be written"),
+        (["format=coco"], "would both have the image_id 7"),
+    ):
+        assert run(["predict", str(tmp_path / "run"), str(photos), *words]) == 2
+        assert said in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in tmp_path.rglob("photos/*/*")} == before
+    drawn = tmp_path / "drawn"
+    assert run(["predict", str(tmp_path / "run"), str(photos), f"folder={drawn}"]) == 0
+    names = sorted(str(path.relative_to(drawn)) for path in drawn.rglob("*.png"))
+    assert names == ["a/7.png", "b/007.png", "b/c.png", "b/c.png.png"]  # as the pictures lie
 
 
 def test_pictures_of_mistakes_and_of_what_is_found(describe_run: Any) -> None:
