@@ -5,6 +5,7 @@ Legend: H height, W width, C channels; N detections, M true boxes, D columns of 
 
 from __future__ import annotations
 
+import colorsys
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Iterable, List, Optional, Sequence, Tuple
@@ -14,7 +15,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from mxtrain.dataset.image.boxes import is_box
 from mxtrain.logger.fonts import drawable
-from mxtrain.task.mask_picture import origin_of, palette
+from mxtrain.task.mask_picture import origin_of
 from mxtrain.task.sample_picture import font_for
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ _GAP = 8
 _FONT_SIZE = 13
 _PAPER, _INK, _WRONG = (255, 255, 255), (40, 40, 40), (200, 30, 30)
 _COLUMNS = 4
+_SMALL = 256
+"""Pictures whose longer side has fewer pixels are enlarged, so that a name does not hide what it is of."""
+_GOLDEN = 0.618034
 Colour = Tuple[int, ...]
 
 
@@ -59,19 +63,20 @@ def boxed_samples(source: Any, indices: Iterable[int], predictions: Sequence[np.
     return samples
 
 
-def draw_boxes(sample: BoxedSample, class_names: Sequence[str], scale: float = 1.0) -> Image.Image:
+def draw_boxes(sample: BoxedSample, class_names: Sequence[str], scale: Optional[float] = None) -> Image.Image:
     """The picture with what is found in it.
 
     Args:
         sample: of which the true boxes are not drawn.
         class_names: of all classes.
-        scale: of the result.
+        scale: of the result; None: as large as it is, a small one a whole number of times.
     """
     names = drawable(class_names)
+    scale = scale or max(1, math.ceil(_SMALL / max(sample.image_HWC.shape[:2])))
     picture = _photo(sample.image_HWC, scale)
     # The surest last, so that nothing hides it.
     for number, score, *edges in sample.found_N6[::-1].tolist():
-        _add_box(picture, edges, scale, _colour(int(number), names), f"{names[int(number)]} {score:.2f}")
+        _add_box(picture, edges, scale, _colour(int(number)), f"{names[int(number)]} {score:.2f}")
     return picture
 
 
@@ -87,7 +92,7 @@ def draw_gallery(samples: Sequence[BoxedSample], class_names: Sequence[str]) -> 
         scale = _TILE / max(sample.image_HWC.shape[:2])
         truth = _photo(sample.image_HWC, scale)
         for row in sample.true_MD.tolist():
-            _add_box(truth, row[:4], scale, _colour(int(row[4]), names), names[int(row[4])])
+            _add_box(truth, row[:4], scale, _colour(int(row[4])), names[int(row[4])])
         tiles.append(_beside(truth, draw_boxes(sample, class_names, scale)))
     return _grid(tiles, ["what is there, what is found"] * min(len(tiles), 2), 2)
 
@@ -106,7 +111,7 @@ def draw_mistakes(samples: Sequence[BoxedSample], captions: Sequence[str], class
         scale = _TILE / max(sample.image_HWC.shape[:2])
         picture = _photo(sample.image_HWC, scale)
         for row in sample.true_MD.tolist():
-            _add_box(picture, row[:4], scale, _colour(int(row[4]), names), names[int(row[4])])
+            _add_box(picture, row[:4], scale, _colour(int(row[4])), names[int(row[4])])
         for _, _, *edges in sample.found_N6.tolist():
             _add_box(picture, edges, scale, _WRONG, "", width=3)
         tile = Image.new("RGB", (picture.width, picture.height + _FONT_SIZE + 6), _PAPER)
@@ -124,9 +129,10 @@ def _photo(image_HWC: np.ndarray, scale: float) -> Image.Image:
     return photo.resize(size, Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.LANCZOS)
 
 
-def _colour(number: int, names: Sequence[str]) -> Colour:
-    # The first colour is black.
-    return tuple(map(int, palette(len(names) + 1)[number + 1]))
+def _colour(number: int) -> Colour:
+    """A bright colour for each class, neighbours far apart; none is near red, which marks mistakes."""
+    hue = 0.08 + 0.84 * (0.12 + number * _GOLDEN % 1) % 0.84
+    return tuple(round(255 * channel) for channel in colorsys.hsv_to_rgb(hue, 0.8, (1.0, 0.8)[number // 6 % 2]))
 
 
 def _add_box(
@@ -188,5 +194,5 @@ def captions_of(
             captions.append(f"{said}, nothing there")
             continue
         number, iou = match
-        captions.append(f"{said}, is {names[int(true_G8[number, 1])]} (IoU {iou:.2f})")
+        captions.append(f"{said}, is {names[int(true_G8[number, 1])]} (IoU {iou:.3f})")
     return captions

@@ -180,7 +180,7 @@ class Detection(Task):
         inside_BW, inside_BH = (x_W >= left_B) & (x_W < right_B), (y_H >= top_B) & (y_H < bottom_B)
         return Explained(
             lambda outputs: nd.pick(coding.scores(outputs), place_B),
-            ["" if number < 0 else names[number] for number in true_B],
+            ["nothing" if number < 0 else names[number] for number in true_B],
             ["" if number < 0 else names[number] for number in class_B],
             first_B6[:, 1], (class_B == true_B) & (class_B >= 0), inside_BH[:, :, None] & inside_BW[:, None, :],
             is_of_one_place=True,

@@ -225,7 +225,7 @@ def test_a_run_is_evaluated_predicts_and_draws(train_run: Any, tmp_path: Path, c
     assert run(["predict", str(tmp_path / "run"), *words, f"folder={tmp_path / 'drawn'}"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     drawn = [Image.open(io.BytesIO(Path(row["picture"]).read_bytes())) for row in rows]
-    assert [picture.size for picture in drawn] == [(90, 40), (20, 50)]
+    assert [picture.size for picture in drawn] == [(270, 120), (120, 300)]  # small ones are enlarged
     for row, (width, height) in zip(rows, ((90, 40), (20, 50))):
         edges = np.array([one["box"] for one in row["found"]])
         assert len(edges) and (edges >= 0).all() and (edges[:, [0, 2]] <= width).all()
@@ -268,7 +268,7 @@ def test_pictures_of_mistakes_and_of_what_is_found(describe_run: Any) -> None:
     content = TASK.encode_file(signature, found[0], source, 0)  # type: ignore[arg-type]
     plain = TASK.encode_file(signature, found[0][:0], source, 0)  # type: ignore[arg-type]
     drawn, bare = (np.asarray(Image.open(io.BytesIO(one))).astype(int) for one in (content, plain))
-    assert drawn.shape == bare.shape == (32, 32, 3) and np.abs(drawn - bare).max() > 50
+    assert drawn.shape == bare.shape == (256, 256, 3) and np.abs(drawn - bare).max() > 50
 
 
 @pytest.mark.parametrize(
