@@ -61,13 +61,11 @@ def run_sweep(
     """
     first = composer.compose(next(jobs(composer, overrides)))
     listed = [*overrides, *sweeper_params(first, composer, overrides)]
-    is_task_given = any(override.key_or_group == "task" for override in composer.parse(listed))
     descriptions, wrong = [], []
     for job_overrides in jobs(composer, listed):
         try:
             descriptions.append(check(job_overrides))
-            if not is_task_given:
-                refuse_other_task(descriptions[0], descriptions[-1])
+            refuse_other_task(descriptions[0], descriptions[-1])
         except ConfigError as error:
             wrong.extend(str(error).splitlines())
     if wrong:
@@ -99,7 +97,8 @@ def run_sweep(
 
 
 def refuse_other_task(first: Description, other: Description) -> None:
-    """Refuses sweeps over several tasks: Hydra composes the jobs, and does not choose the task of a dataset or model.
+    """Refuses sweeps over several tasks: what they measure cannot be ranked, and Hydra, which composes the jobs, does not
+    choose the task of a dataset or model.
 
     Raises:
         ConfigError: the jobs' tasks differ.

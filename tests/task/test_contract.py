@@ -262,7 +262,11 @@ def test_what_does_not_fit_is_refused_in_a_sentence_that_names_what_to_type(caps
 
 @pytest.mark.parametrize(
     "swept",
-    ["dataset=digits,masked_text", "dataset=masked_text,digits"],
+    [
+        "dataset=digits,masked_text",
+        "dataset=masked_text,digits",
+        "task=classification,masked_language_modeling",
+    ],
 )
 def test_a_sweep_over_different_tasks_is_refused(tmp_path: Path, monkeypatch: Any, capsys: Any, swept: str) -> None:
     monkeypatch.chdir(tmp_path)
