@@ -48,7 +48,7 @@ def run(argv: Optional[List[str]] = None) -> int:
             code = fail(str(error), error.exit_code)
         except KeyboardInterrupt as error:
             exit_code = EXIT_SIGTERM if isinstance(error, Terminated) else EXIT_SIGINT
-            code = fail("interrupted before training began; nothing was lost", exit_code)
+            code = fail(interrupted(arguments), exit_code)
         except Exception as error:
             code = fail(unforeseen(error), EXIT_CRASHED)
         output.flush()
@@ -61,6 +61,14 @@ def run(argv: Optional[List[str]] = None) -> int:
     if argv is None and code in EXIT_CODES.values():
         limit_end(code)
     return code
+
+
+def interrupted(arguments: List[str]) -> str:
+    """What a signal ended that no run was there to take note of."""
+    position = find_command(arguments)
+    if position is None or arguments[position] == "train":
+        return "interrupted before training began; nothing was lost"
+    return f"interrupted before `{arguments[position]}` came to its end; the same command begins anew"
 
 
 def writes_run(arguments: List[str]) -> bool:

@@ -6,10 +6,20 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
-from typing import List, Sequence
+from typing import List, NoReturn, Sequence
 
 from mxtrain.cli.diagnosis import Finding, examine
-from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED
+from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, ConfigError, did_you_mean
+
+FLAGS = ("--json", "--timeout", "--help")
+
+
+class Flags(argparse.ArgumentParser):
+    """Reads the flags of `doctor`; what is wrong with them is said as by any command."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises: ConfigError: always."""
+        raise ConfigError(f"doctor: {message}. It takes --json and --timeout SECONDS.")
 
 
 def run(argv: Sequence[str]) -> int:
@@ -19,15 +29,21 @@ def run(argv: Sequence[str]) -> int:
         argv: What follows `mxtrain doctor`: nothing, `--json`, `--timeout SECONDS`.
 
     Returns:
-        0 where training can work, 1 where it cannot, 2 where `argv` is wrong.
+        0 where training can work, 1 where it cannot.
+
+    Raises:
+        ConfigError: `argv` is wrong.
     """
-    parser = argparse.ArgumentParser("mxtrain doctor", description="Say what this machine can train with.")
+    parser = Flags("mxtrain doctor", description="Say what this machine can train with.")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--timeout", type=float, default=120.0, metavar="SECONDS", help="limit for importing MXNet")
     try:
-        options = parser.parse_args(list(argv))
+        options, others = parser.parse_known_args(list(argv))
     except SystemExit as leaving:
         return int(leaving.code or 0)
+    if others:
+        near = did_you_mean(others[0], FLAGS)
+        raise ConfigError(f"doctor takes no '{others[0]}'.{near} It takes --json and --timeout SECONDS.")
     findings = examine(timeout_s=options.timeout)
     usable = not any(finding.state == "problem" for finding in findings)
     if options.json:

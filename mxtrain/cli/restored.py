@@ -92,6 +92,8 @@ def restore_description(
             # Before anything in it is looked up in the environment, imported or set.
             require_trusted(config, str(checkpoint.path), command, typed, given.config_dirs)
         config = amend(config, overrides, composer, settings)
+        if any(o.key_or_group.split(".")[0] == "metric" for o in composer.parse(overrides)):
+            config = monitor_loss(config)
 
     def where(path: str) -> str:
         return f"the run's own {path.split('.')[0]}"
@@ -112,6 +114,17 @@ def on_this_machine(before: object, default: Config) -> object:
     if isinstance(runtime.get("env"), Mapping):
         runtime["env"] = {name: value for name, value in runtime["env"].items() if name not in OF_THE_MACHINE.values()}
     return runtime
+
+
+def monitor_loss(config: Config) -> Dict[str, Any]:
+    """`config` with the loss in place of what training monitored: other metrics than the run's are measured now, and
+    nothing is trained."""
+    monitored = dict(config)
+    for group in ("trainer", "early_stopping"):
+        settings = config.get(group)
+        if isinstance(settings, Mapping) and "monitor" in settings:
+            monitored[group] = {**settings, "monitor": "val/loss"}
+    return monitored
 
 
 def amend(

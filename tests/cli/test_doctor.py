@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Callable, Sequence
 
 import pytest
 
@@ -37,9 +38,16 @@ def test_a_broken_mxnet_is_a_problem_with_a_remedy(
     assert "Training cannot work here" in printed
 
 
-def test_a_wrong_option_is_exit_2(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["--jsn"]) == 2
-    assert "--jsn" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (("--jsn",), "doctor takes no '--jsn'. Did you mean '--json'? It takes --json and --timeout SECONDS."),
+        (("x",), "doctor takes no 'x'. It takes --json and --timeout SECONDS."),
+        (("--timeout", "soon"), "doctor: argument --timeout: invalid float value: 'soon'. It takes --json and"),
+    ],
+)
+def test_a_wrong_option_is_exit_2(refused: Callable[..., str], words: Sequence[str], said: str) -> None:
+    assert refused("doctor", *words).startswith(f"error: {said}")
 
 
 @pytest.mark.parametrize(

@@ -41,3 +41,14 @@ def test_what_is_typed_is_taken_or_refused_as_for_any_command(restored: Callable
     assert restored("runtime.threads=3").threads == 3
     with pytest.raises(ConfigError, match="^runtime.threads=64: this process may use 2 cores"):
         restored("runtime.threads=64")
+
+
+def test_what_training_monitored_need_not_be_measured_with_other_metrics(
+    description: Dict[str, Any], write_run: Callable
+) -> None:
+    run_dir = write_run(description)
+    given = arguments.parse([str(run_dir), "metric=[f1]"], reads_checkpoint=True)
+    found = restore_description(given, "eval", "best", ["metric=[f1]"])[1]
+    assert list(found.metric) == ["f1"] and found.trainer.monitor == "val/loss"
+    given = arguments.parse([str(run_dir)], reads_checkpoint=True)
+    assert restore_description(given, "eval", "best", [])[1].trainer.monitor == description["trainer"]["monitor"]
