@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import traceback
 from typing import TYPE_CHECKING, Optional, Tuple, Type
 
 from mxtrain.description.config import call_target
@@ -14,6 +17,9 @@ if TYPE_CHECKING:
     from mxnet import gluon
 
     from mxtrain.annotations import LossBlock
+
+LIBRARIES = ("mxtrain", "mxnet", "numpy")
+"""Whose files are none of the user's."""
 
 
 class CustomLoss(Wrapped, LossOfUser):
@@ -113,7 +119,11 @@ class CustomLoss(Wrapped, LossOfUser):
                 gradients.append(scores.grad.asnumpy())
         except Exception as error:  # whatever the user's code raises
             reason = ([line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__])[-1]
-            raise ConfigError(f"{said}, and fails: {reason.rstrip('.')}. {remedy}") from error
+            reason = reason.rstrip(".")
+            place = "" if _is_about_shapes(error) else place_in_own_code(error)
+            if place:
+                raise ConfigError(f"{said}, and fails: {type(error).__name__}: {reason} ({place}).") from error
+            raise ConfigError(f"{said}, and fails: {reason}. {remedy}") from error
         if shapes not in ([score_shape[:1]], [score_shape[:1]] * 2):
             returned = " and ".join(map(str, shapes))
             raise ConfigError(
@@ -128,3 +138,24 @@ class CustomLoss(Wrapped, LossOfUser):
                 "Write it with log_softmax and pick."
             )
         return len(shapes) == 2
+
+
+def _is_about_shapes(error: Exception) -> bool:
+    """Whether it may come of labels of another shape than the loss takes."""
+    from mxtrain.engine.backend import mx
+
+    return isinstance(error, mx.MXNetError) or "shape" in str(error)
+
+
+def place_in_own_code(error: Exception) -> str:
+    """File and line of the innermost call in code of the user's; empty where only libraries were at work."""
+    folders = [os.path.dirname(str(sys.modules[name].__file__)) for name in LIBRARIES if name in sys.modules]
+    standard = os.path.dirname(os.__file__)
+
+    def is_own(file: str) -> bool:
+        is_standard = file.startswith(standard + os.sep) and "site-packages" not in file
+        is_generated = file.startswith("<")  # as MXNet's operators are
+        return not (is_standard or is_generated or any(file.startswith(folder + os.sep) for folder in folders))
+
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if is_own(frame.filename)]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else ""

@@ -195,3 +195,35 @@ def test_a_loss_that_does_not_fit_its_labels_is_refused_before_training(spec, wo
     with pytest.raises(ConfigError, match="^loss: ") as caught:
         spec.check(spec.build(4, True), (2, 4))
     assert all(word in str(caught.value) for word in words)
+
+
+class Misspelt(gluon.loss.Loss):
+    def __init__(self):
+        super().__init__(None, 0)
+
+    def hybrid_forward(self, F, pred, label):
+        return F.log_sofmax(pred).mean(axis=1)
+
+
+class Unknown(Misspelt):
+    def hybrid_forward(self, F, pred, label):
+        return (pred * self.alfa).mean(axis=1)
+
+
+class Misshapen(Misspelt):
+    def hybrid_forward(self, F, pred, label):
+        return (pred + label).mean(axis=1)
+
+
+@pytest.mark.parametrize("target, said", [(Misspelt, "has no attribute 'log_sofmax'"), (Unknown, "'alfa'")])
+def test_a_mistake_in_a_loss_of_ones_own_is_said_with_its_line(target, said):
+    lines, first = inspect.getsourcelines(target.hybrid_forward)
+    spec = CustomLoss(target=target)
+    with pytest.raises(ConfigError, match=f"fails: AttributeError: .*{said}.* \\({__file__}:{first + 1}\\)\\.$"):
+        spec.check(spec.build(4, True), (2, 4))
+
+
+def test_shapes_that_do_not_fit_are_answered_with_the_other_kind_of_labels():
+    spec = CustomLoss(target=Misshapen)
+    with pytest.raises(ConfigError, match=r"Type loss.dense_labels=true if it takes probabilities \(one-hot\)\.$"):
+        spec.check(spec.build(4, True), (2, 4))
