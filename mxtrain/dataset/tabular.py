@@ -5,6 +5,7 @@ Legend: N samples, B batch, F features.
 
 from __future__ import annotations
 
+import csv
 import math
 from functools import partial
 from pathlib import Path
@@ -28,7 +29,7 @@ from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.table.columns import read_columns
 from mxtrain.dataset.table.rows import RowLoader, Rows
-from mxtrain.errors import CheckpointError, DataError
+from mxtrain.errors import CheckpointError, DataError, did_you_mean
 from mxtrain.types import OpenFraction, PathText, Positive
 
 if TYPE_CHECKING:
@@ -104,8 +105,13 @@ class Tabular(BaseDataset):
             raise DataError(f"{path}: there is no such file.")
         with open_regular(path) as (file, _):  # what is no UTF-8 is said where the rows are read
             first = file.readline().decode("utf-8-sig", "replace").rstrip("\r\n")
-        return [name for name in (one.strip() for one in first.split("\t" if path.endswith(".tsv") else ","))
-                if name != self.target]  # fmt: skip
+        names = [one.strip() for one in (first.split("\t") if path.endswith(".tsv") else next(csv.reader([first]), []))]
+        if self.target not in names:
+            raise DataError(
+                f"dataset.target={self.target}: {path}, line 1: there is no column '{self.target}'."
+                f"{did_you_mean(self.target, names)} Type dataset.target=NAME, with one of {', '.join(names)}."
+            )
+        return [name for name in names if name != self.target]
 
     def _read(
         self, path: str, names: Sequence[str], findings: Findings = STRICT, with_target: bool = True

@@ -93,7 +93,10 @@ def test_the_similarity_of_sentences_is_read_as_published(describe_run: Any, tmp
 @pytest.mark.parametrize(
     "change, words",
     [
-        (lambda text: text.replace("target", "goal", 1), "there is no column 'target'"),
+        (
+            lambda text: text.replace("target", "goal", 1),
+            "train.csv, line 1: there is no column 'target'. Type dataset.target=NAME, with one of",
+        ),
         (lambda text: text.replace("\n", "\nmany,1,2\n", 1), "row 1: 'height' is 'many', no number"),
         (lambda text: text.replace("\n", "\n1,nan,2\n", 1), "row 1: 'width' is nan"),
         (lambda text: text.replace("\n", "\n1,2\n", 1), "line 2: it has 2 columns"),
@@ -122,3 +125,12 @@ def test_what_does_not_fit_is_refused(describe_run: Any, overrides: Any, words: 
     with pytest.raises(ConfigError) as refused:
         describe_run(*overrides)
     assert words in str(refused.value)
+
+
+def test_names_of_columns_may_stand_in_quotes(describe_run: Any, tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    write_table(path, 40)
+    head, _, rows = path.read_text().partition("\n")
+    path.write_text(",".join(f'"{name.strip()}"' for name in head.split(",")) + "\n" + rows)
+    splits = open_splits(describe_run("task=regression", f"dataset.train={path}").dataset)
+    assert splits.class_names == [name.strip() for name in head.split(",") if name.strip() != "target"]

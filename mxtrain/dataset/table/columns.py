@@ -81,6 +81,9 @@ def numbered_rows(
             place = DataPlace(str(path), line)
             fact = f"{place}: {_what_is_missing(missing[0], names, row)}"
             if not is_jsonl and missing[0] not in (names if isinstance(missing[0], str) else first):
+                if isinstance(missing[0], str) and header:
+                    place = DataPlace(str(path), next(number for number, cells in _read_cells(path, text) if cells))
+                    fact = f"{place}: {_what_is_missing(missing[0], names, row)}"
                 raise DataError(fact)  # no row can have it, since the header or the first has not
             if is_jsonl or not findings.goes_on:  # else it was remarked by its length
                 findings.refuse(Problem(SHORT_ROW, place, fact))

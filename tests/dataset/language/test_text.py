@@ -74,14 +74,14 @@ def test_tables(tmp_path):
     assert read_columns(tsv, [1], True).rows == [("1",), ("0",)]
     assert read_columns(csv_file, ["text", "label"], True).rows == [('one, "two"\nand three', "1")]
     assert read_columns(jsonl, ["text", "label"], True).rows == [("one", "1"), ("two", "0")]
-    with pytest.raises(DataError, match=r"line 2: there is no column 'labels'. Did you mean 'label'"):
+    with pytest.raises(DataError, match=r"line 1: there is no column 'labels'. Did you mean 'label'"):
         read_columns(tsv, ["labels"], True)
     with pytest.raises(DataError, match="no such file"):
         read_columns(tmp_path / "b.tsv", ["text"], True)
     csv_file.write_text("id,text,label\n1,one,0\n2,two\n")
     with pytest.raises(DataError, match="line 3: it has 2 columns, so there is none for 'label'"):
         read_columns(csv_file, ["text", "label"], True)
-    with pytest.raises(DataError, match="line 2: there is no column 'sentence'. It has id, text, label"):
+    with pytest.raises(DataError, match="line 1: there is no column 'sentence'. It has id, text, label"):
         read_columns(csv_file, ["sentence"], True)
     with pytest.raises(DataError, match="line 1: it has 3 columns, so there is none for 5"):
         read_columns(csv_file, [5], False)
