@@ -405,9 +405,9 @@ class Dataset(BaseDataset):
     ) -> Tuple[Samples, Sequence[str]]:
         from mxtrain.dataset.image.files import Readable, find_files, open_files
 
-        files = find_files(names)
+        files = find_files(names, skip_unreadable)
         assert signature.decoding is not None
-        source: DecodedSource = open_files(files, signature.decoding)
+        source: DecodedSource = open_files(files, signature.decoding, skip_unreadable)
         return Readable(source, unreadable) if skip_unreadable else source, [str(file) for file in files]
 
     def input_shape(self, native: Shape) -> Shape:

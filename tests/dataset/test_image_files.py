@@ -13,6 +13,8 @@ import pytest
 from PIL import Image
 
 from mxtrain.dataset.base import Augment, Decoding
+from mxtrain.dataset.digit_scenes import BoxedDigitScenes, DigitScenes
+from mxtrain.dataset.digits import Digits
 from mxtrain.dataset.image import decoding
 from mxtrain.dataset.image.decoding import DecodedSource
 from mxtrain.dataset.image.files import ImageFiles, list_images, open_files
@@ -21,6 +23,7 @@ from mxtrain.dataset.image_folder import ImageFolder
 from mxtrain.dataset.image_record import ImageRecord
 from mxtrain.dataset.loading.loader import Loader
 from mxtrain.dataset.make_record import _encode, main, make_record
+from mxtrain.dataset.signature import Signature
 from mxtrain.errors import DataError, LoaderError
 
 
@@ -149,6 +152,22 @@ def test_files_to_predict_on(write_images, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="holds no images"):
         list_images(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("dataset", [Digits(), DigitScenes(image_size=[64, 64]), BoxedDigitScenes(image_size=[64, 64])])
+def test_a_link_to_nothing_is_skipped_as_any_file_that_cannot_be_read(write_images, dataset):
+    root = write_images()
+    link = root / "red" / "1.5.jpg"
+    link.symlink_to("gone.jpg")
+    given = Signature((3, 8, 8), [0.5] * 3, [0.2] * 3, ["a", "b"], decoding=Decoding((3, 8, 8), frame=(8, 8)))
+    for name in (link, root):
+        with pytest.raises(DataError, match="1.5.jpg' is a link to nothing. .*skip_unreadable=true"):
+            dataset.open_inputs([str(name)], given, False, {})
+    unreadable = {}
+    source, places = dataset.open_inputs([str(root), str(link)], given, True, unreadable)
+    read_all(source)
+    assert len(places) == 18 and places[9] == places[17] == str(link)
+    assert unreadable == {9: f"'{link}' is a link to nothing.", 17: f"'{link}' is a link to nothing."}
 
 
 def test_records_hold_what_the_folder_holds(write_images, tmp_path):

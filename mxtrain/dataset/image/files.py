@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Collection, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from mxtrain.dataset.checking.problems import STRICT, DataPlace, Findings
+from mxtrain.dataset.checking.problems import STRICT, DataPlace, Findings, Problem
 from mxtrain.dataset.image.decoding import DecodedSource
 from mxtrain.dataset.image.dicom import HEAD_BYTES, is_dicom, require_pydicom
 from mxtrain.dataset.image.settings import Decoding
@@ -97,11 +98,12 @@ def _require_pydicom(paths: Iterable[Path]) -> None:
         require_pydicom(str(first))
 
 
-def list_images(folder: Union[str, Path]) -> List[Path]:
+def list_images(folder: Union[str, Path], findings: Findings = STRICT) -> List[Path]:
     """Image files in a folder and below, sorted by path; hidden ones are left out.
 
     Args:
         folder: Where to look; links are followed, each real folder and file counts once.
+        findings: As `walk` says; where it goes on after a problem, there may be no image.
 
     Returns:
         Their paths.
@@ -112,35 +114,69 @@ def list_images(folder: Union[str, Path]) -> List[Path]:
     folder = Path(folder)
     if not folder.is_dir():
         raise DataError(f"'{folder}' is not a folder. Give a folder that holds images ({', '.join(EXTENSIONS)}).")
-    found = [path for path, _ in find_images(folder)]
-    if not found:
+    found = [path for path, _ in find_images(folder, findings=findings)]
+    if not found and not findings.goes_on:
         raise DataError(f"'{folder}' holds no images: no file there or below ends in {', '.join(EXTENSIONS)}.")
     return found
 
 
-def find_files(paths: Sequence[Union[str, Path]]) -> List[Path]:
+class NamesOfNothing(Findings):
+    """Keeps the names in folders that lead to no regular file."""
+
+    def __init__(self) -> None:
+        self.facts: Dict[Path, str] = {}
+
+    def refuse(self, *problems: Problem, sentence: str = "") -> None:
+        """See `Findings.refuse`."""
+        self.facts.update({Path(problem.place.file): problem.fact for problem in problems})
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there was one: a folder of such names is not without images."""
+        return bool(self.facts)
+
+
+def find_files(paths: Sequence[Union[str, Path]], skip_unreadable: bool = False) -> List[Path]:
     """Files as they are, folders as all images in them.
+
+    Args:
+        paths: Of both.
+        skip_unreadable: Links to nothing and the like are among the files: that they cannot be read is said later.
 
     Raises:
         DataError: A path does not exist, or a folder holds no images.
     """
     found: List[Path] = []
     for path in map(Path, paths):
-        if not exists(path):
+        nothing = NamesOfNothing()
+        if path.is_dir():
+            listed = list_images(path, nothing)
+            found += sorted([*listed, *nothing.facts]) if nothing.facts else listed
+        elif exists(path):
+            found.append(path)
+        elif os.path.islink(path):
+            nothing.facts[path] = f"'{path}' is a link to nothing."
+            found.append(path)
+        else:
             raise DataError(f"There is no image file or folder '{path}'.")
-        found += list_images(path) if path.is_dir() else [path]
+        if nothing.facts and not skip_unreadable:
+            fact = next(iter(nothing.facts.values()))
+            raise DataError(f"{fact} Replace or remove it, or type skip_unreadable=true to go on without such files.")
     _require_pydicom(path for path in found if path.suffix.lower() in _DICOM_EXTENSIONS)
     if not found:
         raise DataError("No image file or folder was given.")
     return found
 
 
-def open_files(paths: Sequence[Union[str, Path]], decoding: Decoding) -> DecodedSource:
+def open_files(
+    paths: Sequence[Union[str, Path]], decoding: Decoding, skip_unreadable: bool = False
+) -> DecodedSource:  # fmt: skip
     """A source of image files without labels, for predictions; labels are -1.
 
     Args:
         paths: Image files, and folders that are searched for them.
         decoding: How they are read.
+        skip_unreadable: See `find_files`.
 
     Returns:
         The source; `source.encoded.paths` are the files in order.
@@ -148,7 +184,7 @@ def open_files(paths: Sequence[Union[str, Path]], decoding: Decoding) -> Decoded
     Raises:
         DataError: A path does not exist, or a folder holds no images.
     """
-    return DecodedSource(ImageFiles(find_files(paths)), decoding)
+    return DecodedSource(ImageFiles(find_files(paths, skip_unreadable)), decoding)
 
 
 class Readable:

@@ -60,7 +60,7 @@ class MaskedDataset(Dataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        files = [str(file) for file in find_files(names)]
+        files = [str(file) for file in find_files(names, skip_unreadable)]
         assert signature.decoding is not None
         source = MaskedPictures(files, None, MaskCoding(signature.mask_values), signature.decoding, signature.mean)
         return Readable(source, unreadable) if skip_unreadable else source, files

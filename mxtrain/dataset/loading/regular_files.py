@@ -52,6 +52,8 @@ def explain(path: object, error: OSError, verb: str = "read") -> DataError:
     """The error for a file or folder that the system does not let us open or read."""
     shown = str(path)
     shown = shown if len(shown) <= 200 else f"{shown[:100]}...{shown[-40:]}"
+    if isinstance(error, FileNotFoundError) and os.path.islink(str(path)) and verb == "read":
+        return DataError(f"'{shown}' is a link to nothing.")
     return DataError(f"'{shown}' cannot be {verb}: {error.strerror or error}.")
 
 
