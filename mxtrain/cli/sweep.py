@@ -97,8 +97,8 @@ def run_sweep(
 
 
 def refuse_other_task(first: Description, other: Description) -> None:
-    """Refuses sweeps over several tasks: what they measure cannot be ranked, and Hydra, which composes the jobs, does not
-    choose the task of a dataset or model.
+    """Refuses sweeps over several tasks: what they measure cannot be ranked, and Hydra, which composes the jobs, does
+    not choose the task of a dataset or model.
 
     Raises:
         ConfigError: the jobs' tasks differ.
