@@ -84,7 +84,8 @@ def run(arguments: Sequence[str]) -> int:
     refuse_none(len(places), unreadable)
     folder = files_folder(description.task, settings, checkpoint)
     drawn = [] if folder is None else [folder / name for name in file_names(places)]
-    refuse_overwriting([*drawn, *([Path(settings.output)] if settings.output else [])], places)
+    refuse_overwriting([*drawn, *([Path(settings.output)] if settings.output else [])],
+                       [*places, *given.positionals[1:]])  # fmt: skip
     description.task.check_form(form, places)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     # Imports MXNet: only from here on.

@@ -34,6 +34,7 @@ from mxtrain.types import Fraction, NonNegative, OpenFraction, Positive, Positiv
 if TYPE_CHECKING:
     from mxtrain.dataset.checking.problems import Findings
     from mxtrain.dataset.image.decoding import DecodedSource
+    from mxtrain.dataset.image.key_points import KeyPointSet
     from mxtrain.dataset.language.wordpiece import TokenizerConfig
     from mxtrain.dataset.loading.loader import BatchLoader
     from mxtrain.dataset.loading.sampling import Sampler
@@ -111,6 +112,7 @@ class Splits:
         decoding: For images: how files are read as its samples are; None = whole, in `shape`.
         mask_values: For masks: the value of each class in a mask's file; empty where there are no masks.
         category_ids: For things in pictures: the number of each class in the dataset's own files; else empty.
+        key_points: For things with key points, whose names are `class_names`: what these have to do with each other.
         build_tokenizer_config: For text: makes the vocabulary, which may take a while. Its splits are
             `language.sources.TextSource`s, and it has no classes but its tokens where these are to be predicted.
     """
@@ -125,6 +127,7 @@ class Splits:
     decoding: Optional[Decoding] = None
     mask_values: Sequence[int] = ()
     category_ids: Sequence[int] = ()
+    key_points: Optional[KeyPointSet] = None
     build_tokenizer_config: Optional[Callable[[], TokenizerConfig]] = None
 
 

@@ -59,6 +59,11 @@ class Coco(BoxedFiles):
     classes: ClassNames = []
     """Names of the categories that are learned; empty = all. What is of others is left out."""
 
+    @property
+    def leaves_out(self) -> bool:
+        """Whether a file may have categories that are not learned."""
+        return bool(self.classes)
+
     def open(self) -> Splits:
         """See `Dataset.open`."""
         return self.examine(STRICT)
@@ -140,7 +145,7 @@ class Coco(BoxedFiles):
         known = self._class_of(contents, names)
         # Where classes were chosen, other categories of the file are left out; but a category that no file names, or
         # that only a later split has, is a mistake.
-        allowed = list(contents.categories) if self.classes else list(known)
+        allowed = list(contents.categories) if self.leaves_out else list(known)
         stays_R = np.isin(contents.category_R, list(known))
         wrong = np.flatnonzero(~np.isin(contents.category_R, allowed))
         problems = []

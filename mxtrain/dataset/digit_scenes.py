@@ -166,13 +166,14 @@ class Scenes:
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
     ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
         """See `Source.fetch`; masks are (B, H, W) int16, and sizes (B, 4) all those of a scene."""
-        image_BCHW, mask_BHW, _ = self._make(index_B, seed=seed, epoch=epoch, train=train)
+        image_BCHW, mask_BHW, _, _ = self._make(index_B, seed=seed, epoch=epoch, train=train)
         return image_BCHW, mask_BHW, np.tile([self._height, self._width] * 2, (len(index_B), 1))
 
     def _make(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
-    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-        """Pictures, masks, and the boxes of the ink, (B, D, R) as `boxes.Column` says."""
+    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+        """Pictures, masks, the boxes of the ink, (B, D, R) as `boxes.Column` says, and which pixels are ink of the last
+        digit, of which nothing is hidden, (B, H, W)."""
         stream = (seed, epoch) if train else (self._split_seed, 0)
         image_BCHW = self._photo_parts(index_B, stream)
         mask_BHW = np.zeros((len(index_B), self._height, self._width), np.int16)
@@ -180,13 +181,14 @@ class Scenes:
         count_B = low + integers(*stream, index_B, Draw.SCENE, high - low + 1)
         square_BD4 = np.zeros((len(index_B), high, 4))
         box_BDR = np.full((len(index_B), high, NUM_COLUMNS), -1, np.float32)
+        is_ink_BHW = np.zeros(mask_BHW.shape, bool)
         for number in range(high):
             rows = np.flatnonzero(count_B > number)
             if len(rows):
-                box_BDR[rows, number] = self._add_digit(
+                box_BDR[rows, number], is_ink_BHW[rows] = self._add_digit(
                     image_BCHW, mask_BHW, square_BD4, rows, index_B[rows], stream, number
                 )  # fmt: skip
-        return np.rint(image_BCHW).astype(np.uint8), mask_BHW, box_BDR
+        return np.rint(image_BCHW).astype(np.uint8), mask_BHW, box_BDR, is_ink_BHW
 
     def _photo_parts(self, index_B: np.ndarray, stream: Tuple[int, int]) -> np.ndarray:
         """Parts of the photographs, (B, C, H, W), float32."""
@@ -203,8 +205,9 @@ class Scenes:
     def _add_digit(
         self, image_BCHW: np.ndarray, mask_BHW: np.ndarray, square_BD4: np.ndarray, row_b: np.ndarray,
         index_b: np.ndarray, stream: Tuple[int, int], number: int,
-    ) -> np.ndarray:  # fmt: skip
-        """Draws one more digit into the scenes of some rows, whose samples are `index_b`; returns its boxes (b, R)."""
+    ) -> Tuple[np.ndarray, np.ndarray]:  # fmt: skip
+        """Draws one more digit into the scenes of some rows, whose samples are `index_b`; returns its boxes (b, R), and
+        which pixels are its ink (b, H, W)."""
         first = Draw.SCENE + 8 + _DRAWS_PER_DIGIT * number
         chosen_b = integers(*stream, index_b, first, len(self._ink_NGG))
         low, high = self._digit_size
@@ -230,7 +233,7 @@ class Scenes:
         mask_BHW[row_b] = np.where(is_ink_bHW, value_b11, mask_BHW[row_b])
         edges = [edge_b for axis in (1, 2) for edge_b in _extent(is_ink_bHW.any(axis=axis))]
         left_b, right_b, top_b, bottom_b = edges
-        return rows_of(np.stack([left_b, top_b, right_b, bottom_b], axis=1), self._label_N[chosen_b])
+        return rows_of(np.stack([left_b, top_b, right_b, bottom_b], axis=1), self._label_N[chosen_b]), is_ink_bHW
 
 
 class BoxedScenes(Scenes):
@@ -240,7 +243,7 @@ class BoxedScenes(Scenes):
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
     ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
         """See `Source.fetch`; boxes are (B, D, R) float32, and rows of `Fitted` (B, 4) those of a scene."""
-        image_BCHW, _, box_BDR = self._make(index_B, seed=seed, epoch=epoch, train=train)
+        image_BCHW, _, box_BDR, _ = self._make(index_B, seed=seed, epoch=epoch, train=train)
         return image_BCHW, box_BDR, np.tile([self._height, self._width] * 2, (len(index_B), 1))
 
 

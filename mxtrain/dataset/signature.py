@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 
+from mxtrain.dataset.image.key_points import KeyPointSet
 from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.language.wordpiece import TokenizerConfig
 from mxtrain.types import Shapes
@@ -23,6 +24,7 @@ SIGNATURE_STATE: Wanted = {
     "decoding?": {
         "shape": [int], "central_crop": _NUMBER, "frame?": [int], "window?": [(str, *_NUMBER)], "fit?": str,
     },
+    "key_points?": {"flip_pairs": [[int]], "skeleton": [[int]], "sigmas": [_NUMBER], "thing_names": [str]},
 }  # fmt: skip
 """The form of a signature in a checkpoint, which may come from anybody."""
 
@@ -38,6 +40,7 @@ class Signature:
         tokenizer_config: for text: how it becomes tokens.
         mask_values: for masks: the value of each class in a mask's file.
         category_ids: for things in pictures: the number of each class in the dataset's own files.
+        key_points: for key points, whose names are `class_names`: what they have to do with each other.
         decoding: for images: how files are read; None in checkpoints that were made before mxtrain kept it.
     """
 
@@ -49,6 +52,7 @@ class Signature:
     decoding: Optional[Decoding] = None
     mask_values: Sequence[int] = ()
     category_ids: Sequence[int] = ()
+    key_points: Optional[KeyPointSet] = None
 
     @property
     def vocab_size(self) -> Optional[int]:
@@ -61,7 +65,7 @@ class Signature:
         for name in ("mask_values", "category_ids"):
             if getattr(self, name):
                 lists[name] = list(getattr(self, name))
-        parts = {"tokenizer_config": self.tokenizer_config, "decoding": self.decoding}
+        parts = {"tokenizer_config": self.tokenizer_config, "decoding": self.decoding, "key_points": self.key_points}
         return {**lists, **{name: part.to_json() for name, part in parts.items() if part is not None}}
 
     @classmethod
@@ -70,7 +74,9 @@ class Signature:
         shape = tuple(tuple(size) if isinstance(size, (list, tuple)) else size for size in values["shape"])
         given = dict(values)
         tokenizer, decoding = given.pop("reading", None) or given.get("tokenizer_config"), given.get("decoding")
+        points = given.get("key_points")
         return cls(**{
             **given, "shape": shape, "tokenizer_config": TokenizerConfig.from_json(tokenizer) if tokenizer else None,
             "decoding": Decoding.from_json(decoding) if decoding else None,
+            "key_points": KeyPointSet.from_json(points, len(values["class_names"])) if points else None,
         })  # fmt: skip

@@ -1,4 +1,5 @@
-"""Asks COCO's own tool, pycocotools, about boxes that are in memory: nothing is written, nothing printed."""
+"""Asks COCO's own tool, pycocotools, about boxes or key points that are in memory: nothing is written, nothing printed.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +7,18 @@ import contextlib
 import io
 import math
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
 import numpy as np
 
 from mxtrain.dataset.image.boxes import Flag
 
 AREA_NAMES = ("all", "small", "medium", "large")
+POINT_AREA_NAMES = ("all", "medium", "large")
+"""Of key points: COCO marks none of small things."""
+MAX_POSES = 20
+"""The surest things with key points of a picture that count."""
+Annotations = List[Dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -25,6 +31,7 @@ class CocoResult:
         iou_T: thresholds.
         max_detections: M.
         class_K: the numbers of the classes.
+        areas: A, by name.
     """
 
     precision_TRKAM: np.ndarray
@@ -32,6 +39,7 @@ class CocoResult:
     iou_T: np.ndarray
     max_detections: List[int]
     class_K: List[int]
+    areas: Sequence[str] = AREA_NAMES
 
     def precision(self, iou: Optional[float], area: str, max_detections: int, number: Optional[int] = None) -> float:
         """The mean of what COCO's summary takes the mean of; not a number where there is nothing, for which it has -1.
@@ -51,7 +59,7 @@ class CocoResult:
     def _mean(
         self, values: np.ndarray, iou: Optional[float], area: str, max_detections: int, number: Optional[int]
     ) -> float:
-        part = values[..., AREA_NAMES.index(area), self.max_detections.index(max_detections)]
+        part = values[..., self.areas.index(area), self.max_detections.index(max_detections)]
         if iou is not None:
             part = part[np.isclose(self.iou_T, iou)]
         if number is not None:
@@ -68,28 +76,50 @@ def evaluate_boxes(picture_P: np.ndarray, true_G8: np.ndarray, found_N8: np.ndar
         true_G8: picture, class, flags, left, top, right, bottom, area.
         found_N8: picture, class, score, left, top, right, bottom, area.
     """
+    classes = sorted({int(row[1]) for rows in (true_G8, found_N8) for row in rows})
+    return _evaluate("bbox", picture_P, classes, _true(true_G8), _found(found_N8), AREA_NAMES)
+
+
+def evaluate_key_points(
+    picture_P: np.ndarray, true: Annotations, found: Annotations, sigma_J: np.ndarray
+) -> CocoResult:  # fmt: skip
+    """Runs COCOeval on things of one class.
+
+    Args:
+        picture_P: the numbers of all pictures.
+        true, found: as COCO has annotations and results, with an `id` from 1.
+        sigma_J: of the key points.
+    """
+    return _evaluate("keypoints", picture_P, [1], true, found, POINT_AREA_NAMES, sigma_J)
+
+
+def _evaluate(
+    kind: str, picture_P: np.ndarray, classes: List[int], true: Annotations, found: Annotations, areas: Sequence[str],
+    sigma_J: Optional[np.ndarray] = None,
+) -> CocoResult:  # fmt: skip
     with contextlib.redirect_stdout(io.StringIO()):  # it prints
         from pycocotools.coco import COCO
         from pycocotools.cocoeval import COCOeval
 
-        truth, found = COCO(), COCO()
-        classes = sorted({int(row[1]) for rows in (true_G8, found_N8) for row in rows})
+        truth, detected = COCO(), COCO()
         # Numbers from 1: COCOeval takes an annotation of number 0 for none.
-        for coco, annotations in ((truth, _true(true_G8)), (found, _found(found_N8))):
+        for coco, annotations in ((truth, true), (detected, found)):
             coco.dataset = {
                 "images": [{"id": int(picture)} for picture in picture_P],
                 "categories": [{"id": number} for number in classes],
                 "annotations": annotations,
             }
             coco.createIndex()
-        evaluation = COCOeval(truth, found, "bbox")
+        evaluation = COCOeval(truth, detected, kind)
         evaluation.params.imgIds = [int(picture) for picture in picture_P]
+        if sigma_J is not None:
+            evaluation.params.kpt_oks_sigmas = sigma_J
         evaluation.evaluate()
         evaluation.accumulate()
     values: Dict[str, Any] = evaluation.eval
     return CocoResult(
         values["precision"], values["recall"], np.asarray(evaluation.params.iouThrs),
-        [int(most) for most in evaluation.params.maxDets], classes,
+        [int(most) for most in evaluation.params.maxDets], classes, areas,
     )  # fmt: skip
 
 

@@ -207,7 +207,7 @@ def intersection_over_union_of_boxes(box_N4: np.ndarray, other_G4: np.ndarray) -
     return shared_NG / np.maximum(area_N[:, None] + area_G[None] - shared_NG, 1e-12)
 
 
-def _or_zero(value: float) -> float:
+def or_zero(value: float) -> float:
     """A metric is always a number: 0 where nothing is there that it could be of."""
     return 0.0 if math.isnan(value) else value
 
@@ -230,7 +230,7 @@ class CocoAP(BoxMetric):
 
     def compute(self, collected: Collected) -> float:
         assert isinstance(collected, CollectedBoxes)
-        return _or_zero(collected.coco().precision(self.iou, self.area, self.max_detections))
+        return or_zero(collected.coco().precision(self.iou, self.area, self.max_detections))
 
 
 class CocoAR(CocoAP):
@@ -238,4 +238,4 @@ class CocoAR(CocoAP):
 
     def compute(self, collected: Collected) -> float:
         assert isinstance(collected, CollectedBoxes)
-        return _or_zero(collected.coco().recall(self.iou, self.area, self.max_detections))
+        return or_zero(collected.coco().recall(self.iou, self.area, self.max_detections))

@@ -140,5 +140,7 @@ def option_of(name: str, task: str) -> str:
             return option
     if task == "detection":
         return "ssd"  # whose message lists the names
+    if task == "pose_estimation" or name.startswith("simple_pose"):
+        return "simple_pose"
     for_pixels = task == "segmentation" or name.startswith((*ARCHITECTURES, "fastscnn"))
     return "gluoncv_segmentation" if for_pixels else "gluoncv"

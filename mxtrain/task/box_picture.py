@@ -72,11 +72,11 @@ def draw_boxes(sample: BoxedSample, class_names: Sequence[str], scale: Optional[
         scale: of the result; None: as large as it is, a small one a whole number of times.
     """
     names = drawable(class_names)
-    scale = scale or max(1, math.ceil(_SMALL / max(sample.image_HWC.shape[:2])))
-    picture = _photo(sample.image_HWC, scale)
+    scale = scale or readable_scale(sample.image_HWC)
+    picture = photo(sample.image_HWC, scale)
     # The surest last, so that nothing hides it.
     for number, score, *edges in sample.found_N6[::-1].tolist():
-        _add_box(picture, edges, scale, _colour(int(number)), f"{names[int(number)]} {score:.2f}")
+        _add_box(picture, edges, scale, colour_of(int(number)), f"{names[int(number)]} {score:.2f}")
     return picture
 
 
@@ -90,11 +90,11 @@ def draw_gallery(samples: Sequence[BoxedSample], class_names: Sequence[str]) -> 
     tiles = []
     for sample in samples:
         scale = _TILE / max(sample.image_HWC.shape[:2])
-        truth = _photo(sample.image_HWC, scale)
+        truth = photo(sample.image_HWC, scale)
         for row in sample.true_MD.tolist():
-            _add_box(truth, row[:4], scale, _colour(int(row[4])), names[int(row[4])])
-        tiles.append(_beside(truth, draw_boxes(sample, class_names, scale)))
-    return _grid(tiles, ["what is there, what is found"] * min(len(tiles), 2), 2)
+            _add_box(truth, row[:4], scale, colour_of(int(row[4])), names[int(row[4])])
+        tiles.append(beside(truth, draw_boxes(sample, class_names, scale)))
+    return grid(tiles, ["what is there, what is found"] * min(len(tiles), 2), 2)
 
 
 def draw_mistakes(samples: Sequence[BoxedSample], captions: Sequence[str], class_names: Sequence[str]) -> Image.Image:
@@ -109,9 +109,9 @@ def draw_mistakes(samples: Sequence[BoxedSample], captions: Sequence[str], class
     tiles = []
     for sample, caption in zip(samples, captions):
         scale = _TILE / max(sample.image_HWC.shape[:2])
-        picture = _photo(sample.image_HWC, scale)
+        picture = photo(sample.image_HWC, scale)
         for row in sample.true_MD.tolist():
-            _add_box(picture, row[:4], scale, _colour(int(row[4])), names[int(row[4])])
+            _add_box(picture, row[:4], scale, colour_of(int(row[4])), names[int(row[4])])
         for _, _, *edges in sample.found_N6.tolist():
             _add_box(picture, edges, scale, _WRONG, "", width=3)
         tile = Image.new("RGB", (picture.width, picture.height + _FONT_SIZE + 6), _PAPER)
@@ -119,17 +119,23 @@ def draw_mistakes(samples: Sequence[BoxedSample], captions: Sequence[str], class
         font = font_for(caption, _FONT_SIZE)
         ImageDraw.Draw(tile).text((0, picture.height + 2), caption, _INK, font)
         tiles.append(tile)
-    return _grid(tiles, [], _COLUMNS)
+    return grid(tiles, [], _COLUMNS)
 
 
-def _photo(image_HWC: np.ndarray, scale: float) -> Image.Image:
+def readable_scale(image_HWC: np.ndarray) -> int:
+    """How many times as large a picture is drawn, so that names in it can be read."""
+    return max(1, math.ceil(_SMALL / max(image_HWC.shape[:2])))
+
+
+def photo(image_HWC: np.ndarray, scale: float) -> Image.Image:
+    """A sample's pixels (H, W, C), uint8, as an RGB picture of another size."""
     image_HWC = np.ascontiguousarray(image_HWC)
-    photo = Image.fromarray(image_HWC if image_HWC.shape[2] == 3 else image_HWC[:, :, 0]).convert("RGB")
-    size = (max(1, round(photo.width * scale)), max(1, round(photo.height * scale)))
-    return photo.resize(size, Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.LANCZOS)
+    picture = Image.fromarray(image_HWC if image_HWC.shape[2] == 3 else image_HWC[:, :, 0]).convert("RGB")
+    size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
+    return picture.resize(size, Image.Resampling.NEAREST if scale >= 1 else Image.Resampling.LANCZOS)
 
 
-def _colour(number: int) -> Colour:
+def colour_of(number: int) -> Colour:
     """A bright colour for each class, neighbours far apart; none is near red, which marks mistakes."""
     hue = 0.08 + 0.84 * (0.12 + number * _GOLDEN % 1) % 0.84
     return tuple(round(255 * channel) for channel in colorsys.hsv_to_rgb(hue, 0.8, (1.0, 0.8)[number // 6 % 2]))
@@ -154,14 +160,22 @@ def _add_box(
     draw.text((x + 2, y), name, ink, font)
 
 
-def _beside(left: Image.Image, right: Image.Image) -> Image.Image:
+def beside(left: Image.Image, right: Image.Image) -> Image.Image:
+    """Two pictures of one height in one."""
     both = Image.new("RGB", (left.width + right.width + 2, left.height), _PAPER)
     both.paste(left, (0, 0))
     both.paste(right, (left.width + 2, 0))
     return both
 
 
-def _grid(tiles: Sequence[Image.Image], heads: Sequence[str], columns: int) -> Image.Image:
+def grid(tiles: Sequence[Image.Image], heads: Sequence[str], columns: int) -> Image.Image:
+    """Pictures in a grid.
+
+    Args:
+        tiles: the pictures.
+        heads: above the columns.
+        columns: at most.
+    """
     columns = min(columns, max(1, len(tiles)))
     cell_w = max([_TILE, *(tile.width for tile in tiles)]) + _GAP
     cell_h = max([1, *(tile.height for tile in tiles)]) + _GAP

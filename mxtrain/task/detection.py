@@ -6,14 +6,13 @@ Legend: B batch, M boxes of a picture, N detections, D columns of `boxes.Column`
 from __future__ import annotations
 
 import io
-from pathlib import PurePath
-from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
 from mxtrain.errors import ConfigError
-from mxtrain.files.durable import encode_json
 from mxtrain.loss.detection import DetectionLoss
 from mxtrain.model.detection.base import Detector
 from mxtrain.task.base import Report, Task
+from mxtrain.task.coco_results import as_list, coco_id, refuse_same_ids
 from mxtrain.types import Artifact, Fraction, Picture, shapes_of
 
 if TYPE_CHECKING:
@@ -124,31 +123,22 @@ class Detection(Task):
 
     def check_form(self, form: str, places: Sequence[str]) -> None:
         """Refuses files that would be one picture in COCO's results."""
-        files: Dict[Union[int, str], str] = {}
-        for place in places if form == "coco" else ():
-            other = files.setdefault(coco_id(place), place)
-            if other != place:
-                raise ConfigError(
-                    f"predict: format=coco: '{other}' and '{place}' would both have the image_id {coco_id(place)}, "
-                    "which is the name of a file, or its number. Predict for them one after the other, or rename one."
-                )
+        if form == "coco":
+            refuse_same_ids(places)
 
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
         """COCO's form of results: a list of boxes [left, top, width, height]; `image_id` is the number that a file is
         called, or its name."""
         ids = dict(zip(signature.class_names, signature.category_ids or range(len(signature.class_names))))
-        is_first = True
-        yield "["
-        for row in rows:
-            for one in row["found"]:
-                left, top, right, bottom = one["box"]
-                result = {
-                    "image_id": coco_id(str(row["file"])), "category_id": ids[one["class"]],
-                    "bbox": [left, top, round(right - left, 2), round(bottom - top, 2)], "score": one["score"],
-                }  # fmt: skip
-                yield ("\n" if is_first else ",\n") + encode_json(result).decode()
-                is_first = False
-        yield "\n]\n"
+
+        def result(file: str, one: JsonObject) -> JsonObject:
+            left, top, right, bottom = one["box"]
+            return {
+                "image_id": coco_id(file), "category_id": ids[one["class"]],
+                "bbox": [left, top, round(right - left, 2), round(bottom - top, 2)], "score": one["score"],
+            }  # fmt: skip
+
+        return as_list(result(str(row["file"]), one) for row in rows for one in row["found"])
 
     def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
         """The picture with what is found in it."""
@@ -201,9 +191,3 @@ class Detection(Task):
         from mxtrain.task.detection_report import DetectionReport
 
         return DetectionReport(self, self.build_decode(description, signature), signature, source)
-
-
-def coco_id(place: str) -> Union[int, str]:
-    """The number of a picture in COCO's results: that which its file is called, or its name."""
-    name = PurePath(place).stem
-    return int(name) if name.isdecimal() else name

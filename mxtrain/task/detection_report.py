@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence, Tuple
 import numpy as np
 
 from mxtrain.metric.detection import CollectedBoxes, VocAP, intersection_over_union_of_boxes, voc_matches
-from mxtrain.task.base import Report
+from mxtrain.task.collecting_report import CollectingReport
 from mxtrain.types import Artifact, Picture, Table
 
 if TYPE_CHECKING:
-    from mxnet.ndarray import NDArray
     from PIL import Image
 
     from mxtrain.dataset.base import Samples
     from mxtrain.dataset.signature import Signature
-    from mxtrain.engine.predictions import Decode, Predictions
+    from mxtrain.engine.predictions import Decode
     from mxtrain.task.detection import Detection
-    from mxtrain.types import Batch
 
 MAX_SHOWN = 16
 MAX_CURVES = 20
@@ -35,7 +33,7 @@ COCO_FIGURES = (
 """COCO's twelve figures: name, threshold, sizes, detections of a picture."""
 
 
-class DetectionReport(Report):
+class DetectionReport(CollectingReport):
     """Average precision of each class, and where the network is surest and wrong.
 
     Args:
@@ -46,27 +44,12 @@ class DetectionReport(Report):
     """
 
     def __init__(self, task: Detection, decode: Decode, signature: Signature, source: Samples):
-        self._task, self._decode, self._names, self._source = task, decode, list(signature.class_names), source
         self._collected = CollectedBoxes()
-        self._under_way: List[Tuple[Batch, Predictions]] = []
-
-    def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
-        from mxtrain.engine.predictions import BATCHES_AHEAD
-
-        # A few batches behind, so that the device is not waited for.
-        self._under_way.append((batch, self._decode(outputs, batch)))
-        if len(self._under_way) > BATCHES_AHEAD:
-            self._collect(*self._under_way.pop(0))
-
-    def _collect(self, batch: Batch, decoded: Predictions) -> None:
-        from mxtrain.engine.predictions import to_host
-
-        assert batch.index_B is not None
-        self._collected.update(batch.index_B, to_host(decoded), batch.targets[0].asnumpy(), batch.meta)
+        super().__init__(decode, self._collected)
+        self._task, self._names, self._source = task, list(signature.class_names), source
 
     def artifacts(self, title: str) -> List[Artifact]:
-        while self._under_way:
-            self._collect(*self._under_way.pop(0))
+        self.finish()
         _, true_G8, found_N8 = self._collected.boxes()
         by_class = VocAP().by_class(true_G8, found_N8)
         mistakes = self._mistakes(true_G8, found_N8)

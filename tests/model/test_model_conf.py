@@ -20,7 +20,11 @@ CONF = Path(__file__).resolve().parents[2] / "conf" / "model"
 
 
 @pytest.mark.parametrize(
-    "name", ["mlp", "lenet", "resnet", "gluoncv", "gluoncv_segmentation", "ssd", "yolo3", "center_net", "bert"]
+    "name",
+    [
+        "mlp", "lenet", "resnet", "gluoncv", "gluoncv_segmentation", "ssd", "yolo3", "center_net", "bert", "pose_fpn",
+        "simple_pose",
+    ],  # fmt: skip
 )
 def test_yaml_lists_every_field_with_the_default_and_a_comment(name):
     path = CONF / f"{name}.yaml"
@@ -74,7 +78,8 @@ def test_pretrained_says_what_to_do_instead():
 def test_describing_imports_nothing_heavy():
     program = (
         "import sys\n"
-        "from mxtrain.model import base, bert, gluoncv, gluoncv_segmentation, lenet, mlp, prepare, resnet\n"
+        "from mxtrain.model import base, bert, gluoncv, gluoncv_segmentation, lenet, mlp, pose_fpn, prepare, resnet\n"
+        "from mxtrain.model import simple_pose\n"
         "from mxtrain.model import weights\n"
         "from mxtrain.model.graph import summary\n"
         "gluoncv.GluonCV(name='densenet121').input_shape((1, 8, 8))\n"

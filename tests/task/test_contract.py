@@ -66,6 +66,7 @@ def small(tmp_path: Path) -> Dict[str, Tuple[str, ...]]:
     text.write_text("\n\n".join(["one two three four five six seven eight nine"] * 100))
     return {
         "masked_language_modeling": (*BERT, f"dataset.train={text}"), "segmentation": SCENES, "detection": SCENES,
+        "pose_estimation": SCENES,
     }  # fmt: skip
 
 
@@ -225,6 +226,10 @@ def strip(line: str) -> Any:
         ("model=fpn", "segmentation", "DigitScenes"),
         ("task=detection", "detection", "BoxedDigitScenes"),
         ("model=centernet", "detection", "BoxedDigitScenes"),
+        ("task=pose_estimation", "pose_estimation", "DigitKeyPoints"),
+        ("dataset=digit_key_points", "pose_estimation", "DigitKeyPoints"),
+        ("model=pose_fpn", "pose_estimation", "DigitKeyPoints"),
+        ("model.name=simple_pose_resnet50_v1d_coco", "pose_estimation", "DigitKeyPoints"),
     ],
 )
 def test_a_dataset_or_a_model_alone_means_the_task_that_it_is_made_for(

@@ -101,7 +101,7 @@ class BoxedFiles(BoxedDataset, PictureFiles):  # the first says how samples are 
             raise NothingLeft(f"{self.option}: nothing is left to train on.")
         refuse_shared_pictures({"train": train, "val": val, "test": test}, self.remedy_if_shared, findings)
         for split in (train, val, test):
-            _refuse_twice(split, findings)
+            refuse_twice(split, findings)
         fractions = (0.0, 0.0) if val is not None else (self.val_fraction, 0.0 if test else self.test_fraction)
         parts = split_indices(np.zeros(len(train), np.int32), *fractions, self.split_seed)
         mean, std = known_statistics(self.cut_shape()[0])
@@ -136,7 +136,7 @@ def find_ids(folder: Path, paths: Sequence[str]) -> List[Optional[FileId]]:
     return [known[path] if path in known else id_of(path) if exists(path) else None for path in paths]
 
 
-def _refuse_twice(split: Optional[BoxedSplit], findings: Findings) -> None:
+def refuse_twice(split: Optional[BoxedSplit], findings: Findings) -> None:
     """Raises: DataError: a picture comes twice, with boxes of its own each time."""
     seen: Dict[FileId, int] = {}
     for index, number in enumerate(split.ids if split else ()):

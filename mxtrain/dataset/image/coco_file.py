@@ -40,6 +40,7 @@ class CocoContents:
         size_P2: width and height, NaN where they are not said.
         record_P: the place of each picture among all.
         categories: names by id, in the order of ids.
+        points: names of the key points of each category that has some, by id, and the pairs that a line joins.
         picture_R: the picture of each annotation.
         category_R: id of its category.
         edge_R4: left, top, right, bottom.
@@ -57,6 +58,7 @@ class CocoContents:
     size_P2: np.ndarray
     record_P: np.ndarray
     categories: Dict[int, str]
+    points: Dict[int, Tuple[List[str], List[Tuple[int, int]]]]
     picture_R: np.ndarray
     category_R: np.ndarray
     edge_R4: np.ndarray
@@ -101,6 +103,7 @@ class _CocoReader:
         self._found: Set[str] = set()
         self._images: Dict[int, Tuple[str, float, float, int]] = {}
         self._categories: Dict[int, str] = {}
+        self._points: Dict[int, Tuple[List[str], List[Tuple[int, int]]]] = {}
         self._wholes = array("q")
         """Of each annotation: image, category, whether it is a crowd, id, record, begin, end."""
         self._numbers = array("d")
@@ -160,6 +163,21 @@ class _CocoReader:
             self._refuse(UNREADABLE_ROW, element, "has no whole id of its own, or no name", "Give it both.")
             return
         self._categories[number] = name
+        points = one.get("keypoints")
+        if not points:
+            return
+        try:
+            # COCO counts key points from 1.
+            pairs = [(int(first) - 1, int(second) - 1) for first, second in one.get("skeleton") or []]
+            if not all(isinstance(point, str) for point in points) or len(set(points)) < len(points):
+                raise TypeError
+            if not all(0 <= end < len(points) for pair in pairs for end in pair):
+                raise ValueError
+        except (TypeError, ValueError):
+            fact = "has key points without names of their own, or a skeleton that joins others"
+            self._refuse(UNREADABLE_ROW, element, fact, "Correct it.")
+            return
+        self._points[number] = (points, pairs)
 
     def _add_annotation(self, element: Element) -> None:
         one = element.value
@@ -199,6 +217,6 @@ class _CocoReader:
             self._path, image_id_P, [name for name, *_ in images],
             np.array([(width, height) for _, width, height, _ in images]),
             np.array([record for *_, record in images]), dict(sorted(self._categories.items())),
-            place_R[is_known_R], whole_R7[:, 1], edge_R4, area_R, whole_R7[:, 2] != 0, whole_R7[:, 3],
+            self._points, place_R[is_known_R], whole_R7[:, 1], edge_R4, area_R, whole_R7[:, 2] != 0, whole_R7[:, 3],
             whole_R7[:, 4], whole_R7[:, 5:],
         )  # fmt: skip

@@ -69,7 +69,7 @@ class Corrupted:
         key_B = bits(seed, 0, index_B, self._draw)
         for row, (image_CHW, key) in enumerate(zip(image_BCHW, key_B)):
             # Beside a picture in a frame stand its own height and width, and those that it has there.
-            height, width = others[1][row, 2:4] if len(others) > 1 else image_CHW.shape[1:]
+            height, width = map(int, others[1][row, 2:4]) if len(others) > 1 else image_CHW.shape[1:]
             image_BCHW[row, :, :height, :width] = self._corrupted(image_CHW[:, :height, :width], int(key))
         return (image_BCHW, *others)
 

@@ -18,6 +18,7 @@ from mxtrain.errors import DataError, LoaderError
 
 if TYPE_CHECKING:
     from mxtrain.dataset.image.boxed_pictures import BoxedPictures
+    from mxtrain.dataset.image.key_point_pictures import KeyPointPictures
     from mxtrain.dataset.image.masked_pictures import MaskedPictures
 
 _PICTURE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
@@ -191,7 +192,7 @@ class Readable:
     """A source that goes on where an image cannot be read: its place is blank."""
 
     def __init__(
-        self, source: Union[DecodedSource, MaskedPictures, BoxedPictures], unreadable: Dict[int, str]
+        self, source: Union[DecodedSource, MaskedPictures, BoxedPictures, KeyPointPictures], unreadable: Dict[int, str]
     ) -> None:  # fmt: skip
         """Wrap.
 

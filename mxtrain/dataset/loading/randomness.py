@@ -47,6 +47,8 @@ class Draw(enum.IntEnum):
     CLASS_ORDER = 401
     BOX_SAMPLE = 500
     """And 4 above it: streams of a picture with boxes, and of those beside it in a mosaic."""
+    KEY_POINTS = 600
+    """And 19 above it: how a thing with key points is cut out."""
     CORRUPTION = 900
     """And 99 above it, one for each way to corrupt a sample."""
     MIX_SHARE = 1000

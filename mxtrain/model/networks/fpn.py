@@ -99,3 +99,21 @@ class CentrePyramid(Pyramid):
     def hybrid_forward(self, F, x):
         merged = self.merged(F, x)
         return self.centre(merged), self.output(merged)
+
+
+class KeyPointPyramid(Pyramid):
+    """Pictures (B, C, H, W) to a heat map for each key point, (B, K, h, w).
+
+    Args:
+        num_classes: K.
+        channels, width: as of `Pyramid`.
+    """
+
+    def __init__(self, num_classes: int, channels: Sequence[int], width: int, **kwargs):
+        super().__init__(channels, width, **kwargs)
+        with self.name_scope():
+            # Heat maps are nearly all 0, and so are these at first.
+            self.output = nn.Conv2D(num_classes, 1, weight_initializer=mx.init.Normal(0.001))
+
+    def hybrid_forward(self, F, x):
+        return self.output(self.merged(F, x))

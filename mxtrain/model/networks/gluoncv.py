@@ -66,6 +66,11 @@ def build(name: str, num_classes: int, options: Dict[str, Any]) -> gluon.HybridB
     return network
 
 
+def build_pose(name: str, num_points: int, options: Dict[str, Any]) -> gluon.HybridBlock:
+    """The network of that name for key points, with a heat map for each of `num_points`."""
+    return get_model(name, num_joints=num_points, **options)
+
+
 def _fit_pruned_head(network: gluon.HybridBlock, num_classes: int) -> None:
     """Pruned networks take all shapes from a file, that of ImageNet's 1,000 classes too."""
     head = getattr(network, "fc", None)

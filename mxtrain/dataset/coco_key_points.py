@@ -1,0 +1,202 @@
+"""COCO's layout with key points: pictures in folders, and a JSON file with the things in them, each a sample.
+
+Legend: P pictures, R annotations, N things, J key points.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.dataset.base import BaseDataset, Splits
+from mxtrain.dataset.checking.problems import NOT_A_NUMBER, STRICT, Findings, NothingLeft, Problem
+from mxtrain.dataset.coco import Coco
+from mxtrain.dataset.image.box_faults import refuse_all
+from mxtrain.dataset.image.boxed_files import BoxedSplit, refuse_twice
+from mxtrain.dataset.image.coco_file import CocoContents
+from mxtrain.dataset.image.decoding import known_statistics
+from mxtrain.dataset.image.key_point_augment import KeyPointAugment
+from mxtrain.dataset.image.key_point_dataset import KeyPointDataset
+from mxtrain.dataset.image.key_point_pictures import KeyPointPictures, Things
+from mxtrain.dataset.image.key_points import PERSON_NAMES, PERSON_SIGMAS, KeyPointSet, left_right_pairs
+from mxtrain.dataset.image.mask_pairs import refuse_shared_pictures
+from mxtrain.dataset.image.settings import Decoding, as_window, window_setting
+from mxtrain.dataset.loading.sources import Subset
+from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
+from mxtrain.errors import DataError
+from mxtrain.types import Positive, Shape
+
+OTHER_SIGMA = 0.05
+"""Of key points that are not COCO's of a person, where metrics are given no others: about the mean of those."""
+
+
+@dataclass(frozen=True)
+class KeyPointSplit(BoxedSplit):
+    """The things of a split as they were found; `things` are in the pictures."""
+
+    things: Things
+    points: KeyPointSet
+    names: Sequence[str]
+
+
+class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are read
+    """Persons, or things of another category with key points, in COCO's layout.
+
+    Key points that were not marked count nowhere, hidden ones do. Regions of many things, and things of which no key
+    point was marked, are no samples.
+    """
+
+    option: ClassVar[str] = "dataset=coco_key_points"
+    serves: ClassVar[Tuple[str, ...]] = ("pose_estimation",)
+
+    train_annotations: str = "annotations/person_keypoints_train2017.json"
+    val_annotations: Optional[str] = "annotations/person_keypoints_val2017.json"
+    augment: KeyPointAugment = KeyPointAugment()  # type: ignore[assignment]
+    batch_size: Positive = 32
+    eval_batch_size: Positive = 32
+
+    def for_task(self, name: str) -> BaseDataset:
+        """See `BaseDataset.for_task`."""
+        return self
+
+    @property
+    def leaves_out(self) -> bool:
+        """See `Coco.leaves_out`: those without key points."""
+        return True
+
+    def cut_shape(self) -> Shape:
+        """(C, H, W) of what enters the network."""
+        height, width = (256, 192) if self.image_size == "auto" else self.image_size
+        return (3 if self.channels == "auto" else self.channels, height, width)
+
+    def decoding(self) -> Decoding:
+        """How files become samples."""
+        return Decoding(self.cut_shape(), window=as_window(self.window))
+
+    def decoded_as(self, decoding: Decoding) -> CocoKeyPoints:
+        """See `Dataset.decoded_as`."""
+        window = window_setting(decoding.window)
+        return super().decoded_as(decoding).model_copy(update={"window": window})  # type: ignore[return-value]
+
+    def _choose_classes(self, contents: CocoContents) -> Tuple[List[str], List[int]]:
+        """The category whose things are samples."""
+        names, ids = super()._choose_classes(contents)
+        chosen = [number for number, one in enumerate(ids) if one in contents.points]
+        if not chosen:
+            what = f"{' and '.join(names)} in" if self.classes else "no category of"
+            raise DataError(
+                f"{self.option}: {what} '{contents.path}' {'has no' if self.classes else 'has'} key points: a category "
+                'names them, as {"name": "person", "keypoints": ["nose", ...]}. Name another file with '
+                "dataset.train_annotations=FILE."
+            )
+        if len(chosen) > 1 or len(self.classes) > 1:
+            these = ", ".join(names[number] for number in chosen)
+            raise DataError(
+                f"{self.option}: '{contents.path}' has key points of {these}, and a network learns those of one. Type "
+                f"dataset.classes=[{names[chosen[0]]}]."
+            )
+        return [names[chosen[0]]], [ids[chosen[0]]]
+
+    def _split(
+        self, contents: CocoContents, folder: object, setting: str, names: Sequence[str], findings: Findings
+    ) -> Optional[BoxedSplit]:
+        """The things of a file that can be learned from."""
+        found = super()._split(contents, folder, setting, names, findings)  # type: ignore[arg-type]
+        (category,) = self._class_of(contents, names)
+        if category not in contents.points:
+            raise DataError(f"{self.option}: the category '{names[0]}' in '{contents.path}' names no key points.")
+        point_names, skeleton = contents.points[category]
+        number_of = {path: number for number, path in enumerate(found.pictures)} if found is not None else {}
+        of_P = [number_of.get(str(folder / name), -1) for name in contents.names]  # type: ignore[operator]
+        picture_R = np.array(of_P)[contents.picture_R]
+        side_R2 = contents.edge_R4[:, 2:] - contents.edge_R4[:, :2]
+        is_thing_R = (contents.category_R == category) & ~contents.is_crowd_R & (picture_R >= 0)
+        is_thing_R &= (side_R2 > 0).all(axis=1)
+        kept, points = self._read_points(contents, np.flatnonzero(is_thing_R), len(point_names), findings)
+        if found is None or not len(kept):
+            raise NothingLeft(f"{self.option}: '{contents.path}' has no {names[0]} with a key point.")
+        edge_N4, size_N2 = contents.edge_R4[kept], contents.size_P2[contents.picture_R[kept]]
+        most_N4 = np.tile(np.where(np.isfinite(size_N2), size_N2, np.inf), (1, 2))
+        things = Things(
+            picture_R[kept], np.clip(edge_N4, 0, most_N4), points, contents.area_R[kept], np.ones(len(kept))
+        )  # fmt: skip
+        is_person = tuple(point_names) == PERSON_NAMES
+        sigmas = PERSON_SIGMAS if is_person else (OTHER_SIGMA,) * len(point_names)
+        key_points = KeyPointSet(left_right_pairs(point_names), skeleton, sigmas, list(names))
+        return KeyPointSplit(found.encoded, found.ids, found.table, things, key_points, point_names)
+
+    def _read_points(
+        self, contents: CocoContents, numbers: np.ndarray, count: int, findings: Findings
+    ) -> Tuple[np.ndarray, np.ndarray]:  # fmt: skip
+        """Which annotations have a key point, and their key points (N, J, 3)."""
+        kept: List[int] = []
+        points: List[np.ndarray] = []
+        problems: List[Problem] = []
+        for number in numbers.tolist():
+            given = contents.annotation(number).get("keypoints")
+            if not given:
+                continue
+            try:
+                point_J3 = np.array(given, np.float64).reshape(count, 3)
+            except (TypeError, ValueError):
+                point_J3 = np.full((count, 3), np.nan)
+            if not np.isfinite(point_J3).all() or not np.isin(point_J3[:, 2], (0, 1, 2)).all():
+                place = contents.place(number)
+                fact = f"annotations: {place} has no {count} key points of x, y and 0, 1 or 2."
+                problems.append(Problem(NOT_A_NUMBER, place, fact, "Correct it, or remove it."))
+                continue
+            point_J3[:, :2] += 0.5  # COCO's name pixels
+            if point_J3[:, 2].any():
+                kept.append(number)
+                points.append(point_J3)
+        refuse_all(findings, problems, "annotations")
+        return np.array(kept, np.int64), np.array(points).reshape(-1, count, 3)
+
+    def make_splits(
+        self, found: Mapping[str, Optional[BoxedSplit]], class_names: Sequence[str], category_ids: Sequence[int],
+        findings: Findings = STRICT,
+    ) -> Splits:  # fmt: skip
+        """See `BoxedFiles.make_splits`; all things of a picture go to the same split."""
+        train, val, test = (self._as_split(found.get(split)) for split in ("train", "val", "test"))
+        if train is None:
+            raise NothingLeft(f"{self.option}: nothing is left to train on.")
+        for name, split in (("val", val), ("test", test)):
+            if split is not None and list(split.names) != list(train.names):
+                raise DataError(
+                    f"{self.option}: the key points of dataset.{name}_annotations are {', '.join(split.names)}, and "
+                    f"those that are trained on {', '.join(train.names)}. Name the right file."
+                )
+        refuse_shared_pictures({"train": train, "val": val, "test": test}, self.remedy_if_shared, findings)
+        for split in (train, val, test):
+            refuse_twice(split, findings)
+        fractions = (0.0, 0.0) if val is not None else (self.val_fraction, 0.0 if test else self.test_fraction)
+        parts = split_indices(np.zeros(len(train), np.int32), *fractions, self.split_seed)
+        mean, std = known_statistics(self.cut_shape()[0])
+        if not findings.goes_on:
+            mean, std = self._statistics(train, parts[0])
+        sources: Dict[str, Optional[KeyPointPictures]] = {
+            name: None if split is None else KeyPointPictures(
+                split.encoded, split.things, len(split.names), split.points, self.decoding(), mean, self.augment
+            ) for name, split in (("train", train), ("val", val), ("test", test))
+        }  # fmt: skip
+        train_source, val_source, test_source = sources["train"], sources["val"], sources["test"]
+        assert train_source is not None
+        if val_source is None:
+            held_out = [
+                Subset(train_source, np.flatnonzero(np.isin(train.things.picture_N, part))) for part in parts
+            ]  # fmt: skip
+            train_source, val_source = held_out[:2]  # type: ignore[assignment]
+            test_source = test_source or (held_out[2] if len(held_out[2]) else None)  # type: ignore[assignment]
+        assert val_source is not None
+        refuse_empty(f"{self.option} in '{self.root}'", len(train_source), len(val_source), self.val_fraction)
+        return Splits(
+            train_source, val_source, test_source, train.names, self.cut_shape(), mean, std, self.decoding(),
+            category_ids=category_ids, key_points=train.points,
+        )  # fmt: skip
+
+    @staticmethod
+    def _as_split(split: Optional[BoxedSplit]) -> Optional[KeyPointSplit]:
+        assert split is None or isinstance(split, KeyPointSplit)
+        return split

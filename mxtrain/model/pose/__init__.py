@@ -1,0 +1,1 @@
+"""What networks that find key points have in common."""
