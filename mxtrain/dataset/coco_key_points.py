@@ -6,6 +6,7 @@ Legend: P pictures, R annotations, N things, J key points.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
@@ -100,28 +101,24 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
         return [names[chosen[0]]], [ids[chosen[0]]]
 
     def _split(
-        self, contents: CocoContents, folder: object, setting: str, names: Sequence[str], findings: Findings
+        self, contents: CocoContents, folder: Path, setting: str, names: Sequence[str], findings: Findings
     ) -> Optional[BoxedSplit]:
         """The things of a file that can be learned from."""
-        found = super()._split(contents, folder, setting, names, findings)  # type: ignore[arg-type]
-        (category,) = self._class_of(contents, names)
+        found = super()._split(contents, folder, setting, names, findings)
+        category = next(iter(self._class_of(contents, names)), -1)
         if category not in contents.points:
-            raise DataError(f"{self.option}: the category '{names[0]}' in '{contents.path}' names no key points.")
-        point_names, skeleton = contents.points[category]
+            raise DataError(f"{self.option}: '{contents.path}' names no key points of '{names[0]}'.")
+        point_names, skeleton = read_names(contents, category)
         number_of = {path: number for number, path in enumerate(found.pictures)} if found is not None else {}
-        of_P = [number_of.get(str(folder / name), -1) for name in contents.names]  # type: ignore[operator]
-        picture_R = np.array(of_P)[contents.picture_R]
-        side_R2 = contents.edge_R4[:, 2:] - contents.edge_R4[:, :2]
+        of_P = [number_of.get(str(folder / name), -1) for name in contents.names]
+        picture_R, size_R2 = np.array(of_P)[contents.picture_R], contents.size_P2[contents.picture_R]
+        edge_R4 = np.clip(contents.edge_R4, 0, np.tile(np.where(np.isfinite(size_R2), size_R2, np.inf), (1, 2)))
         is_thing_R = (contents.category_R == category) & ~contents.is_crowd_R & (picture_R >= 0)
-        is_thing_R &= (side_R2 > 0).all(axis=1)
+        is_thing_R &= (edge_R4[:, 2:] > edge_R4[:, :2]).all(axis=1)  # of others nothing is in the picture
         kept, points = self._read_points(contents, np.flatnonzero(is_thing_R), len(point_names), findings)
         if found is None or not len(kept):
             raise NothingLeft(f"{self.option}: '{contents.path}' has no {names[0]} with a key point.")
-        edge_N4, size_N2 = contents.edge_R4[kept], contents.size_P2[contents.picture_R[kept]]
-        most_N4 = np.tile(np.where(np.isfinite(size_N2), size_N2, np.inf), (1, 2))
-        things = Things(
-            picture_R[kept], np.clip(edge_N4, 0, most_N4), points, contents.area_R[kept], np.ones(len(kept))
-        )  # fmt: skip
+        things = Things(picture_R[kept], edge_R4[kept], points, contents.area_R[kept], np.ones(len(kept)))
         is_person = tuple(point_names) == PERSON_NAMES
         sigmas = PERSON_SIGMAS if is_person else (OTHER_SIGMA,) * len(point_names)
         key_points = KeyPointSet(left_right_pairs(point_names), skeleton, sigmas, list(names))
@@ -200,3 +197,24 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
     def _as_split(split: Optional[BoxedSplit]) -> Optional[KeyPointSplit]:
         assert split is None or isinstance(split, KeyPointSplit)
         return split
+
+
+def read_names(contents: CocoContents, category: int) -> Tuple[List[str], List[Tuple[int, int]]]:
+    """The names of the key points of a category, and the pairs that a line joins.
+
+    Raises:
+        DataError: they are none.
+    """
+    names, skeleton = contents.points[category]
+    try:
+        pairs = [(int(first) - 1, int(second) - 1) for first, second in skeleton or []]
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise TypeError
+        if len(set(names)) < len(names) or not all(0 <= end < len(names) for pair in pairs for end in pair):
+            raise ValueError
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"'{contents.path}': the category '{contents.categories[category]}' has key points without names of their "
+            "own, or a skeleton that joins others. Correct it."
+        ) from error
+    return names, pairs

@@ -146,6 +146,26 @@ def test_files_that_are_no_detections_are_refused(tmp_path: Path, line: str, sai
         read_detections([str(tmp_path / "found.jsonl")], ["person"])
 
 
+def test_a_validation_split_without_the_category_or_with_other_key_points_is_refused(tmp_path: Path) -> None:
+    root = write(tmp_path / "coco")
+    path = root / "annotations" / "person_keypoints_val2017.json"
+    content = json.loads(path.read_text())
+    for change, said in (({"keypoints": ["a", "b", "c"]}, "are a, b, c, and those that are trained on nose"),
+                         ({"keypoints": []}, "names no key points of 'person'"),
+                         ({"name": "rider"}, "names no key points of 'person'")):  # fmt: skip
+        content["categories"][0] = {**content["categories"][0], **change}
+        path.write_text(json.dumps(content))
+        with pytest.raises(DataError, match=said):
+            CocoKeyPoints(root=str(root)).open()
+
+
+def test_boxes_of_which_nothing_is_in_the_picture_are_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
+    given = [person(1, 9, [70, 5, 20, 30]), person(2, 9, [40, 5, 90, 30]), person(3, 5, [1, 1, 9, 9])]
+    splits = CocoKeyPoints(root=str(write(tmp_path / "coco", given)), wrong_boxes="mend").open()
+    facts_NF = splits.train.fetch(np.arange(2), seed=0, epoch=0, train=False)[2]  # type: ignore[attr-defined]
+    assert len(splits.train) == 2 and facts_NF[0, Fact.LEFT : Fact.AREA].tolist() == [40, 5, 60, 35]
+
+
 @pytest.mark.parametrize(
     "annotations, more, settings, said",
     [
@@ -157,6 +177,8 @@ def test_files_that_are_no_detections_are_refused(tmp_path: Path, line: str, sai
         (None, {"keypoints": None}, {}, "no category of .* has key points"),
         (None, {"keypoints": ["a", "a", "b"]}, {}, "key points without names of their own"),
         (None, {"skeleton": [[1, 4]]}, {}, "a skeleton that joins others"),
+        (None, {"keypoints": 3}, {}, "key points without names of their own"),
+        (None, {"skeleton": [[1]]}, {}, "a skeleton that joins others"),
         (None, {}, {"classes": ["chair"]}, "chair in .* has no key points"),
         (None, {}, {"classes": ["persn"]}, "has no category 'persn'. Did you mean 'person'"),
     ],

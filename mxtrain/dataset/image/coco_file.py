@@ -40,7 +40,8 @@ class CocoContents:
         size_P2: width and height, NaN where they are not said.
         record_P: the place of each picture among all.
         categories: names by id, in the order of ids.
-        points: names of the key points of each category that has some, by id, and the pairs that a line joins.
+        points: what the file says of the key points of each category that has some, by id: their names, and the pairs
+            that a line joins, counted from 1.
         picture_R: the picture of each annotation.
         category_R: id of its category.
         edge_R4: left, top, right, bottom.
@@ -58,7 +59,7 @@ class CocoContents:
     size_P2: np.ndarray
     record_P: np.ndarray
     categories: Dict[int, str]
-    points: Dict[int, Tuple[List[str], List[Tuple[int, int]]]]
+    points: Dict[int, Tuple[Any, Any]]
     picture_R: np.ndarray
     category_R: np.ndarray
     edge_R4: np.ndarray
@@ -103,7 +104,7 @@ class _CocoReader:
         self._found: Set[str] = set()
         self._images: Dict[int, Tuple[str, float, float, int]] = {}
         self._categories: Dict[int, str] = {}
-        self._points: Dict[int, Tuple[List[str], List[Tuple[int, int]]]] = {}
+        self._points: Dict[int, Tuple[Any, Any]] = {}
         self._wholes = array("q")
         """Of each annotation: image, category, whether it is a crowd, id, record, begin, end."""
         self._numbers = array("d")
@@ -163,21 +164,8 @@ class _CocoReader:
             self._refuse(UNREADABLE_ROW, element, "has no whole id of its own, or no name", "Give it both.")
             return
         self._categories[number] = name
-        points = one.get("keypoints")
-        if not points:
-            return
-        try:
-            # COCO counts key points from 1.
-            pairs = [(int(first) - 1, int(second) - 1) for first, second in one.get("skeleton") or []]
-            if not all(isinstance(point, str) for point in points) or len(set(points)) < len(points):
-                raise TypeError
-            if not all(0 <= end < len(points) for pair in pairs for end in pair):
-                raise ValueError
-        except (TypeError, ValueError):
-            fact = "has key points without names of their own, or a skeleton that joins others"
-            self._refuse(UNREADABLE_ROW, element, fact, "Correct it.")
-            return
-        self._points[number] = (points, pairs)
+        if one.get("keypoints"):
+            self._points[number] = (one["keypoints"], one.get("skeleton"))
 
     def _add_annotation(self, element: Element) -> None:
         one = element.value
