@@ -41,6 +41,9 @@ NEEDS = {
     "dataset/glue": ["model=bert"],
     **{option: ["task=segmentation"] for option in SEGMENTATION},
     **{option: ["task=detection"] for option in DETECTION},
+    "loss/heatmap_l2": ["task=pose_estimation"],
+    "loss/multibox": ["model=ssd"],
+    "loss/yolo3": ["model=yolo3"],
     "loss/masked_softmax_cross_entropy": ["model=bert", "dataset=masked_text"],
     "metric/masked_accuracy": ["model=bert", "dataset=masked_text"],
     "metric/masked_perplexity": ["model=bert", "dataset=masked_text"],
@@ -78,7 +81,7 @@ def test_every_option_composes_and_validates(describe_run, option: Path) -> None
         task = locate(str(next(iter(content.values()))._target_)).serves[0]
         monitored = {
             "classification": "accuracy", "masked_language_modeling": "masked_accuracy", "segmentation": "mean_iou",
-            "detection": "voc_ap",
+            "detection": "voc_ap", "pose_estimation": "pck",
         }.get(task, "root_mean_squared_error")  # fmt: skip
         choice = [f"task={task}", f"metric=[{','.join(dict.fromkeys([monitored, name]))}]"]
     description = describe_run(*choice, *NEEDS.get(str(option), []))

@@ -240,7 +240,7 @@ def test_files_of_the_same_name_do_not_replace_each_other(train_run: Any, tmp_pa
     assert run(["predict", str(tmp_path / "run"), *words, f"folder={tmp_path}/masks", f"output={tmp_path}/p"]) == 0
     masks = [json.loads(line)["mask"] for line in (tmp_path / "p").read_text().splitlines()]
     assert len(masks) == 5 and len({mask.lower() for mask in masks}) == 5
-    assert sorted(map(str, (tmp_path / "masks").iterdir())) == sorted(masks)
+    assert sorted(map(str, (tmp_path / "masks").rglob("*.png"))) == sorted(masks)
 
 
 @pytest.mark.parametrize(
