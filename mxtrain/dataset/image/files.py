@@ -150,7 +150,7 @@ def find_files(paths: Sequence[Union[str, Path]], skip_unreadable: bool = False)
     found: List[Path] = []
     for path in map(Path, paths):
         nothing = NamesOfNothing()
-        if path.is_dir():
+        if exists(path) and path.is_dir():
             listed = list_images(path, nothing)
             found += sorted([*listed, *nothing.facts]) if nothing.facts else listed
         elif exists(path):

@@ -234,6 +234,16 @@ def test_workers_that_compute_with_others_are_refused():
         begin(2.0)
 
 
+def output_of(code: str, threads: str) -> str:
+    """What a program prints in a process of its own with so many threads."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False,
+        env={**os.environ, "OMP_NUM_THREADS": threads},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_products_of_another_device_are_right_while_attention_computes():
     """Both devices' threads share OpenBLAS. Sums of small integers are exact, however they are divided."""
     code = """
@@ -254,11 +264,7 @@ for _ in range(60):
     wrong += sum((one.asnumpy() != alone).any() for one in contexts)
 print(wrong)
 """
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True,
-        env={**os.environ, "OMP_NUM_THREADS": "2"},
-    )  # fmt: skip
-    assert done.stdout.strip() == "0"
+    assert output_of(code, threads="2").strip() == "0"
 
 
 def test_numbers_do_not_depend_on_threads():
@@ -278,11 +284,5 @@ with autograd.record():
 loss.backward()
 print(hashlib.sha256(b"".join(a.asnumpy().tobytes() for a in (one, other, qkv.grad, x.grad, gamma.grad))).hexdigest())
 """
-    found = {
-        subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True,
-            env={**os.environ, "OMP_NUM_THREADS": threads},
-        ).stdout
-        for threads in ("1", "2", "3")
-    }  # fmt: skip
+    found = {output_of(code, threads) for threads in ("1", "2", "3")}
     assert len(found) == 1
