@@ -2,6 +2,7 @@
 
 import os
 import signal
+import stat
 import subprocess
 import threading
 from pathlib import Path
@@ -54,6 +55,18 @@ def small_disk(tmp_path):
     yield mount
     for disk in disks:
         subprocess.run(["umount", disk], check=True)
+
+
+@pytest.fixture
+def device(tmp_path):
+    """Another /dev/null."""
+    path = tmp_path / "null"
+    try:
+        os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
+        path.write_bytes(b"")
+    except PermissionError:
+        pytest.skip("making a device is not permitted here")
+    return path
 
 
 @pytest.fixture

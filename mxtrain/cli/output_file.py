@@ -12,12 +12,21 @@ from mxtrain.files.durable import create_file
 
 @contextmanager
 def open_output_file(name: str) -> Iterator[TextIO]:
-    """A file that appears only when it is complete; in UTF-8, whatever the terminal's.
+    """A file that appears only when it is complete; in UTF-8, whatever the terminal's. A device or a pipe, such as
+    /dev/stdout, is written to.
 
     Raises:
         DataError: it cannot be written there.
     """
     path = Path(name)
+    if _stays(path):
+        try:
+            device = path.open("w", newline="", encoding="utf-8", errors="backslashreplace")
+        except OSError as error:
+            raise explain(name, error, "written") from error
+        with device:
+            yield device
+        return
     partial = path.with_name(path.name + ".partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -30,3 +39,11 @@ def open_output_file(name: str) -> Iterator[TextIO]:
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _stays(path: Path) -> bool:
+    """Whether the name is a device's or a pipe's, or one that the system makes (/dev/stdout): none to be replaced."""
+    folder = path.parent.resolve()
+    if folder == Path("/dev") or folder.is_relative_to("/proc"):
+        return True
+    return path.exists() and not (path.is_file() or path.is_dir())

@@ -132,7 +132,7 @@ class HashedFile:
     ) -> None:
         try:
             try:
-                if error is None:
+                if error is None and self._is_regular:
                     os.fsync(self._fd)
             finally:
                 os.close(self._fd)  # may fail too: network file systems report lost writes here
@@ -174,12 +174,17 @@ def replace_file(path: PathLike, content: bytes, *, durable: bool = True, mode: 
         durable: also bring the rename to the disk. Without it a power cut may bring the old file back.
         mode: of the new file, as os.open takes it.
 
-    One process may write a file at a time. A link of that name is replaced, not followed.
+    One process may write a file at a time. A link of that name is replaced, not followed; a device such as /dev/null
+    stays what it is, and gets the content.
 
     Raises:
         OSError: it could not be written; the old file is unchanged.
     """
     path = Path(path)
+    if not path.is_symlink() and path.is_char_device():
+        with HashedFile(path) as device:
+            device.write(content)
+        return
     temporary = path.with_name(f".tmp-{path.name}")  # one name: what a killed process left is written over
     with _REPLACING:
         with HashedFile(temporary, mode) as file:

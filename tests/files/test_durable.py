@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mxtrain.files.durable import write_json_atomic
+from mxtrain.files.durable import replace_file, write_json_atomic
 
 
 def test_json_is_replaced_and_has_no_infinities(tmp_path):
@@ -44,3 +44,12 @@ def test_json_is_whole_for_every_reader(tmp_path):
         value = json.loads(path.read_text())
         assert len(value["text"]) == value["n"]
     assert os.listdir(tmp_path) == ["status.json"]
+
+
+def test_a_device_is_written_to_and_stays_one(tmp_path, device):
+    replace_file(device, b"text")
+    assert device.is_char_device() and os.listdir(tmp_path) == [device.name]
+    link = tmp_path / "link"
+    link.symlink_to(device)
+    replace_file(link, b"text")
+    assert link.read_bytes() == b"text" and not link.is_symlink() and device.is_char_device()

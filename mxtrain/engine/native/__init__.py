@@ -77,7 +77,7 @@ def library() -> Library:
 
 
 def _compiled(compiler: Sequence[str]) -> Path:
-    target = _run(*compiler, *FLAGS, "-dM", "-E", "-x", "c++", os.devnull)  # compiler, version and instruction sets
+    target = _run(*compiler, *FLAGS, "-dM", "-E", "-x", "c++", "-")  # compiler, version and instruction sets
     made_of = [*compiler, target, *FLAGS, *((FOLDER / name).read_text("utf-8") for name in SOURCES)]
     key = f"operators-{hashlib.sha256(chr(0).join(made_of).encode()).hexdigest()[:16]}"
     cache = own_folder()
@@ -132,6 +132,6 @@ def _digest(content: bytes) -> str:
 
 def _run(*command: str) -> str:
     done = subprocess.run(
-        command, check=True, capture_output=True, text=True, errors="replace", timeout=COMPILE_TIMEOUT_S
+        command, check=True, capture_output=True, input="", text=True, errors="replace", timeout=COMPILE_TIMEOUT_S
     )
     return done.stdout

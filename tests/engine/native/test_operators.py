@@ -251,7 +251,7 @@ def test_products_of_another_device_are_right_while_attention_computes():
 import numpy as np
 from mxtrain.engine.backend import mx, nd, own_operators
 from mxtrain.model.networks import fused
-own_operators()
+assert own_operators().path, own_operators().why
 rng = np.random.RandomState(0)
 x, y = (nd.array(rng.randint(-3, 4, (384, 384)), ctx=mx.cpu(1)) for _ in range(2))
 expected = x.asnumpy() @ y.asnumpy()
@@ -273,7 +273,7 @@ def test_numbers_do_not_depend_on_threads():
 import hashlib, numpy as np
 from mxtrain.engine.backend import autograd, mx, nd, own_operators
 from mxtrain.model.networks import fused
-own_operators()
+assert own_operators().path, own_operators().why
 mx.random.seed(5)
 rng = np.random.RandomState(0)
 qkv, x, gamma = (nd.array(rng.randn(*shape)) for shape in ((40, 3, 48), (100, 33), (33,)))
