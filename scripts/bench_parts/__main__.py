@@ -19,6 +19,7 @@ from bench_parts import (
     command_line,
     compression,
     default_run,
+    detection_race,
     faults,
     gluoncv_cifar,
     gluoncv_workers,
@@ -60,6 +61,10 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
     "detection_default": (
         default_run.measure_detection,
         "the default of task=detection: wall time and VOC AP (13 minutes)",
+    ),
+    "detection_race": (
+        detection_race.measure,
+        "detectors against what GluonCV's scripts for them do (12 minutes; needs GluonCV)",
     ),
     "segmentation": (
         segmentation.measure,
