@@ -79,6 +79,10 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
     "verify": (same_numbers.measure, "verify over placements and networks (25 minutes)"),
     "placement_accuracy": (placement_accuracy.measure, "accuracy of placements, five seeds (15 minutes)"),
     "precision": (precision.measure, "bfloat16 against float32: accuracy of five seeds (20 minutes)"),
+    "detection_precision": (
+        precision.measure_detection,
+        "bfloat16 against float32: VOC AP and time of five seeds of task=detection (25 minutes)",
+    ),
     "race": (race.measure, "training against PyTorch, float32 and bfloat16 (40 minutes; needs --torch-python)"),
     "inference": (
         inference.measure,

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Dict, List, Sequence
 
 from bench_parts.detection_files import HEIGHT, SPLIT, VAL_SPLIT, WIDTH, write_files
 from bench_parts.measured import Measured, Options, Series, Target, ratios, say
-from bench_parts.processes import default_environment, mxtrain_arguments, train, tuned_environment, untouched_environment
+from bench_parts.processes import (
+    default_environment,
+    mxtrain_arguments,
+    train,
+    tuned_environment,
+    untouched_environment,
+)
 from bench_parts.turns import Side, TurnsCallback, in_turns
 from mxtrain.parallel.usage import Usage
 from mxtrain.types import Callback
@@ -61,20 +67,21 @@ BLOCKS, QUICK_BLOCKS = 5, 2
 OURS, BFLOAT16 = "mxtrain", "mxtrain, bfloat16"
 SAME, SHIPPED = "GluonCV, our environment", "GluonCV, as installed"
 NOTES = (
-    f"Pictures of {WIDTH} x {HEIGHT} pixels: scikit-learn's photographs with drawn ellipses, in PASCAL VOC's layout, 20 "
-    "classes. Both sides decode, change and resize them anew in each step, and match boxes to them. Each side is a "
+    f"Pictures of {WIDTH} x {HEIGHT} pixels: scikit-learn's photographs with drawn ellipses, in PASCAL VOC's layout, "
+    "20 classes. Both sides decode, change and resize them anew in each step, and match boxes to them. Each side is a "
     "process of its own, started once for each network; blocks of steps are taken in turns, and a side is stopped "
-    "(SIGSTOP) while it is not its turn, so that nothing is loaded ahead outside of what is timed. Everything up to the "
-    "end of the second block is left out: start, compilation, warm-up. No epoch ends within a measurement: neither "
+    "(SIGSTOP) while it is not its turn, so that nothing is loaded ahead outside of what is timed. Everything up to "
+    "the end of the second block is left out: start, compilation, warm-up. No epoch ends within a measurement: neither "
     "validation nor a checkpoint is in.",
-    "Ours: `python -m mxtrain task=detection dataset=voc model.name=...` with its defaults of changes of pictures, "
-    "callbacks and loggers, and the optimizer of GluonCV's script. Pictures are changed as for SSD also where the network "
-    "is a CenterNet, whose own way is to warp them.",
-    "GluonCV's: what its scripts train_ssd.py, train_yolo3.py (with --no-random-shape) and train_center_net.py do in a "
-    "step, with its datasets, transforms, targets, losses and metrics (scripts/bench_parts/gluoncv_detection.py). Once "
-    f"with the variables that mxtrain sets for itself, the same number of threads among them, and {WORKERS} processes "
-    f"that load (its {SHIPPED_WORKERS} would crowd two cores), which the target is about; once with MXNet's defaults and "
-    f"{SHIPPED_WORKERS} processes, as its scripts are. Weights are initialised, not downloaded.",
+    "Ours: `python -m mxtrain task=detection dataset=voc model.name=...`, with the optimizer of GluonCV's script, and "
+    "default changes of pictures, callbacks and loggers. Pictures are changed as for SSD also where the network is a "
+    "CenterNet, which GluonCV trains on warped ones.",
+    "GluonCV's: what its scripts train_ssd.py, train_yolo3.py --no-random-shape and train_center_net.py do in a step, "
+    "with its datasets, transforms, targets, losses and metrics (scripts/bench_parts/gluoncv_detection.py). Weights "
+    "are initialised, since pretrained ones are a download. The target is about the process that runs with the "
+    f"variables that mxtrain sets for itself, the number of threads among them, and with {WORKERS} processes that load "
+    f"(its {SHIPPED_WORKERS} would crowd two cores). A further one has MXNet's defaults and {SHIPPED_WORKERS} such "
+    "processes, as its scripts are.",
     "Memory: the most that the training process had (VmHWM), and what its further processes had for themselves alone, "
     "the most at the end of a block.",
 )

@@ -208,6 +208,7 @@ def _faster_rcnn(work: Work) -> Recipe:
     from gluoncv.data.sampler import SplitSortedBucketSampler
     from gluoncv.data.transforms.presets.rcnn import FasterRCNNDefaultTrainTransform
     from gluoncv.model_zoo.rcnn.faster_rcnn.data_parallel import ForwardBackwardTask
+
     # By its module: in GluonCV 0.11 the zoo has another network of the same name, which cannot train.
     from gluoncv.model_zoo.rcnn.faster_rcnn.faster_rcnn import custom_faster_rcnn_fpn
     from gluoncv.utils.metrics import rcnn
@@ -245,7 +246,9 @@ def _faster_rcnn(work: Work) -> Recipe:
     return Recipe(loader, trainer, work.batch_size, compute, [*_loss_metrics(4), *further])
 
 
-RECIPES: Dict[str, Callable[[Work], Recipe]] = {"ssd_": _ssd, "yolo3_": _yolo3, "center_net_": _center_net, FASTER_RCNN: _faster_rcnn}
+RECIPES: Dict[str, Callable[[Work], Recipe]] = {
+    "ssd_": _ssd, "yolo3_": _yolo3, "center_net_": _center_net, FASTER_RCNN: _faster_rcnn,
+}  # fmt: skip
 """How a network's name begins -> its recipe."""
 
 

@@ -143,8 +143,8 @@ class _Player:
 
     @property
     def peak_MiB(self) -> float:
-        """The most memory that it had so far (VmHWM), and the most that its further processes had for themselves alone at
-        the end of a block: what they share with it counts once."""
+        """The most memory that it had so far (VmHWM), and the most that its further processes had for themselves alone
+        at the end of a block: what they share with it counts once."""
         status = Path(f"/proc/{self._process.pid}/status").read_text()
         return _sum_MiB(status, "VmHWM") + self._others_MiB
 
