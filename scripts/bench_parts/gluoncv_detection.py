@@ -26,8 +26,6 @@ from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 from bench_parts.detection_files import SPLIT, YEAR
 
-warnings.simplefilter("ignore")
-
 SEED = 233
 FASTER_RCNN_VARIABLES = {
     "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_FWD": "999", "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_BWD": "25",
@@ -86,11 +84,12 @@ class Recipe:
 
 
 def main() -> None:
+    warnings.simplefilter("ignore")
     block_steps, network, size, batch_size, workers = int(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:6])
     if network.startswith(FASTER_RCNN):
         os.environ.update(FASTER_RCNN_VARIABLES)
     from bench_parts.turn import Turns
-    from mxtrain.engine.backend import nd  # first of all: it gives NumPy the old names that MXNet needs
+    from mxtrain.engine.backend import nd
 
     recipe, turns = build_recipe(Work(network, size, batch_size, workers, Path(sys.argv[6]))), Turns()
     for number, _ in enumerate(train(recipe), 1):
@@ -101,6 +100,8 @@ def main() -> None:
 
 def build_recipe(work: Work) -> Recipe:
     """The recipe of a network's script."""
+    # NumPy's old names first: MXNet needs them with some NumPy versions.
+    import mxtrain.engine.backend  # noqa: F401, I001
     from gluoncv.utils import random
 
     random.seed(SEED)

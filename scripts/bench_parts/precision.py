@@ -53,16 +53,17 @@ def measure(options: Options) -> Measured:
 def measure_detection(options: Options) -> Measured:
     """VOC AP and time of the default of task=detection."""
     found = Measured(notes=[
-        "`python -m mxtrain task=detection amp=... trainer.seed=S`, in turns; 300 validation scenes. samples/s is that of "
-        "the whole run, validation and start left out; the wall time is from the command to its exit.",
+        "`python -m mxtrain task=detection amp=... trainer.seed=S`, in turns; 300 validation scenes. The speed is "
+        "that of training alone, the wall time from the command to its exit.",
     ])  # fmt: skip
     values = _compare(DETECTION, options, found)
-    for name, unit in (("samples_per_s", "samples/s"), ("wall_s", "s")):
+    for title, name, unit in (("speed", "samples_per_s", "samples/s"), ("wall time", "wall_s", "s")):
         given = {way: [status[name] for status in values[way]] for way in WAYS}
-        found.series += [Series(f"{unit}, amp={way}", unit, given[way]) for way in WAYS]
+        found.series += [Series(f"detection: {title}, amp={way}", unit, given[way]) for way in WAYS]
     rates = [[status["samples_per_s"] for status in values[way]] for way in reversed(WAYS)]
-    found.series.append(Series("samples/s: bfloat16 / float32, pair by pair", "ratio", ratios(*rates)))
-    found.table = [["seed", *(f"{what}, amp={way}" for what in ("VOC AP", "samples/s", "s in all") for way in WAYS)]]
+    found.series.append(Series("detection: speed, bfloat16 / float32, pair by pair", "ratio", ratios(*rates)))
+    figures = ("VOC AP", "samples/s", "wall time, s")
+    found.table = [["seed", *(f"{figure}, amp={way}" for figure in figures for way in WAYS)]]
     for seed, pair in enumerate(zip(*(values[way] for way in WAYS))):
         cells = [f"{status['best']['value']:.4f}" for status in pair]
         cells += [f"{status[name]:.1f}" for name in ("samples_per_s", "wall_s") for status in pair]
