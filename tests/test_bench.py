@@ -202,14 +202,11 @@ def devkit(tmp_path_factory):
 @pytest.mark.filterwarnings("ignore")  # GluonCV's
 def test_pictures_of_detection_are_read_alike_by_both_sides(devkit):
     """The same pictures, and the same boxes of the same classes. GluonCV leaves out the last pixel of a box."""
-    from gluoncv.data import VOCDetection
-
-    import mxtrain.engine.backend  # noqa: F401  NumPy's old names, for GluonCV
     from mxtrain.dataset.voc import Voc
 
     lists = {"train_split": detection_files.SPLIT, "val_split": detection_files.VAL_SPLIT}
     splits = Voc(root=str(devkit), **lists).open()
-    theirs = VOCDetection(root=str(devkit), splits=[(2007, detection_files.SPLIT)])
+    theirs = gluoncv_detection.open_pictures(gluoncv_detection.Work("", 0, 0, 0, devkit))
     assert len(splits.train) == len(theirs) == detection_files.PICTURES + 2
     assert len(splits.val) == detection_files.VAL_PICTURES
     for index in (0, 7, detection_files.PICTURES + 1):

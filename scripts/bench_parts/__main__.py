@@ -201,8 +201,8 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
     parser.add_argument(
         "--before", default="", help="start: another checkout, which is measured in turns with this one"
     )
-    parser.add_argument("--turns", type=int, default=0, help="segmentation: blocks of each side (8)")
-    parser.add_argument("--steps", type=int, default=0, help="segmentation: steps of a block (3 and 10)")
+    parser.add_argument("--turns", type=int, default=0, help="segmentation, detection_race: blocks of each side (8, 5)")
+    parser.add_argument("--steps", type=int, default=0, help="the same: steps of a block (1 to 10, by network)")
     options = parser.parse_args(arguments)
     if min(options.turns, options.steps) < 0:
         parser.error("--turns and --steps: type 1 or more, or leave them out")

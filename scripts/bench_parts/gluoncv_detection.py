@@ -215,7 +215,7 @@ def _faster_rcnn(work: Work) -> Recipe:
     from gluoncv.utils.metrics import rcnn
     from mxnet import gluon
 
-    pictures = _pictures(work)
+    pictures = open_pictures(work)
     network = custom_faster_rcnn_fpn(
         pictures.CLASSES, dataset="voc", pretrained_base=False, base_network_name=work.network[len(FASTER_RCNN) :],
         short=work.size, per_device_batch_size=work.batch_size, **FASTER_RCNN_OPTIONS,
@@ -273,7 +273,9 @@ def _loss_metrics(count: int) -> List[Any]:
     return [mx.metric.Loss() for _ in range(count)]
 
 
-def _pictures(work: Work) -> Any:
+def open_pictures(work: Work) -> Any:
+    """What is trained on."""
+    import mxtrain.engine.backend  # noqa: F401, I001
     from gluoncv.data import VOCDetection
 
     return VOCDetection(root=str(work.devkit), splits=[(int(YEAR[3:]), SPLIT)])
@@ -283,7 +285,7 @@ def _loader(work: Work, transform: Any, batchify: Any) -> Any:
     from mxnet import gluon
 
     return gluon.data.DataLoader(
-        _pictures(work).transform(transform), work.batch_size, True, batchify_fn=batchify, last_batch="rollover",
+        open_pictures(work).transform(transform), work.batch_size, True, batchify_fn=batchify, last_batch="rollover",
         num_workers=work.workers,
     )  # fmt: skip
 
