@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any, List, Tuple
 
 import numpy as np
+
+from bench_parts.voc_files import cut_out, name_pictures, repeat
 
 HEIGHT, WIDTH = 375, 500
 """The commonest size in PASCAL VOC."""
@@ -32,16 +33,12 @@ def write_files(devkit: Path, num_names: int) -> None:
     for folder in ("JPEGImages", "Annotations", "ImageSets/Main"):
         (root / folder).mkdir(parents=True)
     rng = np.random.RandomState(0)
-    names: List[str] = [f"train_{number:06d}" for number in range(num_names)]
-    val = [f"val_{number:06d}" for number in range(VAL_PICTURES)]
+    names, val = name_pictures(num_names, VAL_PICTURES)
     for number, name in enumerate([*names[:PICTURES], *val]):
         picture, boxes = _scene(photographs[number % len(photographs)], len(VOC_CLASSES), rng)
         picture.save(root / "JPEGImages" / f"{name}.jpg", quality=90)
         (root / "Annotations" / f"{name}.xml").write_text(_annotation([(VOC_CLASSES[k], box) for k, box in boxes]))
-    for number in range(PICTURES, num_names):
-        for folder, ending in (("JPEGImages", "jpg"), ("Annotations", "xml")):
-            first = root / folder / f"{names[number % PICTURES]}.{ending}"
-            shutil.copyfile(first, root / folder / f"{names[number]}.{ending}")
+    repeat(root, {"JPEGImages": "jpg", "Annotations": "xml"}, names, PICTURES)
     for split, chosen in ((SPLIT, names), (VAL_SPLIT, val)):
         (root / "ImageSets" / "Main" / f"{split}.txt").write_text("\n".join(chosen) + "\n")
 
@@ -50,11 +47,9 @@ def _scene(
     photograph_HWC: Any, num_classes: int, rng: np.random.RandomState
 ) -> Tuple[Any, List[Tuple[int, List[int]]]]:
     """A part of a photograph with up to four ellipses in colours of their classes, and their exact boxes."""
-    from PIL import Image, ImageDraw
+    from PIL import ImageDraw
 
-    top = rng.randint(photograph_HWC.shape[0] - HEIGHT + 1)
-    left = rng.randint(photograph_HWC.shape[1] - WIDTH + 1)
-    picture = Image.fromarray(photograph_HWC[top : top + HEIGHT, left : left + WIDTH])
+    picture = cut_out(photograph_HWC, HEIGHT, WIDTH, rng)
     boxes = []
     for _ in range(rng.randint(1, 5)):
         kind = int(rng.randint(num_classes))

@@ -29,7 +29,10 @@ WORKERS, SHIPPED_WORKERS = 2, 4
 """Processes that load pictures for GluonCV: as many as cores, and what its scripts take where nothing is said."""
 AHEAD = 12
 """Blocks' worth of steps that no side reaches: the epoch must not end, since what follows it is not compared."""
-SGD = ("optimizer=sgd", "optimizer.lr=0.001", "optimizer.momentum=0.9", "optimizer.wd=0.0005")
+SGD = (
+    "optimizer=sgd", "optimizer.lr=0.001", "optimizer.momentum=0.9", "optimizer.wd=0.0005",
+    "model.no_decay_norm_and_bias=false",
+)  # fmt: skip
 ADAM = ("optimizer=adam", "optimizer.lr=0.000125", "optimizer.wd=0.0001")
 
 
@@ -40,8 +43,9 @@ class Case:
     Attributes:
         model: an option of conf/model/.
         name: GluonCV's name of the network.
-        size: of the square that enters it, in pixels.
+        size: of the square that enters it, in pixels; of Faster R-CNN the shorter side.
         overrides: of our side: the script's optimizer, and what else the network needs.
+        width: of what enters it where that is no square.
     """
 
     model: str
@@ -50,6 +54,7 @@ class Case:
     batch_size: int
     block_steps: int
     overrides: Sequence[str] = SGD
+    width: int = 0
 
     @property
     def title(self) -> str:
@@ -57,9 +62,9 @@ class Case:
 
 
 CASES = (
-    Case("ssd", "ssd_512_mobilenet1.0", 512, 8, 3, (*SGD, "model.no_decay_norm_and_bias=false")),
-    Case("ssd", "ssd_300_vgg16_atrous", 300, 4, 1, (*SGD, "model.no_decay_norm_and_bias=false")),
-    Case("yolo3", "yolo3_mobilenet1.0", 320, 8, 2, (*SGD, "model.no_decay_norm_and_bias=false")),
+    Case("ssd", "ssd_512_mobilenet1.0", 512, 8, 3),
+    Case("ssd", "ssd_300_vgg16_atrous", 300, 4, 1),
+    Case("yolo3", "yolo3_mobilenet1.0", 320, 8, 2),
     Case("center_net", "center_net_resnet18_v1b", 256, 8, 3, ADAM),
 )
 QUICK_CASES = (Case("yolo3", "yolo3_mobilenet0.25", 96, 2, 2),)
@@ -155,7 +160,7 @@ def _look(case: Case, folder: Path, measured: Measured) -> None:
 def _overrides(case: Case, devkit: Path) -> List[str]:
     return [
         "task=detection", "dataset=voc", f"dataset.root={devkit}", f"dataset.train_split={SPLIT}",
-        f"dataset.val_split={VAL_SPLIT}", f"dataset.image_size=[{case.size},{case.size}]",
+        f"dataset.val_split={VAL_SPLIT}", f"dataset.image_size=[{case.size},{case.width or case.size}]",
         f"dataset.batch_size={case.batch_size}", f"model={case.model}", f"model.name={case.name}", *case.overrides,
         "lr_scheduler=constant", "early_stopping=off",
     ]  # fmt: skip
