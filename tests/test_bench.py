@@ -14,7 +14,17 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from bench_parts import clock, publish, race, segmentation, segmentation_files, wire  # noqa: E402
+from bench_parts import (  # noqa: E402
+    clock,
+    detection_files,
+    detection_race,
+    gluoncv_detection,
+    publish,
+    race,
+    segmentation,
+    segmentation_files,
+    wire,
+)
 from bench_parts.fault_run import differences  # noqa: E402
 from bench_parts.faults import _fill  # noqa: E402
 from bench_parts.measured import Measured, Series, Target, in_turn  # noqa: E402
@@ -166,6 +176,66 @@ def test_pictures_of_segmentation_are_read_alike_by_both_sides(tmp_path):
     with Image.open(tmp_path / "VOC2012" / "SegmentationClass" / "train_000000.png") as mask:
         values, mode = set(np.unique(np.asarray(mask)).tolist()), mask.mode
     assert mode == "P" and {0, 255} < values and values - {255} <= set(range(segmentation_files.NUM_CLASSES))
+
+
+@pytest.mark.slow
+def test_detection_race(tmp_path):
+    """Forty seconds: what GluonCV's script does and mxtrain take turns on the same files."""
+    series, result = run_part("detection_race", tmp_path, "--turns", "3")
+    title, names = "yolo3_mobilenet0.25, 96 px, batch 2", [detection_race.OURS, detection_race.SAME]
+    assert [(target["limit"], target["at_least"]) for target in result["targets"]] == [(1.3, True), (0.05, False)]
+    assert 0 <= result["targets"][1]["value"] < 1
+    ours, theirs = (series[f"{title}: {side}"]["values"] for side in names)
+    shares = [pytest.approx(a / b) for a, b in zip(ours, theirs)]
+    assert series[f"{title}: {' / '.join(names)}, pair by pair"]["values"] == shares and len(shares) == 3
+    titles, (row, *memory) = result["table"]
+    assert row == title and len(titles) == 1 + len(memory) == 5 and all(float(cell) > 100 for cell in memory)
+
+
+@pytest.fixture(scope="module")
+def devkit(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("detection") / "VOCdevkit"
+    detection_files.write_files(folder, detection_files.PICTURES + 2)
+    return folder
+
+
+@pytest.mark.filterwarnings("ignore")  # GluonCV's
+def test_pictures_of_detection_are_read_alike_by_both_sides(devkit):
+    """The same pictures, and the same boxes of the same classes. GluonCV leaves out the last pixel of a box."""
+    from mxtrain.dataset.voc import Voc
+
+    lists = {"train_split": detection_files.SPLIT, "val_split": detection_files.VAL_SPLIT}
+    splits = Voc(root=str(devkit), **lists).open()
+    theirs = gluoncv_detection.open_pictures(gluoncv_detection.Work("", 0, 0, 0, devkit))
+    assert len(splits.train) == len(theirs) == detection_files.PICTURES + 2
+    assert len(splits.val) == detection_files.VAL_PICTURES
+    for index in (0, 7, detection_files.PICTURES + 1):
+        image_HWC, label_M6 = theirs[index]
+        image_CHW, box_MD = splits.train.picture(index), splits.train.boxes(index)
+        assert image_HWC.shape == image_CHW.transpose(1, 2, 0).shape == (375, 500, 3)
+        assert len(label_M6) > 0 and np.abs(image_HWC.asnumpy() - image_CHW.transpose(1, 2, 0).astype(int)).mean() < 2
+        np.testing.assert_array_equal(box_MD[:, :5], label_M6[:, :5] + [0, 0, 1, 1, 0])
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # GluonCV's
+@pytest.mark.parametrize(
+    "network, size",
+    [("ssd_512_mobilenet1.0", 512), ("yolo3_mobilenet0.25", 96), ("center_net_resnet18_v1b", 64),
+     ("faster_rcnn_fpn_resnet18_v1b", 96)],
+)  # fmt: skip
+def test_what_gluoncvs_scripts_do_trains_on_whole_batches(network, size, devkit):
+    """Ten seconds each: three steps on two pictures each, with losses that are numbers, and weights that move."""
+    recipe = gluoncv_detection.build_recipe(gluoncv_detection.Work(network, size, 2, 0, devkit))
+    steps = gluoncv_detection.train(recipe)
+    seen = [next(steps).shape]
+    trained = [parameter for parameter in recipe.trainer._params if parameter.grad_req != "null"]
+    before = [parameter.data().asnumpy() for parameter in trained]
+    seen += [next(steps).shape for _ in range(2)]
+    assert all(shape[:2] == (2, 3) and min(shape[2:]) == size for shape in seen)
+    assert all(np.isfinite(metric.get()[1]) and metric.num_inst > 0 for metric in recipe.metrics)
+    moved = [(parameter.data().asnumpy() != array).any() for parameter, array in zip(trained, before)]
+    assert sum(moved) > 0.8 * len(moved)
 
 
 @pytest.mark.slow
@@ -354,6 +424,31 @@ def test_a_side_can_be_stopped_with_its_children_while_others_have_their_turn(tm
     ticks = [float(line) for line in (tmp_path / "ticks").read_text().splitlines()]
     pauses = [after - before for before, after in zip(ticks, ticks[1:]) if after - before > 0.45]
     assert len(pauses) >= 2, "it went on while the other had its turn"
+
+
+HOLDING = """
+import multiprocessing, sys, time
+from bench_parts.turns import Turns
+turns = Turns()
+held = bytearray(b"1" * (64 << 20))
+def hold():
+    own = bytearray(b"1" * (96 << 20))
+    time.sleep(60)
+if sys.argv[1] == "two":
+    multiprocessing.get_context("fork").Process(target=hold, daemon=True).start()
+while True:
+    time.sleep(0.4)
+    turns.next()
+"""
+
+
+def test_the_memory_of_a_sides_further_processes_counts_and_what_they_share_counts_once(tmp_path):
+    """Four seconds; without that, a loader's worker would count all that it has in common with its parent."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "scripts"), str(ROOT)])}
+    given = {name: Side(["-c", HOLDING, name], environment, stopped_between=True) for name in ("one", "two")}
+    peak_MiB = {}
+    in_turns(given, 1, tmp_path, peak_MiB)
+    assert 96 <= peak_MiB["two"] - peak_MiB["one"] < 96 + 48, peak_MiB
 
 
 def test_a_side_that_dies_is_named(tmp_path):

@@ -19,6 +19,7 @@ from bench_parts import (
     command_line,
     compression,
     default_run,
+    detection_race,
     faults,
     gluoncv_cifar,
     gluoncv_workers,
@@ -61,6 +62,10 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
         default_run.measure_detection,
         "the default of task=detection: wall time and VOC AP (13 minutes)",
     ),
+    "detection_race": (
+        detection_race.measure,
+        "detectors against what GluonCV's scripts for them do (12 minutes; needs GluonCV)",
+    ),
     "segmentation": (
         segmentation.measure,
         "segmentation against GluonCV's scripts/segmentation/train.py (6 minutes; needs --gluoncv-script)",
@@ -74,6 +79,10 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
     "verify": (same_numbers.measure, "verify over placements and networks (25 minutes)"),
     "placement_accuracy": (placement_accuracy.measure, "accuracy of placements, five seeds (15 minutes)"),
     "precision": (precision.measure, "bfloat16 against float32: accuracy of five seeds (20 minutes)"),
+    "detection_precision": (
+        precision.measure_detection,
+        "bfloat16 against float32: VOC AP and time of five seeds of task=detection (25 minutes)",
+    ),
     "race": (race.measure, "training against PyTorch, float32 and bfloat16 (40 minutes; needs --torch-python)"),
     "inference": (
         inference.measure,
@@ -192,8 +201,8 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
     parser.add_argument(
         "--before", default="", help="start: another checkout, which is measured in turns with this one"
     )
-    parser.add_argument("--turns", type=int, default=0, help="segmentation: blocks of each side (8)")
-    parser.add_argument("--steps", type=int, default=0, help="segmentation: steps of a block (3 and 10)")
+    parser.add_argument("--turns", type=int, default=0, help="segmentation, detection_race: blocks of each side (8, 5)")
+    parser.add_argument("--steps", type=int, default=0, help="the same: steps of a block (1 to 10, by network)")
     options = parser.parse_args(arguments)
     if min(options.turns, options.steps) < 0:
         parser.error("--turns and --steps: type 1 or more, or leave them out")

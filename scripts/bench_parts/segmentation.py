@@ -97,7 +97,7 @@ def measure(options: Options) -> Measured:
         measured.compare(f"{case.title}: mxtrain / {SHIPPED}", rates["mxtrain"], rates[SHIPPED], TARGET)
         name = f"{case.title}: mxtrain / {AS_OURS}, pair by pair"
         measured.series.append(Series(name, "ratio", ratios(rates["mxtrain"], rates[AS_OURS])))
-        measured.details[f"{case.title}: most memory of the training process, MiB"] = memory
+        measured.details[f"{case.title}: most memory of its processes, MiB"] = memory
     return measured
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
-from typing import Any, List, Tuple
+from typing import Any, Tuple
 
 import numpy as np
+
+from bench_parts.voc_files import cut_out, name_pictures, repeat
 
 HEIGHT, WIDTH = 240, 320
 NUM_CLASSES = 21
@@ -31,16 +32,12 @@ def write_files(devkit: Path, num_names: int) -> None:
     for folder in ("JPEGImages", "SegmentationClass", "ImageSets/Segmentation"):
         (root / folder).mkdir(parents=True)
     rng = np.random.RandomState(0)
-    names: List[str] = [f"train_{number:06d}" for number in range(num_names)]
-    val = [f"val_{number:06d}" for number in range(VAL_PICTURES)]
+    names, val = name_pictures(num_names, VAL_PICTURES)
     for number, name in enumerate([*names[:PICTURES], *val]):
         picture, mask = _scene(photographs[number % len(photographs)], rng)
         picture.save(root / "JPEGImages" / f"{name}.jpg", quality=90)
         mask.save(root / "SegmentationClass" / f"{name}.png")
-    for number in range(PICTURES, num_names):
-        for folder, ending in (("JPEGImages", "jpg"), ("SegmentationClass", "png")):
-            first = root / folder / f"{names[number % PICTURES]}.{ending}"
-            shutil.copyfile(first, root / folder / f"{names[number]}.{ending}")
+    repeat(root, {"JPEGImages": "jpg", "SegmentationClass": "png"}, names, PICTURES)
     for split, chosen in (("train", names), ("trainval", names), ("val", val)):
         (root / "ImageSets" / "Segmentation" / f"{split}.txt").write_text("\n".join(chosen) + "\n")
 
@@ -49,9 +46,7 @@ def _scene(photograph_HWC: Any, rng: np.random.RandomState) -> Tuple[Any, Any]:
     """A part of a photograph with up to four ellipses in colours of their classes, and its mask with a palette."""
     from PIL import Image, ImageDraw
 
-    top = rng.randint(photograph_HWC.shape[0] - HEIGHT + 1)
-    left = rng.randint(photograph_HWC.shape[1] - WIDTH + 1)
-    picture = Image.fromarray(photograph_HWC[top : top + HEIGHT, left : left + WIDTH])
+    picture = cut_out(photograph_HWC, HEIGHT, WIDTH, rng)
     mask = Image.new("P", (WIDTH, HEIGHT))
     mask.putpalette([int(value) for value in np.random.RandomState(1).randint(0, 256, 256 * 3)])
     for _ in range(rng.randint(1, 5)):

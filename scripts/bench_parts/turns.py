@@ -79,7 +79,7 @@ def in_turns(
         sides: by name.
         blocks: how many of each.
         folder: for what they write.
-        peak_MiB: is told the most memory that each side had (its processes together).
+        peak_MiB: is told the most memory that each side had (its processes together, see `_Player.peak_MiB`).
 
     Raises:
         ProcessFailed: one ended early; the message holds the end of what it printed.
@@ -127,6 +127,7 @@ class _Player:
             stdin=subprocess.DEVNULL, stdout=self._log, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         self._stream: Any = None
+        self._others_MiB = 0.0
         return self
 
     def __exit__(self, *exception: Any) -> None:
@@ -142,9 +143,19 @@ class _Player:
 
     @property
     def peak_MiB(self) -> float:
-        """The most memory it had so far (VmHWM)."""
+        """The most memory that it had so far (VmHWM), and the most that its further processes had for themselves alone
+        at the end of a block: what they share with it counts once."""
         status = Path(f"/proc/{self._process.pid}/status").read_text()
-        return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+        return _sum_MiB(status, "VmHWM") + self._others_MiB
+
+    def _note_memory(self) -> None:
+        """Looks at the further processes of its group, a loader's workers."""
+        found = 0.0
+        for path in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):  # it may have ended
+                if int(path.name) != self._process.pid and os.getpgid(int(path.name)) == self._process.pid:
+                    found += _sum_MiB((path / "smaps_rollup").read_text(), "Private_")
+        self._others_MiB = max(self._others_MiB, found)
 
     def wait(self, timeout_s: float) -> str:
         """The child's next word."""
@@ -159,6 +170,7 @@ class _Player:
                 word = self._stream.readline()
                 if word:
                     self._signal(signal.SIGSTOP)
+                    self._note_memory()
                     return word
             except socket.timeout:
                 continue
@@ -178,3 +190,8 @@ class _Player:
         self._signal(signal.SIGCONT)
         with suppress(OSError):  # it died: `wait` says how
             self._connection.sendall(b"g")
+
+
+def _sum_MiB(text: str, begin: str) -> float:
+    """The sum of the lines of a file in /proc whose names begin so."""
+    return sum(int(line.split()[1]) / 1024 for line in text.splitlines() if line.startswith(begin))
