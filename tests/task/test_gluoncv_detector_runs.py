@@ -49,6 +49,11 @@ def test_norms_over_all_devices_compute_what_one_device_does(describe_run):
 
 
 @pytest.mark.slow
+def test_norms_over_all_devices_of_a_network_with_leaky_relus(describe_run):
+    assert verify(describe_run(*YOLO3, *SCENES, "parallel=data", "parallel.batch_norm=global"), 1, 1e-6).passed
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("words, loss", FAMILIES)
 def test_a_run_ends_is_evaluated_and_gluoncv_opens_its_file(train_run, describe_run, tmp_path, words, loss):
     _, result = train_run(*words, *SCENES, "trainer.max_epochs=1", "trainer.limit_train_batches=3")
