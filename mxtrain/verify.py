@@ -204,8 +204,8 @@ def refuse_float32_only(network: gluon.Block) -> None:
 
 
 def multiply_in_float64(network: gluon.Block) -> None:
-    """Makes leaky ReLUs exact: MXNet's operator multiplies what is below 0 in float32 whatever it is given, so two sums
-    that differ in the last bit of float64 would differ in the last of float32, of which Adam's first step makes 1e-5."""
+    """Makes leaky ReLUs exact: MXNet's operator multiplies what is below 0 in float32 whatever it is given, so two
+    sums that differ in the last bit of float64 would differ in the last of float32, and Adam makes 1e-5 of that."""
     for _, block in blocks_by_path(network):
         if isinstance(block, gluon.nn.LeakyReLU):
             slope = block._alpha

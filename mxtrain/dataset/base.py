@@ -57,6 +57,16 @@ def square(size: object, field: pydantic.ValidationInfo) -> object:
     return size
 
 
+def refuse_large_batch(field: str, size: Sequence[int], channels: Union[str, int], batch_size: int) -> None:
+    """Raises: ValueError: a batch of images of that (height, width) would not fit into any memory."""
+    gib = batch_size * (3 if channels == "auto" else int(channels)) * math.prod(size) * 4 / 2**30
+    if gib > MAX_BATCH_GIB:
+        raise ValueError(
+            f"{field}={size} with batch_size={batch_size}: a batch would take {gib:,.0f} GiB of memory, and at most "
+            f"{MAX_BATCH_GIB} are allowed. Choose smaller ones"
+        )
+
+
 class Samples(Protocol):
     """The samples of a split. What else can be asked of them is between a dataset, its loader and its task: of images
     `Source` says it, of texts `mxtrain.dataset.language.sources.TextSource`."""
@@ -242,6 +252,19 @@ class BaseDataset(Spec):
             CheckpointError: they differ in what a network has learned to read.
         """
 
+    def for_model(self, model: Model) -> BaseDataset:
+        """This dataset, whose samples are as a network wants them where the description leaves that open.
+
+        Args:
+            model: of the run.
+        """
+        return self
+
+    def scaled(self, source: Samples, signature: Signature) -> Sequence[Tuple[Samples, Signature]]:
+        """The samples of training in each of the sizes that batches have in turn, and what enters the network then;
+        empty: all have one size."""
+        return ()
+
     def remark(self, signature: Signature, splits: Splits) -> str:
         """A sentence on how samples enter the network; empty where there is nothing to say."""
         return ""
@@ -337,13 +360,7 @@ class Dataset(BaseDataset):
     @pydantic.model_validator(mode="after")
     def _check_memory(self) -> Dataset:
         if self.image_size != "auto":
-            channels = 3 if self.channels == "auto" else self.channels
-            gib = self.batch_size * channels * math.prod(self.image_size) * 4 / 2**30
-            if gib > MAX_BATCH_GIB:
-                raise ValueError(
-                    f"image_size={self.image_size} with batch_size={self.batch_size}: a batch would take {gib:,.0f} "
-                    f"GiB of memory, and at most {MAX_BATCH_GIB} are allowed. Choose smaller ones"
-                )
+            refuse_large_batch("image_size", self.image_size, self.channels, self.batch_size)
         return self
 
     @property
