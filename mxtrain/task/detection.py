@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from mxtrain.annotations import Json, JsonObject, LossBlock
     from mxtrain.dataset.base import Samples
-    from mxtrain.dataset.loading.loader import Encode
+    from mxtrain.dataset.loading.reading import Encode
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
     from mxtrain.engine.predictions import Decode
@@ -65,6 +65,15 @@ class Detection(Task):
             raise ConfigError(
                 f"loss.label_smoothing={loss.label_smoothing}: {type(loss).__name__} smooths nothing. Type "
                 "loss.label_smoothing=0."
+            )
+
+        model.require_sizes(getattr(description.dataset, "image_sizes", ()))
+        mixup = getattr(description.dataset.augment, "mixup", 0)  # type: ignore[attr-defined]  # it is of images
+        if mixup and not model.weighs_boxes:
+            raise ConfigError(
+                f"dataset.augment.mixup={mixup}: boxes of blended pictures count by their share, and "
+                f"{type(model).__name__} does not say that it can weigh boxes (weighs_boxes). Type "
+                "dataset.augment.mixup=0."
             )
 
     def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
