@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonObject, LossBlock
     from mxtrain.dataset.base import Samples, Splits
     from mxtrain.dataset.loading.loader import Collate
-    from mxtrain.dataset.loading.reading import Encode
+    from mxtrain.dataset.loading.sample_reader import Encode
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
     from mxtrain.engine.predictions import Decode, Predictions

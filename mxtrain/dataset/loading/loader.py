@@ -29,7 +29,7 @@ import numpy as np
 from mxtrain.dataset.image.settings import Augment
 from mxtrain.dataset.loading.prefetch import prefetch as run_ahead
 from mxtrain.dataset.loading.randomness import Draw, integers, permutation
-from mxtrain.dataset.loading.reading import Encode, ReadBatch, SampleReader, join
+from mxtrain.dataset.loading.sample_reader import Encode, ReadBatch, SampleReader, join
 from mxtrain.dataset.loading.sampling import EverySample, Sampler
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.runtime.cores import usable_cores
