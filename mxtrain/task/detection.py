@@ -61,11 +61,7 @@ class Detection(Task):
                 f"loss: {type(loss).__name__} does not fit what {type(model).__name__} returns. Type "
                 f"loss={model.loss_option}."
             )
-        if loss.label_smoothing:
-            raise ConfigError(
-                f"loss.label_smoothing={loss.label_smoothing}: {type(loss).__name__} smooths nothing. Type "
-                "loss.label_smoothing=0."
-            )
+        loss.require_unsmoothed()
 
         model.require_sizes(getattr(description.dataset, "image_sizes", ()))
         mixup = getattr(description.dataset.augment, "mixup", 0)  # type: ignore[attr-defined]  # it is of images
