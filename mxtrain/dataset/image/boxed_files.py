@@ -114,6 +114,8 @@ class BoxedFiles(BoxedDataset, PictureFiles):  # the first says how samples are 
 
     def scaled(self, source: Samples, signature: Signature) -> Sequence[Tuple[Samples, Signature]]:
         """See `BaseDataset.scaled`."""
+        if not self.image_sizes:
+            return ()
         channels = shapes_of(signature.shape)[0][0]
         assert isinstance(source, BoxedPictures)
         return [(source.brought_to(size), replace(signature, shape=(channels, *size))) for size in self.image_sizes]
