@@ -10,7 +10,7 @@ import pytest
 
 from mxtrain.cli.dispatch import run
 from mxtrain.parallel.strategies import Data
-from mxtrain.verify import verify
+from mxtrain.verify import multiply_in_float64, verify
 
 SMALL = ("model=mlp", "model.hidden=[12,8]", "dataset.batch_size=32")
 
@@ -105,3 +105,22 @@ def test_the_command_says_what_it_did(tmp_path, capsys):
     found = json.loads(file.read_text())
     assert found["passed"] and found["steps"] == 2 and len(found["layers"]) > 5
     assert np.isfinite([layer["gradient_abs"] for layer in found["layers"]]).all()
+
+
+def test_leaky_relus_are_computed_in_float64():
+    """MXNet's operator rounds to float32 below 0."""
+    from mxtrain.engine.backend import autograd, gluon, nd
+
+    network = gluon.nn.HybridSequential()
+    network.add(gluon.nn.LeakyReLU(0.1), gluon.nn.LeakyReLU(0.3))
+    network.hybridize()
+    given = nd.array(np.array([[-1 / 3, 0, 1 / 7, -5e3]]), dtype="float64")
+    network(given)  # traced before
+    network.cast("float64")
+    multiply_in_float64(network)
+    given.attach_grad()
+    with autograd.record():
+        found = network(given)
+    found.backward()
+    np.testing.assert_allclose(found.asnumpy(), [[-0.03 / 3, 0, 1 / 7, -0.03 * 5e3]], rtol=1e-14)
+    np.testing.assert_allclose(given.grad.asnumpy(), [[0.03, 0.03, 1, 0.03]], rtol=1e-14)

@@ -172,6 +172,8 @@ def measure(
     description, signature = trained.description, trained.signature
     loader = build_loader(description, source, signature, trained.device, limit_batches=limit_batches)
     report = description.task.build_report(description, signature, original)
+    if trained.evaluator.decode is not None:
+        report.decode_by(trained.evaluator.decode)
 
     def watch(batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
         report.update(batch, outputs)

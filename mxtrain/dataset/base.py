@@ -1,41 +1,27 @@
-"""Base classes of datasets: the description, the splits, and the protocol by which samples are read.
+"""Base classes of the descriptions of datasets.
 
-Shapes are suffixes: B batch, C channels, H height, W width.
+Shapes are suffixes: C channels, H height, W width.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Callable,
-    ClassVar,
-    Collection,
-    Dict,
-    List,
-    Optional,
-    Protocol,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, List, Optional, Sequence, Tuple, Union
 
-import numpy as np
 import pydantic
 from typing_extensions import Annotated, Literal
 
 from mxtrain.dataset.image.settings import Augment, Decoding
 from mxtrain.dataset.loading.regular_files import explain
+from mxtrain.dataset.loading.samples import Samples as Samples  # whoever writes a dataset finds all of these here
+from mxtrain.dataset.loading.samples import Source as Source
+from mxtrain.dataset.loading.samples import Splits as Splits
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.types import Fraction, NonNegative, OpenFraction, Positive, PositiveFloat, Shape, Spec, shapes_of
 
 if TYPE_CHECKING:
     from mxtrain.dataset.checking.problems import Findings
     from mxtrain.dataset.image.decoding import DecodedSource
-    from mxtrain.dataset.image.key_points import KeyPointSet
-    from mxtrain.dataset.language.wordpiece import TokenizerConfig
     from mxtrain.dataset.loading.loader import BatchLoader
     from mxtrain.dataset.loading.sampling import Sampler
     from mxtrain.dataset.signature import Signature
@@ -57,78 +43,14 @@ def square(size: object, field: pydantic.ValidationInfo) -> object:
     return size
 
 
-class Samples(Protocol):
-    """The samples of a split. What else can be asked of them is between a dataset, its loader and its task: of images
-    `Source` says it, of texts `mxtrain.dataset.language.sources.TextSource`."""
-
-    def __len__(self) -> int:
-        """Their number."""
-
-
-class Source(Protocol):
-    """Images by index. Must be safe to call from several threads at once.
-
-    Attributes:
-        shape: (C, H, W) of every image.
-        samples_per_task: how many samples a worker thread fetches at a time; 0 = the whole batch at once, which is best
-            where fetching is a copy of memory.
-    """
-
-    shape: Shape
-    samples_per_task: int
-
-    def __len__(self) -> int:
-        """The number of samples."""
-
-    def fetch(self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool) -> Tuple[np.ndarray, ...]:
-        """The samples at these indices; the same arguments always give the same result.
-
-        Args:
-            index_B: int64 indices from 0 to len - 1.
-            seed: Seed of the run; used where reading itself is random (a random crop before resizing).
-            epoch: Counts from 0.
-            train: Whether reading may be random at all.
-
-        Returns:
-            image_BCHW, uint8 or float32 from 0 to 255, which the caller may write to, and label_B, int32.
-
-        Raises:
-            LoaderError: A sample cannot be read; the message names it.
-        """
-
-
-@dataclass(frozen=True)
-class Splits:
-    """An opened dataset.
-
-    Attributes:
-        train: Samples to train on.
-        val: Samples to choose by; disjoint from train.
-        test: Samples to report on, or None where the dataset has none.
-        class_names: One name per class; labels index it.
-        shape: Native (C, H, W); for decoded images the shape after resizing.
-        mean: Per channel, in units where white is 1.
-        std: Per channel, in units where white is 1.
-        decoding: For images: how files are read as its samples are; None = whole, in `shape`.
-        mask_values: For masks: the value of each class in a mask's file; empty where there are no masks.
-        category_ids: For things in pictures: the number of each class in the dataset's own files; else empty.
-        key_points: For things with key points, whose names are `class_names`: what these have to do with each other.
-        build_tokenizer_config: For text: makes the vocabulary, which may take a while. Its splits are
-            `language.sources.TextSource`s, and it has no classes but its tokens where these are to be predicted.
-    """
-
-    train: Samples
-    val: Samples
-    test: Optional[Samples]
-    class_names: Sequence[str]
-    shape: Shape = ()
-    mean: Sequence[float] = ()
-    std: Sequence[float] = ()
-    decoding: Optional[Decoding] = None
-    mask_values: Sequence[int] = ()
-    category_ids: Sequence[int] = ()
-    key_points: Optional[KeyPointSet] = None
-    build_tokenizer_config: Optional[Callable[[], TokenizerConfig]] = None
+def refuse_large_batch(field: str, size: Sequence[int], channels: Union[str, int], batch_size: int) -> None:
+    """Raises: ValueError: a batch of images of that (height, width) would not fit into any memory."""
+    gib = batch_size * (3 if channels == "auto" else int(channels)) * math.prod(size) * 4 / 2**30
+    if gib > MAX_BATCH_GIB:
+        raise ValueError(
+            f"{field}={size} with batch_size={batch_size}: a batch would take {gib:,.0f} GiB of memory, and at most "
+            f"{MAX_BATCH_GIB} are allowed. Choose smaller ones"
+        )
 
 
 class BaseDataset(Spec):
@@ -242,6 +164,19 @@ class BaseDataset(Spec):
             CheckpointError: they differ in what a network has learned to read.
         """
 
+    def for_model(self, model: Model) -> BaseDataset:
+        """This dataset, whose samples are as a network wants them where the description leaves that open.
+
+        Args:
+            model: of the run.
+        """
+        return self
+
+    def scaled(self, source: Samples, signature: Signature) -> Sequence[Tuple[Samples, Signature]]:
+        """The samples of training in each of the sizes that batches have in turn, and what enters the network then;
+        empty: all have one size."""
+        return ()
+
     def remark(self, signature: Signature, splits: Splits) -> str:
         """A sentence on how samples enter the network; empty where there is nothing to say."""
         return ""
@@ -337,13 +272,7 @@ class Dataset(BaseDataset):
     @pydantic.model_validator(mode="after")
     def _check_memory(self) -> Dataset:
         if self.image_size != "auto":
-            channels = 3 if self.channels == "auto" else self.channels
-            gib = self.batch_size * channels * math.prod(self.image_size) * 4 / 2**30
-            if gib > MAX_BATCH_GIB:
-                raise ValueError(
-                    f"image_size={self.image_size} with batch_size={self.batch_size}: a batch would take {gib:,.0f} "
-                    f"GiB of memory, and at most {MAX_BATCH_GIB} are allowed. Choose smaller ones"
-                )
+            refuse_large_batch("image_size", self.image_size, self.channels, self.batch_size)
         return self
 
     @property

@@ -11,7 +11,7 @@ from typing import ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.dataset.base import BaseDataset, Splits
+from mxtrain.dataset.base import BaseDataset, Samples, Splits
 from mxtrain.dataset.checking.problems import NOT_A_NUMBER, STRICT, Findings, NothingLeft, Problem
 from mxtrain.dataset.coco import Coco
 from mxtrain.dataset.image.box_faults import refuse_all
@@ -26,6 +26,7 @@ from mxtrain.dataset.image.mask_pairs import refuse_shared_pictures
 from mxtrain.dataset.image.settings import Decoding, as_window, window_setting
 from mxtrain.dataset.loading.sources import Subset
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
+from mxtrain.dataset.signature import Signature
 from mxtrain.errors import DataError
 from mxtrain.types import Positive, Shape
 
@@ -71,6 +72,10 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
         """(C, H, W) of what enters the network."""
         height, width = (256, 192) if self.image_size == "auto" else self.image_size
         return (3 if self.channels == "auto" else self.channels, height, width)
+
+    def scaled(self, source: Samples, signature: Signature) -> Sequence[Tuple[Samples, Signature]]:
+        """See `BaseDataset.scaled`: parts have one size."""
+        return ()
 
     def decoding(self) -> Decoding:
         """How files become samples."""

@@ -140,7 +140,7 @@ def describe(
         with suppress(ConfigError):  # which is said below, together with everything else that is wrong
             set_environment(make("runtime"), make("parallel"), make("amp"))
     specs = dict(zip(GROUPS, collect([functools.partial(make, group) for group in GROUPS])))
-    specs["dataset"] = specs["dataset"].for_task(specs["task"].name)
+    specs["dataset"] = specs["dataset"].for_task(specs["task"].name).for_model(specs["model"])
     description = Description(config=config, **specs)
     collect([functools.partial(rule, description) for rule in RULES if together])
     return description

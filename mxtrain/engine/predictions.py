@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable, List, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Callable, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -18,6 +18,25 @@ if TYPE_CHECKING:
 
 BATCHES_AHEAD = 3
 """Batches in the engine's queue before the host waits: bounds the memory of what is under way."""
+
+
+class DecodedOnce:
+    """Decodes what the network returned for a batch once for all who ask, one after the other.
+
+    Args:
+        decode: predictions from outputs.
+    """
+
+    def __init__(self, decode: Decode):
+        self._decode = decode
+        self._outputs: Optional[Tuple[NDArray, ...]] = None
+        self._found: Optional[Predictions] = None
+
+    def __call__(self, outputs: Tuple[NDArray, ...], batch: Batch) -> Predictions:
+        """The predictions, on the device."""
+        if self._found is None or outputs is not self._outputs:
+            self._outputs, self._found = outputs, self._decode(outputs, batch)
+        return self._found
 
 
 def to_host(predictions: Predictions) -> Union[np.ndarray, Sequence[np.ndarray]]:

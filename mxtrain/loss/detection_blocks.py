@@ -2,7 +2,8 @@
 
 Each returns the sum over a sample, (B,), and, where it is divided by things and not by samples, how many it is a loss
 of, (B,). `least_weight` is what the things in a global batch count at least: pictures without any are learned from,
-too.
+too. Where pictures are mixed, the last of what they take is how much each thing counts: what is said of it is
+multiplied by that, and so is its part of what is divided by.
 
 Legend: B batch, M boxes of a picture, K classes, N boxes that a network gives, h, w cells of a map.
 """
@@ -29,13 +30,16 @@ class HeatmapFocalLoss(gluon.HybridBlock):
     def __call__(self, logit_BKhw, size_B4hw, box_BMD, *encoded):
         return super().__call__(logit_BKhw, size_B4hw, *encoded)  # Gluon warns of inputs that nothing uses
 
-    def hybrid_forward(self, F, logit_BKhw, size_B4hw, score_BKhw, true_size_B4hw, is_centre_B1hw):
+    def hybrid_forward(self, F, logit_BKhw, size_B4hw, score_BKhw, true_size_B4hw, is_centre_B1hw, weight_B1hw=None):
         # With logits: log(sigmoid(x)) would be -inf where a network is sure and wrong.
         p_BKhw = F.sigmoid(logit_BKhw)
         log_p_BKhw = -F.Activation(-logit_BKhw, act_type="softrelu")
         log_rest_BKhw = -F.Activation(logit_BKhw, act_type="softrelu")
         is_one_BKhw = score_BKhw >= 1
         found_BKhw = is_one_BKhw * F.square(1 - p_BKhw) * log_p_BKhw
+        if weight_B1hw is not None:
+            found_BKhw = F.broadcast_mul(found_BKhw, weight_B1hw)
+            is_centre_B1hw = is_centre_B1hw * weight_B1hw
         quiet_BKhw = F.square(F.square(1 - score_BKhw)) * F.square(p_BKhw) * log_rest_BKhw
         difference_B4hw = F.broadcast_mul(F.abs(size_B4hw - true_size_B4hw), is_centre_B1hw)
         size_B2hw, offset_B2hw = F.split(difference_B4hw, 2, axis=1)
@@ -64,7 +68,7 @@ class MultiBoxLoss(gluon.HybridBlock):
     def __call__(self, logit_BNK, offset_BN4, box_BMD, *encoded):
         return super().__call__(logit_BNK, offset_BN4, *encoded)  # Gluon warns of inputs that nothing uses
 
-    def hybrid_forward(self, F, logit_BNK, offset_BN4, class_BN, true_offset_BN4):
+    def hybrid_forward(self, F, logit_BNK, offset_BN4, class_BN, true_offset_BN4, weight_BN=None):
         # -1, neither a thing nor background, becomes class 0; its loss is multiplied by 0 below.
         loss_BN = -F.pick(F.log_softmax(logit_BNK, axis=-1), F.relu(class_BN), axis=-1)
         is_thing_BN, is_background_BN = class_BN > 0, class_BN == 0
@@ -80,6 +84,9 @@ class MultiBoxLoss(gluon.HybridBlock):
         huber_BN4 = F.where(
             difference_BN4 > self._rho, difference_BN4 - 0.5 * self._rho, F.square(difference_BN4) * (0.5 / self._rho)
         )
+        if weight_BN is not None:
+            is_thing_BN = is_thing_BN * weight_BN
+            thing_B = F.sum(is_thing_BN, axis=1)
         box_B = F.sum(F.broadcast_mul(huber_BN4, F.expand_dims(is_thing_BN, axis=2)), axis=(1, 2))
         return F.sum(loss_BN * is_thing_BN + hard_BN, axis=1) + self._box_weight * box_B, thing_B
 
@@ -95,13 +102,16 @@ class YOLO3Loss(gluon.HybridBlock):
         super().__init__()
         self._num_classes, self._ignore_iou = num_classes, ignore_iou
 
-    def hybrid_forward(self, F, raw_BNP, edge_BN4, box_BMD, is_thing_BN, row_BM8):
+    def hybrid_forward(self, F, raw_BNP, edge_BN4, box_BMD, is_thing_BN, row_BM8, weight_BN=None, weight_BM=None):
         covered_BN = F.max(self._ious(F, F.BlockGrad(edge_BN4), box_BMD, row_BM8), axis=2)
         counts_BN = F.broadcast_logical_or(is_thing_BN, covered_BN <= self._ignore_iou)
         is_there_BN = F.squeeze(F.slice_axis(raw_BNP, axis=2, begin=4, end=5), axis=2)
         loss_BN = _cross_entropy(F, is_there_BN, is_thing_BN)
+        loss_BM = self._of_things(F, raw_BNP, row_BM8)
+        if weight_BN is not None:
+            loss_BN, loss_BM = loss_BN * weight_BN, loss_BM * weight_BM
         loss_B = F.sum(F.where(counts_BN, loss_BN, F.zeros_like(loss_BN)), axis=1)
-        return loss_B + F.sum(self._of_things(F, raw_BNP, row_BM8), axis=1)
+        return loss_B + F.sum(loss_BM, axis=1)
 
     def _of_things(self, F, raw_BNP, row_BM8):
         """(B, M): where, how large and of which class the boxes with things are."""

@@ -25,6 +25,12 @@ class Loss(Spec):
     serves: ClassVar[Tuple[str, ...]] = ("classification",)
     """Names of the tasks whose outputs and targets it takes; empty: any."""
 
+    def require_unsmoothed(self, reason: str = "") -> None:
+        """Raises: ConfigError: labels are to be smoothed where there is nothing to smooth; says so by the reason."""
+        if self.label_smoothing:
+            said = reason or f"{type(self).__name__} smooths nothing"
+            raise ConfigError(f"loss.label_smoothing={self.label_smoothing}: {said}. Type loss.label_smoothing=0.")
+
     def build(self, num_classes: int, training: bool) -> gluon.Block:
         """A HybridBlock (scores (B, K), labels) -> loss (B,).
 

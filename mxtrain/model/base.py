@@ -48,6 +48,12 @@ class Model(Spec):
     """How weights are drawn where a layer has no initializer of its own; `default` is Gluon's Uniform(0.07)."""
 
     @property
+    def usual_side(self) -> Optional[int]:
+        """The side in pixels of the pictures that it was published for, which `image_size=auto` of files of any size
+        means; None where there is none."""
+        return None
+
+    @property
     def num_auxiliary(self) -> int:
         """How many further outputs the network returns, each like the first, which only train: a task weighs their
         loss."""

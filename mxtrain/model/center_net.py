@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, ClassVar, Tuple
 
 import pydantic
 
-from mxtrain.errors import ConfigError
 from mxtrain.model.detection.base import BoxCoding
 from mxtrain.model.detection.heatmap import HeatmapCoding
 from mxtrain.model.detection.zoo import GluonCVDetector
@@ -16,8 +15,6 @@ from mxtrain.types import Positive, Shape
 if TYPE_CHECKING:
     from mxnet import gluon
 
-MULTIPLE = 32
-"""Sides of pictures: the network halves them five times and doubles them three times."""
 DEFORMABLE = "_dcnv2"
 
 
@@ -29,6 +26,7 @@ class GluonCVCenterNet(GluonCVDetector):
 
     loss_option: ClassVar[str] = "heatmap_focal"
     known: ClassVar[Tuple[str, ...]] = CENTER_NET
+    size_multiple: ClassVar[int] = 32  # the network halves sides five times and doubles them three times
 
     name: str = "center_net_resnet18_v1b"
     """GluonCV's name, e.g. center_net_dla34; what GluonCV appends for a dataset may follow, and says nothing."""
@@ -46,18 +44,18 @@ class GluonCVCenterNet(GluonCVDetector):
             )
         return name
 
+    @property
+    def usual_side(self) -> int:
+        """See `Model.usual_side`."""
+        return 512
+
     def box_coding(self, num_classes: int, input_shape: Shape) -> BoxCoding:
         """See `Detector.box_coding`.
 
         Raises:
             ConfigError: the sides of pictures are not multiples of 32.
         """
-        if any(side % MULTIPLE for side in input_shape[1:]):
-            fitting = ",".join(str(-(-side // MULTIPLE) * MULTIPLE) for side in input_shape[1:])
-            raise ConfigError(
-                f"model.name={self.name}: the sides of pictures must be multiples of {MULTIPLE}, but they are "
-                f"{input_shape[1]}x{input_shape[2]}. Type dataset.image_size=[{fitting}]."
-            )
+        self.require_multiple(input_shape[1:])
         return HeatmapCoding(num_classes, input_shape, max_detections=self.max_detections)
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:

@@ -24,6 +24,7 @@ class CenterNet(Detector):
     """
 
     loss_option: ClassVar[str] = "heatmap_focal"
+    weighs_boxes: ClassVar[bool] = True
 
     channels: Annotated[List[Positive], pydantic.Field(min_length=2)] = [24, 48, 96, 128]
     """Output channels of each stage; the first has one convolution, each other two."""

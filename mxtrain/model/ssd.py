@@ -69,6 +69,19 @@ class SSD(SuppressingDetector):
                     )
         return self
 
+    @property
+    def usual_side(self) -> Optional[int]:
+        """See `Model.usual_side`: what its name says."""
+        return None if self.plain_name == CUSTOM else gluoncv_detectors.SSD[self.plain_name].base_size
+
+    def require_sizes(self, sizes: Sequence[Sequence[int]]) -> None:
+        """See `Detector.require_sizes`."""
+        if sizes:
+            raise ConfigError(
+                f"dataset.image_sizes: the boxes that model.name={self.name} begins with belong to one size of "
+                "pictures, and its files have them. Leave it out, or choose another network, e.g. model=yolo3."
+            )
+
     def _parts(self, input_shape: Shape) -> Tuple[SSDParts, Sequence[Tuple[int, int]]]:
         """What the network is made of, and the sizes of its maps.
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, List, Literal, Sequence, Tuple, Unio
 
 import pydantic
 
+from mxtrain.errors import ConfigError
 from mxtrain.model.detection.base import BoxCoding
 from mxtrain.model.detection.grid import GridCoding
 from mxtrain.model.detection.zoo import SuppressingDetector
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from mxnet import gluon
 
 
+LARGEST_SIDE = 1024
+"""Of pictures of several sizes: GluonCV's files have so many places, 8 pixels apart."""
+
+
 class YOLO3(SuppressingDetector):
     """A network that says of three shapes at each place of three maps whether a thing is there.
 
@@ -24,6 +29,7 @@ class YOLO3(SuppressingDetector):
 
     loss_option: ClassVar[str] = "yolo3"
     known: ClassVar[Tuple[str, ...]] = tuple(gluoncv_detectors.YOLO3)
+    size_multiple: ClassVar[int] = gluoncv_detectors.YOLO3_STRIDES[-1]  # else places are not `stride` pixels apart
 
     name: str = "yolo3_mobilenet1.0"
     """GluonCV's name, e.g. yolo3_darknet53; what GluonCV appends for a dataset may follow, and says nothing."""
@@ -42,8 +48,28 @@ class YOLO3(SuppressingDetector):
     def _anchors(self) -> Sequence[Sequence[float]]:
         return gluoncv_detectors.YOLO3_ANCHORS if self.anchors == "auto" else self.anchors
 
+    @property
+    def usual_side(self) -> int:
+        """See `Model.usual_side`: that of its anchors."""
+        return 416
+
+    def require_sizes(self, sizes: Sequence[Sequence[int]]) -> None:
+        """See `Detector.require_sizes`."""
+        super().require_sizes(sizes)
+        largest = max((max(size) for size in sizes), default=0)
+        if largest > LARGEST_SIDE:
+            raise ConfigError(
+                f"dataset.image_sizes: files of model.name={self.name} have the places of maps, of pictures of up to "
+                f"{LARGEST_SIDE} pixels, and {largest} is more. Leave it out."
+            )
+
     def box_coding(self, num_classes: int, input_shape: Shape) -> BoxCoding:
-        """See `Detector.box_coding`."""
+        """See `Detector.box_coding`.
+
+        Raises:
+            ConfigError: the sides of pictures are not multiples of 32.
+        """
+        self.require_multiple(input_shape[1:])
         return GridCoding(num_classes, input_shape, self._anchors, gluoncv_detectors.YOLO3_STRIDES, self.suppression)
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from mxtrain.annotations import Json, JsonObject, LossBlock
     from mxtrain.dataset.base import Samples, Splits
-    from mxtrain.dataset.loading.loader import Collate, Encode
+    from mxtrain.dataset.loading.loader import Collate
+    from mxtrain.dataset.loading.sample_reader import Encode
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
     from mxtrain.engine.predictions import Decode, Predictions
@@ -53,6 +54,10 @@ class Report:
 
     def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
         """Notes a batch. It must not wait for the device: that would hold the pass up."""
+
+    def decode_by(self, decode: Decode) -> None:
+        """Is called before the pass with what makes predictions for the metrics: whoever needs the same asks it, so
+        that each batch is decoded once."""
 
     def values(self) -> Mapping[str, float]:
         """Further numbers, by name; one that is called like a metric replaces what the pass measured on the device."""

@@ -26,6 +26,9 @@ class CollectingReport(Report):
         self._decode, self._filled = decode, collected
         self._under_way: List[Tuple[Batch, Predictions]] = []
 
+    def decode_by(self, decode: Decode) -> None:
+        self._decode = decode
+
     def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
         from mxtrain.engine.predictions import BATCHES_AHEAD
 

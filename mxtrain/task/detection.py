@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from mxtrain.annotations import Json, JsonObject, LossBlock
     from mxtrain.dataset.base import Samples
-    from mxtrain.dataset.loading.loader import Encode
+    from mxtrain.dataset.loading.sample_reader import Encode
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
     from mxtrain.engine.predictions import Decode
@@ -61,10 +61,15 @@ class Detection(Task):
                 f"loss: {type(loss).__name__} does not fit what {type(model).__name__} returns. Type "
                 f"loss={model.loss_option}."
             )
-        if loss.label_smoothing:
+        loss.require_unsmoothed()
+
+        model.require_sizes(getattr(description.dataset, "image_sizes", ()))
+        mixup = getattr(description.dataset.augment, "mixup", 0)  # type: ignore[attr-defined]  # it is of images
+        if mixup and not model.weighs_boxes:
             raise ConfigError(
-                f"loss.label_smoothing={loss.label_smoothing}: {type(loss).__name__} smooths nothing. Type "
-                "loss.label_smoothing=0."
+                f"dataset.augment.mixup={mixup}: boxes of blended pictures count by their share, and "
+                f"{type(model).__name__} does not say that it can weigh boxes (weighs_boxes). Type "
+                "dataset.augment.mixup=0."
             )
 
     def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:

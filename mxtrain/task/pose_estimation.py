@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from mxtrain.annotations import Json, JsonObject, LossBlock
     from mxtrain.dataset.base import Samples
-    from mxtrain.dataset.loading.loader import Encode
+    from mxtrain.dataset.loading.sample_reader import Encode
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
     from mxtrain.engine.predictions import Decode
@@ -64,11 +64,7 @@ class PoseEstimation(Task):
                 "your own takes heat maps: subclasses of mxtrain.model.pose.base.PoseNetwork and of "
                 "mxtrain.loss.pose.HeatmapL2."
             )
-        if loss.label_smoothing:
-            raise ConfigError(
-                f"loss.label_smoothing={loss.label_smoothing}: {type(loss).__name__} smooths nothing. Type "
-                "loss.label_smoothing=0."
-            )
+        loss.require_unsmoothed()
 
     def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
         return [(self.num_classes(signature), *self._map_size(description, signature))]

@@ -33,11 +33,7 @@ class Regression(Task):
     def check(self, description: Description) -> None:
         super().check(description)
         loss = description.loss
-        if loss.label_smoothing:
-            raise ConfigError(
-                f"loss.label_smoothing={loss.label_smoothing}: task=regression has no classes to smooth over. Type "
-                "loss.label_smoothing=0."
-            )
+        loss.require_unsmoothed("task=regression has no classes to smooth over")
         if description.dataset.mixes:
             raise ConfigError(
                 "dataset.augment mixes samples, which task=regression cannot. Switch mixup and cutmix off."

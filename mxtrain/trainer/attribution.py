@@ -84,26 +84,46 @@ class GradCAM(Method):
     Source of the latter: R. L. Draelos, L. Carin, "Use HiResCAM instead of Grad-CAM for faithful explanations of
     convolutional neural networks", 2020.
 
+    Where scores are computed from several maps, each is looked at by itself, brought to the size of the finest, and all
+    are added up. A detection is scored from one map alone, so the others add nothing to it: what is left is that map's.
+
     Args:
         network: not hybridized.
-        layer: structural name of the block whose output is looked at.
+        layers: structural names of the blocks whose outputs are looked at, none of which another one reads.
     """
 
-    def __init__(self, network: gluon.Block, layer: str):
-        self._network, self.layer = network, layer
-        self.title = f"Grad-CAM of {layer}"
+    def __init__(self, network: gluon.Block, layers: Sequence[str]):
+        blocks = dict(blocks_by_path(network))
+        self._network, self._blocks = network, {layer: blocks[layer] for layer in layers}
+        self.title = f"Grad-CAM of {', '.join(layers)}"
 
     def __call__(self, batch: Batch, choose: Choose) -> Found:
-        made: List[nd.NDArray] = []
-        block = dict(blocks_by_path(self._network))[self.layer]
-        with watched({self.layer: block}, lambda _, output: made.append(mark(output))):
+        made: Dict[str, List[nd.NDArray]] = {}
+
+        def see(layer: str, output: Any) -> None:
+            made[layer] = [mark(one) for one in as_list(output)]
+
+        with watched(self._blocks, see):
             explained, score_B = run_recorded(self._network, batch, choose)
-        (gradient_BChw,) = gradients(score_B, made[-1:], self.layer)
-        # A number of one place has a gradient there, and its mean over the map would say nothing of where.
-        is_local = explained.is_of_one_place
-        weight = gradient_BChw if is_local else gradient_BChw.mean(axis=(2, 3), keepdims=True)
-        map_Bhw = nd.relu(nd.broadcast_mul(weight, made[-1]).sum(axis=1))
-        return explained, score_B, map_Bhw.asnumpy(), {}
+        maps = [one for layer in self._blocks for one in made[layer]]
+        found = []
+        for map_BChw, gradient_BChw in zip(maps, gradients(score_B, maps, ", ".join(self._blocks))):
+            # A number of one place has a gradient there, and its mean over the map would say nothing of where.
+            is_local = explained.is_of_one_place
+            weight = gradient_BChw if is_local else gradient_BChw.mean(axis=(2, 3), keepdims=True)
+            found.append(nd.relu(nd.broadcast_mul(weight, map_BChw).sum(axis=1, keepdims=True)))
+        return explained, score_B, add_up(found).squeeze(axis=1).asnumpy(), {}
+
+
+def add_up(maps: Sequence[nd.NDArray]) -> nd.NDArray:
+    """The sum of maps (B, 1, h, w), each brought to the size of the finest."""
+    if len(maps) == 1:
+        return maps[0]
+    height, width = max((one.shape[2:] for one in maps), key=lambda size: size[0] * size[1])
+    return nd.add_n(*(
+        one if one.shape[2:] == (height, width)
+        else nd.contrib.BilinearResize2D(one, height=height, width=width, align_corners=False) for one in maps
+    ))  # fmt: skip
 
 
 class IntegratedGradients(Method):
@@ -170,7 +190,7 @@ def build_method(name: str, network: gluon.Block, layer: str, input_shape: Shape
         parameter.grad_req = "null"
     if name == "integrated_gradients":
         return IntegratedGradients(network)
-    return GradCAM(network, find_layer(network, layer, input_shape))
+    return GradCAM(network, find_layers(network, layer, input_shape))
 
 
 def explain(batch: Batch, indices: Sequence[int], method: Method, choose: Choose) -> List[Attribution]:
@@ -197,6 +217,19 @@ def explain(batch: Batch, indices: Sequence[int], method: Method, choose: Choose
 
 
 # Layers.
+
+
+def find_layers(network: gluon.Block, layer: str, input_shape: Shapes) -> Sequence[str]:
+    """The structural names of the layers whose outputs Grad-CAM looks at: for `auto` those that a network itself names
+    as `scored_maps`, since it computes scores from several maps, else one, see `find_layer`.
+
+    Raises:
+        ConfigError: as `find_layer`.
+    """
+    named: Sequence[str] = getattr(network, "scored_maps", ())
+    if named and layer == AUTO:
+        return named
+    return [layer] if layer in named else [find_layer(network, layer, input_shape)]
 
 
 def find_layer(network: gluon.Block, layer: str, input_shape: Shapes) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Mapping, Optio
 import numpy as np
 
 from mxtrain.engine.backend import nd
-from mxtrain.engine.predictions import BATCHES_AHEAD, to_host
+from mxtrain.engine.predictions import BATCHES_AHEAD, DecodedOnce, to_host
 from mxtrain.kvstore.store import Store
 from mxtrain.metric.host import HostMetric, all_gather
 from mxtrain.metric.meter import Meter, read_vectors
@@ -43,7 +43,8 @@ class Evaluator:
         decode: Optional[Decode] = None,
     ):  # fmt: skip
         self._strategy, self._loss, self._meter = strategy, loss, meter
-        self._on_host, self._decode = dict(on_host or {}), decode
+        self._on_host = dict(on_host or {})
+        self.decode = None if decode is None else DecodedOnce(decode)
 
     def measure(
         self,
@@ -63,7 +64,7 @@ class Evaluator:
         started = time.monotonic()
         sums, count, broken_off = np.zeros(self._meter.width), 0, False
         vectors: List[nd.NDArray] = []
-        collector = Collector(self._on_host, self._decode)
+        collector = Collector(self._on_host, self.decode)
         try:
             for batch, outputs in self.predict(loader):
                 losses = self.losses(batch, outputs)

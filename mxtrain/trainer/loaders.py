@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Optional, Sequence
 import numpy as np
 
 from mxtrain.dataset.base import Samples, Splits
-from mxtrain.dataset.loading.loader import BatchLoader
+from mxtrain.dataset.loading.loader import BatchLoader, Scale
 from mxtrain.dataset.loading.sources import Subset
 from mxtrain.dataset.signature import Signature
 from mxtrain.description.groups import Description
@@ -36,6 +36,12 @@ def build_loader(
     encode = task.build_encode(description, signature, training)
     if encode is not None:
         settings["encode"] = encode
+    scaled = dataset.scaled(source, signature) if training else ()
+    if scaled:
+        settings["scales"] = [
+            Scale(other, task.build_encode(description, sign, training))  # type: ignore[arg-type]  # of images
+            for other, sign in scaled
+        ]
     return dataset.build_loader(
         source, signature, num_classes=task.num_classes(signature), collate=collate, **settings
     )  # fmt: skip

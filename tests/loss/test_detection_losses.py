@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from mxtrain.dataset.image.boxes import Flag, padded, rows_of
-from mxtrain.loss.detection import MultiBox, YOLOLoss
+from mxtrain.loss.detection import HeatmapFocal, MultiBox, YOLOLoss
 from mxtrain.model.detection.grid import GridCoding
+from mxtrain.model.detection.heatmap import HeatmapCoding
+from mxtrain.model.detection.multibox import MultiBoxCoding
 from mxtrain.model.detection.suppression import Suppression
 from mxtrain.model.networks.gluoncv_detectors import YOLO3_ANCHORS
 
@@ -86,14 +88,17 @@ def test_parts_of_a_batch_are_the_same_as_the_whole():
         np.testing.assert_array_equal(wanted, np.concatenate(found))
 
 
-def yolo_arrays(draw, capacity=6, scale=1.0):
+def yolo_arrays(draw, capacity=6, scale=1.0, mixed=False):
     """Raw values, edges, boxes and what the coding makes of them; some boxes cover a thing by nearly all."""
     coding = GridCoding(K, (3, SIDE, SIDE), YOLO3_ANCHORS, STRIDES, Suppression())
     size_M2 = draw.uniform(0.1, 0.8, (B, capacity, 2)) * SIDE
     begin_M2 = draw.uniform(0, 1, (B, capacity, 2)) * (SIDE - size_M2)
     edge_BM4 = np.concatenate([begin_M2, begin_M2 + size_M2], axis=2)
     rows = [rows_of(edge_M4[: 1 + n], draw.randint(0, K, 1 + n)) for n, edge_M4 in enumerate(edge_BM4)]
-    box_BMD = padded([*rows[:-1], np.zeros((0, 7))], capacity)
+    rows[-1] = np.zeros((0, 7))
+    if mixed:
+        rows = [np.column_stack([row_MD, draw.uniform(0.1, 1, len(row_MD))]) for row_MD in rows]
+    box_BMD = padded(rows, capacity)
     num_boxes = coding.output_shapes[0][0]
     edge_BN4 = draw.uniform(0, SIDE, (B, num_boxes, 4))
     edge_BN4.sort(axis=2)
@@ -103,15 +108,16 @@ def yolo_arrays(draw, capacity=6, scale=1.0):
     return (draw.randn(B, num_boxes, 5 + K) * scale, edge_BN4, box_BMD, *coding.encode(box_BMD))
 
 
-def test_yolo3_is_gluoncvs():
+@pytest.mark.parametrize("mixed", [False, True])
+def test_yolo3_is_gluoncvs(mixed):
     from mxtrain.engine.backend import autograd, nd
     from mxtrain.model.networks import gluoncv  # noqa: F401
 
     from gluoncv.loss import YOLOV3Loss  # isort: skip
     from gluoncv.model_zoo.yolo.yolo_target import YOLOV3TargetMerger  # isort: skip
 
-    arrays = yolo_arrays(np.random.RandomState(0))
-    raw_BNP, edge_BN4, box_BMD, is_thing_BN, row_BM8 = arrays
+    arrays = yolo_arrays(np.random.RandomState(0), mixed=mixed)
+    raw_BNP, edge_BN4, box_BMD, is_thing_BN, row_BM8 = arrays[:5]
     dense = [np.zeros((*is_thing_BN.shape, width), np.float32) for width in (2, 2, 2)]
     class_BNK = np.full((*is_thing_BN.shape, K), -1.0)
     for row, number in zip(*np.nonzero(row_BM8[..., 0] >= 0)):
@@ -119,8 +125,9 @@ def test_yolo3_is_gluoncvs():
         dense[0][place], dense[1][place], dense[2][place] = (row_BM8[row, number, part] for part in ([1, 2], [3, 4], 5))
         class_BNK[place] = np.arange(K) == row_BM8[row, number, 6]
 
-    def theirs(raw, edges, boxes, is_thing, rows):
-        targets = [is_thing.expand_dims(2), *map(nd.array, (*dense, class_BNK))]
+    def theirs(raw, edges, boxes, is_thing, rows, *weights):
+        ratio = is_thing * weights[0] if weights else is_thing  # of mixup, at the boxes that have a thing
+        targets = [ratio.expand_dims(2), *map(nd.array, (*dense, class_BNK))]
         with autograd.pause():
             merged = YOLOV3TargetMerger(K, 0.7)(edges, boxes.slice_axis(axis=2, begin=0, end=4), *targets)
         parts = [raw.slice_axis(axis=2, begin=begin, end=end) for begin, end in ((4, 5), (0, 2), (2, 4), (5, None))]
@@ -158,3 +165,49 @@ def test_losses_of_a_wild_network_are_finite():
     logit_BNK, *others = multibox_arrays(np.random.RandomState(5))
     (loss_B, _), (by_logit_BNK, _) = computed(MultiBox().build_detection(K), (logit_BNK * 500, *others))
     assert np.isfinite(loss_B).all() and np.isfinite(by_logit_BNK).all()
+
+
+def test_boxes_of_mixed_pictures_count_by_their_share():
+    """The gradient of each thing is multiplied by its weight; a weight of 1 changes no bit."""
+    draw = np.random.RandomState(4)
+    arrays = multibox_arrays(draw, things=(9, 4, 1, 40, 3))
+    loss = MultiBox(negative_mining_ratio=0, min_hard_negatives=0).build_detection(K)
+    whole, whole_gradients = computed(loss, arrays)
+    same, same_gradients = computed(loss, [*arrays, np.ones((B, N))])
+    for wanted, found in zip((*whole, *whole_gradients), (*same, *same_gradients)):
+        np.testing.assert_array_equal(wanted, found)
+    weight_BN = draw.uniform(0.1, 1, (B, N))
+    (loss_B, weight_B), (by_logit_BNK, by_offset_BN4) = computed(loss, [*arrays, weight_BN])
+    np.testing.assert_allclose(weight_B, (weight_BN * (arrays[3] > 0)).sum(axis=1), rtol=1e-6)
+    for found, wanted in ((by_logit_BNK, whole_gradients[0]), (by_offset_BN4, whole_gradients[1])):
+        np.testing.assert_allclose(found, wanted * weight_BN[..., None], atol=1e-6)
+    mined = computed(MultiBox().build_detection(K), [*arrays, weight_BN])[1][0]
+    plain = computed(MultiBox().build_detection(K), arrays)[1][0]
+    np.testing.assert_array_equal(mined[arrays[3] == 0], plain[arrays[3] == 0])  # background counts as it did
+
+
+def test_centres_of_mixed_pictures_count_by_their_share():
+    coding = HeatmapCoding(K, (3, 32, 32))
+    edge_M4 = [[2, 2, 12, 12], [18, 16, 30, 30]]
+    row_MD = np.column_stack([rows_of(edge_M4, [0, 1]), [0.25, 0.75]])
+    *encoded, weight_B1hw = coding.encode(padded([row_MD], 2))
+    assert weight_B1hw[encoded[2] == 1].tolist() == [0.25, 0.75]
+    draw = np.random.RandomState(0)
+    outputs = [draw.randn(1, *shape) for shape in coding.output_shapes]
+    loss = HeatmapFocal().build_detection(K)
+    plain, by_plain = computed(loss, [*outputs, padded([rows_of(edge_M4, [0, 1])], 2), *encoded])
+    (loss_B, count_B), by_mixed = computed(loss, [*outputs, padded([row_MD], 2), *encoded, weight_B1hw])
+    assert plain[1] == 2 and count_B == 1 and loss_B < plain[0]
+    for found, wanted in zip(by_mixed, by_plain):
+        counted = np.broadcast_to(encoded[2] == 1, wanted.shape)
+        np.testing.assert_array_equal(found[~counted], wanted[~counted])
+    np.testing.assert_allclose(by_mixed[1], by_plain[1] * weight_B1hw, rtol=1e-6)
+    is_one = encoded[0] == 1
+    np.testing.assert_allclose(by_mixed[0][is_one], by_plain[0][is_one] * [0.25, 0.75], rtol=1e-5)
+
+
+def test_boxes_that_find_mixed_things_have_their_weights():
+    anchor_N4 = np.array([[8, 8, 16, 16], [24, 24, 16, 16], [40, 40, 16, 16]], np.float32)
+    row_MD = np.column_stack([rows_of([[0, 0, 16, 16], [17, 17, 32, 32]], [0, 1]), [0.25, 0.75]])
+    class_BN, _, weight_BN = MultiBoxCoding(K, anchor_N4, Suppression()).encode(padded([row_MD], 3))
+    assert class_BN.tolist() == [[1, 2, 0]] and weight_BN.tolist() == [[0.25, 0.75, 1]]

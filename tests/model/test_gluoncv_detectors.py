@@ -20,7 +20,7 @@ from mxtrain.model.yolo3 import YOLO3
 SMALL_SSD = {"name": "ssd_custom", "backbone": "cifar_resnet20_v1", "filters": [16]}
 SMALL = [
     (SSD, "ssd_300_mobilenet0.25", "_voc", 300),
-    (YOLO3, "yolo3_mobilenet0.25", "_voc", 100),
+    (YOLO3, "yolo3_mobilenet0.25", "_voc", 96),
     (CenterNet, "center_net_mobilenetv3_small_duc", "_voc", 64),
 ]
 LARGE = [
@@ -262,6 +262,8 @@ def test_what_does_not_work_is_refused_with_what_does(kind, fields, said):
 def test_pictures_that_do_not_fit_are_refused_with_what_does():
     with pytest.raises(ConfigError, match=r"multiples of 32, but they are 100x64. Type dataset.image_size=\[128,64\]"):
         CenterNet().box_coding(3, (3, 100, 64))
+    with pytest.raises(ConfigError, match=r"multiples of 32, but they are 64x90. Type dataset.image_size=\[64,96\]"):
+        YOLO3().box_coding(3, (3, 64, 90))
     with pytest.raises(ConfigError, match=r"cannot take samples of 3x64x64.*try dataset.image_size=\["):
         SSD(name="ssd_300_vgg16_atrous").box_coding(3, (3, 64, 64))
 

@@ -206,12 +206,18 @@ def test_boxes_of_scenes_are_around_the_ink(describe_run: Any) -> None:
         assert row[4] == mask_HW.max() - 1 and row[6] == (row[2] - row[0]) * (row[3] - row[1])
 
 
-def test_a_run_is_evaluated_predicts_and_draws(train_run: Any, tmp_path: Path, capsys: Any) -> None:
+def test_a_run_is_evaluated_predicts_and_draws(
+    train_run: Any, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, result = train_run(*SMALL, *ONE_EPOCH, "metric=[voc_ap,coco_ap]")
     assert {"val/voc_ap", "val/coco_ap"} <= set(result.metrics)
     status = json.loads((tmp_path / "run" / "status.json").read_text())
     assert status["metric_signatures"]["voc_ap"] == "VOC,iou=0.5,interpolation=area"
-    assert run(["eval", str(tmp_path / "run"), "split=val"]) == 0
+    decode, sizes = HeatmapCoding.decode, []
+    with monkeypatch.context() as patch:
+        patch.setattr(HeatmapCoding, "decode", lambda own, out: sizes.append(len(out[0])) or decode(own, out))
+        assert run(["eval", str(tmp_path / "run"), "split=val"]) == 0
+    assert sizes == [4, 4, 2]  # once for metrics and report
     folder = tmp_path / "run" / "eval" / "val"
     assert {"classes.csv", "coco.csv", "curves.png", "mistakes.png"} <= {path.name for path in folder.iterdir()}
     figures = dict(line.split(",") for line in (folder / "coco.csv").read_text().splitlines()[1:])

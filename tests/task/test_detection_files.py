@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from boxed_files import PICTURES, write_coco, write_list, write_records, write_v
 
 from mxtrain.cli.dispatch import run
 from mxtrain.dataset.voc import Voc
+from mxtrain.model.centernet import CenterNet
+from mxtrain.verify import verify
 
 LAYOUTS = {
     "voc": (lambda root: write_voc(root / "VOC2007"), ["dataset.classes=[cat,Dog]"]),
@@ -73,3 +76,61 @@ def test_batches_do_not_depend_on_threads(tmp_path):
     one = batches(1)
     assert one == batches(4) and len(one) == 4 and one[0] != one[2]
     assert batches(2, start=1) == [one[1], one[3]]
+
+
+SIZES = ("dataset.image_size=32", "dataset.image_sizes=[32,64,[32,48]]", "dataset.image_sizes_interval=1")
+MIXED = ("dataset.augment.mixup=1.5", "dataset.augment.mosaic=0.3", "dataset.augment.mix_epochs=3")
+TINY = (
+    "task=detection", "dataset=voc", "dataset.classes=[cat,Dog]", "dataset.batch_size=2", "model.channels=[8,8,8]",
+    "model.width=8",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_run_on_several_sizes_and_mixed_pictures_resumes_to_the_same_bits(tmp_path, train_run):
+    root = f"dataset.root={write_voc(tmp_path / 'VOC2007', train='abcd', val='e')}"
+    words = [*TINY, *SIZES, *MIXED, root, "trainer.max_epochs=5"]
+    _, whole = train_run(*words, run_dir=tmp_path / "whole")
+    assert whole.step == 10 and np.isfinite(whole.metrics["val/loss"])
+    train_run(*words, "trainer.max_steps=5", run_dir=tmp_path / "parts")
+    _, parts = train_run(*words, run_dir=tmp_path / "parts")
+    assert parts.weights_sha256 == whole.weights_sha256
+    _, other = train_run(*words, "dataset.augment.mixup=0", run_dir=tmp_path / "other")
+    assert other.weights_sha256 != whole.weights_sha256
+
+
+YOLO3 = pytest.param(("model.name=yolo3_mobilenet0.25",), marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("model", [("model.channels=[8,8]", "model.width=8"), YOLO3])
+def test_placements_compute_batches_of_several_sizes_and_mixed_pictures(tmp_path, describe_run, model):
+    """Each is another size; the loss of mixed pictures is divided by what things count in the global batch."""
+    root = f"dataset.root={write_voc(tmp_path / 'VOC2007')}"
+    sizes = [word.replace("[32,48]", "96") for word in SIZES]
+    description = describe_run(
+        "task=detection", "dataset=voc", root, "dataset.classes=[cat,Dog]", "dataset.batch_size=3", *sizes, *MIXED,
+        *model, "parallel=data",
+    )  # fmt: skip
+    assert verify(description, 3, 1e-5).passed
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        ("model=ssd dataset.image_sizes=[300,320]", "dataset.image_sizes: the boxes that model.name=ssd_512_mobilenet"),
+        ("model=yolo3 dataset.image_sizes=[320,330]", "multiples of 32, but they are 330x330. Type dataset.image"),
+        ("model=center_net dataset.image_sizes=[[64,100]]", "dataset.image_sizes=[64,128] in its place."),
+        ("model=yolo3 dataset.image_sizes=[1056]", "up to 1024 pixels, and 1056 is more"),
+        ("task=detection dataset.image_sizes=[x]", "image_sizes"),
+        (f"task=detection model._target_={__name__}.Unweighing dataset.augment.mixup=1", "dataset.augment.mixup=0."),
+    ],
+)  # fmt: skip
+def test_what_a_network_cannot_do_is_refused_before_data_are_read(capsys, words, said):
+    assert run(["dataset=voc", "dataset.root=nowhere", *words.split(), "logger=[]"]) == 2
+    assert said in capsys.readouterr().err
+
+
+class Unweighing(CenterNet):
+    """Of somebody who knows of no weights."""
+
+    weighs_boxes: ClassVar[bool] = False

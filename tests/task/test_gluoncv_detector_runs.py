@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections import OrderedDict
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -49,12 +50,20 @@ def test_norms_over_all_devices_compute_what_one_device_does(describe_run):
 
 
 @pytest.mark.slow
+def test_norms_over_all_devices_of_a_network_with_leaky_relus(describe_run):
+    assert verify(describe_run(*YOLO3, *SCENES, "parallel=data", "parallel.batch_norm=global"), 1, 1e-6).passed
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("words, loss", FAMILIES)
 def test_a_run_ends_is_evaluated_and_gluoncv_opens_its_file(train_run, describe_run, tmp_path, words, loss):
     _, result = train_run(*words, *SCENES, "trainer.max_epochs=1", "trainer.limit_train_batches=3")
     assert describe_run(*words).loss.option == loss
     assert result.exit_code == 0 and math.isfinite(result.metrics["val/loss"]) and "val/voc_ap" in result.metrics
-    assert run(["eval", str(tmp_path / "run"), "split=val", "limit_batches=1"]) == 0
+    asked = ["split=val", "limit_batches=1", "explain=grad_cam", "explain_samples=2"]
+    assert run(["eval", str(tmp_path / "run"), *asked]) == 0
+    with (tmp_path / "run" / "eval" / "val" / "explain.csv").open() as lines:
+        assert len(list(lines)) == 3
     assert (tmp_path / "run" / "eval" / "val" / "metrics.json").exists()
     *_, file = sorted((tmp_path / "run" / "checkpoints").glob("step-*/model.params"))
     network = gluoncvs(words[0].partition("=")[2])
@@ -74,6 +83,38 @@ def gluoncvs(name):
 
     heads = OrderedDict(heatmap={"num_output": 10}, wh={"num_output": 2}, reg={"num_output": 2})
     return center_net.CenterNet(duc_mobilenet.mobilenetv3_small_duc(), heads, names, head_conv_channel=64)
+
+
+@pytest.mark.parametrize("words", [SMALL_SSD, YOLO3])
+@pytest.mark.parametrize("place", [0, -1])
+def test_grad_cam_finds_where_a_detection_came_from_in_whatever_map(describe_run, words, place):
+    """The first box is of one end of the maps, the last one of the other."""
+    from mxtrain.build import build_network
+    from mxtrain.dataset.base import open_splits
+    from mxtrain.engine.backend import mx, nd
+    from mxtrain.trainer.attribution import build_method
+    from mxtrain.types import Batch
+
+    description = describe_run(*words, *SCENES)
+    task, model = description.task, description.model
+    signature = description.dataset.sign(open_splits(description.dataset), model)
+    network = build_network(description, signature, mx.cpu())
+    network.initialize(mx.init.Xavier(magnitude=6), force_reinit=True)
+    method = build_method("grad_cam", network, "auto", signature.shape)
+    mx.random.seed(1)
+    box_BMD = np.full((6, 1, NUM_COLUMNS), -1, np.float32)
+    batch = Batch((nd.random.uniform(-2, 2, (6, *signature.shape)),), (nd.array(box_BMD),), 6)
+
+    def heat(sign):
+        def choose(outputs, batch):
+            scores = model.box_coding(10, signature.shape).scores
+            number = place % scores(outputs).shape[1]
+            explained = task.explained(description, signature, outputs, batch)
+            return replace(explained, score=lambda given: sign * scores(given)[:, number])
+
+        return method(batch, choose)[2]
+
+    assert heat(1).any() or heat(-1).any(), "what speaks for or what speaks against"
 
 
 @pytest.mark.parametrize("words, loss", FAMILIES)

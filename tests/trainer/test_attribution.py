@@ -18,6 +18,7 @@ from mxtrain.trainer.attribution import (
     build_method,
     explain,
     find_layer,
+    find_layers,
 )
 from mxtrain.types import Batch
 
@@ -224,6 +225,56 @@ def test_which_layer_grad_cam_looks_at(make: Any, asked: str, expected: str) -> 
     network = make()
     network.hybridize(active=False)
     assert find_layer(network, asked, SHAPE) == expected
+
+
+class TwoMaps(gluon.HybridBlock):
+    """Scores of each place of a fine and of a coarse map; each place is scored from itself alone."""
+
+    scored_maps = ("maps",)
+
+    class Maps(gluon.HybridBlock):
+        def hybrid_forward(self, F: Any, x: Any) -> Any:
+            return [x, F.Pooling(x, kernel=(3, 3), stride=(3, 3), pool_type="avg")]
+
+    def __init__(self) -> None:
+        super().__init__()
+        with self.name_scope():
+            self.maps = self.Maps()
+            self.head = nn.Conv2D(1, 1, in_channels=2, use_bias=False)
+
+    def hybrid_forward(self, F: Any, x: Any) -> Any:
+        return F.concat(*(F.flatten(self.head(one)) for one in self.maps(x)), dim=1)
+
+
+@pytest.mark.parametrize("place", [8, 36 + 3])
+def test_of_several_maps_the_one_that_a_detection_is_scored_from_lights_up(place: int) -> None:
+    network = TwoMaps()
+    network.initialize(mx.init.One())
+    image_BCHW = np.random.RandomState(0).rand(2, *SHAPE)
+
+    def choose(outputs: Tuple[Any, ...], batch: Batch) -> Explained:
+        names = ["it"] * batch.size
+        return Explained(
+            lambda given: given[0][:, place], names, names, np.ones(batch.size), np.ones(batch.size, bool),
+            is_of_one_place=True,
+        )  # fmt: skip
+
+    method = build_method("grad_cam", network, "auto", SHAPE)
+    assert method.title == "Grad-CAM of maps"
+    found = explain(batch_of(image_BCHW), range(2), method, choose)
+    for one, image_CHW in zip(found, image_BCHW):
+        assert one.heat_hw.shape == (6, 6)
+        if place < 36:
+            expected = np.zeros((6, 6))
+            expected[1, 2] = image_CHW[:, 1, 2].sum()
+            np.testing.assert_allclose(one.heat_hw, expected, rtol=1e-5)
+        else:  # the right lower quarter, smoothly
+            assert one.heat_hw.argmax() // 6 >= 4 and one.heat_hw.max() == pytest.approx(one.score, rel=1e-5)
+            assert one.heat_hw[:2, :2].max() < 1e-6 and one.heat_hw[4:, 4:].min() > one.heat_hw[:3].max()
+
+
+def test_a_network_names_the_maps_that_it_scores() -> None:
+    assert find_layers(TwoMaps(), "auto", SHAPE) == ("maps",) and find_layers(TwoMaps(), "maps", SHAPE) == ["maps"]
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from typing_extensions import Annotated
 
 from mxtrain.dataset.image.settings import AreaShare, Range
 from mxtrain.dataset.image.view import Rectangle, Window
-from mxtrain.dataset.loading.randomness import Draw, bits, uniform
-from mxtrain.types import Fraction, PositiveFloat, Spec
+from mxtrain.dataset.loading.randomness import Draw, beta, bits, uniform
+from mxtrain.types import Fraction, NonNegativeFloat, Positive, PositiveFloat, Spec
 
 NUM_TRIALS = 50
 _LUMA = np.array([0.299, 0.587, 0.114])
@@ -50,6 +50,7 @@ class At(enum.IntEnum):
     TILE = 20
     TILE_DOWN = 21
     TILE_RIGHT = 22
+    MIX_PARTNER = 23
     TRIAL = 24
     """And those after it, four for each trial."""
 
@@ -58,7 +59,7 @@ class BoxAugment(Spec):
     """Random changes of training pictures and their boxes; every draw is a function of (seed, epoch, sample index).
 
     Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), section 2.2; mosaic: Bochkovskiy et al., "YOLOv4"
-    (2020).
+    (2020); mixup: Zhang et al., "Bag of Freebies for Training Object Detection Neural Networks" (2019), section 3.1.
     """
 
     expand: Annotated[float, pydantic.Field(ge=1, le=16)] = 4.0
@@ -88,6 +89,25 @@ class BoxAugment(Spec):
     there."""
     mosaic_scale: Range[AreaShare] = [0.4, 1.0]
     """Smallest and largest share of a picture's width or height that is seen in a mosaic."""
+
+    mixup: NonNegativeFloat = 0.0
+    """Alpha of the Beta distribution by which each picture is blended with another one, both as large as they are, and
+    boxes of both count by it; 0 = off. Mosaics are not blended."""
+    mix_epochs: Optional[Positive] = None
+    """The first epochs, which have mosaics and mixup; later ones have neither. None = all."""
+
+    @property
+    def capacity(self) -> int:
+        """Of how many pictures a sample has the boxes at most."""
+        return 4 if self.mosaic else 2 if self.mixup else 1
+
+    def mixes_pictures(self, epoch: int) -> bool:
+        """Whether samples of an epoch, from 0, may be of several pictures."""
+        return self.mix_epochs is None or epoch < self.mix_epochs
+
+    def mix_share(self, seed: int, epoch: int, index: int) -> float:
+        """How much of a sample is its own picture, when it is blended."""
+        return float(beta(seed, epoch, np.array([index]), self.mixup)[0])
 
     @property
     def mixes(self) -> bool:
@@ -216,6 +236,11 @@ def tiles(share: np.ndarray, height: int, width: int) -> List[Rectangle]:
 def partners(share: np.ndarray, count: int) -> Sequence[int]:
     """Three other pictures of a mosaic, of so many; a picture may come twice."""
     return [int(share[At.PARTNER + number] * count) for number in range(3)]
+
+
+def mix_partner(share: np.ndarray, index: int, count: int) -> int:
+    """The other picture that one of so many is blended with; the same where there is none."""
+    return (index + 1 + int(share[At.MIX_PARTNER] * (count - 1))) % count
 
 
 def _covers(window_T4: np.ndarray, edge_M4: np.ndarray, min_iou: float) -> np.ndarray:

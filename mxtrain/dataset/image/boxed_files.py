@@ -5,13 +5,15 @@ Legend: N pictures.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
+import pydantic
+from typing_extensions import Annotated
 
-from mxtrain.dataset.base import Splits
+from mxtrain.dataset.base import ImageSize, Samples, Splits, refuse_large_batch
 from mxtrain.dataset.checking.problems import LISTED_TWICE, STRICT, Findings, NothingLeft, Problem
 from mxtrain.dataset.image.box_augment import BoxAugment
 from mxtrain.dataset.image.box_table import BoxTable
@@ -24,7 +26,18 @@ from mxtrain.dataset.image.picture_files import PictureFiles
 from mxtrain.dataset.image.settings import Decoding, as_window, window_setting
 from mxtrain.dataset.loading.regular_files import FileId, exists, id_of, walk
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
-from mxtrain.types import Positive
+from mxtrain.dataset.signature import Signature
+from mxtrain.types import Positive, shapes_of
+
+if TYPE_CHECKING:
+    from mxtrain.model.base import Model
+
+
+def squares(sizes: object) -> object:
+    """Makes a square of each number."""
+    if isinstance(sizes, list):
+        return [[size, size] if isinstance(size, int) and not isinstance(size, bool) else size for size in sizes]
+    return sizes
 
 
 @dataclass(frozen=True)
@@ -60,12 +73,23 @@ class BoxedFiles(BoxedDataset, PictureFiles):  # the first says how samples are 
     wrong_boxes: Literal["refuse", "mend"] = "refuse"
     """What is done with boxes of which training can make nothing: refuse = training does not start; mend = those that
     reach beyond their picture are cut off, inverted ones and those without a finite number left out."""
+    image_sizes: Annotated[List[ImageSize], pydantic.BeforeValidator(squares)] = []
+    """The sizes that training draws from, a number or [height, width] each: a function of the seed, the epoch and the
+    number of the batch. Empty: `image_size`, which evaluation and prediction have in any case."""
+    image_sizes_interval: Positive = 10
+    """So many batches that follow each other have the same size."""
     augment: BoxAugment = BoxAugment()  # type: ignore[assignment]
     """Random changes of pictures and boxes in training."""
     batch_size: Positive = 16
     eval_batch_size: Positive = 16
 
     remedy_if_shared: ClassVar[str] = "Move it out of one of them."
+
+    @pydantic.model_validator(mode="after")
+    def _check_sizes(self) -> BoxedFiles:
+        for size in self.image_sizes:
+            refuse_large_batch("image_sizes", size, self.channels, self.batch_size)
+        return self
 
     @property
     def mends(self) -> bool:
@@ -80,6 +104,26 @@ class BoxedFiles(BoxedDataset, PictureFiles):  # the first says how samples are 
         """See `Dataset.decoded_as`."""
         update = {"window": window_setting(decoding.window)}
         return super().decoded_as(decoding).model_copy(update=update)  # type: ignore[return-value]
+
+    def for_model(self, model: Model) -> BoxedFiles:
+        """See `BaseDataset.for_model`: the size that it was published for."""
+        side = model.usual_side
+        if self.image_size != "auto" or side is None:
+            return self
+        return self.model_copy(update={"image_size": [side, side]})
+
+    def scaled(self, source: Samples, signature: Signature) -> Sequence[Tuple[Samples, Signature]]:
+        """See `BaseDataset.scaled`."""
+        if not self.image_sizes:
+            return ()
+        channels = shapes_of(signature.shape)[0][0]
+        assert isinstance(source, BoxedPictures)
+        return [(source.brought_to(size), replace(signature, shape=(channels, *size))) for size in self.image_sizes]
+
+    def loader_options(self, train: bool) -> Dict[str, Any]:
+        """See `Dataset.loader_options`."""
+        options = super().loader_options(train)
+        return {**options, "scale_interval": self.image_sizes_interval} if train else options
 
     def make_splits(
         self, found: Mapping[str, Optional[BoxedSplit]], class_names: Sequence[str], category_ids: Sequence[int],

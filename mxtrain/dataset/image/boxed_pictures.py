@@ -5,21 +5,32 @@ Legend: B batch, C channels, H height, W width, M boxes of a picture, D columns 
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
 from typing import Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.dataset.checking.checks import Checks
 from mxtrain.dataset.checking.problems import BOX_OUTSIDE, DataPlace
-from mxtrain.dataset.image.box_augment import BoxAugment, partners, tiles
+from mxtrain.dataset.image.box_augment import BoxAugment, mix_partner, partners, tiles
 from mxtrain.dataset.image.box_faults import REMEDY, cut, fault_text, find_faults
 from mxtrain.dataset.image.box_table import BoxTable, rows_in_pixels
-from mxtrain.dataset.image.boxes import NUM_COLUMNS, Column, Fitted, fit_size, is_trained_on, padded, scaled
+from mxtrain.dataset.image.boxes import (
+    NUM_COLUMNS,
+    Column,
+    Fitted,
+    fit_size,
+    is_trained_on,
+    padded,
+    scaled,
+    weighted,
+)
 from mxtrain.dataset.image.decoding import EncodedImages
 from mxtrain.dataset.image.image_checks import BoxedChecks
 from mxtrain.dataset.image.pixels import ImageReader, unreadable
 from mxtrain.dataset.image.settings import Decoding
-from mxtrain.dataset.image.view import Rectangle, View
+from mxtrain.dataset.image.view import Rectangle, View, Window
 from mxtrain.errors import LoaderError, MxtrainError
 
 
@@ -62,12 +73,16 @@ class BoxedPictures:
 
     def take(self, indices: Sequence[int]) -> BoxedPictures:
         """Some of these pictures, those that there are. A mosaic has none of the others in it."""
-        taken = BoxedPictures(
-            self._encoded, self._table, self._decoding, self._mean, self._augment, mends=self._mends,
-            class_names=self._class_names,
-        )  # fmt: skip
+        taken = copy.copy(self)
         taken._number_N = self._number_N[[index for index in indices if index < len(self)]]
         return taken
+
+    def brought_to(self, size: Sequence[int]) -> BoxedPictures:
+        """The same pictures in another (height, width)."""
+        brought = copy.copy(self)
+        brought.shape = (self.shape[0], *size)
+        brought._decoding = replace(self._decoding, shape=brought.shape)
+        return brought
 
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
@@ -76,7 +91,7 @@ class BoxedPictures:
         pictures are as they are: what was cut out of a larger one is not known there."""
         if train and self._augment is not None:
             found = [self._change(index, self._augment, seed, epoch) for index in index_B.tolist()]
-            capacity = self.capacity * (4 if self._augment.mosaic else 1)
+            capacity = self.capacity * self._augment.capacity
         else:
             found, capacity = [self._read_whole(index) for index in index_B.tolist()], self.capacity
         images = [image for image, _, _ in found]
@@ -207,27 +222,71 @@ class BoxedPictures:
     def _change(
         self, index: int, augment: BoxAugment, seed: int, epoch: int
     ) -> Tuple[np.ndarray, np.ndarray, Fitted]:  # fmt: skip
-        """A picture or a mosaic of four, changed at random."""
-        share = augment.draws(seed, epoch, index)
-        frames, indices = [Rectangle(0, 0, self.shape[2], self.shape[1])], [index]
-        is_mosaic = augment.is_mosaic(share)
-        if is_mosaic:
-            frames, indices = tiles(share, *self.shape[1:]), [index, *partners(share, len(self))]
+        """A picture, two that are blended, or a mosaic of four, changed at random."""
+        share, mixes = augment.draws(seed, epoch, index), augment.mixes_pictures(epoch)
+        if mixes and augment.is_mosaic(share):
+            image_CHW, row_MD = self._mosaic(index, augment, share, seed, epoch)
+        else:
+            pictures = [(index, 1.0)]
+            if mixes and augment.mixup:
+                own = augment.mix_share(seed, epoch, index)
+                pictures = [(index, own), (mix_partner(share, index, len(self)), 1.0 - own)]
+            image_CHW, row_MD = self._cut_out(pictures, augment, share)
+        if augment.mixup and row_MD.shape[1] == NUM_COLUMNS:
+            row_MD = weighted(row_MD, 1.0)  # in all of a batch, whoever is blended
+        return image_CHW, row_MD, Fitted(*self.shape[1:], *self.shape[1:])
+
+    def _mosaic(
+        self, index: int, augment: BoxAugment, share: np.ndarray, seed: int, epoch: int
+    ) -> Tuple[np.ndarray, np.ndarray]:
+        """Parts of four pictures side by side."""
         parts, boxes = [], []
-        for number, (frame, one) in enumerate(zip(frames, indices)):
+        indices = [index, *partners(share, len(self))]
+        for number, (frame, one) in enumerate(zip(tiles(share, *self.shape[1:]), indices)):
             drawn = augment.draws(seed, epoch, index, number) if number else share
             picture = self.open(one)
             row_MD = self._checked_rows(one, picture.size)
-            if is_mosaic:
-                window = augment.tile_window(drawn, picture.size, frame.width / frame.height)
-            else:
-                window = augment.window(drawn, picture.size, row_MD[is_trained_on(row_MD)][:, :4])
-                left, top, right, bottom = window
-                frame = Rectangle(0, 0, *fit_size(bottom - top, right - left, self.shape[1:], self._fit)[::-1])
+            window = augment.tile_window(drawn, picture.size, frame.width / frame.height)
             view = View.of(window, picture.size, frame, augment.is_flipped(drawn))
             parts.append((view, augment.recoloured(drawn, self._part(one, picture, view))))
             boxes.append(view.boxes(row_MD, augment.min_visible))
-        return self._join(parts), np.concatenate(boxes), Fitted(*self.shape[1:], *self.shape[1:])
+        return self._join(parts), np.concatenate(boxes)
+
+    def _cut_out(
+        self, pictures: Sequence[Tuple[int, float]], augment: BoxAugment, share: np.ndarray
+    ) -> Tuple[np.ndarray, np.ndarray]:
+        """A part of a picture, or of several that lie on each other at the top left, each with its share."""
+        opened = [self.open(index) for index, _ in pictures]
+        row_MD = np.concatenate([
+            self._checked_rows(index, picture.size) if len(pictures) == 1
+            else weighted(self._checked_rows(index, picture.size), weight)
+            for (index, weight), picture in zip(pictures, opened)
+        ])  # fmt: skip
+        width, height = (max(picture.size[side] for picture in opened) for side in (0, 1))
+        window = augment.window(share, (width, height), row_MD[is_trained_on(row_MD)][:, :4])
+        left, top, right, bottom = window
+        frame = Rectangle(0, 0, *fit_size(bottom - top, right - left, self.shape[1:], self._fit)[::-1])
+        view = View.of(window, (width, height), frame, augment.is_flipped(share))
+        if len(pictures) == 1:
+            part_CHW = self._part(pictures[0][0], opened[0], view)
+        else:
+            part_CHW = self._blended(pictures, opened, window, frame, view)
+        return self._join([(view, augment.recoloured(share, part_CHW))]), view.boxes(row_MD, augment.min_visible)
+
+    def _blended(
+        self, pictures: Sequence[Tuple[int, float]], opened: Sequence[ImageReader], window: Window, frame: Rectangle,
+        view: View,
+    ) -> np.ndarray:  # fmt: skip
+        """What is seen of pictures that lie on each other; black where one of them ends."""
+        total_CHW = np.zeros((self.shape[0], view.place.height, view.place.width), np.float32)
+        is_bytes = True
+        for (index, weight), picture in zip(pictures, opened):
+            if window[0] >= picture.size[0] or window[1] >= picture.size[1]:
+                continue  # smaller than the other one: nothing of it is seen
+            part_CHW = self._part(index, picture, View.of(window, picture.size, frame))
+            is_bytes = is_bytes and part_CHW.dtype == np.uint8
+            total_CHW[:, : part_CHW.shape[1], : part_CHW.shape[2]] += np.float32(weight) * part_CHW
+        return np.rint(total_CHW).astype(np.uint8) if is_bytes else total_CHW
 
     def _part(self, index: int, picture: ImageReader, view: View) -> np.ndarray:
         return self.resize(index, picture, view.source, (view.place.width, view.place.height))

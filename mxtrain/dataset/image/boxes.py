@@ -4,18 +4,19 @@ A box is an exact interval, [left, top, right, bottom] in pixels: pixel i reache
 is 1 wide. Formats that count otherwise (VOC's, whose first pixel is 1 and whose last is inside) are converted where
 they are read.
 
-Legend: B batch, M boxes of a picture, D = 7 columns of `Column`.
+Legend: B batch, M boxes of a picture, D columns of `Column`: 7, or 8 where boxes have weights.
 """
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Sequence, Tuple
+from typing import Optional, Sequence, Tuple
 
 import numpy as np
 
 NUM_COLUMNS = 7
+"""Of boxes without weights."""
 
 
 class Column(enum.IntEnum):
@@ -30,6 +31,8 @@ class Column(enum.IntEnum):
     """A sum of `Flag`."""
     AREA = 6
     """Pixels of the thing in the picture as it is: those of its mask where there is one, else of its box."""
+    WEIGHT = 7
+    """How much it counts in training. Rows have it only where pictures are mixed, see `weights`."""
 
 
 class Flag(enum.IntFlag):
@@ -94,9 +97,20 @@ def fit_size(height: float, width: float, size: Sequence[int], fit: str) -> Tupl
     return max(1, round(height * scale)), max(1, round(width * scale))
 
 
+def weights(box_BMD: np.ndarray) -> Optional[np.ndarray]:
+    """How much each box counts in training, (B, M); None where all count alike."""
+    return box_BMD[..., Column.WEIGHT] if box_BMD.shape[-1] > Column.WEIGHT else None
+
+
+def weighted(box_MD: np.ndarray, weight: float) -> np.ndarray:
+    """Rows with a weight."""
+    return np.concatenate([box_MD[:, :NUM_COLUMNS], np.full((len(box_MD), 1), weight)], axis=1)
+
+
 def padded(rows: Sequence[np.ndarray], capacity: int) -> np.ndarray:
     """Rows of some pictures, (M, D) each, as one array (B, capacity, D), float32; what is left is -1."""
-    array_BMD = np.full((len(rows), capacity, NUM_COLUMNS), -1, np.float32)
+    width = max((row_MD.shape[1] for row_MD in rows), default=NUM_COLUMNS)
+    array_BMD = np.full((len(rows), capacity, width), -1, np.float32)
     for place, row_MD in enumerate(rows):
         array_BMD[place, : len(row_MD)] = row_MD[:capacity]
     return array_BMD

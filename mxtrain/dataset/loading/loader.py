@@ -26,12 +26,11 @@ from typing import (
 
 import numpy as np
 
-from mxtrain.dataset.image.augment import augment_batch, mix_batch
 from mxtrain.dataset.image.settings import Augment
 from mxtrain.dataset.loading.prefetch import prefetch as run_ahead
-from mxtrain.dataset.loading.randomness import permutation, seed_of_repeat
+from mxtrain.dataset.loading.randomness import Draw, integers, permutation
+from mxtrain.dataset.loading.sample_reader import Encode, ReadBatch, SampleReader, join
 from mxtrain.dataset.loading.sampling import EverySample, Sampler
-from mxtrain.errors import LoaderError, MxtrainError
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.runtime.cores import usable_cores
 from mxtrain.types import Batch, Shape
@@ -44,31 +43,22 @@ if TYPE_CHECKING:
 
 Collate = Callable[[Batch, int], Batch]
 """(batch, epoch) -> the batch that a task makes of it: a function of (seed, epoch, sample index), on any worker."""
-Encode = Callable[[np.ndarray], Tuple[np.ndarray, ...]]
-"""What a task makes of the labels (B, ...) that a source gives, on the host: the targets, each (B, ...)."""
 _BATCHES_IN_POOL = 2
 """Batches whose samples worker threads read at a time, so that none idles at the end of a batch."""
-
-Arrays = Tuple[np.ndarray, ...]
-"""The arrays of a batch from a source: images, labels, and facts that stay on the host where there are any."""
-
-
-class ReadBatch(NamedTuple):
-    """Samples of a batch as they were read, on the host."""
-
-    image_BCHW: np.ndarray
-    targets: Tuple[np.ndarray, ...]
-    meta: Optional[np.ndarray]
-    """Facts that stay on the host, where the source has some."""
-
-
-_NOTHING = ReadBatch(np.empty(0), (), None)
-"""A batch in which this worker has no share."""
 
 
 def count_workers(num_workers: Union[str, int]) -> int:
     """The number of threads; `auto` is the number of cores that this process may use."""
     return usable_cores() if num_workers == "auto" else int(num_workers)
+
+
+class Scale(NamedTuple):
+    """What a loader reads where samples enter the network in another size."""
+
+    source: Source
+    """The same samples in that size."""
+    encode: Optional[Encode]
+    """See `Loader`."""
 
 
 class BatchLoader:
@@ -192,6 +182,8 @@ class Loader(BatchLoader):
         encode: Optional[Encode] = None,
         keeps_size: bool = False,
         sampler: Optional[Sampler] = None,
+        scales: Sequence[Scale] = (),
+        scale_interval: int = 1,
     ) -> None:
         """Prepare; no thread runs and nothing is read before `epoch`.
 
@@ -214,6 +206,9 @@ class Loader(BatchLoader):
             encode: What the task makes of labels, in the threads that read; None = they are the only target.
             keeps_size: Images stay as large as they come, whatever `input_shape` says.
             sampler: See `BatchLoader`.
+            scales: The sizes that training draws from, a function of (seed, epoch, number of the batch); none = all
+                samples are as `source` gives them.
+            scale_interval: So many batches that follow each other have the same.
         """
         from mxtrain.dataset.loading.placing import Placer
 
@@ -223,9 +218,14 @@ class Loader(BatchLoader):
         )  # fmt: skip
         self.source = source
         self.num_classes = num_classes
-        self.augment = (augment if train else None) or Augment()
         self.num_workers = count_workers(num_workers)
-        self._encode = encode
+        self._scale_interval = scale_interval
+        self._readers = [
+            SampleReader(
+                one.source, one.encode, augment=(augment if train else None) or Augment(), num_classes=num_classes,
+                seed=seed, train=train,
+            ) for one in scales or (Scale(source, encode),)
+        ]  # fmt: skip
         self._place = Placer(source.shape[0], input_shape, mean, std, device, keeps_size)
 
     def _make_batches(self, epoch: int, start: int) -> Iterator[Batch]:
@@ -233,87 +233,40 @@ class Loader(BatchLoader):
         batches = self._batches_of(order, start)
         shares = [drawn_B[slice(*self.world.share(len(drawn_B)))] for drawn_B in batches]
         partner_N = None if self.sampler.takes_all else order % self.total
-        fetch = functools.partial(self._read, epoch=epoch, partner_N=partner_N)
-        for read, drawn_B, share_B in zip(self._read_batches(shares, fetch), batches, shares):
+        reads = [
+            functools.partial(reader.read, epoch=epoch, partner_N=partner_N)
+            for reader in self._readers_of(epoch, range(start, start + len(batches)))
+        ]
+        for read, drawn_B, share_B in zip(self._read_batches(shares, reads), batches, shares):
             size = len(read.image_BCHW)
             inputs, targets = self._place(read.image_BCHW, *read.targets) if size else ((), ())
             yield Batch(inputs, targets, size, len(drawn_B), share_B % self.total, read.meta)
 
+    def _readers_of(self, epoch: int, numbers: Sequence[int]) -> List[SampleReader]:
+        """What reads the batches of these numbers: each part of a batch is read in the same size, by whomever."""
+        turn_N = np.asarray(numbers, np.int64) // self._scale_interval
+        chosen_N = integers(self.seed, epoch, turn_N, Draw.IMAGE_SIZE, len(self._readers))
+        return [self._readers[chosen] for chosen in chosen_N.tolist()]
+
     def _read_batches(
-        self, batches: List[np.ndarray], read: Callable[[np.ndarray], ReadBatch]
+        self, batches: Sequence[np.ndarray], reads: Sequence[Callable[[np.ndarray], ReadBatch]]
     ) -> Iterator[ReadBatch]:  # fmt: skip
         if not self.source.samples_per_task:
-            yield from map(read, batches)
+            yield from (read(drawn_B) for drawn_B, read in zip(batches, reads))
             return
         pool = ThreadPoolExecutor(self.num_workers, thread_name_prefix="mxtrain-decode")
         under_way: Deque[List[Future]] = collections.deque()
         try:
-            for drawn_B in batches:
+            for drawn_B, read in zip(batches, reads):
                 step = self.source.samples_per_task
                 parts = [drawn_B[i : i + step] for i in range(0, len(drawn_B), step)]
                 under_way.append([pool.submit(read, part) for part in parts])
                 if len(under_way) > _BATCHES_IN_POOL:
-                    yield _join([future.result() for future in under_way.popleft()])
+                    yield join([future.result() for future in under_way.popleft()])
             while under_way:
-                yield _join([future.result() for future in under_way.popleft()])
+                yield join([future.result() for future in under_way.popleft()])
         finally:
             for futures in under_way:
                 for future in futures:
                     future.cancel()
             pool.shutdown(wait=True)
-
-    def _read(self, drawn_B: np.ndarray, *, epoch: int, partner_N: Optional[np.ndarray]) -> ReadBatch:
-        """Fetched and augmented samples with what the task makes of their labels."""
-        if not len(drawn_B):
-            return _NOTHING
-        try:
-            image_BCHW, label, *meta = self._fetch_drawn(drawn_B, epoch, partner_N)
-            targets = (label,) if self._encode is None else self._encode(label)
-            return ReadBatch(image_BCHW, targets, meta[0] if meta else None)
-        except MxtrainError:
-            raise
-        except Exception as error:
-            index_B = drawn_B % self.total
-            raise LoaderError(
-                f"Reading samples {index_B[0]} to {index_B[-1]} (in the order of the dataset's files) failed: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-
-    def _fetch_drawn(self, drawn_B: np.ndarray, epoch: int, partner_N: Optional[np.ndarray]) -> Arrays:
-        """Images and labels, (B,), mixed ones (B, K), or whatever the source has of each sample.
-
-        A sample that the epoch has several times is changed in another way each time, by another seed.
-        """
-        repeat_B, index_B = np.divmod(drawn_B, self.total)
-        if not repeat_B.any():
-            return self._fetch_mixed(index_B, epoch, self.seed, partner_N)
-        repeats = np.unique(repeat_B).tolist()
-        rows = [np.flatnonzero(repeat_B == repeat) for repeat in repeats]
-        parts = [
-            self._fetch_mixed(index_B[rows_b], epoch, seed_of_repeat(self.seed, repeat), partner_N)
-            for repeat, rows_b in zip(repeats, rows)
-        ]
-        back_B = np.argsort(np.concatenate(rows))
-        return tuple(np.concatenate(arrays)[back_B] for arrays in zip(*parts))
-
-    def _fetch_mixed(self, index_B: np.ndarray, epoch: int, seed: int, partner_N: Optional[np.ndarray]) -> Arrays:
-        if not self.augment.mixes:
-            return self._fetch(index_B, epoch, seed)
-        return mix_batch(
-            lambda index: self._fetch(index, epoch, seed), index_B, self.augment, num_samples=len(self.source),
-            num_classes=self.num_classes, seed=seed, epoch=epoch, partner_N=partner_N,
-        )  # fmt: skip
-
-    def _fetch(self, index_B: np.ndarray, epoch: int, seed: int) -> Arrays:
-        image_BCHW, *others = self.source.fetch(index_B, seed=seed, epoch=epoch, train=self.train)
-        if self.train:
-            image_BCHW = augment_batch(image_BCHW, index_B, self.augment, seed=seed, epoch=epoch)
-        return (image_BCHW, *others)
-
-
-def _join(parts: Sequence[ReadBatch]) -> ReadBatch:
-    if len(parts) < 2:
-        return parts[0] if parts else _NOTHING
-    targets = tuple(map(np.concatenate, zip(*(part.targets for part in parts))))
-    meta = None if parts[0].meta is None else np.concatenate([part.meta for part in parts])
-    return ReadBatch(np.concatenate([part.image_BCHW for part in parts]), targets, meta)

@@ -45,6 +45,8 @@ class Draw(enum.IntEnum):
     """And 167 above it: what a made picture holds."""
     CLASS_SHARE = 400
     CLASS_ORDER = 401
+    IMAGE_SIZE = 402
+    """By the number of a batch: in which size its pictures enter the network."""
     BOX_SAMPLE = 500
     """And 4 above it: streams of a picture with boxes, and of those beside it in a mosaic."""
     KEY_POINTS = 600

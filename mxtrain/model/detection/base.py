@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, Protocol, Sequence, Tuple
 
+from mxtrain.errors import ConfigError
 from mxtrain.model.base import Model
 from mxtrain.types import Shape
 
@@ -45,6 +46,11 @@ class Detector(Model):
     loss_option: ClassVar[str] = ""
     """The option of conf/loss/ that its outputs are made for."""
 
+    weighs_boxes: ClassVar[bool] = False
+    """Whether what its coding makes of boxes says how much each counts, see `boxes.weights`."""
+    size_multiple: ClassVar[int] = 1
+    """Sides of pictures are multiples of it."""
+
     def box_coding(self, num_classes: int, input_shape: Shape) -> BoxCoding:
         """What boxes and outputs have to do with each other.
 
@@ -53,3 +59,23 @@ class Detector(Model):
             input_shape: (C, H, W) of what enters the network.
         """
         raise NotImplementedError
+
+    def require_sizes(self, sizes: Sequence[Sequence[int]]) -> None:
+        """Whether batches of training can have these sizes, (height, width) each, in turn.
+
+        Raises:
+            ConfigError: they can't; says why, and what to type.
+        """
+        for size in sizes:
+            self.require_multiple(size, "dataset.image_sizes")
+
+    def require_multiple(self, size: Sequence[int], field: str = "dataset.image_size") -> None:
+        """Raises: ConfigError: the sides of pictures are no multiples of `size_multiple`."""
+        if any(side % self.size_multiple for side in size):
+            fitting = ",".join(str(-(-side // self.size_multiple) * self.size_multiple) for side in size)
+            own = getattr(self, "name", None)
+            raise ConfigError(
+                f"{f'model.name={own}' if own else type(self).__name__}: the sides of pictures must be multiples of "
+                f"{self.size_multiple}, but they are {size[0]}x{size[1]}. Type {field}=[{fitting}]"
+                f"{' in its place' if field == 'dataset.image_sizes' else ''}."
+            )

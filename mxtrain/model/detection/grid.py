@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, List, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.dataset.image.boxes import Column, Flag, is_box, is_trained_on
+from mxtrain.dataset.image.boxes import Column, Flag, is_box, is_trained_on, weights
 from mxtrain.model.detection.scores import log_odds
 from mxtrain.model.detection.suppression import Suppression
 from mxtrain.types import Shape
@@ -56,7 +56,10 @@ class GridCoding:
     def encode(self, box_BMD: np.ndarray) -> Tuple[np.ndarray, ...]:
         """Which boxes have a thing (B, N); and of each true box (B, M, 8): the number of the box that has it, the x and
         y, and logarithms of width and height, that it should have, how much they count, the class, and whether the
-        true box is a crowd's. The number is -1 where none has it: of crowds, and where a later one has the same."""
+        true box is a crowd's. The number is -1 where none has it: of crowds, and where a later one has the same.
+
+        Where true boxes have weights: these, of each box (B, N) and of each true box (B, M).
+        """
         count, most = box_BMD.shape[:2]
         is_thing_BN = np.zeros((count, self._num_boxes), np.float32)
         row_BM8 = np.zeros((count, most, 8), np.float32)
@@ -72,7 +75,13 @@ class GridCoding:
             is_thing_BN[picture_P[kept_U], number_P[kept_U]] = 1
             row_BM8[picture_P[kept_U], true_P[kept_U], 0] = number_P[kept_U]
             row_BM8[picture_P[kept_U], true_P[kept_U], 1:7] = values_P6[kept_U]
-        return is_thing_BN, row_BM8
+        weight_BM = weights(box_BMD)
+        if weight_BM is None:
+            return is_thing_BN, row_BM8
+        weight_BN = np.ones_like(is_thing_BN)
+        found_BM = row_BM8[..., 0] >= 0
+        weight_BN[np.nonzero(found_BM)[0], row_BM8[found_BM][:, 0].astype(np.int64)] = weight_BM[found_BM]
+        return is_thing_BN, row_BM8, weight_BN, np.where(found_BM, weight_BM, 0).astype(np.float32)
 
     def _places(self, box_PD: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
         """The number of the box that each true box should be found by, and the values of `encode`."""

@@ -43,13 +43,15 @@ class HeatmapCoding:
 
     def encode(self, box_BMD: np.ndarray) -> Tuple[np.ndarray, ...]:
         """Scores (B, K, h, w) from 0 to 1, 1 in the cells of centres; what the network says of boxes there (B, 4, h,
-        w); and in which cells centres are (B, 1, h, w)."""
-        from mxtrain.dataset.image.boxes import is_trained_on
+        w); and in which cells centres are (B, 1, h, w). Where boxes have weights: that of the centre in each cell
+        (B, 1, h, w)."""
+        from mxtrain.dataset.image.boxes import Column, is_trained_on, weights
 
         count = len(box_BMD)
         score_BKhw = np.zeros((count, self._num_classes, self._height, self._width), np.float32)
         size_B4hw = np.zeros((count, 4, self._height, self._width), np.float32)
         is_centre_B1hw = np.zeros((count, 1, self._height, self._width), np.float32)
+        weight_B1hw = None if weights(box_BMD) is None else np.ones_like(is_centre_B1hw)
         counts_BM = is_trained_on(box_BMD)
         for row, number in zip(*np.nonzero(counts_BM)):
             left, top, right, bottom = box_BMD[row, number, :4].astype(np.float64) / self._stride
@@ -58,7 +60,10 @@ class HeatmapCoding:
             self._add_scores(score_BKhw[row, int(box_BMD[row, number, 4])], line, column, width, height)
             size_B4hw[row, :, line, column] = width, height, x - column, y - line
             is_centre_B1hw[row, 0, line, column] = 1.0
-        return score_BKhw, size_B4hw, is_centre_B1hw
+            if weight_B1hw is not None:
+                weight_B1hw[row, 0, line, column] = box_BMD[row, number, Column.WEIGHT]
+        encoded = (score_BKhw, size_B4hw, is_centre_B1hw)
+        return encoded if weight_B1hw is None else (*encoded, weight_B1hw)
 
     def _add_scores(self, score_hw: np.ndarray, line: int, column: int, width: float, height: float) -> None:
         """Scores that fall off around a centre, where no nearer one gives more."""

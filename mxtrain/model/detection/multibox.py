@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, List, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.dataset.image.boxes import Column, Flag, is_box, is_trained_on
+from mxtrain.dataset.image.boxes import Column, Flag, is_box, is_trained_on, weights
 from mxtrain.model.detection.scores import log_odds
 from mxtrain.model.detection.suppression import Suppression
 from mxtrain.types import Shape
@@ -51,10 +51,12 @@ class MultiBoxCoding:
 
     def encode(self, box_BMD: np.ndarray) -> Tuple[np.ndarray, ...]:
         """The class of each box (B, N): 0 background, 1 the first class, -1 neither; and its offsets to the thing that
-        it finds (B, N, 4)."""
+        it finds (B, N, 4). Where true boxes have weights: how much each box counts (B, N)."""
         count, num_boxes = len(box_BMD), len(self.anchor_N4)
         class_BN = np.zeros((count, num_boxes), np.float32)
         offset_BN4 = np.zeros((count, num_boxes, 4), np.float32)
+        true_weight_BM = weights(box_BMD)
+        weight_BN = np.ones_like(class_BN)
         trained_BM = is_trained_on(box_BMD) & (box_BMD[..., 2:4] > box_BMD[..., :2]).all(axis=-1)
         crowd_BM = is_box(box_BMD) & ((box_BMD[..., Column.FLAGS].astype(np.int64) & Flag.CROWD) > 0)
         for row in range(count):
@@ -66,8 +68,10 @@ class MultiBoxCoding:
                 place_P = np.flatnonzero(match_N >= 0)
                 found_PD = true_MD[match_N[place_P]]
                 class_BN[row, place_P] = found_PD[:, Column.CLASS] + 1
+                if true_weight_BM is not None:
+                    weight_BN[row, place_P] = found_PD[:, Column.WEIGHT]
                 offset_BN4[row, place_P] = self._offsets(self.anchor_N4[place_P], found_PD[:, :4])
-        return class_BN, offset_BN4
+        return (class_BN, offset_BN4) if true_weight_BM is None else (class_BN, offset_BN4, weight_BN)
 
     def match(self, edge_M4: np.ndarray) -> np.ndarray:
         """Which of some true boxes each box finds, (N,), -1 for none.

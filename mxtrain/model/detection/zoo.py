@@ -22,6 +22,7 @@ class GluonCVDetector(Detector, GluonCVModel):
     Weights are never downloaded: save GluonCV's pretrained ones to a file and name it in `weights`.
     """
 
+    weighs_boxes: ClassVar[bool] = True
     known: ClassVar[Tuple[str, ...]] = ()
     """Names without a dataset."""
     taken: ClassVar[Mapping[str, str]] = {

@@ -94,6 +94,7 @@ class MultiBoxNetwork(gluon.HybridBlock):
         self.class_heads = {
             f"class_predictors.{number}.predictor": ClassRows(len(one.shapes), 1) for number, one in enumerate(maps)
         }
+        self.scored_maps = ("features",)
         self.computed = tuple(f"anchor_generators.{number}.anchors" for number in range(len(maps)))
 
     def hybrid_forward(self, F, x):

@@ -63,6 +63,7 @@ def build(
     network.class_heads = {
         f"yolo_outputs.{number}.prediction": ClassRows(output._num_anchors, LEADING) for number, output in heads
     }
+    network.scored_maps = tuple(f"yolo_blocks.{number}.tip" for number in range(len(stages)))
     network.computed = tuple(
         f"yolo_outputs.{number}.{kind}" for number in range(len(stages)) for kind in ("anchors", "offsets")
     )

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from boxed_files import NAMES, write_voc
 
+from mxtrain.dataset.digit_scenes import DigitScenes
 from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.voc import Voc
-from mxtrain.errors import ConfigError
+from mxtrain.errors import CheckpointError, ConfigError
+from mxtrain.model.center_net import GluonCVCenterNet
 from mxtrain.model.centernet import CenterNet
+from mxtrain.model.ssd import SSD
+from mxtrain.model.yolo3 import YOLO3
 
 
 class LargeInput(CenterNet):
@@ -34,3 +40,52 @@ def test_a_checkpoint_says_how_pictures_are_fitted(tmp_path):
     assert (restored.fit, restored.image_size, restored.window) == ("pad", [32, 48], "full")
     with pytest.raises(ConfigError, match="dataset.fit=stretch: what enters .* run says dataset.fit=pad. Leave it out"):
         plain.restored(signature, ["dataset.fit"], "run")
+
+
+def voc(tmp_path, **settings):
+    return Voc(root=str(write_voc(tmp_path / "VOC2007")), classes=NAMES, **settings)
+
+
+@pytest.mark.parametrize(
+    "model, side",
+    [
+        (SSD(name="ssd_300_vgg16_atrous"), 300), (SSD(name="ssd_512_resnet50_v1_voc"), 512), (YOLO3(), 416),
+        (GluonCVCenterNet(), 512), (SSD(name="ssd_custom", backbone="resnet18_v1"), 512), (CenterNet(), 512),
+    ],
+)  # fmt: skip
+def test_a_network_has_the_size_that_it_was_published_for(tmp_path, model, side):
+    dataset = voc(tmp_path).for_model(model)
+    assert dataset.sign(dataset.open(), model).shape == (3, side, side)
+    assert voc(tmp_path / "other", image_size=[64, 96]).for_model(model).image_size == [64, 96]
+
+
+def test_scenes_keep_their_size():
+    scenes = DigitScenes().for_task("detection")
+    assert scenes.for_model(YOLO3()).image_size == [64, 64]
+
+
+def test_a_run_is_not_continued_in_another_size(tmp_path):
+    dataset = voc(tmp_path, image_size=[32, 48])
+    signature = dataset.sign(dataset.open(), CenterNet())
+    dataset.require_same(signature, signature, "run")
+    before = replace(signature, shape=(3, 64, 96))
+    with pytest.raises(CheckpointError, match=r"as 3x64x96, and now .* as 3x32x48. Type dataset.image_size=\[64,96\]"):
+        dataset.require_same(signature, before, "run")
+
+
+@pytest.mark.parametrize(
+    "sizes", ["64", [[64, 64, 64]], [0], [True], [[64]], ["a"], [100_000]],
+)  # fmt: skip
+def test_wrong_sizes_are_refused(sizes):
+    with pytest.raises(ValueError, match="image_sizes"):
+        Voc(image_sizes=sizes)
+
+
+def test_samples_in_several_sizes(tmp_path):
+    dataset = voc(tmp_path, image_size=32, image_sizes=[64, [32, 96]])
+    splits = dataset.open()
+    signature = dataset.sign(splits, CenterNet())
+    found = dataset.scaled(splits.train, signature)
+    assert [(source.shape, sign.shape) for source, sign in found] == [((3, 64, 64),) * 2, ((3, 32, 96),) * 2]
+    assert all(sign.decoding == signature.decoding for _, sign in found) and signature.shape == (3, 32, 32)
+    assert not voc(tmp_path / "one").scaled(splits.train, signature)

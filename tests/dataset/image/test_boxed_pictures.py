@@ -323,8 +323,83 @@ def test_pictures_of_all_kinds_have_their_boxes_where_they_are_seen(tmp_path):
     [
         {"expand": 0.5}, {"crop_scale": [0.0, 1.0]}, {"crop_scale": [0.9, 0.5]}, {"crop_min_iou": [1.5]},
         {"hue": 0.6}, {"mosaic": 2.0}, {"mosaic_scale": [0.0, 1.0]}, {"mosaic_scale": [0.5, 1.5]}, {"crop_padding": 4},
+        {"mixup": -1.0}, {"mix_epochs": 0},
     ],
 )  # fmt: skip
 def test_wrong_settings_are_refused(wrong):
     with pytest.raises(ValueError):
         BoxAugment(**wrong)
+
+
+def rectangles(tmp_path, sizes=((128, 96), (128, 96))):
+    """White rectangles on black, which do not lie on each other."""
+    edges = [[(10, 10, 50, 40)], [(60, 50, 100, 84)]]
+    paths = [picture(tmp_path / f"w{n}.png", size, edges[n], [(255,) * 3]) for n, size in enumerate(sizes)]
+    return paths, edges
+
+
+def test_a_blended_picture_is_both_and_boxes_weigh_their_share(tmp_path):
+    """As large as what enters the network, so that each pixel can be asked for."""
+    paths, edges = rectangles(tmp_path)
+    augment = BoxAugment(**STILL, mixup=1.5, expand=1.0, crop_min_iou=[], flip=False, mix_epochs=20)
+    source, shares = source_of(paths, edges, augment), []
+    for epoch in range(20):
+        images, boxes, _ = source.fetch(np.arange(2), seed=1, epoch=epoch, train=True)
+        assert boxes.shape == (2, 2, 8)
+        for index, (image, box_MD) in enumerate(zip(images, boxes)):
+            own, other = box_MD[:, Column.WEIGHT]
+            assert own + other == pytest.approx(1)
+            expected = np.zeros(SIDE)
+            for row, (left, top, right, bottom) in zip(box_MD, (edges[index][0], edges[1 - index][0])):
+                assert row[:4].tolist() == [left, top, right, bottom]
+                expected[top:bottom, left:right] = 255 * row[Column.WEIGHT]
+            np.testing.assert_allclose(image, np.stack([expected] * 3), atol=0.51)
+            shares.append(own)
+    assert 0.2 < np.var(shares) / (1 / 16) < 2 and 0.35 < np.mean(shares) < 0.65  # Beta(1.5, 1.5) has 1/16
+    image, boxes, _ = source.fetch(np.arange(1), seed=1, epoch=20, train=True)
+    assert boxes[0, 0, Column.WEIGHT] == 1 and boxes[0, 1, Column.CLASS] == -1 and image.max() == 255
+    assert source.fetch(np.arange(1), seed=1, epoch=0, train=False)[1].shape == (1, 1, 7)
+
+
+@pytest.mark.parametrize("fit", ["stretch", "pad"])
+def test_boxes_of_blended_pictures_of_other_sizes_stay_around_their_pixels(tmp_path, fit):
+    """Whatever is cut out, mirrored or placed in a larger one, also where only one of them is seen."""
+    paths, edges = rectangles(tmp_path, sizes=((70, 150), (180, 90)))
+    source = source_of(paths, edges, BoxAugment(**STILL, mixup=1.5, min_visible=0.01), fit)
+    seen = []
+    for epoch in range(15):
+        images, boxes, _ = source.fetch(np.arange(2), seed=3, epoch=epoch, train=True)
+        for image, box_MD in zip(images, boxes):
+            rest = image[0].astype(float)
+            kept = box_MD[(box_MD[:, Column.CLASS] >= 0)]
+            seen.append(len(kept))
+            for row in kept:
+                left, top, right, bottom = np.rint(row[:4]).astype(int)
+                inside = image[0, top + 1 : bottom - 1, left + 1 : right - 1]
+                if inside.size:
+                    assert np.median(inside) == pytest.approx(255 * row[Column.WEIGHT], abs=2)
+                rest[max(top - 2, 0) : bottom + 2, max(left - 2, 0) : right + 2] = 0
+            if len(kept) == 2:
+                assert rest.max() < 8  # and there is nothing else
+    assert seen.count(2) > 8 and seen.count(1) > 2
+
+
+def test_a_mosaic_beside_blended_pictures_counts_as_one(pictures):
+    source = source_of(pictures, EDGES, BoxAugment(**STILL, mixup=1.5, mosaic=0.5))
+    images, boxes, _ = source.fetch(np.arange(4), seed=1, epoch=0, train=True)
+    weights = [box_MD[box_MD[:, 4] >= 0, Column.WEIGHT] for box_MD in boxes]
+    assert boxes.shape == (4, 12, 8) and len({bool((one == 1).all()) for one in weights}) == 2
+    again = source.fetch(np.arange(2, 4), seed=1, epoch=0, train=True)
+    np.testing.assert_array_equal(again[0], images[2:])
+    np.testing.assert_array_equal(again[1], boxes[2:])
+
+
+def test_pictures_in_another_size_are_the_same_parts(pictures):
+    """What is drawn does not depend on the size, so boxes differ by it alone."""
+    source = source_of(pictures, EDGES, BoxAugment(**STILL))
+    small = source.brought_to((SIDE[0] // 2, SIDE[1] // 2))
+    images, boxes, fitted = source.fetch(np.arange(4), seed=1, epoch=2, train=True)
+    halves, half_boxes, half_fitted = small.fetch(np.arange(4), seed=1, epoch=2, train=True)
+    assert halves.shape == (4, 3, 48, 64) and small.shape == (3, 48, 64) and source.shape == (3, *SIDE)
+    np.testing.assert_allclose(half_boxes[..., :4] * 2, np.where(boxes[..., :4] < 0, -2, boxes[..., :4]), atol=2.1)
+    assert np.abs(halves.astype(int) - images[:, :, ::2, ::2]).mean() < 6 and (half_fitted * 2 == fitted).all()

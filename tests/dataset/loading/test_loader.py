@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from mxtrain.dataset.base import Augment
-from mxtrain.dataset.loading.loader import Loader
+from mxtrain.dataset.loading.loader import Loader, Scale
 from mxtrain.dataset.loading.sources import MemorySource, Subset
 from mxtrain.errors import LoaderError
+from mxtrain.kvstore.world import World
 
 ALL = Augment(crop_padding=2, flip=True, cutout=3, mixup=0.3, cutmix=1.0)
 
@@ -162,3 +163,35 @@ def test_closing_early_leaves_no_thread():
     assert [thread for thread in threading.enumerate() if thread.name.startswith("mxtrain")]
     batches.close()
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("mxtrain")]
+
+
+def sides(loader, epoch, start=0):
+    return [batch.inputs[0].shape[2] if batch.size else None for batch in loader.epoch(epoch, start)]
+
+
+def make_scaled(**changes):
+    """A loader of samples in three sizes, whose targets say in which."""
+    sources = [make_source(side=side) for side in (8, 12, 16)]
+    scales = [Scale(source, lambda label_B, side=source.shape[1]: (label_B, 0 * label_B + side)) for source in sources]
+    options = {"batch_size": 2, "train": True, "keeps_size": True, "scales": scales, "scale_interval": 3}
+    return make_loader(sources[0], **{**options, **changes})
+
+
+def test_batches_of_several_sizes_are_a_function_of_seed_epoch_and_number():
+    expected = sides(make_scaled(), 1)
+    assert len(expected) == 25 and set(expected) == {8, 12, 16}
+    assert all(len(set(expected[begin : begin + 3])) == 1 for begin in range(0, 25, 3))
+    assert sides(make_scaled(num_workers=1, prefetch=0), 1) == expected != sides(make_scaled(), 0)
+    assert sides(make_scaled(), 1, start=7) == expected[7:] and sides(make_scaled(seed=8), 1) != expected
+    assert [sides(make_scaled(world=World(rank, 2)), 1) for rank in (0, 1)] == [expected] * 2
+    for batch, side in zip(make_scaled().epoch(1), expected):
+        assert (batch.targets[1].asnumpy() == side).all()
+
+
+def test_batches_of_several_sizes_are_read_in_tasks_likewise():
+    sources = [InTasks(make_source(side=side)) for side in (8, 16)]
+    options = {"scales": [Scale(source, None) for source in sources], "keeps_size": True, "train": True}
+    batches = read(make_loader(sources[0], batch_size=7, **options).epoch(0))
+    plain = read(make_loader(sources[0], batch_size=7, train=True).epoch(0))
+    assert {batch[0].shape[2] for batch in batches} == {8, 16}
+    assert all(np.array_equal(one[1], other[1]) for one, other in zip(batches, plain))
