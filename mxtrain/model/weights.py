@@ -22,20 +22,23 @@ MAX_NAMES = 4
 @dataclass(frozen=True)
 class ClassRows:
     """How the outputs of a layer that scores classes are ordered: in groups, each of which has some others first and
-    then one output a class. A network says so of its layers by their paths in `class_heads`.
+    then those of each class. A network says so of its layers by their paths in `class_heads`.
 
     Attributes:
         groups: how many there are.
         leading: outputs of each that are of no class, such as background's.
+        per_class: outputs of a class, side by side.
     """
 
     groups: int
     leading: int
+    per_class: int = 1
 
     def num_classes(self, num_rows: int) -> Optional[int]:
         """How many classes so many outputs are of; None where that is no whole number."""
         per_group, rest = divmod(num_rows, self.groups)
-        return per_group - self.leading if not rest and per_group > self.leading else None
+        classes, more = divmod(per_group - self.leading, self.per_class)
+        return classes if not rest and not more and classes > 0 else None
 
 
 @dataclass(frozen=True)
@@ -191,10 +194,11 @@ def _adapted(
 
 def _rows(rows: ClassRows, ours: int, theirs: int, pairs: Sequence[Tuple[int, int]]) -> Rows:
     """Of no class, and of classes in both: (here, in the file) each."""
-    lead = rows.leading
-    kept = [*((one, one) for one in range(lead)), *((lead + new, lead + old) for new, old in pairs)]
+    lead, width = rows.leading, rows.per_class
+    of_classes = [tuple(lead + one * width + place for one in pair) for pair in pairs for place in range(width)]
+    kept = [*((one, one) for one in range(lead)), *of_classes]
     here, there = (
-        [group * (lead + count) + pair[side] for group in range(rows.groups) for pair in kept]
+        [group * (lead + count * width) + pair[side] for group in range(rows.groups) for pair in kept]
         for side, count in ((0, ours), (1, theirs))
     )
     return here, there
