@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Tuple
+from typing import TYPE_CHECKING, ClassVar, Sequence, Tuple
 
 from mxtrain.loss.losses import Loss
-from mxtrain.types import Fraction, NonNegative, NonNegativeFloat, Positive, PositiveFloat
+from mxtrain.types import Fraction, NonNegative, NonNegativeFloat, Positive, PositiveFloat, Shape
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -25,6 +25,10 @@ class DetectionLoss(Loss):
             num_classes: of things.
         """
         raise NotImplementedError
+
+    def build_for(self, num_classes: int, output_shapes: Sequence[Shape]) -> gluon.HybridBlock:
+        """The same, for a network whose outputs for one sample have these shapes."""
+        return self.build_detection(num_classes)
 
 
 class HeatmapFocal(DetectionLoss):
@@ -113,8 +117,9 @@ class TwoStage(DetectionLoss):
     box_weight: NonNegativeFloat = 1.0
     """How much the differences of offsets count."""
 
-    def build_detection(self, num_classes: int) -> gluon.HybridBlock:
+    def build_for(self, num_classes: int, output_shapes: Sequence[Shape]) -> gluon.HybridBlock:
         """See `DetectionLoss.build_detection`."""
         from mxtrain.loss.region_blocks import TwoStageLoss
 
-        return TwoStageLoss(num_classes, self.proposal_samples, self.proposal_rho, self.rho, self.box_weight)
+        samples = min(self.proposal_samples, output_shapes[0][0])
+        return TwoStageLoss(num_classes, samples, self.proposal_rho, self.rho, self.box_weight)

@@ -129,7 +129,7 @@ class Detection(Task):
 
     def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
         assert isinstance(description.loss, DetectionLoss)
-        return description.loss.build_detection(self.num_classes(signature))
+        return description.loss.build_for(self.num_classes(signature), self.output_shapes(description, signature))
 
     def build_decode(self, description: Description, signature: Signature) -> Decode:
         from mxtrain.engine.backend import nd

@@ -190,11 +190,12 @@ class FasterRCNN(TwoForms):
         self._mark_stages()
 
     def _mark_stages(self) -> None:
-        """Where a pipeline may cut: among features, and before what is made of each region."""
+        """Where a pipeline may cut: among features, and before what is made of them and of each region."""
         if isinstance(self.features, nn.HybridSequential):
             for layer in list(self.features._children.values())[1:]:
                 if isinstance(layer, nn.HybridSequential):
                     layer.begins_stage = True
+        (self.top_features or self.box_features).begins_stage = True
         self.rpn.begins_stage = True
 
     def predict_forward(self, F, x):
