@@ -77,6 +77,17 @@ class FasterRCNN(GluonCVDetector):
     _found: Dict[Shape, List[Tuple[int, int]]] = pydantic.PrivateAttr(default_factory=dict)
     """Sizes of maps by the shape of pictures: a network has to be traced to know them."""
 
+    @pydantic.field_validator("name", mode="before")
+    @classmethod
+    def _norms_by_placement(cls, name: object) -> object:
+        if isinstance(name, str) and "_syncbn_" in name:
+            raise ValueError(
+                "GluonCV's networks with SyncBatchNorm have other layers, which are not here. Type "
+                f"model.name={CUSTOM_PYRAMID} model.backbone=resnet50_v1b with parallel.batch_norm=global, which takes "
+                "means over several devices, or model.name=faster_rcnn_fpn_resnet50_v1b"
+            )
+        return name
+
     @pydantic.model_validator(mode="after")
     def _check_custom(self) -> FasterRCNN:
         own = {CUSTOM: ("backbone", "channels"), CUSTOM_PYRAMID: ("backbone", "features", "channels", "head_units")}
@@ -183,7 +194,7 @@ class FasterRCNN(GluonCVDetector):
 
             is_large = self.is_pyramid and self.plain_name != CUSTOM_PYRAMID
             alloc = gluoncv_detectors.PYRAMID_PLACES if is_large else gluoncv_detectors.PLACES
-            return faster_rcnn.FasterRCNN(
+            return faster_rcnn.TwoStageNetwork(
                 self._blocks(), num_classes, tuple(input_shape[1:]), self._maps(input_shape), self._settings(), alloc,
                 prefix="fasterrcnn0_",
             )  # fmt: skip

@@ -96,7 +96,7 @@ def load_weights(
     (`resnetv10_conv0_weight`) and those of Module and `export` (`arg:...`, `aux:...`) are matched by prefix or by layer
     numbers where that is unambiguous. Layers for another number of classes keep their present values; those in the
     network's `class_heads` load what is of no class, and what is of a class of the same name. Parameters in its
-    `computed` follow from its description and are not loaded.
+    `computed` follow from its description and are not loaded. A file of its backbone alone is known by `backbone_names`.
 
     Args:
         network: an initialised block with known shapes.
@@ -110,7 +110,7 @@ def load_weights(
     Raises:
         WeightsError: the file is damaged, a shape does not fit, or nothing in it fits.
     """
-    arrays = read_params(path)
+    arrays = _with_own_names(network, read_params(path))
     parameters = network._collect_params_with_prefix()
     computed = {name: parameters.pop(name) for name in getattr(network, "computed", ())}
     file_names = _match_names(parameters, arrays)
@@ -156,6 +156,16 @@ def load_weights(
         adapted=list(rows),
         reused=[name for name in classes if name in classes_in_file] if rows else [],
     )
+
+
+def _with_own_names(network: gluon.Block, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    """The arrays of a file of the network's backbone alone, by their names in the network, which says in
+    `backbone_names` what they are called there; those of other files as they are."""
+    names: Mapping[str, str] = getattr(network, "backbone_names", {})
+    known = {name: here for here, name in names.items()}
+    if sum(name in known for name in arrays) < len(known) * LEAST_MATCHED or not known:
+        return arrays
+    return {known.get(name, name): array for name, array in arrays.items()}
 
 
 Rows = Tuple[List[int], List[int]]

@@ -22,7 +22,7 @@ CONF = Path(__file__).resolve().parents[2] / "conf" / "model"
 @pytest.mark.parametrize(
     "name",
     [
-        "mlp", "lenet", "resnet", "gluoncv", "gluoncv_segmentation", "ssd", "yolo3", "center_net", "bert", "pose_fpn",
+        "mlp", "lenet", "resnet", "gluoncv", "gluoncv_segmentation", "ssd", "yolo3", "faster_rcnn", "center_net", "bert", "pose_fpn",
         "simple_pose",
     ],  # fmt: skip
 )

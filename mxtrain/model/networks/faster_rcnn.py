@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.dataset.image.box_arithmetic import (
     REGION_IOU,
@@ -52,6 +52,7 @@ class Parts:
         box_features: of those, for classes and boxes; None: their mean over places.
         region_side: cells along each side that a region is read in.
         channels: of the layer that proposes.
+        backbone_names: full name of a parameter of the backbone -> its name in a file of the backbone alone.
     """
 
     features: gluon.HybridBlock
@@ -59,9 +60,10 @@ class Parts:
     box_features: Optional[gluon.HybridBlock]
     region_side: int
     channels: int
+    backbone_names: Mapping[str, str]
 
 
-class Anchors(gluon.HybridBlock):
+class AnchorGrid(gluon.HybridBlock):
     """The boxes of a map, of as many places as it has: (B, C, h, w) to (1, h w A, 4).
 
     Args:
@@ -112,13 +114,13 @@ class SingleMapProposals(ProposalHead):
     Args:
         boxes: of the map.
         channels: as of `ProposalHead`.
-        alloc: as of `Anchors`.
+        alloc: as of `AnchorGrid`.
     """
 
     def __init__(self, boxes: BeginningMap, channels: int, alloc: int, **kwargs):
         super().__init__(channels, boxes.num_shapes, **kwargs)
         with self.name_scope():
-            self.anchor_generator = Anchors(boxes, alloc)
+            self.anchor_generator = AnchorGrid(boxes, alloc)
 
     def hybrid_forward(self, F, x):
         return (*self.proposed(F, x), self.anchor_generator(x))
@@ -139,7 +141,7 @@ class PyramidProposals(gluon.HybridBlock):
         with self.name_scope():
             self.anchor_generator = nn.HybridSequential()
             for one in maps:
-                self.anchor_generator.add(Anchors(one, alloc))
+                self.anchor_generator.add(AnchorGrid(one, alloc))
                 alloc = max(alloc // 2, self.LEAST_KEPT)
             self.rpn_head = ProposalHead(channels, maps[0].num_shapes)
 
@@ -148,7 +150,7 @@ class PyramidProposals(gluon.HybridBlock):
         return tuple(F.concat(*arrays, dim=1) for arrays in zip(*found))
 
 
-class FasterRCNN(TwoForms):
+class TwoStageNetwork(TwoForms):
     """Pictures (B, 3, H, W) to the outputs of `RegionCoding`, for the regions with the highest scores.
 
     In training it also takes true boxes (B, M, D) and random numbers from 0 to 1 (B, P + M), where P regions are
@@ -160,7 +162,7 @@ class FasterRCNN(TwoForms):
         picture: height and width.
         maps: the boxes that it begins with.
         settings: which regions are looked at.
-        alloc: as of `Anchors`.
+        alloc: as of `AnchorGrid`.
     """
 
     def __init__(
@@ -187,6 +189,10 @@ class FasterRCNN(TwoForms):
         self.class_heads = {"class_predictor": ClassRows(1, 1), "box_predictor": ClassRows(1, 0, per_class=4)}
         generators = [f".{number}" for number in range(len(maps))] if is_pyramid else [""]
         self.computed = tuple(f"rpn.anchor_generator{one}.anchors" for one in generators)
+        names = {parameter.name: name for name, parameter in self._collect_params_with_prefix().items()}
+        self.backbone_names = {
+            names[full]: name for full, name in parts.backbone_names.items() if full in names
+        }  # fmt: skip
         self._mark_stages()
 
     def _mark_stages(self) -> None:

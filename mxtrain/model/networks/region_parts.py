@@ -4,7 +4,7 @@ GluonCV."""
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, List, Mapping
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping
 
 from mxtrain.engine.backend import gluon, mx
 from mxtrain.model.networks import gluoncv
@@ -32,6 +32,10 @@ def _backbone(parts: RegionParts, is_stock: bool, options: Mapping[str, Any]) ->
         return gluoncv.build(parts.backbone, NUM_CLASSES_OF_BACKBONE, {**usual, **options})
 
 
+def _names(network: gluon.HybridBlock) -> Dict[str, str]:
+    return {parameter.name: name for name, parameter in network._collect_params_with_prefix().items()}
+
+
 def staged(parts: RegionParts, is_stock: bool, options: Mapping[str, Any]) -> Parts:
     """Of a ResNet with four stages, the last of which looks at regions.
 
@@ -44,7 +48,7 @@ def staged(parts: RegionParts, is_stock: bool, options: Mapping[str, Any]) -> Pa
     features, region_features = gluon.nn.HybridSequential(), gluon.nn.HybridSequential()
     features.add(*(getattr(network, name) for name in STEM))
     region_features.add(network.layer4)
-    return Parts(features, region_features, None, SIDE_OF_STAGED, parts.channels)
+    return Parts(features, region_features, None, SIDE_OF_STAGED, parts.channels, _names(network))
 
 
 def pyramid(
@@ -75,4 +79,4 @@ def pyramid(
     for _ in range(2):
         box_features.add(gluon.nn.Dense(head_units, weight_initializer=mx.init.Normal(0.01)))
         box_features.add(gluon.nn.Activation("relu"))
-    return Parts(features, None, box_features, SIDE_OF_PYRAMID, parts.channels)
+    return Parts(features, None, box_features, SIDE_OF_PYRAMID, parts.channels, _names(network))
