@@ -18,8 +18,8 @@ PACKAGE = ROOT / "mxtrain"
 LAYERS = [
     {
         "annotations", "errors", "types", "files", "cluster.network", "process",
-        "dataset.image.box_arithmetic", "dataset.image.boxes", "dataset.image.key_points", "description.override_text", "kvstore.world",
-        "private_sockets", "search_path",
+        "dataset.image.box_arithmetic", "dataset.image.boxes", "dataset.image.key_points", "description.override_text",
+        "kvstore.world", "private_sockets", "search_path",
     },
     {"description.config", "description.wrapped", "trainer.state", "trainer.cadence"},
     {"files.cache"},
@@ -59,7 +59,8 @@ WITH_MXNET = {
     "mxtrain.model.networks.bert", "mxtrain.model.networks.center_net", "mxtrain.model.networks.classifier",
     "mxtrain.model.networks.fpn", "mxtrain.model.networks.ssd", "mxtrain.model.networks.yolo3",
     "mxtrain.model.networks.faster_rcnn", "mxtrain.model.networks.feature_maps", "mxtrain.model.networks.fused",
-    "mxtrain.model.networks.region_parts", "mxtrain.model.networks.two_forms", "mxtrain.model.networks.gluoncv", "mxtrain.model.networks.gluoncv_segmentation",
+    "mxtrain.model.networks.region_parts", "mxtrain.model.networks.two_forms",
+    "mxtrain.model.networks.gluoncv", "mxtrain.model.networks.gluoncv_segmentation",
     "mxtrain.optimizer.decoupled", "mxtrain.optimizer.ema", "mxtrain.optimizer.mended",
     "mxtrain.optimizer.updater", "mxtrain.parallel.balance", "mxtrain.parallel.chain", "mxtrain.parallel.cost",
     "mxtrain.parallel.executor",

@@ -100,8 +100,8 @@ class YOLOLoss(DetectionLoss):
 
 
 class TwoStage(DetectionLoss):
-    """Of regions: cross entropy of whether proposed boxes hold a thing and of what regions hold, and Huber's loss of both
-    ones' offsets; means over a sample of boxes and of regions of each picture.
+    """Of regions: cross entropy of whether proposed boxes hold a thing and of what regions hold, and Huber's loss of
+    both ones' offsets; means over a sample of boxes and of regions of each picture.
 
     Source: Ren et al., "Faster R-CNN" (2015), equation 1, with the quotas of GluonCV's recipe.
     """

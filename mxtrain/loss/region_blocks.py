@@ -53,7 +53,9 @@ class TwoStageLoss(gluon.HybridBlock):
         self, F: OperatorModule, score_BN: Array, offset_BN4: Array, kind_BN: Array, true_BN4: Array, noise_BN: Array
     ) -> Array:  # fmt: skip
         """Of a sample of the boxes that the network begins with, (B,)."""
-        key_BN = keys_of_quota(F, kind_BN == 1, kind_BN == 0, noise_BN, round(self._samples * SHARE_OF_THINGS))
+        key_BN = keys_of_quota(
+            F, kind_BN > 0, F.relu(1 - F.abs(kind_BN)), noise_BN, round(self._samples * SHARE_OF_THINGS)
+        )
         # Boxes with a thing beyond their quota do not stand in for background.
         key_BN = key_BN * (key_BN >= 2)
         place_BR = F.topk(key_BN, k=self._samples, ret_typ="indices", axis=1, dtype="int32")

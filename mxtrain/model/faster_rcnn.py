@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from mxnet import gluon
 
 CUSTOM, CUSTOM_PYRAMID = "faster_rcnn_custom", "faster_rcnn_fpn_custom"
-STAGED = tuple(name for name in CLASSIFICATION_NAMES if name.startswith("resnet") and name.endswith(tuple("1b 1c 1d 1e 1s".split())))  # fmt: skip
+STAGED = tuple(
+    name for name in CLASSIFICATION_NAMES if name.startswith("resnet") and name.endswith(("1b", "1c", "1d", "1e", "1s"))
+)  # fmt: skip
 """Networks that GluonCV builds of four stages, the last of which can look at regions."""
 LARGEST_STRETCH = 80.0
 """The exponential of it is still a float."""
@@ -45,27 +47,28 @@ class FasterRCNN(GluonCVDetector):
     known: ClassVar[Tuple[str, ...]] = (*gluoncv_detectors.FASTER_RCNN, CUSTOM, CUSTOM_PYRAMID)
 
     name: str = "faster_rcnn_fpn_resnet50_v1b"
-    """GluonCV's name, e.g. faster_rcnn_resnet50_v1b, or faster_rcnn_custom, faster_rcnn_fpn_custom; what GluonCV appends
-    for a dataset may follow and says which of its settings are meant."""
+    """GluonCV's name, e.g. faster_rcnn_resnet50_v1b, or faster_rcnn_custom, faster_rcnn_fpn_custom; what GluonCV
+    appends for a dataset may follow and says which of its settings are meant."""
     backbone: Optional[str] = None
     """Of the custom ones: one of GluonCV's networks for classification; without a pyramid a ResNet of four stages."""
     features: Union[Literal["auto"], Annotated[List[str], pydantic.Field(min_length=2, max_length=4)]] = "auto"
-    """Of faster_rcnn_fpn_custom: maps of the backbone that the pyramid is made of, by MXNet's names, each half of the one
-    before; auto = the last of each of the four smallest sizes."""
+    """Of faster_rcnn_fpn_custom: maps of the backbone that the pyramid is made of, by MXNet's names, each half of the
+    one before; auto = the last of each of the four smallest sizes."""
     channels: Positive = 256
     """Of the custom ones: of the layer that proposes, and of each map of a pyramid."""
     head_units: Positive = 1024
     """Of faster_rcnn_fpn_custom: of both layers that look at a region."""
     anchor_sizes: Union[Literal["auto"], List[PositiveFloat]] = "auto"
-    """Sides in pixels of squares of the area of the boxes that it begins with, of a pyramid one for each map, the finest
-    first, and one for the map that follows; auto = GluonCV's."""
+    """Sides in pixels of squares of the area of the boxes that it begins with, of a pyramid one for each map, the
+    finest first, and one for the map that follows; auto = GluonCV's."""
     proposals: Positive = 2000
     """Regions of a picture that a sample is drawn from in training."""
     regions: Union[Literal["auto"], Positive] = "auto"
-    """Regions of a picture that are looked at in prediction; auto = GluonCV's 300, or 1,000 with a pyramid or for COCO."""
+    """Regions of a picture that are looked at in prediction; auto = GluonCV's 300, or 1,000 with a pyramid or for
+    COCO."""
     region_samples: Union[Literal["auto"], Positive] = "auto"
-    """Regions of a picture that are trained on, a quarter of them with a thing at most; auto = GluonCV's 128, or 512 with
-    a pyramid."""
+    """Regions of a picture that are trained on, a quarter of them with a thing at most; auto = GluonCV's 128, or 512
+    with a pyramid."""
     nms_iou: Union[Literal["auto"], OpenFraction] = "auto"
     """Intersection over union with a surer detection of the same class from which on one is left out; auto = GluonCV's
     0.3, or 0.5 with a pyramid or for COCO."""
@@ -95,7 +98,9 @@ class FasterRCNN(GluonCVDetector):
             default = type(self).model_fields[field].default
             if field not in own.get(self.plain_name, ()) and getattr(self, field) != default:
                 instead = CUSTOM_PYRAMID if self.plain_name != CUSTOM or field != "backbone" else CUSTOM
-                raise ValueError(f"{field} is part of {self.name}. Type model.name={instead}, or leave model.{field} out")
+                raise ValueError(
+                    f"{field} is part of {self.name}. Type model.name={instead}, or leave model.{field} out"
+                )
         if self.plain_name in own:
             names = STAGED if self.plain_name == CUSTOM else CLASSIFICATION_NAMES
             if self.backbone is None:
@@ -194,8 +199,9 @@ class FasterRCNN(GluonCVDetector):
 
             is_large = self.is_pyramid and self.plain_name != CUSTOM_PYRAMID
             alloc = gluoncv_detectors.PYRAMID_PLACES if is_large else gluoncv_detectors.PLACES
+            _, height, width = input_shape
             return faster_rcnn.TwoStageNetwork(
-                self._blocks(), num_classes, tuple(input_shape[1:]), self._maps(input_shape), self._settings(), alloc,
+                self._blocks(), num_classes, (height, width), self._maps(input_shape), self._settings(), alloc,
                 prefix="fasterrcnn0_",
             )  # fmt: skip
 

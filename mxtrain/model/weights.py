@@ -96,7 +96,8 @@ def load_weights(
     (`resnetv10_conv0_weight`) and those of Module and `export` (`arg:...`, `aux:...`) are matched by prefix or by layer
     numbers where that is unambiguous. Layers for another number of classes keep their present values; those in the
     network's `class_heads` load what is of no class, and what is of a class of the same name. Parameters in its
-    `computed` follow from its description and are not loaded. A file of its backbone alone is known by `backbone_names`.
+    `computed` follow from its description and are not loaded. A file of its backbone alone is known by
+    `backbone_names`.
 
     Args:
         network: an initialised block with known shapes.

@@ -47,9 +47,9 @@ class Form:
         inputs, heads: tensors that enter and leave the network; without heads, all that the last stage returns leaves.
     """
 
-    stages: Sequence[Stage]
-    inputs: Sequence[Tensor]
-    heads: Sequence[Tensor]
+    stages: List[Stage]
+    inputs: List[Tensor]
+    heads: List[Tensor]
 
 
 def split(batch: Batch, num_parts: int) -> Iterator[Batch]:
@@ -230,11 +230,14 @@ class Grid(Strategy):
         if graph is None or not self._runs_graph:
             whole = WholeNetwork(self.network, len(shapes_of(shape)))
             return Form([whole], whole.inputs, [])
-        stages = [on_devices(piece, self.network, stage, self._devices) for stage, piece in enumerate(pieces)]
+        stages: List[Stage] = [
+            on_devices(piece, self.network, stage, self._devices) for stage, piece in enumerate(pieces)
+        ]  # fmt: skip
         return Form(stages, graph.inputs, graph.heads if isinstance(graph, Graph) else [])
 
     def _prediction_form(self, trained: Form, cut: Optional[Cut]) -> Form:
-        """What predicts: the form that is trained, or another one of the same parameters, cut before the same layers."""
+        """What predicts: the form that is trained, or another one of the same parameters, cut before the same
+        layers."""
         shape = self.objective.predict_shape
         if shape is None:
             return trained

@@ -122,14 +122,15 @@ class Detection(Task):
         super().check_explained(description)
         if not getattr(description.model, "explains", True):
             raise ConfigError(
-                f"explain: the regions that {type(description.model).__name__} looks at change with the picture, so the "
-                "score of one has no gradient that tells which pixels decided. Leave explain out, or train another "
+                f"explain: the regions that {type(description.model).__name__} looks at change with the picture, so "
+                "the score of one has no gradient that tells which pixels decided. Leave explain out, or train another "
                 "network, e.g. model=ssd."
             )
 
     def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
         assert isinstance(description.loss, DetectionLoss)
-        return description.loss.build_for(self.num_classes(signature), self.output_shapes(description, signature))
+        shapes = self.output_shapes(description, signature)
+        return description.loss.build_for(self.num_classes(signature), shapes)
 
     def build_decode(self, description: Description, signature: Signature) -> Decode:
         from mxtrain.engine.backend import nd

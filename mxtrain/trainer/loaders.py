@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence
 
 import numpy as np
 
@@ -54,10 +54,13 @@ def build_data(
     Workers share the batches of training and validation; the test split is measured by one.
     """
     dataset, trainer = description.dataset, description.trainer
-    trained = {"batch_size": dataset.batch_size, "limit_batches": trainer.limit_train_batches, "world": world}
+    trained: Dict[str, Any] = {
+        "batch_size": dataset.batch_size, "limit_batches": trainer.limit_train_batches, "world": world,
+    }  # fmt: skip
     if trainer.overfit_batches is None:
         sampler = dataset.build_sampler(splits, trainer.seed)
-        chosen = {"sampler": sampler} if sampler is not None else {}  # a loader of a user's own may know none
+        # A loader of a user's own may know none.
+        chosen: Dict[str, Any] = {"sampler": sampler} if sampler is not None else {}
         train = build_loader(description, splits.train, signature, device, train=True, **chosen, **trained)
     else:
         first = range(min(trainer.overfit_batches * dataset.batch_size, len(splits.train)))

@@ -55,7 +55,8 @@ def by_numpy(given, quota, rho_of_proposals, rho):
         chosen = sampled(kind_BN[row], noise_BN[row], quota, quota // 2)
         score, holds = score_BN[row, chosen], kind_BN[row, chosen] == 1
         total_B[row] = (np.log1p(np.exp(score)) - score * holds).sum() / len(chosen)
-        total_B[row] += (huber(offset_BN4[row, chosen] - true_BN4[row, chosen], rho_of_proposals) * holds).sum() / len(chosen)
+        difference = offset_BN4[row, chosen] - true_BN4[row, chosen]
+        total_B[row] += (huber(difference, rho_of_proposals) * holds).sum() / len(chosen)
         counts = region_BR5[row, :, 4] > 0
         for region, logit, offset in zip(region_BR5[row, counts, :4], logit_BRK[row, counts], offset_BRP[row, counts]):
             ious = [iou(region, box) if box[4] >= 0 else 0 for box in box_BMD[row]]
@@ -118,8 +119,9 @@ def test_values_are_those_of_gluoncvs_modules():
     generator.initialize()
     samples, matches = np.where(ious.max(axis=1) >= 0.5, 1, -1), ious.argmax(axis=1)
     assert (samples == 1).sum() > 5 and (samples == -1).sum() > 2
+    true = (box_BMD[:, :2, 4], box_BMD[:, :2, :4])
     kinds, targets, masks, index = generator(
-        *(nd.array(one) for one in (region_BR5[..., :4], samples[None], matches[None], box_BMD[:, :2, 4], box_BMD[:, :2, :4]))
+        *(nd.array(one) for one in (region_BR5[..., :4], samples[None], matches[None], *true))
     )
     wanted = wanted + SoftmaxCrossEntropyLoss()(nd.array(logit_BRK), kinds, kinds.expand_dims(-1) >= 0) * R / R
     offset = nd.array(offset_BRP[0].reshape(R, K, 4)).take(index[0]).expand_dims(0)

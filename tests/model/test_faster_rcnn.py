@@ -47,14 +47,14 @@ def gluoncvs(fields, num_classes=3, side=SIDE):
     model = FasterRCNN(**fields)
     parts, maps = model._blocks(), model._maps((3, side, side))
     is_pyramid = len(maps) > 1
-    sizes = [one.sizes for one in maps]
+    sizes = [one.sizes[0] for one in maps] if is_pyramid else maps[0].sizes
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return Theirs(
             parts.features, parts.region_features, [str(number) for number in range(num_classes)], parts.box_features,
             min_stage=2 if is_pyramid else 4, max_stage=1 + len(maps) if is_pyramid else 4, nms_thresh=0.5,
-            nms_topk=-1, roi_size=(parts.region_side,) * 2, strides=tuple(one.stride for one in maps) if is_pyramid else 16,
-            clip=4.14, rpn_channel=8, scales=[size[0] / 16 for size in sizes] if is_pyramid else [s / 16 for s in sizes[0]],
+            nms_topk=-1, roi_size=(parts.region_side,) * 2, clip=4.14, rpn_channel=8,
+            strides=tuple(one.stride for one in maps) if is_pyramid else 16, scales=[size / 16 for size in sizes],
             rpn_test_post_nms=fields["regions"], rpn_min_size=1, rpn_train_post_nms=fields["proposals"],
             num_sample=fields["region_samples"],
         )  # fmt: skip
@@ -81,7 +81,7 @@ def spread(network, image):
     def fill(layer, inputs):
         size = max(float(inputs[0].asnumpy().std()), 1e-30)
         shape = layer.weight.shape
-        # A sigmoid that is 1 would leave GluonCV's order of proposals to chance; here it is that of what comes before it.
+        # A sigmoid that is 1 would leave GluonCV's order of proposals to chance.
         factor = {id(network.class_predictor): 1.5, id(network.box_predictor): 0.4}.get(id(layer), 0.25)
         layer.weight.set_data(nd_array(draw.randn(*shape) * factor / (size * np.prod(shape[1:]) ** 0.5)))
 
@@ -282,7 +282,7 @@ def sampled_alone(network, boxes, noise_BC, row):
 
 
 def test_regions_that_are_missing_do_not_count():
-    """A picture with fewer proposals than regions: the rest is the whole picture, trained on and predicted as nothing."""
+    """A picture with fewer proposals than regions: the rest is the whole picture, and nothing is predicted of it."""
     fields = {**STAGED, "anchor_sizes": [32.0, 33.0, 34.0], "regions": 200, "proposals": 200, "region_samples": 100}
     coding, network = prepared(fields, side=64)  # 4 x 4 places with 9 boxes, of which 3 are nearly alike
     image = nd_array(np.random.RandomState(0).uniform(-1, 1, (2, 3, 64, 64)))
@@ -290,7 +290,8 @@ def test_regions_that_are_missing_do_not_count():
     assert outputs[2].shape == (2, 144, 5)
     counts_BR = outputs[2].asnumpy()[..., 4]
     assert (0 < counts_BR.sum(axis=1)).all() and (counts_BR.sum(axis=1) < 100).all()
-    np.testing.assert_array_equal(outputs[2].asnumpy()[counts_BR == 0, :4], [[0, 0, 64, 64]] * int((1 - counts_BR).sum()))
+    rest_P4 = outputs[2].asnumpy()[counts_BR == 0, :4]
+    np.testing.assert_array_equal(rest_P4, [[0, 0, 64, 64]] * len(rest_P4))
     found_BN6 = coding.decode(outputs).asnumpy()
     assert np.isfinite(found_BN6).all()
 
@@ -302,7 +303,7 @@ def test_regions_that_are_missing_do_not_count():
         ({"name": "faster_rcnn_fpn_syncbn_resnet50_v1b_coco"}, "or model.name=faster_rcnn_fpn_resnet50_v1b"),
         ({"name": "faster_rcnn_fpn_custom"}, "type model.backbone=NAME, e.g. resnet18_v1b"),
         ({"name": "faster_rcnn_custom", "backbone": "mobilenet0.25"}, "no classification network 'mobilenet0.25'"),
-        ({"backbone": "resnet18_v1b"}, "backbone is part of faster_rcnn_fpn_resnet50_v1b. Type model.name=faster_rcnn_fpn_custom"),
+        ({"backbone": "resnet18_v1b"}, "part of faster_rcnn_fpn_resnet50_v1b. Type model.name=faster_rcnn_fpn_custom"),
         ({"name": "faster_rcnn_custom", "backbone": "resnet18_v1b", "head_units": 3}, "head_units is part of faster"),
         ({"regions": 0}, "greater than 0"),
     ],
@@ -323,7 +324,8 @@ def test_names_are_gluoncvs():
     from gluoncv.model_zoo import get_model_list  # isort: skip
 
     names = [name for name in get_model_list() if name.startswith("faster_rcnn_") and "syncbn" not in name]
-    assert len(names) == 8 and {FasterRCNN(name=name).plain_name for name in names} == set(gluoncv_detectors.FASTER_RCNN)
+    plain = {FasterRCNN(name=name).plain_name for name in names}
+    assert len(names) == 8 and plain == set(gluoncv_detectors.FASTER_RCNN)
 
 
 def test_describing_imports_nothing_heavy():

@@ -83,7 +83,8 @@ def test_a_picture_without_things_teaches_that_nothing_is_there(describe_run):
 def test_a_sample_has_the_same_loss_in_any_batch(describe_run):
     """What is drawn for it is its own, and so is what its loss is divided by."""
     description = describe_run(*PYRAMID, "model.options={norm_kwargs:{use_global_stats:true}}")
-    boxes = padded([rows_of([[5, 5, 40, 44]], [3]), np.zeros((0, 7)), rows_of([[9, 20, 30, 50], [30, 2, 60, 40]], [1, 2])], 2)
+    two = rows_of([[9, 20, 30, 50], [30, 2, 60, 40]], [1, 2])
+    boxes = padded([rows_of([[5, 5, 40, 44]], [3]), np.zeros((0, 7)), two], 2)
     together, _ = train_on(description, boxes, [4, 7, 8])
     alone = [train_on(description, boxes[at : at + 1], [index])[0][0] for at, index in enumerate([4, 7, 8])]
     np.testing.assert_allclose(together, alone, rtol=1e-4)

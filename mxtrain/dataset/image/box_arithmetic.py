@@ -32,11 +32,14 @@ def common_areas(F: OperatorModule, edge_BN4: Array, edge_BM4: Array) -> Array:
     sides = []
     for low, high in ((0, 2), (1, 3)):
         begins, ends = (
-            [columns_of(F, edge_BN4, place, place + 1), F.transpose(columns_of(F, edge_BM4, place, place + 1), axes=(0, 2, 1))]
-            for place in (low, high)
+            [_side(F, edge_BN4, place), F.transpose(_side(F, edge_BM4, place), axes=(0, 2, 1))] for place in (low, high)
         )  # fmt: skip
         sides.append(F.relu(F.broadcast_minimum(*ends) - F.broadcast_maximum(*begins)))
     return sides[0] * sides[1]
+
+
+def _side(F: OperatorModule, edge_BN4: Array, at: int) -> Array:
+    return columns_of(F, edge_BN4, at, at + 1)
 
 
 def areas(F: OperatorModule, edge_BN4: Array) -> Array:

@@ -60,14 +60,16 @@ class MultiBoxCoding:
         crowd_BM = is_box(box_BMD) & ((box_BMD[..., Column.FLAGS].astype(np.int64) & Flag.CROWD) > 0)
         for row in range(count):
             for region_D in box_BMD[row, crowd_BM[row]]:
-                class_BN[row, common_areas(region_D[None, :4], self._edge_N4)[0] > INSIDE_CROWD * self._area_N] = IGNORED
+                common_N = common_areas(region_D[None, :4], self._edge_N4)[0]
+                class_BN[row, common_N > INSIDE_CROWD * self._area_N] = IGNORED
             true_MD = box_BMD[row, trained_BM[row]]
             if len(true_MD):
                 match_N = self.match(true_MD[:, :4])
                 place_P = np.flatnonzero(match_N >= 0)
                 found_PD = true_MD[match_N[place_P]]
                 class_BN[row, place_P] = found_PD[:, Column.CLASS] + 1
-                offset_BN4[row, place_P] = offsets_from(self.anchor_N4[place_P], found_PD[:, :4]) / np.array(VARIANCES)
+                offset_P4 = offsets_from(self.anchor_N4[place_P], found_PD[:, :4])
+                offset_BN4[row, place_P] = offset_P4 / np.array(VARIANCES)
         return class_BN, offset_BN4
 
     def match(self, edge_M4: np.ndarray) -> np.ndarray:

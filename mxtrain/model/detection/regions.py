@@ -104,9 +104,9 @@ class BeginningMap:
 
 
 class RegionCoding:
-    """Outputs: of each box that the network begins with, whether it holds a thing, before the sigmoid (B, N), and offsets
-    (B, N, 4); regions, and 1 for those that count (B, R, 5); and of each region scores of background and classes before
-    the softmax (B, R, 1 + K), and offsets of each class (B, R, 4 K).
+    """Outputs: of each box that the network begins with, whether it holds a thing, before the sigmoid (B, N), and
+    offsets (B, N, 4); regions, and 1 for those that count (B, R, 5); and of each region scores of background and
+    classes before the softmax (B, R, 1 + K), and offsets of each class (B, R, 4 K).
 
     Args:
         num_classes: K.
@@ -133,8 +133,8 @@ class RegionCoding:
         )  # fmt: skip
 
     def encode(self, box_BMD: np.ndarray) -> Tuple[np.ndarray, ...]:
-        """Whether each box that the network begins with holds a thing (B, N): 1, 0, or -1 for neither; and its offsets to
-        the thing (B, N, 4).
+        """Whether each box that the network begins with holds a thing (B, N): 1, 0, or -1 for neither; and its
+        offsets to the thing (B, N, 4).
 
         Boxes that reach beyond the picture are neither. The box that covers a thing best holds it, however little that
         is: as in the paper; GluonCV makes background of it below `MISSED`.

@@ -201,7 +201,9 @@ class TwoStageNetwork(TwoForms):
             for layer in list(self.features._children.values())[1:]:
                 if isinstance(layer, nn.HybridSequential):
                     layer.begins_stage = True
-        (self.top_features or self.box_features).begins_stage = True
+        for layer in (self.box_features, self.top_features):
+            if layer is not None:
+                layer.begins_stage = True
         self.rpn.begins_stage = True
 
     def predict_forward(self, F, x):
@@ -211,8 +213,9 @@ class TwoStageNetwork(TwoForms):
         region_BR5 = self._propose(F, score_BN, offset_BN4, anchor_1N4, settings.candidates, self._count)
         return (score_BN, offset_BN4, region_BR5, *self._judge(F, maps, region_BR5, self._count))
 
-    def train_forward(self, F, x, box_BMD, noise_BC):
+    def train_forward(self, F, x, *known):
         """See `TwoForms`."""
+        box_BMD, noise_BC = known
         maps, score_BN, offset_BN4, anchor_1N4 = self._look(F, x)
         proposal_BP5 = self._propose(
             F, score_BN, offset_BN4, anchor_1N4, self._settings.train_candidates, self._train_count

@@ -94,7 +94,8 @@ def find_features(
     if len(found) < (at_least or count):
         names = ",".join(["NAME"] * (at_least or count))
         raise ConfigError(
-            f"model.backbone={backbone}: the network has no {NUMBERS[at_least or count]} maps of different sizes that all that follows "
-            f"is computed from. Name the maps by model.features=[{names}], or choose another backbone, e.g. resnet18_v1."
+            f"model.backbone={backbone}: the network has no {NUMBERS[at_least or count]} maps of different sizes that "
+            f"all that follows is computed from. Name the maps by model.features=[{names}], or choose another backbone,"
+            " e.g. resnet18_v1."
         )
     return found

@@ -38,14 +38,14 @@ class TwoForms(gluon.HybridBlock):
         return self.train_forward(F, x, *known)
 
     def forward(self, x, *known):
-        return super().forward(x, *known) if known else self._prediction_form(x)
+        return super().forward(x, *known) if known else self._prediction_form(x)  # type: ignore[misc]  # Gluon has it
 
     def hybridize(self, active=True, **flags):
         self._prediction_form.hybridize(active, **flags)
-        super().hybridize(active, **flags)
+        super().hybridize(active, **flags)  # type: ignore[misc]
 
     def _clear_cached_op(self):
-        super()._clear_cached_op()
+        super()._clear_cached_op()  # type: ignore[misc]
         if hasattr(self, "_prediction_form"):
             self._prediction_form._clear_cached_op()
 
