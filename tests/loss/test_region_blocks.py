@@ -10,14 +10,14 @@ K, N, R = 3, 400, 24
 VARIANCES = np.array([0.1, 0.1, 0.2, 0.2])
 
 
-def arrays(draw):
+def arrays(draw, shares=(0.2, 0.5, 0.3)):
     """What a network returns for two pictures, and what that is compared with."""
     edges = [np.array([[4, 6, 40, 50], [30, 10, 60, 40]]), np.array([[10, 10, 30, 60]])]
     boxes = padded([rows_of(edges[0], [2, 0]), rows_of(edges[1], [1])], 4)
     near = [edges[row][draw.randint(len(edges[row]), size=R)] + draw.randint(-9, 9, (R, 4)) for row in range(2)]
     region_BR5 = np.concatenate([np.array(near), np.ones((2, R, 1))], axis=2)
     region_BR5[0, -3:, 4] = 0  # padding
-    kind_BN = draw.choice([1, 0, -1], size=(2, N), p=[0.2, 0.5, 0.3])
+    kind_BN = draw.choice([1, 0, -1], size=(2, N), p=shares)
     return [
         draw.randn(2, N), draw.randn(2, N, 4), region_BR5, draw.randn(2, R, 1 + K), draw.randn(2, R, 4 * K), boxes,
         kind_BN, draw.randn(2, N, 4) * (kind_BN == 1)[..., None], draw.rand(2, N),
@@ -80,10 +80,11 @@ def offsets(region, box):
     return np.concatenate([(box[:2] + true_size / 2 - region[:2] - size / 2) / size, np.log(true_size / size)])
 
 
-@pytest.mark.parametrize("quota", [64, 300])  # of which the larger one is not filled
-def test_values_are_numpys_and_gradients_those_of_the_value(quota):
+@pytest.mark.parametrize("quota, shares", [(64, (0.2, 0.5, 0.3)), (300, (0.2, 0.5, 0.3)), (300, (0.6, 0.2, 0.2))])
+def test_values_are_numpys_and_gradients_those_of_the_value(quota, shares):
+    """Quotas that are filled, that are not, and that more things would fill than may."""
     draw = np.random.RandomState(0)
-    given = arrays(draw)
+    given = arrays(draw, shares)
     loss = TwoStage(proposal_samples=quota, proposal_rho=0.2, rho=0.7).build_for(K, [(N,)])
     loss_B, gradients = computed(loss, given)
     np.testing.assert_allclose(loss_B, by_numpy(given, quota, 0.2, 0.7), rtol=1e-4)

@@ -21,8 +21,10 @@ STAGED = (
 )  # fmt: skip
 PLACEMENTS = [
     ("parallel=pipeline", "parallel.microbatches=2"),
-    ("parallel=hybrid", "parallel.microbatches=2", "parallel.cut_before=[box_features]"),
-    ("parallel=data", "amp=bfloat16"),
+    pytest.param(
+        ("parallel=hybrid", "parallel.microbatches=2", "parallel.cut_before=[box_features]"), marks=pytest.mark.slow
+    ),
+    pytest.param(("parallel=data", "amp=bfloat16"), marks=pytest.mark.slow),
 ]
 
 
