@@ -102,7 +102,9 @@ def build_objective(
     """Builds the objective: network, loss and meter, which a strategy computes for a batch."""
     begin, end = world.share(description.dataset.batch_size)
     loss, meter = build_loss(description, signature, training=True)
-    return Objective(network, loss, meter, signature.shape, max(end - begin, 1), description.amp)
+    shape, trained = signature.shape, description.task.training_shapes(description, signature)
+    predicted = None if trained == shape else shape
+    return Objective(network, loss, meter, trained, max(end - begin, 1), description.amp, predicted)
 
 
 def build_step(

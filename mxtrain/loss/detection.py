@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Tuple
+from typing import TYPE_CHECKING, ClassVar, Sequence, Tuple
 
 from mxtrain.loss.losses import Loss
-from mxtrain.types import Fraction, NonNegative, NonNegativeFloat, PositiveFloat
+from mxtrain.types import Fraction, NonNegative, NonNegativeFloat, Positive, PositiveFloat, Shape
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -25,6 +25,10 @@ class DetectionLoss(Loss):
             num_classes: of things.
         """
         raise NotImplementedError
+
+    def build_for(self, num_classes: int, output_shapes: Sequence[Shape]) -> gluon.HybridBlock:
+        """The same, for a network whose outputs for one sample have these shapes."""
+        return self.build_detection(num_classes)
 
 
 class HeatmapFocal(DetectionLoss):
@@ -93,3 +97,29 @@ class YOLOLoss(DetectionLoss):
         from mxtrain.loss.detection_blocks import YOLO3Loss
 
         return YOLO3Loss(num_classes, self.ignore_iou)
+
+
+class TwoStage(DetectionLoss):
+    """Of regions: cross entropy of whether proposed boxes hold a thing and of what regions hold, and Huber's loss of
+    both ones' offsets; means over a sample of boxes and of regions of each picture.
+
+    Source: Ren et al., "Faster R-CNN" (2015), equation 1, with the quotas of GluonCV's recipe.
+    """
+
+    option: ClassVar[str] = "two_stage"
+
+    proposal_samples: Positive = 256
+    """Boxes of a picture that proposals are trained on, half of them with a thing at most."""
+    proposal_rho: PositiveFloat = 1 / 9
+    """A difference of offsets of proposals counts by its square up to this, above by itself."""
+    rho: PositiveFloat = 1.0
+    """The same for regions."""
+    box_weight: NonNegativeFloat = 1.0
+    """How much the differences of offsets count."""
+
+    def build_for(self, num_classes: int, output_shapes: Sequence[Shape]) -> gluon.HybridBlock:
+        """See `DetectionLoss.build_detection`."""
+        from mxtrain.loss.region_blocks import TwoStageLoss
+
+        samples = min(self.proposal_samples, output_shapes[0][0])
+        return TwoStageLoss(num_classes, samples, self.proposal_rho, self.rho, self.box_weight)

@@ -80,13 +80,10 @@ class MultiBoxLoss(gluon.HybridBlock):
         is_hard_BN = F.broadcast_lesser(rank_BN, F.cast(F.ceil(most_B1), "int32"))
         # In whatever precision losses are, these are of whole numbers.
         hard_BN = F.where(is_hard_BN, background_BN, F.zeros_like(background_BN))
-        difference_BN4 = F.abs(offset_BN4 - true_offset_BN4)
-        huber_BN4 = F.where(
-            difference_BN4 > self._rho, difference_BN4 - 0.5 * self._rho, F.square(difference_BN4) * (0.5 / self._rho)
-        )
         if weight_BN is not None:
             is_thing_BN = is_thing_BN * weight_BN
             thing_B = F.sum(is_thing_BN, axis=1)
+        huber_BN4 = huber(F, offset_BN4 - true_offset_BN4, self._rho)
         box_B = F.sum(F.broadcast_mul(huber_BN4, F.expand_dims(is_thing_BN, axis=2)), axis=(1, 2))
         return F.sum(loss_BN * is_thing_BN + hard_BN, axis=1) + self._box_weight * box_B, thing_B
 
@@ -159,3 +156,9 @@ class YOLO3Loss(gluon.HybridBlock):
 def _cross_entropy(F, logit, target):
     """Of a probability before the sigmoid."""
     return F.Activation(logit, act_type="softrelu") - logit * target
+
+
+def huber(F, difference, rho: float):
+    """Half the square of a difference over `rho`, up to that; above it grows by the difference itself."""
+    difference = F.abs(difference)
+    return F.where(difference > rho, difference - 0.5 * rho, F.square(difference) * (0.5 / rho))

@@ -95,6 +95,7 @@ class SSD(SuppressingDetector):
 
     def _find_parts(self, input_shape: Shape) -> Tuple[SSDParts, Sequence[Tuple[int, int]]]:
         from mxtrain.model.networks import ssd
+        from mxtrain.model.networks.feature_maps import map_sizes
 
         if self.plain_name != CUSTOM:
             made_of = gluoncv_detectors.multi_box(self.name)
@@ -103,11 +104,11 @@ class SSD(SuppressingDetector):
             features = ssd.LAST_TWO if self.features == "auto" else tuple(self.features)
             filters = self.filters
             if filters == "auto":
-                sizes = ssd.map_sizes(self._features(_custom(self.backbone, features, ())), input_shape)
+                sizes = map_sizes(self._features(_custom(self.backbone, features, ())), input_shape)
                 halvings = (max(sizes[-1]) - 1).bit_length()
                 filters = list(EXTRA_FILTERS[:halvings])
             made_of = _custom(self.backbone, features, filters)
-        return made_of, ssd.map_sizes(self._features(made_of), input_shape)
+        return made_of, map_sizes(self._features(made_of), input_shape)
 
     def _with_sizes(self, made_of: SSDParts, num_maps: int) -> SSDParts:
         """With the sizes of boxes that were typed.

@@ -22,20 +22,23 @@ MAX_NAMES = 4
 @dataclass(frozen=True)
 class ClassRows:
     """How the outputs of a layer that scores classes are ordered: in groups, each of which has some others first and
-    then one output a class. A network says so of its layers by their paths in `class_heads`.
+    then those of each class. A network says so of its layers by their paths in `class_heads`.
 
     Attributes:
         groups: how many there are.
         leading: outputs of each that are of no class, such as background's.
+        per_class: outputs of a class, side by side.
     """
 
     groups: int
     leading: int
+    per_class: int = 1
 
     def num_classes(self, num_rows: int) -> Optional[int]:
         """How many classes so many outputs are of; None where that is no whole number."""
         per_group, rest = divmod(num_rows, self.groups)
-        return per_group - self.leading if not rest and per_group > self.leading else None
+        classes, more = divmod(per_group - self.leading, self.per_class)
+        return classes if not rest and not more and classes > 0 else None
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,8 @@ def load_weights(
     (`resnetv10_conv0_weight`) and those of Module and `export` (`arg:...`, `aux:...`) are matched by prefix or by layer
     numbers where that is unambiguous. Layers for another number of classes keep their present values; those in the
     network's `class_heads` load what is of no class, and what is of a class of the same name. Parameters in its
-    `computed` follow from its description and are not loaded.
+    `computed` follow from its description and are not loaded. A file of its backbone alone is known by
+    `backbone_names`.
 
     Args:
         network: an initialised block with known shapes.
@@ -107,7 +111,7 @@ def load_weights(
     Raises:
         WeightsError: the file is damaged, a shape does not fit, or nothing in it fits.
     """
-    arrays = read_params(path)
+    arrays = _with_own_names(network, read_params(path))
     parameters = network._collect_params_with_prefix()
     computed = {name: parameters.pop(name) for name in getattr(network, "computed", ())}
     file_names = _match_names(parameters, arrays)
@@ -155,6 +159,16 @@ def load_weights(
     )
 
 
+def _with_own_names(network: gluon.Block, arrays: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    """The arrays of a file of the network's backbone alone, by their names in the network, which says in
+    `backbone_names` what they are called there; those of other files as they are."""
+    names: Mapping[str, str] = getattr(network, "backbone_names", {})
+    known = {name: here for here, name in names.items()}
+    if sum(name in known for name in arrays) < len(known) * LEAST_MATCHED or not known:
+        return arrays
+    return {known.get(name, name): array for name, array in arrays.items()}
+
+
 Rows = Tuple[List[int], List[int]]
 """Outputs of a layer here, and those in the file that they are loaded from."""
 
@@ -191,10 +205,11 @@ def _adapted(
 
 def _rows(rows: ClassRows, ours: int, theirs: int, pairs: Sequence[Tuple[int, int]]) -> Rows:
     """Of no class, and of classes in both: (here, in the file) each."""
-    lead = rows.leading
-    kept = [*((one, one) for one in range(lead)), *((lead + new, lead + old) for new, old in pairs)]
+    lead, width = rows.leading, rows.per_class
+    of_classes = [tuple(lead + one * width + place for one in pair) for pair in pairs for place in range(width)]
+    kept = [*((one, one) for one in range(lead)), *of_classes]
     here, there = (
-        [group * (lead + count) + pair[side] for group in range(rows.groups) for pair in kept]
+        [group * (lead + count * width) + pair[side] for group in range(rows.groups) for pair in kept]
         for side, count in ((0, ours), (1, theirs))
     )
     return here, there

@@ -28,6 +28,7 @@ class Objective:
         input_shape: of one sample, or of each of its parts.
         batch_size: of a global batch, by which the stages are balanced.
         precision: that the network computes in.
+        predict_shape: of what enters it in prediction, where that is less: it computes another form then.
     """
 
     network: gluon.Block
@@ -36,6 +37,7 @@ class Objective:
     input_shape: Shapes
     batch_size: int
     precision: Precision = FULL
+    predict_shape: Optional[Shapes] = None
 
 
 @dataclass(frozen=True)

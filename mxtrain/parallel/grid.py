@@ -10,6 +10,7 @@ variable, and its gradient comes back as the head gradient of the stage that mad
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from mxtrain.amp import FULL
@@ -29,12 +30,26 @@ from mxtrain.parallel.lockstep import Division, GroupPiece, Lockstep, Recorded, 
 from mxtrain.parallel.norm import JointNorm, obey_placement
 from mxtrain.parallel.schedule import Action, timetable
 from mxtrain.parallel.stage import Stage, WholeNetwork, bring, on_devices
-from mxtrain.types import Batch, shapes_of
+from mxtrain.types import Batch, Shapes, shapes_of
 
 if TYPE_CHECKING:
     import mxnet as mx
 
     from mxtrain.parallel.strategies import Parallel, Staged
+
+
+@dataclass(frozen=True)
+class Form:
+    """What computes a network.
+
+    Attributes:
+        stages: one after the other.
+        inputs, heads: tensors that enter and leave the network; without heads, all that the last stage returns leaves.
+    """
+
+    stages: List[Stage]
+    inputs: List[Tensor]
+    heads: List[Tensor]
 
 
 def split(batch: Batch, num_parts: int) -> Iterator[Batch]:
@@ -87,10 +102,8 @@ class Grid(Strategy):
         self._arrange_parameters(grad_accumulation * self._num_microbatches)
         # What evaluates; it trains as well where no batch norm is joint.
         self._runs_graph = len(devices[0]) > 1 or objective.precision.dtype != FULL.dtype
-        self._stages = self._on_devices(pieces)
-        running = graph if self._runs_graph else None
-        self._inputs = self._stages[0].inputs if running is None else running.inputs
-        self._heads = graph.heads if isinstance(graph, Graph) and self._runs_graph else []
+        form = self._form(graph, pieces, objective.input_shape)
+        self._predicting = self._prediction_form(form, cut)
         joint_pieces = graph is not None and joint != "per_device" and graph.norms()
         if graph is not None and joint_pieces:
             joined = self._joint_pieces(graph, cuts)
@@ -99,10 +112,9 @@ class Grid(Strategy):
                 objective, devices, joined, graph, division, self._workers, self._fences()
             )  # fmt: skip
         else:
-            without_gradient = set(self._inputs) if running is None else running.without_gradient
+            without_gradient = graph.without_gradient if graph and self._runs_graph else set(form.inputs)
             self._executor = Pipelined(
-                objective, devices, self._stages, self._order, self._inputs, self._heads, without_gradient,
-                self._fences(),
+                objective, devices, form.stages, self._order, form.inputs, form.heads, without_gradient, self._fences()
             )  # fmt: skip
         self._statistics_store = MXNetStore("device" if devices[0][0].device_type == "gpu" else "local")
         has_one_copy = len(devices) == 1 and self._is_alone
@@ -213,10 +225,27 @@ class Grid(Strategy):
             self._gradient_runs.append([[arrays[index] for index in run] for run in same_device_runs(arrays)])
         self.values = {name: arrays[owners.get(name, 0)] for name, arrays in self._copies.items()}
 
-    def _on_devices(self, pieces: Sequence[Union[Piece, BlockRow]]) -> List[Stage]:
-        if not self._runs_graph:
-            return [WholeNetwork(self.network, len(shapes_of(self.objective.input_shape)))]
-        return [on_devices(piece, self.network, stage, self._devices) for stage, piece in enumerate(pieces)]
+    def _form(self, graph: Optional[Cuttable], pieces: Sequence[Union[Piece, BlockRow]], shape: Shapes) -> Form:
+        """What computes the network for inputs of that shape."""
+        if graph is None or not self._runs_graph:
+            whole = WholeNetwork(self.network, len(shapes_of(shape)))
+            return Form([whole], whole.inputs, [])
+        stages: List[Stage] = [
+            on_devices(piece, self.network, stage, self._devices) for stage, piece in enumerate(pieces)
+        ]  # fmt: skip
+        return Form(stages, graph.inputs, graph.heads if isinstance(graph, Graph) else [])
+
+    def _prediction_form(self, trained: Form, cut: Optional[Cut]) -> Form:
+        """What predicts: the form that is trained, or another one of the same parameters, cut before the same
+        layers."""
+        shape = self.objective.predict_shape
+        if shape is None:
+            return trained
+        graph = None
+        if self._runs_graph:
+            graph = open_to_cut(self.network, shape, "prediction", True, self.objective.precision)
+        positions = [graph.begin_of(layer) for layer in cut.layers] if graph and cut else []
+        return self._form(graph, graph.cut(positions) if graph else [], shape)
 
     def _joint_pieces(self, graph: Cuttable, cuts: Sequence[int]) -> List[GroupPiece]:
         """Pieces with every batch norm on its own."""
@@ -296,13 +325,13 @@ class Grid(Strategy):
         return min(largest, len(self._devices))
 
     def _predict_on(self, replica: int, batch: Batch) -> List[nd.NDArray]:
-        stages = self._stages
-        known: Dict[Tensor, nd.NDArray] = dict(zip(self._inputs, batch.inputs))
-        for stage in stages:
+        form = self._predicting
+        known: Dict[Tensor, nd.NDArray] = dict(zip(form.inputs, batch.inputs))
+        for stage in form.stages:
             device = self._devices[replica][stage.number]
             outputs = stage(replica, [bring(known[tensor], device) for tensor in stage.inputs])
             known.update(zip(stage.outputs, outputs))
-        return [known[head] for head in self._heads] or outputs
+        return [known[head] for head in form.heads] or outputs
 
 
 def move(parameter: gluon.Parameter, devices: List[mx.Context]) -> None:

@@ -71,10 +71,13 @@ class JointNorm:
             _Shard(replica, tensors[0], *self._scale(replica)) for replica, tensors in zip(replicas, inputs)
         ]  # fmt: skip
         rows = [bring(self._own_statistics(shard.input), self._device) for shard in self._going]
-        own = self._together(rows, [shard.input.shape[0] for shard in self._going]) if rows else self._zeros()
+        sizes = [shard.input.shape[0] for shard in self._going]
+        own = self._together(rows, sizes) if rows else self._zeros()
         rows_WN = self._workers.gather(own)
         joint = self._together([rows_WN[rank] for rank in range(len(counts))], counts)
-        self._joint = (joint, sum(counts))
+        # A network may have made several rows of each sample.
+        rows_of_sample = sum(sizes) // counts[self._workers.world.rank] if sizes else 1
+        self._joint = (joint, sum(counts) * rows_of_sample)
         mean, variance = nd.split(joint, num_outputs=2, axis=0)
         self._move(mean, variance)
         for shard in self._going:

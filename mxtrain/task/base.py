@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mxtrain.engine.predictions import Decode, Predictions
     from mxtrain.metric.meter import Meter
     from mxtrain.task.explained import Attribution, Explained
-    from mxtrain.types import Batch
+    from mxtrain.types import Batch, Shapes
 
 
 DATASETS = {"text": "dataset=text", "numbers": "dataset=tabular"}
@@ -154,6 +154,12 @@ class Task(Spec):
         """The shape of each of the network's outputs for one sample, without the batch; empty where only the network
         knows."""
         return [(self.num_classes(signature),)]
+
+    def training_shapes(self, description: Description, signature: Signature) -> Shapes:
+        """Shapes of what enters the network in training: those of `Signature.shape`, or others after them, which
+        `build_collate` then adds to the inputs of batches that are trained on. Such a network computes another form
+        where it gets them."""
+        return signature.shape
 
     def build_collate(self, description: Description, signature: Signature, training: bool) -> Optional[Collate]:
         """The last word on a batch: (batch, epoch) -> batch, or None where it stays what the dataset made of it.

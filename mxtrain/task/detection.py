@@ -6,8 +6,11 @@ Legend: B batch, M boxes of a picture, N detections, D columns of `boxes.Column`
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
+from mxtrain.dataset.image.boxes import NUM_COLUMNS
+from mxtrain.dataset.loading.randomness import Draw, uniform_rows
 from mxtrain.errors import ConfigError
 from mxtrain.loss.detection import DetectionLoss
 from mxtrain.model.detection.base import Detector
@@ -21,13 +24,17 @@ if TYPE_CHECKING:
 
     from mxtrain.annotations import Json, JsonObject, LossBlock
     from mxtrain.dataset.base import Samples
+    from mxtrain.dataset.loading.loader import Collate
     from mxtrain.dataset.loading.sample_reader import Encode
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
     from mxtrain.engine.predictions import Decode
-    from mxtrain.model.detection.base import BoxCoding
+    from mxtrain.model.detection.base import BoxCoding, Draws
     from mxtrain.task.explained import Explained
-    from mxtrain.types import Batch, Shape
+    from mxtrain.types import Batch, Shape, Shapes
+
+USUAL_BOXES = 16
+"""True boxes of a picture that a network is traced with."""
 
 
 class Detection(Task):
@@ -83,9 +90,53 @@ class Detection(Task):
         encode = self._coding(description, signature).encode
         return lambda box_BMD: (box_BMD, *encode(box_BMD))
 
+    def training_shapes(self, description: Description, signature: Signature) -> Shapes:
+        draws = self._draws(description, signature)
+        shape = shapes_of(signature.shape)[0]
+        if draws is None:
+            return shape
+        # The number of true boxes is the data's, and of no weight.
+        return shape, (USUAL_BOXES, NUM_COLUMNS), (draws.regions + USUAL_BOXES,)
+
+    def _draws(self, description: Description, signature: Signature) -> Optional[Draws]:
+        assert isinstance(description.model, Detector)
+        return description.model.draws(shapes_of(signature.shape)[0])
+
+    def build_collate(self, description: Description, signature: Signature, training: bool) -> Optional[Collate]:
+        """Gives networks that sample what they want, and their losses."""
+        draws = self._draws(description, signature)
+        if draws is None:
+            return None
+        seed = description.trainer.seed
+
+        def collate(batch: Batch, epoch: int) -> Batch:
+            from mxtrain.dataset.loading.placing import copy_to
+
+            device, box_BMD = batch.inputs[0].context, batch.targets[0]
+            counts = (draws.targets, draws.regions + box_BMD.shape[1])
+            assert batch.index_B is not None
+            of_targets, of_regions = (
+                copy_to(uniform_rows(seed, epoch if training else 0, batch.index_B, draw, count), device)
+                for draw, count in zip((Draw.TARGET_SAMPLE, Draw.REGION_SAMPLE), counts)
+            )
+            inputs = (*batch.inputs, box_BMD, of_regions) if training else batch.inputs
+            return replace(batch, inputs=inputs, targets=(*batch.targets, of_targets))
+
+        return collate
+
+    def check_explained(self, description: Description) -> None:
+        super().check_explained(description)
+        if not getattr(description.model, "explains", True):
+            raise ConfigError(
+                f"explain: the regions that {type(description.model).__name__} looks at change with the picture, so "
+                "the score of one has no gradient that tells which pixels decided. Leave explain out, or train another "
+                "network, e.g. model=ssd."
+            )
+
     def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
         assert isinstance(description.loss, DetectionLoss)
-        return description.loss.build_detection(self.num_classes(signature))
+        shapes = self.output_shapes(description, signature)
+        return description.loss.build_for(self.num_classes(signature), shapes)
 
     def build_decode(self, description: Description, signature: Signature) -> Decode:
         from mxtrain.engine.backend import nd

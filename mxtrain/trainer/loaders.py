@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence
 
 import numpy as np
 
@@ -23,15 +23,20 @@ NUM_SHOWN_SAMPLES = 16
 
 
 def build_loader(
-    description: Description, source: Samples, signature: Signature, device: Context, **options: Any
+    description: Description, source: Samples, signature: Signature, device: Context, training: bool = False,
+    **options: Any,
 ) -> BatchLoader:  # fmt: skip
-    """A loader of one split; evaluation order and no augmentation unless `train=True`."""
+    """A loader of one split; evaluation order and no augmentation unless `train=True`.
+
+    Args:
+        training: whether batches are trained on; they are with `train=True` anyway.
+    """
     dataset, trainer = description.dataset, description.trainer
     settings = {
         "batch_size": dataset.eval_batch_size, "prefetch": dataset.prefetch, "device": device, "seed": trainer.seed,
         **options,
     }  # fmt: skip
-    task, training = description.task, bool(options.get("train"))
+    task, training = description.task, training or bool(options.get("train"))
     collate = task.build_collate(description, signature, training)
     encode = task.build_encode(description, signature, training)
     if encode is not None:
@@ -55,14 +60,17 @@ def build_data(
     Workers share the batches of training and validation; the test split is measured by one.
     """
     dataset, trainer = description.dataset, description.trainer
-    training = {"batch_size": dataset.batch_size, "limit_batches": trainer.limit_train_batches, "world": world}
+    trained: Dict[str, Any] = {
+        "batch_size": dataset.batch_size, "limit_batches": trainer.limit_train_batches, "world": world,
+    }  # fmt: skip
     if trainer.overfit_batches is None:
         sampler = dataset.build_sampler(splits, trainer.seed)
-        chosen = {"sampler": sampler} if sampler is not None else {}  # a loader of a user's own may know none
-        train = build_loader(description, splits.train, signature, device, train=True, **chosen, **training)
+        # A loader of a user's own may know none.
+        chosen: Dict[str, Any] = {"sampler": sampler} if sampler is not None else {}
+        train = build_loader(description, splits.train, signature, device, train=True, **chosen, **trained)
     else:
         first = range(min(trainer.overfit_batches * dataset.batch_size, len(splits.train)))
-        train = build_loader(description, take(splits.train, first), signature, device, **training)
+        train = build_loader(description, take(splits.train, first), signature, device, training=True, **trained)
     return RunData(
         train=train,
         val=build_loader(

@@ -43,6 +43,7 @@ NEEDS = {
     **{option: ["task=detection"] for option in DETECTION},
     "loss/heatmap_l2": ["task=pose_estimation"],
     "loss/multibox": ["model=ssd"],
+    "loss/two_stage": ["model=faster_rcnn"],
     "loss/yolo3": ["model=yolo3"],
     "loss/masked_softmax_cross_entropy": ["model=bert", "dataset=masked_text"],
     "metric/masked_accuracy": ["model=bert", "dataset=masked_text"],

@@ -51,6 +51,8 @@ class Draw(enum.IntEnum):
     """And 4 above it: streams of a picture with boxes, and of those beside it in a mosaic."""
     KEY_POINTS = 600
     """And 19 above it: how a thing with key points is cut out."""
+    TARGET_SAMPLE = 700
+    REGION_SAMPLE = 701
     CORRUPTION = 900
     """And 99 above it, one for each way to corrupt a sample."""
     MIX_SHARE = 1000
@@ -82,6 +84,16 @@ def bits(seed: int, epoch: int, index_B: np.ndarray, draw: int) -> np.ndarray:
 def uniform(seed: int, epoch: int, index_B: np.ndarray, draw: int) -> np.ndarray:
     """A float64 in [0, 1) per index, from the upper 53 bits."""
     return (bits(seed, epoch, index_B, draw) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
+def uniform_rows(seed: int, epoch: int, index_B: np.ndarray, draw: int, count: int) -> np.ndarray:
+    """Many float32 in [0, 1) per index, (B, count)."""
+    start_B1 = bits(seed, epoch, index_B, draw)[:, None]
+    row_BN = bits(0, 0, np.arange(count), draw)[None] ^ start_B1  # both are hashes; their sum is hashed once more
+    row_BN *= np.uint64(0xBF58476D1CE4E5B9)
+    row_BN ^= row_BN >> np.uint64(31)
+    row_BN *= np.uint64(0x94D049BB133111EB)
+    return (row_BN >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-24)
 
 
 def integers(seed: int, epoch: int, index_B: np.ndarray, draw: int, high: int) -> np.ndarray:

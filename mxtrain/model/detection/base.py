@@ -5,7 +5,8 @@ Legend: B batch, M boxes of a picture, N detections.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Protocol, Sequence, Tuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Optional, Protocol, Sequence, Tuple
 
 from mxtrain.errors import ConfigError
 from mxtrain.model.base import Model
@@ -39,6 +40,19 @@ class BoxCoding(Protocol):
         are none. Asynchronous."""
 
 
+@dataclass(frozen=True)
+class Draws:
+    """Random numbers from 0 to 1 that are wanted for each picture.
+
+    Attributes:
+        targets: of the loss, after what the coding makes of boxes.
+        regions: of the network, besides one for each true box.
+    """
+
+    targets: int
+    regions: int
+
+
 class Detector(Model):
     """Base of the descriptions of networks that find things."""
 
@@ -50,6 +64,13 @@ class Detector(Model):
     """Whether what its coding makes of boxes says how much each counts, see `boxes.weights`."""
     size_multiple: ClassVar[int] = 1
     """Sides of pictures are multiples of it."""
+    explains: ClassVar[bool] = True
+    """Whether the score of a place has a gradient with respect to the picture that means something."""
+
+    def draws(self, input_shape: Shape) -> Optional[Draws]:
+        """The random numbers that a network which samples wants; it takes, in training, true boxes (B, M, D) and its
+        numbers (B, regions + M) after the picture, and its loss others at the end. None: it samples nothing."""
+        return None
 
     def box_coding(self, num_classes: int, input_shape: Shape) -> BoxCoding:
         """What boxes and outputs have to do with each other.

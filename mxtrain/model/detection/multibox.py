@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, List, Sequence, Tuple
 import numpy as np
 
 from mxtrain.dataset.image.boxes import Column, Flag, is_box, is_trained_on, weights
+from mxtrain.model.detection.overlaps import common_areas, intersections_over_unions, offsets_from
 from mxtrain.model.detection.scores import log_odds
 from mxtrain.model.detection.suppression import Suppression
 from mxtrain.types import Shape
@@ -61,16 +62,18 @@ class MultiBoxCoding:
         crowd_BM = is_box(box_BMD) & ((box_BMD[..., Column.FLAGS].astype(np.int64) & Flag.CROWD) > 0)
         for row in range(count):
             for region_D in box_BMD[row, crowd_BM[row]]:
-                class_BN[row, self._intersections(region_D[None, :4])[0] > INSIDE_CROWD * self._area_N] = IGNORED
+                common_N = common_areas(region_D[None, :4], self._edge_N4)[0]
+                class_BN[row, common_N > INSIDE_CROWD * self._area_N] = IGNORED
             true_MD = box_BMD[row, trained_BM[row]]
             if len(true_MD):
                 match_N = self.match(true_MD[:, :4])
                 place_P = np.flatnonzero(match_N >= 0)
                 found_PD = true_MD[match_N[place_P]]
                 class_BN[row, place_P] = found_PD[:, Column.CLASS] + 1
+                offset_P4 = offsets_from(self.anchor_N4[place_P], found_PD[:, :4])
+                offset_BN4[row, place_P] = offset_P4 / np.array(VARIANCES)
                 if true_weight_BM is not None:
                     weight_BN[row, place_P] = found_PD[:, Column.WEIGHT]
-                offset_BN4[row, place_P] = self._offsets(self.anchor_N4[place_P], found_PD[:, :4])
         return (class_BN, offset_BN4) if true_weight_BM is None else (class_BN, offset_BN4, weight_BN)
 
     def match(self, edge_M4: np.ndarray) -> np.ndarray:
@@ -79,7 +82,7 @@ class MultiBoxCoding:
         Each true box, the best covered first, has the box that covers it best and is still free; then those that cover
         it as well, if they cover no other better; then those that cover it enough.
         """
-        iou_MN = self._ious(edge_M4)
+        iou_MN = intersections_over_unions(edge_M4, self._edge_N4)
         best_N = iou_MN.argmax(axis=0)
         most_N = iou_MN[best_N, np.arange(iou_MN.shape[1])]
         most_M = iou_MN.max(axis=1)
@@ -109,30 +112,6 @@ class MultiBoxCoding:
                 rest_N[taken] = -1.0
                 place_M[true] = rest_N.argmax()
                 most_M[true] = rest_N[place_M[true]]
-
-    def _intersections(self, edge_M4: np.ndarray) -> np.ndarray:
-        """Pixels that true boxes and boxes have in common, (M, N)."""
-        sides = []
-        for low, high in ((0, 2), (1, 3)):
-            begin_MN = np.maximum(edge_M4[:, None, low], self._edge_N4[:, low])
-            end_MN = np.minimum(edge_M4[:, None, high], self._edge_N4[:, high])
-            end_MN -= begin_MN
-            sides.append(np.maximum(end_MN, 0, out=end_MN))
-        sides[0] *= sides[1]
-        return sides[0]
-
-    def _ious(self, edge_M4: np.ndarray) -> np.ndarray:
-        """Intersection over union, (M, N)."""
-        common_MN = self._intersections(edge_M4)
-        area_M = (edge_M4[:, 2:] - edge_M4[:, :2]).prod(axis=1)
-        common_MN /= area_M[:, None] + self._area_N - common_MN
-        return common_MN
-
-    def _offsets(self, anchor_P4: np.ndarray, edge_P4: np.ndarray) -> np.ndarray:
-        size_P2 = edge_P4[:, 2:] - edge_P4[:, :2]
-        centre_P2 = edge_P4[:, :2] + size_P2 * 0.5
-        moved_P2 = (centre_P2 - anchor_P4[:, :2]) / anchor_P4[:, 2:]
-        return np.concatenate([moved_P2, np.log(size_P2 / anchor_P4[:, 2:])], axis=1) / np.array(VARIANCES)
 
     def scores(self, outputs: Tuple[NDArray, ...]) -> NDArray:
         """See `BoxCoding.scores`."""

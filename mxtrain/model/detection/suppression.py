@@ -6,13 +6,13 @@ Legend: B batch, K classes, N boxes of a picture, C candidates.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Tuple
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
 LEAST_SCORE = 0.01
-"""What scores less is no detection; GluonCV's."""
+"""GluonCV's, of SSD and YOLOv3."""
 
 
 @dataclass(frozen=True)
@@ -24,33 +24,57 @@ class Suppression:
         num_candidates: how many of the highest scores of a picture are looked at. Without such a limit the operator
             takes 70 times as long.
         max_detections: how many of a picture are kept.
+        least_score: what scores less is no detection.
     """
 
     iou: float = 0.45
     num_candidates: int = 400
     max_detections: int = 100
+    least_score: float = LEAST_SCORE
 
     def __call__(self, score_BKN: NDArray, box_BN4: NDArray) -> NDArray:
         """Detections (B, M, 6), the surest first: class, score, box; rows of class -1 are none.
 
         Args:
             score_BKN: from 0 to 1.
-            box_BN4: edges.
+            box_BN4: edges, the same for all classes.
         """
+        score_BC, class_BC, box_BC = self._candidates(score_BKN)
+        return self._left(score_BC, class_BC, _taken(box_BN4, box_BC))
+
+    def by_class(self, score_BKN: NDArray, box_BKN4: NDArray) -> NDArray:
+        """The same where each class has edges of its own."""
+        score_BC, class_BC, box_BC = self._candidates(score_BKN)
+        place_BC = class_BC * score_BKN.shape[2] + box_BC
+        return self._left(score_BC, class_BC, _taken(box_BKN4.reshape((0, -3, 0)), place_BC))
+
+    def _candidates(self, score_BKN: NDArray) -> Tuple[NDArray, NDArray, NDArray]:
+        """The highest scores (B, C), and the class and the box of each, float64."""
         from mxtrain.engine.backend import nd
 
-        size, num_classes, num_boxes = score_BKN.shape
+        _, num_classes, num_boxes = score_BKN.shape
         most = min(self.num_candidates, num_classes * num_boxes)
         # As integers: float32 counts to 2^24 only.
         score_BC, place_BC = nd.topk(score_BKN.reshape((0, -1)), k=most, ret_typ="both", dtype="int32")
         place_BC = place_BC.astype("float64")
         class_BC = nd.floor(place_BC / num_boxes)
-        box_BC = place_BC - class_BC * num_boxes
-        first_B1 = nd.arange(size, ctx=score_BC.context, dtype="float64").reshape((-1, 1)) * num_boxes
-        box_BC4 = nd.take(box_BN4.reshape((-1, 4)), nd.broadcast_add(box_BC, first_B1).astype("int32"))
+        return score_BC, class_BC, place_BC - class_BC * num_boxes
+
+    def _left(self, score_BC: NDArray, class_BC: NDArray, box_BC4: NDArray) -> NDArray:
+        from mxtrain.engine.backend import nd
+
         columns = [nd.expand_dims(column, axis=2) for column in (class_BC.astype("float32"), score_BC)]
         found_BC6 = nd.contrib.box_nms(
-            nd.concat(*columns, box_BC4, dim=2), overlap_thresh=self.iou, valid_thresh=LEAST_SCORE, topk=most,
-            coord_start=2, score_index=1, id_index=0,
+            nd.concat(*columns, box_BC4, dim=2), overlap_thresh=self.iou, valid_thresh=self.least_score,
+            topk=score_BC.shape[1], coord_start=2, score_index=1, id_index=0,
         )  # fmt: skip
-        return found_BC6.slice_axis(axis=1, begin=0, end=min(self.max_detections, most))
+        return found_BC6.slice_axis(axis=1, begin=0, end=min(self.max_detections, score_BC.shape[1]))
+
+
+def _taken(box_BN4: NDArray, place_BC: NDArray) -> NDArray:
+    """Boxes at some places of each picture, (B, C, 4)."""
+    from mxtrain.engine.backend import nd
+
+    size, num_boxes, _ = box_BN4.shape
+    first_B1 = nd.arange(size, ctx=box_BN4.context, dtype="float64").reshape((-1, 1)) * num_boxes
+    return nd.take(box_BN4.reshape((-1, 4)), nd.broadcast_add(place_BC, first_B1).astype("int32"))

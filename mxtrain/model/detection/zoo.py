@@ -12,7 +12,7 @@ from mxtrain.model.gluoncv import OURS, GluonCVModel, no_such_network
 from mxtrain.model.networks.gluoncv_detectors import CLASSES_OF_WEIGHTS, without_dataset
 from mxtrain.types import OpenFraction, Positive, Shape
 
-BY_NAME = {"ssd_": "ssd", "yolo": "yolo3", "center": "center_net"}
+BY_NAME = {"ssd_": "ssd", "yolo": "yolo3", "center": "center_net", "faster": "faster_rcnn"}
 """How names begin -> the option of conf/model/ that they are meant for."""
 
 

@@ -1,13 +1,14 @@
 """The names of GluonCV's detectors, what their SSDs are made of, and the classes that its weights files know.
 
 Shipped as lists, so that a wrong name is refused without importing MXNet. Tests compare them with GluonCV's.
-Source: gluoncv 0.10.5.post0, model_zoo/ssd/presets.py, model_zoo/yolo/yolo3.py, model_zoo/center_net/.
+Source: gluoncv 0.10.5.post0, model_zoo/ssd/presets.py, model_zoo/yolo/yolo3.py, model_zoo/center_net/,
+model_zoo/rcnn/faster_rcnn/.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Mapping, Sequence, Tuple
+from typing import Any, Mapping, Sequence, Tuple
 
 DATASETS = ("voc", "coco", "custom")
 """Endings of GluonCV's names of networks for the classes of one dataset."""
@@ -120,6 +121,69 @@ CENTER_NET = (
     "center_net_mobilenetv3_large_duc", "center_net_mobilenetv3_small_duc",
 )  # fmt: skip
 """Names without a dataset."""
+
+
+
+@dataclass(frozen=True)
+class RegionParts:
+    """What a Faster R-CNN of GluonCV's is made of.
+
+    Attributes:
+        backbone: GluonCV's name of the network for classification.
+        features: its outputs that a pyramid begins with; empty: there is one map, that of its third stage.
+        sizes: sides in pixels of squares of the area of the boxes that it begins with.
+        channels: of the layer that proposes.
+        count: regions that are looked at in prediction.
+        samples: regions that are trained on.
+        least_size: of a region, in pixels.
+        most_stretch: logarithm of the most that a side may grow by; 0: no limit.
+        nms_iou: intersection over union with a surer detection from which on one is left out.
+    """
+
+    backbone: str
+    features: Tuple[str, ...] = ()
+    sizes: Tuple[float, ...] = (32, 64, 128, 256, 512)
+    channels: int = 1024
+    count: int = 300
+    samples: int = 128
+    least_size: float = 16.0
+    most_stretch: float = 0.0
+    nms_iou: float = 0.3
+
+
+REGION_RATIOS = (0.5, 1.0, 2.0)
+"""Height over width of the boxes that a Faster R-CNN begins with."""
+PYRAMID_CHANNELS = 256
+"""Of each map of a pyramid of GluonCV's."""
+PLACES, PYRAMID_PLACES = 128, 384
+"""Along each side of the (finest) map, as many as GluonCV's files have boxes for."""
+_FOR_COCO: Mapping[str, Any] = {"count": 1000, "least_size": 1.0, "most_stretch": 4.14, "nms_iou": 0.5}
+
+FASTER_RCNN: Mapping[str, RegionParts] = {
+    "faster_rcnn_resnet50_v1b": RegionParts("resnet50_v1b"),
+    "faster_rcnn_resnet101_v1d": RegionParts("resnet101_v1d"),
+    "faster_rcnn_fpn_resnet50_v1b": RegionParts(
+        "resnet50_v1b", ("layers1_relu8_fwd", "layers2_relu11_fwd", "layers3_relu17_fwd", "layers4_relu8_fwd"),
+        samples=512, **_FOR_COCO,
+    ),
+    "faster_rcnn_fpn_resnet101_v1d": RegionParts(
+        "resnet101_v1d", ("layers1_relu8_fwd", "layers2_relu11_fwd", "layers3_relu68_fwd", "layers4_relu8_fwd"),
+        samples=512, **_FOR_COCO,
+    ),
+}  # fmt: skip
+"""Name without a dataset -> what the network is made of, for VOC where GluonCV's depends on the dataset."""
+
+
+def regions_of(name: str) -> RegionParts:
+    """What the Faster R-CNN of that name is made of."""
+    found = FASTER_RCNN[without_dataset(name)]
+    if found.features:
+        return found
+    if name.endswith("_coco"):
+        return replace(found, **_FOR_COCO)
+    # GluonCV's own for other classes keep what its constructor says.
+    return replace(found, sizes=(128, 256, 512)) if name.endswith("_custom") else found
+
 
 VOC_CLASSES = tuple(
     "aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike person pottedplant sheep "

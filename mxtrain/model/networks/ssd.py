@@ -10,14 +10,11 @@ Legend: B batch, N boxes of a picture, A at each place of a map, K classes.
 from __future__ import annotations
 
 import warnings
-from collections import Counter
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Sequence
 
 from mxtrain.engine.backend import gluon, mx
-from mxtrain.errors import ConfigError, did_you_mean
-from mxtrain.model.graph.trace import trace, trace_symbol
 from mxtrain.model.networks import gluoncv
-from mxtrain.model.networks.gluoncv_names import sizes_of
+from mxtrain.model.networks.feature_maps import find_features, take_initializers
 from mxtrain.model.weights import ClassRows
 
 from gluoncv.model_zoo.ssd.resnet_v1b_ssd import resnet34_v1b_ssd  # isort: skip
@@ -26,11 +23,8 @@ from gluoncv.nn.feature import FeatureExpander  # isort: skip
 from gluoncv.nn.predictor import ConvPredictor  # isort: skip
 
 if TYPE_CHECKING:
-    from mxnet.symbol import Symbol
-
     from mxtrain.annotations import Array, OperatorModule
     from mxtrain.model.detection.anchors import AnchorMap
-    from mxtrain.types import Shape
 
 MADE_FOR_DETECTION = {
     ("vgg16_atrous", 300): vgg16_atrous_300,
@@ -128,79 +122,14 @@ def build_features(
         return made_for_detection(**options)
     network = gluoncv.build(backbone, NUM_CLASSES_OF_BACKBONE, dict(options))
     symbol = network(mx.sym.var("data"))
-    outputs = find_features(symbol, network.prefix, backbone, None if tuple(features) == LAST_TWO else features)
+    outputs = find_features(
+        symbol, network.prefix, backbone, len(LAST_TWO), None if tuple(features) == LAST_TWO else features
+    )
     narrower: Dict[str, Any] = {"min_depth": 64, "reduce_ratio": 0.5} if lite else {}
     if filters and min(filters) < 128 and not lite:
         narrower["min_depth"] = min(filters)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it doubts the type of pictures, and takes float32
         expander = FeatureExpander(symbol, outputs, list(filters), **narrower)
-    known = network.collect_params()
-    for name, parameter in expander.collect_params().items():
-        if name in known:
-            parameter.init, parameter.grad_req = known[name].init, known[name].grad_req
-        # Those of layers that only the symbol knows have none, and would be drawn at random.
-        if parameter.init is None and name.endswith(("_gamma", "_var")):
-            parameter.init = mx.init.One()
-        elif parameter.init is None and name.endswith(("_beta", "_mean", "_bias")):
-            parameter.init = mx.init.Zero()
+    take_initializers(expander, network)
     return expander
-
-
-def map_sizes(features: gluon.HybridBlock, input_shape: Shape) -> List[Tuple[int, int]]:
-    """(height, width) of each of its maps.
-
-    Raises:
-        ConfigError: pictures are too small for the network.
-    """
-    from mxtrain.model.prepare import infer_shapes
-
-    infer_shapes(features, input_shape)
-    return [(shape[2], shape[3]) for shape in trace(features, input_shape).output_shapes if shape is not None]
-
-
-def find_features(symbol: Symbol, prefix: str, backbone: str, asked: Optional[Sequence[str]]) -> List[str]:
-    """The names of the outputs that boxes are found in.
-
-    Args:
-        symbol: of the backbone.
-        prefix: of most names in it.
-        backbone: GluonCV's name of it.
-        asked: those outputs by GluonCV's names, which are checked; None: the last map of each of the two smallest sizes
-            that all that follows is computed from.
-
-    Raises:
-        ConfigError: there are no such outputs.
-    """
-    side = sizes_of(backbone).usual
-    nodes = trace_symbol(symbol, {"data": (1, 3, side, side)}).nodes
-    counts = Counter(node.name for node in nodes)
-    maps = {
-        node.name: index for index, node in enumerate(nodes)
-        if node.op not in ("null", "Pad") and node.shape and len(node.shape) == 4 and counts[node.name] == 1
-    }  # fmt: skip
-    if asked is not None:
-        known = {name[len(prefix) :]: name for name in maps if name.startswith(prefix)}
-        for name in asked:
-            if name not in known:
-                shown = list(known)
-                raise ConfigError(
-                    f"model.features: {backbone} has no output '{name}'.{did_you_mean(name, shown)} Its maps are "
-                    f"{', '.join(shown[:4])}, ..., {', '.join(shown[-4:])}. Type model.features=auto, or some of them."
-                )
-        return [known[name] for name in asked]
-    last_read = {source: index for index, node in enumerate(nodes) for source in node.inputs}
-    is_value = [node.op != "null" or node.name == "data" for node in nodes]
-    by_size: Dict[Tuple[int, ...], str] = {}
-    for name, index in maps.items():
-        alone = not any(is_value[before] and last_read.get(before, 0) > index for before in range(index))
-        size = (nodes[index].shape or ())[2:]
-        if alone and max(size) > 1:
-            by_size[size] = name
-    found = [by_size[size] for size in sorted(by_size, reverse=True)[-2:]]
-    if len(found) < 2:
-        raise ConfigError(
-            f"model.backbone={backbone}: the network has no two maps of different sizes that all that follows is "
-            "computed from. Name the maps by model.features=[NAME,NAME], or choose another backbone, e.g. resnet18_v1."
-        )
-    return found

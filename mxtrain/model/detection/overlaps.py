@@ -1,0 +1,41 @@
+"""How boxes cover others, on the host.
+
+Legend: M true boxes, N others.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def common_areas(edge_M4: np.ndarray, edge_N4: np.ndarray) -> np.ndarray:
+    """Pixels that boxes have in common, (M, N)."""
+    sides = []
+    for low, high in ((0, 2), (1, 3)):
+        begin_MN = np.maximum(edge_M4[:, None, low], edge_N4[:, low])
+        end_MN = np.minimum(edge_M4[:, None, high], edge_N4[:, high])
+        end_MN -= begin_MN
+        sides.append(np.maximum(end_MN, 0, out=end_MN))
+    sides[0] *= sides[1]
+    return sides[0]
+
+
+def intersections_over_unions(edge_M4: np.ndarray, edge_N4: np.ndarray) -> np.ndarray:
+    """Intersection over union, (M, N)."""
+    common_MN = common_areas(edge_M4, edge_N4)
+    area_M, area_N = ((edge[:, 2:] - edge[:, :2]).prod(axis=1) for edge in (edge_M4, edge_N4))
+    common_MN /= area_M[:, None] + area_N - common_MN
+    return common_MN
+
+
+def offsets_from(centred_P4: np.ndarray, true_P4: np.ndarray) -> np.ndarray:
+    """How far each box is from a true one, (P, 4): centre over the box's size, and logarithms of sizes.
+
+    Args:
+        centred_P4: centre x and y, width and height.
+        true_P4: edges.
+    """
+    size_P2 = true_P4[:, 2:] - true_P4[:, :2]
+    centre_P2 = true_P4[:, :2] + size_P2 * 0.5
+    moved_P2 = (centre_P2 - centred_P4[:, :2]) / centred_P4[:, 2:]
+    return np.concatenate([moved_P2, np.log(size_P2 / centred_P4[:, 2:])], axis=1)

@@ -1,0 +1,143 @@
+"""The loss of regions beside GluonCV's modules and plain NumPy, on the same samples."""
+
+import numpy as np
+import pytest
+
+from mxtrain.dataset.image.boxes import Flag, padded, rows_of
+from mxtrain.loss.detection import TwoStage
+
+K, N, R = 3, 400, 24
+VARIANCES = np.array([0.1, 0.1, 0.2, 0.2])
+
+
+def arrays(draw, shares=(0.2, 0.5, 0.3)):
+    """What a network returns for two pictures, and what that is compared with."""
+    edges = [np.array([[4, 6, 40, 50], [30, 10, 60, 40]]), np.array([[10, 10, 30, 60]])]
+    boxes = padded([rows_of(edges[0], [2, 0]), rows_of(edges[1], [1])], 4)
+    near = [edges[row][draw.randint(len(edges[row]), size=R)] + draw.randint(-9, 9, (R, 4)) for row in range(2)]
+    region_BR5 = np.concatenate([np.array(near), np.ones((2, R, 1))], axis=2)
+    region_BR5[0, -3:, 4] = 0  # padding
+    kind_BN = draw.choice([1, 0, -1], size=(2, N), p=shares)
+    return [
+        draw.randn(2, N), draw.randn(2, N, 4), region_BR5, draw.randn(2, R, 1 + K), draw.randn(2, R, 4 * K), boxes,
+        kind_BN, draw.randn(2, N, 4) * (kind_BN == 1)[..., None], draw.rand(2, N),
+    ]  # fmt: skip
+
+
+def computed(loss, given):
+    from mxtrain.engine.backend import autograd, nd
+
+    given = [nd.array(one) for one in given]
+    for one in given[:5]:
+        one.attach_grad()
+    with autograd.record():
+        loss_B = loss(*given)
+    loss_B.backward()
+    return loss_B.asnumpy(), [one.grad.asnumpy() for one in given[:5]]
+
+
+def huber(difference, rho):
+    difference = np.abs(difference)
+    return np.where(difference > rho, difference - 0.5 * rho, 0.5 / rho * difference**2).sum(axis=-1)
+
+
+def sampled(kind_N, noise_N, quota, most):
+    """The boxes of the highest noise: at most `most` that hold a thing, then background."""
+    things, background = (np.flatnonzero(kind_N == kind) for kind in (1, 0))
+    things = things[np.argsort(-noise_N[things])][:most]
+    return np.concatenate([things, background[np.argsort(-noise_N[background])][: quota - len(things)]])
+
+
+def by_numpy(given, quota, rho_of_proposals, rho):
+    score_BN, offset_BN4, region_BR5, logit_BRK, offset_BRP, box_BMD, kind_BN, true_BN4, noise_BN = given
+    total_B = np.zeros(2)
+    for row in range(2):
+        chosen = sampled(kind_BN[row], noise_BN[row], quota, quota // 2)
+        score, holds = score_BN[row, chosen], kind_BN[row, chosen] == 1
+        total_B[row] = (np.log1p(np.exp(score)) - score * holds).sum() / len(chosen)
+        difference = offset_BN4[row, chosen] - true_BN4[row, chosen]
+        total_B[row] += (huber(difference, rho_of_proposals) * holds).sum() / len(chosen)
+        counts = region_BR5[row, :, 4] > 0
+        for region, logit, offset in zip(region_BR5[row, counts, :4], logit_BRK[row, counts], offset_BRP[row, counts]):
+            ious = [iou(region, box) if box[4] >= 0 else 0 for box in box_BMD[row]]
+            best = int(np.argmax(ious))
+            kind = int(box_BMD[row, best, 4]) + 1 if ious[best] >= 0.5 else 0
+            total_B[row] += (np.log(np.exp(logit).sum()) - logit[kind]) / counts.sum()
+            if kind:
+                wanted = offsets(region, box_BMD[row, best, :4]) / VARIANCES
+                total_B[row] += huber(offset.reshape(K, 4)[kind - 1] - wanted, rho) / counts.sum()
+    return total_B
+
+
+def iou(one, other):
+    width, height = (min(one[at + 2], other[at + 2]) - max(one[at], other[at]) for at in (0, 1))
+    common = max(width, 0) * max(height, 0)
+    return common / ((one[2] - one[0]) * (one[3] - one[1]) + (other[2] - other[0]) * (other[3] - other[1]) - common)
+
+
+def offsets(region, box):
+    size, true_size = region[2:] - region[:2], box[2:4] - box[:2]
+    return np.concatenate([(box[:2] + true_size / 2 - region[:2] - size / 2) / size, np.log(true_size / size)])
+
+
+@pytest.mark.parametrize("quota, shares", [(64, (0.2, 0.5, 0.3)), (300, (0.2, 0.5, 0.3)), (300, (0.6, 0.2, 0.2))])
+def test_values_are_numpys_and_gradients_those_of_the_value(quota, shares):
+    """Quotas that are filled, that are not, and that more things would fill than may."""
+    draw = np.random.RandomState(0)
+    given = arrays(draw, shares)
+    loss = TwoStage(proposal_samples=quota, proposal_rho=0.2, rho=0.7).build_for(K, [(N,)])
+    loss_B, gradients = computed(loss, given)
+    np.testing.assert_allclose(loss_B, by_numpy(given, quota, 0.2, 0.7), rtol=1e-4)
+    for number in (0, 1, 3, 4):
+        direction = draw.randn(*given[number].shape)
+        ahead, behind = ([*given] for _ in range(2))
+        ahead[number], behind[number] = (given[number] + sign * 1e-4 * direction for sign in (1, -1))
+        slope = (by_numpy(ahead, quota, 0.2, 0.7) - by_numpy(behind, quota, 0.2, 0.7)).sum() / 2e-4
+        np.testing.assert_allclose((gradients[number] * direction).sum(), slope, rtol=2e-3)
+    assert not gradients[2].any()  # where a region is, is no matter of this loss
+
+
+def test_values_are_those_of_gluoncvs_modules():
+    """As its training script divides them, for one picture."""
+    from mxtrain.engine.backend import nd
+    from mxtrain.model.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
+
+    from gluoncv.model_zoo.rcnn.faster_rcnn.rcnn_target import RCNNTargetGenerator  # isort: skip
+    from mxnet.gluon.loss import HuberLoss, SigmoidBinaryCrossEntropyLoss, SoftmaxCrossEntropyLoss  # isort: skip
+
+    given = [one[:1] for one in arrays(np.random.RandomState(1))]
+    given[2][..., 4] = 1
+    score_BN, offset_BN4, region_BR5, logit_BRK, offset_BRP, box_BMD, kind_BN, true_BN4, noise_BN = given
+    chosen = np.zeros(N, bool)
+    chosen[sampled(kind_BN[0], noise_BN[0], 64, 32)] = True
+    kind = nd.array(np.where(chosen, kind_BN[0], -1)[None])
+    mask = nd.array(((kind_BN[0] == 1) & chosen)[None, :, None].repeat(4, axis=2))
+    count = 64
+    wanted = SigmoidBinaryCrossEntropyLoss(from_sigmoid=False)(nd.array(score_BN), kind, kind >= 0) * N / count
+    wanted = wanted + HuberLoss(rho=1 / 9.0)(nd.array(offset_BN4), nd.array(true_BN4), mask) * N * 4 / count
+    ious = np.array([[iou(one, box) for box in box_BMD[0, :2]] for one in region_BR5[0, :, :4]])
+    generator = RCNNTargetGenerator(K, R, 1)
+    generator.initialize()
+    samples, matches = np.where(ious.max(axis=1) >= 0.5, 1, -1), ious.argmax(axis=1)
+    assert (samples == 1).sum() > 5 and (samples == -1).sum() > 2
+    true = (box_BMD[:, :2, 4], box_BMD[:, :2, :4])
+    kinds, targets, masks, index = generator(
+        *(nd.array(one) for one in (region_BR5[..., :4], samples[None], matches[None], *true))
+    )
+    wanted = wanted + SoftmaxCrossEntropyLoss()(nd.array(logit_BRK), kinds, kinds.expand_dims(-1) >= 0) * R / R
+    offset = nd.array(offset_BRP[0].reshape(R, K, 4)).take(index[0]).expand_dims(0)
+    wanted = wanted + HuberLoss(rho=1.0)(offset, targets, masks) * offset.size / R
+    loss_B, _ = computed(TwoStage(proposal_samples=64).build_for(K, [(N,)]), given)
+    np.testing.assert_allclose(loss_B, wanted.asnumpy(), rtol=1e-4)
+
+
+def test_regions_in_a_crowd_do_not_count():
+    given = arrays(np.random.RandomState(0))
+    loss = TwoStage().build_for(K, [(N,)])
+    _, without = computed(loss, given)
+    given[5][1, 1] = rows_of([[0, 0, 64, 64]], [0])[0]
+    given[5][1, 1, 5] = Flag.CROWD
+    _, gradients = computed(loss, given)
+    assert without[3][1].any(axis=1).all()
+    held = np.array([iou(one, [10, 10, 30, 60]) >= 0.5 for one in given[2][1, :, :4]])
+    assert 0 < held.sum() < R and (gradients[3][1].any(axis=1) == held).all()

@@ -1,0 +1,340 @@
+"""Faster R-CNN: its values, files and samples beside GluonCV's, and what is refused."""
+
+import re
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pydantic
+import pytest
+
+from mxtrain.dataset.image.boxes import Flag, padded, rows_of
+from mxtrain.errors import ConfigError
+from mxtrain.model.detection.overlaps import intersections_over_unions
+from mxtrain.model.faster_rcnn import FasterRCNN
+from mxtrain.model.networks import gluoncv_detectors
+from mxtrain.model.networks.gluoncv_detectors import COCO_CLASSES, VOC_CLASSES
+from mxtrain.model.prepare import prepare_network
+
+SIDE = 96
+PYRAMID = {
+    "name": "faster_rcnn_fpn_custom", "backbone": "mobilenet0.25", "channels": 8, "head_units": 32, "regions": 60,
+    "proposals": 100, "region_samples": 16,
+}  # fmt: skip
+STAGED = {
+    "name": "faster_rcnn_custom", "backbone": "resnet18_v1b", "channels": 8, "regions": 20, "proposals": 60,
+    "region_samples": 8,
+}  # fmt: skip
+
+
+def prepared(fields, num_classes=3, side=SIDE, **arguments):
+    model = FasterRCNN(**fields)
+    coding = model.box_coding(num_classes, (3, side, side))
+    network = prepare_network(
+        model, num_classes=num_classes, input_shape=(3, side, side), seed=3, output_shapes=coding.output_shapes,
+        **arguments,
+    ).network  # fmt: skip
+    return coding, network
+
+
+def gluoncvs(fields, num_classes=3, side=SIDE):
+    """GluonCV's class around blocks like ours."""
+    from mxtrain.model.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
+
+    from gluoncv.model_zoo.rcnn.faster_rcnn.faster_rcnn import FasterRCNN as Theirs  # isort: skip
+
+    model = FasterRCNN(**fields)
+    parts, maps = model._blocks(), model._maps((3, side, side))
+    is_pyramid = len(maps) > 1
+    sizes = [one.sizes[0] for one in maps] if is_pyramid else maps[0].sizes
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return Theirs(
+            parts.features, parts.region_features, [str(number) for number in range(num_classes)], parts.box_features,
+            min_stage=2 if is_pyramid else 4, max_stage=1 + len(maps) if is_pyramid else 4, nms_thresh=0.5,
+            nms_topk=-1, roi_size=(parts.region_side,) * 2, clip=4.14, rpn_channel=8,
+            strides=tuple(one.stride for one in maps) if is_pyramid else 16, scales=[size / 16 for size in sizes],
+            rpn_test_post_nms=fields["regions"], rpn_min_size=1, rpn_train_post_nms=fields["proposals"],
+            num_sample=fields["region_samples"],
+        )  # fmt: skip
+
+
+def stock(name):
+    from mxtrain.model.networks import gluoncv
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return gluoncv.get_model(name, pretrained=False, pretrained_base=False)
+
+
+def nd_array(array):
+    from mxtrain.engine.backend import nd
+
+    return nd.array(array)
+
+
+def spread(network, image):
+    """Heads whose values differ from place to place: those of a fresh network are all alike."""
+    draw = np.random.RandomState(1)
+
+    def fill(layer, inputs):
+        size = max(float(inputs[0].asnumpy().std()), 1e-30)
+        shape = layer.weight.shape
+        # A sigmoid that is 1 would leave GluonCV's order of proposals to chance.
+        factor = {id(network.class_predictor): 1.5, id(network.box_predictor): 0.4}.get(id(layer), 0.25)
+        layer.weight.set_data(nd_array(draw.randn(*shape) * factor / (size * np.prod(shape[1:]) ** 0.5)))
+
+    head = getattr(network.rpn, "rpn_head", network.rpn)
+    # What proposes decides what comes to the others.
+    for layers in ((head.score, head.loc), (network.class_predictor, network.box_predictor)):
+        handles = [layer.register_forward_pre_hook(fill) for layer in layers]
+        network(image)
+        for handle in handles:
+            handle.detach()
+
+
+@pytest.fixture
+def written_memory(monkeypatch):
+    """GluonCV's pyramid adds up what ROIAlign leaves unwritten of regions in other maps, which is 0 at best. It leaves
+    them out where MXNet is as old as not to have `box_encode`."""
+    from mxtrain.engine.backend import nd
+
+    monkeypatch.delattr(nd.contrib, "box_encode")
+
+
+def with_area(found_N6):
+    """Detections of something."""
+    return found_N6[(found_N6[:, 0] >= 0) & (found_N6[:, 4:] > found_N6[:, 2:4]).all(axis=1)]
+
+
+def check_values(coding, ours, theirs, path, side, least=60):
+    image = nd_array(np.random.RandomState(0).uniform(-2, 2, (2, 3, side, side)))
+    spread(ours, image)
+    ours.save_parameters(path)
+    theirs.load_parameters(path)  # has all of them, and no other
+    ours.hybridize()
+    found_BN6 = coding.decode(ours(image)).asnumpy()
+    for row in range(2):  # GluonCV's takes one picture at a time
+        wanted_N6 = np.concatenate([one.asnumpy()[0] for one in theirs(image[row : row + 1])], axis=1)
+        # Where it has fewer regions than it expects it looks at ones without an area.
+        found_N6, wanted_N6 = with_area(found_BN6[row]), with_area(wanted_N6)
+        wanted_N6 = wanted_N6[np.argsort(-wanted_N6[:, 1], kind="stable")]
+        number = min(len(found_N6), len(wanted_N6))
+        assert number >= least and len(set(wanted_N6[:number, 0])) > 1
+        assert len(set(wanted_N6[:number, 1])) > least / 2
+        found_N6, wanted_N6 = found_N6[:number], wanted_N6[:number]
+        np.testing.assert_allclose(found_N6[:, 1], wanted_N6[:, 1], atol=1e-4)
+        # Of equal scores either may come first.
+        same_N = (np.abs(found_N6 - wanted_N6) <= 1e-3 * (1 + np.abs(wanted_N6))).all(axis=1)
+        assert same_N.mean() > 0.95, (found_N6[~same_N][:3], wanted_N6[~same_N][:3])
+
+
+@pytest.mark.parametrize("fields", [PYRAMID, STAGED])
+def test_predictions_are_gluoncvs_with_the_same_file(fields, tmp_path, written_memory):
+    coding, ours = prepared({**fields, "init": "msra"})
+    check_values(coding, ours, gluoncvs(fields), str(tmp_path / "ours.params"), SIDE, 20)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, side",
+    [("faster_rcnn_resnet50_v1b_voc", 96), ("faster_rcnn_fpn_resnet101_v1d_coco", 128)],
+)
+def test_predictions_of_stock_networks_are_gluoncvs(name, side, tmp_path, written_memory):
+    num_classes = len(COCO_CLASSES if name.endswith("coco") else VOC_CLASSES)
+    fields = {"name": name, "init": "msra", "nms_candidates": 2000, "max_detections": 60}
+    coding, ours = prepared(fields, num_classes, side)
+    check_values(coding, ours, stock(name), str(tmp_path / "ours.params"), side, 40)
+
+
+@pytest.mark.parametrize("name", ["faster_rcnn_resnet50_v1b_custom", "faster_rcnn_fpn_resnet50_v1b_coco"])
+def test_blocks_and_boxes_of_stock_networks_are_gluoncvs(name):
+    """Nothing is computed: names and shapes of all arrays, and the boxes that they begin with."""
+    from mxtrain.model.prepare import infer_shapes
+
+    model = FasterRCNN(name=name)
+    ours = model.build(80, (3, 96, 96))
+    infer_shapes(ours, (3, 96, 96))
+    if name.endswith("_custom"):
+        from mxtrain.model.networks import gluoncv
+
+        theirs = gluoncv.get_model(name, classes=[str(number) for number in range(80)], pretrained_base=False)
+    else:
+        theirs = stock(name)
+    found, wanted = (one._collect_params_with_prefix() for one in (ours, theirs))
+    # GluonCV counts the networks of a kind in a process.
+    wanted = {re.sub(r"\.resnetv1b\d+_", ".resnetv1b0_", key): value for key, value in wanted.items()}
+    assert set(found) == set(wanted)
+    for key, parameter in wanted.items():
+        known = parameter.shape is not None and 0 not in parameter.shape and -1 not in parameter.shape
+        assert not known or parameter.shape == found[key].shape, key
+    for key in ours.computed:
+        np.testing.assert_array_equal(found[key].value.asnumpy(), wanted[key].value.asnumpy())
+
+
+def test_maps_larger_than_gluoncvs_have_boxes():
+    model = FasterRCNN(**STAGED)
+    shape = (3, 64, 16 * 130)
+    assert model.box_coding(3, shape).edge_N4[:, 2].max() > 16 * 129
+    network = model.build(3, shape)
+    assert network.rpn.anchor_generator.anchors.value.shape[3] == 130
+
+
+@pytest.mark.parametrize("fields", [PYRAMID, STAGED])
+def test_classes_are_found_by_their_names(fields, tmp_path):
+    _, before = prepared(fields, 3)
+    path = str(tmp_path / "three.params")
+    before.save_parameters(path)
+    names, kept = ["zebra", "cat"], {**fields, "weights": path, "weights_classes": ["dog", "cat", "cow"]}
+    _, fresh = prepared(fields, 2)
+    _, found = prepared(kept, 2, output_names=names)
+    for layer, lead, width in (("class_predictor", 1, 1), ("box_predictor", 0, 4)):
+        for part in ("weight", "bias"):
+            ours, old, start = (
+                network._collect_params_with_prefix()[f"{layer}.{part}"].data().asnumpy()
+                for network in (found, before, fresh)
+            )
+            np.testing.assert_array_equal(ours[:lead], old[:lead])
+            np.testing.assert_array_equal(ours[lead : lead + width], start[lead : lead + width])  # no zebra in the file
+            np.testing.assert_array_equal(ours[lead + width :], old[lead + width : lead + 2 * width])
+
+
+@pytest.mark.parametrize("fields", [PYRAMID, STAGED])
+def test_a_file_of_the_backbone_alone_is_a_beginning(fields, tmp_path):
+    from mxtrain.engine.backend import mx
+    from mxtrain.model.networks import gluoncv
+
+    backbone = gluoncv.build(fields["backbone"], 1000, {})
+    backbone.initialize(mx.init.Normal(0.1))
+    backbone(nd_array(np.zeros((1, 3, 64, 64))))
+    path = str(tmp_path / "backbone.params")
+    backbone.save_parameters(path)
+    _, network = prepared({**fields, "weights": path})
+    found, wanted = (one._collect_params_with_prefix() for one in (network, backbone))
+    compared = {here: name for here, name in network.backbone_names.items() if here in found}
+    assert len(compared) > 50
+    for here, name in compared.items():
+        np.testing.assert_array_equal(found[here].data().asnumpy(), wanted[name].data().asnumpy())
+
+
+def test_which_boxes_hold_things_is_gluoncvs():
+    from mxtrain.model.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
+
+    from gluoncv.model_zoo.rcnn.rpn.rpn_target import RPNTargetGenerator  # isort: skip
+
+    coding = FasterRCNN(**PYRAMID).box_coding(3, (3, 160, 160))
+    # GluonCV makes background of what covers a thing best, if that is little; ours are covered well.
+    edge_M4 = np.array([[40, 40, 75, 70], [90, 20, 150, 90], [60, 100, 90, 131]], np.float64)
+    everything = RPNTargetGenerator(num_sample=10**6, pos_ratio=0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        kind_N, offset_N4, mask_N4 = everything(nd_array(edge_M4), nd_array(coding.edge_N4), 160, 160)
+    kind_BN, offset_BN4 = coding.encode(padded([rows_of(edge_M4, [0, 1, 2])], 5))
+    assert 5 < (kind_N == 1).sum() < 60 and (kind_N == -1).any()
+    np.testing.assert_array_equal(kind_BN[0], kind_N)
+    np.testing.assert_allclose(offset_BN4[0] * (mask_N4 > 0), offset_N4, atol=1e-5)
+
+
+def test_every_thing_has_a_box_and_crowds_are_not_background():
+    coding = FasterRCNN(**PYRAMID).box_coding(3, (3, 96, 96))
+    tiny, crowd = [50, 50, 53, 53], [0, 0, 48, 96]
+    rows = rows_of([tiny, crowd], [0, 1])
+    rows[1, 5] = Flag.CROWD
+    kind_BN, _ = coding.encode(padded([rows, np.zeros((0, 7))], 2))
+    centre_N2 = (coding.edge_N4[:, :2] + coding.edge_N4[:, 2:]) / 2
+    iou_N = intersections_over_unions(rows[:1, :4], coding.edge_N4)[0]
+    assert (kind_BN[0] == 1).any() and 0 < iou_N[kind_BN[0] == 1].min() and iou_N.max() < 0.1
+    assert not (kind_BN[0][centre_N2[:, 0] < 40] == 0).any() and (kind_BN[0][centre_N2[:, 0] > 66] == 0).any()
+    assert set(kind_BN[1].tolist()) == {0, -1}  # of a picture without things: background, and what reaches out of it
+
+
+def sampled(network, boxes, noise_BC):
+    """Regions that training looks at."""
+    image = nd_array(np.random.RandomState(0).uniform(-2, 2, (len(boxes), 3, SIDE, SIDE)))
+    return network(image, nd_array(boxes), nd_array(noise_BC))[2].asnumpy()
+
+
+@pytest.mark.parametrize("fields", [PYRAMID, STAGED])
+def test_regions_are_a_sample_with_a_quota_for_any_division_of_a_batch(fields):
+    coding, network = prepared(fields)
+    draws = FasterRCNN(**fields).draws((3, SIDE, SIDE))
+    edges = np.array([[10, 10 + shift, 60, 70 + shift] for shift in range(6)])  # each covers the others
+    boxes = padded([rows_of(edges, [0] * 6), np.zeros((0, 7)), rows_of([[20, 30, 50, 60]], [2])], 8)
+    noise_BC = np.random.RandomState(1).rand(3, draws.regions + 8)
+    region_BR5 = sampled(network, boxes, noise_BC)
+    count = fields["region_samples"]
+    assert region_BR5.shape == (3, count, 5) and region_BR5[..., 4].all()
+    for row, truths in ((0, edges), (2, np.array([[20, 30, 50, 60]]))):
+        holding = intersections_over_unions(truths, region_BR5[row, :, :4]).max(axis=0) >= 0.5
+        assert 1 <= holding.sum() <= count // 4
+    for row in range(3):
+        alone_BR5 = sampled_alone(network, boxes, noise_BC, row)
+        np.testing.assert_allclose(alone_BR5[0], region_BR5[row], atol=1e-4)
+    other = sampled(network, boxes, np.random.RandomState(2).rand(*noise_BC.shape))
+    assert not np.allclose(other, region_BR5)
+
+
+def sampled_alone(network, boxes, noise_BC, row):
+    image = np.random.RandomState(0).uniform(-2, 2, (len(boxes), 3, SIDE, SIDE))[row : row + 1]
+    found = network(nd_array(image), nd_array(boxes[row : row + 1]), nd_array(noise_BC[row : row + 1]))
+    return found[2].asnumpy()
+
+
+def test_regions_that_are_missing_do_not_count():
+    """A picture with fewer proposals than regions: the rest is the whole picture, and nothing is predicted of it."""
+    fields = {**STAGED, "anchor_sizes": [32.0, 33.0, 34.0], "regions": 200, "proposals": 200, "region_samples": 100}
+    coding, network = prepared(fields, side=64)  # 4 x 4 places with 9 boxes, of which 3 are nearly alike
+    image = nd_array(np.random.RandomState(0).uniform(-1, 1, (2, 3, 64, 64)))
+    outputs = network(image)
+    assert outputs[2].shape == (2, 144, 5)
+    counts_BR = outputs[2].asnumpy()[..., 4]
+    assert (0 < counts_BR.sum(axis=1)).all() and (counts_BR.sum(axis=1) < 100).all()
+    rest_P4 = outputs[2].asnumpy()[counts_BR == 0, :4]
+    np.testing.assert_array_equal(rest_P4, [[0, 0, 64, 64]] * len(rest_P4))
+    found_BN6 = coding.decode(outputs).asnumpy()
+    assert np.isfinite(found_BN6).all()
+
+
+@pytest.mark.parametrize(
+    "fields, said",
+    [
+        ({"name": "faster_rcnn_resnet50_v1"}, "Did you mean 'faster_rcnn_resnet50_v1b'"),
+        ({"name": "faster_rcnn_fpn_syncbn_resnet50_v1b_coco"}, "or model.name=faster_rcnn_fpn_resnet50_v1b"),
+        ({"name": "faster_rcnn_fpn_custom"}, "type model.backbone=NAME, e.g. resnet18_v1b"),
+        ({"name": "faster_rcnn_custom", "backbone": "mobilenet0.25"}, "no classification network 'mobilenet0.25'"),
+        ({"backbone": "resnet18_v1b"}, "part of faster_rcnn_fpn_resnet50_v1b. Type model.name=faster_rcnn_fpn_custom"),
+        ({"name": "faster_rcnn_custom", "backbone": "resnet18_v1b", "head_units": 3}, "head_units is part of faster"),
+        ({"regions": 0}, "greater than 0"),
+    ],
+)
+def test_what_does_not_work_is_refused_with_what_does(fields, said):
+    with pytest.raises(pydantic.ValidationError, match=said):
+        FasterRCNN(**fields)
+
+
+def test_sizes_that_do_not_fit_are_refused_with_what_does():
+    with pytest.raises(ConfigError, match="the network has 5 maps, so as many sizes.*32, 64, 128, 256, 512"):
+        FasterRCNN(**PYRAMID, anchor_sizes=[8.0]).box_coding(3, (3, 64, 64))
+
+
+def test_names_are_gluoncvs():
+    from mxtrain.model.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
+
+    from gluoncv.model_zoo import get_model_list  # isort: skip
+
+    names = [name for name in get_model_list() if name.startswith("faster_rcnn_") and "syncbn" not in name]
+    plain = {FasterRCNN(name=name).plain_name for name in names}
+    assert len(names) == 8 and plain == set(gluoncv_detectors.FASTER_RCNN)
+
+
+def test_describing_imports_nothing_heavy():
+    program = (
+        "import sys\n"
+        "from mxtrain.model import faster_rcnn\n"
+        "from mxtrain.model.gluoncv_segmentation import option_of\n"
+        "faster_rcnn.FasterRCNN(name='faster_rcnn_resnet50_v1b_voc')\n"
+        "assert option_of('faster_rcnn_x', '') == 'faster_rcnn'\n"
+        "sys.exit(', '.join({'mxnet', 'gluoncv'} & set(sys.modules)) or 0)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
