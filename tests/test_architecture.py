@@ -18,7 +18,8 @@ PACKAGE = ROOT / "mxtrain"
 LAYERS = [
     {
         "annotations", "errors", "types", "files", "cluster.network", "process",
-        "dataset.image.box_arithmetic", "dataset.image.boxes", "dataset.image.key_points", "description.override_text",
+        "dataset.image.box_arithmetic", "dataset.image.boxes", "dataset.image.key_points", "dataset.image.mask_rows",
+        "description.override_text",
         "kvstore.world", "private_sockets", "search_path",
     },
     {"description.config", "description.wrapped", "trainer.state", "trainer.cadence"},

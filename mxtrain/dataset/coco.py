@@ -11,7 +11,7 @@ from typing import ClassVar, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.dataset.base import Splits
+from mxtrain.dataset.base import BaseDataset, Splits
 from mxtrain.dataset.checking.problems import (
     STRICT,
     UNKNOWN_CLASS,
@@ -26,7 +26,10 @@ from mxtrain.dataset.image.boxed_classes import ClassIndex, ClassNames
 from mxtrain.dataset.image.boxed_files import BoxedFiles, BoxedSplit, find_ids
 from mxtrain.dataset.image.boxes import Flag
 from mxtrain.dataset.image.coco_file import CocoContents, read_coco
+from mxtrain.dataset.image.coco_masks import CocoOutlines, find_mask_problems
 from mxtrain.dataset.image.files import ImageFiles
+from mxtrain.dataset.image.instance_pictures import InstanceSplit
+from mxtrain.dataset.image.json_elements import JsonFile
 from mxtrain.dataset.image.mask_pairs import refuse_alone
 from mxtrain.dataset.loading.regular_files import exists
 from mxtrain.errors import DataError, did_you_mean
@@ -42,6 +45,7 @@ class Coco(BoxedFiles):
     """
 
     option: ClassVar[str] = "dataset=coco"
+    serves: ClassVar[Tuple[str, ...]] = ("detection", "instance_segmentation")
 
     root: PathText = "data/coco"
     train_annotations: str = "annotations/instances_train2017.json"
@@ -63,6 +67,12 @@ class Coco(BoxedFiles):
     def leaves_out(self) -> bool:
         """Whether a file may have categories that are not learned."""
         return bool(self.classes)
+
+    def for_task(self, name: str) -> BaseDataset:
+        """See `BaseDataset.for_task`."""
+        if name != "instance_segmentation":
+            return self
+        return CocoInstances(**{field: getattr(self, field) for field in type(self).model_fields})
 
     def open(self) -> Splits:
         """See `Dataset.open`."""
@@ -131,8 +141,22 @@ class Coco(BoxedFiles):
         table = BoxTable.grouped(
             new_P[contents.picture_R[stays_R]], row_RD, len(there), contents.size_P2[there].reshape(-1, 2)
         )  # fmt: skip
+        if not there:
+            return None
         kept_ids = [one for one in ids if one is not None]
-        return BoxedSplit(ImageFiles([paths[number] for number in there]), kept_ids, table) if there else None
+        split = BoxedSplit(ImageFiles([paths[number] for number in there]), kept_ids, table)
+        kept_R = np.flatnonzero(stays_R)
+        return self.completed(split, contents, kept_R[np.argsort(new_P[contents.picture_R[kept_R]], kind="stable")])
+
+    def completed(self, split: BoxedSplit, contents: CocoContents, number_R: np.ndarray) -> BoxedSplit:
+        """A split with what else is wanted of its annotations. Here that is nothing.
+
+        Args:
+            split: pictures and boxes.
+            contents: of the file.
+            number_R: the annotation of each box in the split's table.
+        """
+        return split
 
     def _class_of(self, contents: CocoContents, names: Sequence[str]) -> Dict[int, int]:
         """The class of each category that is learned, by its id."""
@@ -158,6 +182,30 @@ class Coco(BoxedFiles):
         size_R2 = contents.size_P2[contents.picture_R].reshape(-1, 2)
         right_R = refuse_wrong_boxes(contents.edge_R4, size_R2, contents, findings, self.mends)
         return stays_R & right_R
+
+
+class CocoInstances(Coco):
+    """The same pictures with the mask of each thing: polygons, or lengths of runs."""
+
+    serves: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)
+
+    def _refuse_wrong(self, contents: CocoContents, names: Sequence[str], findings: Findings) -> np.ndarray:
+        """See `Coco`; masks are looked at, too."""
+        stays_R = super()._refuse_wrong(contents, names, findings)
+        numbers = np.flatnonzero(stays_R)
+        stays, refused, remarks = find_mask_problems(contents, numbers, self.mends)
+        refuse_all(findings, refused, "masks")
+        for problem in remarks:
+            findings.remark(problem)
+        stays_R[numbers[~stays]] = False
+        return stays_R
+
+    def completed(self, split: BoxedSplit, contents: CocoContents, number_R: np.ndarray) -> BoxedSplit:
+        """See `Coco.completed`."""
+        outlines = CocoOutlines(
+            JsonFile(contents.path), contents.span_R2[number_R], contents.record_R[number_R], split.table.begin_P1
+        )
+        return InstanceSplit(split.encoded, split.ids, split.table, outlines)
 
 
 def _read(path: Path, setting: str, findings: Findings) -> CocoContents:

@@ -18,11 +18,12 @@ from PIL import Image
 from typing_extensions import Annotated
 
 from mxtrain.dataset.base import BaseDataset, ImageSize, Splits, square
-from mxtrain.dataset.digit_scenes import DigitScenes, Scenes
+from mxtrain.dataset.digit_scenes import DigitScenes
 from mxtrain.dataset.image.key_point_augment import KeyPointAugment
 from mxtrain.dataset.image.key_point_dataset import KeyPointDataset
 from mxtrain.dataset.image.key_point_pictures import fill_of
 from mxtrain.dataset.image.key_points import Crop, KeyPointSet, Visibility, facts, left_right_pairs
+from mxtrain.dataset.image.scenes import Scenes
 from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.signature import Signature
 from mxtrain.types import OpenFraction, Positive
@@ -99,7 +100,8 @@ class KeyPointScenes(Scenes):
     ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
         """See `Source.fetch`; key points (B, J, 3) are in pixels of what enters the network, and facts as `Fact` says.
         """
-        image_BCHW, _, _, is_ink_BHW = self._make(index_B, seed=seed, epoch=epoch, train=train)
+        made = self._make(index_B, seed=seed, epoch=epoch, train=train)
+        image_BCHW, is_ink_BHW = made.image_BCHW, made.is_ink_BHW
         size, found = self.shape[1:], []
         for index, image_CHW, is_ink_HW in zip(index_B.tolist(), image_BCHW, is_ink_BHW):
             box_4, point_J3 = ink_box(is_ink_HW), ink_points(is_ink_HW)

@@ -10,7 +10,7 @@ from typing import ClassVar, Dict, List, Literal, Optional, Sequence, Tuple, Uni
 
 import numpy as np
 
-from mxtrain.dataset.base import Splits
+from mxtrain.dataset.base import BaseDataset, Splits
 from mxtrain.dataset.checking.problems import (
     LISTED_TWICE,
     NOT_A_NUMBER,
@@ -28,10 +28,12 @@ from mxtrain.dataset.image.boxed_classes import ClassIndex, ClassNames, choose_c
 from mxtrain.dataset.image.boxed_files import BoxedFiles, BoxedSplit
 from mxtrain.dataset.image.boxes import Flag
 from mxtrain.dataset.image.files import ImageFiles
+from mxtrain.dataset.image.instance_pictures import InstanceSplit
 from mxtrain.dataset.image.mask_pairs import Files, list_pictures, refuse_alone
 from mxtrain.dataset.image.voc_annotation import EDGES, BadAnnotation, VocObject, parse_annotation
 from mxtrain.dataset.image.voc_layout import VOC_CLASSES, find_years, read_names
-from mxtrain.dataset.loading.regular_files import FileId, read_bytes, walk
+from mxtrain.dataset.image.voc_masks import VocFound, VocOutlines
+from mxtrain.dataset.loading.regular_files import FileId, exists, read_bytes, walk
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.types import PathText
 
@@ -51,6 +53,9 @@ class Voc(BoxedFiles):
     """
 
     option: ClassVar[str] = "dataset=voc"
+    serves: ClassVar[Tuple[str, ...]] = ("detection", "instance_segmentation")
+    lists: ClassVar[str] = "Main"
+    """The folder in ImageSets of the lists of splits."""
     remedy_if_shared: ClassVar[str] = (
         "Type dataset.train_split=train, or dataset.val_split=null to hold out dataset.val_fraction of what is trained "
         "on."
@@ -68,6 +73,22 @@ class Voc(BoxedFiles):
     """Names in the order of their numbers; empty = the lines of `root/classes.txt`, or VOC's twenty."""
     other_classes: Literal["refuse", "leave_out"] = "refuse"
     """What is done with things of other classes."""
+
+    def for_task(self, name: str) -> BaseDataset:
+        """See `BaseDataset.for_task`."""
+        if name != "instance_segmentation":
+            return self
+        return VocInstances(**{field: getattr(self, field) for field in type(self).model_fields})
+
+    def completed(self, split: BoxedSplit, found: VocFound, findings: Findings) -> Optional[BoxedSplit]:
+        """A split with what else is wanted of its pictures. Here that is nothing.
+
+        Args:
+            split: pictures and boxes.
+            found: where these come from.
+            findings: gets what is missing.
+        """
+        return split
 
     def open(self) -> Splits:
         """See `Dataset.open`."""
@@ -89,6 +110,27 @@ class Voc(BoxedFiles):
             for split, given in wanted.items() if given is not None or split == "train"
         }  # fmt: skip
         return self.make_splits(found, names, range(len(names)), findings)
+
+
+class VocInstances(Voc):
+    """The pictures of `ImageSets/Segmentation/`, with `SegmentationObject/NAME.png`: a pixel has the number of its
+    thing in the annotation, from 1. White outlines (255) are of no thing."""
+
+    serves: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)
+    lists: ClassVar[str] = "Segmentation"
+
+    def completed(self, split: BoxedSplit, found: VocFound, findings: Findings) -> Optional[BoxedSplit]:
+        """See `Voc.completed`."""
+        masks = [path.parents[1] / "SegmentationObject" / f"{path.stem}.png" for path in found.annotations]
+        missing = [number for number, mask in enumerate(masks) if not exists(mask)]
+        refuse_alone(
+            [DataPlace(str(found.annotations[number])) for number in missing],
+            [f"'{found.annotations[number]}' has no mask '{masks[number]}'" for number in missing],
+            f"({len(missing):,} of {len(masks):,} masks are missing)",
+            "Add them, or name a split of pictures that have masks.", findings,
+        )  # fmt: skip
+        outlines = VocOutlines([str(mask) for mask in masks], found.count_P, found.object_R, split.table.begin_P1)
+        return InstanceSplit(split.encoded, split.ids, split.table, outlines)
 
 
 class _SplitReader:
@@ -122,8 +164,10 @@ class _SplitReader:
             boxes.add(index, annotation)
         if not entries:
             return None
-        table = boxes.table(len(entries))
-        return BoxedSplit(ImageFiles([path for path, _, _ in entries]), [number for _, number, _ in entries], table)
+        table, object_R = boxes.table(len(entries))
+        split = BoxedSplit(ImageFiles([path for path, _, _ in entries]), [number for _, number, _ in entries], table)
+        found_in = VocFound([annotation for _, _, annotation in entries], boxes.counts(len(entries)), object_R)
+        return self._dataset.completed(split, found_in, self._findings)
 
     def _list(self, folder: Path, part: Optional[str], shown: str) -> List[Tuple[Path, FileId, Path]]:
         """Picture, its identity, and annotation of each name in a list, or of each annotation."""
@@ -132,7 +176,7 @@ class _SplitReader:
         pictures, annotations = self._pictures[folder], folder / "Annotations"
         found = walk(annotations, (".xml",), findings=self._findings) if annotations.is_dir() else []
         there = {path.stem: path for path, _ in found}
-        lists = folder / "ImageSets" / "Main"
+        lists = folder / "ImageSets" / self._dataset.lists
         if part is None:
             names = {name: 0 for name in sorted(there)}
             if not names:
@@ -162,6 +206,7 @@ class _VocBoxes:
         self._dataset, self._classes, self._findings = dataset, classes, findings
         self._rows: List[Tuple[float, ...]] = []
         self._sizes: Dict[int, Tuple[float, float]] = {}
+        self._counts: Dict[int, int] = {}
         self._stands: List[Tuple[str, int]] = []
         self._refused: List[Problem] = []
 
@@ -180,10 +225,11 @@ class _VocBoxes:
             return
         if size is not None:
             self._sizes[index] = size
-        for one in objects:
-            self._add_object(index, path, one)
+        self._counts[index] = len(objects)
+        for number, one in enumerate(objects):
+            self._add_object(index, path, one, number)
 
-    def _add_object(self, index: int, path: Path, one: VocObject) -> None:
+    def _add_object(self, index: int, path: Path, one: VocObject, of_picture: int) -> None:
         place, texts = DataPlace(str(path), one.line), one.texts
         number = self._classes.find(texts.get("name", ""))
         if number is None:
@@ -198,7 +244,8 @@ class _VocBoxes:
             self._refused.append(Problem(NOT_A_NUMBER, place, fact, "Give it four numbers."))
             return
         is_difficult = texts.get("difficult", "") not in ("", "0")
-        self._rows.append((index, left - 1, top - 1, right, bottom, number, Flag.DIFFICULT * is_difficult))
+        flags = Flag.DIFFICULT * is_difficult
+        self._rows.append((index, left - 1, top - 1, right, bottom, number, flags, of_picture))
         self._stands.append((str(path), one.line))
 
     def _unknown(self, place: DataPlace, name: str) -> Problem:
@@ -213,19 +260,25 @@ class _VocBoxes:
         )
         return Problem(UNKNOWN_CLASS, place, fact, f"{near} {remedy}".strip())
 
-    def table(self, num_pictures: int) -> BoxTable:
-        """All boxes, those that are wrong refused."""
+    def counts(self, num_pictures: int) -> np.ndarray:
+        """The things in the annotation of each picture, (P,)."""
+        return np.array([self._counts.get(index, 0) for index in range(num_pictures)], np.int64)
+
+    def table(self, num_pictures: int) -> Tuple[BoxTable, np.ndarray]:
+        """All boxes, those that are wrong refused; and the number of each in its annotation, (R,)."""
         refuse_all(self._findings, self._refused, "problems of annotations")
-        array_R7 = np.array(self._rows, np.float64).reshape(-1, 7)
+        array_R8 = np.array(self._rows, np.float64).reshape(-1, 8)
         size_P2 = np.full((num_pictures, 2), np.nan)
         for index, size in self._sizes.items():
             size_P2[index] = size
-        picture_R, edge_R4 = array_R7[:, 0].astype(np.int64), array_R7[:, 1:5]
+        picture_R, edge_R4 = array_R8[:, 0].astype(np.int64), array_R8[:, 1:5]
         stays_R = refuse_wrong_boxes(edge_R4, size_P2[picture_R], _VocNotes(self._stands, edge_R4), self._findings,
                                      self._dataset.mends)  # fmt: skip
         area_R = (edge_R4[:, 2:] - edge_R4[:, :2])[stays_R].prod(axis=1)
-        row_RD = np.column_stack([array_R7[stays_R, 1:], area_R])
-        return BoxTable.grouped(picture_R[stays_R], row_RD, num_pictures, size_P2)
+        row_RD = np.column_stack([array_R8[stays_R, 1:7], area_R])
+        # Pictures were read in their order, so that boxes are grouped already.
+        table = BoxTable.grouped(picture_R[stays_R], row_RD, num_pictures, size_P2)
+        return table, array_R8[stays_R, 7].astype(np.int64)
 
 
 class _VocNotes:

@@ -123,3 +123,26 @@ class TwoStage(DetectionLoss):
 
         samples = min(self.proposal_samples, output_shapes[0][0])
         return TwoStageLoss(num_classes, samples, self.proposal_rho, self.rho, self.box_weight)
+
+
+class YolactLoss(HeatmapFocal):
+    """That of centres, and for each thing the mean cross entropy of its mask inside its true box, and 1 less Dice's
+    coefficient, over the number of things in the global batch.
+
+    Sources: Bolya et al., "YOLACT: Real-time Instance Segmentation" (2019), section 3.2; Milletari et al., "V-Net"
+    (2016), section 3.
+    """
+
+    serves: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)
+    option: ClassVar[str] = "yolact"
+
+    mask_weight: NonNegativeFloat = 2.0
+    """How much the mean cross entropy of a mask counts."""
+    dice_weight: NonNegativeFloat = 1.0
+    """How much it counts what a mask lacks of covering the true one; 0 = nothing."""
+
+    def build_detection(self, num_classes: int) -> gluon.HybridBlock:
+        """See `DetectionLoss.build_detection`."""
+        from mxtrain.loss.detection_blocks import PrototypeMaskLoss
+
+        return PrototypeMaskLoss(self.size_weight, self.offset_weight, self.mask_weight, self.dice_weight)

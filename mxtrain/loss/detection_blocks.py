@@ -10,6 +10,8 @@ Legend: B batch, M boxes of a picture, K classes, N boxes that a network gives, 
 
 from __future__ import annotations
 
+from mxtrain.dataset.image.boxes import NUM_COLUMNS
+from mxtrain.dataset.image.mask_rows import FOUND_SIDE, TRUE_SIDE
 from mxtrain.engine.backend import gluon
 
 
@@ -30,23 +32,55 @@ class HeatmapFocalLoss(gluon.HybridBlock):
     def __call__(self, logit_BKhw, size_B4hw, box_BMD, *encoded):
         return super().__call__(logit_BKhw, size_B4hw, *encoded)  # Gluon warns of inputs that nothing uses
 
-    def hybrid_forward(self, F, logit_BKhw, size_B4hw, score_BKhw, true_size_B4hw, is_centre_B1hw, weight_B1hw=None):
-        # With logits: log(sigmoid(x)) would be -inf where a network is sure and wrong.
-        p_BKhw = F.sigmoid(logit_BKhw)
-        log_p_BKhw = -F.Activation(-logit_BKhw, act_type="softrelu")
-        log_rest_BKhw = -F.Activation(logit_BKhw, act_type="softrelu")
-        is_one_BKhw = score_BKhw >= 1
-        found_BKhw = is_one_BKhw * F.square(1 - p_BKhw) * log_p_BKhw
-        if weight_B1hw is not None:
-            found_BKhw = F.broadcast_mul(found_BKhw, weight_B1hw)
-            is_centre_B1hw = is_centre_B1hw * weight_B1hw
-        quiet_BKhw = F.square(F.square(1 - score_BKhw)) * F.square(p_BKhw) * log_rest_BKhw
-        difference_B4hw = F.broadcast_mul(F.abs(size_B4hw - true_size_B4hw), is_centre_B1hw)
-        size_B2hw, offset_B2hw = F.split(difference_B4hw, 2, axis=1)
-        loss_B = -F.sum(found_BKhw + quiet_BKhw, axis=(1, 2, 3))
-        loss_B = loss_B + self._size_weight * F.sum(size_B2hw, axis=(1, 2, 3))
-        loss_B = loss_B + self._offset_weight * F.sum(offset_B2hw, axis=(1, 2, 3))
-        return loss_B, F.sum(is_centre_B1hw, axis=(1, 2, 3))
+    def hybrid_forward(self, F, logit_BKhw, size_B4hw, *targets):
+        return _of_centres(F, self._size_weight, self._offset_weight, logit_BKhw, size_B4hw, *targets)
+
+
+class PrototypeMaskLoss(gluon.HybridBlock):
+    """What `HeatmapFocalLoss` takes, with coefficients (B, P, h, w) and prototypes (B, P, height, width) behind the
+    outputs, and `PrototypeCoding.encode` behind the boxes, which have their masks.
+
+    Masks are compared inside the true boxes, at as many squares of each, so that a thing counts as much as any other.
+    """
+
+    weighted = True
+    least_weight = 1.0
+
+    def __init__(self, size_weight: float, offset_weight: float, mask_weight: float, dice_weight: float):
+        super().__init__()
+        self._size_weight, self._offset_weight = size_weight, offset_weight
+        self._mask_weight, self._dice_weight = mask_weight, dice_weight
+
+    def hybrid_forward(
+        self, F, logit_BKhw, size_B4hw, coefficient_BPhw, prototype_BPHW, row_BMR, score_BKhw, true_size_B4hw,
+        is_centre_B1hw, thing_BM5,
+    ):  # fmt: skip
+        loss_B, weight_B = _of_centres(
+            F, self._size_weight, self._offset_weight, logit_BKhw, size_B4hw, score_BKhw, true_size_B4hw, is_centre_B1hw
+        )  # fmt: skip
+        cell_BM1, edge_BM4 = (F.slice_axis(thing_BM5, axis=2, begin=begin, end=end) for begin, end in ((0, 1), (1, 5)))
+        is_thing_BM1 = cell_BM1 >= 0
+        picture_BM1 = F.broadcast_like(F.contrib.arange_like(thing_BM5, axis=0).reshape((-1, 1, 1)), cell_BM1)
+        # -1, no thing, becomes cell 0, whose loss is multiplied by 0 below. Its mask is that of a small box: where a
+        # picture is -1, ROIAlign writes into the mask of another thing, and leaves its own as it was in memory.
+        place = F.transpose(F.concat(picture_BM1, F.relu(cell_BM1), dim=2), axes=(2, 0, 1))
+        table_BCP = F.transpose(F.reshape(coefficient_BPhw, (0, 0, -1)), axes=(0, 2, 1))
+        coefficient = F.expand_dims(F.reshape(F.gather_nd(table_BCP, place), (-3, -2)), axis=1)
+        part = F.contrib.ROIAlign(
+            prototype_BPHW, F.reshape(F.concat(picture_BM1, edge_BM4, dim=2), (-1, 5)),
+            pooled_size=(FOUND_SIDE, FOUND_SIDE), spatial_scale=1.0, sample_ratio=TRUE_SIDE // FOUND_SIDE, aligned=True,
+        )  # fmt: skip
+        logit_TS = F.reshape(F.batch_dot(coefficient, F.reshape(part, (0, 0, -1))), (-1, FOUND_SIDE**2))
+        true_TSS = F.reshape(F.slice_axis(row_BMR, axis=2, begin=NUM_COLUMNS, end=None), (-1, 1, TRUE_SIDE, TRUE_SIDE))
+        kernel = (TRUE_SIDE // FOUND_SIDE,) * 2
+        share_TS = F.reshape(F.Pooling(true_TSS, kernel=kernel, stride=kernel, pool_type="avg"), (-1, FOUND_SIDE**2))
+        loss_T = self._mask_weight * F.mean(_cross_entropy(F, logit_TS, share_TS), axis=1)
+        if self._dice_weight:
+            p_TS = F.sigmoid(logit_TS)
+            common_T, size_T = F.sum(p_TS * share_TS, axis=1), F.sum(F.square(p_TS) + F.square(share_TS), axis=1)
+            loss_T = loss_T + self._dice_weight * (1 - (2 * common_T + 1) / (size_T + 1))
+        loss_BM = F.reshape_like(loss_T, F.squeeze(cell_BM1, axis=2)) * F.squeeze(is_thing_BM1, axis=2)
+        return loss_B + F.sum(loss_BM, axis=1), weight_B
 
 
 class MultiBoxLoss(gluon.HybridBlock):
@@ -151,6 +185,29 @@ class YOLO3Loss(gluon.HybridBlock):
         area_BN1, area_B1M = F.expand_dims(areas[0], axis=2), F.expand_dims(areas[1], axis=1)
         rest_BNM = F.broadcast_mul(F.broadcast_sub(area_B1M, common_BNM), 1 - is_crowd_B1M)
         return common_BNM / (F.broadcast_add(rest_BNM, area_BN1) + 1e-15)
+
+
+def _of_centres(
+    F, size_weight: float, offset_weight: float, logit_BKhw, size_B4hw, score_BKhw, true_size_B4hw, is_centre_B1hw,
+    weight_B1hw=None,
+):  # fmt: skip
+    """See `HeatmapFocalLoss`."""
+    # With logits: log(sigmoid(x)) would be -inf where a network is sure and wrong.
+    p_BKhw = F.sigmoid(logit_BKhw)
+    log_p_BKhw = -F.Activation(-logit_BKhw, act_type="softrelu")
+    log_rest_BKhw = -F.Activation(logit_BKhw, act_type="softrelu")
+    is_one_BKhw = score_BKhw >= 1
+    found_BKhw = is_one_BKhw * F.square(1 - p_BKhw) * log_p_BKhw
+    if weight_B1hw is not None:
+        found_BKhw = F.broadcast_mul(found_BKhw, weight_B1hw)
+        is_centre_B1hw = is_centre_B1hw * weight_B1hw
+    quiet_BKhw = F.square(F.square(1 - score_BKhw)) * F.square(p_BKhw) * log_rest_BKhw
+    difference_B4hw = F.broadcast_mul(F.abs(size_B4hw - true_size_B4hw), is_centre_B1hw)
+    size_B2hw, offset_B2hw = F.split(difference_B4hw, 2, axis=1)
+    loss_B = -F.sum(found_BKhw + quiet_BKhw, axis=(1, 2, 3))
+    loss_B = loss_B + size_weight * F.sum(size_B2hw, axis=(1, 2, 3))
+    loss_B = loss_B + offset_weight * F.sum(offset_B2hw, axis=(1, 2, 3))
+    return loss_B, F.sum(is_centre_B1hw, axis=(1, 2, 3))
 
 
 def _cross_entropy(F, logit, target):

@@ -1,5 +1,5 @@
-"""Asks COCO's own tool, pycocotools, about boxes or key points that are in memory: nothing is written, nothing printed.
-"""
+"""Asks COCO's own tool, pycocotools, about boxes, masks or key points that are in memory: nothing is written, nothing
+printed."""
 
 from __future__ import annotations
 
@@ -77,7 +77,33 @@ def evaluate_boxes(picture_P: np.ndarray, true_G8: np.ndarray, found_N8: np.ndar
         found_N8: picture, class, score, left, top, right, bottom, area.
     """
     classes = sorted({int(row[1]) for rows in (true_G8, found_N8) for row in rows})
-    return _evaluate("bbox", picture_P, classes, _true(true_G8), _found(found_N8), AREA_NAMES)
+    return _evaluate("bbox", _images(picture_P), classes, _true(true_G8), _found(found_N8), AREA_NAMES)
+
+
+def evaluate_masks(
+    picture_P: np.ndarray, size_P2: np.ndarray, true_G8: np.ndarray, found_N8: np.ndarray,
+    true_codes: Sequence[bytes], found_codes: Sequence[bytes],
+) -> CocoResult:  # fmt: skip
+    """Runs COCOeval on masks.
+
+    Args:
+        picture_P, true_G8, found_N8: see `evaluate_boxes`.
+        size_P2: height and width of each picture.
+        true_codes: the mask of each true box as COCO's code.
+        found_codes: likewise of each detection, whose area is its mask's.
+    """
+    from pycocotools import mask as coco_mask
+
+    sizes = {int(picture): [int(side) for side in size_2] for picture, size_2 in zip(picture_P, size_P2)}
+    classes = sorted({int(row[1]) for rows in (true_G8, found_N8) for row in rows})
+    true, found = _true(true_G8), _found(found_N8)
+    for these, codes in ((true, true_codes), (found, found_codes)):
+        for one, code in zip(these, codes):
+            one["segmentation"] = {"size": sizes[one["image_id"]], "counts": code}
+    for one in found:
+        one["area"] = float(coco_mask.area(one["segmentation"]))
+    images = [{"id": picture, "height": height, "width": width} for picture, (height, width) in sizes.items()]
+    return _evaluate("segm", images, classes, true, found, AREA_NAMES)
 
 
 def evaluate_key_points(
@@ -90,11 +116,15 @@ def evaluate_key_points(
         true, found: as COCO has annotations and results, with an `id` from 1.
         sigma_J: of the key points.
     """
-    return _evaluate("keypoints", picture_P, [1], true, found, POINT_AREA_NAMES, sigma_J)
+    return _evaluate("keypoints", _images(picture_P), [1], true, found, POINT_AREA_NAMES, sigma_J)
+
+
+def _images(picture_P: np.ndarray) -> Annotations:
+    return [{"id": int(picture)} for picture in picture_P]
 
 
 def _evaluate(
-    kind: str, picture_P: np.ndarray, classes: List[int], true: Annotations, found: Annotations, areas: Sequence[str],
+    kind: str, images: Annotations, classes: List[int], true: Annotations, found: Annotations, areas: Sequence[str],
     sigma_J: Optional[np.ndarray] = None,
 ) -> CocoResult:  # fmt: skip
     with contextlib.redirect_stdout(io.StringIO()):  # it prints
@@ -105,13 +135,13 @@ def _evaluate(
         # Numbers from 1: COCOeval takes an annotation of number 0 for none.
         for coco, annotations in ((truth, true), (detected, found)):
             coco.dataset = {
-                "images": [{"id": int(picture)} for picture in picture_P],
+                "images": images,
                 "categories": [{"id": number} for number in classes],
                 "annotations": annotations,
             }
             coco.createIndex()
         evaluation = COCOeval(truth, detected, kind)
-        evaluation.params.imgIds = [int(picture) for picture in picture_P]
+        evaluation.params.imgIds = [image["id"] for image in images]
         if sigma_J is not None:
             evaluation.params.kpt_oks_sigmas = sigma_J
         evaluation.evaluate()

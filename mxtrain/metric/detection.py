@@ -6,13 +6,13 @@ Legend: N detections, G true boxes, R rows, D columns of `boxes.Column`, W colum
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar, Dict, Literal, Mapping, Optional, Tuple, Type
+from typing import TYPE_CHECKING, Callable, ClassVar, Dict, Literal, Mapping, Optional, Tuple, Type
 
 import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.dataset.image.boxes import Column, Fitted, Flag, is_box, scaled
+from mxtrain.dataset.image.boxes import NUM_COLUMNS, Column, Fitted, Flag, is_box, scaled
 from mxtrain.metric.coco import evaluate_boxes
 from mxtrain.metric.host import Collected, HostMetric, HostPredictions
 from mxtrain.types import Fraction
@@ -50,9 +50,8 @@ class CollectedBoxes(Collected):
     ) -> None:
         assert meta_B is not None
         for index, found_N6, true_MD, meta in zip(index_B, prediction_B, target_B, meta_B):
-            fitted = Fitted.of_row(meta)
-            true_GD = scaled(true_MD[is_box(true_MD)], 1 / fitted.scale_x, 1 / fitted.scale_y)
-            self.add_picture(int(index), true_GD, found_N6[found_N6[:, 0] >= 0])
+            # Where things have masks, these follow.
+            self.add_picture(int(index), true_boxes(true_MD, meta), found_N6[found_N6[:, 0] >= 0, :6])
 
     def add_picture(self, index: int, true_GD: np.ndarray, found_N6: np.ndarray) -> None:
         """Notes a picture.
@@ -62,10 +61,14 @@ class CollectedBoxes(Collected):
             true_GD: as `boxes.Column` says.
             found_N6: class, score, edges.
         """
+        self.add(index, self.rows_of(true_GD, found_N6))
+
+    def rows_of(self, true_GD: np.ndarray, found_N6: np.ndarray) -> np.ndarray:
+        """The rows of a picture, see `add_picture`."""
         true_GW = np.column_stack([np.full(len(true_GD), TRUE), true_GD[:, 4:6], true_GD[:, :4], true_GD[:, 6]])
         area_N = (found_N6[:, 4:] - found_N6[:, 2:4]).prod(axis=1)
         found_NW = np.column_stack([np.full(len(found_N6), FOUND), found_N6, area_N])
-        self.add(index, np.concatenate([np.zeros((1, self.width)), true_GW, found_NW]))
+        return np.concatenate([np.zeros((1, self.width)), true_GW, found_NW])
 
     def merge(self, rows: np.ndarray) -> None:
         super().merge(rows)
@@ -86,11 +89,22 @@ class CollectedBoxes(Collected):
         return self._known["coco"]  # type: ignore[return-value]
 
 
+def true_boxes(true_MD: np.ndarray, meta: np.ndarray) -> np.ndarray:
+    """The boxes of a sample in pixels of its picture, (G, D), as `boxes.Column` says; what is behind them is left out.
+
+    Args:
+        true_MD: in pixels of what enters the network.
+        meta: begins with a row of `Fitted`.
+    """
+    fitted = Fitted.of_row(meta[:4].tolist())
+    return scaled(true_MD[is_box(true_MD), :NUM_COLUMNS], 1 / fitted.scale_x, 1 / fitted.scale_y)
+
+
 class BoxMetric(HostMetric):
     """Base of metrics of boxes."""
 
     collects: ClassVar[Type[Collected]] = CollectedBoxes
-    serves: ClassVar[Tuple[str, ...]] = ("detection",)
+    serves: ClassVar[Tuple[str, ...]] = ("detection", "instance_segmentation")
 
 
 class VocAP(BoxMetric):
@@ -148,8 +162,12 @@ class VocAP(BoxMetric):
         return float(np.sum(np.diff(recall) * precision[1:])), recall_N, precision_N, score_N
 
 
+Overlap = Callable[[int, np.ndarray], np.ndarray]
+"""(detection, true boxes) -> the intersection over union of each of these with it, by their numbers."""
+
+
 def voc_matches(
-    true_G8: np.ndarray, found_N8: np.ndarray, least_iou: float
+    true_G8: np.ndarray, found_N8: np.ndarray, least_iou: float, overlap: Optional[Overlap] = None
 ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Which detections of one class hit, the surest first, their scores, and which they are. Those of difficult things
     are left out.
@@ -157,7 +175,9 @@ def voc_matches(
     Args:
         true_G8, found_N8: of one class, as `CollectedBoxes.boxes` gives them.
         least_iou: of a hit.
+        overlap: None = that of boxes.
     """
+    overlap = overlap or box_overlap(true_G8, found_N8)
     order_N = np.argsort(-found_N8[:, 2], kind="stable")
     found_N8 = found_N8[order_N]
     is_hit_N, counts_N = np.zeros(len(found_N8), bool), np.ones(len(found_N8), bool)
@@ -169,7 +189,7 @@ def voc_matches(
         candidates = of_picture.get(detection[0])
         if candidates is None:
             continue
-        iou_g = intersection_over_union_of_boxes(detection[None, 3:7], true_G8[candidates, 3:7])[0]
+        iou_g = overlap(int(order_N[place]), candidates)
         best = int(iou_g.argmax())
         if iou_g[best] < least_iou:
             continue
@@ -179,6 +199,13 @@ def voc_matches(
         elif not taken_G[number]:
             is_hit_N[place] = taken_G[number] = True
     return is_hit_N[counts_N], found_N8[counts_N, 2], order_N[counts_N]
+
+
+def box_overlap(true_G8: np.ndarray, found_N8: np.ndarray) -> Overlap:
+    """That of boxes, as `CollectedBoxes.boxes` gives them."""
+    return lambda number, others: intersection_over_union_of_boxes(
+        found_N8[number, None, 3:7], true_G8[others, 3:7]
+    )[0]  # fmt: skip
 
 
 def best_matches(box_B4: np.ndarray, true_BMD: np.ndarray, least_iou: float = 0.5) -> np.ndarray:
@@ -229,13 +256,16 @@ class CocoAP(BoxMetric):
         return f"COCO,iou={iou},area={self.area},max_detections={self.max_detections}"
 
     def compute(self, collected: Collected) -> float:
+        return or_zero(self.result(collected).precision(self.iou, self.area, self.max_detections))
+
+    def result(self, collected: Collected) -> CocoResult:
+        """What COCO's tool says."""
         assert isinstance(collected, CollectedBoxes)
-        return or_zero(collected.coco().precision(self.iou, self.area, self.max_detections))
+        return collected.coco()
 
 
 class CocoAR(CocoAP):
     """Average recall as COCO's own tool computes it: the mean over classes and thresholds of the highest recall."""
 
     def compute(self, collected: Collected) -> float:
-        assert isinstance(collected, CollectedBoxes)
-        return or_zero(collected.coco().recall(self.iou, self.area, self.max_detections))
+        return or_zero(self.result(collected).recall(self.iou, self.area, self.max_detections))

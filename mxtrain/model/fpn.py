@@ -1,8 +1,8 @@
-"""A small feature pyramid network that scores every pixel."""
+"""A small feature pyramid network that scores every pixel, and what it has in common with those of other tasks."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, List, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, List, Tuple
 
 import pydantic
 from typing_extensions import Annotated
@@ -15,16 +15,12 @@ if TYPE_CHECKING:
     from mxnet import gluon
 
 
-class FPN(Model):
-    """Stages of 3x3 convolutions, each of which halves height and width, and a way back up that adds them together.
+class PyramidModel(Model):
+    """Base: stages of 3x3 convolutions, each of which halves height and width, and a way back up that adds them
+    together, to one map at a quarter of the picture's height and width. Subclasses say what is made of it."""
 
-    The scores of 4 x 4 pixels are computed at once, at a quarter of the picture's height and width.
-
-    Source: after Kirillov et al., "Panoptic Feature Pyramid Networks" (2019), section 3, much smaller; sub-pixel scores
-    as Shi et al., "Real-Time Single Image and Video Super-Resolution" (2016).
-    """
-
-    serves: ClassVar[Tuple[str, ...]] = ("segmentation",)
+    option: ClassVar[str] = ""
+    """The name in conf/model/."""
 
     channels: Annotated[List[Positive], pydantic.Field(min_length=2)] = [24, 48, 96, 128]
     """Output channels of each stage; the first has one convolution, each other two."""
@@ -38,27 +34,38 @@ class FPN(Model):
         Raises:
             ConfigError: the picture is too small to be halved by every stage.
         """
+        smallest = 2 ** len(self.channels)
+        if min(input_shape[1:]) < smallest:
+            raise ConfigError(
+                f"model={self.option} with {len(self.channels)} stages needs pictures of at least "
+                f"{smallest}x{smallest}, but they are {input_shape[1]}x{input_shape[2]}. Type "
+                f"dataset.image_size=[{smallest},{smallest}], or fewer stages, e.g. model.channels=[24,48]."
+            )
+        return self.build_pyramid(num_classes)
+
+    def build_pyramid(self, num_classes: int) -> gluon.HybridBlock:
+        """The network for pictures that are large enough.
+
+        Args:
+            num_classes: of what is found.
+        """
+        raise NotImplementedError
+
+
+class FPN(PyramidModel):
+    """Stages of 3x3 convolutions, each of which halves height and width, and a way back up that adds them together.
+
+    The scores of 4 x 4 pixels are computed at once, at a quarter of the picture's height and width.
+
+    Source: after Kirillov et al., "Panoptic Feature Pyramid Networks" (2019), section 3, much smaller; sub-pixel scores
+    as Shi et al., "Real-Time Single Image and Video Super-Resolution" (2016).
+    """
+
+    option: ClassVar[str] = "fpn"
+    serves: ClassVar[Tuple[str, ...]] = ("segmentation",)
+
+    def build_pyramid(self, num_classes: int) -> gluon.HybridBlock:
+        """See `PyramidModel.build_pyramid`."""
         from mxtrain.model.networks.fpn import FeaturePyramid
 
-        refuse_too_small("fpn", self.channels, input_shape)
         return FeaturePyramid(num_classes, self.channels, self.width)
-
-
-def refuse_too_small(option: str, channels: Sequence[int], input_shape: Shape) -> None:
-    """Refuses pictures that a pyramid cannot halve in every stage.
-
-    Args:
-        option: of conf/model/.
-        channels: of each stage.
-        input_shape: (C, H, W).
-
-    Raises:
-        ConfigError: they are too small.
-    """
-    smallest = 2 ** len(channels)
-    if min(input_shape[1:]) < smallest:
-        raise ConfigError(
-            f"model={option} with {len(channels)} stages needs pictures of at least {smallest}x{smallest}, but "
-            f"they are {input_shape[1]}x{input_shape[2]}. Type dataset.image_size=[{smallest},{smallest}], or "
-            "fewer stages, e.g. model.channels=[24,48]."
-        )

@@ -14,6 +14,7 @@ import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from mxtrain.dataset.image.boxes import is_box
+from mxtrain.dataset.image.mask_rows import FACTS, FOUND_COLUMNS, found_masks, mask_of
 from mxtrain.logger.fonts import drawable
 from mxtrain.task.mask_picture import origin_of
 from mxtrain.task.sample_picture import font_for
@@ -41,6 +42,9 @@ class BoxedSample:
     true_MD: np.ndarray
     found_N6: np.ndarray
     """Class, score, left, top, right, bottom."""
+    true_masks: Sequence[np.ndarray] = ()
+    """(H, W) of each true box; empty where there are none."""
+    found_masks: Sequence[np.ndarray] = ()
 
 
 def boxed_samples(source: Any, indices: Iterable[int], predictions: Sequence[np.ndarray]) -> List[BoxedSample]:
@@ -49,17 +53,22 @@ def boxed_samples(source: Any, indices: Iterable[int], predictions: Sequence[np.
     Args:
         source: perhaps a part of another.
         indices: of the samples.
-        predictions: (N, 6) of each.
+        predictions: (N, 6) of each, or with masks, as `mask_rows` says.
     """
     samples = []
-    for index, found_N6 in zip(indices, predictions):
+    for index, found_NR in zip(indices, predictions):
         origin, number = origin_of(source, index)
+        true_masks: Sequence[np.ndarray] = ()
         if hasattr(origin, "picture"):  # in files: as large as they are
             image_CHW, true_MD = origin.picture(number), origin.boxes(number)
+            true_masks = origin.masks(number) if hasattr(origin, "masks") else ()
         else:
-            (image_CHW,), (true_MD,), _ = origin.fetch(np.array([number]), seed=0, epoch=0, train=False)
+            (image_CHW,), (true_MD,), (fact,) = origin.fetch(np.array([number]), seed=0, epoch=0, train=False)
+            if len(fact) == FACTS:
+                true_masks = [mask_of(code, image_CHW.shape[1:]) for code in fact[-1]]
         image_HWC = np.clip(image_CHW, 0, 255).astype(np.uint8).transpose(1, 2, 0)
-        samples.append(BoxedSample(image_HWC, true_MD[is_box(true_MD)], found_N6))
+        masks = found_masks(found_NR) if found_NR.shape[1] > FOUND_COLUMNS else ()
+        samples.append(BoxedSample(image_HWC, true_MD[is_box(true_MD)], found_NR[:, :6], true_masks, masks))
     return samples
 
 
@@ -73,7 +82,8 @@ def draw_boxes(sample: BoxedSample, class_names: Sequence[str], scale: Optional[
     """
     names = drawable(class_names)
     scale = scale or readable_scale(sample.image_HWC)
-    picture = photo(sample.image_HWC, scale)
+    classes = sample.found_N6[:, 0].astype(int).tolist()
+    picture = photo(tinted(sample.image_HWC, sample.found_masks, [colour_of(one) for one in classes]), scale)
     # The surest last, so that nothing hides it.
     for number, score, *edges in sample.found_N6[::-1].tolist():
         _add_box(picture, edges, scale, colour_of(int(number)), f"{names[int(number)]} {score:.2f}")
@@ -90,7 +100,7 @@ def draw_gallery(samples: Sequence[BoxedSample], class_names: Sequence[str]) -> 
     tiles = []
     for sample in samples:
         scale = _TILE / max(sample.image_HWC.shape[:2])
-        truth = photo(sample.image_HWC, scale)
+        truth = photo(tinted(sample.image_HWC, sample.true_masks, true_colours(sample)), scale)
         for row in sample.true_MD.tolist():
             _add_box(truth, row[:4], scale, colour_of(int(row[4])), names[int(row[4])])
         tiles.append(beside(truth, draw_boxes(sample, class_names, scale)))
@@ -109,7 +119,8 @@ def draw_mistakes(samples: Sequence[BoxedSample], captions: Sequence[str], class
     tiles = []
     for sample, caption in zip(samples, captions):
         scale = _TILE / max(sample.image_HWC.shape[:2])
-        picture = photo(sample.image_HWC, scale)
+        image_HWC = tinted(sample.image_HWC, sample.true_masks, true_colours(sample))
+        picture = photo(tinted(image_HWC, sample.found_masks, [_WRONG] * len(sample.found_masks)), scale)
         for row in sample.true_MD.tolist():
             _add_box(picture, row[:4], scale, colour_of(int(row[4])), names[int(row[4])])
         for _, _, *edges in sample.found_N6.tolist():
@@ -125,6 +136,22 @@ def draw_mistakes(samples: Sequence[BoxedSample], captions: Sequence[str], class
 def readable_scale(image_HWC: np.ndarray) -> int:
     """How many times as large a picture is drawn, so that names in it can be read."""
     return max(1, math.ceil(_SMALL / max(image_HWC.shape[:2])))
+
+
+def true_colours(sample: BoxedSample) -> List[Colour]:
+    """That of each true box."""
+    return [colour_of(number) for number in sample.true_MD[:, 4].astype(int).tolist()]
+
+
+def tinted(image_HWC: np.ndarray, masks: Sequence[np.ndarray], colours: Sequence[Colour]) -> np.ndarray:
+    """A picture with masks over it, half as strong as it, the first on top."""
+    if not len(masks):
+        return image_HWC
+    image_HW3 = np.repeat(image_HWC, 3 // image_HWC.shape[2], axis=2).copy()
+    for mask_HW, colour in zip(masks[::-1], colours[::-1]):
+        is_there_HW = np.asarray(mask_HW) > 0
+        image_HW3[is_there_HW] = (image_HWC[is_there_HW] // 2 + np.array(colour) // 2).astype(np.uint8)
+    return image_HW3
 
 
 def photo(image_HWC: np.ndarray, scale: float) -> Image.Image:

@@ -59,8 +59,8 @@ class Detection(Task):
         model, loss = description.model, description.loss
         if not isinstance(model, Detector) or not isinstance(loss, DetectionLoss):
             raise ConfigError(
-                "task=detection: a network and a loss of your own have to say what boxes and outputs have to do with "
-                "each other: subclasses of mxtrain.model.detection.base.Detector and of "
+                f"task={self.name}: a network and a loss of your own have to say what boxes and outputs have to do "
+                "with each other: subclasses of mxtrain.model.detection.base.Detector and of "
                 "mxtrain.loss.detection.DetectionLoss."
             )
         if loss.option != model.loss_option:
@@ -147,7 +147,8 @@ class Detection(Task):
             found_BN6 = coding.decode(outputs)
             if batch.meta is None:
                 return found_BN6
-            size_B2, fitted_B2 = batch.meta[:, 1::-1], batch.meta[:, :1:-1]  # x before y, as in boxes
+            fact_B4 = batch.meta[:, :4].astype("float64")
+            size_B2, fitted_B2 = fact_B4[:, 1::-1], fact_B4[:, :1:-1]  # x before y, as in boxes
             scale_B2 = fitted_B2 / size_B2
             device = found_BN6.context
             scale_B14, most_B14 = (
@@ -155,7 +156,7 @@ class Detection(Task):
             )
             edge_BN4 = nd.broadcast_div(found_BN6.slice_axis(axis=2, begin=2, end=6), scale_B14)
             edge_BN4 = nd.broadcast_minimum(nd.relu(edge_BN4), most_B14)
-            return nd.concat(found_BN6.slice_axis(axis=2, begin=0, end=2), edge_BN4, dim=2)
+            return _with_edges(found_BN6, edge_BN4)
 
         return decode
 
@@ -163,8 +164,8 @@ class Detection(Task):
         """What is found, the surest first: class, score, box."""
         return {"found": [
             {"class": signature.class_names[int(row[0])], "score": round(row[1], 6),
-             "box": [round(edge, 2) for edge in row[2:]]}
-            for row in self.shown(prediction).tolist()
+             "box": [round(edge, 2) for edge in row[2:6]]}
+            for row in self.shown(prediction)[:, :6].tolist()
         ]}  # fmt: skip
 
     def shown(self, prediction: np.ndarray) -> np.ndarray:
@@ -187,14 +188,20 @@ class Detection(Task):
         called, or its name."""
         ids = dict(zip(signature.class_names, signature.category_ids or range(len(signature.class_names))))
 
-        def result(file: str, one: JsonObject) -> JsonObject:
-            left, top, right, bottom = one["box"]
-            return {
-                "image_id": coco_id(file), "category_id": ids[one["class"]],
-                "bbox": [left, top, round(right - left, 2), round(bottom - top, 2)], "score": one["score"],
-            }  # fmt: skip
+        return as_list(
+            {"image_id": coco_id(str(row["file"])), "category_id": ids[one["class"]], **self.coco_place(one),
+             "score": one["score"]}
+            for row in rows for one in row["found"]
+        )  # fmt: skip
 
-        return as_list(result(str(row["file"]), one) for row in rows for one in row["found"])
+    def coco_place(self, one: JsonObject) -> JsonObject:
+        """Where a thing is, as COCO's results say it.
+
+        Args:
+            one: of `row`.
+        """
+        left, top, right, bottom = one["box"]
+        return {"bbox": [left, top, round(right - left, 2), round(bottom - top, 2)]}
 
     def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
         """The picture with what is found in it."""
@@ -217,7 +224,7 @@ class Detection(Task):
 
         coding, names = self._coding(description, signature), signature.class_names
         place_B = coding.scores(outputs).argmax(axis=1)
-        first_B6 = coding.decode(outputs).slice_axis(axis=1, begin=0, end=1).squeeze(axis=1).asnumpy()
+        first_B6 = coding.decode(outputs).slice_axis(axis=1, begin=0, end=1).squeeze(axis=1).asnumpy()[:, :6]
         class_B = first_B6[:, 0].astype(int)
         true_B = best_matches(first_B6[:, 2:], batch.targets[0].asnumpy())
         _, height, width = shapes_of(signature.shape)[0]
@@ -247,3 +254,13 @@ class Detection(Task):
         from mxtrain.task.detection_report import DetectionReport
 
         return DetectionReport(self, self.build_decode(description, signature), signature, source)
+
+
+def _with_edges(found_BNR: NDArray, edge_BN4: NDArray) -> NDArray:
+    """Detections with other edges; what follows these, such as masks, stays."""
+    from mxtrain.engine.backend import nd
+
+    parts = [found_BNR.slice_axis(axis=2, begin=0, end=2), edge_BN4]
+    if found_BNR.shape[2] > 6:
+        parts.append(found_BNR.slice_axis(axis=2, begin=6, end=None))
+    return nd.concat(*parts, dim=2)

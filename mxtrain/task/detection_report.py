@@ -6,11 +6,11 @@ Legend: N detections, G true boxes.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, Tuple, Type
 
 import numpy as np
 
-from mxtrain.metric.detection import CollectedBoxes, VocAP, intersection_over_union_of_boxes, voc_matches
+from mxtrain.metric.detection import CollectedBoxes, Overlap, VocAP, box_overlap, voc_matches
 from mxtrain.task.collecting_report import CollectingReport
 from mxtrain.types import Artifact, Picture, Table
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from mxtrain.dataset.base import Samples
     from mxtrain.dataset.signature import Signature
     from mxtrain.engine.predictions import Decode
+    from mxtrain.metric.coco import CocoResult
+    from mxtrain.task.box_picture import BoxedSample
     from mxtrain.task.detection import Detection
 
 MAX_SHOWN = 16
@@ -31,6 +33,7 @@ COCO_FIGURES = (
     ("AR medium", None, "medium", 100), ("AR large", None, "large", 100),
 )  # fmt: skip
 """COCO's twelve figures: name, threshold, sizes, detections of a picture."""
+FIGURE_NAMES = [name for name, *_ in COCO_FIGURES]
 
 
 class DetectionReport(CollectingReport):
@@ -43,8 +46,10 @@ class DetectionReport(CollectingReport):
         source: of the samples.
     """
 
+    collects: ClassVar[Type[CollectedBoxes]] = CollectedBoxes
+
     def __init__(self, task: Detection, decode: Decode, signature: Signature, source: Samples):
-        self._collected = CollectedBoxes()
+        self._collected = self.collects()
         super().__init__(decode, self._collected)
         self._task, self._names, self._source = task, list(signature.class_names), source
 
@@ -78,44 +83,62 @@ class DetectionReport(CollectingReport):
         return rows
 
     def _figures(self) -> List[List[Any]]:
-        coco = self._collected.coco()
-        found = [
-            (name, (coco.precision if name.startswith("AP") else coco.recall)(iou, area, most))
-            for name, iou, area, most in COCO_FIGURES
-        ]
-        return [[name, "" if math.isnan(value) else value] for name, value in found]  # of nothing: no number
+        return [[name, value] for name, value in zip(FIGURE_NAMES, coco_figures(self._collected.coco()))]
+
+    def overlap(self, true_G8: np.ndarray, found_N8: np.ndarray) -> Overlap:
+        """By which detections are mistakes."""
+        return box_overlap(true_G8, found_N8)
+
+    def samples(self, found_N8: np.ndarray, numbers: Sequence[int]) -> List[BoxedSample]:
+        """The pictures of some detections, each with that one alone.
+
+        Args:
+            found_N8: all detections.
+            numbers: which.
+        """
+        from mxtrain.task.box_picture import boxed_samples
+
+        shown = found_N8[list(numbers)]
+        return boxed_samples(self._source, [int(row[0]) for row in shown], [row[None, 1:7] for row in shown])
 
     def _mistakes(self, true_G8: np.ndarray, found_N8: np.ndarray) -> Any:
         """Draws the surest detections that hit nothing; None where there are none."""
-        from mxtrain.task.box_picture import boxed_samples, captions_of, draw_mistakes
+        from mxtrain.task.box_picture import captions_of, draw_mistakes
 
-        wrong_N8 = misses(true_G8, found_N8)[:MAX_SHOWN]
-        if not len(wrong_N8):
+        overlap = self.overlap(true_G8, found_N8)
+        wrong = missed(true_G8, found_N8, overlap)[:MAX_SHOWN]
+        if not wrong:
             return None
         best = []
-        for row in wrong_N8:
-            candidates = np.flatnonzero(true_G8[:, 0] == row[0])
-            iou_g = intersection_over_union_of_boxes(row[None, 3:7], true_G8[candidates, 3:7])[0]
+        for number in wrong:
+            candidates = np.flatnonzero(true_G8[:, 0] == found_N8[number, 0])
+            iou_g = overlap(number, candidates) if len(candidates) else np.zeros(0)
             best.append((int(candidates[iou_g.argmax()]), float(iou_g.max())) if len(candidates) else None)
-        captions = captions_of(wrong_N8, true_G8, self._names, best)
-
-        def draw(most: int) -> Image.Image:
-            shown = wrong_N8[:most]
-            samples = boxed_samples(self._source, [int(row[0]) for row in shown], [row[None, 1:7] for row in shown])
-            return draw_mistakes(samples, captions, self._names)
-
-        return draw
+        captions = captions_of(found_N8[wrong], true_G8, self._names, best)
+        return lambda most: draw_mistakes(self.samples(found_N8, wrong[:most]), captions, self._names)
 
 
-def misses(true_G8: np.ndarray, found_N8: np.ndarray) -> np.ndarray:
-    """Detections that hit nothing at an intersection over union of 0.5, the surest first."""
-    found: List[np.ndarray] = []
+def coco_figures(coco: CocoResult) -> List[Any]:
+    """COCO's figures, in the order of `FIGURE_NAMES`; "" for a figure of nothing."""
+    found = [
+        (coco.precision if name.startswith("AP") else coco.recall)(iou, area, most)
+        for name, iou, area, most in COCO_FIGURES
+    ]
+    return ["" if math.isnan(value) else value for value in found]
+
+
+def missed(true_G8: np.ndarray, found_N8: np.ndarray, overlap: Overlap) -> List[int]:
+    """The numbers of detections that hit nothing at an intersection over union of 0.5, the surest first."""
+    wrong: List[int] = []
     for number in np.unique(found_N8[:, 1]):
-        true, detected = true_G8[true_G8[:, 1] == number], found_N8[found_N8[:, 1] == number]
-        is_hit_N, _, kept_N = voc_matches(true, detected, 0.5)
-        found.append(detected[kept_N][~is_hit_N])
-    wrong = np.concatenate(found) if found else found_N8[:0]
-    return wrong[np.argsort(-wrong[:, 2], kind="stable")]
+        true_g, found_n = np.flatnonzero(true_G8[:, 1] == number), np.flatnonzero(found_N8[:, 1] == number)
+
+        def of_class(place: int, others: np.ndarray, true: np.ndarray = true_g, found: np.ndarray = found_n) -> Any:
+            return overlap(int(found[place]), true[others])
+
+        is_hit_N, _, kept_N = voc_matches(true_G8[true_g], found_N8[found_n], 0.5, of_class)
+        wrong += found_n[kept_N[~is_hit_N]].tolist()
+    return sorted(wrong, key=lambda one: -found_N8[one, 2])
 
 
 def draw_curves(

@@ -9,9 +9,9 @@ import pytest
 
 from mxtrain.dataset.base import open_splits
 from mxtrain.dataset.digit_key_points import NAMES, OUTER, DigitKeyPoints, ink_box, ink_points
-from mxtrain.dataset.digit_scenes import _spread
 from mxtrain.dataset.digits import read_digits
 from mxtrain.dataset.image.key_points import Fact, moved
+from mxtrain.dataset.image.scenes import _spread
 
 
 def drawn(number: int, size: int, begin: int) -> np.ndarray:

@@ -42,6 +42,7 @@ NEEDS = {
     **{option: ["task=segmentation"] for option in SEGMENTATION},
     **{option: ["task=detection"] for option in DETECTION},
     "loss/heatmap_l2": ["task=pose_estimation"],
+    "loss/yolact": ["task=instance_segmentation"],
     "loss/multibox": ["model=ssd"],
     "loss/two_stage": ["model=faster_rcnn"],
     "loss/yolo3": ["model=yolo3"],
@@ -82,7 +83,7 @@ def test_every_option_composes_and_validates(describe_run, option: Path) -> None
         task = locate(str(next(iter(content.values()))._target_)).serves[0]
         monitored = {
             "classification": "accuracy", "masked_language_modeling": "masked_accuracy", "segmentation": "mean_iou",
-            "detection": "voc_ap", "pose_estimation": "pck",
+            "detection": "voc_ap", "pose_estimation": "pck", "instance_segmentation": "mask_ap50",
         }.get(task, "root_mean_squared_error")  # fmt: skip
         choice = [f"task={task}", f"metric=[{','.join(dict.fromkeys([monitored, name]))}]"]
     description = describe_run(*choice, *NEEDS.get(str(option), []))

@@ -66,7 +66,7 @@ def small(tmp_path: Path) -> Dict[str, Tuple[str, ...]]:
     text.write_text("\n\n".join(["one two three four five six seven eight nine"] * 100))
     return {
         "masked_language_modeling": (*BERT, f"dataset.train={text}"), "segmentation": SCENES, "detection": SCENES,
-        "pose_estimation": SCENES,
+        "pose_estimation": SCENES, "instance_segmentation": (*SCENES, "model.prototypes=4"),
     }  # fmt: skip
 
 
@@ -226,6 +226,8 @@ def strip(line: str) -> Any:
         ("model=fpn", "segmentation", "DigitScenes"),
         ("task=detection", "detection", "BoxedDigitScenes"),
         ("model=centernet", "detection", "BoxedDigitScenes"),
+        ("task=instance_segmentation", "instance_segmentation", "InstanceDigitScenes"),
+        ("model=yolact", "instance_segmentation", "InstanceDigitScenes"),
         ("task=pose_estimation", "pose_estimation", "DigitKeyPoints"),
         ("dataset=digit_key_points", "pose_estimation", "DigitKeyPoints"),
         ("model=pose_fpn", "pose_estimation", "DigitKeyPoints"),

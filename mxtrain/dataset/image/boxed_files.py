@@ -62,6 +62,14 @@ class BoxedSplit:
     def __len__(self) -> int:
         return len(self.encoded)
 
+    def open(
+        self, decoding: Decoding, mean: Sequence[float], augment: BoxAugment, mends: bool, class_names: Sequence[str]
+    ) -> BoxedPictures:
+        """What reads them; arguments as those of `BoxedPictures`."""
+        return BoxedPictures(
+            self.encoded, self.table, decoding, mean, augment, mends=mends, class_names=class_names
+        )  # fmt: skip
+
 
 class BoxedFiles(BoxedDataset, PictureFiles):  # the first says how samples are read
     """Base of datasets of files: pictures of any size, and the boxes in them.
@@ -71,8 +79,8 @@ class BoxedFiles(BoxedDataset, PictureFiles):  # the first says how samples are 
     """
 
     wrong_boxes: Literal["refuse", "mend"] = "refuse"
-    """What is done with boxes of which training can make nothing: refuse = training does not start; mend = those that
-    reach beyond their picture are cut off, inverted ones and those without a finite number left out."""
+    """What is done with boxes, and masks, of which training can make nothing: refuse = training does not start; mend =
+    those that reach beyond their picture are cut off, inverted ones and those without a finite number left out."""
     image_sizes: Annotated[List[ImageSize], pydantic.BeforeValidator(squares)] = []
     """The sizes that training draws from, a number or [height, width] each: a function of the seed, the epoch and the
     number of the batch. Empty: `image_size`, which evaluation and prediction have in any case."""
@@ -152,11 +160,9 @@ class BoxedFiles(BoxedDataset, PictureFiles):  # the first says how samples are 
         if not findings.goes_on:  # else pictures are read later, and one that cannot be does not end all
             mean, std = self._statistics(train, parts[0])
         sources: List[Optional[BoxedPictures]] = [
-            None if split is None else BoxedPictures(
-                split.encoded, split.table, self.decoding(), mean, self.augment, mends=self.mends,
-                class_names=class_names,
-            ) for split in (train, val, test)
-        ]  # fmt: skip
+            None if split is None else split.open(self.decoding(), mean, self.augment, self.mends, class_names)
+            for split in (train, val, test)
+        ]
         if val is None:
             assert sources[0] is not None
             held_out = [sources[0].take(part.tolist()) for part in parts]

@@ -217,7 +217,22 @@ class BoxedPictures:
         frame = Rectangle(0, 0, fitted.fitted_width, fitted.fitted_height)
         view = View.of((0.0, 0.0, width, height), picture.size, frame)
         image_CHW = self._join([(view, self._part(index, picture, view))])
-        return image_CHW, scaled(self._checked_rows(index, picture.size), fitted.scale_x, fitted.scale_y), fitted
+        moved_MD = scaled(self._checked_rows(index, picture.size), fitted.scale_x, fitted.scale_y)
+        return image_CHW, self.things(index, picture.size, view, moved_MD, is_whole=True), fitted
+
+    def things(
+        self, index: int, size: Tuple[int, int], view: View, moved_MD: np.ndarray, *, is_whole: bool
+    ) -> np.ndarray:  # fmt: skip
+        """The rows of a batch for what is seen of a picture. Here they are its boxes; subclasses have more to say.
+
+        Args:
+            index: of the picture.
+            size: its (width, height).
+            view: what is seen of it.
+            moved_MD: the boxes there.
+            is_whole: whether all of the picture is seen, and nothing may be left out.
+        """
+        return moved_MD
 
     def _change(
         self, index: int, augment: BoxAugment, seed: int, epoch: int
@@ -249,7 +264,8 @@ class BoxedPictures:
             window = augment.tile_window(drawn, picture.size, frame.width / frame.height)
             view = View.of(window, picture.size, frame, augment.is_flipped(drawn))
             parts.append((view, augment.recoloured(drawn, self._part(one, picture, view))))
-            boxes.append(view.boxes(row_MD, augment.min_visible))
+            moved_MD = view.boxes(row_MD, augment.min_visible)
+            boxes.append(self.things(one, picture.size, view, moved_MD, is_whole=False))
         return self._join(parts), np.concatenate(boxes)
 
     def _cut_out(
@@ -271,7 +287,10 @@ class BoxedPictures:
             part_CHW = self._part(pictures[0][0], opened[0], view)
         else:
             part_CHW = self._blended(pictures, opened, window, frame, view)
-        return self._join([(view, augment.recoloured(share, part_CHW))]), view.boxes(row_MD, augment.min_visible)
+        moved_MD = view.boxes(row_MD, augment.min_visible)
+        if len(pictures) == 1:
+            moved_MD = self.things(pictures[0][0], opened[0].size, view, moved_MD, is_whole=False)
+        return self._join([(view, augment.recoloured(share, part_CHW))]), moved_MD
 
     def _blended(
         self, pictures: Sequence[Tuple[int, float]], opened: Sequence[ImageReader], window: Window, frame: Rectangle,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -72,6 +72,10 @@ class CocoContents:
     def annotation(self, number: int) -> Any:
         """All that the file says of an annotation."""
         return JsonFile(self.path).element(*self.span_R2[number].tolist())
+
+    def annotations(self, numbers: np.ndarray) -> Iterator[Any]:
+        """All that the file says of some annotations."""
+        return JsonFile(self.path).elements_at(self.span_R2[numbers].tolist())
 
     def place(self, index: int) -> DataPlace:
         """See `BoxNotes`."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any, Iterator, NamedTuple, NoReturn, Tuple
+from typing import Any, Iterable, Iterator, NamedTuple, NoReturn, Sequence, Tuple
 
 from mxtrain.dataset.loading.regular_files import read_bytes
 from mxtrain.errors import DataError
@@ -71,9 +71,14 @@ class JsonFile:
 
     def element(self, begin: int, end: int) -> Any:
         """The element that stands between two positions."""
+        return next(self.elements_at([(begin, end)]))
+
+    def elements_at(self, spans: Iterable[Sequence[int]]) -> Iterator[Any]:
+        """Likewise each of several, of a file that is opened once."""
         with self.path.open("rb") as file:
-            file.seek(begin)
-            return json.loads(file.read(end - begin))
+            for begin, end in spans:
+                file.seek(begin)
+                yield json.loads(file.read(end - begin))
 
 
 def _members(text: str) -> Iterator[Element]:

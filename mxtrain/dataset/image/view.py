@@ -102,6 +102,15 @@ class View:
         moved_MD[:, Column.AREA] *= visible_M[kept_M] * scale_2.prod()
         return moved_MD
 
+    def back(self, edge_M4: np.ndarray) -> np.ndarray:
+        """Boxes in what enters the network, in pixels of the picture: the inverse of `boxes`."""
+        begin_M2, end_M2 = edge_M4[:, :2].copy(), edge_M4[:, 2:].copy()
+        if self.is_flipped:
+            mirror = 2 * self.place.left + self.place.width
+            begin_M2[:, 0], end_M2[:, 0] = mirror - edge_M4[:, 2], mirror - edge_M4[:, 0]
+        low_2, place_2 = np.array(self.source[:2]), np.array([self.place.left, self.place.top])
+        return np.concatenate([(one - place_2) / np.array(self.scale) + low_2 for one in (begin_M2, end_M2)], axis=1)
+
     def put(self, part_CHW: np.ndarray, image_CHW: np.ndarray) -> None:
         """Draws what is seen, already as large as `place`, into what enters the network."""
         rows = slice(self.place.top, self.place.top + self.place.height)

@@ -100,3 +100,13 @@ class Detector(Model):
                 f"{self.size_multiple}, but they are {size[0]}x{size[1]}. Type {field}=[{fitting}]"
                 f"{' in its place' if field == 'dataset.image_sizes' else ''}."
             )
+
+
+class InstanceDetector(Detector):
+    """Base of the descriptions of networks that find things and their masks.
+
+    Their coding is given boxes with masks, as `mask_rows` says, and its detections have a mask each, too: (B, N,
+    6 + S * S), from 0 to 1, of what is inside the box. See `mask_rows.FOUND_SIDE`.
+    """
+
+    serves: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)

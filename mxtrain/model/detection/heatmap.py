@@ -56,7 +56,7 @@ class HeatmapCoding:
         for row, number in zip(*np.nonzero(counts_BM)):
             left, top, right, bottom = box_BMD[row, number, :4].astype(np.float64) / self._stride
             x, y, width, height = (left + right) / 2, (top + bottom) / 2, right - left, bottom - top
-            column, line = min(max(int(x), 0), self._width - 1), min(max(int(y), 0), self._height - 1)
+            line, column = self.cell_of(box_BMD[row, number])
             self._add_scores(score_BKhw[row, int(box_BMD[row, number, 4])], line, column, width, height)
             size_B4hw[row, :, line, column] = width, height, x - column, y - line
             is_centre_B1hw[row, 0, line, column] = 1.0
@@ -64,6 +64,12 @@ class HeatmapCoding:
                 weight_B1hw[row, 0, line, column] = box_BMD[row, number, Column.WEIGHT]
         encoded = (score_BKhw, size_B4hw, is_centre_B1hw)
         return encoded if weight_B1hw is None else (*encoded, weight_B1hw)
+
+    def cell_of(self, box_D: np.ndarray) -> Tuple[int, int]:
+        """The line and column of the cell that the centre of a box is in."""
+        left, top, right, bottom = box_D[:4].astype(np.float64) / self._stride
+        x, y = (left + right) / 2, (top + bottom) / 2
+        return min(max(int(y), 0), self._height - 1), min(max(int(x), 0), self._width - 1)
 
     def _add_scores(self, score_hw: np.ndarray, line: int, column: int, width: float, height: float) -> None:
         """Scores that fall off around a centre, where no nearer one gives more."""
@@ -84,22 +90,38 @@ class HeatmapCoding:
     def decode(self, outputs: Tuple[NDArray, ...]) -> NDArray:
         """Detections (B, N, 6), see `BoxCoding.decode`: the highest scores that no neighbour exceeds. Nothing else has
         to be suppressed."""
+        return self.boxes(outputs, *self.peaks(outputs))
+
+    def peaks(self, outputs: Tuple[NDArray, ...]) -> Tuple[NDArray, NDArray, NDArray]:
+        """Score, class and cell of each detection, (B, N) each, the surest first; where the score is 0 there is none.
+        Cells are counted line by line."""
         from mxtrain.engine.backend import nd
 
-        logit_BKhw, size_B4hw = (output.astype("float32") for output in outputs[:2])
-        score_BKhw = nd.sigmoid(logit_BKhw)
+        score_BKhw = nd.sigmoid(outputs[0].astype("float32"))
         highest_BKhw = nd.Pooling(score_BKhw, kernel=(3, 3), pad=(1, 1), stride=(1, 1), pool_type="max")
         peak_BP = (score_BKhw * (highest_BKhw == score_BKhw)).reshape((0, -1))
         # As integers: float32 counts to 2^24 only.
         score_BN, place_BN = nd.topk(peak_BP, k=self._max_detections, ret_typ="both", dtype="int32")
         cells = self._height * self._width
         class_BN = nd.floor(place_BN.astype("float64") / cells)
-        cell_BN = place_BN.astype("float64") - class_BN * cells
+        return score_BN, class_BN, place_BN.astype("float64") - class_BN * cells
+
+    def at_cells(self, map_BPhw: NDArray, cell_BN: NDArray) -> NDArray:
+        """What a map has in some cells, (B, N, P)."""
+        from mxtrain.engine.backend import nd
+
+        cells = self._height * self._width
+        table = map_BPhw.transpose((0, 2, 3, 1)).reshape((-1, map_BPhw.shape[1]))
+        first_B1 = nd.arange(len(cell_BN), ctx=cell_BN.context, dtype="float64").reshape((-1, 1)) * cells
+        return nd.take(table, nd.broadcast_add(cell_BN, first_B1).astype("int32"))
+
+    def boxes(self, outputs: Tuple[NDArray, ...], score_BN: NDArray, class_BN: NDArray, cell_BN: NDArray) -> NDArray:
+        """See `decode`, of what `peaks` gave."""
+        from mxtrain.engine.backend import nd
+
         line_BN = nd.floor(cell_BN / self._width)
         column_BN = cell_BN - line_BN * self._width
-        table = size_B4hw.transpose((0, 2, 3, 1)).reshape((-1, 4))
-        first_B1 = nd.arange(len(score_BN), ctx=score_BN.context, dtype="float64").reshape((-1, 1)) * cells
-        size_BN4 = nd.take(table, nd.broadcast_add(cell_BN, first_B1).astype("int32"))
+        size_BN4 = self.at_cells(outputs[1].astype("float32"), cell_BN)
         width_BN, height_BN, right_BN, down_BN = (part.squeeze(axis=-1) for part in size_BN4.split(4, axis=-1))
         width_BN, height_BN = nd.relu(width_BN), nd.relu(height_BN)  # an untrained network may say less than nothing
         x_BN, y_BN = column_BN.astype("float32") + right_BN, line_BN.astype("float32") + down_BN

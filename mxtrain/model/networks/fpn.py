@@ -97,8 +97,40 @@ class CentrePyramid(Pyramid):
             self.output = nn.Conv2D(4, 1)
 
     def hybrid_forward(self, F, x):
-        merged = self.merged(F, x)
+        return self.scored(self.merged(F, x))
+
+    def scored(self, merged):
+        """Centres, and sizes and offsets, of what `merged` gave."""
         return self.centre(merged), self.output(merged)
+
+
+class PrototypePyramid(CentrePyramid):
+    """Pictures (B, C, H, W) to what `CentrePyramid` gives, how much of each prototype is in the mask of what is at each
+    cell (B, P, h, w), and the prototypes (B, P, height, width), before the sigmoid.
+
+    Args:
+        num_classes: K.
+        channels, width: as of `Pyramid`.
+        prototypes: P.
+        mask_stride: pixels along the side of one of a prototype, at most `_PIXELS`.
+    """
+
+    def __init__(
+        self, num_classes: int, channels: Sequence[int], width: int, prototypes: int, mask_stride: int, **kwargs
+    ):
+        super().__init__(num_classes, channels, width, **kwargs)
+        self._fineness = _PIXELS // mask_stride
+        with self.name_scope():
+            self.coefficient = nn.Conv2D(prototypes, 1)
+            self.shape = nn.HybridSequential()
+            self.shape.add(_convolve(width), nn.Conv2D(prototypes * self._fineness**2, 1))
+
+    def hybrid_forward(self, F, x):
+        merged = self.merged(F, x)
+        prototype = self.shape(merged)
+        if self._fineness > 1:
+            prototype = F.depth_to_space(prototype, self._fineness)
+        return (*self.scored(merged), F.tanh(self.coefficient(merged)), prototype)
 
 
 class KeyPointPyramid(Pyramid):

@@ -1,0 +1,169 @@
+"""Reads pictures with the boxes and masks of the things in them.
+
+Legend: B batch, M things of a picture, D columns of `boxes.Column`, S squares along a side of a mask.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, List, Protocol, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.dataset.checking.checks import Checked, Checks
+from mxtrain.dataset.checking.problems import Problem, problem_of
+from mxtrain.dataset.image.box_augment import BoxAugment
+from mxtrain.dataset.image.box_faults import cut
+from mxtrain.dataset.image.boxed_files import BoxedSplit
+from mxtrain.dataset.image.boxed_pictures import BoxedPictures
+from mxtrain.dataset.image.boxes import NUM_COLUMNS, Column, is_trained_on
+from mxtrain.dataset.image.image_checks import BoxedChecks
+from mxtrain.dataset.image.mask_rows import TRUE_SIDE, codes_of, facts, with_masks
+from mxtrain.dataset.image.outlines import Outline
+from mxtrain.dataset.image.settings import Decoding
+from mxtrain.dataset.image.view import View
+from mxtrain.errors import LoaderError
+
+
+class Outlines(Protocol):
+    """The masks of all things of a split, wherever they stand."""
+
+    @property
+    def are_in_areas(self) -> bool:
+        """Whether the areas in the table of boxes are those of the masks."""
+
+    def read(self, picture: int, number_M: Sequence[int], size: Tuple[int, int]) -> List[Outline]:
+        """The masks of some things of a picture.
+
+        Args:
+            picture: its number in the split.
+            number_M: which of its rows in the table of boxes.
+            size: (height, width) of the picture.
+
+        Raises:
+            LoaderError: one cannot be read, or does not fit the picture.
+        """
+
+    def problems(self, picture: int, count: int, size: Tuple[int, int]) -> List[Problem]:
+        """What is wrong with the masks of a picture that has so many things, and was not said when they were found."""
+
+
+@dataclass(frozen=True)
+class InstanceSplit(BoxedSplit):
+    """The pictures of a split as they were found, with masks.
+
+    Attributes:
+        outlines: of the boxes in the table.
+    """
+
+    outlines: Outlines
+
+    def open(
+        self, decoding: Decoding, mean: Sequence[float], augment: BoxAugment, mends: bool, class_names: Sequence[str]
+    ) -> BoxedPictures:
+        """See `BoxedSplit.open`."""
+        return InstancePictures(
+            self.outlines, self.encoded, self.table, decoding, mean, augment, mends=mends, class_names=class_names
+        )
+
+
+class InstancePictures(BoxedPictures):
+    """Pictures, boxes and masks, as `Source`. Things are rows as `mask_rows` says; facts those of `mask_rows.facts`.
+
+    The mask of a thing is taken of what is seen of its box, from where it stands: it moves with the picture as exactly
+    as the box does, and costs no memory before it is needed.
+    """
+
+    def __init__(self, outlines: Outlines, *arguments: Any, **options: Any) -> None:
+        """Describe what comes out; nothing is read yet.
+
+        Args:
+            outlines: The masks.
+            arguments: Of `BoxedPictures`.
+            options: Likewise.
+        """
+        super().__init__(*arguments, **options)
+        self._outlines = outlines
+
+    def fetch(
+        self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
+    ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+        """See `BoxedPictures.fetch`."""
+        image_BCHW, row_BMR, fitted_B4 = super().fetch(index_B, seed=seed, epoch=epoch, train=train)
+        codes: List[Sequence[bytes]] = [()] * len(index_B)
+        for place, (index, (height, width, *_)) in enumerate(zip(index_B.tolist(), fitted_B4.tolist())):
+            if train:
+                continue
+            masks = self._whole_masks(index, height, width)
+            codes[place] = codes_of(masks)
+            if not self._outlines.are_in_areas:
+                row_BMR[place, : len(masks), Column.AREA] = [np.count_nonzero(mask_hw) for mask_hw in masks]
+        return image_BCHW, row_BMR, facts(fitted_B4, codes)
+
+    def blank(self) -> Tuple[np.ndarray, ...]:
+        """See `BoxedPictures.blank`."""
+        *arrays, fitted_14 = super().blank()
+        return (*arrays, facts(fitted_14, [()]))
+
+    def checks(self) -> Checks:
+        """See `BoxedPictures.checks`."""
+        return InstanceChecks(self)
+
+    def rows(self, index: int, size: Tuple[int, int]) -> np.ndarray:
+        """The boxes of a picture and the number of each in it, (M, D + 1)."""
+        row_MD = super().rows(index, size)
+        return np.column_stack([row_MD, np.arange(len(row_MD))])
+
+    def masks(self, index: int) -> List[np.ndarray]:
+        """The masks of a picture in its own pixels, (h, w) each, in the order of `boxes`."""
+        width, height = self.open(index).size
+        return self._whole_masks(index, height, width)
+
+    def _whole_masks(self, index: int, height: int, width: int) -> List[np.ndarray]:
+        row_MD = cut(self.rows(index, (width, height)), width, height)
+        size = (height, width)
+        return [outline.in_picture(size) for outline in self._read(index, row_MD, size)]
+
+    def _read(self, index: int, row_MD: np.ndarray, size: Tuple[int, int]) -> List[Outline]:
+        return self._outlines.read(int(self._number_N[index]), row_MD[:, -1].astype(int).tolist(), size)
+
+    def things(
+        self, index: int, size: Tuple[int, int], view: View, moved_MD: np.ndarray, *, is_whole: bool
+    ) -> np.ndarray:  # fmt: skip
+        """See `BoxedPictures.things`; a thing of which no pixel is seen is left out. Masks of crowds stay empty: these
+        are not trained on."""
+        mask_MSS = np.zeros((len(moved_MD), TRUE_SIDE, TRUE_SIDE), bool)
+        is_thing_M = is_trained_on(moved_MD)
+        outlines = self._read(index, moved_MD[is_thing_M], size[::-1])
+        for row, outline, edges in zip(np.flatnonzero(is_thing_M), outlines, view.back(moved_MD[is_thing_M, :4])):
+            mask_SS = outline.seen(tuple(edges.tolist()), TRUE_SIDE)
+            mask_MSS[row] = mask_SS[:, ::-1] if view.is_flipped else mask_SS
+        stays_M = is_whole | ~is_thing_M | mask_MSS.any(axis=(1, 2))
+        return with_masks(moved_MD[stays_M, :NUM_COLUMNS], mask_MSS[stays_M])
+
+    def mask_problems(self, index: int, size: Tuple[int, int]) -> List[Problem]:
+        """What is wrong with the masks of a picture of that (width, height)."""
+        number, count = int(self._number_N[index]), len(self.rows(index, size))
+        problems = self._outlines.problems(number, count, size[::-1])
+        if not problems:
+            try:
+                self._outlines.read(number, range(count), size[::-1])
+            except LoaderError as error:
+                problems = [problem_of(error, self.place(index))]
+        return problems
+
+
+class InstanceChecks(BoxedChecks):
+    """Checks of pictures, boxes and masks."""
+
+    _source: InstancePictures
+
+    def check(self, index: int) -> Checked:
+        """See `Checks`."""
+        found = super().check(index)
+        try:
+            size = self._source.open(index).size
+        except LoaderError:
+            return found  # it was said
+        problems = [*found.problems, *self._source.mask_problems(index, size)]
+        return Checked(problems, found.digest, found.classes)

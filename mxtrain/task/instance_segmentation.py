@@ -1,0 +1,84 @@
+"""Finding things in pictures: a class, a score, a box and a mask for each.
+
+Legend: B batch, M boxes of a picture, N detections, R columns of a row with a mask, S squares along a side of a mask.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, List, Mapping
+
+from mxtrain.dataset.image.mask_rows import codes_of, found_masks
+from mxtrain.errors import ConfigError
+from mxtrain.model.detection.base import InstanceDetector
+from mxtrain.task.base import Report
+from mxtrain.task.detection import Detection
+from mxtrain.types import shapes_of
+
+if TYPE_CHECKING:
+    from typing import Tuple
+
+    import numpy as np
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Json, JsonObject
+    from mxtrain.dataset.base import Samples
+    from mxtrain.dataset.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.engine.predictions import Decode
+    from mxtrain.types import Batch
+
+
+class InstanceSegmentation(Detection):
+    """Outputs that only a network's own coding can read, against boxes with masks (B, M, R), see `mask_rows`, and what
+    that coding makes of them.
+
+    Predictions are (N, 8 + S * S) for each picture, the surest first: class, score, left, top, right, bottom, in its
+    own pixels; its height and width; and the mask inside the box, from 0 to 1. Rows of class -1 are none.
+    """
+
+    name: ClassVar[str] = "instance_segmentation"
+    loss_option: ClassVar[str] = "yolact"
+    metric_option: ClassVar[str] = "mask_ap50"
+
+    def check(self, description: Description) -> None:
+        super().check(description)
+        if not isinstance(description.model, InstanceDetector):
+            raise ConfigError(
+                "task=instance_segmentation: a network of your own has to say how its masks are read: a subclass of "
+                "mxtrain.model.detection.base.InstanceDetector."
+            )
+
+    def build_decode(self, description: Description, signature: Signature) -> Decode:
+        from mxtrain.engine.backend import nd
+
+        boxes, (_, height, width) = super().build_decode(description, signature), shapes_of(signature.shape)[0]
+
+        def decode(outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
+            found_BNR = boxes(outputs, batch)
+            assert not isinstance(found_BNR, (list, tuple))
+            sizes = [[height, width]] * len(found_BNR) if batch.meta is None else batch.meta[:, :2].tolist()
+            size_B12 = nd.array(sizes, ctx=found_BNR.context).reshape((-1, 1, 2))
+            size_BN2 = nd.broadcast_axis(size_B12, axis=1, size=found_BNR.shape[1])
+            box_BN6, mask_BNS = (
+                found_BNR.slice_axis(axis=2, begin=begin, end=end) for begin, end in ((0, 6), (6, None))
+            )
+            return nd.concat(box_BN6, size_BN2, mask_BNS, dim=2)
+
+        return decode
+
+    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
+        """What is found, the surest first: class, score, box, and the mask as COCO's code (RLE)."""
+        shown_NR = self.shown(prediction)
+        found: List[JsonObject] = super().row(signature, prediction, top_k)["found"]  # type: ignore[assignment]
+        size = [int(side) for side in prediction[0, 6:8]]
+        masks = [{"size": size, "counts": code.decode("ascii")} for code in codes_of(found_masks(shown_NR))]
+        return {"found": [{**one, "mask": mask} for one, mask in zip(found, masks)]}
+
+    def coco_place(self, one: JsonObject) -> JsonObject:
+        """See `Detection.coco_place`. No box: pycocotools would take its area for that of the mask."""
+        return {"segmentation": one["mask"]}
+
+    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+        from mxtrain.task.instance_report import InstanceReport
+
+        return InstanceReport(self, self.build_decode(description, signature), signature, source)
