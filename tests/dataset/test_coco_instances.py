@@ -232,3 +232,13 @@ def test_a_dataset_has_the_masks_that_a_task_asks_for(describe_run: Any, root: P
     assert type(describe_run(*words).dataset) is Coco
     dataset = describe_run("task=instance_segmentation", *words).dataset
     assert type(dataset) is CocoInstances and dataset.classes == ["cat"]
+
+
+def test_a_network_is_trained_on_masks_in_several_sizes(train_run: Any, root: Path) -> None:
+    _, result = train_run(
+        "task=instance_segmentation", "dataset=coco", f"dataset.root={root}", "dataset.image_size=[32,32]",
+        "dataset.image_sizes=[32,48]", "dataset.image_sizes_interval=1", "dataset.batch_size=2", "trainer.max_epochs=4",
+        "dataset.augment.mosaic=0.5", "model.channels=[8,16]", "model.width=8",
+        "metric=[mask_ap50,mask_ap,mask_ar,voc_ap]",
+    )  # fmt: skip
+    assert result.exit_code == 0 and {"val/mask_ap", "val/mask_ar", "val/voc_ap"} <= set(result.metrics)

@@ -197,6 +197,7 @@ def test_the_true_masks_of_pictures_are_drawn(describe_run: Any) -> None:
         ("task=detection metric=[mask_ap]", "Type metric=[voc_ap]"),
         ("task=instance_segmentation loss.label_smoothing=0.1", "Type loss.label_smoothing=0"),
         ("task=instance_segmentation model.mask_stride=3", "model.mask_stride=3"),
+        ("task=instance_segmentation dataset=coco dataset.augment.mixup=1", "Type dataset.augment.mixup=0"),
         ("task=instance_segmentation model._target_=mxnet.gluon.nn.Flatten", "detection.base.Detector"),
         ("task=instance_segmentation dataset.image_size=[8,8] dataset.digit_size=[4,8]", "needs pictures of at least"),
     ],

@@ -105,7 +105,7 @@ def test_loss_and_gradients_are_those_of_numpy() -> None:
     values, row_BMR, head = outputs(), things(), np.array([1.0, 2.0, 1.0, 3.0])
     loss_B, gradients = computed(values, row_BMR, head)
     plain_B, _ = HeatmapFocal().build_detection(3)(
-        *map(nd.array, (*values[:2], row_BMR, *HeatmapCoding(3, SHAPE).encode(row_BMR)))
+        *map(nd.array, (*values[:2], row_BMR, *HeatmapCoding(3, SHAPE).encode(row_BMR[..., :NUM_COLUMNS])))
     )
     masks_B = mask_loss(values, row_BMR)
     assert (masks_B[:2] > 1).all() and masks_B[2:].tolist() == [0, 0]
