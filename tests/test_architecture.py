@@ -287,7 +287,7 @@ REPLACED_IN_TEXT = re.compile(
 STILL_THERE = {
     "letters of the alphabet": (
         "letter, letters", "mxtrain.cli.choices", "mxtrain.cli.mistakes", "mxtrain.cli.trust",
-        "mxtrain.cluster.relayed", "mxtrain.dataset.language.wordpiece", "mxtrain.logger.fonts",
+        "mxtrain.cluster.relayed", "mxtrain.dataset.language.tokenizing.wordpiece", "mxtrain.logger.fonts",
     ),
     "a method of Python's files": ("tell", "mxtrain.logger.jsonl"),
 }  # fmt: skip

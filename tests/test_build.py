@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from mxtrain.build import build_run
-from mxtrain.dataset.language.wordpiece import TokenizerConfig
+from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
+from mxtrain.dataset.language.tokenizing.wordpiece import WordPiece
 from mxtrain.dataset.signature import Signature
 from mxtrain.task.classification import Classification
 from mxtrain.task.masked_language_modeling import MaskedLanguageModeling
@@ -83,10 +84,11 @@ def test_a_signature_survives_a_checkpoint() -> None:
     picture = Signature((3, 8, 9), [0.5] * 3, [0.25] * 3, ["a", "b"])
     assert Signature.from_json(picture.to_json()) == picture
     assert (Classification().num_classes(picture), picture.vocab_size) == (2, None)
-    text = Signature(((5,), (5,), ()), [], [], ["a", "b"], TokenizerConfig(("x", "y", "z"), True, 5))
+    text = Signature(((5,), (5,), ()), [], [], ["a", "b"], TokenizerConfig(WordPiece(("x", "y", "z"), True), 5))
     assert Signature.from_json(text.to_json()) == text
     assert (Classification().num_classes(text), text.vocab_size) == (2, 3)
-    masked = Signature(((5,), (5,), (), (1,)), [], [], ["a", "b"], TokenizerConfig(("x", "y", "z"), True, 5, 0.2))
+    hiding = TokenizerConfig(WordPiece(("x", "y", "z"), True), 5, 0.2)
+    masked = Signature(((5,), (5,), (), (1,)), [], [], ["a", "b"], hiding)
     assert Signature.from_json(masked.to_json()) == masked
     assert (MaskedLanguageModeling().num_classes(masked), masked.vocab_size) == (3, 3)
 

@@ -25,7 +25,7 @@ from mxtrain.dataset.checking.problems import (
 )
 from mxtrain.dataset.language.base import TextDataset, pair_of
 from mxtrain.dataset.language.sources import LabelledTexts
-from mxtrain.dataset.language.wordpiece import require_tokenizers
+from mxtrain.dataset.language.tokenizing.kinds import TextsInMemory
 from mxtrain.dataset.loading.regular_files import exists, refuse_shared
 from mxtrain.dataset.loading.splitting import refuse_empty
 from mxtrain.dataset.table.columns import Column, RowsOfText, read_columns
@@ -109,13 +109,13 @@ class Glue(TextDataset):
     def _scored_splits(
         self, train: RowsOfText, val: RowsOfText, test: Optional[RowsOfText], name: str, findings: Findings
     ) -> Splits:
-        require_tokenizers()
+        self.require_libraries()
         refuse_empty(name, len(train.rows), len(val.rows), self.val_fraction)
         kept, held_out = (_scored(table, name, findings) for table in (train, val))
         texts = [text for row in train.rows for text in row[:-1]]
         return Splits(
             kept, held_out, test and _scored(test, name, findings), [],
-            build_tokenizer_config=lambda: self.tokenizer_config(texts),
+            build_tokenizer_config=lambda: self.tokenizer_config(TextsInMemory(texts)),
         )  # fmt: skip
 
     def _rows(self, path: Path, layout: TableLayout, findings: Findings) -> RowsOfText:

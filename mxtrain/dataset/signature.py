@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 
 from mxtrain.dataset.image.key_points import KeyPointSet
 from mxtrain.dataset.image.settings import Decoding
-from mxtrain.dataset.language.wordpiece import TokenizerConfig
+from mxtrain.dataset.language.tokenizing.base import TOKENIZER_STATE
+from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
 from mxtrain.types import Shapes
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 _NUMBER = (int, float)
-_TOKENIZER_CONFIG: Wanted = {"vocab": [str], "lowercase": bool, "max_length": int, "mask_fraction?": _NUMBER}
+_TOKENIZER_CONFIG: Wanted = {**TOKENIZER_STATE, "max_length": int, "mask_fraction?": _NUMBER}
 SIGNATURE_STATE: Wanted = {
     "shape": [(int, list)], "mean": [_NUMBER], "std": [_NUMBER], "class_names": [str], "mask_values?": [int],
     "category_ids?": [int],
@@ -57,7 +58,7 @@ class Signature:
     @property
     def vocab_size(self) -> Optional[int]:
         """Number of tokens, for text."""
-        return len(self.tokenizer_config.vocab) if self.tokenizer_config else None
+        return self.tokenizer_config.size if self.tokenizer_config else None
 
     def to_json(self) -> Mapping[str, Json]:
         """The plain values that a checkpoint holds."""

@@ -25,7 +25,7 @@ from mxtrain.dataset.checking.problems import (
 from mxtrain.dataset.language import reference_text
 from mxtrain.dataset.language.base import TextDataset
 from mxtrain.dataset.language.sources import PlainTexts
-from mxtrain.dataset.language.wordpiece import require_tokenizers
+from mxtrain.dataset.language.tokenizing.kinds import TextsInMemory
 from mxtrain.dataset.loading.randomness import Draw, bits
 from mxtrain.dataset.loading.regular_files import FileId, exists, id_of, read_text, refuse_shared, walk
 from mxtrain.dataset.loading.splitting import refuse_empty
@@ -108,7 +108,7 @@ class MaskedText(TextDataset):
 
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
-        require_tokenizers()
+        self.require_libraries()
         given = PlainTexts(reference_text.documents()) if self.train is None else _read_documents(self.train, findings)
         val = _read_documents(self.val, findings) if self.val is not None else None
         if self.train is not None and self.val is not None:
@@ -120,7 +120,7 @@ class MaskedText(TextDataset):
         texts = [text for document in parts[0].documents for text in document]
         return Splits(
             parts[0], parts[1], parts[2] if len(parts[2]) else None, class_names=[],
-            build_tokenizer_config=lambda: self.tokenizer_config(texts, self.mask_fraction),
+            build_tokenizer_config=lambda: self.tokenizer_config(TextsInMemory(texts), self.mask_fraction),
         )  # fmt: skip
 
     def _hold_out(self, given: PlainTexts) -> List[PlainTexts]:

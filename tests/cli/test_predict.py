@@ -145,7 +145,9 @@ def test_texts_enter_the_network_as_the_dataset_does(describe_run, tmp_path, nam
         (splits.val if task else splits.test).encode(given.tokenizer_config),
         source.encode(given.tokenizer_config),
     )
-    assert np.array_equal(found.token, expected.token) and np.array_equal(found.kind, expected.kind)
+    every = np.arange(12)
+    for one, other in zip(found.padded(every, 32), expected.padded(every, 32)):
+        np.testing.assert_array_equal(one, other)
     assert places[0].endswith(f":{1 + header}") and len(places) == 12
 
 

@@ -9,6 +9,7 @@ from typing import Callable, List
 
 from damage import Case, damage, damage_file, kind, read_splits
 
+from mxtrain.dataset.language.tokenizing.kinds import TextsInMemory
 from mxtrain.dataset.text import MaskedText, Text
 
 TSV, CSV, JSONL = "TSV", "CSV", "JSONL"
@@ -87,7 +88,7 @@ def _vocab(folder: Path) -> Callable[[], None]:
     (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\none\n")
 
     def read() -> None:
-        Text(vocab=str(folder / "vocab.txt")).tokenizer_config([])
+        Text(vocab=str(folder / "vocab.txt")).tokenizer_config(TextsInMemory([]))
 
     return read
 

@@ -8,10 +8,12 @@ import pytest
 
 from mxtrain.checkpoint.run_state import _problems, _unknown
 from mxtrain.dataset.base import Decoding
-from mxtrain.dataset.language.wordpiece import TokenizerConfig
+from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
+from mxtrain.dataset.language.tokenizing.wordpiece import WordPiece
 from mxtrain.dataset.signature import SIGNATURE_STATE, Signature
 
-TEXT = Signature(((5,), (5,), ()), class_names=["a", "b"], tokenizer_config=TokenizerConfig(("x", "y"), True, 5, 0.2))
+TOKENIZER = TokenizerConfig(WordPiece(("x", "y"), True), 5, 0.2)
+TEXT = Signature(((5,), (5,), ()), class_names=["a", "b"], tokenizer_config=TOKENIZER)
 IMAGE = Signature((1, 8, 8), [0.5], [0.25], ["a", "b"], decoding=Decoding((1, 8, 8), 0.875))
 BOXES = Signature((3, 8, 8), category_ids=[1, 7], decoding=Decoding((3, 8, 8), fit="pad"))
 INPUT = SIGNATURE_STATE

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from mxtrain.cli.artifacts import write_artifacts
-from mxtrain.dataset.language.wordpiece import TokenizerConfig
+from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
+from mxtrain.dataset.language.tokenizing.wordpiece import WordPiece
 from mxtrain.dataset.loading.sources import MemorySource
 from mxtrain.dataset.signature import Signature
 from mxtrain.engine.backend import nd
@@ -22,8 +23,9 @@ from mxtrain.types import Batch, Picture, Table
 TASK = Classification()
 IMAGES = Signature((1, 2, 3), [0.5], [0.25], ["cat", "dog", "cow"])
 TEXTS = Signature(
-    ((5,), (5,), ()), class_names=["cat", "dog", "cow"], tokenizer_config=TokenizerConfig(("x", "y"), True, 5)
-)
+    ((5,), (5,), ()), class_names=["cat", "dog", "cow"],
+    tokenizer_config=TokenizerConfig(WordPiece(("x", "y"), True), 5),
+)  # fmt: skip
 
 
 def test_predictions_are_probabilities_in_float32() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mxtrain.dataset.language.wordpiece import TokenizerConfig
+from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
+from mxtrain.dataset.language.tokenizing.wordpiece import WordPiece
 from mxtrain.dataset.signature import Signature
 from mxtrain.engine.backend import nd
 from mxtrain.errors import ConfigError
@@ -13,7 +14,7 @@ from mxtrain.task.masked_language_modeling import MaskedLanguageModeling
 from mxtrain.types import Batch
 
 TASK = MaskedLanguageModeling()
-TOKENIZER = TokenizerConfig(("x", "y", "z"), True, 20, 0.2)
+TOKENIZER = TokenizerConfig(WordPiece(("x", "y", "z"), True), 20, 0.2)
 SIGNATURE = Signature(((20,), (20,), (), (TOKENIZER.num_masked,)), tokenizer_config=TOKENIZER)
 
 

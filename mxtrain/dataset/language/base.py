@@ -10,8 +10,18 @@ from typing_extensions import Annotated
 
 from mxtrain.dataset.base import BaseDataset, Samples, Splits
 from mxtrain.dataset.checking.problems import STRICT, UNKNOWN_CLASS, DataPlace, Findings, Problem
-from mxtrain.dataset.language.sources import LabelledTexts, TextSource
-from mxtrain.dataset.language.wordpiece import Pair, TokenizerConfig, read_vocab, require_tokenizers, train_vocab
+from mxtrain.dataset.language.sources import LabelledTexts, Pair, TextSource
+from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
+from mxtrain.dataset.language.tokenizing.kinds import (
+    WITH_DIGITS,
+    TextsInMemory,
+    TokenizerKind,
+    TokenizerSettings,
+    TrainingTexts,
+    build_tokenizer,
+    require_kind,
+)
+from mxtrain.dataset.language.tokenizing.library import LEAST_BPE
 from mxtrain.dataset.loading.regular_files import read_text
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.signature import Signature
@@ -34,25 +44,58 @@ class TextDataset(BaseDataset):
     batch_size: Positive = 32
     eval_batch_size: Positive = 64
     val_fraction: OpenFraction = 0.15
+    tokenizer: TokenizerKind = "auto"
+    """Kind of a trained vocabulary: wordpiece, bpe (byte-level), unigram or sentencepiece_bpe (sentencepiece's), words
+    (between white space) or characters; auto = wordpiece, or what the file in vocab is."""
     vocab: Optional[PathText] = None
-    """File of the vocabulary: BERT's vocab.txt, or GluonNLP's JSON; null = one trained from the training texts."""
+    """File of the vocabulary: BERT's vocab.txt, GluonNLP's JSON, a tokenizer.json, or a .model of sentencepiece; null =
+    one trained from the training texts."""
     vocab_size: Annotated[int, pydantic.Field(ge=100)] = 4000
     """Tokens of a trained vocabulary, at most."""
     lowercase: bool = True
-    """Lowercase texts and remove accents; a given vocabulary says whether it wants that."""
+    """Lowercase texts and remove accents; a given vocab.txt was made with or without. A tokenizer.json and a .model of
+    sentencepiece say it themselves."""
+    individual_digits: bool = False
+    """Make each digit a token, in a trained vocabulary of tokenizer=bpe, unigram or sentencepiece_bpe."""
     max_length: Annotated[int, pydantic.Field(ge=8)] = 64
     """Tokens of a sample at most, special ones included; longer texts are cut."""
     batches_per_pool: Positive = 16
     """Batches whose samples are sorted by length together in training, so that little padding is computed; 1 = none."""
 
-    def tokenizer_config(self, texts: Sequence[str], mask_fraction: float = 0.0) -> TokenizerConfig:
+    @pydantic.model_validator(mode="after")
+    def _check_tokenizer(self) -> TextDataset:
+        if self.individual_digits and (self.vocab or self.tokenizer not in WITH_DIGITS):
+            raise ValueError(
+                "individual_digits=true is for a vocabulary that is trained with tokenizer=bpe, unigram or "
+                "sentencepiece_bpe; leave it out, or choose one of these with vocab=null"
+            )
+        if self.vocab and self.tokenizer == "characters":
+            raise ValueError("tokenizer=characters takes its characters from the training texts: type vocab=null")
+        if self.tokenizer == "bpe" and not self.vocab and self.vocab_size < LEAST_BPE:
+            raise ValueError(
+                f"vocab_size={self.vocab_size} with tokenizer=bpe: 256 bytes and the special tokens need {LEAST_BPE}"
+            )
+        return self
+
+    @property
+    def tokenizer_settings(self) -> TokenizerSettings:
+        """What this description says of the tokenizer."""
+        return TokenizerSettings(self.tokenizer, self.vocab, self.vocab_size, self.lowercase, self.individual_digits)
+
+    def require_libraries(self) -> None:
+        """Raises: DataError: the library of the tokenizer is not installed."""
+        require_kind(self.tokenizer_settings)
+
+    def tokenizer_config(self, texts: TrainingTexts, mask_fraction: float = 0.0) -> TokenizerConfig:
         """The tokenizer's settings, with a vocabulary from the given file, or one that is trained on `texts`.
 
         Raises:
             DataError: the vocabulary file is none.
         """
-        vocab = read_vocab(self.vocab) if self.vocab else train_vocab(texts, self.vocab_size, self.lowercase)
-        return TokenizerConfig(vocab, self.lowercase, self.max_length, mask_fraction)
+        tokenizer = build_tokenizer(self.tokenizer_settings, texts)
+        if mask_fraction:
+            tokenizer.require("mask", "masked language modeling")
+        return TokenizerConfig(tokenizer, self.max_length, mask_fraction)
 
     def sign(self, splits: Splits, model: Model) -> Signature:
         """Tokens, token types, valid length, and positions where tokens are to be found."""
@@ -66,8 +109,8 @@ class TextDataset(BaseDataset):
         """See `BaseDataset.require_same`: with another vocabulary, embeddings would stand for other words."""
         if before.tokenizer_config != signature.tokenizer_config:
             raise CheckpointError(
-                f"{source} was made with another vocabulary: the training texts, or the version of tokenizers, have "
-                "changed. Give the same texts, or a file by dataset.vocab=PATH, or choose another hydra.run.dir."
+                f"{source} was made with another vocabulary: the training texts or the tokenizer's settings or version "
+                "have changed. Give the same texts, or a file by dataset.vocab=PATH, or choose another hydra.run.dir."
             )
 
     def remark(self, signature: Signature, splits: Splits) -> str:
@@ -147,7 +190,7 @@ class TextDataset(BaseDataset):
             classes: the classes in order; by default all that the training rows have, sorted.
             findings: gets rows of other classes.
         """
-        require_tokenizers()
+        self.require_libraries()
         names = list(classes) or sorted({row[-1] for row in train.rows})
         if len(names) < 2:
             raise DataError(f"{name} has {len(names)} classes in its training rows: at least 2 are needed.")
@@ -175,7 +218,7 @@ class TextDataset(BaseDataset):
             held_out,
             of(test, parts[2]),
             names,
-            build_tokenizer_config=lambda: self.tokenizer_config(texts),
+            build_tokenizer_config=lambda: self.tokenizer_config(TextsInMemory(texts)),
         )
 
 

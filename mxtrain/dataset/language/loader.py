@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any, Optional, Tuple, Union
 import numpy as np
 
 from mxtrain.dataset.language.sources import TextSource, mask_tokens, order_by_length
-from mxtrain.dataset.language.wordpiece import PAD, TokenizerConfig
 from mxtrain.dataset.loading.loader import BatchLoader
 
 if TYPE_CHECKING:
     from mxnet import Context
     from mxnet.ndarray import NDArray
+
+    from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
 
 LENGTH_STEP = 8
 """Lengths of batches are multiples of it (or the longest that there may be), so that few shapes occur."""
@@ -44,7 +45,6 @@ class TextLoader(BatchLoader):
         self.tokenizer_config = tokenizer_config
         self._batches_per_pool, self._in_order = batches_per_pool, in_order
         self._device = as_device(device)
-        self._pad = tokenizer_config.index(PAD)
 
     def _shuffle(self, index_N: np.ndarray, epoch: int) -> np.ndarray:
         return order_by_length(
@@ -74,7 +74,7 @@ class TextLoader(BatchLoader):
         self, index_B: np.ndarray, length: int, epoch: int
     ) -> Tuple[np.ndarray, np.ndarray, np.ndarray, Optional[np.ndarray], np.ndarray]:
         """Tokens, token types, lengths, masked positions or None, labels."""
-        token_BT, kind_BT, length_B = self._encoded.padded(index_B, length, self._pad)
+        token_BT, kind_BT, length_B = self._encoded.padded(index_B, length)
         position_BM, label = None, self._encoded.label_N[index_B].astype(np.float32)
         if self.tokenizer_config.mask_fraction:
             # Validations compare, so they hide the same tokens each time.

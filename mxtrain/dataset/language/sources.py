@@ -5,26 +5,29 @@ Legend: N samples, B batch, T tokens, M masked positions.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Optional, Protocol, Sequence, Tuple
+from typing import TYPE_CHECKING, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.dataset.checking.checks import Checks
 from mxtrain.dataset.checking.problems import DataPlaces
+from mxtrain.dataset.language.encoded import EncodedPairs, EncodedPieces, EncodedSamples, encode_texts
 from mxtrain.dataset.language.text_checks import ParagraphChecks, TextChecks
-from mxtrain.dataset.language.wordpiece import CLS, MASK, SEP, SPECIAL, EncodedTexts, Pair, TokenizerConfig, num_masked
+from mxtrain.dataset.language.tokenizing.config import TokenizerConfig, num_masked
 from mxtrain.dataset.loading.randomness import Draw, bits, permutation, uniform
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 UNKNOWN_LABEL = -1
+Pair = Tuple[str, Optional[str]]
+"""One text, or two that belong together."""
 
 
 class TextSource(Protocol):
     """Texts of one split."""
 
-    def encode(self, tokenizer_config: TokenizerConfig) -> EncodedTexts:
+    def encode(self, tokenizer_config: TokenizerConfig) -> EncodedSamples:
         """All samples as tokens."""
 
 
@@ -62,9 +65,13 @@ class LabelledTexts:
         """The class of each text, or the number to predict."""
         return self.label_N
 
-    def encode(self, tokenizer_config: TokenizerConfig) -> EncodedTexts:
+    def encode(self, tokenizer_config: TokenizerConfig) -> EncodedSamples:
         """See `TextSource`."""
-        return EncodedTexts.of(tokenizer_config.encode(self.pairs), self.label_N)
+        texts = [[first for first, _ in self.pairs]]
+        if any(second is not None for _, second in self.pairs):
+            texts.append([second or "" for _, second in self.pairs])
+        rows = [encode_texts(tokenizer_config.tokenizer, some) for some in texts]
+        return EncodedPairs(rows, self.label_N, tokenizer_config)
 
 
 class PlainTexts:
@@ -89,19 +96,11 @@ class PlainTexts:
         """Some of the documents; those beyond the end are left out."""
         return PlainTexts([self.documents[index] for index in indices if index < len(self)])
 
-    def encode(self, tokenizer_config: TokenizerConfig) -> EncodedTexts:
+    def encode(self, tokenizer_config: TokenizerConfig) -> EncodedSamples:
         """See `TextSource`."""
-        cls, sep, room = tokenizer_config.index(CLS), tokenizer_config.index(SEP), tokenizer_config.max_length - 2
-        samples: List[Tuple[List[int], List[int]]] = []
-        flat = iter(
-            tokenizer_config.encode([(text, None) for texts in self.documents for text in texts], special=False)
-        )
-        for texts in self.documents:
-            tokens = [token for _ in texts for token in next(flat)[0]]
-            for begin in range(0, len(tokens), room):
-                piece = [cls, *tokens[begin : begin + room], sep]
-                samples.append((piece, [0] * len(piece)))
-        return EncodedTexts.of(samples, np.full(len(samples), UNKNOWN_LABEL, np.int32))
+        rows = encode_texts(tokenizer_config.tokenizer, [text for texts in self.documents for text in texts])
+        document_P = np.repeat(np.arange(len(self.documents)), list(map(len, self.documents)))
+        return EncodedPieces(rows, None, document_P, tokenizer_config)
 
 
 def order_by_length(
@@ -155,7 +154,8 @@ def mask_tokens(
         fewer than M.
     """
     batch, length = token_BT.shape
-    special = np.array([tokenizer_config.index(token) for token in SPECIAL])
+    tokenizer = tokenizer_config.tokenizer
+    special, mask = np.array(tokenizer.special.ids), tokenizer.require("mask", "masked language modeling")
     num_positions = num_masked(length, tokenizer_config.mask_fraction)
     place_BT = index_B[:, None] * (1 << 20) + np.arange(length)
     draw = [
@@ -168,10 +168,10 @@ def mask_tokens(
     counts_BM = np.arange(num_positions) < np.minimum(wanted_B, can_hide_BT.sum(axis=1))[:, None]
     rows_B1 = np.arange(batch)[:, None]
     label_BM = np.where(counts_BM, token_BT[rows_B1, position_BM], UNKNOWN_LABEL).astype(np.float32)
-    ordinary = np.setdiff1d(np.arange(len(tokenizer_config.vocab)), special)
+    ordinary = np.setdiff1d(np.arange(tokenizer.size), special)
     kind_BM, token_BM = draw[1][rows_B1, position_BM], draw[2][rows_B1, position_BM]
     random_BM = ordinary[(token_BM * len(ordinary)).astype(np.int64)]
-    shown_BM = np.where(kind_BM < 0.8, tokenizer_config.index(MASK), np.where(kind_BM < 0.9, random_BM, label_BM))
+    shown_BM = np.where(kind_BM < 0.8, mask, np.where(kind_BM < 0.9, random_BM, label_BM))
     hidden_BT = token_BT.copy()
     hidden_BT[rows_B1, position_BM] = np.where(counts_BM, shown_BM, token_BT[rows_B1, position_BM])
     return hidden_BT, np.where(counts_BM, position_BM, 0).astype(np.int32), label_BM

@@ -53,6 +53,8 @@ class Draw(enum.IntEnum):
     """And 19 above it: how a thing with key points is cut out."""
     TARGET_SAMPLE = 700
     REGION_SAMPLE = 701
+    VOCABULARY = 710
+    """Which texts a vocabulary is made of."""
     CORRUPTION = 900
     """And 99 above it, one for each way to corrupt a sample."""
     MIX_SHARE = 1000

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from mxtrain.dataset.image.key_points import KeyPointSet
-    from mxtrain.dataset.language.wordpiece import TokenizerConfig
+    from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
 
 
 class Samples(Protocol):

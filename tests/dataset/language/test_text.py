@@ -13,7 +13,8 @@ import pytest
 
 from mxtrain.dataset.glue import LAYOUTS, Glue
 from mxtrain.dataset.language.sources import LabelledTexts, mask_tokens, order_by_length
-from mxtrain.dataset.language.wordpiece import SPECIAL, EncodedTexts, TokenizerConfig, read_vocab
+from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
+from mxtrain.dataset.language.tokenizing.wordpiece import SPECIAL, WordPiece, read_vocab
 from mxtrain.dataset.table.columns import read_columns
 from mxtrain.dataset.text import MaskedText, Text
 from mxtrain.errors import DataError
@@ -21,7 +22,8 @@ from mxtrain.kvstore.world import World
 
 pytest.importorskip("tokenizers")
 WORDS = ["the", "cat", "sat", "on", "mat", "##s", "dog", "ran", ".", "?"]
-TOKENIZER = TokenizerConfig((*SPECIAL, *WORDS), lowercase=True, max_length=12)
+TOKENIZER = TokenizerConfig(WordPiece((*SPECIAL, *WORDS), lowercase=True), max_length=12)
+VOCAB = TOKENIZER.tokenizer.vocab
 
 
 @pytest.fixture(autouse=True)
@@ -29,21 +31,29 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
+def sample(*texts):
+    """Tokens and token types of a sample of one text or two."""
+    first, second = (*texts, None)[:2]
+    token_1T, kind_1T, length_1 = LabelledTexts([(first, second)]).encode(TOKENIZER).padded(np.array([0]), 12)
+    return token_1T[0, : length_1[0]].tolist(), kind_1T[0, : length_1[0]].tolist()
+
+
 def test_texts_become_tokens_as_berts_do():
-    (one, kinds), (pair, pair_kinds) = TOKENIZER.encode([("The cats SAT.", None), ("the cat", "a dog")])
-    assert [TOKENIZER.vocab[t] for t in one] == ["[CLS]", "the", "cat", "##s", "sat", ".", "[SEP]"] and set(kinds) == {
+    one, kinds = sample("The cats SAT.")
+    pair, pair_kinds = sample("the cat", "a dog")
+    assert [VOCAB[t] for t in one] == ["[CLS]", "the", "cat", "##s", "sat", ".", "[SEP]"] and set(kinds) == {
         0
     }
-    assert [TOKENIZER.vocab[t] for t in pair] == ["[CLS]", "the", "cat", "[SEP]", "[UNK]", "dog", "[SEP]"]
+    assert [VOCAB[t] for t in pair] == ["[CLS]", "the", "cat", "[SEP]", "[UNK]", "dog", "[SEP]"]
     assert pair_kinds == [0, 0, 0, 0, 1, 1, 1]
-    (long, _), *_ = TOKENIZER.encode([("the cat " * 9, "on mat")])
+    long, _ = sample("the cat " * 9, "on mat")
     assert len(long) == 12 and TOKENIZER.decode(long).endswith("[SEP] on mat [SEP]")  # the longer one is cut
 
 
 def test_a_trained_vocabulary_is_the_same_in_every_process():
     program = (
         "from mxtrain.dataset.text import Text; import hashlib\n"
-        "print(hashlib.sha256(repr(Text(vocab_size=600).open().build_tokenizer_config().vocab).encode()).hexdigest())"
+        "print(hashlib.sha256(repr(Text(vocab_size=600).open().build_tokenizer_config().tokenizer.vocab).encode()).hexdigest())"
     )
 
     def digest(folder: str) -> str:
@@ -56,9 +66,9 @@ def test_a_trained_vocabulary_is_the_same_in_every_process():
 
 
 def test_vocabulary_files(tmp_path):
-    (tmp_path / "vocab.txt").write_text("\n".join(TOKENIZER.vocab) + "\n")
-    (tmp_path / "gluonnlp.vocab").write_text(json.dumps({"idx_to_token": TOKENIZER.vocab, "padding_token": "[PAD]"}))
-    assert read_vocab(str(tmp_path / "vocab.txt")) == read_vocab(str(tmp_path / "gluonnlp.vocab")) == TOKENIZER.vocab
+    (tmp_path / "vocab.txt").write_text("\n".join(VOCAB) + "\n")
+    (tmp_path / "gluonnlp.vocab").write_text(json.dumps({"idx_to_token": VOCAB, "padding_token": "[PAD]"}))
+    assert read_vocab(str(tmp_path / "vocab.txt")) == read_vocab(str(tmp_path / "gluonnlp.vocab")) == VOCAB
     (tmp_path / "bad.txt").write_text("the\ncat\n")
     with pytest.raises(DataError, match=r"lacks \[PAD\]"):
         read_vocab(str(tmp_path / "bad.txt"))
@@ -151,14 +161,14 @@ def test_batches_have_texts_of_like_length():
 
 
 def test_masks_are_a_function_of_seed_epoch_and_sample():
-    tokenizer_config = TokenizerConfig(TOKENIZER.vocab, True, 64, mask_fraction=0.2)
+    tokenizer_config = TokenizerConfig(TOKENIZER.tokenizer, 64, mask_fraction=0.2)
     rng = np.random.RandomState(0)
     texts = [" ".join(rng.choice(WORDS[:5], rng.randint(5, 40))) for _ in range(50)]
     encoded = LabelledTexts([(text, None) for text in texts]).encode(tokenizer_config)
 
     def masked(index, length, seed=3, epoch=1):
         index = np.array(index)
-        token_BT, _, length_B = encoded.padded(index, length, tokenizer_config.index("[PAD]"))
+        token_BT, _, length_B = encoded.padded(index, length)
         return token_BT, *mask_tokens(token_BT, length_B, index, tokenizer_config, seed=seed, epoch=epoch)
 
     plain_BT, hidden_BT, position_BM, label_BM = masked(range(50), 48)
@@ -170,7 +180,7 @@ def test_masks_are_a_function_of_seed_epoch_and_sample():
     np.testing.assert_array_equal(plain_BT[elsewhere], hidden_BT[elsewhere])
     assert not np.isin(label_BM[counts], range(len(SPECIAL))).any()
     assert counts.sum() == sum(max(1, int(n * 0.2 + 0.5)) for n in encoded.length_N)
-    share = (hidden_BT[rows, position_BM][counts] == tokenizer_config.index("[MASK]")).mean()
+    share = (hidden_BT[rows, position_BM][counts] == tokenizer_config.tokenizer.find("[MASK]")).mean()
     assert 0.7 < share < 0.9
     _, alone, *_ = masked([7], 64)  # in another batch, with other padding
     np.testing.assert_array_equal(alone[0, :48], hidden_BT[7])
@@ -202,10 +212,10 @@ def test_workers_share_a_batch_of_one_length():
 
 
 def test_encoded_samples_are_padded_only_where_they_end():
-    encoded = EncodedTexts.of([([2, 5, 3], [0, 0, 0]), ([2, 6, 7, 3], [0, 1, 1, 1])], np.array([0, 1]))
-    token, kind, length = encoded.padded(np.array([1, 0]), 5, pad=0)
-    assert token.tolist() == [[2, 6, 7, 3, 0], [2, 5, 3, 0, 0]] and kind.tolist()[0] == [0, 1, 1, 1, 0]
-    assert length.tolist() == [4, 3]
+    encoded = LabelledTexts([("the", ""), ("cat", "sat")]).encode(TOKENIZER)
+    token, kind, length = encoded.padded(np.array([1, 0]), 6)
+    assert token.tolist() == [[2, 6, 3, 7, 3, 0], [2, 5, 3, 3, 0, 0]] and kind.tolist()[0] == [0, 0, 0, 1, 1, 0]
+    assert length.tolist() == [5, 4]
 
 
 def test_image_runs_import_no_tokenizers():

@@ -14,7 +14,8 @@ import pytest
 from mxtrain.dataset.base import Augment, Splits
 from mxtrain.dataset.digits import Digits
 from mxtrain.dataset.language.sources import LabelledTexts
-from mxtrain.dataset.language.wordpiece import SPECIAL, TokenizerConfig
+from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
+from mxtrain.dataset.language.tokenizing.wordpiece import SPECIAL, WordPiece
 from mxtrain.dataset.loading.loader import Loader
 from mxtrain.dataset.loading.randomness import permutation, seed_of_repeat
 from mxtrain.dataset.loading.sampling import ClassSampler, EverySample, build_class_sampler
@@ -184,7 +185,7 @@ def test_texts_of_like_length_stay_together() -> None:
 
     lengths = np.random.RandomState(1).randint(1, 30, 200)
     texts = LabelledTexts([("the " * int(length), None) for length in lengths], LABELS)
-    tokens = TokenizerConfig((*SPECIAL, "the"), lowercase=True, max_length=40)
+    tokens = TokenizerConfig(WordPiece((*SPECIAL, "the"), lowercase=True), max_length=40)
 
     def made(batches_per_pool: int) -> TextLoader:
         return TextLoader(

@@ -1,0 +1,168 @@
+"""Texts as tokens, and the samples that are made of them when a batch is read: special tokens, cut, padded.
+
+Legend: N samples, B batch, T tokens of a sample, P paragraphs, D documents, R records of a store.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol, Sequence, Tuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from mxtrain.dataset.language.tokenizing.base import BaseTokenizer
+    from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
+
+
+class Ragged(NamedTuple):
+    """Rows of different lengths, one after the other, in memory or mapped from a file.
+
+    Attributes:
+        value: of all rows.
+        begin: where each row begins in it, and the end of the last.
+    """
+
+    value: np.ndarray
+    begin: np.ndarray
+
+    @property
+    def length(self) -> np.ndarray:
+        """Values of each row."""
+        return np.diff(self.begin)
+
+
+def encode_texts(tokenizer: BaseTokenizer, texts: Sequence[str]) -> Ragged:
+    """Texts in memory as tokens."""
+    token, length = tokenizer.encode(texts)
+    return Ragged(token, np.concatenate([np.zeros(1, np.int64), np.cumsum(length)]))
+
+
+class EncodedSamples(Protocol):
+    """Samples as tokens.
+
+    Attributes:
+        length_N: tokens of each, special ones included, after the cut.
+        label_N: class indices, numbers to predict, or -1 each.
+    """
+
+    length_N: np.ndarray
+    label_N: np.ndarray
+
+    def padded(self, index_B: np.ndarray, length: int) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """tokens (B, T), token types (B, T), both int32, and lengths (B,) of some samples, padded to `length`."""
+
+
+class EncodedPairs:
+    """Samples of one text or two: `[CLS] text [SEP]` or `[CLS] text [SEP] text [SEP]`, cut to `max_length` where the
+    longer text is long.
+
+    Args:
+        texts: tokens of the first texts, and of the second ones where there are pairs.
+        label_N: of each sample.
+        config: special tokens and the length.
+        row_N: which row of `texts` each sample is; None = all of them in order.
+    """
+
+    def __init__(
+        self, texts: Sequence[Ragged], label_N: np.ndarray, config: TokenizerConfig, row_N: Optional[np.ndarray] = None
+    ) -> None:  # fmt: skip
+        self._texts, self._row_N, self.label_N = texts, row_N, label_N
+        special = config.tokenizer.special
+        self._first, self._last, self._pad = special.first, special.last, special.pad or 0
+        self._room = config.max_length - self._num_special
+        counts = [rows.length if row_N is None else rows.length[row_N] for rows in texts]
+        self._counts = [count.astype(np.int32) for count in cut_longest_first(counts, self._room)]
+        self.length_N = np.asarray(sum(self._counts) + self._num_special, np.int32)
+
+    @property
+    def _num_special(self) -> int:
+        return (self._first is not None) + len(self._texts) * (self._last is not None)
+
+    def padded(self, index_B: np.ndarray, length: int) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """See `EncodedSamples`."""
+        place_T = np.arange(length)
+        token_BT = np.full((len(index_B), length), self._pad, np.int32)
+        kind_BT = np.zeros_like(token_BT)
+        row_B = index_B if self._row_N is None else self._row_N[index_B]
+        begin_B1 = np.zeros((len(index_B), 1), np.int64)
+        if self._first is not None:
+            token_BT[:, 0] = self._first
+            begin_B1 = begin_B1 + 1
+        for number, (rows, count_N) in enumerate(zip(self._texts, self._counts)):
+            end_B1 = begin_B1 + count_N[index_B][:, None]
+            inside_BT = (place_T >= begin_B1) & (place_T < end_B1)
+            where_BT = np.where(inside_BT, rows.begin[row_B][:, None] + place_T - begin_B1, 0)
+            if len(rows.value):
+                token_BT = np.where(inside_BT, rows.value[where_BT], token_BT).astype(np.int32)
+            if self._last is not None:
+                token_BT[place_T == end_B1] = self._last
+                end_B1 = end_B1 + 1
+            kind_BT[(place_T >= begin_B1) & (place_T < end_B1)] = number
+            begin_B1 = end_B1
+        return token_BT, kind_BT, self.length_N[index_B]
+
+
+def cut_longest_first(counts: Sequence[np.ndarray], room: int) -> Sequence[np.ndarray]:
+    """How many tokens of each text are kept, so that at most `room` are: of pairs the longer one is cut first, and
+    where that does not suffice, both have a half, as in the published BERT."""
+    if len(counts) == 1:
+        return [np.minimum(counts[0], room)]
+    first_N, second_N = counts
+    short_N, long_N = np.minimum(first_N, second_N), np.maximum(first_N, second_N)
+    long_N = np.minimum(long_N, np.maximum(short_N, room - short_N))
+    is_above = short_N + long_N > room
+    short_N = np.where(is_above, room // 2, short_N)
+    long_N = np.where(is_above, room - room // 2, long_N)
+    is_swapped = first_N > second_N
+    return [np.where(is_swapped, long_N, short_N), np.where(is_swapped, short_N, long_N)]
+
+
+class EncodedPieces:
+    """Documents, cut into samples `[CLS] tokens [SEP]` of as many tokens as fit. A sample may span paragraphs, never
+    documents.
+
+    Args:
+        tokens: of paragraphs, one row each.
+        row_P: which of the rows belong to these samples, ascending; None = all.
+        document_P: the number of the document of each of these, ascending.
+        config: special tokens and the length.
+    """
+
+    def __init__(
+        self, tokens: Ragged, row_P: Optional[np.ndarray], document_P: np.ndarray, config: TokenizerConfig
+    ) -> None:  # fmt: skip
+        special = config.tokenizer.special
+        self._first, self._last, self._pad = special.first, special.last, special.pad or 0
+        self._value = tokens.value
+        row_P = np.arange(len(tokens.begin) - 1) if row_P is None else row_P
+        length_P = tokens.length[row_P]
+        # The paragraphs of these samples, one after the other, as if no others stood between them.
+        self._begin_P1 = np.concatenate([np.zeros(1, np.int64), np.cumsum(length_P)])
+        self._shift_P = tokens.begin[row_P] - self._begin_P1[:-1]
+        starts = np.flatnonzero(np.diff(document_P, prepend=-1))
+        begin_D = self._begin_P1[starts]
+        end_D = np.append(begin_D[1:], self._begin_P1[-1])
+        room = config.max_length - (self._first is not None) - (self._last is not None)
+        pieces_D = -(-(end_D - begin_D) // room)
+        number_N = np.arange(pieces_D.sum()) - np.repeat(np.cumsum(pieces_D) - pieces_D, pieces_D)
+        self._begin_N = np.repeat(begin_D, pieces_D) + number_N * room
+        count_N = np.minimum(np.repeat(end_D, pieces_D) - self._begin_N, room)
+        self.length_N = (count_N + config.max_length - room).astype(np.int32)
+        self.label_N = np.broadcast_to(np.int32(-1), len(self.length_N))
+
+    def padded(self, index_B: np.ndarray, length: int) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """See `EncodedSamples`."""
+        begin = int(self._first is not None)
+        length_B = self.length_N[index_B]
+        place_T = np.arange(length)
+        end_B1 = (length_B - (self._last is not None))[:, None]
+        inside_BT = (place_T >= begin) & (place_T < end_B1)
+        where = (self._begin_N[index_B][:, None] + place_T - begin)[inside_BT]
+        where += self._shift_P[np.searchsorted(self._begin_P1, where, side="right") - 1]
+        token_BT = np.full((len(index_B), length), self._pad, np.int32)
+        token_BT[inside_BT] = self._value[where]
+        if self._first is not None:
+            token_BT[:, 0] = self._first
+        if self._last is not None:
+            token_BT[place_T == end_B1] = self._last
+        return token_BT, np.zeros_like(token_BT), length_B

@@ -1,0 +1,1 @@
+"""Tokenizers behind one protocol: WordPiece, files of `tokenizers` and sentencepiece, words and characters."""

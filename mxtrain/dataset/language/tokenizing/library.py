@@ -1,0 +1,149 @@
+"""Tokenizers of the library `tokenizers`: files of it from elsewhere, and byte-level BPE that is trained here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.dataset.language.tokenizing.base import (
+    MAX_FILE_BYTES,
+    MAX_TOKENS,
+    OWN_SPECIAL,
+    BaseTokenizer,
+    flat_of,
+    require_tokenizers,
+)
+from mxtrain.errors import DataError
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json
+
+LEAST_BPE = 256 + len(OWN_SPECIAL)
+"""Tokens of the smallest byte-level vocabulary: all bytes, and special tokens."""
+_TEXTS_AT_ONCE = 1000
+
+
+class LibraryTokenizer(BaseTokenizer):
+    """Base of what the library encodes."""
+
+    @cached_property
+    def library(self) -> Any:
+        """The library's object; nothing is changed in it, so threads share it."""
+        raise NotImplementedError
+
+    def encode(self, texts: Sequence[str]) -> Tuple[np.ndarray, np.ndarray]:
+        encode = getattr(self.library, "encode_batch_fast", self.library.encode_batch)  # without offsets
+        return flat_of([found.ids for found in encode(texts, add_special_tokens=False)])
+
+    def offsets(self, text: str) -> Tuple[np.ndarray, np.ndarray]:
+        found = self.library.encode(text, add_special_tokens=False)
+        return np.array(found.ids, np.int32), np.array(found.offsets, np.int64).reshape(-1, 2)
+
+
+@dataclass(frozen=True)
+class TokenizerFile(LibraryTokenizer):
+    """A tokenizer.json of the library, of whatever model.
+
+    Attributes:
+        text: the content of the file.
+    """
+
+    kind: ClassVar[str] = "tokenizers"
+
+    text: str
+
+    @cached_property
+    def library(self) -> Any:
+        made = parse_tokenizer(self.text)
+        made.no_truncation()
+        made.no_padding()
+        return made
+
+    @cached_property
+    def size(self) -> int:
+        return 1 + max(self.library.get_vocab(with_added_tokens=True).values())
+
+    def require_usable(self) -> None:
+        _ = self.library
+
+    def find(self, piece: str) -> Optional[int]:
+        found: Optional[int] = self.library.token_to_id(piece)
+        return found
+
+    def piece(self, token: int) -> str:
+        return self.library.id_to_token(token) or ""  # ids may have gaps
+
+    def decode(self, tokens: Iterable[int], with_special: bool = False) -> str:
+        text: str = self.library.decode(self.shown(tokens, with_special), skip_special_tokens=not with_special)
+        return text
+
+    def to_json(self) -> Mapping[str, Json]:
+        return {"kind": self.kind, "file": self.text, "sha256": hashlib.sha256(self.text.encode()).hexdigest()}
+
+
+def parse_tokenizer(text: str) -> Any:
+    """The library's object of the content of a tokenizer.json.
+
+    Raises:
+        DataError: it is none, is too large, or its ids are.
+    """
+    tokenizers = require_tokenizers()
+    if len(text) > MAX_FILE_BYTES:
+        raise DataError(f"a tokenizer.json of {len(text):,} characters; at most {MAX_FILE_BYTES:,} are read")
+    try:
+        made = tokenizers.Tokenizer.from_str(text)
+        ids = made.get_vocab(with_added_tokens=True).values()
+    except BaseException as error:  # what panics in the library is no Exception
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise DataError(f"no tokenizer.json: {error}") from error
+    if not ids or max(ids) >= MAX_TOKENS:
+        raise DataError(f"a tokenizer.json with ids up to {max(ids, default=-1):,}; {MAX_TOKENS - 1:,} is the highest")
+    return made
+
+
+def train_bpe(texts: Sequence[str], size: int, lowercase: bool, individual_digits: bool) -> TokenizerFile:
+    """Byte-level BPE with at most `size` tokens, a function of the texts alone.
+
+    Args:
+        texts: it is made of.
+        size: at least `LEAST_BPE`.
+        lowercase: whether texts are lowercased, and accents removed.
+        individual_digits: whether each digit is a token.
+    """
+    tokenizers = require_tokenizers()
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    normal = tokenizers.normalizers
+    if lowercase:
+        made.normalizer = normal.Sequence([normal.NFD(), normal.Lowercase(), normal.StripAccents()])
+    split = tokenizers.pre_tokenizers
+    by_bytes = split.ByteLevel(add_prefix_space=False)
+    made.pre_tokenizer = (
+        split.Sequence([split.Digits(individual_digits=True), by_bytes]) if individual_digits else by_bytes
+    )
+    made.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=size, min_frequency=2, special_tokens=list(OWN_SPECIAL), show_progress=False,
+        initial_alphabet=sorted(split.ByteLevel.alphabet()),
+    )  # fmt: skip
+    made.train_from_iterator(batches_of(texts), trainer)
+    return TokenizerFile(_canonical(made.to_str()))
+
+
+def _canonical(text: str) -> str:
+    """The same file with its vocabulary in the order of ids: the library writes it as a hash table has it."""
+    found = json.loads(text)
+    vocab = found["model"]["vocab"]
+    found["model"]["vocab"] = dict(sorted(vocab.items(), key=lambda item: item[1]))
+    return json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+
+
+def batches_of(texts: Sequence[str]) -> Iterator[List[str]]:
+    """Lists of texts, as the library reads them fastest."""
+    for begin in range(0, len(texts), _TEXTS_AT_ONCE):
+        yield list(texts[begin : begin + _TEXTS_AT_ONCE])

@@ -1,0 +1,207 @@
+"""Every kind of tokenizer: there and back, ids, special tokens, files, and what a checkpoint carries of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pydantic
+import pytest
+
+from mxtrain.dataset.language.encoded import EncodedPairs, encode_texts
+from mxtrain.dataset.language.tokenizing import kinds
+from mxtrain.dataset.language.tokenizing.base import OWN_SPECIAL
+from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
+from mxtrain.dataset.language.tokenizing.kinds import (
+    TextsInMemory,
+    TokenizerSettings,
+    build_tokenizer,
+    tokenizer_from_json,
+    train_tokenizer,
+)
+from mxtrain.dataset.language.tokenizing.wordpiece import SPECIAL, WordPiece
+from mxtrain.dataset.text import MaskedText, Text
+from mxtrain.errors import CheckpointError, DataError
+
+pytest.importorskip("tokenizers")
+pytestmark = pytest.mark.usefixtures("own_cache")
+LINES = [f"The {n} quick brown foxes jump over {n * 7} lazy dogs." for n in range(400)]
+TEXTS = TextsInMemory([*LINES, "Caf\xe9 nights."])
+ALL = ("wordpiece", "bpe", "unigram", "sentencepiece_bpe", "words", "characters")
+TEXT = "the 17 quick foxes jump"
+
+
+def made(kind, **options):
+    if "unigram" in kind or "sentencepiece" in kind:
+        pytest.importorskip("sentencepiece")
+    return train_tokenizer(TokenizerSettings(kind, size=options.pop("size", 300), **options), TEXTS)
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_there_and_back_from_what_a_checkpoint_carries(kind):
+    tokenizer = made(kind)
+    again = tokenizer_from_json(json.loads(json.dumps(tokenizer.to_json())))
+    assert again == tokenizer and again.digest == tokenizer.digest and again.special == tokenizer.special
+    token, length = again.encode([TEXT, "", "jump over"])
+    assert token.dtype == np.int32 and len(token) == length.sum() and length[1] == 0
+    assert 0 <= token.min() and token.max() < again.size <= 300
+    first = token[: length[0]]
+    assert again.decode(first) == TEXT and again.tokens("jump over") == token[length[0] :].tolist()
+    assert [again.find(again.piece(t)) for t in first] == first.tolist()
+    framed = [again.special.pad, *([again.special.last] if again.special.last is not None else []), *first]
+    assert again.decode(framed) == TEXT and again.special.pad == 0 and again.special.mask is not None
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_offsets_say_where_each_token_stands(kind):
+    tokenizer = made(kind)
+    token_T, span_T2 = tokenizer.offsets(TEXT)
+    assert token_T.tolist() == tokenizer.tokens(TEXT) and span_T2.shape == (len(token_T), 2)
+    end = TEXT.index("quick") + 5
+    covered = "".join(TEXT[begin:stop] for begin, stop in span_T2 if stop <= end)
+    assert covered.replace(" ", "") == TEXT[:end].replace(" ", "")
+
+
+def test_what_a_vocabulary_does_not_have():
+    for kind in ("words", "characters", "wordpiece"):
+        tokenizer = made(kind)
+        assert tokenizer.tokens("\u4e2d") == [tokenizer.special.unknown]
+    tokenizer = made("bpe")
+    assert tokenizer.decode(tokenizer.tokens("\u4e2d \U0001f600")) == "\u4e2d \U0001f600"  # bytes
+    assert made("words").tokens("<unk> the <eos>")[::2] == [1, 3]  # as PTB's files have them
+
+
+def test_digits_by_themselves():
+    for kind in ("bpe", "unigram"):
+        tokenizer = made(kind, individual_digits=True)
+        pieces = [tokenizer.piece(t).strip("\u2581\u0120") for t in tokenizer.tokens("2800 dogs")]
+        assert [p for p in pieces if p and p[0].isdigit()] == ["2", "8", "0", "0"]
+    with pytest.raises(pydantic.ValidationError, match="tokenizer=bpe, unigram or"):
+        Text(individual_digits=True)
+    with pytest.raises(pydantic.ValidationError, match="need 261"):
+        Text(tokenizer="bpe", vocab_size=200)
+
+
+def test_only_some_of_much_text_is_learned_from(monkeypatch):
+    everything = made("bpe")
+    monkeypatch.setattr(kinds, "MOST_TRAINED_BYTES", 4000)
+    some = kinds._some_of(TEXTS, 4000)
+    assert 3900 < sum(map(len, some)) <= 4000 and some == sorted(some, key=list(TEXTS.texts()).index)
+    assert made("bpe") != everything
+
+
+def test_trained_vocabularies_are_the_same_in_every_process():
+    program = (
+        "from mxtrain.dataset.language.tokenizing.kinds import *\n"
+        "texts = TextsInMemory([f'the {n} caf\\xe9 of {n * 31} dogs {chr(97 + n % 26) * 3}' for n in range(2000)])\n"
+        "for kind in KINDS:\n    print(train_tokenizer(TokenizerSettings(kind, size=400), texts).digest)\n"
+    )
+    known = list(ALL)
+    try:
+        import sentencepiece  # noqa: F401
+    except ImportError:
+        known = [kind for kind in ALL if "unigram" not in kind and "sentencepiece" not in kind]
+    found = [
+        subprocess.run(
+            [sys.executable, "-c", program.replace("KINDS", repr(known))], capture_output=True, text=True, check=True,
+            env={"PYTHONPATH": ":".join(sys.path), "RAYON_NUM_THREADS": threads, "PYTHONHASHSEED": threads},
+        ).stdout for threads in ("1", "3")
+    ]  # fmt: skip
+    assert found[0] == found[1] and len(set(found[0].split())) == len(known)
+
+
+def test_samples_are_cut_as_the_library_cuts_them():
+    """The longer text first, then both to a half."""
+    config = TokenizerConfig(WordPiece((*SPECIAL, "a"), True), 16)
+    library = WordPiece((*SPECIAL, "a"), True).library
+    from tokenizers.processors import BertProcessing
+
+    library.post_processor = BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    library.enable_truncation(16)
+    sizes = [(n, m) for n in range(0, 20, 1) for m in range(0, 20, 1)]
+    pairs = [("a " * n, "a " * m) for n, m in sizes]
+    for texts in ([first for first, _ in pairs], pairs):
+        columns = list(zip(*texts)) if isinstance(texts[0], tuple) else [texts]
+        encoded = EncodedPairs([encode_texts(config.tokenizer, some) for some in columns], np.zeros(len(texts)), config)
+        token_NT, kind_NT, length_N = encoded.padded(np.arange(len(texts)), 16)
+        for row, expected in enumerate(library.encode_batch(texts)):
+            assert token_NT[row, : length_N[row]].tolist() == expected.ids
+            assert kind_NT[row, : length_N[row]].tolist() == expected.type_ids
+
+
+# Files from elsewhere.
+
+
+def test_files_say_what_they_are(tmp_path):
+    bpe = made("bpe", lowercase=False)
+    (tmp_path / "tokenizer.json").write_text(bpe.text, encoding="utf-8")
+    found = Text(vocab=str(tmp_path / "tokenizer.json")).tokenizer_config(TextsInMemory([])).tokenizer
+    assert found == bpe and found.tokens("The foxes") == bpe.tokens("The foxes")
+    (tmp_path / "words.txt").write_text("<unk>\n<eos>\nthe\n")
+    words = build_tokenizer(TokenizerSettings("words", str(tmp_path / "words.txt")), TEXTS)
+    assert words.tokens("the cat") == [2, 0] and words.special.pad is None
+    (tmp_path / "gluonnlp.json").write_text(json.dumps({"idx_to_token": SPECIAL}))
+    assert build_tokenizer(TokenizerSettings(vocab=str(tmp_path / "gluonnlp.json")), TEXTS).size == 5
+    with pytest.raises(DataError, match="a file of tokenizers, and dataset.tokenizer=unigram"):
+        build_tokenizer(TokenizerSettings("unigram", str(tmp_path / "tokenizer.json")), TEXTS)
+    with pytest.raises(DataError, match="needs a special token 'mask'"):
+        MaskedText(vocab=str(tmp_path / "words.txt"), tokenizer="words").tokenizer_config(TEXTS, 0.15)
+    sentencepiece = pytest.importorskip("sentencepiece")
+    assert sentencepiece
+    model = made("unigram")
+    (tmp_path / "a.model").write_bytes(model.model)
+    assert build_tokenizer(TokenizerSettings(vocab=str(tmp_path / "a.model")), TEXTS) == model
+
+
+def test_padding_and_truncation_of_a_file_do_not_count(tmp_path):
+    tokenizer = json.loads(made("bpe").text)
+    library = made("bpe").library
+    library.enable_truncation(2)
+    library.enable_padding(length=50)
+    tokenizer = tokenizer_from_json({**made("bpe").to_json(), **_file_json(library.to_str())})
+    assert len(tokenizer.tokens(TEXT)) > 2 and len(tokenizer.tokens(TEXT)) < 50
+
+
+def _file_json(text):
+    import hashlib
+
+    return {"file": text, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+
+
+EMPTY = '{"model": {"type": "BPE", "vocab": {}, "merges": []}}'
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "{}", EMPTY, "\ud800"])
+def test_damaged_files_are_refused(tmp_path, content):
+    path = tmp_path / "tokenizer.json"
+    path.write_bytes(content.encode("utf-8", "surrogatepass"))
+    with pytest.raises(DataError, match=r"tokenizer.json is no vocabulary"):
+        build_tokenizer(TokenizerSettings(vocab=str(path)), TEXTS)
+    pytest.importorskip("sentencepiece")
+    (tmp_path / "a.model").write_bytes(content.encode("utf-8", "surrogatepass"))
+    with pytest.raises(DataError, match=r"a.model is no vocabulary"):
+        build_tokenizer(TokenizerSettings(vocab=str(tmp_path / "a.model")), TEXTS)
+
+
+@pytest.mark.parametrize(
+    "values, reason",
+    [
+        ({"kind": "pickle"}, "kind 'pickle', which this version does not know"),
+        ({"kind": "tokenizers", "file": "{}", "sha256": "0"}, "not the one that its checksum"),
+        ({"kind": "sentencepiece", "file": "no base64!", "sha256": "0"}, r"\(sentencepiece\) cannot be used"),
+        ({"kind": "words", "lowercase": True}, "cannot be used: 'vocab'"),
+        ({"kind": "tokenizers", **_file_json('{"model": 1}')}, "no tokenizer.json"),
+    ],
+)
+def test_damaged_checkpoints_are_refused(values, reason):
+    with pytest.raises(CheckpointError, match=reason):
+        tokenizer_from_json(values)
+
+
+def test_own_vocabularies_begin_alike():
+    for kind in ALL[1:]:
+        tokenizer = made(kind)
+        assert [tokenizer.find(name) for name in OWN_SPECIAL] == [0, 1, 2, 3, 4]
+        assert (tokenizer.special.first, tokenizer.special.last, tokenizer.special.mask) == (2, 3, 4)
