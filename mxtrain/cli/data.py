@@ -13,13 +13,13 @@ from mxtrain.cli.commands import COMMANDS
 from mxtrain.cli.compose import Composer
 from mxtrain.cli.environment import compose_and_check
 from mxtrain.cli.output_file import open_output_file
-from mxtrain.cli.progress import ProgressDisplay
 from mxtrain.cli.settings import split_settings
 from mxtrain.dataset.base import BaseDataset
 from mxtrain.dataset.checking.dataset_check import Census, CollectedFindings, check_dataset
 from mxtrain.dataset.checking.problems import CANNOT_OPEN, KINDS, PROBLEM_COLUMNS, Problem
 from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError, did_you_mean
 from mxtrain.files.durable import encode_json
+from mxtrain.logger.progress_display import ProgressDisplay
 from mxtrain.logger.report import format_seconds
 from mxtrain.runtime.cores import usable_cores
 from mxtrain.types import PathText, Spec

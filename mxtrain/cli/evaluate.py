@@ -15,7 +15,6 @@ from typing_extensions import Annotated
 from mxtrain.checkpoint import Checkpoint, refuse_links
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.artifacts import show_artifacts, write_artifacts
-from mxtrain.cli.progress import ProgressDisplay
 from mxtrain.cli.restored import (
     refuse_what_only_trains,
     restore_description,
@@ -27,6 +26,7 @@ from mxtrain.dataset.base import open_splits
 from mxtrain.dataset.image.corruptions import SEVERITIES, STRENGTHS
 from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
 from mxtrain.files.durable import write_json_atomic
+from mxtrain.logger.progress_display import ProgressDisplay
 from mxtrain.task.base import Report, require_same_names
 from mxtrain.types import Artifact, PathText, Positive, Spec
 

@@ -23,12 +23,11 @@ from mxtrain.dataset.checking.problems import (
     Problem,
     attempt,
 )
-from mxtrain.dataset.language.base import TextDataset, pair_of
-from mxtrain.dataset.language.sources import LabelledTexts
-from mxtrain.dataset.language.tokenizing.kinds import TextsInMemory
+from mxtrain.dataset.language.base import TextDataset
+from mxtrain.dataset.language.text_files import AnyTexts, TextTable, read_table
 from mxtrain.dataset.loading.regular_files import exists, refuse_shared
 from mxtrain.dataset.loading.splitting import refuse_empty
-from mxtrain.dataset.table.columns import Column, RowsOfText, read_columns
+from mxtrain.dataset.table.columns import Column
 from mxtrain.errors import DataError
 from mxtrain.types import OpenFraction, PathText
 
@@ -107,34 +106,35 @@ class Glue(TextDataset):
         return self._labelled_splits(str(folder), train, val, test, layout.classes, findings)
 
     def _scored_splits(
-        self, train: RowsOfText, val: RowsOfText, test: Optional[RowsOfText], name: str, findings: Findings
+        self, train: TextTable, val: TextTable, test: Optional[TextTable], name: str, findings: Findings
     ) -> Splits:
         self.require_libraries()
-        refuse_empty(name, len(train.rows), len(val.rows), self.val_fraction)
+        refuse_empty(name, len(train), len(val), self.val_fraction)
         kept, held_out = (_scored(table, name, findings) for table in (train, val))
-        texts = [text for row in train.rows for text in row[:-1]]
         return Splits(
-            kept, held_out, test and _scored(test, name, findings), [],
-            build_tokenizer_config=lambda: self.tokenizer_config(TextsInMemory(texts)),
+            kept, held_out, None if test is None else _scored(test, name, findings), [],
+            build_tokenizer_config=lambda: self.tokenizer_config(kept.training_texts()),
         )  # fmt: skip
 
-    def _rows(self, path: Path, layout: TableLayout, findings: Findings) -> RowsOfText:
+    def _rows(self, path: Path, layout: TableLayout, findings: Findings) -> TextTable:
         # Some published rows (QQP) end early; the benchmark's own code leaves them out.
-        return read_columns(path, layout.columns, layout.folder != "CoLA", skip_short=True, findings=findings)
+        return read_table(path, layout.columns, layout.folder != "CoLA", skip_short=True, findings=findings)
 
 
-def _scored(table: RowsOfText, name: str, findings: Findings) -> LabelledTexts:
-    """Texts with the number in the last column of each row."""
+def _scored(table: TextTable, name: str, findings: Findings) -> AnyTexts:
+    """Texts with the number that is their name."""
     assert table.places is not None
-    kept, scores = [], []
-    for index, row in enumerate(table.rows):
+    scores, reasons = np.zeros(len(table.names), np.float32), {}
+    for number, said in enumerate(table.names):
         try:
-            scores.append(float(row[-1]))
-            kept.append(index)
+            scores[number] = float(said)
         except ValueError as error:
-            place = table.places[index]
-            fact = f"{place}: the score is '{row[-1]}', no number."
-            problem = Problem(NOT_A_NUMBER, place, fact, "Correct or remove it.")
-            findings.refuse(problem, sentence=f"{name}: a score is no number ({error}).")
-    pairs = [pair_of(table.rows[index]) for index in kept]
-    return LabelledTexts(pairs, np.array(scores, np.float32), table.places.take(kept))
+            reasons[number] = str(error)
+    is_wrong_N = np.isin(table.name_N, list(reasons))
+    for index in np.flatnonzero(is_wrong_N).tolist():
+        place, number = table.places[index], int(table.name_N[index])
+        fact = f"{place}: the score is '{table.names[number]}', no number."
+        problem = Problem(NOT_A_NUMBER, place, fact, "Correct or remove it.")
+        findings.refuse(problem, sentence=f"{name}: a score is no number ({reasons[number]}).")
+    kept = np.flatnonzero(~is_wrong_N)
+    return table.build(scores[table.name_N[kept]], kept)

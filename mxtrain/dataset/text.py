@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Dict, List, Optional, Tuple, Union
+from typing import ClassVar, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import pydantic
 
 from mxtrain.dataset.base import Splits
 from mxtrain.dataset.checking.problems import (
-    EMPTY_TEXT,
     LISTED_TWICE,
     STRICT,
-    UNREADABLE_FILE,
     DataPlace,
-    DataPlaces,
     Findings,
     NothingLeft,
     Problem,
@@ -25,13 +22,18 @@ from mxtrain.dataset.checking.problems import (
 from mxtrain.dataset.language import reference_text
 from mxtrain.dataset.language.base import TextDataset
 from mxtrain.dataset.language.sources import PlainTexts
-from mxtrain.dataset.language.tokenizing.kinds import TextsInMemory
+from mxtrain.dataset.language.stored_sources import StoredDocuments
+from mxtrain.dataset.language.text_files import TextTable, read_documents, read_table, table_in_memory
 from mxtrain.dataset.loading.randomness import Draw, bits
-from mxtrain.dataset.loading.regular_files import FileId, exists, id_of, read_text, refuse_shared, walk
+from mxtrain.dataset.loading.regular_files import FileId, exists, id_of, refuse_shared, walk
 from mxtrain.dataset.loading.splitting import refuse_empty
-from mxtrain.dataset.table.columns import Column, RowsOfText, read_columns
+from mxtrain.dataset.table.columns import Column
 from mxtrain.errors import DataError
 from mxtrain.types import OpenFraction, PathText, ProperFraction
+
+AnyDocuments = Union[PlainTexts, StoredDocuments]
+TEXT_ENDINGS = (".txt", ".txt.gz")
+"""Of the files in a folder that are read."""
 
 
 class Text(TextDataset):
@@ -69,7 +71,7 @@ class Text(TextDataset):
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
         if self.train is None:
-            given = RowsOfText(list(reference_text.by_chapter()))
+            given = table_in_memory(reference_text.by_chapter())
             return self._labelled_splits("Python's reference", given, None, None)
         named = {"train": self.train, "val": self.val, "test": self.test}
         paths = {name: path for name, path in named.items() if path is not None}
@@ -82,9 +84,9 @@ class Text(TextDataset):
             self.train, tables["train"], tables.get("val"), tables.get("test"), findings=findings
         )
 
-    def _rows(self, path: str, findings: Findings) -> RowsOfText:
-        found = read_columns(path, [*self.text_columns()[0], self.label], self.header, findings=findings)
-        if not found.rows:
+    def _rows(self, path: str, findings: Findings) -> TextTable:
+        found = read_table(path, [*self.text_columns()[0], self.label], self.header, findings=findings)
+        if not len(found.name_N):
             raise DataError(f"{path} has no rows.")
         return found
 
@@ -109,40 +111,42 @@ class MaskedText(TextDataset):
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
         self.require_libraries()
-        given = PlainTexts(reference_text.documents()) if self.train is None else _read_documents(self.train, findings)
-        val = _read_documents(self.val, findings) if self.val is not None else None
+        given: AnyDocuments = (
+            PlainTexts(reference_text.documents()) if self.train is None else _read(self.train, findings)
+        )
+        val = _read(self.val, findings) if self.val is not None else None
         if self.train is not None and self.val is not None:
             refuse_shared({"train": _text_files(self.train), "val": _text_files(self.val)}, findings)
-        parts = self._hold_out(given) if val is None else [given, val, PlainTexts([])]
+        parts: Sequence[AnyDocuments] = self._hold_out(given) if val is None else [given, val]
         name = "Python's reference" if self.train is None else f"dataset.train={self.train}"
-        num_train, num_val = (sum(map(len, part.documents)) for part in parts[:2])
-        refuse_empty(name, num_train, num_val, self.val_fraction)
-        texts = [text for document in parts[0].documents for text in document]
+        refuse_empty(name, parts[0].num_paragraphs, parts[1].num_paragraphs, self.val_fraction)
+        test = parts[2] if len(parts) > 2 and len(parts[2]) else None
         return Splits(
-            parts[0], parts[1], parts[2] if len(parts[2]) else None, class_names=[],
-            build_tokenizer_config=lambda: self.tokenizer_config(TextsInMemory(texts), self.mask_fraction),
+            parts[0], parts[1], test, class_names=[],
+            build_tokenizer_config=lambda: self.tokenizer_config(parts[0].training_texts(), self.mask_fraction),
         )  # fmt: skip
 
-    def _hold_out(self, given: PlainTexts) -> List[PlainTexts]:
+    def _hold_out(self, given: AnyDocuments) -> List[AnyDocuments]:
         """[train, val, test], paragraph by paragraph."""
-        documents = given.documents
-        count = sum(map(len, documents))
+        count = given.num_paragraphs
         order = np.argsort(bits(self.split_seed, 0, np.arange(count), Draw.SPLIT), kind="stable")
-        part_N = np.zeros(count, np.int8)
+        part_P = np.zeros(count, np.int8)
         num_val, num_test = (int(round(count * share)) for share in (self.val_fraction, self.test_fraction))
-        part_N[order[:num_val]] = 1
-        part_N[order[num_val : num_val + num_test]] = 2
-        parts: List[List[List[str]]] = [[], [], []]
-        position = 0
-        for document in documents:
-            own = part_N[position : position + len(document)]
-            position += len(document)
-            for number in range(3):
-                kept = [text for text, part in zip(document, own) if part == number]
-                if kept:
-                    parts[number].append(kept)
-        return [PlainTexts(part, given.places and given.places.take(np.flatnonzero(part_N == number)))
-                for number, part in enumerate(parts)]  # fmt: skip
+        part_P[order[:num_val]] = 1
+        part_P[order[num_val : num_val + num_test]] = 2
+        return [given.part(np.flatnonzero(part_P == number)) for number in range(3)]
+
+
+def _read(given: Union[str, List[str]], findings: Findings) -> StoredDocuments:
+    """The paragraphs of each file.
+
+    Raises:
+        DataError: a file is missing or no UTF-8 text, or there is no text.
+    """
+    found = read_documents(_text_files(given, findings), findings)
+    if not found.num_paragraphs:
+        raise DataError(f"{given}: there is no text; give .txt files, or folders of them.")
+    return found
 
 
 def _text_files(given: Union[str, List[str]], findings: Findings = STRICT) -> List[Path]:
@@ -151,7 +155,7 @@ def _text_files(given: Union[str, List[str]], findings: Findings = STRICT) -> Li
     for path in map(Path, [given] if isinstance(given, str) else given):
         if not exists(path):
             raise DataError(f"'{path}': there is no such file or folder.")
-        listed = walk(path, (".txt",), findings=findings) if path.is_dir() else [(path, id_of(path))]
+        listed = walk(path, TEXT_ENDINGS, findings=findings) if path.is_dir() else [(path, id_of(path))]
         for file, number in listed:
             before = found.setdefault(number, file)
             if before is not file:
@@ -160,38 +164,3 @@ def _text_files(given: Union[str, List[str]], findings: Findings = STRICT) -> Li
                 fact = f"{named}, and counts once."
                 findings.remark(Problem(LISTED_TWICE, DataPlace(str(file)), fact, "Name it once."))
     return list(found.values())
-
-
-def _read_documents(given: Union[str, List[str]], findings: Findings) -> PlainTexts:
-    """The paragraphs of each file.
-
-    Raises:
-        DataError: a file is missing or no UTF-8 text, or there is no text.
-    """
-    documents: List[List[str]] = []
-    line_N: List[int] = []
-    file_N: List[int] = []
-    files = _text_files(given, findings)
-    for number, file in enumerate(files):
-        found = attempt(findings, DataPlace(str(file)), partial(read_text, file, findings), UNREADABLE_FILE)
-        paragraphs = [] if found is None else _paragraphs(found.replace("\r\n", "\n").replace("\r", "\n"))
-        if found is not None and not paragraphs:
-            place = DataPlace(str(file))
-            findings.remark(Problem(EMPTY_TEXT, place, f"{place} holds no text.", "Remove it."))
-        documents.append([text for _, text in paragraphs])
-        line_N += [line for line, _ in paragraphs]
-        file_N += [number] * len(paragraphs)
-    if not any(documents):
-        raise DataError(f"{given}: there is no text; give .txt files, or folders of them.")
-    return PlainTexts(documents, DataPlaces(list(map(str, files)), line_N, file_N))
-
-
-def _paragraphs(text: str) -> List[Tuple[int, str]]:
-    """The line in which each paragraph begins, and its words."""
-    found, line = [], 1
-    for part in text.split("\n\n"):
-        words = " ".join(part.split())
-        if words:
-            found.append((line + part[: len(part) - len(part.lstrip())].count("\n"), words))
-        line += part.count("\n") + 2
-    return found

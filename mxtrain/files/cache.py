@@ -18,6 +18,8 @@ from typing import BinaryIO, Iterator, Optional, Tuple
 
 from mxtrain.files.durable import replace_file
 
+PLACE = "XDG_CACHE_HOME"
+"""The variable that says where caches are."""
 _HEADER_BYTES = len("sha256:") + 64 + len("\n")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -33,24 +35,34 @@ def cache_folder() -> Path:
     Raises:
         RuntimeError, KeyError: this user has no home directory.
     """
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "mxtrain"
+    return Path(os.environ.get(PLACE) or Path.home() / ".cache").expanduser() / "mxtrain"
 
 
 def read_cached(kind: str, name: str) -> Optional[bytes]:
     """The content that `write_cached` kept; None where there is none, or none that can be trusted."""
     with suppress(OSError, RuntimeError, KeyError):
         with opened(kind, name) as file:
-            found = file.read()
-        content = found[_HEADER_BYTES:]
-        if found[:_HEADER_BYTES] == _header(name, content):
-            return content
+            return _unsealed(name, file.read())
     return None
 
 
 def write_cached(kind: str, name: str, content: bytes) -> None:
     """Keeps content for later processes of this user; does nothing where the cache cannot be written."""
     with suppress(OSError, RuntimeError, KeyError):
-        replace_file(own_folder(kind) / name, _header(name, content) + content, mode=0o600)
+        write_sealed(own_folder(kind) / name, content)
+
+
+def write_sealed(path: Path, content: bytes) -> None:
+    """Writes a file with a hash of its name and content in front; raises OSError where it cannot be written."""
+    replace_file(path, _header(path.name, content) + content, mode=0o600)
+
+
+def read_sealed(path: Path) -> Optional[bytes]:
+    """The content that `write_sealed` wrote; None where there is none, or none that can be trusted."""
+    with suppress(OSError):
+        with open_own(path) as file:
+            return _unsealed(path.name, file.read())
+    return None
 
 
 def own_folder(*kind: str) -> Path:
@@ -106,7 +118,17 @@ def _opened_folder(path: Path, parent: Optional[int] = None) -> Iterator[Tuple[i
         os.close(fd)
 
 
-def _opened_file(folder: int, name: str) -> BinaryIO:
+def open_own(path: Path) -> BinaryIO:
+    """A file in a folder that `own_folder` made or in one of its own below that, which nobody else can enter.
+
+    Raises:
+        Untrusted: it belongs to another user, can be written by others, or is a link.
+        OSError: there is none, or it cannot be read.
+    """
+    return _opened_file(None, os.fspath(path))
+
+
+def _opened_file(folder: Optional[int], name: str) -> BinaryIO:
     file = open(os.open(name, _FILE, dir_fd=folder), "rb")
     try:
         status = os.fstat(file.fileno())
@@ -131,6 +153,12 @@ def _require_owner(status: os.stat_result, path: object) -> None:
 def _require_private(mode: int, path: object) -> None:
     if mode & 0o022:
         raise Untrusted(f"others can write {path}; type chmod go-w {path}")
+
+
+def _unsealed(name: str, found: bytes) -> Optional[bytes]:
+    """The content behind a header; None where the header is of another one."""
+    content = found[_HEADER_BYTES:]
+    return content if found[:_HEADER_BYTES] == _header(name, content) else None
 
 
 def _header(name: str, content: bytes) -> bytes:

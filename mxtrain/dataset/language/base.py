@@ -11,10 +11,10 @@ from typing_extensions import Annotated
 from mxtrain.dataset.base import BaseDataset, Samples, Splits
 from mxtrain.dataset.checking.problems import STRICT, UNKNOWN_CLASS, DataPlace, Findings, Problem
 from mxtrain.dataset.language.sources import LabelledTexts, Pair, TextSource
+from mxtrain.dataset.language.text_files import AnyTexts, TextTable
 from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
 from mxtrain.dataset.language.tokenizing.kinds import (
     WITH_DIGITS,
-    TextsInMemory,
     TokenizerKind,
     TokenizerSettings,
     TrainingTexts,
@@ -24,8 +24,9 @@ from mxtrain.dataset.language.tokenizing.kinds import (
 from mxtrain.dataset.language.tokenizing.library import LEAST_BPE
 from mxtrain.dataset.loading.regular_files import read_text
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
+from mxtrain.dataset.loading.text_stream import ending_of
 from mxtrain.dataset.signature import Signature
-from mxtrain.dataset.table.columns import SUFFIXES, Column, Row, RowsOfText, numbered_rows
+from mxtrain.dataset.table.columns import TABLES, Column, numbered_rows
 from mxtrain.errors import CheckpointError, DataError, did_you_mean
 from mxtrain.types import OpenFraction, PathText, Positive
 
@@ -164,7 +165,7 @@ class TextDataset(BaseDataset):
             DataError: the file cannot be read, or holds no pairs where pairs are classified.
         """
         columns, header = self.text_columns()
-        if path.endswith(SUFFIXES):
+        if ending_of(path) in TABLES:
             rows = numbered_rows(path, columns, header)
         else:
             lines = [line.rstrip("\r") for line in read_text(path).split("\n")]
@@ -178,72 +179,54 @@ class TextDataset(BaseDataset):
         return [(number, (row[0], row[1] if len(columns) > 1 else None)) for number, row in rows]
 
     def _labelled_splits(
-        self, name: str, train: RowsOfText, val: Optional[RowsOfText], test: Optional[RowsOfText],
+        self, name: str, train: TextTable, val: Optional[TextTable], test: Optional[TextTable],
         classes: Sequence[str] = (), findings: Findings = STRICT,
     ) -> Splits:  # fmt: skip
-        """Splits of rows of (text, label) or (text, text, label).
+        """Splits of texts and their classes.
 
         Args:
             name: of the data, for messages.
-            train: rows; what `val` and `test` lack is taken from it.
-            val, test: rows, or None where there is no such file.
+            train: texts; what `val` and `test` lack is taken from it.
+            val, test: texts, or None where there is no such file.
             classes: the classes in order; by default all that the training rows have, sorted.
             findings: gets rows of other classes.
         """
         self.require_libraries()
-        names = list(classes) or sorted({row[-1] for row in train.rows})
+        names = list(classes) or sorted(train.names)
         if len(names) < 2:
             raise DataError(f"{name} has {len(names)} classes in its training rows: at least 2 are needed.")
-
-        def labelled(given: RowsOfText) -> LabelledTexts:
-            kept, label_N = _labels(given, names, name, findings)
-            pairs = [pair_of(row) for row in given.rows]
-            return LabelledTexts([pairs[i] for i in kept], label_N, given.places and given.places.take(kept))
-
-        every = labelled(train)
+        row_N, label_N = _labels(train, names, name, findings)
         held = 0.0 if val is not None else self.val_fraction, 0.0 if test is not None else self.test_fraction
-        parts = split_indices(every.label_N, *held, self.split_seed)
-        refuse_empty(name, len(parts[0]), len(val.rows) if val is not None else len(parts[1]), self.val_fraction)
+        parts = split_indices(label_N, *held, self.split_seed)
+        refuse_empty(name, len(parts[0]), len(val) if val is not None else len(parts[1]), self.val_fraction)
 
-        def of(given: Optional[RowsOfText], index: np.ndarray) -> Optional[LabelledTexts]:
+        def of(given: Optional[TextTable], index: np.ndarray) -> Optional[AnyTexts]:
             if given is not None:
-                return labelled(given)
-            return every.take(index.tolist()) if len(index) else None
+                kept, own_label_N = _labels(given, names, name, findings)
+                return given.build(own_label_N, kept)
+            return train.build(label_N[index], row_N[index]) if len(index) else None
 
         kept, held_out = of(None, parts[0]), of(val, parts[1])
         assert kept is not None and held_out is not None
-        texts = [text for pair in kept.pairs for text in pair if text is not None]
         return Splits(
-            kept,
-            held_out,
-            of(test, parts[2]),
-            names,
-            build_tokenizer_config=lambda: self.tokenizer_config(TextsInMemory(texts)),
-        )
-
-
-def pair_of(row: Row) -> Pair:
-    """The texts of a row whose last column is its label."""
-    return row[0], row[1] if len(row) > 2 else None
+            kept, held_out, of(test, parts[2]), names,
+            build_tokenizer_config=lambda: self.tokenizer_config(kept.training_texts()),
+        )  # fmt: skip
 
 
 def _labels(
-    given: RowsOfText, names: Sequence[str], where: str, findings: Findings
-) -> Tuple[List[int], np.ndarray]:  # fmt: skip
+    given: TextTable, names: Sequence[str], where: str, findings: Findings
+) -> Tuple[np.ndarray, np.ndarray]:  # fmt: skip
     """The rows whose class is known, and their classes."""
     number = {name: index for index, name in enumerate(names)}
+    label_K = np.array([number.get(name, -1) for name in given.names], np.int32)
+    label_N = label_K[given.name_N]
     shown = ", ".join(names[:SHOWN_CLASSES]) + (", ..." if len(names) > SHOWN_CLASSES else "")
-    kept, labels = [], []
-    for index, row in enumerate(given.rows):
-        label = number.get(row[-1])
-        if label is None:
-            place = DataPlace(where, record=index) if given.places is None else given.places[index]
-            remedy = f"{did_you_mean(row[-1], names)} Classes: {shown}.".lstrip()
-            sentence = f"{where}: a row has the label '{row[-1]}'. {remedy}"
-            findings.refuse(
-                Problem(UNKNOWN_CLASS, place, f"{place} has the label '{row[-1]}'.", remedy), sentence=sentence
-            )
-            continue
-        kept.append(index)
-        labels.append(label)
-    return kept, np.array(labels, np.int32)
+    for index in np.flatnonzero(label_N < 0).tolist():
+        found = given.names[given.name_N[index]]
+        place = DataPlace(where, record=index) if given.places is None else given.places[index]
+        remedy = f"{did_you_mean(found, names)} Classes: {shown}.".lstrip()
+        sentence = f"{where}: a row has the label '{found}'. {remedy}"
+        findings.refuse(Problem(UNKNOWN_CLASS, place, f"{place} has the label '{found}'.", remedy), sentence=sentence)
+    kept = np.flatnonzero(label_N >= 0)
+    return kept, label_N[kept]

@@ -5,30 +5,15 @@ Legend: N samples, B batch, T tokens of a sample, P paragraphs, D documents, R r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import TYPE_CHECKING, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
+
+from mxtrain.dataset.corpus.shards import Ragged
 
 if TYPE_CHECKING:
     from mxtrain.dataset.language.tokenizing.base import BaseTokenizer
     from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
-
-
-class Ragged(NamedTuple):
-    """Rows of different lengths, one after the other, in memory or mapped from a file.
-
-    Attributes:
-        value: of all rows.
-        begin: where each row begins in it, and the end of the last.
-    """
-
-    value: np.ndarray
-    begin: np.ndarray
-
-    @property
-    def length(self) -> np.ndarray:
-        """Values of each row."""
-        return np.diff(self.begin)
 
 
 def encode_texts(tokenizer: BaseTokenizer, texts: Sequence[str]) -> Ragged:

@@ -5,7 +5,7 @@ Legend: N samples, B batch, T tokens, M masked positions.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional, Protocol, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from mxtrain.dataset.checking.problems import DataPlaces
 from mxtrain.dataset.language.encoded import EncodedPairs, EncodedPieces, EncodedSamples, encode_texts
 from mxtrain.dataset.language.text_checks import ParagraphChecks, TextChecks
 from mxtrain.dataset.language.tokenizing.config import TokenizerConfig, num_masked
+from mxtrain.dataset.language.tokenizing.kinds import TextsInMemory, TrainingTexts
 from mxtrain.dataset.loading.randomness import Draw, bits, permutation, uniform
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ class TextSource(Protocol):
 
     def encode(self, tokenizer_config: TokenizerConfig) -> EncodedSamples:
         """All samples as tokens."""
+
+    def training_texts(self) -> TrainingTexts:
+        """What a vocabulary is made of."""
 
 
 class LabelledTexts:
@@ -73,6 +77,10 @@ class LabelledTexts:
         rows = [encode_texts(tokenizer_config.tokenizer, some) for some in texts]
         return EncodedPairs(rows, self.label_N, tokenizer_config)
 
+    def training_texts(self) -> TrainingTexts:
+        """See `TextSource`."""
+        return TextsInMemory([text for pair in self.pairs for text in pair if text is not None])
+
 
 class PlainTexts:
     """Documents, cut into samples of as many tokens as fit.
@@ -85,9 +93,23 @@ class PlainTexts:
     def __init__(self, documents: Sequence[Sequence[str]], places: Optional[DataPlaces] = None) -> None:
         self.documents, self.places = documents, places
 
+    @property
+    def num_paragraphs(self) -> int:
+        """Number of paragraphs."""
+        return sum(map(len, self.documents))
+
+    def part(self, kept: np.ndarray) -> PlainTexts:
+        """Some of the paragraphs, ascending; documents without any are left out."""
+        flat = [(number, text) for number, texts in enumerate(self.documents) for text in texts]
+        parts: Dict[int, List[str]] = {}
+        for index in kept:
+            number, text = flat[index]
+            parts.setdefault(number, []).append(text)
+        return PlainTexts(list(parts.values()), self.places and self.places.take(kept))
+
     def checks(self) -> Checks:
         """What `data check` does with each paragraph."""
-        return ParagraphChecks(self, self.places)
+        return ParagraphChecks([text for texts in self.documents for text in texts], self.places)
 
     def __len__(self) -> int:
         return len(self.documents)
@@ -101,6 +123,10 @@ class PlainTexts:
         rows = encode_texts(tokenizer_config.tokenizer, [text for texts in self.documents for text in texts])
         document_P = np.repeat(np.arange(len(self.documents)), list(map(len, self.documents)))
         return EncodedPieces(rows, None, document_P, tokenizer_config)
+
+    def training_texts(self) -> TrainingTexts:
+        """See `TextSource`."""
+        return TextsInMemory([text for texts in self.documents for text in texts])
 
 
 def order_by_length(

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional, Sequence
+from typing import Any, Optional, Sequence
 
 from mxtrain.dataset.checking.checks import Checked, SourceChecks, digest_of
 from mxtrain.dataset.checking.problems import EMPTY_TEXT, DataPlaces, Problem
 from mxtrain.dataset.language.reference_text import MIN_WORDS
 
-if TYPE_CHECKING:
-    from mxtrain.dataset.language.sources import PlainTexts
-
-
 REPLACED = "\N{REPLACEMENT CHARACTER}"
 
 
 class TextChecks(SourceChecks):
-    """Checks of `LabelledTexts`: texts, or pairs of them."""
+    """Checks of texts with labels, or pairs of them: what has `pairs` and `label_N`."""
+
+    def __init__(self, source: Any, places: Optional[DataPlaces]) -> None:
+        super().__init__(source, places)
+        self._pairs = source.pairs
 
     def check(self, index: int) -> Checked:
         """See `Checks`."""
-        first, second = self._source.pairs[index]
+        first, second = self._pairs[index]
         texts = [first] if second is None else [first, second]
         place, names = self.place(index), ["the text"] if second is None else ["the first text", "the second text"]
         problems = [
@@ -33,10 +33,7 @@ class TextChecks(SourceChecks):
 
 
 class ParagraphChecks(SourceChecks):
-    """Checks of `PlainTexts`, paragraph by paragraph, as they are divided into splits."""
-
-    def __init__(self, source: PlainTexts, places: Optional[DataPlaces]) -> None:
-        super().__init__([text for texts in source.documents for text in texts], places)
+    """Checks of a sequence of paragraphs, as they are divided into splits."""
 
     def check(self, index: int) -> Checked:
         """See `Checks`. Short ones, such as headings, may stand anywhere any number of times."""

@@ -45,7 +45,7 @@ _KINDS = {
     stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
     stat.S_IFDIR: "a folder",
 }  # fmt: skip
-_BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
 def explain(path: object, error: OSError, verb: str = "read") -> DataError:
@@ -111,8 +111,8 @@ def read_text(path: AnyPath, findings: Findings = STRICT) -> str:
         DataError: it cannot be read, or is no UTF-8; the message names the line.
     """
     content = read_bytes(path)
-    if content[:2] in _BOMS:
-        raise DataError(f"{path} is in {_BOMS[content[:2]]}, not UTF-8. Convert it: iconv -f UTF-16 -t UTF-8 FILE.")
+    if content[:2] in BOMS:
+        raise DataError(f"{path} is in {BOMS[content[:2]]}, not UTF-8. Convert it: iconv -f UTF-16 -t UTF-8 FILE.")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:

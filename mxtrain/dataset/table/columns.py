@@ -1,12 +1,11 @@
-"""Rows of text files: TSV, CSV and JSONL, with columns by name or number."""
+"""Rows of text files as streams: TSV, CSV, JSONL and Parquet, with columns by name or number."""
 
 from __future__ import annotations
 
 import csv
-import io
 import json
 from pathlib import Path
-from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence, TextIO, Tuple, Union
 
 from mxtrain.dataset.checking.problems import (
     LONG_ROW,
@@ -18,14 +17,18 @@ from mxtrain.dataset.checking.problems import (
     Findings,
     Problem,
 )
-from mxtrain.dataset.loading.regular_files import exists, read_text
+from mxtrain.dataset.loading.regular_files import exists
+from mxtrain.dataset.loading.text_stream import ending_of, open_text
+from mxtrain.dataset.table.parquet import read_parquet
 from mxtrain.errors import DataError, did_you_mean
 
 Column = Union[str, int]
 Row = Tuple[str, ...]
 NamedRow = Tuple[int, List[str], Mapping[Column, Any]]
 """The line that a row ends in, the names of columns, and cells by name or number."""
-SUFFIXES = (".tsv", ".csv", ".jsonl")
+PARQUET = ".parquet"
+TABLES = (".tsv", ".csv", ".jsonl", PARQUET)
+"""Endings of names; .gz may stand behind those of texts."""
 
 
 class RowsOfText(NamedTuple):
@@ -41,18 +44,29 @@ def read_columns(
 ) -> RowsOfText:  # fmt: skip
     """The given columns of every row, and their lines; see `numbered_rows`."""
     found = numbered_rows(path, columns, header, skip_short, findings)
-    return RowsOfText([row for _, row in found], DataPlaces([str(path)], [line for line, _ in found]))
+    are_records = ending_of(path) == PARQUET
+    places = DataPlaces([str(path)], [line for line, _ in found], None, are_records)
+    return RowsOfText([row for _, row in found], places)
 
 
 def numbered_rows(
     path: Union[str, Path], columns: Sequence[Column], header: bool, skip_short: bool = False,
     findings: Findings = STRICT,
 ) -> List[Tuple[int, Row]]:  # fmt: skip
-    """The line that each row ends in, from 1, and the row's given columns.
+    """All that `stream_rows` gives."""
+    return list(stream_rows(path, columns, header, skip_short, findings))
+
+
+def stream_rows(
+    path: Union[str, Path], columns: Sequence[Column], header: bool, skip_short: bool = False,
+    findings: Findings = STRICT,
+) -> Iterator[Tuple[int, Row]]:  # fmt: skip
+    """The line that each row ends in, from 1 (of Parquet the row's number, from 0), and the row's given columns.
 
     Args:
-        path: `.tsv` (tabs, no quoting), `.csv` (commas, quotes), or `.jsonl` (an object a line); the name's end says.
-        columns: names, or numbers from 0 where the file is no JSONL.
+        path: `.tsv` (tabs, no quoting), `.csv` (commas, quotes), `.jsonl` (an object a line), these with `.gz` behind
+            them, or `.parquet`; the name's end says.
+        columns: names, or numbers from 0 where the file is a TSV or CSV.
         header: whether the first row of a TSV or CSV names its columns.
         skip_short: leave out rows that end before a column, as some published files have them.
         findings: gets rows that cannot be used, and those of another length than the first.
@@ -61,16 +75,43 @@ def numbered_rows(
         DataError: the file cannot be read, or lacks a column somewhere; the message names the line.
     """
     path = Path(path)
-    if path.suffix not in SUFFIXES:
-        raise DataError(f"{path}: texts are read from files that end in {', '.join(SUFFIXES)}.")
+    ending = require_table(path)
+    if ending == PARQUET:
+        as_texts = ((number, names, {name: _as_written(value) for name, value in row.items()})
+                    for number, names, row in read_parquet(path, [str(column) for column in columns]))  # fmt: skip
+        yield from _usable(path, as_texts, columns, skip_short, findings)
+        return
+    with open_text(path, "" if ending == ".csv" else "\n", findings) as lines:
+        if ending == ".jsonl":
+            yield from _usable(path, _read_jsonl(path, lines, findings), columns, skip_short, findings)
+            return
+        rows = _name_cells(_read_cells(path, lines, ending), header)
+        if findings.goes_on:
+            rows = _remark_lengths(str(path), rows, findings)
+        yield from _usable(path, rows, columns, skip_short, findings, header)
+
+
+def require_table(path: Union[str, Path]) -> str:
+    """The ending of a table's name.
+
+    Raises:
+        DataError: it is no table's, or there is no such file.
+    """
+    ending = ending_of(path)
+    if ending not in TABLES:
+        raise DataError(f"{path}: texts are read from files that end in {', '.join(TABLES)}, or .gz behind these.")
     if not exists(path):
         raise DataError(f"{path}: there is no such file.")
-    text = read_text(path, findings)
-    is_jsonl = path.suffix == ".jsonl"
-    rows = _read_jsonl(path, text, findings) if is_jsonl else _name_cells(_read_cells(path, text), header)
-    if findings.goes_on and not is_jsonl:
-        rows = _remark_lengths(str(path), rows, findings)
-    found = []
+    return ending
+
+
+def _usable(
+    path: Path, rows: Iterator[NamedRow], columns: Sequence[Column], skip_short: bool, findings: Findings,
+    header: bool = False,
+) -> Iterator[Tuple[int, Row]]:  # fmt: skip
+    """The given columns of the rows that have them, as texts."""
+    ending = ending_of(path)
+    has_cells = ending in (".tsv", ".csv")
     first: Optional[Mapping[Column, Any]] = None
     for line, names, row in rows:
         first = row if first is None else first
@@ -78,25 +119,36 @@ def numbered_rows(
         if missing and skip_short:
             continue
         if missing:
-            place = DataPlace(str(path), line)
+            place = place_of(path, line)
             fact = f"{place}: {_what_is_missing(missing[0], names, row)}"
-            if not is_jsonl and missing[0] not in (names if isinstance(missing[0], str) else first):
+            if ending == PARQUET:
+                raise DataError(fact)
+            if has_cells and missing[0] not in (names if isinstance(missing[0], str) else first):
                 if isinstance(missing[0], str) and header:
-                    place = DataPlace(str(path), next(number for number, cells in _read_cells(path, text) if cells))
+                    place = DataPlace(str(path), _first_line(path, ending))
                     fact = f"{place}: {_what_is_missing(missing[0], names, row)}"
                 raise DataError(fact)  # no row can have it, since the header or the first has not
-            if is_jsonl or not findings.goes_on:  # else it was remarked by its length
+            if not has_cells or not findings.goes_on:  # else it was remarked by its length
                 findings.refuse(Problem(SHORT_ROW, place, fact))
             continue
         for column in columns:
             reason = _no_text(row[column])
             if reason:
-                place = DataPlace(str(path), line)
+                place = place_of(path, line)
                 findings.refuse(Problem(UNREADABLE_ROW, place, f"{place}: '{column}' {reason}."))
                 break
         else:
-            found.append((line, tuple(row[column] for column in columns)))
-    return found
+            yield line, tuple(row[column] for column in columns)
+
+
+def place_of(path: Union[str, Path], number: int) -> DataPlace:
+    """Where a row of `stream_rows` stands."""
+    return DataPlace(str(path), record=number) if ending_of(path) == PARQUET else DataPlace(str(path), number)
+
+
+def _first_line(path: Path, ending: str) -> int:
+    with open_text(path, "" if ending == ".csv" else "\n") as lines:
+        return next(number for number, cells in _read_cells(path, lines, ending) if cells)
 
 
 def _remark_lengths(path: str, rows: Iterator[NamedRow], findings: Findings) -> Iterator[NamedRow]:
@@ -134,8 +186,8 @@ def _what_is_missing(column: Column, names: List[str], row: Mapping[Column, str]
     return f"there is no column '{column}'.{hint} It has {', '.join(names) or 'no names of columns'}."
 
 
-def _read_jsonl(path: Path, text: str, findings: Findings) -> Iterator[NamedRow]:
-    for line, part in enumerate(text.split("\n"), start=1):
+def _read_jsonl(path: Path, lines: TextIO, findings: Findings) -> Iterator[NamedRow]:
+    for line, part in enumerate(lines, start=1):
         if not part.strip():
             continue
         try:
@@ -150,10 +202,14 @@ def _read_jsonl(path: Path, text: str, findings: Findings) -> Iterator[NamedRow]
             line,
             names,
             {
-                name: json.dumps(value) if isinstance(value, (bool, int, float)) else value
+                name: _as_written(value)
                 for name, value in row.items()
             },
         )
+
+
+def _as_written(value: object) -> object:
+    return json.dumps(value) if isinstance(value, (bool, int, float)) else value
 
 
 def _name_cells(
@@ -170,14 +226,16 @@ def _name_cells(
         yield line, names, {**dict(zip(names, cells)), **dict(enumerate(cells))}
 
 
-def _read_cells(path: Path, text: str) -> Iterator[Tuple[int, List[str]]]:
+def _read_cells(path: Path, lines: TextIO, ending: str) -> Iterator[Tuple[int, List[str]]]:
     """The line that each row ends in, and its cells."""
-    if path.suffix == ".tsv":  # no quoting: a line is a row
-        lines = (line[:-1] if line.endswith("\r") else line for line in text.split("\n"))
-        yield from ((number, line.split("\t") if line else []) for number, line in enumerate(lines, start=1))
+    if ending == ".tsv":  # no quoting: a line is a row
+        for number, line in enumerate(lines, start=1):
+            line = line.rstrip("\n")
+            line = line[:-1] if line.endswith("\r") else line
+            yield number, line.split("\t") if line else []
         return
     csv.field_size_limit(1 << 27)
-    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    rows = csv.reader(lines, strict=True)
     first = 1
     try:
         for cells in rows:

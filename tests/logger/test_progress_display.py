@@ -7,7 +7,7 @@ import re
 import time
 from typing import Callable
 
-from mxtrain.cli.progress import ProgressDisplay
+from mxtrain.logger.progress_display import ProgressDisplay
 
 
 class Terminal(io.StringIO):

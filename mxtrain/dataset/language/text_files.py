@@ -1,0 +1,180 @@
+"""Prepares stores of texts: of tables with a label in each row, and of the paragraphs of text files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable, Iterator, List, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from mxtrain.dataset.checking.problems import (
+    EMPTY_TEXT,
+    STRICT,
+    UNREADABLE_FILE,
+    DataPlace,
+    DataPlaces,
+    Findings,
+    Problem,
+)
+from mxtrain.dataset.corpus.content import FileContent, contents_of
+from mxtrain.dataset.corpus.preparing import Advance, Write, prepare, prepare_for_now
+from mxtrain.dataset.corpus.shards import Shards, ShardWriter
+from mxtrain.dataset.language.sources import LabelledTexts
+from mxtrain.dataset.language.stored import TextRecord, text_forms, write_texts
+from mxtrain.dataset.language.stored_sources import StoredDocuments, StoredTexts
+from mxtrain.dataset.loading.text_stream import MAX_LINE, ending_of, open_text
+from mxtrain.dataset.table.columns import PARQUET, Column, Row, require_table, stream_rows
+from mxtrain.errors import DataError
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json, JsonObject
+
+AnyTexts = Union[LabelledTexts, StoredTexts]
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """Texts with a name each: of a class, or a number as it is written.
+
+    Attributes:
+        names: all that occur, in the order of their first rows.
+        name_N: the number of each row's.
+        places: where each row stands; None = in no file.
+        build: (label of each sample, which row each is) -> the samples.
+    """
+
+    names: List[str]
+    name_N: np.ndarray
+    places: Optional[DataPlaces]
+    build: Callable[[np.ndarray, np.ndarray], AnyTexts]
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.name_N)
+
+
+def table_in_memory(rows: Sequence[Row]) -> TextTable:
+    """Rows of (text, name) or (text, text, name)."""
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(row[-1] for row in rows))}
+
+    def build(label_N: np.ndarray, row_N: np.ndarray) -> AnyTexts:
+        kept = [rows[row] for row in row_N]
+        return LabelledTexts([(row[0], row[1] if len(row) > 2 else None) for row in kept], label_N)
+
+    return TextTable(list(numbers), np.array([numbers[row[-1]] for row in rows], np.int32), None, build)
+
+
+def read_table(
+    path: Union[str, Path], columns: Sequence[Column], header: bool, skip_short: bool = False,
+    findings: Findings = STRICT,
+) -> TextTable:  # fmt: skip
+    """The rows of a file, of which the last column is the name; prepared once, and found again.
+
+    Raises:
+        DataError: see `stream_rows`.
+    """
+    ending = require_table(path)
+    contents = [] if findings.goes_on else contents_of([path])
+    num_columns = len(columns) - 1
+
+    def write(writer: ShardWriter, advance: Advance) -> JsonObject:
+        numbers: dict = {}
+
+        def records() -> Iterator[TextRecord]:
+            for number, row in stream_rows(path, columns, header, skip_short, findings):
+                yield TextRecord(row[:-1], number, numbers.setdefault(row[-1], len(numbers)))
+
+        write_texts(records(), num_columns, writer, advance)
+        for content in contents:
+            content.require_unchanged()
+        return {"names": list(numbers)}
+
+    made_of: Json = [[content.sha256 for content in contents], ending, list(columns), header, skip_short]
+    shards = _prepared("table", made_of, num_columns, write, findings, str(path), contents)
+    places = DataPlaces([str(path)], shards.array("number"), None, ending == PARQUET)
+
+    def build(label_N: np.ndarray, row_N: np.ndarray) -> AnyTexts:
+        is_all = len(row_N) == len(shards)
+        kept_places = places if is_all else places.take(row_N)
+        return StoredTexts(shards, num_columns, str(path), label_N, None if is_all else row_N, kept_places)
+
+    return TextTable(shards.facts["names"], shards.array("group"), places, build)
+
+
+def read_documents(files: Sequence[Path], findings: Findings) -> StoredDocuments:
+    """The paragraphs of text files, each of which is a document; an empty line ends a paragraph.
+
+    Raises:
+        DataError: a file is missing or no UTF-8 text.
+    """
+    contents = [] if findings.goes_on else contents_of(files)
+    names = list(map(str, files))
+
+    def write(writer: ShardWriter, advance: Advance) -> JsonObject:
+        def records() -> Iterator[TextRecord]:
+            for number, file in enumerate(files):
+                for line, text in _paragraphs_of(file, findings):
+                    yield TextRecord([text], line, number)
+
+        write_texts(records(), 1, writer, advance)
+        for content in contents:
+            content.require_unchanged()
+        return {}
+
+    made_of: Json = [content.sha256 for content in contents]
+    what = names[0] if len(names) == 1 else f"{len(names):,} files"
+    shards = _prepared("documents", made_of, 1, write, findings, what, contents)
+    return StoredDocuments(shards, what, None, DataPlaces(names, shards.array("number"), shards.array("group")))
+
+
+def _paragraphs_of(file: Path, findings: Findings) -> Iterator[Tuple[int, str]]:
+    """Those that can be read; what cannot is a problem."""
+    place, is_empty = DataPlace(str(file)), True
+    try:
+        for found in stream_paragraphs(file, findings):
+            is_empty = False
+            yield found
+    except DataError as error:
+        if not findings.goes_on:
+            raise
+        findings.refuse(Problem(UNREADABLE_FILE, place, str(error)))
+        return
+    if is_empty:
+        findings.remark(Problem(EMPTY_TEXT, place, f"{place} holds no text.", "Remove it."))
+
+
+def _prepared(
+    kind: str, made_of: Json, num_columns: int, write: Write, findings: Findings, what: str,
+    contents: Sequence[FileContent],
+) -> Shards:  # fmt: skip
+    forms = text_forms(num_columns)
+    if findings.goes_on:  # what is found wrong is left out, so nobody else may find this
+        return prepare_for_now(kind, forms, write)
+    is_plain = all(ending_of(content.path) == Path(content.path).suffix != PARQUET for content in contents)
+    total = sum(content.num_bytes for content in contents) if is_plain else 0
+    return prepare(kind, made_of, forms, write, what=f"texts of {what}", total=total)
+
+
+def stream_paragraphs(path: Path, findings: Findings = STRICT) -> Iterator[Tuple[int, str]]:
+    """The line in which each paragraph of a file begins, and its words; an empty line ends it.
+
+    Raises:
+        DataError: the file cannot be read, is no UTF-8, or has a paragraph that is too long.
+    """
+    with open_text(path, None, findings) as lines:
+        words: List[str] = []
+        begin, size = 0, 0
+        for number, line in enumerate(lines, start=1):
+            found = line.split()
+            if found:
+                begin = begin if words else number
+                words += found
+                size += len(line)
+                if size > MAX_LINE:
+                    raise DataError(f"{path}, line {begin} begins a paragraph of more than {MAX_LINE:,} characters.")
+            elif words and line == "\n":
+                yield begin, " ".join(words)
+                words, size = [], 0
+        if words:
+            yield begin, " ".join(words)
