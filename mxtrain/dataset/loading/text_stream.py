@@ -45,8 +45,6 @@ def open_text(path: AnyPath, newline: Optional[str], findings: Findings = STRICT
         except UnicodeDecodeError:
             _remark_undecodable(path, STRICT)  # says in which line, and raises
             raise
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise DataError(f"{path} is damaged: it cannot be unpacked ({error}).") from error
 
 
 class _Lines(io.TextIOWrapper):
@@ -70,10 +68,13 @@ def _opened(path: AnyPath) -> Iterator[BinaryIO]:
     with open_regular(path) as (raw, _):
         file = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if Path(path).suffix == GZIP else raw
         buffered: Any = io.BufferedReader(cast(Any, file), 1 << 20)
-        begin = buffered.peek(2)[:2]
-        if begin in BOMS:
-            raise DataError(f"{path} is in {BOMS[begin]}, not UTF-8. Convert it: iconv -f UTF-16 -t UTF-8 FILE.")
-        yield buffered
+        try:
+            begin = buffered.peek(2)[:2]
+            if begin in BOMS:
+                raise DataError(f"{path} is in {BOMS[begin]}, not UTF-8. Convert it: iconv -f UTF-16 -t UTF-8 FILE.")
+            yield buffered
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise DataError(f"{path} is damaged: it cannot be unpacked ({error}).") from error
 
 
 def _remark_undecodable(path: AnyPath, findings: Findings) -> None:

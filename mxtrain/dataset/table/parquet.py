@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Iterator, List, Mapping, Tuple
 
+from mxtrain.dataset.loading.libraries import require_library
 from mxtrain.dataset.loading.regular_files import open_regular
 from mxtrain.errors import DataError
 
@@ -17,11 +18,8 @@ def read_parquet(path: Path, columns: List[str]) -> Iterator[Tuple[int, List[str
     Raises:
         DataError: pyarrow is not installed, or the file is no Parquet.
     """
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise DataError(f"{path}: Parquet needs pyarrow ({error}): pip install 'mxtrain[parquet]'") from error
+    parquet = require_library("pyarrow.parquet", "'mxtrain[parquet]'", f"{path}: Parquet")
+    damaged = require_library("pyarrow", "'mxtrain[parquet]'", "Parquet").ArrowException
     with open_regular(path) as (file, _):
         try:
             table = parquet.ParquetFile(file)
@@ -32,5 +30,5 @@ def read_parquet(path: Path, columns: List[str]) -> Iterator[Tuple[int, List[str
                 for row in batch.to_pylist():
                     yield number, names, row
                     number += 1
-        except (pyarrow.ArrowException, OSError) as error:
+        except (damaged, OSError) as error:
             raise DataError(f"{path} cannot be read as Parquet: {error}") from error

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Iterable, List,
 
 import numpy as np
 
+from mxtrain.dataset.loading.libraries import require_library
 from mxtrain.errors import DataError
 
 if TYPE_CHECKING:
@@ -180,20 +181,6 @@ def flat_of(rows: Sequence[Sequence[int]]) -> Tuple[np.ndarray, np.ndarray]:
     return token_F, length_N
 
 
-def require_library(name: str, package: str) -> Any:
-    """Imports a library for text, and returns it.
-
-    Raises:
-        DataError: it is not installed.
-    """
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise DataError(f"Text needs the package {name} ({error}): pip install {package}") from error
-
-
 def require_tokenizers() -> Any:
     """The library `tokenizers`; raises a DataError where it is not installed."""
-    return require_library("tokenizers", "tokenizers")
+    return require_library("tokenizers", "tokenizers", "Text")

@@ -17,8 +17,8 @@ from mxtrain.dataset.language.tokenizing.base import (
     BaseTokenizer,
     SpecialTokens,
     flat_of,
-    require_library,
 )
+from mxtrain.dataset.loading.libraries import require_library
 from mxtrain.errors import DataError
 from mxtrain.runtime.cores import usable_cores
 
@@ -86,7 +86,7 @@ class SentencePiece(BaseTokenizer):
 
 def require_sentencepiece() -> Any:
     """The library; raises a DataError where it is not installed."""
-    return require_library("sentencepiece", "'mxtrain[sentencepiece]'")
+    return require_library("sentencepiece", "'mxtrain[sentencepiece]'", "A tokenizer of sentencepiece")
 
 
 def parse_model(model: bytes) -> Any:

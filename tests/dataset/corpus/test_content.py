@@ -1,0 +1,69 @@
+"""The content of files as hashes: remembered, and noticed where it changes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+
+import pytest
+
+from mxtrain.dataset.corpus import content
+from mxtrain.dataset.corpus.content import contents_of
+from mxtrain.errors import DataError
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+def sha256(paths):
+    return [found.sha256 for found in contents_of(paths)]
+
+
+@pytest.fixture
+def files(tmp_path):
+    paths = [tmp_path / name for name in "ab"]
+    for path in paths:
+        path.write_text(path.name)
+        os.utime(path, (1, 1))
+    return paths
+
+
+def test_contents_are_remembered(files, monkeypatch):
+    expected = [hashlib.sha256(name).hexdigest() for name in (b"a", b"b")]
+    assert sha256(files) == expected
+    monkeypatch.setattr(content, "_OLD_ENOUGH_NS", -1)  # the times of inodes are of just now
+    assert sha256(files) == expected
+    monkeypatch.setattr(content, "_digest", lambda path, stamp: pytest.fail("it was read again"))
+    assert sha256(files) == expected
+
+
+def test_a_change_is_noticed(files, monkeypatch):
+    monkeypatch.setattr(content, "_OLD_ENOUGH_NS", -1)
+    before = sha256(files)
+    files[1].write_text("c")  # as long as before
+    os.utime(files[1], (1, 1))  # and as old
+    after = sha256(files)
+    assert after[0] == before[0] and after[1] == hashlib.sha256(b"c").hexdigest()
+    found = contents_of(files)[0]
+    found.require_unchanged()
+    time.sleep(0.02)
+    files[0].write_text("d")
+    with pytest.raises(DataError, match="was changed while it was read"):
+        found.require_unchanged()
+
+
+def test_what_was_just_written_is_not_remembered(files):
+    sha256(files)
+    stamp = os.stat(files[0])
+    with open(files[0], "r+b") as file:
+        file.write(b"e")
+    os.utime(files[0], ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    assert sha256(files)[0] == hashlib.sha256(b"e").hexdigest()
+
+
+def test_what_cannot_be_read(tmp_path):
+    with pytest.raises(DataError, match="cannot be read: No such file"):
+        contents_of([tmp_path / "none"])
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match="named pipe"):
+        contents_of([tmp_path / "pipe"])

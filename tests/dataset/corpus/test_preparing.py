@@ -1,0 +1,137 @@
+"""Preparing data once: one process at a time, found again, and made anew where it was damaged."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from mxtrain.dataset.corpus import preparing
+from mxtrain.dataset.corpus.preparing import prepare, prepare_for_now
+from mxtrain.dataset.corpus.shards import ArrayForm
+from mxtrain.errors import DataError
+from mxtrain.files.cache import cache_folder
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+FORMS = {"x": ArrayForm("int32")}
+ROOT = "corpora"
+
+
+def make(calls, made_of=1, begin=None, at=None):
+    """Prepares ten records, five of them a block; `calls` gets how many there were before."""
+
+    def write(writer, advance):
+        calls.append(writer.records)
+        for number in range(writer.records, 10):
+            if begin is not None and number == at:
+                begin()
+            writer.append(1, {"x": np.array([number])})
+            advance(1)
+            if number == 4:
+                writer.commit()
+        return {"count": 10}
+
+    return prepare("test", made_of, FORMS, write, what="numbers", total=10)
+
+
+def test_it_is_made_once_and_found_by_what_it_is_made_of():
+    calls = []
+    assert make(calls).array("x").tolist() == list(range(10))
+    found = make(calls)
+    assert found.array("x").tolist() == list(range(10)) and found.facts == {"count": 10} and calls == [0]
+    make(calls, made_of=2)
+    assert calls == [0, 0] and len(list((cache_folder() / ROOT).glob("*/manifest.json"))) == 2
+    assert (cache_folder() / ROOT).stat().st_mode & 0o777 == 0o700
+
+
+def test_a_failure_is_said_and_what_is_whole_is_kept():
+    calls = []
+
+    def fail():
+        raise DataError("no row")
+
+    with pytest.raises(DataError, match="no row"):
+        make(calls, begin=fail, at=7)
+    assert make(calls).array("x").tolist() == list(range(10)) and calls == [0, 5]
+    assert not list((cache_folder() / ROOT).glob("*.part"))
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_says_so(number):
+    def fail():
+        raise OSError(number, "full")
+
+    with pytest.raises(DataError, match=r"corpora is full: preparing numbers .* XDG_CACHE_HOME"):
+        make([], begin=fail, at=3)
+
+
+def test_what_is_damaged_is_made_anew(caplog):
+    calls = []
+    path = make(calls).folder / "x.values"
+    path.write_bytes(bytes(40))
+    assert make(calls).array("x").tolist() == list(range(10)) and calls == [0, 0]
+    assert "x.values has another checksum: it is made anew" in caplog.text
+
+
+def test_one_prepares_and_others_wait(caplog):
+    caplog.set_level(logging.INFO)
+    calls, ready, go_on = [], threading.Event(), threading.Event()
+
+    def pause():
+        ready.set()
+        assert go_on.wait(10)
+
+    threads = [threading.Thread(target=make, args=(calls,), kwargs={"begin": pause, "at": 2})]
+    threads.append(threading.Thread(target=make, args=(calls,)))
+    threads[0].start()
+    assert ready.wait(10)
+    threads[1].start()
+    while "another process prepares numbers: waiting for it" not in caplog.text:
+        time.sleep(0.01)
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert calls == [0]
+
+
+def _killed(counts):
+    make(counts, begin=lambda: os.kill(os.getpid(), signal.SIGKILL), at=8)
+
+
+def test_a_killed_process_leaves_nothing_half_used():
+    process = multiprocessing.get_context("fork").Process(target=_killed, args=([],))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL and list((cache_folder() / ROOT).glob("*.part"))
+    calls = []
+    assert make(calls).array("x").tolist() == list(range(10)) and calls == [5]  # behind the block; its lock is gone
+
+
+def test_without_a_cache_it_is_prepared_for_this_process(monkeypatch, caplog):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/none")
+    monkeypatch.setattr(preparing, "_temporary", None)
+    calls = []
+    assert len(make(calls)) == 10 and len(make(calls)) == 10 and calls == [0]
+    assert "The cache cannot be used" in caplog.text
+
+
+def test_what_is_checked_leaves_nothing_behind():
+    def write(writer, advance):
+        writer.append(1, {"x": np.array([7])})
+        return {}
+
+    found = prepare_for_now("test", FORMS, write)
+    folder = found.folder
+    assert found.array("x").tolist() == [7] and folder.exists()
+    del found
+    assert not folder.exists()
+    with pytest.raises(ZeroDivisionError):
+        prepare_for_now("test", FORMS, lambda writer, advance: 1 // 0)
+    assert not list((cache_folder() / ROOT).glob("check-*"))

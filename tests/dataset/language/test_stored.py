@@ -1,0 +1,224 @@
+"""Texts of files as records: the same samples as from memory, prepared once, whatever the format."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from mxtrain.dataset.checking.problems import STRICT
+from mxtrain.dataset.corpus import preparing
+from mxtrain.dataset.glue import Glue
+from mxtrain.dataset.language import stored
+from mxtrain.dataset.language.sources import LabelledTexts, PlainTexts
+from mxtrain.dataset.language.stored import JoinedTexts, StoredColumn, in_order, prepare_tokens
+from mxtrain.dataset.language.text_files import read_documents, stream_paragraphs
+from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
+from mxtrain.dataset.language.tokenizing.kinds import TextsInMemory
+from mxtrain.dataset.language.tokenizing.wordpiece import SPECIAL, WordPiece
+from mxtrain.dataset.text import MaskedText, Text
+
+pytest.importorskip("tokenizers")
+pytestmark = pytest.mark.usefixtures("own_cache")
+RNG = np.random.RandomState(0)
+WORDS = "the cat sat on a mat caf\xe9 dogs ran".split()
+CONFIG = TokenizerConfig(WordPiece((*SPECIAL, *WORDS, "##s"), lowercase=True), 14)
+
+
+def words(most=30):
+    return " ".join(RNG.choice(WORDS, RNG.randint(1, most)))
+
+
+ROWS = [(words(), words(12), "good" if n % 3 else "bad") for n in range(60)]
+NAMES = ("a", "b", "label")
+
+
+def write_rows(path):
+    ending = path.name.partition(".")[2].replace(".gz", "")
+    if ending == "jsonl":
+        text = "".join(json.dumps(dict(zip(NAMES, row))) + "\n" for row in ROWS)
+    elif ending == "csv":
+        text = "".join(",".join(f'"{cell}"' for cell in row) + "\r\n" for row in (NAMES, *ROWS))
+    else:
+        text = "".join("\t".join(row) + "\n" for row in (NAMES, *ROWS))
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return str(path)
+
+
+def samples(source, config=CONFIG):
+    encoded = source.encode(config)
+    arrays = encoded.padded(np.arange(len(encoded.length_N)), config.max_length)
+    return [*(array.tolist() for array in arrays), encoded.label_N.tolist()]
+
+
+@pytest.mark.parametrize("name", ["t.tsv", "t.csv", "t.jsonl", "t.csv.gz", "t.jsonl.gz"])
+def test_tables_give_the_samples_that_texts_in_memory_give(tmp_path, name):
+    dataset = Text(train=write_rows(tmp_path / name), sentence="a", sentence2="b", val_fraction=0.2, test_fraction=0.2)
+    splits = dataset.open()
+    parts = [splits.train, splits.val, splits.test]
+    found = {pair: label for part in parts for pair, label in zip(part.pairs, part.label_N)}
+    assert found == {(a, b): ["bad", "good"].index(label) for a, b, label in ROWS}
+    assert [len(part) for part in parts] == [36, 12, 12]
+    for part in (*parts, splits.train.take([5, 2, 99])):
+        assert samples(part) == samples(LabelledTexts(list(part.pairs), part.label_N))
+    row = ROWS.index((*splits.val.pairs[3], splits.class_names[splits.val.label_N[3]]))
+    assert splits.val.places[3].line == row + (1 if "jsonl" in name else 2)
+
+
+def paragraphs(path):
+    """As the whole file is cut where it is in memory."""
+    text = path.read_text("utf-8").replace("\r\n", "\n").replace("\r", "\n")
+    found, line = [], 1
+    for part in text.split("\n\n"):
+        if part.split():
+            found.append((line + part[: len(part) - len(part.lstrip())].count("\n"), " ".join(part.split())))
+        line += part.count("\n") + 2
+    return found
+
+
+@pytest.mark.parametrize(
+    "text", ["a\n\nb\nc\n\n\n\nd\n", "\n\n a\n \nb\n\n\nc", "a\r\n\r\nb\rc\r\rd", "", " \n\n\t\n", "a\n\n \n\nb"]
+)
+def test_paragraphs_as_a_stream(tmp_path, text):
+    (tmp_path / "a.txt").write_text(text, newline="")
+    assert list(stream_paragraphs(tmp_path / "a.txt")) == paragraphs(tmp_path / "a.txt")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "texts").mkdir()
+    for name in "abc":
+        (tmp_path / "texts" / f"{name}.txt").write_text("\n\n".join(words() for _ in range(20)))
+    (tmp_path / "texts" / "d.txt.gz").write_bytes(gzip.compress("\n\n".join(words() for _ in range(9)).encode()))
+    (tmp_path / "texts" / "e.txt").write_text("")
+    return tmp_path / "texts"
+
+
+def test_documents_give_the_samples_that_texts_in_memory_give(folder):
+    splits = MaskedText(train=str(folder), val_fraction=0.2, test_fraction=0.1).open()
+    for part in (splits.train, splits.val, splits.test, splits.train.take([0, 2])):
+        assert samples(part) == samples(PlainTexts(part.documents)) and len(part) == len(part.documents)
+    whole = read_documents(sorted(folder.glob("*.txt*")), STRICT)
+    assert whole.num_paragraphs == 69 and len(whole) == 4
+    assert samples(whole) == samples(PlainTexts(whole.documents))
+    assert sum(part.num_paragraphs for part in (splits.train, splits.val, splits.test)) == 69
+    assert str(whole.places[21]).endswith("b.txt, line 3")
+
+
+def test_a_second_start_reads_and_encodes_nothing(folder, monkeypatch):
+    dataset = MaskedText(train=str(folder), vocab_size=100)
+    first = dataset.open()
+    config = first.build_tokenizer_config()
+    expected = samples(first.train, config)
+    monkeypatch.setattr(preparing, "_make", lambda *given: pytest.fail("it was prepared again"))
+    again = dataset.open()
+    assert again.build_tokenizer_config() == config and samples(again.train, config) == expected
+    longer = TokenizerConfig(config.tokenizer, 50)
+    assert samples(again.val, longer) == samples(first.val, longer)
+
+
+def test_a_changed_file_is_read_again(tmp_path):
+    path = tmp_path / "t.tsv"
+    write_rows(path)
+    dataset = Text(train=str(path), sentence="a")
+    assert len(dataset.open().train.pairs) == 42
+    with open(path, "a", encoding="utf-8") as file:
+        file.write("one more\tx\tgood\n")
+    pairs = [pair for part in (dataset.open().train, dataset.open().val, dataset.open().test) for pair in part.pairs]
+    assert ("one more", None) in pairs and len(pairs) == 61
+
+
+def test_scores(tmp_path):
+    (tmp_path / "STS-B").mkdir()
+    for name in ("train", "dev"):
+        rows = "".join(f"{a}\t{b}\t{n / 10}\n" for n, (a, b, _) in enumerate(ROWS))
+        (tmp_path / "STS-B" / f"{name}.tsv").write_text("sentence1\tsentence2\tscore\n" + rows)
+    splits = Glue(root=str(tmp_path), task="stsb").open()
+    assert splits.train.label_N.dtype == np.float32 and splits.train.label_N[7] == np.float32(0.7)
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_pieces_blocks_and_threads_change_nothing(folder, monkeypatch, num_threads):
+    texts = read_documents(sorted(folder.glob("*.txt*")), STRICT)
+    expected = prepare_tokens(texts._shards, 1, CONFIG.tokenizer, "texts").ragged("text")
+    monkeypatch.setattr(stored, "_BYTES_AT_ONCE", 100)
+    monkeypatch.setattr(stored, "_BYTES_PER_BLOCK", 300)
+    monkeypatch.setattr(stored, "usable_cores", lambda: num_threads)
+    ended = prepare_tokens(texts._shards, 1, CONFIG.tokenizer, "texts", ending=[3, 2]).ragged("text")
+    assert (ended.length - 2 == expected.length).all()
+    for row in (0, 7, 68):
+        without = expected.value[expected.begin[row] : expected.begin[row + 1]].tolist()
+        assert ended.value[ended.begin[row] : ended.begin[row + 1]].tolist() == [*without, 3, 2]
+
+
+def test_an_interrupted_encoding_goes_on(folder, monkeypatch):
+    texts = read_documents(sorted(folder.glob("*.txt*")), STRICT)
+    monkeypatch.setattr(stored, "_BYTES_AT_ONCE", 500)
+    monkeypatch.setattr(stored, "_BYTES_PER_BLOCK", 1000)
+    seen = []
+
+    class Failing(WordPiece):
+        def encode(self, given):
+            seen.extend(given)
+            if len(seen) > 40 and failing:
+                raise KeyboardInterrupt
+            return super().encode(given)
+
+    failing = True
+    tokenizer = Failing(CONFIG.tokenizer.vocab, True)
+    monkeypatch.setattr(stored, "usable_cores", lambda: 1)
+    with pytest.raises(KeyboardInterrupt):
+        prepare_tokens(texts._shards, 1, tokenizer, "texts")
+    failing, seen[:] = False, []
+    found = prepare_tokens(texts._shards, 1, tokenizer, "texts").ragged("text")
+    assert 0 < len(seen) < 60
+    token_F, _ = CONFIG.tokenizer.encode(list(texts.paragraphs.texts()))
+    assert found.value.tolist() == token_F.tolist()
+
+
+def test_texts_to_learn_a_vocabulary_from(folder, monkeypatch):
+    monkeypatch.setattr(stored, "_BYTES_AT_ONCE", 200)
+    texts = read_documents(sorted(folder.glob("*.txt*")), STRICT)
+    every = [text for document in texts.documents for text in document]
+    rows = np.array([3, 4, 20, 68])
+    some = StoredColumn(texts._shards, "text", rows)
+    assert list(some.texts()) == [every[row] for row in rows] == list(some)
+    assert list(some.texts(np.array([1, 3]))) == [every[4], every[68]]
+    joined = JoinedTexts([some, texts.paragraphs])
+    assert list(joined.texts()) == [*some.texts(), *every]
+    assert list(joined.texts(np.array([0, 3, 4, 9]))) == [every[3], every[68], every[0], every[5]]
+    assert joined.num_bytes().tolist() == TextsInMemory([*some.texts(), *every]).num_bytes().tolist()
+    assert some.digest() != texts.paragraphs.digest()
+
+
+def test_work_comes_back_in_order():
+    import time
+
+    def work(number):
+        time.sleep(0.01 * (number % 3 == 0))
+        return number * 2
+
+    assert list(in_order(work, range(20), 3)) == list(range(0, 40, 2))
+    with pytest.raises(ZeroDivisionError):
+        list(in_order(lambda number: 1 // number, [1, 0, 1], 2))
+
+
+def test_a_table_takes_no_memory_for_its_rows(tmp_path):
+    """A few bytes a row are held, not the row."""
+    path = tmp_path / "t.csv"
+    with open(path, "w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["sentence", "label"])
+        for number in range(20000):
+            rows.writerow([f"{number} " + "x" * 300, number % 2])
+    import tracemalloc
+
+    dataset = Text(train=str(path))
+    tracemalloc.start()
+    splits = dataset.open()
+    held, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(splits.train) == 14000 and held < 60 * 20000 and peak < 5e6
