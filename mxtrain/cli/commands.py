@@ -56,14 +56,15 @@ COMMANDS: Dict[str, Command] = {
     ),
     "data": Command(
         "mxtrain.cli.data",
-        "check [setting=value ...] [group=option ...] [group.field=value ...]",
+        "check|cache [setting=value ...] [group=option ...] [group.field=value ...]",
         "DataSettings",
         (
             "data check dataset=cifar10 dataset.root=FOLDER",
             "data check dataset=tabular dataset.train=table.csv output=problems.csv",
             "data check dataset=glue ignore=duplicate,short_row",
+            "data cache remove=30d",
         ),
-        subcommands=("check",),
+        subcommands=("check", "cache"),
     ),
     "doctor": Command("mxtrain.cli.doctor", helps_itself=True),
 }

@@ -1,4 +1,5 @@
-"""`mxtrain data check`: reads everything of a dataset once before training, and lists all that is wrong with it."""
+"""`mxtrain data check` reads everything of a dataset once before training, and lists all that is wrong with it;
+`mxtrain data cache` lists what is kept of prepared data, and removes it."""
 
 from __future__ import annotations
 
@@ -17,21 +18,24 @@ from mxtrain.cli.settings import split_settings
 from mxtrain.dataset.base import BaseDataset
 from mxtrain.dataset.checking.dataset_check import Census, CollectedFindings, check_dataset
 from mxtrain.dataset.checking.problems import CANNOT_OPEN, KINDS, PROBLEM_COLUMNS, Problem
+from mxtrain.dataset.corpus.kept import folder_of_kept, list_kept, remove_kept
 from mxtrain.errors import EXIT_FINISHED, ConfigError, DataError, did_you_mean
 from mxtrain.files.durable import encode_json
 from mxtrain.logger.progress_display import ProgressDisplay
 from mxtrain.logger.report import format_seconds
 from mxtrain.runtime.cores import usable_cores
-from mxtrain.types import PathText, Spec
+from mxtrain.types import PathText, Spec, Table
 
 
 class DataSettings(Spec):
-    """What `data check` takes besides overrides."""
+    """What `data check` takes besides overrides, and what `data cache` takes."""
 
     output: Optional[PathText] = None
     """File for all problems: CSV where its name ends so, else a JSON object a line."""
     ignore: str = ""
     """Kinds of problems that do not count, commas between them, e.g. duplicate,empty_text."""
+    remove: Optional[str] = None
+    """Of data cache: what to remove: a key, all, or e.g. 30d for what was not used for 30 days."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -43,6 +47,10 @@ def run(arguments: Sequence[str]) -> int:
     given = command_line.parse(arguments)
     refuse_other_words(given.positionals)
     settings, overrides = split_settings(given, DataSettings, "data")
+    if given.positionals[0] == "cache":
+        return show_cache(settings, overrides)
+    if settings.remove is not None:
+        raise ConfigError("remove=... belongs to `data cache`.")
     with Composer(given.config_dirs) as composer:
         composed, description = compose_and_check(composer, overrides, together=False)  # no model has to fit
         name = f"dataset={','.join(composed.chosen('dataset'))}"
@@ -59,6 +67,28 @@ def run(arguments: Sequence[str]) -> int:
         raise DataError(f"{name} has {what}, listed above by kind{written}.")
     print(summary(name, census, findings, time.monotonic() - began_s))
     show_artifacts(census.tables())
+    return EXIT_FINISHED
+
+
+def show_cache(settings: DataSettings, overrides: Sequence[str]) -> int:
+    """Lists prepared data, or removes some of it; returns the exit code.
+
+    Raises:
+        ConfigError: there is no such data, or it takes no such setting.
+        DataError: there is no cache.
+    """
+    if overrides or settings.output or settings.ignore:
+        raise ConfigError("data cache takes only remove=KEY, remove=all or e.g. remove=30d.")
+    try:
+        kept = list_kept() if settings.remove is None else remove_kept(settings.remove)
+        folder = folder_of_kept()
+    except (OSError, RuntimeError, KeyError) as error:
+        raise DataError(f"There is no cache that can be used: {error}.") from error
+    size = sum(one.num_bytes for one in kept)
+    did = "removed from" if settings.remove is not None else "in"
+    print(f"{size / 1e6:,.0f} MB of prepared data {did} {folder}")
+    rows = [[one.key, one.what, f"{one.num_bytes / 1e6:,.0f} MB", f"{one.unused_days:.0f}"] for one in kept]
+    show_artifacts([Table("prepared data", ["key", "what", "size", "unused, days"], rows)] if rows else [])
     return EXIT_FINISHED
 
 

@@ -18,6 +18,7 @@ from bench_parts import (
     checkpoint_cost,
     command_line,
     compression,
+    corpora,
     default_run,
     detection_race,
     faults,
@@ -99,6 +100,10 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
         "20 runs of two workers, of each store, that another user attacks (15 minutes; root)",
     ),
     "compression": (compression.measure, "bytes on the wire by compressor, and accuracy of three seeds (15 minutes)"),
+    "corpora": (
+        corpora.measure,
+        "1 GB of text to tokens: speed, memory, second start (12 minutes; --before FOLDER compares tables)",
+    ),
     "links": (links.measure, "two workers over throttled links, each store and compressor (35 minutes; root)"),
     "kill_sweep": (
         killing.measure,

@@ -3,6 +3,7 @@
     python -m bench_parts.corpus_side prepare FILE TOKENIZER      texts to tokens, and the first batch
     python -m bench_parts.corpus_side library FILE TOKENIZER      `encode_batch` of tokenizers alone
     python -m bench_parts.corpus_side step FILE TOKENIZER         imports, then a run of one step
+    python -m bench_parts.corpus_side train FILE                  a vocabulary of such texts
     python -m bench_parts.corpus_side table FILE                  a table to the first batch, vocabulary included
 """
 
@@ -83,6 +84,18 @@ def step(path: str, vocab: str) -> Dict[str, Any]:
     return {"step_s": time.perf_counter() - began, "exit_code": code}
 
 
+def train(path: str) -> Dict[str, Any]:
+    """Writes a vocabulary of byte-level BPE of such texts."""
+    from bench_parts.corpus_files import paragraphs
+    from mxtrain.dataset.language.tokenizing.kinds import TextsInMemory, TokenizerSettings, train_tokenizer
+
+    texts = TextsInMemory(list(itertools.islice(paragraphs(1), 20_000)))
+    made = train_tokenizer(TokenizerSettings("bpe", size=8000, lowercase=False), texts)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(made.text)  # type: ignore[attr-defined]  # of a tokenizer.json
+    return {"tokens": made.size}
+
+
 def table(path: str) -> Dict[str, Any]:
     """Seconds from a table to its first batch."""
     from mxtrain.dataset.text import Text
@@ -102,5 +115,6 @@ def table(path: str) -> Dict[str, Any]:
 
 if __name__ == "__main__":
     os.chdir(tempfile.mkdtemp(dir="."))
-    found = {"prepare": prepare, "library": library, "step": step, "table": table}[sys.argv[1]](*sys.argv[2:])
+    sides = {"prepare": prepare, "library": library, "step": step, "train": train, "table": table}
+    found = sides[sys.argv[1]](*sys.argv[2:])
     print(json.dumps({**found, "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 KIND = "corpora"
+PART = ".part"
+"""Behind the name of a folder that is not complete."""
 FORMAT = 1
 """Of shards and of what they hold; another number makes everything anew."""
 _POLL_S = 0.1
@@ -156,15 +158,15 @@ def _locked(path: Path, what: str) -> Iterator[None]:
 def _make(
     root: Path, key: str, forms: Mapping[str, ArrayForm], write: Write, what: str, total: int, is_shown: bool
 ) -> Shards:  # fmt: skip
-    unfinished, folder = root / f"{key}.part", root / key
+    unfinished, folder = root / f"{key}{PART}", root / key
     unfinished.mkdir(mode=0o700, exist_ok=True)
     began_s = time.monotonic()
     if is_shown:
         with ProgressDisplay() as display:
             display.begin(what, total)
-            _write_into(unfinished, key, forms, write, display.advance)
+            _write_into(unfinished, key, forms, write, display.advance, what)
     else:
-        _write_into(unfinished, key, forms, write, lambda count: None)
+        _write_into(unfinished, key, forms, write, lambda count: None, what)
     shutil.rmtree(folder, ignore_errors=True)
     unfinished.rename(folder)
     fsync_directory(root)
@@ -182,11 +184,12 @@ def _just_made(folder: Path, key: str) -> Shards:
     return found
 
 
-def _write_into(folder: Path, key: str, forms: Mapping[str, ArrayForm], write: Write, advance: Advance) -> None:
+def _write_into(
+    folder: Path, key: str, forms: Mapping[str, ArrayForm], write: Write, advance: Advance, what: str = ""
+) -> None:  # fmt: skip
     writer = ShardWriter(folder, key, forms)
     try:
-        facts = write(writer, advance)
-        writer.finish(facts)
+        writer.finish(write(writer, advance), what)
     finally:
         writer.close()
 

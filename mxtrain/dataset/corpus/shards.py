@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import mmap
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -277,12 +276,17 @@ class ShardWriter:
         journal = {"key": self._key, "records": self.records, "ends": self._ends, "blocks": blocks}
         write_sealed(self._folder / JOURNAL, json.dumps(journal).encode())
 
-    def finish(self, facts: JsonObject) -> None:
-        """Writes the manifest, with which the records count."""
+    def finish(self, facts: JsonObject, what: str = "") -> None:
+        """Writes the manifest, with which the records count.
+
+        Args:
+            facts: see `Shards`.
+            what: they are, for people.
+        """
         for file in self._files.values():
             file.end_block()
         manifest = {
-            "key": self._key, "facts": facts, "records": self.records, "arrays": self._forms,
+            "key": self._key, "what": what, "facts": facts, "records": self.records, "arrays": self._forms,
             "files": {name: file.to_json() for name, file in self._files.items()},
         }  # fmt: skip
         write_sealed(self._folder / MANIFEST, json.dumps(manifest).encode())
@@ -293,8 +297,3 @@ class ShardWriter:
         """Nothing more is written."""
         for file in self._files.values():
             file.close()
-
-
-def size_of(form: ArrayForm) -> int:
-    """Bytes of one value."""
-    return int(np.dtype(form.dtype).itemsize * math.prod(form.shape))

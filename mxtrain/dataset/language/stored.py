@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 TEXT = "text"
 ROWS_AT_ONCE = 2048
-_BYTES_AT_ONCE = 1 << 20
+_BYTES_AT_ONCE = 1 << 19
 """Of text, that one thread encodes at a time."""
 _BYTES_PER_BLOCK = 32 << 20
 """Of text, after which an interrupted preparation need not encode again."""

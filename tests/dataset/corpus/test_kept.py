@@ -1,0 +1,58 @@
+"""What the cache keeps: listed with its size, and removed by key, by age or altogether."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+
+import numpy as np
+import pytest
+
+from mxtrain.cli.dispatch import run
+from mxtrain.dataset.corpus.kept import UNFINISHED, folder_of_kept, list_kept, remove_kept
+from mxtrain.dataset.corpus.preparing import prepare
+from mxtrain.dataset.corpus.shards import ArrayForm
+from mxtrain.errors import ConfigError
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+def make(count):
+    def write(writer, advance):
+        writer.append(count, {"x": np.zeros(count)})
+        return {}
+
+    return prepare("test", count, {"x": ArrayForm("int8")}, write, what=f"{count} numbers").folder
+
+
+def test_what_is_kept(capsys):
+    small, large = make(10), make(3_000_000)
+    os.utime(small, (time.time() - 86400 * 40,) * 2)
+    (folder_of_kept() / "dead.part").mkdir()
+    kept = list_kept()
+    assert [one.what for one in kept] == ["3000000 numbers", "10 numbers", UNFINISHED]
+    assert kept[0].num_bytes > 3e6 and round(kept[1].unused_days) == 40
+    assert run(["data", "cache"]) == 0
+    shown = capsys.readouterr().out
+    assert f"3 MB of prepared data in {folder_of_kept()}" in shown and large.name in shown
+    with pytest.raises(ConfigError, match=f"remove={large.name[:-1]}x: .*Did you mean '{large.name}'"):
+        remove_kept(large.name[:-1] + "x")
+    assert [one.key for one in remove_kept("30d")] == [small.name] and not small.exists() and large.exists()
+    assert run(["data", "cache", "remove=all"]) == 0
+    assert "3 MB of prepared data removed from" in capsys.readouterr().out
+    assert not [path for path in folder_of_kept().iterdir() if path.is_dir()]
+    assert run(["data", "cache", "remove=all"]) == 0
+
+
+def test_what_is_being_prepared_stays():
+    folder = make(10)
+    with open(folder_of_kept() / f"{folder.name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert remove_kept("all") == [] and folder.exists()
+
+
+@pytest.mark.parametrize("words", [["cache", "dataset=text"], ["cache", "ignore=x"], ["check", "remove=all"]])
+def test_settings_of_the_other(words, capsys):
+    assert run(["data", *words]) == 2
+    assert "data cache" in capsys.readouterr().err
