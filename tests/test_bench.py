@@ -288,6 +288,15 @@ def test_loader(tmp_path):
 
 
 @pytest.mark.slow
+def test_corpora(tmp_path):
+    pytest.importorskip("tokenizers")
+    series, result = run_part("corpora", tmp_path, "--before", str(ROOT))
+    assert len(series) == 5 and all(found["median"] > 0 for found in series.values())
+    assert [row[0] for row in result["table"][1:]] == ["1,000 rows, now", "1,000 rows, before"]
+    assert all(one["exit_code"] == 0 for one in result["details"]["again"])
+
+
+@pytest.mark.slow
 def test_cli(tmp_path):
     series, result = run_part("cli", tmp_path)
     assert len(series) == 3

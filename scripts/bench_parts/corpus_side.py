@@ -35,7 +35,7 @@ def prepare(path: str, vocab: str) -> Dict[str, Any]:
     assert splits.build_tokenizer_config is not None
     config = splits.build_tokenizer_config()
     began = time.perf_counter()
-    shards = prepare_tokens(splits.train._shards, 1, config.tokenizer, path)  # type: ignore[attr-defined]
+    shards = prepare_tokens(splits.train.shards, 1, config.tokenizer, path)  # type: ignore[attr-defined]
     tokens_s = time.perf_counter() - began
     loader = dataset.build_loader(
         splits.train, _signature(config), num_classes=0, batch_size=32, train=True, prefetch=0

@@ -12,6 +12,8 @@ from mxtrain.cli import main
 from mxtrain.cli.commands import help_of
 from mxtrain.cli.data import on_one_line
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 HEAD = "sentence\tlabel"
 
 

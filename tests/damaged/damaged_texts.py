@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from pathlib import Path
@@ -9,12 +10,13 @@ from typing import Callable, List
 
 from damage import Case, damage, damage_file, kind, read_splits
 
-from mxtrain.dataset.language.tokenizing.kinds import TextsInMemory
+from mxtrain.dataset.language.tokenizing.kinds import TextsInMemory, TokenizerSettings, train_tokenizer
 from mxtrain.dataset.text import MaskedText, Text
 
 TSV, CSV, JSONL = "TSV", "CSV", "JSONL"
 TABLES = (TSV, CSV, JSONL)
 TEXTS, LINES, VOCAB = "folder of texts", "texts to predict on", "vocabulary"
+PACKED, LIBRARY = "packed CSV", "tokenizer.json"
 
 CASES: List[Case] = [
     *(Case(kind, "it is in Latin-1", "line 3 is no UTF-8: it holds the byte 0xe9") for kind in TABLES),
@@ -39,6 +41,10 @@ CASES: List[Case] = [
     Case(LINES, "it is a folder", "new.txt' cannot be read: Is a directory"),
     Case(VOCAB, "it is in Latin-1", "is no vocabulary (DataError: "),
     Case(VOCAB, "its tokens are no list", "idx_to_token must be a list of texts"),
+    Case(PACKED, "it is cut off", "train.csv.gz is damaged: it cannot be unpacked"),
+    Case(PACKED, "it is not packed", "train.csv.gz is damaged: it cannot be unpacked (Not a gzipped file"),
+    Case(LIBRARY, "it is cut off", "is no vocabulary (no tokenizer.json: "),
+    Case(LIBRARY, "it is something else", "is no vocabulary (no tokenizer.json: "),
 ]
 
 
@@ -91,6 +97,40 @@ def _vocab(folder: Path) -> Callable[[], None]:
         Text(vocab=str(folder / "vocab.txt")).tokenizer_config(TextsInMemory([]))
 
     return read
+
+
+@kind(PACKED)
+def _packed(folder: Path) -> Callable[[], None]:
+    write_table(folder / "train.csv")
+    (folder / "train.csv.gz").write_bytes(gzip.compress((folder / "train.csv").read_bytes()))
+    return read_splits(Text(train=str(folder / "train.csv.gz")))
+
+
+@kind(LIBRARY)
+def _library(folder: Path) -> Callable[[], None]:
+    texts = TextsInMemory(["one two three four"] * 9)
+    made = train_tokenizer(TokenizerSettings("bpe", size=300), texts)
+    (folder / "tokenizer.json").write_text(str(made.to_json()["file"]), encoding="utf-8")
+
+    def read() -> None:
+        Text(vocab=str(folder / "tokenizer.json")).tokenizer_config(texts)
+
+    return read
+
+
+@damage_file((PACKED, "train.csv.gz"), (LIBRARY, "tokenizer.json"), called="it is cut off")
+def _cut_off(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+@damage_file((PACKED, "train.csv.gz"), called="it is not packed")
+def _not_packed(path: Path) -> None:
+    path.write_bytes((path.parent / "train.csv").read_bytes())
+
+
+@damage_file((LIBRARY, "tokenizer.json"), called="it is something else")
+def _something_else(path: Path) -> None:
+    path.write_text('{"version": "1.0", "model": {"type": "Pickle", "vocab": {}}}')
 
 
 FILES = tuple((name, f"train.{name.lower()}") for name in TABLES)

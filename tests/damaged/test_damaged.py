@@ -18,6 +18,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "damaged-input.md"
 
 
 @pytest.mark.timeout(30)
+@pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_damaged_input(case, tmp_path):
     read = KINDS[case.kind](tmp_path)

@@ -14,6 +14,8 @@ from mxtrain.cli import main
 from mxtrain.dataset.base import open_splits
 from mxtrain.errors import ConfigError, DataError
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 LINEAR = ("task=regression", "model.hidden=[]", "optimizer=sgd", "optimizer.lr=0.01", "optimizer.momentum=0",
           "lr_scheduler=constant", "trainer.max_steps=5", "trainer.max_epochs=null")  # fmt: skip
 

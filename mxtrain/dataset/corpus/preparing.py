@@ -16,7 +16,7 @@ import shutil
 import tempfile
 import time
 import weakref
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Iterator, Mapping, Optional
 
@@ -75,6 +75,8 @@ def prepare(
     found = _open(root / key, key)
     if found is not None:
         return found
+    if not os.access(root, os.W_OK):
+        root = _temporary_root(f"{root} is read-only")
     try:
         with _locked(root / f"{key}.lock", what):
             found = _open(root / key, key)
@@ -131,7 +133,8 @@ def _open(folder: Path, key: str) -> Optional[Shards]:
         shutil.rmtree(folder, ignore_errors=True)
         return None
     if found is not None:
-        os.utime(folder)  # so that what is not used any more can be found
+        with suppress(OSError):  # it can be used even where it cannot be written
+            os.utime(folder)  # so that what is not used any more can be found
     return found
 
 

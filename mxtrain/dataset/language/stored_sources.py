@@ -60,7 +60,7 @@ class StoredTexts:
         self, shards: Shards, num_columns: int, what: str, label_N: np.ndarray, row_N: Optional[np.ndarray],
         places: DataPlaces,
     ) -> None:  # fmt: skip
-        self._shards, self._num_columns, self._what, self._row_N = shards, num_columns, what, row_N
+        self.shards, self._num_columns, self._what, self._row_N = shards, num_columns, what, row_N
         self.label_N, self.places = label_N, places
 
     def __len__(self) -> int:
@@ -72,7 +72,7 @@ class StoredTexts:
         return StoredPairs(self._columns())
 
     def _columns(self) -> List[StoredColumn]:
-        return [StoredColumn(self._shards, column_name(number), self._row_N) for number in range(self._num_columns)]
+        return [StoredColumn(self.shards, column_name(number), self._row_N) for number in range(self._num_columns)]
 
     def take(self, indices: Union[Sequence[int], np.ndarray]) -> StoredTexts:
         """Some of the samples; those beyond the end are left out."""
@@ -80,7 +80,7 @@ class StoredTexts:
         kept = kept[kept < len(self)]
         row_N = kept if self._row_N is None else self._row_N[kept]
         return StoredTexts(
-            self._shards, self._num_columns, self._what, self.label_N[kept], row_N, self.places.take(kept)
+            self.shards, self._num_columns, self._what, self.label_N[kept], row_N, self.places.take(kept)
         )
 
     def checks(self) -> Checks:
@@ -93,7 +93,7 @@ class StoredTexts:
 
     def encode(self, tokenizer_config: TokenizerConfig) -> EncodedSamples:
         """See `TextSource`."""
-        found = prepare_tokens(self._shards, self._num_columns, tokenizer_config.tokenizer, self._what)
+        found = prepare_tokens(self.shards, self._num_columns, tokenizer_config.tokenizer, self._what)
         texts = [found.ragged(column_name(number)) for number in range(self._num_columns)]
         return EncodedPairs(texts, self.label_N, tokenizer_config, self._row_N)
 
@@ -113,7 +113,7 @@ class StoredDocuments:
     """
 
     def __init__(self, shards: Shards, what: str, row_P: Optional[np.ndarray], places: DataPlaces) -> None:
-        self._shards, self._what, self.row_P, self.places = shards, what, row_P, places
+        self.shards, self._what, self.row_P, self.places = shards, what, row_P, places
         group_R = shards.array("group")
         self._document_P = np.array(group_R if row_P is None else group_R[row_P])
 
@@ -128,7 +128,7 @@ class StoredDocuments:
     @property
     def paragraphs(self) -> StoredColumn:
         """The texts themselves."""
-        return StoredColumn(self._shards, TEXT, self.row_P)
+        return StoredColumn(self.shards, TEXT, self.row_P)
 
     @property
     def documents(self) -> List[List[str]]:
@@ -147,7 +147,7 @@ class StoredDocuments:
     def part(self, kept: np.ndarray) -> StoredDocuments:
         """Some of the paragraphs, ascending."""
         row_P = kept if self.row_P is None else self.row_P[kept]
-        return StoredDocuments(self._shards, self._what, row_P, self.places.take(kept))
+        return StoredDocuments(self.shards, self._what, row_P, self.places.take(kept))
 
     def checks(self) -> Checks:
         """What `data check` does with each paragraph."""
@@ -155,7 +155,7 @@ class StoredDocuments:
 
     def encode(self, tokenizer_config: TokenizerConfig) -> EncodedSamples:
         """See `TextSource`."""
-        found = prepare_tokens(self._shards, 1, tokenizer_config.tokenizer, self._what)
+        found = prepare_tokens(self.shards, 1, tokenizer_config.tokenizer, self._what)
         return EncodedPieces(found.ragged(TEXT), self.row_P, self._document_P, tokenizer_config)
 
     def training_texts(self) -> TrainingTexts:

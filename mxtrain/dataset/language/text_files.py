@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -18,12 +18,12 @@ from mxtrain.dataset.checking.problems import (
     Problem,
 )
 from mxtrain.dataset.corpus.content import FileContent, contents_of
-from mxtrain.dataset.corpus.preparing import Advance, Write, prepare, prepare_for_now
+from mxtrain.dataset.corpus.preparing import Advance, prepare, prepare_for_now
 from mxtrain.dataset.corpus.shards import Shards, ShardWriter
 from mxtrain.dataset.language.sources import LabelledTexts
 from mxtrain.dataset.language.stored import TextRecord, text_forms, write_texts
 from mxtrain.dataset.language.stored_sources import StoredDocuments, StoredTexts
-from mxtrain.dataset.loading.text_stream import MAX_LINE, ending_of, open_text
+from mxtrain.dataset.loading.text_stream import GZIP, MAX_LINE, ending_of, open_text
 from mxtrain.dataset.table.columns import PARQUET, Column, Row, require_table, stream_rows
 from mxtrain.errors import DataError
 
@@ -75,23 +75,17 @@ def read_table(
         DataError: see `stream_rows`.
     """
     ending = require_table(path)
-    contents = [] if findings.goes_on else contents_of([path])
+    numbers: Dict[str, int] = {}
+
+    def records() -> Iterator[TextRecord]:
+        for number, row in stream_rows(path, columns, header, skip_short, findings):
+            yield TextRecord(row[:-1], number, numbers.setdefault(row[-1], len(numbers)))
+
     num_columns = len(columns) - 1
-
-    def write(writer: ShardWriter, advance: Advance) -> JsonObject:
-        numbers: dict = {}
-
-        def records() -> Iterator[TextRecord]:
-            for number, row in stream_rows(path, columns, header, skip_short, findings):
-                yield TextRecord(row[:-1], number, numbers.setdefault(row[-1], len(numbers)))
-
-        write_texts(records(), num_columns, writer, advance)
-        for content in contents:
-            content.require_unchanged()
-        return {"names": list(numbers)}
-
-    made_of: Json = [[content.sha256 for content in contents], ending, list(columns), header, skip_short]
-    shards = _prepared("table", made_of, num_columns, write, findings, str(path), contents)
+    shards = prepare_texts(
+        "table", [path], [ending, list(columns), header, skip_short], num_columns, records, findings,
+        facts=lambda: {"names": list(numbers)},
+    )  # fmt: skip
     places = DataPlaces([str(path)], shards.array("number"), None, ending == PARQUET)
 
     def build(label_N: np.ndarray, row_N: np.ndarray) -> AnyTexts:
@@ -108,24 +102,15 @@ def read_documents(files: Sequence[Path], findings: Findings) -> StoredDocuments
     Raises:
         DataError: a file is missing or no UTF-8 text.
     """
-    contents = [] if findings.goes_on else contents_of(files)
-    names = list(map(str, files))
 
-    def write(writer: ShardWriter, advance: Advance) -> JsonObject:
-        def records() -> Iterator[TextRecord]:
-            for number, file in enumerate(files):
-                for line, text in _paragraphs_of(file, findings):
-                    yield TextRecord([text], line, number)
+    def records() -> Iterator[TextRecord]:
+        for number, file in enumerate(files):
+            for line, text in _paragraphs_of(file, findings):
+                yield TextRecord([text], line, number)
 
-        write_texts(records(), 1, writer, advance)
-        for content in contents:
-            content.require_unchanged()
-        return {}
-
-    made_of: Json = [content.sha256 for content in contents]
-    what = names[0] if len(names) == 1 else f"{len(names):,} files"
-    shards = _prepared("documents", made_of, 1, write, findings, what, contents)
-    return StoredDocuments(shards, what, None, DataPlaces(names, shards.array("number"), shards.array("group")))
+    shards = prepare_texts("documents", files, [], 1, records, findings)
+    places = DataPlaces(list(map(str, files)), shards.array("number"), shards.array("group"))
+    return StoredDocuments(shards, name_of(files), None, places)
 
 
 def _paragraphs_of(file: Path, findings: Findings) -> Iterator[Tuple[int, str]]:
@@ -144,16 +129,50 @@ def _paragraphs_of(file: Path, findings: Findings) -> Iterator[Tuple[int, str]]:
         findings.remark(Problem(EMPTY_TEXT, place, f"{place} holds no text.", "Remove it."))
 
 
-def _prepared(
-    kind: str, made_of: Json, num_columns: int, write: Write, findings: Findings, what: str,
-    contents: Sequence[FileContent],
+def name_of(files: Sequence[Union[str, Path]]) -> str:
+    """Files in a few words."""
+    return str(files[0]) if len(files) == 1 else f"{len(files):,} files"
+
+
+def prepare_texts(
+    kind: str, files: Sequence[Union[str, Path]], settings: Json, num_columns: int,
+    records: Callable[[], Iterator[TextRecord]], findings: Findings = STRICT,
+    facts: Callable[[], JsonObject] = dict,
 ) -> Shards:  # fmt: skip
+    """A store of the texts of files, as `prepare` finds or makes it.
+
+    Args:
+        kind: of texts, part of the key.
+        files: all that `records` reads.
+        settings: all else that decides what the records are.
+        num_columns: of texts in each record.
+        records: reads them, as streams, from the beginning each time.
+        findings: where looking goes on after a problem, nobody else finds what is stored.
+        facts: asked after the last record.
+
+    Raises:
+        DataError: a file cannot be read, or is written to meanwhile.
+    """
+    contents = [] if findings.goes_on else contents_of(files)
+
+    def write(writer: ShardWriter, advance: Advance) -> JsonObject:
+        write_texts(records(), num_columns, writer, advance)
+        for content in contents:
+            content.require_unchanged()
+        return facts()
+
     forms = text_forms(num_columns)
-    if findings.goes_on:  # what is found wrong is left out, so nobody else may find this
+    if findings.goes_on:
         return prepare_for_now(kind, forms, write)
-    is_plain = all(ending_of(content.path) == Path(content.path).suffix != PARQUET for content in contents)
+    is_plain = all(ending_of(file) == Path(file).suffix != PARQUET for file in files)
     total = sum(content.num_bytes for content in contents) if is_plain else 0
-    return prepare(kind, made_of, forms, write, what=f"texts of {what}", total=total)
+    made_of: Json = [_named(contents), settings]
+    return prepare(kind, made_of, forms, write, what=f"texts of {name_of(files)}", total=total)
+
+
+def _named(contents: Sequence[FileContent]) -> Json:
+    """What files hold, and whether they are unpacked, which their names say."""
+    return [[content.sha256, Path(content.path).suffix == GZIP] for content in contents]
 
 
 def stream_paragraphs(path: Path, findings: Findings = STRICT) -> Iterator[Tuple[int, str]]:

@@ -135,3 +135,12 @@ def test_what_is_checked_leaves_nothing_behind():
     with pytest.raises(ZeroDivisionError):
         prepare_for_now("test", FORMS, lambda writer, advance: 1 // 0)
     assert not list((cache_folder() / ROOT).glob("check-*"))
+
+
+def test_a_cache_that_is_only_read_is_used_and_not_written(monkeypatch):
+    calls = []
+    make(calls)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(preparing, "_temporary", None)
+    assert len(make(calls)) == 10 and calls == [0]
+    assert cache_folder() not in make(calls, made_of=3).folder.parents and calls == [0, 0]

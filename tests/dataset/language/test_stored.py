@@ -20,6 +20,7 @@ from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
 from mxtrain.dataset.language.tokenizing.kinds import TextsInMemory
 from mxtrain.dataset.language.tokenizing.wordpiece import SPECIAL, WordPiece
 from mxtrain.dataset.text import MaskedText, Text
+from mxtrain.errors import DataError
 
 pytest.importorskip("tokenizers")
 pytestmark = pytest.mark.usefixtures("own_cache")
@@ -131,6 +132,14 @@ def test_a_changed_file_is_read_again(tmp_path):
     assert ("one more", None) in pairs and len(pairs) == 61
 
 
+def test_a_name_that_says_that_it_is_packed_is_another_file(tmp_path):
+    plain = write_rows(tmp_path / "t.tsv")
+    (tmp_path / "t.tsv.gz").write_bytes((tmp_path / "t.tsv").read_bytes())
+    assert len(Text(train=plain, sentence="a").open().class_names) == 2
+    with pytest.raises(DataError, match="cannot be unpacked"):
+        Text(train=f"{plain}.gz", sentence="a").open()
+
+
 def test_scores(tmp_path):
     (tmp_path / "STS-B").mkdir()
     for name in ("train", "dev"):
@@ -143,11 +152,11 @@ def test_scores(tmp_path):
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_pieces_blocks_and_threads_change_nothing(folder, monkeypatch, num_threads):
     texts = read_documents(sorted(folder.glob("*.txt*")), STRICT)
-    expected = prepare_tokens(texts._shards, 1, CONFIG.tokenizer, "texts").ragged("text")
+    expected = prepare_tokens(texts.shards, 1, CONFIG.tokenizer, "texts").ragged("text")
     monkeypatch.setattr(stored, "_BYTES_AT_ONCE", 100)
     monkeypatch.setattr(stored, "_BYTES_PER_BLOCK", 300)
     monkeypatch.setattr(stored, "usable_cores", lambda: num_threads)
-    ended = prepare_tokens(texts._shards, 1, CONFIG.tokenizer, "texts", ending=[3, 2]).ragged("text")
+    ended = prepare_tokens(texts.shards, 1, CONFIG.tokenizer, "texts", ending=[3, 2]).ragged("text")
     assert (ended.length - 2 == expected.length).all()
     for row in (0, 7, 68):
         without = expected.value[expected.begin[row] : expected.begin[row + 1]].tolist()
@@ -171,9 +180,9 @@ def test_an_interrupted_encoding_goes_on(folder, monkeypatch):
     tokenizer = Failing(CONFIG.tokenizer.vocab, True)
     monkeypatch.setattr(stored, "usable_cores", lambda: 1)
     with pytest.raises(KeyboardInterrupt):
-        prepare_tokens(texts._shards, 1, tokenizer, "texts")
+        prepare_tokens(texts.shards, 1, tokenizer, "texts")
     failing, seen[:] = False, []
-    found = prepare_tokens(texts._shards, 1, tokenizer, "texts").ragged("text")
+    found = prepare_tokens(texts.shards, 1, tokenizer, "texts").ragged("text")
     assert 0 < len(seen) < 60
     token_F, _ = CONFIG.tokenizer.encode(list(texts.paragraphs.texts()))
     assert found.value.tolist() == token_F.tolist()
@@ -184,7 +193,7 @@ def test_texts_to_learn_a_vocabulary_from(folder, monkeypatch):
     texts = read_documents(sorted(folder.glob("*.txt*")), STRICT)
     every = [text for document in texts.documents for text in document]
     rows = np.array([3, 4, 20, 68])
-    some = StoredColumn(texts._shards, "text", rows)
+    some = StoredColumn(texts.shards, "text", rows)
     assert list(some.texts()) == [every[row] for row in rows] == list(some)
     assert list(some.texts(np.array([1, 3]))) == [every[4], every[68]]
     joined = JoinedTexts([some, texts.paragraphs])
@@ -222,3 +231,14 @@ def test_a_table_takes_no_memory_for_its_rows(tmp_path):
     held, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(splits.train) == 14000 and held < 60 * 20000 and peak < 5e6
+
+
+def test_pieces_are_cut_as_a_loop_cuts_them():
+    documents = [[words() for _ in range(RNG.randint(1, 6))] for _ in range(12)]
+    expected = []
+    for texts in documents:
+        token_F, _ = CONFIG.tokenizer.encode(texts)
+        expected += [[2, *token_F[begin : begin + 12], 3] for begin in range(0, len(token_F), 12)]
+    token_NT, _, length_N, label_N = samples(PlainTexts(documents))
+    assert [row[:length] for row, length in zip(token_NT, length_N)] == expected and set(label_N) == {-1}
+    assert all(not any(row[length:]) for row, length in zip(token_NT, length_N))  # padding

@@ -9,6 +9,7 @@ import pytest
 from mxtrain.dataset.glue import Glue
 from mxtrain.dataset.text import MaskedText, Text
 
+pytestmark = pytest.mark.usefixtures("own_cache")
 LINES = ["sentence\tlabel", *(f"text number {n} of many\t{'good' if n % 2 else 'bad'}" for n in range(30))]
 
 

@@ -16,6 +16,8 @@ from mxtrain.dataset.make_record import make_record
 from mxtrain.dataset.text import MaskedText, Text
 from mxtrain.errors import DataError
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 
 def paths_of(splits):
     """Of all samples of a split folder, by split."""

@@ -19,6 +19,8 @@ from mxtrain.dataset.mnist import Mnist
 from mxtrain.dataset.synthetic import Synthetic
 from mxtrain.dataset.text import Text
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 SIZES = {"common": 80, "rare": 20}
 FRACTIONS = {"val_fraction": 0.2, "test_fraction": 0.1}
 

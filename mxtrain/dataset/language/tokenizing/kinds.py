@@ -33,7 +33,7 @@ WITH_DIGITS = ("bpe", "unigram", "sentencepiece_bpe")
 MOST_TRAINED_BYTES = 32 << 20
 """Of more text, a vocabulary of subwords is made of so much, chosen by a hash of each text's number."""
 MOST_SENTENCEPIECE_BYTES = 8 << 20
-"""The same for sentencepiece, whose training takes about 50 bytes of memory for each."""
+"""The same for sentencepiece, whose training takes about 20 bytes of memory for each."""
 
 
 class TokenizerSettings(NamedTuple):
@@ -203,11 +203,11 @@ def tokenizer_from_json(values: JsonObject) -> BaseTokenizer:
     kind = values.get("kind") or WordPiece.kind
     restore = _RESTORE.get(kind)
     if restore is None:
-        raise CheckpointError(f"Its tokenizer is of the kind '{kind}', which this version does not know.")
+        raise CheckpointError(f"The checkpoint's tokenizer is of the kind '{kind}', which this version does not know.")
     try:
         return restore(values)
     except (KeyError, binascii.Error, UnicodeError, DataError) as error:
-        raise CheckpointError(f"Its tokenizer ({kind}) cannot be used: {error}.") from error
+        raise CheckpointError(f"The checkpoint's tokenizer ({kind}) cannot be used: {error}.") from error
 
 
 def _restore_file(values: JsonObject) -> TokenizerFile:
