@@ -174,6 +174,34 @@ class BaseTokenizer:
         return [int(token) for token in tokens if int(token) not in hidden]
 
 
+@dataclass(frozen=True)
+class ListedVocab(BaseTokenizer):
+    """Base of tokenizers whose tokens are a list.
+
+    Attributes:
+        vocab: tokens in the order of their ids.
+        lowercase: whether texts are lowercased.
+    """
+
+    vocab: Tuple[str, ...]
+    lowercase: bool
+
+    @property
+    def size(self) -> int:
+        return len(self.vocab)
+
+    @cached_property
+    def index(self) -> Dict[str, int]:
+        """Token -> id."""
+        return {token: number for number, token in enumerate(self.vocab)}
+
+    def find(self, piece: str) -> Optional[int]:
+        return self.index.get(piece)
+
+    def piece(self, token: int) -> str:
+        return self.vocab[token]
+
+
 def flat_of(rows: Sequence[Sequence[int]]) -> Tuple[np.ndarray, np.ndarray]:
     """token_F and length_N of lists of tokens."""
     length_N = np.fromiter(map(len, rows), np.int64, len(rows))

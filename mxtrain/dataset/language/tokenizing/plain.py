@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, Iterable, Mapping, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.dataset.language.tokenizing.base import OWN_SPECIAL, BaseTokenizer, flat_of
+from mxtrain.dataset.language.tokenizing.base import OWN_SPECIAL, ListedVocab, flat_of
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json
@@ -19,31 +18,8 @@ _MOST_COUNTED = 1_000_000
 """Different words that are counted at a time; of more, those that were seen once are forgotten."""
 
 
-@dataclass(frozen=True)
-class PlainTokenizer(BaseTokenizer):
-    """Base of tokenizers whose tokens are parts of the text as they are.
-
-    Attributes:
-        vocab: tokens in the order of their ids.
-        lowercase: whether texts are lowercased.
-    """
-
-    vocab: Tuple[str, ...]
-    lowercase: bool
-
-    @property
-    def size(self) -> int:
-        return len(self.vocab)
-
-    @cached_property
-    def _index(self) -> Dict[str, int]:
-        return {token: number for number, token in enumerate(self.vocab)}
-
-    def find(self, piece: str) -> Optional[int]:
-        return self._index.get(piece)
-
-    def piece(self, token: int) -> str:
-        return self.vocab[token]
+class PlainTokenizer(ListedVocab):
+    """Base of tokenizers whose tokens are parts of the text as they are."""
 
     def to_json(self) -> Mapping[str, Json]:
         return {"kind": self.kind, "vocab": list(self.vocab), "lowercase": self.lowercase}
@@ -56,26 +32,24 @@ class PlainTokenizer(BaseTokenizer):
         return self.require("unknown", f"dataset.tokenizer={self.kind}")
 
 
-@dataclass(frozen=True)
 class Words(PlainTokenizer):
     """Words between white space. `<unk>` and `<eos>` in a text are these tokens, as in the files of PTB."""
 
     kind: ClassVar[str] = "words"
 
     def encode(self, texts: Sequence[str]) -> Tuple[np.ndarray, np.ndarray]:
-        get, unknown = self._index.get, self._unknown
+        get, unknown = self.index.get, self._unknown
         return flat_of([[get(word, unknown) for word in self._lowered(text).split()] for text in texts])
 
     def offsets(self, text: str) -> Tuple[np.ndarray, np.ndarray]:
         span_T2 = np.array([found.span() for found in re.finditer(r"\S+", text)], np.int64).reshape(-1, 2)
-        return np.array([self._index.get(self._lowered(text[begin:end]), self._unknown) for begin, end in span_T2],
+        return np.array([self.index.get(self._lowered(text[begin:end]), self._unknown) for begin, end in span_T2],
                         np.int32), span_T2  # fmt: skip
 
     def decode(self, tokens: Iterable[int], with_special: bool = False) -> str:
         return " ".join(map(self.vocab.__getitem__, self.shown(tokens, with_special)))
 
 
-@dataclass(frozen=True)
 class Characters(PlainTokenizer):
     """Characters, i.e. code points, white space included."""
 

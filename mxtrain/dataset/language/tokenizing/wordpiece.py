@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Iterable, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Iterable, Mapping, Sequence, Tuple
 
-from mxtrain.dataset.language.tokenizing.base import SpecialTokens, require_tokenizers
+from mxtrain.dataset.language.tokenizing.base import ListedVocab, SpecialTokens, require_tokenizers
 from mxtrain.dataset.language.tokenizing.library import LibraryTokenizer, batches_of
 from mxtrain.dataset.loading.regular_files import read_text
 from mxtrain.errors import DataError
@@ -19,38 +18,15 @@ PAD, UNKNOWN, CLS, SEP, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[
 """Tokens that every vocabulary of WordPiece must have."""
 
 
-@dataclass(frozen=True)
-class WordPiece(LibraryTokenizer):
-    """BERT's tokenizer.
-
-    Attributes:
-        vocab: tokens in the order of their ids.
-        lowercase: whether texts are lowercased, and accents removed.
-    """
+class WordPiece(LibraryTokenizer, ListedVocab):
+    """BERT's tokenizer. Where it lowercases texts, it removes accents, too."""
 
     kind: ClassVar[str] = "wordpiece"
-
-    vocab: Tuple[str, ...]
-    lowercase: bool
-
-    @property
-    def size(self) -> int:
-        return len(self.vocab)
-
-    @cached_property
-    def _index(self) -> Dict[str, int]:
-        return {token: number for number, token in enumerate(self.vocab)}
 
     @cached_property
     def special(self) -> SpecialTokens:
         pad, unknown, cls, sep, mask = map(self.find, SPECIAL)
         return SpecialTokens(pad=pad, unknown=unknown, cls=cls, sep=sep, mask=mask)
-
-    def find(self, piece: str) -> Optional[int]:
-        return self._index.get(piece)
-
-    def piece(self, token: int) -> str:
-        return self.vocab[token]
 
     def decode(self, tokens: Iterable[int], with_special: bool = False) -> str:
         words = map(self.vocab.__getitem__, self.shown(tokens, with_special))
@@ -62,7 +38,7 @@ class WordPiece(LibraryTokenizer):
     @cached_property
     def library(self) -> Any:
         tokenizers = require_tokenizers()
-        made = tokenizers.Tokenizer(tokenizers.models.WordPiece(self._index, unk_token=UNKNOWN))
+        made = tokenizers.Tokenizer(tokenizers.models.WordPiece(self.index, unk_token=UNKNOWN))
         made.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=self.lowercase)
         made.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
         return made
