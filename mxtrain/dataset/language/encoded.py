@@ -55,7 +55,7 @@ class EncodedPairs:
         special = config.tokenizer.special
         self._first, self._last, self._pad = special.first, special.last, special.pad or 0
         self._room = config.max_length - self._num_special
-        counts = [rows.length if row_N is None else rows.length[row_N] for rows in texts]
+        counts = [rows.length if row_N is None else rows.begin[row_N + 1] - rows.begin[row_N] for rows in texts]
         self._counts = [count.astype(np.int32) for count in cut_longest_first(counts, self._room)]
         self.length_N = np.asarray(sum(self._counts) + self._num_special, np.int32)
 
@@ -120,10 +120,13 @@ class EncodedPieces:
         self._first, self._last, self._pad = special.first, special.last, special.pad or 0
         self._value = tokens.value
         row_P = np.arange(len(tokens.begin) - 1) if row_P is None else row_P
-        length_P = tokens.length[row_P]
+        begin_P, length_P = tokens.begin[row_P], tokens.begin[row_P + 1]
+        length_P -= begin_P
         # The paragraphs of these samples, one after the other, as if no others stood between them.
-        self._begin_P1 = np.concatenate([np.zeros(1, np.int64), np.cumsum(length_P)])
-        self._shift_P = tokens.begin[row_P] - self._begin_P1[:-1]
+        self._begin_P1 = np.zeros(len(length_P) + 1, np.int64)
+        np.cumsum(length_P, out=self._begin_P1[1:])
+        begin_P -= self._begin_P1[:-1]
+        self._shift_P = begin_P
         starts = np.flatnonzero(np.diff(document_P, prepend=-1))
         begin_D = self._begin_P1[starts]
         end_D = np.append(begin_D[1:], self._begin_P1[-1])

@@ -53,18 +53,23 @@ class StoredTexts:
         what: they are of, for people.
         label_N: class indices, or the numbers to predict.
         row_N: which record each sample is; None = all in order.
-        places: where each stands.
+        record_places: where each record of the store stands.
     """
 
     def __init__(
         self, shards: Shards, num_columns: int, what: str, label_N: np.ndarray, row_N: Optional[np.ndarray],
-        places: DataPlaces,
+        record_places: DataPlaces,
     ) -> None:  # fmt: skip
         self.shards, self._num_columns, self._what, self._row_N = shards, num_columns, what, row_N
-        self.label_N, self.places = label_N, places
+        self.label_N, self._record_places = label_N, record_places
 
     def __len__(self) -> int:
         return len(self.label_N)
+
+    @property
+    def places(self) -> DataPlaces:
+        """Where each sample stands."""
+        return self._record_places if self._row_N is None else self._record_places.take(self._row_N)
 
     @property
     def pairs(self) -> StoredPairs:
@@ -80,7 +85,7 @@ class StoredTexts:
         kept = kept[kept < len(self)]
         row_N = kept if self._row_N is None else self._row_N[kept]
         return StoredTexts(
-            self.shards, self._num_columns, self._what, self.label_N[kept], row_N, self.places.take(kept)
+            self.shards, self._num_columns, self._what, self.label_N[kept], row_N, self._record_places
         )
 
     def checks(self) -> Checks:
@@ -109,18 +114,27 @@ class StoredDocuments:
         shards: the store, whose `group` is the document of each paragraph.
         what: they are of, for people.
         row_P: which records these are, ascending; None = all.
-        places: where each stands.
+        record_places: where each record of the store stands.
     """
 
-    def __init__(self, shards: Shards, what: str, row_P: Optional[np.ndarray], places: DataPlaces) -> None:
-        self.shards, self._what, self.row_P, self.places = shards, what, row_P, places
-        group_R = shards.array("group")
-        self._document_P = np.array(group_R if row_P is None else group_R[row_P])
+    def __init__(self, shards: Shards, what: str, row_P: Optional[np.ndarray], record_places: DataPlaces) -> None:
+        self.shards, self._what, self.row_P, self._record_places = shards, what, row_P, record_places
+
+    @property
+    def places(self) -> DataPlaces:
+        """Where each paragraph stands."""
+        return self._record_places if self.row_P is None else self._record_places.take(self.row_P)
+
+    @property
+    def _document_P(self) -> np.ndarray:
+        """The document of each paragraph; not kept, for there may be millions."""
+        group_R = self.shards.array("group")
+        return group_R if self.row_P is None else group_R[self.row_P]
 
     @property
     def num_paragraphs(self) -> int:
         """Number of paragraphs."""
-        return len(self._document_P)
+        return len(self.shards) if self.row_P is None else len(self.row_P)
 
     def __len__(self) -> int:
         return int(np.count_nonzero(np.diff(self._document_P, prepend=-1)))
@@ -146,8 +160,8 @@ class StoredDocuments:
 
     def part(self, kept: np.ndarray) -> StoredDocuments:
         """Some of the paragraphs, ascending."""
-        row_P = kept if self.row_P is None else self.row_P[kept]
-        return StoredDocuments(self.shards, self._what, row_P, self.places.take(kept))
+        row_P = kept.astype(np.int32) if self.row_P is None else self.row_P[kept]
+        return StoredDocuments(self.shards, self._what, row_P, self._record_places)
 
     def checks(self) -> Checks:
         """What `data check` does with each paragraph."""

@@ -90,8 +90,7 @@ def read_table(
 
     def build(label_N: np.ndarray, row_N: np.ndarray) -> AnyTexts:
         is_all = len(row_N) == len(shards)
-        kept_places = places if is_all else places.take(row_N)
-        return StoredTexts(shards, num_columns, str(path), label_N, None if is_all else row_N, kept_places)
+        return StoredTexts(shards, num_columns, str(path), label_N, None if is_all else row_N, places)
 
     return TextTable(shards.facts["names"], shards.array("group"), places, build)
 

@@ -16,6 +16,7 @@ import numpy as np
 
 _GOLDEN = 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
+_AT_ONCE = 1 << 18
 
 
 class Draw(enum.IntEnum):
@@ -74,7 +75,15 @@ def bits(seed: int, epoch: int, index_B: np.ndarray, draw: int) -> np.ndarray:
         uint64 of the same length.
     """
     key = _mix_integer(_mix_integer(_mix_integer(seed) + epoch) + int(draw))
-    state = np.atleast_1d(index_B).astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(key)
+    index_B = np.atleast_1d(index_B)
+    found_B = np.empty(index_B.shape, np.uint64)
+    for begin in range(0, len(index_B), _AT_ONCE):  # each needs a few arrays of its own length
+        found_B[begin : begin + _AT_ONCE] = _hash(index_B[begin : begin + _AT_ONCE], key)
+    return found_B
+
+
+def _hash(index_B: np.ndarray, key: int) -> np.ndarray:
+    state = index_B.astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(key)
     state ^= state >> np.uint64(30)
     state *= np.uint64(0xBF58476D1CE4E5B9)
     state ^= state >> np.uint64(27)
