@@ -118,15 +118,11 @@ class EncodedPieces:
     ) -> None:  # fmt: skip
         special = config.tokenizer.special
         self._first, self._last, self._pad = special.first, special.last, special.pad or 0
-        self._value = tokens.value
-        row_P = np.arange(len(tokens.begin) - 1) if row_P is None else row_P
-        begin_P, length_P = tokens.begin[row_P], tokens.begin[row_P + 1]
-        length_P -= begin_P
+        self._tokens, self._row_P = tokens, row_P
+        length_P = tokens.length if row_P is None else tokens.begin[row_P + 1] - tokens.begin[row_P]
         # The paragraphs of these samples, one after the other, as if no others stood between them.
         self._begin_P1 = np.zeros(len(length_P) + 1, np.int64)
         np.cumsum(length_P, out=self._begin_P1[1:])
-        begin_P -= self._begin_P1[:-1]
-        self._shift_P = begin_P
         starts = np.flatnonzero(np.diff(document_P, prepend=-1))
         begin_D = self._begin_P1[starts]
         end_D = np.append(begin_D[1:], self._begin_P1[-1])
@@ -146,9 +142,11 @@ class EncodedPieces:
         end_B1 = (length_B - (self._last is not None))[:, None]
         inside_BT = (place_T >= begin) & (place_T < end_B1)
         where = (self._begin_N[index_B][:, None] + place_T - begin)[inside_BT]
-        where += self._shift_P[np.searchsorted(self._begin_P1, where, side="right") - 1]
+        paragraph = np.searchsorted(self._begin_P1, where, side="right") - 1
+        row = paragraph if self._row_P is None else self._row_P[paragraph]
+        where += self._tokens.begin[row] - self._begin_P1[paragraph]
         token_BT = np.full((len(index_B), length), self._pad, np.int32)
-        token_BT[inside_BT] = self._value[where]
+        token_BT[inside_BT] = self._tokens.value[where]
         if self._first is not None:
             token_BT[:, 0] = self._first
         if self._last is not None:
