@@ -119,7 +119,9 @@ class Detection(Task):
                 copy_to(uniform_rows(seed, epoch if training else 0, batch.index_B, draw, count), device)
                 for draw, count in zip((Draw.TARGET_SAMPLE, Draw.REGION_SAMPLE), counts)
             )
-            inputs = (*batch.inputs, box_BMD, of_regions) if training else batch.inputs
+            # Masks stay where losses are.
+            plain_BMD = box_BMD if box_BMD.shape[2] == NUM_COLUMNS else box_BMD[:, :, :NUM_COLUMNS]
+            inputs = (*batch.inputs, plain_BMD, of_regions) if training else batch.inputs
             return replace(batch, inputs=inputs, targets=(*batch.targets, of_targets))
 
         return collate
