@@ -112,7 +112,7 @@ class MaskedTwoStageLoss(TwoStageLoss):
         super().__init__(num_classes, samples, proposal_rho, rho, box_weight)
         self._mask_weight = mask_weight
 
-    def hybrid_forward(
+    def hybrid_forward(  # type: ignore[override]  # of further outputs
         self, F, score_BN, offset_BN4, region_BR5, logit_BRK, offset_BRP, found_BQ6, mask_BQSS, row_BMR, kind_BN,
         true_BN4, noise_BN,
     ):  # fmt: skip

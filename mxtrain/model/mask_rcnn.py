@@ -46,15 +46,18 @@ class MaskRCNN(FasterRCNN, InstanceDetector):
         is_fine = self.is_pyramid
         return replace(parts, masks=MaskParts(self.mask_channels, self.mask_convs if is_fine else 0, is_fine))
 
+    def _masks(self) -> MaskParts:
+        masks = self._parts().masks
+        assert masks is not None
+        return masks
+
     def box_coding(self, num_classes: int, input_shape: Shape) -> MaskedRegionCoding:
         """See `Detector.box_coding`.
 
         Raises:
             ConfigError: pictures are too small, or a setting does not fit the network.
         """
-        masks = self._parts().masks
-        assert masks is not None
-        side = masks.side(self.is_pyramid)
+        side = self._masks().side(self.is_pyramid)
         return MaskedRegionCoding(
             num_classes, input_shape, self._maps(input_shape), self._settings(), self._suppression(), side
         )
@@ -62,5 +65,5 @@ class MaskRCNN(FasterRCNN, InstanceDetector):
     def _network(self, *args):
         from mxtrain.model.networks.mask_rcnn import MaskedTwoStageNetwork
 
-        masks, suppression = self._parts().masks, self._suppression()
+        masks, suppression = self._masks(), self._suppression()
         return MaskedTwoStageNetwork(*args, masks=masks, suppression=suppression, prefix="maskrcnn0_")

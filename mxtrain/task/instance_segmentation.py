@@ -74,10 +74,10 @@ class InstanceSegmentation(Detection):
         mask_BNS = found_BNR.slice_axis(axis=2, begin=6, end=None)
         side = round(mask_BNS.shape[2] ** 0.5)
         mask_TSS = mask_BNS.reshape((-1, side, side))
-        edges = [edge.reshape((-1, 4)) for edge in (edge_BN4, inside_BN4)]
-        cut_BNS = cut_to(nd, mask_TSS, *edges, mask_TSS).reshape(mask_BNS.shape)
+        edge_T4, inside_T4 = (edge.reshape((-1, 4)) for edge in (edge_BN4, inside_BN4))
+        cut_BNS = cut_to(nd, mask_TSS, edge_T4, inside_T4, mask_TSS).reshape(mask_BNS.shape)
         # Of boxes that are inside anyway nothing is rounded.
-        is_cut_BN1 = (edge_BN4 != inside_BN4).max(axis=2, keepdims=True)
+        is_cut_BN1 = (edge_BN4 - inside_BN4).abs().max(axis=2, keepdims=True) > 0
         mask_BNS = nd.where(nd.broadcast_like(is_cut_BN1, mask_BNS), cut_BNS, mask_BNS)
         return nd.concat(super().cut_off(found_BNR, edge_BN4, inside_BN4), mask_BNS, dim=2)
 

@@ -25,16 +25,17 @@ def arrays(draw, shares=(0.2, 0.5, 0.3)):
     ]  # fmt: skip
 
 
-def computed(loss, given, outputs=range(5)):
+def computed(loss, given, count=5):
+    """Values, and gradients of the first arrays: of a network's outputs."""
     from mxtrain.engine.backend import autograd, nd
 
     given = [nd.array(one) for one in given]
-    for number in outputs:
-        given[number].attach_grad()
+    for one in given[:count]:
+        one.attach_grad()
     with autograd.record():
         loss_B = loss(*given)
     loss_B.backward()
-    return loss_B.asnumpy(), [given[number].grad.asnumpy() for number in outputs]
+    return loss_B.asnumpy(), [one.grad.asnumpy() for one in given[:count]]
 
 
 def huber(difference, rho):
@@ -200,7 +201,7 @@ def test_masks_add_the_cross_entropy_of_those_that_hold_a_thing():
     plain = [*given[:5], given[7][..., :NUM_COLUMNS], *given[8:]]
     without_B, _ = computed(TwoStage().build_for(K, [(N,)]), plain)
     loss = MaskTwoStage(mask_weight=0.7).build_for(K, [(N,)])
-    loss_B, gradients = computed(loss, given, range(7))
+    loss_B, gradients = computed(loss, given, 7)
     np.testing.assert_allclose(loss_B - without_B, 0.7 * of_masks(given), rtol=1e-5)
     assert not gradients[5].any()
     held_BQ = gradients[6].any(axis=(2, 3))
@@ -216,14 +217,14 @@ def test_a_picture_whose_regions_hold_nothing_has_no_loss_of_masks():
     given[7][:] = -1
     given[5][1, :, 2:] = 7  # without an area
     plain = [*given[:5], given[7][..., :NUM_COLUMNS], *given[8:]]
-    loss_B, gradients = computed(MaskTwoStage().build_for(K, [(N,)]), given, range(7))
+    loss_B, gradients = computed(MaskTwoStage().build_for(K, [(N,)]), given, 7)
     np.testing.assert_array_equal(loss_B, computed(TwoStage().build_for(K, [(N,)]), plain)[0])
     assert not gradients[6].any()
 
 
 def test_masks_are_compared_as_by_gluoncvs_modules():
-    """Of one picture, with things in which a square of a true mask is a pixel: GluonCV reads masks of whole pictures, half
-    a pixel beside the middle of each."""
+    """Of one picture, with things in which a square of a true mask is a pixel: GluonCV reads masks of whole pictures,
+    half a pixel beside the middle of each."""
     from mxtrain.engine.backend import nd
     from mxtrain.model.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
 

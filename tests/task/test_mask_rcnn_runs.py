@@ -1,4 +1,4 @@
-"""Runs of Mask R-CNN: placements compute what one device does, in bfloat16 too; pictures without things; a whole run."""
+"""Runs of Mask R-CNN: placements compute what one device does, in bfloat16 too; what a picture teaches; a run."""
 
 from __future__ import annotations
 

@@ -47,4 +47,3 @@ def _shares(
     low_S, high_S = (F.reshape(one, shape=(1, 1, -1)) for one in (number_S, number_S + 1))
     common_TPS = F.relu(F.broadcast_minimum(high_TP1, high_S) - F.broadcast_maximum(low_TP1, low_S))
     return F.broadcast_div(common_TPS, F.expand_dims(at_least_tiny(F, step_T1), axis=2))
-

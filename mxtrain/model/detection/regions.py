@@ -180,7 +180,8 @@ class RegionCoding:
         """Detections (B, N, 6), see `BoxCoding.decode`."""
         from mxtrain.engine.backend import nd
 
-        return detections(nd, outputs[2:5], self._num_classes, self._count, self._settings.most_stretch, self._suppression)
+        sizes = (self._num_classes, self._count, self._settings.most_stretch)
+        return detections(nd, outputs[2:5], *sizes, self._suppression)  # type: ignore[return-value]  # nd
 
 
 def detections(

@@ -51,7 +51,8 @@ class Suppression:
 
         _, num_classes, num_boxes = score_BKN.shape
         score_BC, class_BC, box_BC = self._candidates(nd, score_BKN, num_classes, num_boxes)
-        return self._left(nd, score_BC, class_BC, take_rows(nd, box_BN4, box_BC), num_classes * num_boxes)
+        box_BC4 = take_rows(nd, box_BN4, box_BC)
+        return self._left(nd, score_BC, class_BC, box_BC4, num_classes * num_boxes)  # type: ignore[return-value]  # nd
 
     def by_class(
         self, F: OperatorModule, score_BKN: Array, box_BKN4: Array, num_classes: int, num_boxes: int
