@@ -5,15 +5,14 @@ import warnings
 import numpy as np
 import pydantic
 import pytest
+from two_stages import SIDE, check_names, check_values, nd_array, pictures, prepared, spread, stock
 
 from mxtrain.dataset.image.box_arithmetic import REGION_IOU
 from mxtrain.dataset.image.boxes import padded, rows_of
 from mxtrain.model.detection.overlaps import intersections_over_unions
 from mxtrain.model.mask_rcnn import MaskRCNN
 from mxtrain.model.networks.gluoncv_detectors import COCO_CLASSES, MASK_RCNN
-from mxtrain.model.prepare import prepare_network
 
-SIDE = 96
 PYRAMID = {
     "name": "mask_rcnn_fpn_custom", "backbone": "resnet18_v1b", "channels": 8, "head_units": 32, "mask_channels": 6,
     "mask_convs": 2, "regions": 60, "proposals": 100, "region_samples": 16, "init": "msra", "max_detections": 40,
@@ -23,26 +22,6 @@ STAGED = {
     "proposals": 60, "region_samples": 8, "init": "msra", "max_detections": 20,
 }  # fmt: skip
 NAMES = ["cat", "dog", "cow"]
-
-
-def prepared(fields, num_classes=3, side=SIDE, **arguments):
-    model = MaskRCNN(**fields)
-    coding = model.box_coding(num_classes, (3, side, side))
-    network = prepare_network(
-        model, num_classes=num_classes, input_shape=(3, side, side), seed=3, output_shapes=coding.output_shapes,
-        **arguments,
-    ).network  # fmt: skip
-    return coding, network
-
-
-def stock(name, **arguments):
-    """GluonCV's, as the first of a process: it counts the networks of a kind in their names."""
-    from mxtrain.engine.backend import mx
-    from mxtrain.model.networks import gluoncv
-
-    with warnings.catch_warnings(), mx.name.NameManager():
-        warnings.simplefilter("ignore")
-        return gluoncv.get_model(name, pretrained_base=False, **arguments)
 
 
 def gluoncvs(fields):
@@ -68,109 +47,25 @@ def gluoncvs(fields):
     )  # fmt: skip
 
 
-def nd_array(array):
-    from mxtrain.engine.backend import nd
-
-    return nd.array(array)
-
-
-def pictures(count, side=SIDE):
-    return nd_array(np.random.RandomState(0).uniform(-2, 2, (count, 3, side, side)))
-
-
-def spread(network, image):
-    """Heads whose values differ from place to place: those of a fresh network are all alike."""
-    draw = np.random.RandomState(1)
-
-    def fill(layer, inputs):
-        size = max(float(inputs[0].asnumpy().std()), 1e-30)
-        shape = layer.weight.shape
-        # A sigmoid that is 1 would leave GluonCV's order of proposals to chance.
-        factor = {id(network.class_predictor): 1.5, id(network.box_predictor): 0.4, id(network.mask.mask): 2}
-        scale = factor.get(id(layer), 0.25) / (size * np.prod(shape[1:]) ** 0.5)
-        layer.weight.set_data(nd_array(draw.randn(*shape) * scale))
-
-    head = getattr(network.rpn, "rpn_head", network.rpn)
-    # What proposes decides what comes to the others.
-    for layers in ((head.score, head.loc), (network.class_predictor, network.box_predictor), (network.mask.mask,)):
-        handles = [layer.register_forward_pre_hook(fill) for layer in layers]
-        network(image)
-        for handle in handles:
-            handle.detach()
-
-
-@pytest.fixture
-def written_memory(monkeypatch):
-    """GluonCV's pyramid adds up what ROIAlign leaves unwritten of regions in other maps, which is 0 at best. It leaves
-    them out where MXNet is as old as not to have `box_encode`."""
-    from mxtrain.engine.backend import nd
-
-    monkeypatch.delattr(nd.contrib, "box_encode")
-
-
-def with_area(found_NR):
-    """Detections of something."""
-    return found_NR[(found_NR[:, 0] >= 0) & (found_NR[:, 4:6] > found_NR[:, 2:4]).all(axis=1)]
-
-
-def check_values(coding, ours, theirs, path, least, least_classes=2):
-    image = pictures(2)
-    spread(ours, image)
-    ours.save_parameters(path)
-    theirs.load_parameters(path)  # has all of them, and no other
-    ours.hybridize()
-    outputs = ours(image)
-    assert [one.shape[1:] for one in outputs] == list(coding.output_shapes)
-    found_BNR = coding.decode(outputs).asnumpy()
-    for row in range(2):  # GluonCV's takes one picture at a time
-        class_N1, score_N1, edge_N4, mask_NSS = (one.asnumpy()[0] for one in theirs(image[row : row + 1]))
-        wanted_NR = np.concatenate([class_N1, score_N1, edge_N4, mask_NSS.reshape(len(mask_NSS), -1)], axis=1)
-        # Where it has fewer regions than it expects it looks at ones without an area.
-        found_NR, wanted_NR = with_area(found_BNR[row]), with_area(wanted_NR)
-        wanted_NR = wanted_NR[np.argsort(-wanted_NR[:, 1], kind="stable")]
-        number = min(len(found_NR), len(wanted_NR))
-        assert number >= least and len(set(wanted_NR[:number, 0])) >= least_classes
-        assert found_NR.shape[1] == wanted_NR.shape[1] and wanted_NR[:number, 6:].std() > 0.05
-        found_NR, wanted_NR = found_NR[:number], wanted_NR[:number]
-        np.testing.assert_allclose(found_NR[:, 1], wanted_NR[:, 1], atol=1e-4)
-        # Of equal scores either may come first.
-        same_N = (np.abs(found_NR - wanted_NR) <= 1e-3 * (1 + np.abs(wanted_NR))).all(axis=1)
-        assert same_N.mean() > 0.95, (found_NR[~same_N][:3], wanted_NR[~same_N][:3])
-
-
 @pytest.mark.parametrize("fields", [PYRAMID, STAGED], ids=["pyramid", "staged"])
 def test_predictions_are_gluoncvs_with_the_same_file(fields, tmp_path, written_memory):
-    coding, ours = prepared(fields)
-    check_values(coding, ours, gluoncvs(fields), str(tmp_path / "ours.params"), 18)
+    coding, ours = prepared(MaskRCNN(**fields))
+    check_values(coding, ours, gluoncvs(fields), str(tmp_path / "ours.params"), least=18)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mask_rcnn_resnet18_v1b_coco", "mask_rcnn_fpn_resnet18_v1b_coco"])
 def test_predictions_of_stock_networks_are_gluoncvs(name, tmp_path, written_memory):
     fields = {"name": name, "init": "msra", "nms_candidates": 2000, "max_detections": 40, "regions": 60}
-    coding, ours = prepared(fields, len(COCO_CLASSES))
+    coding, ours = prepared(MaskRCNN(**fields), len(COCO_CLASSES))
     theirs = stock(name, rpn_test_post_nms=60, rcnn_max_dets=60)
-    check_values(coding, ours, theirs, str(tmp_path / "ours.params"), 30, least_classes=1)
+    check_values(coding, ours, theirs, str(tmp_path / "ours.params"), least=30, least_classes=1)
 
 
 @pytest.mark.parametrize("name", ["mask_rcnn_resnet101_v1d_coco", "mask_rcnn_fpn_resnet50_v1b_coco"])
 def test_blocks_and_boxes_of_stock_networks_are_gluoncvs(name):
-    """Nothing is computed: names and shapes of all arrays, and the boxes that they begin with."""
-    from mxtrain.model.prepare import infer_shapes
-
-    ours = MaskRCNN(name=name).build(80, (3, 96, 96))
-    infer_shapes(ours, (3, 96, 96))
-    check_names(ours, stock(name))
-
-
-def check_names(ours, theirs):
-    found, wanted = (one._collect_params_with_prefix() for one in (ours, theirs))
-    assert set(found) == set(wanted)
-    for key, parameter in wanted.items():
-        known = parameter.shape is not None and 0 not in parameter.shape and -1 not in parameter.shape
-        assert not known or parameter.shape == found[key].shape, key
-    for key in ours.computed:
-        np.testing.assert_array_equal(found[key].value.asnumpy(), wanted[key].value.asnumpy())
+    """Nothing is computed."""
+    check_names(MaskRCNN(name=name).build(80, (3, SIDE, SIDE)), stock(name))
 
 
 def test_names_and_settings_are_gluoncvs():
@@ -215,9 +110,9 @@ def test_a_file_of_gluoncvs_is_loaded(tmp_path):
         theirs(pictures(1))
     path = str(tmp_path / "theirs.params")
     theirs.save_parameters(path)
-    _, same = prepared({**PYRAMID, "weights": path})
-    _, fresh = prepared(PYRAMID, 2)
-    _, found = prepared({**PYRAMID, "weights": path, "weights_classes": NAMES}, 2, output_names=["zebra", "dog"])
+    _, same = prepared(MaskRCNN(**PYRAMID, weights=path))
+    _, fresh = prepared(MaskRCNN(**PYRAMID), 2)
+    _, found = prepared(MaskRCNN(**PYRAMID, weights=path, weights_classes=NAMES), 2, output_names=["zebra", "dog"])
     wanted = {name: one.data().asnumpy() for name, one in theirs._collect_params_with_prefix().items()}
     for name, parameter in same._collect_params_with_prefix().items():
         np.testing.assert_array_equal(parameter.data().asnumpy(), wanted[name], name)
@@ -231,7 +126,7 @@ def test_a_file_of_gluoncvs_is_loaded(tmp_path):
 
 @pytest.mark.parametrize("fields", [PYRAMID, STAGED], ids=["pyramid", "staged"])
 def test_masks_are_learned_of_regions_that_hold_a_thing(fields):
-    _, network = prepared(fields)
+    _, network = prepared(MaskRCNN(**fields))
     draws = MaskRCNN(**fields).draws((3, SIDE, SIDE))
     edges = np.array([[10, 10 + shift, 60, 70 + shift] for shift in range(6)])  # each covers the others
     kinds = [0, 1, 2, 0, 1, 2]
@@ -255,7 +150,7 @@ def test_masks_are_learned_of_regions_that_hold_a_thing(fields):
 
 @pytest.mark.parametrize("fields", [PYRAMID, STAGED], ids=["pyramid", "staged"])
 def test_what_is_predicted_of_a_picture_depends_on_no_other(fields):
-    coding, network = prepared({**fields, "regions": 8, "max_detections": 6})
+    coding, network = prepared(MaskRCNN(**{**fields, "regions": 8, "max_detections": 6}))
     image = pictures(3)
     spread(network, image)
     together = coding.decode(network(image)).asnumpy()
@@ -265,7 +160,7 @@ def test_what_is_predicted_of_a_picture_depends_on_no_other(fields):
 
 
 def test_what_is_not_detected_has_no_mask():
-    coding, _ = prepared(STAGED)
+    coding, _ = prepared(MaskRCNN(**STAGED))
     outputs = [nd_array(np.random.RandomState(0).randn(2, *shape)) for shape in coding.output_shapes]
     outputs[5][:, :, 0] = nd_array(np.tile([[0, -1]], (2, outputs[5].shape[1] // 2)))
     found_BNR = coding.decode(outputs).asnumpy()
