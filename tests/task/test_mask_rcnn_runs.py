@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+from sampled_training import train_on
 
 from mxtrain.cli.dispatch import run
 from mxtrain.dataset.image.boxes import padded, rows_of
@@ -42,27 +43,6 @@ PIPELINE = ("parallel=pipeline", "parallel.microbatches=2")
 )
 def test_placements_compute_what_one_device_does(describe_run, words):
     assert verify(describe_run(*words), 2, 1e-5).passed
-
-
-def train_on(description, row_BMR, index_B):
-    """Loss of each sample, and gradients by parameter, as training computes them."""
-    from mxtrain.build import build_loss, build_network
-    from mxtrain.dataset.base import open_splits
-    from mxtrain.engine.backend import autograd, mx, nd
-    from mxtrain.types import Batch
-
-    signature = description.dataset.sign(open_splits(description.dataset), description.model)
-    network = build_network(description, signature, mx.cpu())
-    block, task = build_loss(description, signature, training=True)[0], description.task
-    targets = task.build_encode(description, signature, training=True)(row_BMR)
-    image = np.random.RandomState(0).uniform(-1, 1, (9, *signature.shape))[index_B]
-    batch = Batch((nd.array(image),), tuple(map(nd.array, targets)), len(row_BMR), index_B=np.array(index_B))
-    batch = task.build_collate(description, signature, training=True)(batch, 3)
-    with autograd.record():
-        loss_B = block(*network(*batch.inputs), *batch.targets)
-    loss_B.backward()
-    parameters = network._collect_params_with_prefix()
-    return loss_B.asnumpy(), {name: p.grad().asnumpy() for name, p in parameters.items() if p.grad_req != "null"}
 
 
 def with_masks(row_MD, mask_SS):
