@@ -12,6 +12,7 @@ from two_stages import SIDE, check_names, check_values, nd_array, prepared, stoc
 from mxtrain.dataset.image.boxes import Flag, padded, rows_of
 from mxtrain.errors import ConfigError
 from mxtrain.model.detection.overlaps import intersections_over_unions
+from mxtrain.model.detection.regions import ProposalSettings
 from mxtrain.model.faster_rcnn import FasterRCNN
 from mxtrain.model.networks import gluoncv_detectors
 from mxtrain.model.networks.gluoncv_detectors import COCO_CLASSES, VOC_CLASSES
@@ -180,6 +181,11 @@ def sampled_alone(network, boxes, noise_BC, row):
     image = np.random.RandomState(0).uniform(-2, 2, (len(boxes), 3, SIDE, SIDE))[row : row + 1]
     found = network(nd_array(image), nd_array(boxes[row : row + 1]), nd_array(noise_BC[row : row + 1]))
     return found[2].asnumpy()
+
+
+@pytest.mark.parametrize("samples, wanted", [(1, (1, 1)), (2, (2, 1)), (128, (128, 32)), (5000, (2000, 500))])
+def test_every_sample_has_room_for_a_thing(samples, wanted):
+    assert ProposalSettings(samples=samples).sampled(10000) == wanted
 
 
 def test_regions_that_are_missing_do_not_count():
