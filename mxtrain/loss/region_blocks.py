@@ -1,6 +1,7 @@
-"""The loss of networks that propose regions and look at each, as a Gluon block. Imports MXNet.
+"""The losses of networks that propose regions and look at each, as Gluon blocks. Imports MXNet.
 
-Legend: B batch, M true boxes of a picture, N boxes that the network begins with, R regions, K classes.
+Legend: B batch, M true boxes of a picture, D columns of `boxes.Column`, N boxes that the network begins with,
+R regions, Q regions that masks are made of, S squares along a side of a mask, K classes, T = B Q.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from mxtrain.dataset.image.box_arithmetic import (
     offsets_to,
     take_rows,
 )
-from mxtrain.dataset.image.boxes import Column
+from mxtrain.dataset.image.boxes import NUM_COLUMNS, Column
+from mxtrain.dataset.image.mask_arithmetic import cut_to
+from mxtrain.dataset.image.mask_rows import TRUE_SIDE
 from mxtrain.engine.backend import gluon
-from mxtrain.loss.detection_blocks import huber
+from mxtrain.loss.detection_blocks import binary_cross_entropy, huber
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Array, OperatorModule
@@ -65,7 +68,7 @@ class TwoStageLoss(gluon.HybridBlock):
         counts_BR = counts_BR > 0
         found_BR5 = take_rows(F, F.concat(F.expand_dims(score_BN, axis=2), offset_BN4, dim=2), place_BR)
         score_BR = F.squeeze(columns_of(F, found_BR5, 0, 1), axis=2)
-        loss_BR = F.Activation(score_BR, act_type="softrelu") - score_BR * F.relu(kind_BR)
+        loss_BR = binary_cross_entropy(F, score_BR, F.relu(kind_BR))
         box_BR = F.sum(
             huber(F, columns_of(F, found_BR5, 1, 5) - columns_of(F, row_BR6, 2, 6), self._proposal_rho), axis=2
         )
@@ -92,6 +95,48 @@ class TwoStageLoss(gluon.HybridBlock):
         box_BR = F.sum(huber(F, offset_BR4 - wanted_BR4, self._rho), axis=2)
         box_BR = F.where(holds_BR, box_BR, F.zeros_like(box_BR))
         return _mean(F, loss_BR + self._box_weight * box_BR, counts_BR)
+
+
+class MaskedTwoStageLoss(TwoStageLoss):
+    """That of regions, of the outputs of `MaskedRegionCoding` and boxes with masks; and the mean cross entropy of the
+    masks of those regions that hold a thing of their class, each against what it sees of the thing.
+
+    Args:
+        mask_weight: how much that counts.
+        others: as of `TwoStageLoss`.
+    """
+
+    def __init__(
+        self, num_classes: int, samples: int, proposal_rho: float, rho: float, box_weight: float, mask_weight: float
+    ):
+        super().__init__(num_classes, samples, proposal_rho, rho, box_weight)
+        self._mask_weight = mask_weight
+
+    def hybrid_forward(  # type: ignore[override]  # of further outputs
+        self, F, score_BN, offset_BN4, region_BR5, logit_BRK, offset_BRP, found_BQ6, mask_BQSS, row_BMR, kind_BN,
+        true_BN4, noise_BN,
+    ):  # fmt: skip
+        box_BMD = columns_of(F, row_BMR, 0, NUM_COLUMNS)
+        loss_B = super().hybrid_forward(
+            F, score_BN, offset_BN4, region_BR5, logit_BRK, offset_BRP, box_BMD, kind_BN, true_BN4, noise_BN
+        )
+        return loss_B + self._mask_weight * self._of_masks(F, F.BlockGrad(found_BQ6), mask_BQSS, row_BMR)
+
+    def _of_masks(self, F: OperatorModule, found_BQ6: Array, mask_BQSS: Array, row_BMR: Array) -> Array:
+        """Of masks, (B,)."""
+        edge_BQ4 = columns_of(F, found_BQ6, 2, 6)
+        found = match(F, edge_BQ4, columns_of(F, row_BMR, 0, NUM_COLUMNS))
+        true_BQR = take_rows(F, row_BMR, found.place_BN)
+        class_BQ1, counts_BQ1 = columns_of(F, found_BQ6, 0, 1), columns_of(F, found_BQ6, 1, 2) > 0
+        is_same_BQ1 = class_BQ1 == columns_of(F, true_BQR, Column.CLASS, Column.CLASS + 1)
+        holds_BQ = F.squeeze(counts_BQ1 * is_same_BQ1, axis=2) * (found.iou_BN >= REGION_IOU)
+        logit_TSS = F.reshape(mask_BQSS, shape=(-3, -2))
+        mask_TSS = F.reshape(columns_of(F, true_BQR, NUM_COLUMNS, None), shape=(-1, TRUE_SIDE, TRUE_SIDE))
+        true_T4, edge_T4 = (F.reshape(columns_of(F, one, 0, 4), shape=(-3, 0)) for one in (true_BQR, edge_BQ4))
+        share_TSS = F.BlockGrad(cut_to(F, mask_TSS, true_T4, edge_T4, logit_TSS))
+        loss_T = F.mean(binary_cross_entropy(F, logit_TSS, share_TSS), axis=(1, 2))
+        loss_BQ = F.reshape_like(loss_T, holds_BQ)
+        return _mean(F, F.where(holds_BQ, loss_BQ, F.zeros_like(loss_BQ)), holds_BQ)
 
 
 def _mean(F: OperatorModule, loss_BR: Array, counts_BR: Array) -> Array:

@@ -19,7 +19,8 @@ REGION_IOU = 0.5
 REGION_VARIANCES = (0.1, 0.1, 0.2, 0.2)
 """Offsets of regions are divided by these, so that they are about as large as each other. Source: as GluonCV."""
 TINY = 1e-12
-"""Areas are at least this: a box without any covers nothing."""
+"""Areas and sides are at least this."""
+_FARTHEST = 1e6
 
 
 def columns_of(F: OperatorModule, array: Array, begin: int, end: Optional[int]) -> Array:
@@ -75,13 +76,14 @@ def match(F: OperatorModule, edge_BN4: Array, box_BMD: Array) -> Matches:
     area_BN1, area_B1M = F.expand_dims(areas(F, edge_BN4), axis=2), F.expand_dims(areas(F, edge_BM4), axis=1)
     union_BNM = F.broadcast_sub(F.broadcast_add(area_BN1, area_B1M), common_BNM)
     thing_B1M = F.expand_dims(is_thing(F, box_BMD), axis=1)
-    iou_BNM = F.broadcast_mul(common_BNM / _at_least_tiny(F, union_BNM), thing_B1M)
+    iou_BNM = F.broadcast_mul(common_BNM / at_least_tiny(F, union_BNM), thing_B1M)
     crowd_B1M = F.transpose(columns_of(F, box_BMD, Column.FLAGS, Column.FLAGS + 1) >= Flag.CROWD, axes=(0, 2, 1))
-    covered_BNM = F.broadcast_div(F.broadcast_mul(common_BNM, crowd_B1M), _at_least_tiny(F, area_BN1))
+    covered_BNM = F.broadcast_div(F.broadcast_mul(common_BNM, crowd_B1M), at_least_tiny(F, area_BN1))
     return Matches(F.max(iou_BNM, axis=2), F.argmax(iou_BNM, axis=2), F.max(covered_BNM, axis=2) > INSIDE_CROWD)
 
 
-def _at_least_tiny(F: OperatorModule, array: Array) -> Array:
+def at_least_tiny(F: OperatorModule, array: Array) -> Array:
+    """Of sizes: a box without any covers nothing."""
     return F.broadcast_maximum(array, F.ones_like(array) * TINY)
 
 
@@ -90,6 +92,13 @@ def take_rows(F: OperatorModule, array_BNC: Array, place_BK: Array) -> Array:
     sample_B1 = F.reshape(F.contrib.arange_like(place_BK, axis=0), shape=(-1, 1))
     sample_BK = F.broadcast_like(F.cast(sample_B1, "int32"), place_BK)
     return F.gather_nd(array_BNC, F.stack(sample_BK, F.cast(place_BK, "int32"), axis=0))
+
+
+def near(F: OperatorModule, edge: Array) -> Array:
+    """Edges of boxes without those of a diverged network, which are 0: ROIAlign reads memory that is none at a place
+    that is not a number."""
+    # A comparison with NaN is false.
+    return F.where(F.abs(edge) < _FARTHEST, edge, F.zeros_like(edge))
 
 
 def centre_and_size(F: OperatorModule, edge: Array) -> Tuple[Array, Array]:
@@ -101,7 +110,7 @@ def centre_and_size(F: OperatorModule, edge: Array) -> Tuple[Array, Array]:
 def offsets_to(F: OperatorModule, edge_BN4: Array, true_BN4: Array, variances: Sequence[float]) -> Array:
     """How far each box is from a true one, (B, N, 4): centre over the box's size, and logarithms of sizes."""
     (centre, size), (true_centre, true_size) = (centre_and_size(F, one) for one in (edge_BN4, true_BN4))
-    size, true_size = _at_least_tiny(F, size), _at_least_tiny(F, true_size)
+    size, true_size = at_least_tiny(F, size), at_least_tiny(F, true_size)
     moved = (true_centre - centre) / size * (1.0 / variances[0])
     return F.concat(moved, F.log(true_size / size) * (1.0 / variances[2]), dim=2)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, List, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.dataset.image.box_arithmetic import INSIDE_CROWD, REGION_VARIANCES, moved_by
+from mxtrain.dataset.image.box_arithmetic import INSIDE_CROWD, REGION_VARIANCES, columns_of, moved_by
 from mxtrain.dataset.image.boxes import Column, Flag, is_box, is_trained_on
 from mxtrain.model.detection.overlaps import common_areas, intersections_over_unions, offsets_from
 from mxtrain.model.detection.scores import log_odds
@@ -22,6 +22,8 @@ from mxtrain.types import Shape
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Array, OperatorModule
 
 PLAIN = (1.0, 1.0, 1.0, 1.0)
 """What offsets of proposals are divided by."""
@@ -61,6 +63,11 @@ class ProposalSettings:
     def counts(self, num_boxes: int) -> Tuple[int, int]:
         """Regions that are proposed in training and in prediction, where the network begins with so many boxes."""
         return min(self.train_count, self.train_candidates, num_boxes), min(self.count, self.candidates, num_boxes)
+
+    def sampled(self, num_boxes: int) -> Tuple[int, int]:
+        """Regions of a picture that are trained on, and how many of these may hold a thing."""
+        samples = min(self.samples, self.counts(num_boxes)[0])
+        return samples, max(1, round(samples * self.share_of_things))
 
 
 @dataclass(frozen=True)
@@ -128,6 +135,7 @@ class RegionCoding:
         self._is_inside_N = (self.edge_N4[:, :2] >= 0).all(axis=1) & (self.edge_N4[:, 2:] < (width, height)).all(axis=1)
         self._num_classes, self._settings, self._suppression = num_classes, settings, suppression
         num_boxes, (_, count) = len(self.edge_N4), settings.counts(len(self.edge_N4))
+        self._count = count
         self.output_shapes: Sequence[Shape] = (
             (num_boxes,), (num_boxes, 4), (count, 5), (count, 1 + num_classes), (count, 4 * num_classes),
         )  # fmt: skip
@@ -172,10 +180,30 @@ class RegionCoding:
         """Detections (B, N, 6), see `BoxCoding.decode`."""
         from mxtrain.engine.backend import nd
 
-        region_BR5, logit_BRK, offset_BRP = (output.astype("float32") for output in outputs[2:5])
-        score_BRK = nd.softmax(logit_BRK, axis=-1).slice_axis(axis=2, begin=1, end=None)
-        score_BRK = nd.broadcast_mul(score_BRK, region_BR5.slice_axis(axis=2, begin=4, end=5))
-        edge_BR14 = region_BR5.slice_axis(axis=2, begin=0, end=4).expand_dims(2)
-        offset_BRK4 = offset_BRP.reshape((0, 0, self._num_classes, 4))
-        edge_BRK4 = moved_by(nd, edge_BR14, offset_BRK4, REGION_VARIANCES, self._settings.most_stretch)
-        return self._suppression.by_class(score_BRK.transpose((0, 2, 1)), edge_BRK4.transpose((0, 2, 1, 3)))
+        sizes = (self._num_classes, self._count, self._settings.most_stretch)
+        return detections(nd, outputs[2:5], *sizes, self._suppression)  # type: ignore[return-value]  # nd
+
+
+def detections(
+    F: OperatorModule, judged: Sequence[Array], num_classes: int, count: int, most_stretch: float,
+    suppression: Suppression,
+) -> Array:  # fmt: skip
+    """What is detected (B, N, 6), see `BoxCoding.decode`; also in a network's graph.
+
+    Args:
+        F: MXNet's operators of symbols or of arrays.
+        judged: regions, their scores and their offsets, as `RegionCoding` says.
+        num_classes: K.
+        count: R.
+        most_stretch: see `ProposalSettings`.
+        suppression: which detections are left.
+    """
+    region_BR5, logit_BRK, offset_BRP = (F.cast(output, "float32") for output in judged)
+    score_BRK = columns_of(F, F.softmax(logit_BRK, axis=-1), 1, None)
+    score_BRK = F.broadcast_mul(score_BRK, columns_of(F, region_BR5, 4, 5))
+    edge_BR14 = F.expand_dims(columns_of(F, region_BR5, 0, 4), axis=2)
+    offset_BRK4 = F.reshape(offset_BRP, shape=(0, 0, num_classes, 4))
+    edge_BRK4 = moved_by(F, edge_BR14, offset_BRK4, REGION_VARIANCES, most_stretch)
+    return suppression.by_class(
+        F, F.transpose(score_BRK, axes=(0, 2, 1)), F.transpose(edge_BRK4, axes=(0, 2, 1, 3)), num_classes, count
+    )

@@ -174,7 +174,7 @@ class TwoStageNetwork(TwoForms):
         self._region_side, self._strides = parts.region_side, [one.stride for one in maps]
         self._num_boxes = sum(one.height * one.width * one.num_shapes for one in maps)
         self._train_count, self._count = settings.counts(self._num_boxes)
-        self._samples = min(settings.samples, self._train_count)
+        self._samples, self._most_things = settings.sampled(self._num_boxes)
         is_pyramid = len(maps) > 1
         with self.name_scope():
             self.features = parts.features
@@ -211,7 +211,9 @@ class TwoStageNetwork(TwoForms):
         maps, score_BN, offset_BN4, anchor_1N4 = self._look(F, x)
         settings = self._settings
         region_BR5 = self._propose(F, score_BN, offset_BN4, anchor_1N4, settings.candidates, self._count)
-        return (score_BN, offset_BN4, region_BR5, *self._judge(F, maps, region_BR5, self._count))
+        seen = self._features_of(F, maps, columns_of(F, region_BR5, 0, 4))
+        judged = (region_BR5, *self._judge(F, seen, self._count))
+        return (score_BN, offset_BN4, *judged, *self._found(F, maps, judged))
 
     def train_forward(self, F, x, *known):
         """See `TwoForms`."""
@@ -221,7 +223,9 @@ class TwoStageNetwork(TwoForms):
             F, score_BN, offset_BN4, anchor_1N4, self._settings.train_candidates, self._train_count
         )
         region_BR5 = self._sample(F, proposal_BP5, box_BMD, noise_BC)
-        return (score_BN, offset_BN4, region_BR5, *self._judge(F, maps, region_BR5, self._samples))
+        seen = self._features_of(F, maps, columns_of(F, region_BR5, 0, 4))
+        judged = (region_BR5, *self._judge(F, seen, self._samples))
+        return (score_BN, offset_BN4, *judged, *self._learned(F, seen, region_BR5, box_BMD))
 
     def _look(self, F: OperatorModule, x: Array) -> Tuple[List[Array], Array, Array, Array]:
         """Maps of pictures, and what is proposed of the boxes that the network begins with."""
@@ -258,7 +262,6 @@ class TwoStageNetwork(TwoForms):
 
     def _sample(self, F: OperatorModule, proposal_BP5: Array, box_BMD: Array, noise_BC: Array) -> Array:
         """Regions to be trained on, and 1 for those that count, (B, R, 5): of proposals and of what is true."""
-        settings = self._settings
         thing_BM1 = F.expand_dims(is_thing(F, box_BMD), axis=2)
         region_BC5 = F.concat(proposal_BP5, F.concat(columns_of(F, box_BMD, 0, 4), thing_BM1, dim=2), dim=1)
         found = match(F, columns_of(F, region_BC5, 0, 4), box_BMD)
@@ -266,16 +269,37 @@ class TwoStageNetwork(TwoForms):
         holds_BC = found.iou_BN >= REGION_IOU
         key_BC = keys_of_quota(
             F, counts_BC * holds_BC, counts_BC * (1 - holds_BC) * (1 - found.in_crowd_BN), noise_BC,
-            round(self._samples * settings.share_of_things),
+            self._most_things,
         )  # fmt: skip
         key_BR, place_BR = F.topk(key_BC, k=self._samples, ret_typ="both", axis=1, dtype="int32")
         edge_BR4 = columns_of(F, take_rows(F, region_BC5, place_BR), 0, 4)
         return F.BlockGrad(F.concat(edge_BR4, F.expand_dims(key_BR > 0, axis=2), dim=2))
 
-    def _judge(self, F: OperatorModule, maps: Sequence[Array], region_BR5: Array, count: int) -> Tuple[Array, Array]:
+    def _found(self, F: OperatorModule, maps: Sequence[Array], judged: Sequence[Array]) -> Tuple[Array, ...]:
+        """What a further head predicts of what is found.
+
+        Args:
+            judged: regions, their scores and their offsets.
+        """
+        return ()
+
+    def _learned(self, F: OperatorModule, seen: Array, region_BR5: Array, box_BMD: Array) -> Tuple[Array, ...]:
+        """What a further head says of a sample of regions, those with a thing first.
+
+        Args:
+            seen: see `_features_of`.
+            region_BR5: the sample.
+            box_BMD: true boxes.
+        """
+        return ()
+
+    def _features_of(self, F: OperatorModule, maps: Sequence[Array], edge_BR4: Array) -> Array:
+        """What heads look at of regions, (B R, C, h, w)."""
+        x = self.read_regions(F, maps, edge_BR4, self._region_side)
+        return x if self.top_features is None else self.top_features(x)
+
+    def _judge(self, F: OperatorModule, x: Array, count: int) -> Tuple[Array, Array]:
         """Scores (B, R, 1 + K) and offsets (B, R, 4 K) of regions."""
-        x = self.read_regions(F, maps, columns_of(F, region_BR5, 0, 4), self._region_side)
-        x = x if self.top_features is None else self.top_features(x)
         x = F.mean(x, axis=(2, 3)) if self.box_features is None else self.box_features(x)
         logit, offset = self.class_predictor(x), self.box_predictor(x)
         return tuple(F.reshape(one, shape=(-4, -1, count, 0)) for one in (logit, offset))

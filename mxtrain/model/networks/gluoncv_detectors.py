@@ -2,13 +2,13 @@
 
 Shipped as lists, so that a wrong name is refused without importing MXNet. Tests compare them with GluonCV's.
 Source: gluoncv 0.10.5.post0, model_zoo/ssd/presets.py, model_zoo/yolo/yolo3.py, model_zoo/center_net/,
-model_zoo/rcnn/faster_rcnn/.
+model_zoo/rcnn/faster_rcnn/, model_zoo/rcnn/mask_rcnn/.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Mapping, Sequence, Tuple
+from typing import Any, Mapping, Optional, Sequence, Tuple
 
 DATASETS = ("voc", "coco", "custom")
 """Endings of GluonCV's names of networks for the classes of one dataset."""
@@ -122,6 +122,28 @@ CENTER_NET = (
 )  # fmt: skip
 """Names without a dataset."""
 
+STAGED_CELLS, PYRAMID_CELLS = 14, 7
+"""Along each side that a region is read in."""
+
+
+@dataclass(frozen=True)
+class MaskParts:
+    """What the masks of a Mask R-CNN of GluonCV's are made by.
+
+    Attributes:
+        channels: of each layer.
+        convs: convolutions before a mask gets twice as fine as what is seen of its region.
+        is_fine: of one with a pyramid, whether regions are read in twice as many cells along each side, of which
+            what looks for classes and boxes takes means.
+    """
+
+    channels: int = 256
+    convs: int = 0
+    is_fine: bool = False
+
+    def side(self, is_pyramid: bool) -> int:
+        """Squares along a side of a mask. What looks at the regions of a single map halves them."""
+        return 2 * (PYRAMID_CELLS * (2 if self.is_fine else 1) if is_pyramid else STAGED_CELLS // 2)
 
 
 @dataclass(frozen=True)
@@ -138,6 +160,7 @@ class RegionParts:
         least_size: of a region, in pixels.
         most_stretch: logarithm of the most that a side may grow by; 0: no limit.
         nms_iou: intersection over union with a surer detection from which on one is left out.
+        masks: of a Mask R-CNN.
     """
 
     backbone: str
@@ -149,6 +172,7 @@ class RegionParts:
     least_size: float = 16.0
     most_stretch: float = 0.0
     nms_iou: float = 0.3
+    masks: Optional[MaskParts] = None
 
 
 REGION_RATIOS = (0.5, 1.0, 2.0)
@@ -174,10 +198,30 @@ FASTER_RCNN: Mapping[str, RegionParts] = {
 """Name without a dataset -> what the network is made of, for VOC where GluonCV's depends on the dataset."""
 
 
+_MASKED: Mapping[str, Any] = {**_FOR_COCO, "most_stretch": 4.42}
+_PYRAMIDS = {name: FASTER_RCNN[f"faster_rcnn_fpn_{name}"].features for name in ("resnet50_v1b", "resnet101_v1d")}
+
+MASK_RCNN: Mapping[str, RegionParts] = {
+    "mask_rcnn_resnet18_v1b": RegionParts("resnet18_v1b", samples=256, masks=MaskParts(), **_MASKED),
+    **{f"mask_rcnn_{name}": RegionParts(name, masks=MaskParts(), **_MASKED) for name in _PYRAMIDS},
+    "mask_rcnn_fpn_resnet18_v1b": RegionParts(
+        "resnet18_v1b", tuple(f"layers{stage}_relu3_fwd" for stage in (1, 2, 3, 4)), samples=512,
+        masks=MaskParts(convs=2), **_MASKED,
+    ),
+    **{
+        f"mask_rcnn_fpn_{name}": RegionParts(
+            name, features, samples=512, masks=MaskParts(convs=4, is_fine=True), **_MASKED
+        )
+        for name, features in _PYRAMIDS.items()
+    },
+}  # fmt: skip
+"""The same for masks, for COCO: GluonCV has no others."""
+
+
 def regions_of(name: str) -> RegionParts:
-    """What the Faster R-CNN of that name is made of."""
-    found = FASTER_RCNN[without_dataset(name)]
-    if found.features:
+    """What the Faster R-CNN or Mask R-CNN of that name is made of."""
+    found = {**FASTER_RCNN, **MASK_RCNN}[without_dataset(name)]
+    if found.features or found.masks:
         return found
     if name.endswith("_coco"):
         return replace(found, **_FOR_COCO)

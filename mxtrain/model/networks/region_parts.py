@@ -10,6 +10,7 @@ from mxtrain.engine.backend import gluon, mx
 from mxtrain.model.networks import gluoncv
 from mxtrain.model.networks.faster_rcnn import Parts
 from mxtrain.model.networks.feature_maps import find_features, take_initializers
+from mxtrain.model.networks.gluoncv_detectors import PYRAMID_CELLS, STAGED_CELLS
 
 from gluoncv.nn.feature import FPNFeatureExpander  # isort: skip
 
@@ -21,8 +22,6 @@ STEM = ("conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3")
 NUM_CLASSES_OF_BACKBONE = 2
 """Of what is cut off again."""
 MOST_MAPS = 4
-SIDE_OF_STAGED, SIDE_OF_PYRAMID = 14, 7
-"""Cells along each side that a region is read in."""
 
 
 def _backbone(parts: RegionParts, is_stock: bool, options: Mapping[str, Any]) -> gluon.HybridBlock:
@@ -48,7 +47,7 @@ def staged(parts: RegionParts, is_stock: bool, options: Mapping[str, Any]) -> Pa
     features, region_features = gluon.nn.HybridSequential(), gluon.nn.HybridSequential()
     features.add(*(getattr(network, name) for name in STEM))
     region_features.add(network.layer4)
-    return Parts(features, region_features, None, SIDE_OF_STAGED, parts.channels, _names(network))
+    return Parts(features, region_features, None, STAGED_CELLS, parts.channels, _names(network))
 
 
 def pyramid(
@@ -76,7 +75,11 @@ def pyramid(
         )  # fmt: skip
     take_initializers(features, network)
     box_features = gluon.nn.HybridSequential()
+    is_fine = parts.masks is not None and parts.masks.is_fine
+    if is_fine:
+        box_features.add(gluon.nn.AvgPool2D(3, strides=2, padding=1))
     for _ in range(2):
         box_features.add(gluon.nn.Dense(head_units, weight_initializer=mx.init.Normal(0.01)))
         box_features.add(gluon.nn.Activation("relu"))
-    return Parts(features, None, box_features, SIDE_OF_PYRAMID, parts.channels, _names(network))
+    cells = PYRAMID_CELLS * (2 if is_fine else 1)
+    return Parts(features, None, box_features, cells, parts.channels, _names(network))
