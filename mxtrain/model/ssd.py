@@ -32,7 +32,7 @@ joined with. Source: GluonCV's for 512 pixels."""
 class SSD(SuppressingDetector):
     """A network that scores boxes of several sizes at all places of several maps.
 
-    Source: Liu et al., "SSD: Single Shot SSDParts Detector" (2016), as GluonCV builds it.
+    Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), as GluonCV builds it.
     """
 
     loss_option: ClassVar[str] = "multibox"

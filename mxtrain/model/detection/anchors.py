@@ -1,6 +1,6 @@
 """Boxes that a network begins with: at each place of some maps, of a few sizes and shapes.
 
-Source: Liu et al., "SSD: Single Shot SSDParts Detector" (2016), section 2.2, with the sizes and shapes of GluonCV's.
+Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), section 2.2, with the sizes and shapes of GluonCV's.
 
 Legend: N boxes of a picture, A at each place of a map.
 """
