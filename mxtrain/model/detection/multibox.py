@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, List, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.dataset.image.boxes import Column, Flag, is_box, is_trained_on, weights
+from mxtrain.dataset.image.boxes import Column, has_area, is_crowd, is_trained_on, weights
 from mxtrain.model.detection.overlaps import common_areas, intersections_over_unions, offsets_from
 from mxtrain.model.detection.scores import log_odds
 from mxtrain.model.detection.suppression import Suppression
@@ -58,8 +58,8 @@ class MultiBoxCoding:
         offset_BN4 = np.zeros((count, num_boxes, 4), np.float32)
         true_weight_BM = weights(box_BMD)
         weight_BN = np.ones_like(class_BN)
-        trained_BM = is_trained_on(box_BMD) & (box_BMD[..., 2:4] > box_BMD[..., :2]).all(axis=-1)
-        crowd_BM = is_box(box_BMD) & ((box_BMD[..., Column.FLAGS].astype(np.int64) & Flag.CROWD) > 0)
+        trained_BM = is_trained_on(box_BMD) & has_area(box_BMD)
+        crowd_BM = is_crowd(box_BMD)
         for row in range(count):
             for region_D in box_BMD[row, crowd_BM[row]]:
                 common_N = common_areas(region_D[None, :4], self._edge_N4)[0]

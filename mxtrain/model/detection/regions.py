@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, List, Sequence, Tuple
 import numpy as np
 
 from mxtrain.dataset.image.box_arithmetic import INSIDE_CROWD, REGION_VARIANCES, moved_by
-from mxtrain.dataset.image.boxes import Column, Flag, is_box, is_trained_on
+from mxtrain.dataset.image.boxes import has_area, is_crowd, is_trained_on
 from mxtrain.model.detection.overlaps import common_areas, intersections_over_unions, offsets_from
 from mxtrain.model.detection.scores import log_odds
 from mxtrain.model.detection.suppression import Suppression
@@ -142,8 +142,8 @@ class RegionCoding:
         count, num_boxes = len(box_BMD), len(self.edge_N4)
         kind_BN = np.zeros((count, num_boxes), np.float32)
         offset_BN4 = np.zeros((count, num_boxes, 4), np.float32)
-        trained_BM = is_trained_on(box_BMD) & (box_BMD[..., 2:4] > box_BMD[..., :2]).all(axis=-1)
-        crowd_BM = is_box(box_BMD) & ((box_BMD[..., Column.FLAGS].astype(np.int64) & Flag.CROWD) > 0)
+        trained_BM = is_trained_on(box_BMD) & has_area(box_BMD)
+        crowd_BM = is_crowd(box_BMD)
         for row in range(count):
             for region_D in box_BMD[row, crowd_BM[row]]:
                 common_N = common_areas(region_D[None, :4], self.edge_N4)[0]
