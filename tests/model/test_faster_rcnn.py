@@ -9,9 +9,9 @@ import numpy as np
 import pydantic
 import pytest
 
+from mxtrain.dataset.image.box_geometry import intersections_over_unions
 from mxtrain.dataset.image.boxes import Flag, padded, rows_of
 from mxtrain.errors import ConfigError
-from mxtrain.model.detection.overlaps import intersections_over_unions
 from mxtrain.model.faster_rcnn import FasterRCNN
 from mxtrain.model.networks import gluoncv_detectors
 from mxtrain.model.networks.gluoncv_detectors import COCO_CLASSES, VOC_CLASSES

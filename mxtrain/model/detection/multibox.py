@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, List, Sequence, Tuple
 
 import numpy as np
 
+from mxtrain.dataset.image.box_arithmetic import INSIDE_CROWD
+from mxtrain.dataset.image.box_geometry import common_areas, intersections_over_unions, offsets_from
 from mxtrain.dataset.image.boxes import Column, has_area, is_crowd, is_trained_on, weights
-from mxtrain.model.detection.overlaps import common_areas, intersections_over_unions, offsets_from
 from mxtrain.model.detection.scores import log_odds
 from mxtrain.model.detection.suppression import Suppression
 from mxtrain.types import Shape
@@ -26,8 +27,6 @@ LEAST_IOU = 0.5
 """A box finds the thing that it covers best, where it covers so much of it: intersection over union."""
 LEAST_OVERLAP = 1e-12
 """What covers less of each other does not touch."""
-INSIDE_CROWD = 0.5
-"""A box of which more than this share is in a crowd's region is neither background nor a thing."""
 IGNORED = -1.0
 """The class of a box that is not trained on."""
 

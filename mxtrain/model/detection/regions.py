@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, List, Sequence, Tuple
 import numpy as np
 
 from mxtrain.dataset.image.box_arithmetic import INSIDE_CROWD, REGION_VARIANCES, moved_by
+from mxtrain.dataset.image.box_geometry import common_areas, intersections_over_unions, offsets_from
 from mxtrain.dataset.image.boxes import has_area, is_crowd, is_trained_on
-from mxtrain.model.detection.overlaps import common_areas, intersections_over_unions, offsets_from
 from mxtrain.model.detection.scores import log_odds
 from mxtrain.model.detection.suppression import Suppression
 from mxtrain.types import Shape
