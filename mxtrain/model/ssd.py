@@ -78,7 +78,7 @@ class SSD(SuppressingDetector):
         """See `Detector.require_sizes`."""
         if sizes:
             raise ConfigError(
-                f"dataset.image_sizes: the boxes that model.name={self.name} begins with belong to one size of "
+                f"dataset.image_sizes: the anchors of model.name={self.name} belong to one size of "
                 "pictures, and its files have them. Leave it out, or choose another network, e.g. model=yolo3."
             )
 
@@ -98,7 +98,7 @@ class SSD(SuppressingDetector):
         from mxtrain.model.networks.feature_maps import map_sizes
 
         if self.plain_name != CUSTOM:
-            made_of = gluoncv_detectors.multi_box(self.name)
+            made_of = gluoncv_detectors.ssd_parts(self.name)
         else:
             assert self.backbone is not None
             features = ssd.LAST_TWO if self.features == "auto" else tuple(self.features)

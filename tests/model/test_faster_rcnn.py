@@ -45,7 +45,7 @@ def gluoncvs(fields, num_classes=3, side=SIDE):
     from gluoncv.model_zoo.rcnn.faster_rcnn.faster_rcnn import FasterRCNN as Theirs  # isort: skip
 
     model = FasterRCNN(**fields)
-    parts, maps = model._blocks(), model._maps((3, side, side))
+    parts, maps = model._blocks(), model._anchors((3, side, side))
     is_pyramid = len(maps) > 1
     sizes = [one.sizes[0] for one in maps] if is_pyramid else maps[0].sizes
     with warnings.catch_warnings():

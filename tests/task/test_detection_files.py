@@ -117,7 +117,7 @@ def test_placements_compute_batches_of_several_sizes_and_mixed_pictures(tmp_path
 @pytest.mark.parametrize(
     "words, said",
     [
-        ("model=ssd dataset.image_sizes=[300,320]", "dataset.image_sizes: the boxes that model.name=ssd_512_mobilenet"),
+        ("model=ssd dataset.image_sizes=[300,320]", "dataset.image_sizes: the anchors of model.name=ssd_512_mobilenet"),
         ("model=faster_rcnn dataset.image_sizes=[320]", "dataset.image_sizes: what model.name=faster_rcnn"),
         ("model=faster_rcnn dataset.augment.mixup=1", "FasterRCNN does not say that it can weigh boxes"),
         ("model=yolo3 dataset.image_sizes=[320,330]", "multiples of 32, but they are 330x330. Type dataset.image"),

@@ -1,6 +1,6 @@
-"""Leaves one of several detections of the same thing.
+"""Non-maximum suppression: keeps one of several detections of the same thing.
 
-Legend: B batch, K classes, N boxes of a picture, C candidates.
+Legend: B batch, K classes, N boxes of a picture, C candidates, M detections that are kept.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
 LEAST_SCORE = 0.01
-"""GluonCV's, of SSD and YOLOv3."""
+"""What scores less is no detection. Source: GluonCV's, of SSD and YOLOv3."""
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class Suppression:
     """Non-maximum suppression in each class by itself.
 
     Attributes:
-        iou: intersection over union with a surer one of the class from which on a box is left out.
-        num_candidates: how many of the highest scores of a picture are looked at. Without such a limit the operator
-            takes 70 times as long.
+        iou: intersection over union with a box of the same class and a higher score from which on one is suppressed.
+        num_candidates: how many of the highest scores of a picture, of all classes, are compared. Without such a limit
+            the operator takes 70 times as long.
         max_detections: how many of a picture are kept.
         least_score: what scores less is no detection.
     """
@@ -37,19 +37,24 @@ class Suppression:
 
         Args:
             score_BKN: from 0 to 1.
-            box_BN4: edges, the same for all classes.
+            box_BN4: left, top, right, bottom in pixels, the same for all classes.
         """
         score_BC, class_BC, box_BC = self._candidates(score_BKN)
-        return self._left(score_BC, class_BC, _taken(box_BN4, box_BC))
+        return self._suppress(score_BC, class_BC, _take(box_BN4, box_BC))
 
     def by_class(self, score_BKN: NDArray, box_BKN4: NDArray) -> NDArray:
-        """The same where each class has edges of its own."""
+        """See `__call__`, for boxes that differ between classes: each class of a region has offsets of its own.
+
+        Args:
+            score_BKN: from 0 to 1.
+            box_BKN4: left, top, right, bottom in pixels.
+        """
         score_BC, class_BC, box_BC = self._candidates(score_BKN)
         place_BC = class_BC * score_BKN.shape[2] + box_BC
-        return self._left(score_BC, class_BC, _taken(box_BKN4.reshape((0, -3, 0)), place_BC))
+        return self._suppress(score_BC, class_BC, _take(box_BKN4.reshape((0, -3, 0)), place_BC))
 
     def _candidates(self, score_BKN: NDArray) -> Tuple[NDArray, NDArray, NDArray]:
-        """The highest scores (B, C), and the class and the box of each, float64."""
+        """The highest scores (B, C), and the class and the place of the box of each, both (B, C) float64."""
         from mxtrain.engine.backend import nd
 
         _, num_classes, num_boxes = score_BKN.shape
@@ -60,7 +65,7 @@ class Suppression:
         class_BC = nd.floor(place_BC / num_boxes)
         return score_BC, class_BC, place_BC - class_BC * num_boxes
 
-    def _left(self, score_BC: NDArray, class_BC: NDArray, box_BC4: NDArray) -> NDArray:
+    def _suppress(self, score_BC: NDArray, class_BC: NDArray, box_BC4: NDArray) -> NDArray:
         from mxtrain.engine.backend import nd
 
         columns = [nd.expand_dims(column, axis=2) for column in (class_BC.astype("float32"), score_BC)]
@@ -71,7 +76,7 @@ class Suppression:
         return found_BC6.slice_axis(axis=1, begin=0, end=min(self.max_detections, score_BC.shape[1]))
 
 
-def _taken(box_BN4: NDArray, place_BC: NDArray) -> NDArray:
+def _take(box_BN4: NDArray, place_BC: NDArray) -> NDArray:
     """Boxes at some places of each picture, (B, C, 4)."""
     from mxtrain.engine.backend import nd
 
