@@ -289,16 +289,24 @@ class TwoStageNetwork(TwoForms):
         self, F: OperatorModule, maps: Sequence[Array], region_BR5: Array, count: int
     ) -> Tuple[Array, Array]:  # fmt: skip
         """Scores before the softmax (B, R, 1 + K) and offsets (B, R, 4 K) of regions, `count` of each picture."""
-        x = self.align_regions(F, maps, columns_of(F, region_BR5, 0, 4), self._region_side)
+        x = self.align_regions(F, maps, columns_of(F, region_BR5, 0, 4), count, self._region_side)
         x = x if self.top_features is None else self.top_features(x)
         x = F.mean(x, axis=(2, 3)) if self.box_features is None else self.box_features(x)
         logit, offset = self.class_predictor(x), self.box_predictor(x)
         return tuple(F.reshape(one, shape=(-4, -1, count, 0)) for one in (logit, offset))
 
-    def align_regions(self, F: OperatorModule, maps: Sequence[Array], edge_BR4: Array, side: int) -> Array:
+    def align_regions(
+        self, F: OperatorModule, maps: Sequence[Array], edge_BR4: Array, count: int, side: int
+    ) -> Array:  # fmt: skip
         """RoIAlign of regions, (B R, C, side, side): each is read from the map that its size asks for.
 
         Source: Lin et al., "Feature Pyramid Networks for Object Detection" (2017), equation 1.
+
+        Args:
+            maps: (B, C, h, w) each, the finest first.
+            edge_BR4: edges of regions.
+            count: R.
+            side: cells along each side of a region.
         """
         picture_B1 = F.reshape(F.contrib.arange_like(edge_BR4, axis=0), shape=(-1, 1, 1))
         picture_BR1 = F.broadcast_like(picture_B1, columns_of(F, edge_BR4, 0, 1), lhs_axes=(1,), rhs_axes=(1,))
@@ -316,10 +324,19 @@ class TwoStageNetwork(TwoForms):
         size_Q2 = columns_of(F, row_Q5, 3, 5) - columns_of(F, row_Q5, 1, 3) + 1
         level_Q = F.log2(F.sqrt(F.prod(size_Q2, axis=1)) / CANONICAL_SIDE + 1e-6)
         level_Q = F.clip(F.floor(math.log2(CANONICAL_STRIDE) + level_Q), levels[0], levels[-1])
+        # Regions of picture -1 cost nothing, but ROIAlign neither writes their own values nor leaves others alone:
+        # where row n is one, it sets the n-th number of the whole output to 0. So rows that nobody reads come first,
+        # enough of them to hold all of these numbers: `spare` for each picture.
+        spare = -(-count // (side * side - 1))
+        spare_BS5 = -F.ones_like(F.slice_axis(F.concat(picture_BR1, edge_BR4, dim=2), axis=1, begin=0, end=spare))
+        spare_S5 = F.reshape(spare_BS5, shape=(-3, 0))
         found = []
         for number, level in enumerate(levels):
             is_here_Q = level_Q == level
-            # Those of picture -1 cost nothing, and nothing is written where their values would be.
-            values = read(number, F.where(is_here_Q, row_Q5, -F.ones_like(row_Q5)))
+            here_Q5 = F.where(is_here_Q, row_Q5, -F.ones_like(row_Q5))
+            values = read(number, F.concat(spare_S5, here_Q5, dim=0))
+            # As (spare + R, B, ...), of which the first are spare: a batch may have any size.
+            values = F.slice_axis(F.reshape(values, shape=(-4, spare + count, -1, -2)), axis=0, begin=spare, end=None)
+            values = F.reshape(values, shape=(-3, -2))
             found.append(F.where(is_here_Q, values, F.zeros_like(values)))
         return F.add_n(*found)

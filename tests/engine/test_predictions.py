@@ -1,0 +1,17 @@
+"""Predictions of a batch are decoded once, however many ask, and are never those of another batch."""
+
+from mxtrain.engine.predictions import DecodedOnce
+
+
+def test_each_batch_is_decoded_once():
+    asked = []
+
+    def decode(outputs, batch):
+        asked.append(batch)
+        return outputs, batch
+
+    decode_once = DecodedOnce(decode)
+    first, second = (1,), (2,)
+    for outputs, batch in ((first, "a"), (first, "a"), (second, "b"), (second, "b"), (first, "c")):
+        assert decode_once(outputs, batch)[0] is outputs
+    assert asked == ["a", "b", "c"]
