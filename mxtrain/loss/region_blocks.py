@@ -58,7 +58,7 @@ class TwoStageLoss(gluon.HybridBlock):
     ) -> Array:  # fmt: skip
         """The mean loss of a sample of the anchors, (B,)."""
         key_BN = sampling_keys(
-            F, label_BN > 0, label_BN == 0, noise_BN, self._num_samples, POSITIVE_FRACTION
+            F, label_BN > 0, F.relu(1 - F.abs(label_BN)), noise_BN, self._num_samples, POSITIVE_FRACTION
         )  # fmt: skip
         # Positives beyond their quota do not stand in for background.
         key_BN = key_BN * (key_BN >= 2)
