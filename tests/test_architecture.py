@@ -60,7 +60,7 @@ WITH_MXNET = {
     "mxtrain.model.networks.bert", "mxtrain.model.networks.center_net", "mxtrain.model.networks.classifier",
     "mxtrain.model.networks.fpn", "mxtrain.model.networks.ssd", "mxtrain.model.networks.yolo3",
     "mxtrain.model.networks.faster_rcnn", "mxtrain.model.networks.feature_maps", "mxtrain.model.networks.fused",
-    "mxtrain.model.networks.region_parts", "mxtrain.model.networks.two_forms",
+    "mxtrain.model.networks.mask_rcnn", "mxtrain.model.networks.region_parts", "mxtrain.model.networks.two_forms",
     "mxtrain.model.networks.gluoncv", "mxtrain.model.networks.gluoncv_segmentation",
     "mxtrain.optimizer.decoupled", "mxtrain.optimizer.ema", "mxtrain.optimizer.mended",
     "mxtrain.optimizer.updater", "mxtrain.parallel.balance", "mxtrain.parallel.chain", "mxtrain.parallel.cost",

@@ -126,8 +126,31 @@ class TwoStage(DetectionLoss):
         """See `DetectionLoss.build_for`: there are not more anchors to sample than the network has."""
         from mxtrain.loss.region_blocks import TwoStageLoss
 
+        return TwoStageLoss(*self._arguments(num_classes, output_shapes))
+
+    def _arguments(self, num_classes: int, output_shapes: Sequence[Shape]) -> Tuple[int, int, float, float, float]:
         samples = min(self.proposal_samples, output_shapes[0][0])
-        return TwoStageLoss(num_classes, samples, self.proposal_rho, self.rho, self.box_weight)
+        return num_classes, samples, self.proposal_rho, self.rho, self.box_weight
+
+
+class MaskTwoStage(TwoStage):
+    """That of regions, and for those that hold a thing the cross entropy of the mask of its class: the mean over a
+    picture's.
+
+    Source: He et al., "Mask R-CNN" (2017), section 3.
+    """
+
+    serves: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)
+    option: ClassVar[str] = "mask_two_stage"
+
+    mask_weight: NonNegativeFloat = 1.0
+    """How much the cross entropy of masks counts."""
+
+    def build_for(self, num_classes: int, output_shapes: Sequence[Shape]) -> gluon.HybridBlock:
+        """See `DetectionLoss.build_for`."""
+        from mxtrain.loss.region_blocks import MaskedTwoStageLoss
+
+        return MaskedTwoStageLoss(*self._arguments(num_classes, output_shapes), self.mask_weight)
 
 
 class YolactLoss(HeatmapFocal):

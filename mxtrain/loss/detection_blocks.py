@@ -75,7 +75,7 @@ class PrototypeMaskLoss(gluon.HybridBlock):
         true_TSS = F.reshape(F.slice_axis(row_BMR, axis=2, begin=NUM_COLUMNS, end=None), (-1, 1, TRUE_SIDE, TRUE_SIDE))
         kernel = (TRUE_SIDE // FOUND_SIDE,) * 2
         share_TS = F.reshape(F.Pooling(true_TSS, kernel=kernel, stride=kernel, pool_type="avg"), (-1, FOUND_SIDE**2))
-        loss_T = self._mask_weight * F.mean(_cross_entropy(F, logit_TS, share_TS), axis=1)
+        loss_T = self._mask_weight * F.mean(binary_cross_entropy(F, logit_TS, share_TS), axis=1)
         if self._dice_weight:
             p_TS = F.sigmoid(logit_TS)
             common_T, size_T = F.sum(p_TS * share_TS, axis=1), F.sum(F.square(p_TS) + F.square(share_TS), axis=1)
@@ -138,7 +138,7 @@ class YOLO3Loss(gluon.HybridBlock):
         covered_BN = F.max(self._ious(F, F.BlockGrad(edge_BN4), box_BMD, row_BM8), axis=2)
         counts_BN = F.broadcast_logical_or(is_thing_BN, covered_BN <= self._ignore_iou)
         is_there_BN = F.squeeze(F.slice_axis(raw_BNP, axis=2, begin=4, end=5), axis=2)
-        loss_BN = _cross_entropy(F, is_there_BN, is_thing_BN)
+        loss_BN = binary_cross_entropy(F, is_there_BN, is_thing_BN)
         loss_BM = self._of_things(F, raw_BNP, row_BM8)
         if weight_BN is not None:
             loss_BN, loss_BM = loss_BN * weight_BN, loss_BM * weight_BM
@@ -155,7 +155,7 @@ class YOLO3Loss(gluon.HybridBlock):
         picture_BM1 = F.broadcast_like(F.contrib.arange_like(row_BM8, axis=0).reshape((-1, 1, 1)), number_BM1)
         place = F.transpose(F.concat(picture_BM1, F.relu(number_BM1), dim=2), axes=(2, 0, 1))
         raw_BMP = F.gather_nd(raw_BNP, place)
-        of_centre_BM2 = _cross_entropy(F, F.slice_axis(raw_BMP, axis=2, begin=0, end=2), centre_BM2)
+        of_centre_BM2 = binary_cross_entropy(F, F.slice_axis(raw_BMP, axis=2, begin=0, end=2), centre_BM2)
         of_size_BM2 = F.abs(F.slice_axis(raw_BMP, axis=2, begin=2, end=4) - size_BM2)
         true_BMK = F.one_hot(F.squeeze(class_BM1, axis=2), self._num_classes)
         logit_BMK = F.slice_axis(raw_BMP, axis=2, begin=5, end=None)
@@ -200,7 +200,7 @@ def _of_centres(
     return loss_B, F.sum(is_centre_B1hw, axis=(1, 2, 3))
 
 
-def _cross_entropy(F, logit, target):
+def binary_cross_entropy(F, logit, target):
     """Of a probability before the sigmoid."""
     return F.Activation(logit, act_type="softrelu") - logit * target
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple, Union
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 import pydantic
 from typing_extensions import Annotated
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 
     from mxtrain.model.networks.faster_rcnn import TwoStageBlocks
 
-CUSTOM, CUSTOM_PYRAMID = "faster_rcnn_custom", "faster_rcnn_fpn_custom"
+TYPE = "faster_rcnn"
+CUSTOM, CUSTOM_PYRAMID = f"{TYPE}_custom", f"{TYPE}_fpn_custom"
 STAGED = tuple(
     name for name in CLASSIFICATION_NAMES if name.startswith("resnet") and name.endswith(("1b", "1c", "1d", "1e", "1s"))
 )  # fmt: skip
@@ -47,7 +49,15 @@ class FasterRCNN(GluonCVDetector):
     loss_option: ClassVar[str] = "two_stage"
     explains: ClassVar[bool] = False
     weighs_boxes: ClassVar[bool] = False
+    kind: ClassVar[str] = TYPE
+    """How its names begin."""
+    stock: ClassVar[Mapping[str, FasterRCNNParts]] = gluoncv_detectors.FASTER_RCNN
+    """GluonCV's, by their names without a dataset."""
     known: ClassVar[Tuple[str, ...]] = (*gluoncv_detectors.FASTER_RCNN, CUSTOM, CUSTOM_PYRAMID)
+    own: ClassVar[Mapping[str, Tuple[str, ...]]] = {
+        CUSTOM: ("backbone", "channels"), CUSTOM_PYRAMID: ("backbone", "features", "channels", "head_units"),
+    }  # fmt: skip
+    """Fields that only those around any network have, without and with a pyramid; the latter has all."""
 
     name: str = "faster_rcnn_fpn_resnet50_v1b"
     """GluonCV's name, e.g. faster_rcnn_resnet50_v1b, or faster_rcnn_custom, faster_rcnn_fpn_custom; what GluonCV
@@ -89,23 +99,22 @@ class FasterRCNN(GluonCVDetector):
         if isinstance(name, str) and "_syncbn_" in name:
             raise ValueError(
                 "GluonCV's networks with SyncBatchNorm have other layers, which are not here. Type "
-                f"model.name={CUSTOM_PYRAMID} model.backbone=resnet50_v1b with parallel.batch_norm=global, which takes "
-                "means over several devices, or model.name=faster_rcnn_fpn_resnet50_v1b"
+                f"model.name={cls.kind}_fpn_custom model.backbone=resnet50_v1b with parallel.batch_norm=global, which "
+                f"takes means over several devices, or model.name={cls.kind}_fpn_resnet50_v1b"
             )
         return name
 
     @pydantic.model_validator(mode="after")
     def _check_custom(self) -> FasterRCNN:
-        own = {CUSTOM: ("backbone", "channels"), CUSTOM_PYRAMID: ("backbone", "features", "channels", "head_units")}
-        for field in own[CUSTOM_PYRAMID]:
+        staged, pyramid = self.own
+        for field in self.own[pyramid]:
             default = type(self).model_fields[field].default
-            if field not in own.get(self.plain_name, ()) and getattr(self, field) != default:
-                instead = CUSTOM_PYRAMID if self.plain_name != CUSTOM or field != "backbone" else CUSTOM
+            if field not in self.own.get(self.plain_name, ()) and getattr(self, field) != default:
                 raise ValueError(
-                    f"{field} is part of {self.name}. Type model.name={instead}, or leave model.{field} out"
+                    f"{field} is part of {self.name}. Type model.name={pyramid}, or leave model.{field} out"
                 )
-        if self.plain_name in own:
-            names = STAGED if self.plain_name == CUSTOM else CLASSIFICATION_NAMES
+        if self.is_custom:
+            names = STAGED if self.plain_name == staged else CLASSIFICATION_NAMES
             if self.backbone is None:
                 raise ValueError(f"{self.plain_name} needs a backbone: type model.backbone=NAME, e.g. resnet18_v1b")
             if self.backbone not in names:
@@ -115,7 +124,12 @@ class FasterRCNN(GluonCVDetector):
     @property
     def is_pyramid(self) -> bool:
         """Whether it has a feature pyramid, and so several maps."""
-        return self.plain_name.startswith("faster_rcnn_fpn_")
+        return self.plain_name.startswith(f"{self.kind}_fpn_")
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether it is around any network, and none that GluonCV has a name for."""
+        return self.plain_name in self.own
 
     def require_sizes(self, sizes: Sequence[Sequence[int]]) -> None:
         """See `Detector.require_sizes`."""
@@ -127,16 +141,13 @@ class FasterRCNN(GluonCVDetector):
 
     def _parts(self) -> FasterRCNNParts:
         """What the network is made of: GluonCV's by its name, or what was typed."""
-        if self.plain_name not in (CUSTOM, CUSTOM_PYRAMID):
+        if not self.is_custom:
             return gluoncv_detectors.faster_rcnn_parts(self.name)
         assert self.backbone is not None
-        usual = gluoncv_detectors.FASTER_RCNN["faster_rcnn_fpn_resnet50_v1b"]
+        usual = self.stock[f"{self.kind}_fpn_resnet50_v1b"]
         features = () if self.features == "auto" else tuple(self.features)
         samples = usual.num_samples if self.is_pyramid else FasterRCNNParts.num_samples
-        return FasterRCNNParts(
-            self.backbone, features, usual.sizes, self.channels, usual.post_nms, samples, usual.min_size,
-            usual.max_log_scale, usual.nms_iou,
-        )  # fmt: skip
+        return replace(usual, backbone=self.backbone, features=features, channels=self.channels, num_samples=samples)
 
     def _settings(self) -> ProposalSettings:
         parts = self._parts()
@@ -179,10 +190,9 @@ class FasterRCNN(GluonCVDetector):
 
         parts = self._parts()
         if not self.is_pyramid:
-            return region_parts.build_single_map(parts, self.plain_name != CUSTOM, self.options)
-        is_stock = self.plain_name != CUSTOM_PYRAMID
-        width = gluoncv_detectors.PYRAMID_CHANNELS if is_stock else self.channels
-        return region_parts.build_pyramid(parts, width, self.head_units, is_stock, self.options)
+            return region_parts.build_single_map(parts, not self.is_custom, self.options)
+        width = self.channels if self.is_custom else gluoncv_detectors.PYRAMID_CHANNELS
+        return region_parts.build_pyramid(parts, width, self.head_units, not self.is_custom, self.options)
 
     def draws(self, input_shape: Shape) -> Optional[Draws]:
         """See `Detector.draws`."""
@@ -195,9 +205,12 @@ class FasterRCNN(GluonCVDetector):
         Raises:
             ConfigError: pictures are too small, or a setting does not fit the network.
         """
+        maps, settings = self._anchors(input_shape), self._settings()
+        return RegionCoding(num_classes, input_shape, maps, settings, self._suppression())
+
+    def _suppression(self) -> Suppression:
         iou = self._parts().nms_iou if self.nms_iou == "auto" else self.nms_iou
-        suppression = Suppression(iou, self.nms_candidates, self.max_detections, LEAST_SCORE)
-        return RegionCoding(num_classes, input_shape, self._anchors(input_shape), self._settings(), suppression)
+        return Suppression(iou, self.nms_candidates, self.max_detections, LEAST_SCORE)
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
         """The network, uninitialised.
@@ -207,17 +220,18 @@ class FasterRCNN(GluonCVDetector):
         """
 
         def build() -> gluon.HybridBlock:
-            from mxtrain.model.networks import faster_rcnn
-
-            is_stock_pyramid = self.is_pyramid and self.plain_name != CUSTOM_PYRAMID
+            is_stock_pyramid = self.is_pyramid and not self.is_custom
             alloc = gluoncv_detectors.PYRAMID_ALLOC if is_stock_pyramid else gluoncv_detectors.ALLOC
             _, height, width = input_shape
-            return faster_rcnn.TwoStageNetwork(
-                self._blocks(), num_classes, (height, width), self._anchors(input_shape), self._settings(), alloc,
-                prefix="fasterrcnn0_",
-            )  # fmt: skip
+            maps, settings = self._anchors(input_shape), self._settings()
+            return self._network(self._blocks(), num_classes, (height, width), maps, settings, alloc)
 
         return self._built(self.name, build)
+
+    def _network(self, *args):
+        from mxtrain.model.networks.faster_rcnn import TwoStageNetwork
+
+        return TwoStageNetwork(*args, prefix="fasterrcnn0_")
 
 
 def _stride(input_shape: Shape, size: Tuple[int, int]) -> int:

@@ -135,6 +135,10 @@ def test_only_training_draws_from_several_sizes(tmp_path, describe_run):
     [
         ("model=ssd dataset.image_sizes=[300,320]", "dataset.image_sizes: the anchors of model.name=ssd_512_mobilenet"),
         ("model=faster_rcnn dataset.image_sizes=[320]", "dataset.image_sizes: what model.name=faster_rcnn"),
+        (
+            "task=instance_segmentation model=mask_rcnn dataset.image_sizes=[320]",
+            "dataset.image_sizes: what model.name=mask_rcnn",
+        ),
         ("model=faster_rcnn dataset.augment.mixup=1", "FasterRCNN does not say that it can weigh boxes"),
         ("model=yolo3 dataset.image_sizes=[320,330]", "multiples of 32, but they are 330x330. Type dataset.image"),
         ("model=center_net dataset.image_sizes=[[64,100]]", "dataset.image_sizes=[64,128] in its place."),

@@ -22,7 +22,8 @@ REGION_VARIANCES = (0.1, 0.1, 0.2, 0.2)
 """Offsets from regions to things are divided by these (x, y, width, height), which makes them about equally large.
 Source: as GluonCV."""
 TINY = 1e-12
-"""What is divided by is at least this: a box without an area covers nothing."""
+"""What is divided by is at least this."""
+_FARTHEST = 1e6
 
 
 def columns_of(F: OperatorModule, array: Array, begin: int, end: Optional[int]) -> Array:
@@ -83,13 +84,14 @@ def match_boxes(F: OperatorModule, edge_BN4: Array, box_BMD: Array) -> Matches:
     area_BN1, area_B1M = F.expand_dims(areas(F, edge_BN4), axis=2), F.expand_dims(areas(F, edge_BM4), axis=1)
     union_BNM = F.broadcast_sub(F.broadcast_add(area_BN1, area_B1M), common_BNM)
     thing_B1M = F.expand_dims(is_thing(F, box_BMD), axis=1)
-    iou_BNM = F.broadcast_mul(common_BNM / _at_least_tiny(F, union_BNM), thing_B1M)
+    iou_BNM = F.broadcast_mul(common_BNM / at_least_tiny(F, union_BNM), thing_B1M)
     crowd_B1M = F.transpose(columns_of(F, box_BMD, Column.FLAGS, Column.FLAGS + 1) >= Flag.CROWD, axes=(0, 2, 1))
-    covered_BNM = F.broadcast_div(F.broadcast_mul(common_BNM, crowd_B1M), _at_least_tiny(F, area_BN1))
+    covered_BNM = F.broadcast_div(F.broadcast_mul(common_BNM, crowd_B1M), at_least_tiny(F, area_BN1))
     return Matches(F.max(iou_BNM, axis=2), F.argmax(iou_BNM, axis=2), F.max(covered_BNM, axis=2) > INSIDE_CROWD)
 
 
-def _at_least_tiny(F: OperatorModule, array: Array) -> Array:
+def at_least_tiny(F: OperatorModule, array: Array) -> Array:
+    """Of sizes: a box without any covers nothing."""
     return F.broadcast_maximum(array, F.ones_like(array) * TINY)
 
 
@@ -105,6 +107,13 @@ def take_rows(F: OperatorModule, array_BNC: Array, place_BK: Array) -> Array:
     return F.gather_nd(array_BNC, F.stack(sample_BK, F.cast(place_BK, "int32"), axis=0))
 
 
+def near(F: OperatorModule, edge: Array) -> Array:
+    """Edges of boxes without those of a diverged network, which are 0: ROIAlign reads memory that is none at a place
+    that is not a number."""
+    # A comparison with NaN is false.
+    return F.where(F.abs(edge) < _FARTHEST, edge, F.zeros_like(edge))
+
+
 def centre_and_size(F: OperatorModule, edge: Array) -> Tuple[Array, Array]:
     """Centres and sizes of boxes, (..., 2) each."""
     low, high = columns_of(F, edge, 0, 2), columns_of(F, edge, 2, 4)
@@ -118,7 +127,7 @@ def offsets_to(F: OperatorModule, edge_BN4: Array, true_BN4: Array, variances: S
     Source: Girshick et al., "Rich Feature Hierarchies for Accurate Object Detection" (2014), appendix C.
     """
     (centre, size), (true_centre, true_size) = (centre_and_size(F, one) for one in (edge_BN4, true_BN4))
-    size, true_size = _at_least_tiny(F, size), _at_least_tiny(F, true_size)
+    size, true_size = at_least_tiny(F, size), at_least_tiny(F, true_size)
     moved = (true_centre - centre) / size * (1.0 / variances[0])
     return F.concat(moved, F.log(true_size / size) * (1.0 / variances[2]), dim=2)
 
@@ -139,6 +148,11 @@ def apply_offsets(
     log_scale = columns_of(F, offset, 2, 4) * variances[2]
     half = F.broadcast_mul(F.exp(F.clip(log_scale, -max_log_scale, max_log_scale)), size) * 0.5
     return F.concat(centre - half, centre + half, dim=-1)
+
+
+def max_positives(num_samples: int, positive_fraction: float) -> int:
+    """The quota of positives of a sample: at least one, of which MXNet's `topk` would make all if it were none."""
+    return max(round(num_samples * positive_fraction), 1)
 
 
 def sampling_keys(
@@ -163,7 +177,7 @@ def sampling_keys(
         num_samples: rows of a sample.
         positive_fraction: the largest share of positives among them; one may always be there.
     """
-    quota = max(round(num_samples * positive_fraction), 1)  # MXNet's topk takes 0 for all
+    quota = max_positives(num_samples, positive_fraction)
     key_BN = positive_BN * (noise_BN + 1)
     least_B1 = columns_of(F, F.topk(key_BN, k=quota, ret_typ="value", axis=1), quota - 1, quota)
     within_BN = positive_BN * F.broadcast_greater_equal(key_BN, least_B1)

@@ -127,7 +127,7 @@ class InstanceDetector(Detector):
     """Base of the descriptions of networks that find things and their masks.
 
     Their coding is given boxes with masks, as `mask_rows` says, and its detections have a mask each, too: (B, N,
-    6 + S * S), from 0 to 1, of what is inside the box. See `mask_rows.FOUND_SIDE`.
+    6 + S * S), from 0 to 1, of what is inside the box, `mask_rows.FOUND_SIDE` squares high and wide as a rule.
     """
 
     serves: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, List, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.dataset.image.box_arithmetic import INSIDE_CROWD, REGION_VARIANCES, apply_offsets
+from mxtrain.dataset.image.box_arithmetic import (
+    INSIDE_CROWD,
+    REGION_VARIANCES,
+    apply_offsets,
+    columns_of,
+    max_positives,
+)
 from mxtrain.dataset.image.box_geometry import common_areas, intersections_over_unions, offsets_from
 from mxtrain.dataset.image.boxes import has_area, is_crowd, is_trained_on
 from mxtrain.model.detection.scores import log_odds
@@ -24,6 +30,8 @@ from mxtrain.types import Shape
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Array, OperatorModule
 
 PROPOSAL_VARIANCES = (1.0, 1.0, 1.0, 1.0)
 """Offsets from anchors to proposals are divided by these: by nothing."""
@@ -66,6 +74,11 @@ class ProposalSettings:
         """Proposals of a picture that are kept: (in training, in prediction)."""
         trained = min(self.train_post_nms, self.train_pre_nms, num_anchors)
         return trained, min(self.post_nms, self.pre_nms, num_anchors)
+
+    def sampled(self, num_anchors: int) -> Tuple[int, int]:
+        """Regions of a picture that are trained on, and how many of these may hold a thing."""
+        num_samples = min(self.num_samples, self.num_proposals(num_anchors)[0])
+        return num_samples, max_positives(num_samples, self.positive_fraction)
 
 
 @dataclass(frozen=True)
@@ -138,6 +151,7 @@ class RegionCoding:
         self._is_inside_N = (self.edge_N4[:, :2] >= 0).all(axis=1) & (self.edge_N4[:, 2:] < (width, height)).all(axis=1)
         self._num_classes, self._settings, self._suppression = num_classes, settings, suppression
         num_anchors, (_, count) = len(self.edge_N4), settings.num_proposals(len(self.edge_N4))
+        self._count = count
         self.output_shapes: Sequence[Shape] = (
             (num_anchors,), (num_anchors, 4), (count, 5), (count, 1 + num_classes), (count, 4 * num_classes),
         )  # fmt: skip
@@ -182,10 +196,30 @@ class RegionCoding:
         """Detections (B, N, 6), see `BoxCoding.decode`."""
         from mxtrain.engine.backend import nd
 
-        region_BR5, logit_BRK, offset_BRP = (output.astype("float32") for output in outputs[2:5])
-        score_BRK = nd.softmax(logit_BRK, axis=-1).slice_axis(axis=2, begin=1, end=None)
-        score_BRK = nd.broadcast_mul(score_BRK, region_BR5.slice_axis(axis=2, begin=4, end=5))
-        edge_BR14 = region_BR5.slice_axis(axis=2, begin=0, end=4).expand_dims(2)
-        offset_BRK4 = offset_BRP.reshape((0, 0, self._num_classes, 4))
-        edge_BRK4 = apply_offsets(nd, edge_BR14, offset_BRK4, REGION_VARIANCES, self._settings.max_log_scale)
-        return self._suppression.by_class(score_BRK.transpose((0, 2, 1)), edge_BRK4.transpose((0, 2, 1, 3)))
+        sizes = (self._num_classes, self._count, self._settings.max_log_scale)
+        return detections(nd, outputs[2:5], *sizes, self._suppression)  # type: ignore[return-value]  # nd
+
+
+def detections(
+    F: OperatorModule, judged: Sequence[Array], num_classes: int, count: int, max_log_scale: float,
+    suppression: Suppression,
+) -> Array:  # fmt: skip
+    """What is detected (B, N, 6), see `BoxCoding.decode`; also in a network's graph.
+
+    Args:
+        F: MXNet's operators of symbols or of arrays.
+        judged: regions, their scores and their offsets, as `RegionCoding` says.
+        num_classes: K.
+        count: R.
+        max_log_scale: see `ProposalSettings`.
+        suppression: which detections are kept.
+    """
+    region_BR5, logit_BRK, offset_BRP = (F.cast(output, "float32") for output in judged)
+    score_BRK = columns_of(F, F.softmax(logit_BRK, axis=-1), 1, None)
+    score_BRK = F.broadcast_mul(score_BRK, columns_of(F, region_BR5, 4, 5))
+    edge_BR14 = F.expand_dims(columns_of(F, region_BR5, 0, 4), axis=2)
+    offset_BRK4 = F.reshape(offset_BRP, shape=(0, 0, num_classes, 4))
+    edge_BRK4 = apply_offsets(F, edge_BR14, offset_BRK4, REGION_VARIANCES, max_log_scale)
+    return suppression.by_class(
+        F, F.transpose(score_BRK, axes=(0, 2, 1)), F.transpose(edge_BRK4, axes=(0, 2, 1, 3)), num_classes, count
+    )

@@ -179,7 +179,7 @@ class TwoStageNetwork(TwoForms):
         self._region_side, self._strides = parts.region_side, [one.stride for one in maps]
         self._num_anchors = sum(one.height * one.width * one.num_shapes for one in maps)
         self._train_post_nms, self._post_nms = settings.num_proposals(self._num_anchors)
-        self._num_samples = min(settings.num_samples, self._train_post_nms)
+        self._num_samples, self._max_positives = settings.sampled(self._num_anchors)
         is_pyramid = len(maps) > 1
         with self.name_scope():
             self.features = parts.features
@@ -216,7 +216,9 @@ class TwoStageNetwork(TwoForms):
         maps, score_BN, offset_BN4, anchor_1N4 = self._extract(F, x)
         settings = self._settings
         region_BR5 = self._propose(F, score_BN, offset_BN4, anchor_1N4, settings.pre_nms, self._post_nms)
-        return (score_BN, offset_BN4, region_BR5, *self._predict_regions(F, maps, region_BR5, self._post_nms))
+        seen = self._features_of(F, maps, columns_of(F, region_BR5, 0, 4), self._post_nms)
+        judged = (region_BR5, *self._predict_regions(F, seen, self._post_nms))
+        return (score_BN, offset_BN4, *judged, *self._found(F, maps, judged))
 
     def train_forward(self, F, x, *known):
         """See `TwoForms`."""
@@ -226,7 +228,9 @@ class TwoStageNetwork(TwoForms):
             F, score_BN, offset_BN4, anchor_1N4, self._settings.train_pre_nms, self._train_post_nms
         )
         region_BR5 = self._sample(F, proposal_BP5, box_BMD, noise_BC)
-        return (score_BN, offset_BN4, region_BR5, *self._predict_regions(F, maps, region_BR5, self._num_samples))
+        seen = self._features_of(F, maps, columns_of(F, region_BR5, 0, 4), self._num_samples)
+        judged = (region_BR5, *self._predict_regions(F, seen, self._num_samples))
+        return (score_BN, offset_BN4, *judged, *self._learned(F, seen, region_BR5, box_BMD))
 
     def _extract(self, F: OperatorModule, x: Array) -> Tuple[List[Array], Array, Array, Array]:
         """Maps of pictures; and scores (B, N), offsets (B, N, 4) and edges (1, N, 4) of anchors."""
@@ -270,7 +274,7 @@ class TwoStageNetwork(TwoForms):
 
     def _sample(self, F: OperatorModule, proposal_BP5: Array, box_BMD: Array, noise_BC: Array) -> Array:
         """Regions that are trained on, a sample of proposals and true boxes: edges, and 1 for those that count,
-        (B, R, 5)."""
+        (B, R, 5). Those with a thing come first, at most `self._max_positives` of them."""
         settings = self._settings
         thing_BM1 = F.expand_dims(is_thing(F, box_BMD), axis=2)
         region_BC5 = F.concat(proposal_BP5, F.concat(columns_of(F, box_BMD, 0, 4), thing_BM1, dim=2), dim=1)
@@ -285,12 +289,31 @@ class TwoStageNetwork(TwoForms):
         edge_BR4 = columns_of(F, take_rows(F, region_BC5, place_BR), 0, 4)
         return F.BlockGrad(F.concat(edge_BR4, F.expand_dims(key_BR > 0, axis=2), dim=2))
 
-    def _predict_regions(
-        self, F: OperatorModule, maps: Sequence[Array], region_BR5: Array, count: int
-    ) -> Tuple[Array, Array]:  # fmt: skip
+    def _found(self, F: OperatorModule, maps: Sequence[Array], judged: Sequence[Array]) -> Tuple[Array, ...]:
+        """What a further head predicts of what is found.
+
+        Args:
+            judged: regions, their scores and their offsets.
+        """
+        return ()
+
+    def _learned(self, F: OperatorModule, seen: Array, region_BR5: Array, box_BMD: Array) -> Tuple[Array, ...]:
+        """What a further head says of a sample of regions, those with a thing first.
+
+        Args:
+            seen: see `_features_of`.
+            region_BR5: the sample.
+            box_BMD: true boxes.
+        """
+        return ()
+
+    def _features_of(self, F: OperatorModule, maps: Sequence[Array], edge_BR4: Array, count: int) -> Array:
+        """What all branches share of regions, `count` of each picture, (B R, C, h, w)."""
+        x = self.align_regions(F, maps, edge_BR4, count, self._region_side)
+        return x if self.top_features is None else self.top_features(x)
+
+    def _predict_regions(self, F: OperatorModule, x: Array, count: int) -> Tuple[Array, Array]:
         """Scores before the softmax (B, R, 1 + K) and offsets (B, R, 4 K) of regions, `count` of each picture."""
-        x = self.align_regions(F, maps, columns_of(F, region_BR5, 0, 4), count, self._region_side)
-        x = x if self.top_features is None else self.top_features(x)
         x = F.mean(x, axis=(2, 3)) if self.box_features is None else self.box_features(x)
         logit, offset = self.class_predictor(x), self.box_predictor(x)
         return tuple(F.reshape(one, shape=(-4, -1, count, 0)) for one in (logit, offset))

@@ -2,13 +2,13 @@
 
 Shipped as lists, so that a wrong name is refused without importing MXNet. Tests compare them with GluonCV's.
 Source: gluoncv 0.10.5.post0, model_zoo/ssd/presets.py, model_zoo/yolo/yolo3.py, model_zoo/center_net/,
-model_zoo/rcnn/faster_rcnn/.
+model_zoo/rcnn/faster_rcnn/, model_zoo/rcnn/mask_rcnn/.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Mapping, Sequence, Tuple
+from typing import Any, Mapping, Optional, Sequence, Tuple
 
 DATASETS = ("voc", "coco", "custom")
 """Endings of GluonCV's names of networks for the classes of one dataset."""
@@ -122,6 +122,29 @@ CENTER_NET = (
 )  # fmt: skip
 """Names without a dataset."""
 
+SINGLE_MAP_SIDE, PYRAMID_SIDE = 14, 7
+"""Cells along each side that RoIAlign divides a region into. Source: GluonCV's."""
+
+
+@dataclass(frozen=True)
+class MaskParts:
+    """What the masks of a Mask R-CNN of GluonCV's are made by.
+
+    Attributes:
+        channels: of each layer.
+        convs: convolutions before a mask gets twice as fine as what is seen of its region.
+        is_fine: of one with a pyramid, whether regions are read in twice as many cells along each side, of which
+            what looks for classes and boxes takes means.
+    """
+
+    channels: int = 256
+    convs: int = 0
+    is_fine: bool = False
+
+    def side(self, is_pyramid: bool) -> int:
+        """Squares along a side of a mask. What looks at the regions of a single map halves them."""
+        return 2 * (PYRAMID_SIDE * (2 if self.is_fine else 1) if is_pyramid else SINGLE_MAP_SIDE // 2)
+
 
 @dataclass(frozen=True)
 class FasterRCNNParts:
@@ -138,6 +161,7 @@ class FasterRCNNParts:
         min_size: of a proposal's sides, in pixels.
         max_log_scale: logarithm of the largest factor by which an offset may change a side; 0: no limit.
         nms_iou: intersection over union with a surer detection from which on one is suppressed.
+        masks: of a Mask R-CNN.
     """
 
     backbone: str
@@ -149,6 +173,7 @@ class FasterRCNNParts:
     min_size: float = 16.0
     max_log_scale: float = 0.0
     nms_iou: float = 0.3
+    masks: Optional[MaskParts] = None
 
 
 REGION_RATIOS = (0.5, 1.0, 2.0)
@@ -174,10 +199,30 @@ FASTER_RCNN: Mapping[str, FasterRCNNParts] = {
 """Name without a dataset -> what the network is made of, for VOC where GluonCV's depends on the dataset."""
 
 
+_MASKED: Mapping[str, Any] = {**_FOR_COCO, "max_log_scale": 4.42}
+_PYRAMIDS = {name: FASTER_RCNN[f"faster_rcnn_fpn_{name}"].features for name in ("resnet50_v1b", "resnet101_v1d")}
+
+MASK_RCNN: Mapping[str, FasterRCNNParts] = {
+    "mask_rcnn_resnet18_v1b": FasterRCNNParts("resnet18_v1b", num_samples=256, masks=MaskParts(), **_MASKED),
+    **{f"mask_rcnn_{name}": FasterRCNNParts(name, masks=MaskParts(), **_MASKED) for name in _PYRAMIDS},
+    "mask_rcnn_fpn_resnet18_v1b": FasterRCNNParts(
+        "resnet18_v1b", tuple(f"layers{stage}_relu3_fwd" for stage in (1, 2, 3, 4)), num_samples=512,
+        masks=MaskParts(convs=2), **_MASKED,
+    ),
+    **{
+        f"mask_rcnn_fpn_{name}": FasterRCNNParts(
+            name, features, num_samples=512, masks=MaskParts(convs=4, is_fine=True), **_MASKED
+        )
+        for name, features in _PYRAMIDS.items()
+    },
+}  # fmt: skip
+"""The same for masks, for COCO: GluonCV has no others."""
+
+
 def faster_rcnn_parts(name: str) -> FasterRCNNParts:
-    """What the Faster R-CNN of a name of GluonCV's is made of."""
-    found = FASTER_RCNN[without_dataset(name)]
-    if found.features:
+    """What the Faster R-CNN or Mask R-CNN of a name of GluonCV's is made of."""
+    found = {**FASTER_RCNN, **MASK_RCNN}[without_dataset(name)]
+    if found.features or found.masks:
         return found
     if name.endswith("_coco"):
         return replace(found, **_FOR_COCO)

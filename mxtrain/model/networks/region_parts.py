@@ -9,6 +9,7 @@ from mxtrain.engine.backend import gluon, mx
 from mxtrain.model.networks import gluoncv
 from mxtrain.model.networks.faster_rcnn import TwoStageBlocks
 from mxtrain.model.networks.feature_maps import find_features, take_initializers
+from mxtrain.model.networks.gluoncv_detectors import PYRAMID_SIDE, SINGLE_MAP_SIDE
 
 from gluoncv.nn.feature import FPNFeatureExpander  # isort: skip
 
@@ -21,8 +22,6 @@ NUM_CLASSES_OF_BACKBONE = 2
 """GluonCV builds a classifier, which is cut off again."""
 MOST_MAPS = 4
 """Maps of the backbone in a pyramid of which no maps are named; one more is made of the coarsest."""
-SINGLE_MAP_SIDE, PYRAMID_SIDE = 14, 7
-"""Cells along each side that RoIAlign divides a region into. Source: GluonCV's."""
 
 
 def _backbone(parts: FasterRCNNParts, is_stock: bool, options: Mapping[str, Any]) -> gluon.HybridBlock:
@@ -76,7 +75,11 @@ def build_pyramid(
         )  # fmt: skip
     take_initializers(features, network)
     box_features = gluon.nn.HybridSequential()
+    is_fine = parts.masks is not None and parts.masks.is_fine
+    if is_fine:
+        box_features.add(gluon.nn.AvgPool2D(3, strides=2, padding=1))
     for _ in range(2):
         box_features.add(gluon.nn.Dense(head_units, weight_initializer=mx.init.Normal(0.01)))
         box_features.add(gluon.nn.Activation("relu"))
-    return TwoStageBlocks(features, None, box_features, PYRAMID_SIDE, parts.channels, _names(network))
+    side = PYRAMID_SIDE * (2 if is_fine else 1)
+    return TwoStageBlocks(features, None, box_features, side, parts.channels, _names(network))
