@@ -86,7 +86,7 @@ OTHER_MEANINGS = {
         "mxtrain.description.override_text",
     ),
     "options of networks, which users' own have": ("num classes, vocab", "mxtrain.build", "mxtrain.trainer.loaders"),
-    "names of options": ("image", "mxtrain.cli.choices"),
+    "names of options and settings": ("image", "mxtrain.cli.choices", "mxtrain.cli.mistakes"),
     "a feature that MXNet was built with": ("image", "mxtrain.cli.diagnosis"),
     "the frame of a table on the terminal": (
         "box", "mxtrain.cli.artifacts", "mxtrain.cli.sweep", "mxtrain.cli.verify", "mxtrain.kvstore.times",
