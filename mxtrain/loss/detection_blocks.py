@@ -10,6 +10,7 @@ Legend: B batch, M boxes of a picture, K classes, N boxes that a network gives, 
 
 from __future__ import annotations
 
+from mxtrain.dataset.image.box_arithmetic import areas, columns_of, common_areas
 from mxtrain.dataset.image.boxes import NUM_COLUMNS
 from mxtrain.dataset.image.mask_rows import FOUND_SIDE, TRUE_SIDE
 from mxtrain.engine.backend import gluon
@@ -168,21 +169,10 @@ class YOLO3Loss(gluon.HybridBlock):
     def _ious(self, F, edge_BN4, box_BMD, row_BM8):
         """Intersection over union of boxes and true ones (B, N, M); of crowds over the box alone. Rows that are none
         have no area and touch nothing."""
-        low_BN2, high_BN2 = F.split(edge_BN4, 2, axis=2)
-        low_BM2, high_BM2 = (F.slice_axis(box_BMD, axis=2, begin=begin, end=begin + 2) for begin in (0, 2))
-        common, areas = [], []
-        for low, high in ((low_BN2, high_BN2), (low_BM2, high_BM2)):
-            areas.append(F.prod(high - low, axis=2))
-        for side in (0, 1):
-            low_BN1, high_BN1, low_BM1, high_BM1 = (
-                F.slice_axis(one, axis=2, begin=side, end=side + 1) for one in (low_BN2, high_BN2, low_BM2, high_BM2)
-            )
-            begin_BNM = F.broadcast_maximum(low_BN1, F.transpose(low_BM1, axes=(0, 2, 1)))
-            end_BNM = F.broadcast_minimum(high_BN1, F.transpose(high_BM1, axes=(0, 2, 1)))
-            common.append(F.relu(end_BNM - begin_BNM))
-        common_BNM = common[0] * common[1]
+        edge_BM4 = columns_of(F, box_BMD, 0, 4)
+        common_BNM = common_areas(F, edge_BN4, edge_BM4)
         is_crowd_B1M = F.transpose(F.slice_axis(row_BM8, axis=2, begin=7, end=8), axes=(0, 2, 1))
-        area_BN1, area_B1M = F.expand_dims(areas[0], axis=2), F.expand_dims(areas[1], axis=1)
+        area_BN1, area_B1M = F.expand_dims(areas(F, edge_BN4), axis=2), F.expand_dims(areas(F, edge_BM4), axis=1)
         rest_BNM = F.broadcast_mul(F.broadcast_sub(area_B1M, common_BNM), 1 - is_crowd_B1M)
         return common_BNM / (F.broadcast_add(rest_BNM, area_BN1) + 1e-15)
 

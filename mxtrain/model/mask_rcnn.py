@@ -8,7 +8,7 @@ from typing import ClassVar, Mapping, Tuple
 from mxtrain.model.detection.base import InstanceDetector
 from mxtrain.model.detection.masked_regions import MaskedRegionCoding
 from mxtrain.model.faster_rcnn import FasterRCNN
-from mxtrain.model.networks.gluoncv_detectors import MASK_RCNN, MaskParts, RegionParts
+from mxtrain.model.networks.gluoncv_detectors import MASK_RCNN, FasterRCNNParts, MaskParts
 from mxtrain.types import NonNegative, Positive, Shape
 
 TYPE = "mask_rcnn"
@@ -24,7 +24,7 @@ class MaskRCNN(FasterRCNN, InstanceDetector):
     serves: ClassVar[Tuple[str, ...]] = InstanceDetector.serves
     loss_option: ClassVar[str] = "mask_two_stage"
     kind: ClassVar[str] = TYPE
-    stock: ClassVar[Mapping[str, RegionParts]] = MASK_RCNN
+    stock: ClassVar[Mapping[str, FasterRCNNParts]] = MASK_RCNN
     known: ClassVar[Tuple[str, ...]] = (*MASK_RCNN, CUSTOM, CUSTOM_PYRAMID)
     own: ClassVar[Mapping[str, Tuple[str, ...]]] = {
         CUSTOM: ("backbone", "channels", "mask_channels"),
@@ -39,7 +39,7 @@ class MaskRCNN(FasterRCNN, InstanceDetector):
     mask_convs: NonNegative = 4
     """Of mask_rcnn_fpn_custom: 3x3 convolutions before masks get twice as fine."""
 
-    def _parts(self) -> RegionParts:
+    def _parts(self) -> FasterRCNNParts:
         parts = super()._parts()
         if not self.is_custom:
             return parts
@@ -59,7 +59,7 @@ class MaskRCNN(FasterRCNN, InstanceDetector):
         """
         side = self._masks().side(self.is_pyramid)
         return MaskedRegionCoding(
-            num_classes, input_shape, self._maps(input_shape), self._settings(), self._suppression(), side
+            num_classes, input_shape, self._anchors(input_shape), self._settings(), self._suppression(), side
         )
 
     def _network(self, *args):

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mxtrain.task.explained import Explained
     from mxtrain.types import Batch, Shape, Shapes
 
-USUAL_BOXES = 16
+TRACED_BOXES = 16
 """True boxes of a picture that a network is traced with."""
 
 
@@ -96,7 +96,7 @@ class Detection(Task):
         if draws is None:
             return shape
         # The number of true boxes is the data's, and of no weight.
-        return shape, (USUAL_BOXES, NUM_COLUMNS), (draws.regions + USUAL_BOXES,)
+        return shape, (TRACED_BOXES, NUM_COLUMNS), (draws.regions + TRACED_BOXES,)
 
     def _draws(self, description: Description, signature: Signature) -> Optional[Draws]:
         assert isinstance(description.model, Detector)

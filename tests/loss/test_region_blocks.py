@@ -50,7 +50,7 @@ def sampled(kind_N, noise_N, quota, most):
     return np.concatenate([things, background[np.argsort(-noise_N[background])][: quota - len(things)]])
 
 
-def by_numpy(given, quota, rho_of_proposals, rho):
+def by_numpy(given, quota, rho_of_proposals, rho, box_weight):
     score_BN, offset_BN4, region_BR5, logit_BRK, offset_BRP, box_BMD, kind_BN, true_BN4, noise_BN = given
     total_B = np.zeros(2)
     for row in range(2):
@@ -58,7 +58,7 @@ def by_numpy(given, quota, rho_of_proposals, rho):
         score, holds = score_BN[row, chosen], kind_BN[row, chosen] == 1
         total_B[row] = (np.log1p(np.exp(score)) - score * holds).sum() / len(chosen)
         difference = offset_BN4[row, chosen] - true_BN4[row, chosen]
-        total_B[row] += (huber(difference, rho_of_proposals) * holds).sum() / len(chosen)
+        total_B[row] += box_weight * (huber(difference, rho_of_proposals) * holds).sum() / len(chosen)
         counts = region_BR5[row, :, 4] > 0
         for region, logit, offset in zip(region_BR5[row, counts, :4], logit_BRK[row, counts], offset_BRP[row, counts]):
             ious = [iou(region, box) if box[4] >= 0 else 0 for box in box_BMD[row]]
@@ -67,7 +67,7 @@ def by_numpy(given, quota, rho_of_proposals, rho):
             total_B[row] += (np.log(np.exp(logit).sum()) - logit[kind]) / counts.sum()
             if kind:
                 wanted = offsets(region, box_BMD[row, best, :4]) / VARIANCES
-                total_B[row] += huber(offset.reshape(K, 4)[kind - 1] - wanted, rho) / counts.sum()
+                total_B[row] += box_weight * huber(offset.reshape(K, 4)[kind - 1] - wanted, rho) / counts.sum()
     return total_B
 
 
@@ -87,14 +87,14 @@ def test_values_are_numpys_and_gradients_those_of_the_value(quota, shares):
     """Quotas that are filled, that are not, and that more things would fill than may."""
     draw = np.random.RandomState(0)
     given = arrays(draw, shares)
-    loss = TwoStage(proposal_samples=quota, proposal_rho=0.2, rho=0.7).build_for(K, [(N,)])
+    loss = TwoStage(proposal_samples=quota, proposal_rho=0.2, rho=0.7, box_weight=1.5).build_for(K, [(N,)])
     loss_B, gradients = computed(loss, given)
-    np.testing.assert_allclose(loss_B, by_numpy(given, quota, 0.2, 0.7), rtol=1e-4)
+    np.testing.assert_allclose(loss_B, by_numpy(given, quota, 0.2, 0.7, 1.5), rtol=1e-4)
     for number in (0, 1, 3, 4):
         direction = draw.randn(*given[number].shape)
         ahead, behind = ([*given] for _ in range(2))
         ahead[number], behind[number] = (given[number] + sign * 1e-4 * direction for sign in (1, -1))
-        slope = (by_numpy(ahead, quota, 0.2, 0.7) - by_numpy(behind, quota, 0.2, 0.7)).sum() / 2e-4
+        slope = (by_numpy(ahead, quota, 0.2, 0.7, 1.5) - by_numpy(behind, quota, 0.2, 0.7, 1.5)).sum() / 2e-4
         np.testing.assert_allclose((gradients[number] * direction).sum(), slope, rtol=2e-3)
     assert not gradients[2].any()  # where a region is, is no matter of this loss
 

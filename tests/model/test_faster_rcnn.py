@@ -3,15 +3,16 @@
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pydantic
 import pytest
 from two_stages import SIDE, check_names, check_values, nd_array, prepared, stock
 
+from mxtrain.dataset.image.box_geometry import intersections_over_unions
 from mxtrain.dataset.image.boxes import Flag, padded, rows_of
 from mxtrain.errors import ConfigError
-from mxtrain.model.detection.overlaps import intersections_over_unions
 from mxtrain.model.detection.regions import ProposalSettings
 from mxtrain.model.faster_rcnn import FasterRCNN
 from mxtrain.model.networks import gluoncv_detectors
@@ -34,7 +35,7 @@ def gluoncvs(fields, num_classes=3, side=SIDE):
     from gluoncv.model_zoo.rcnn.faster_rcnn.faster_rcnn import FasterRCNN as Theirs  # isort: skip
 
     model = FasterRCNN(**fields)
-    parts, maps = model._blocks(), model._maps((3, side, side))
+    parts, maps = model._blocks(), model._anchors((3, side, side))
     is_pyramid = len(maps) > 1
     sizes = [one.sizes[0] for one in maps] if is_pyramid else maps[0].sizes
     with warnings.catch_warnings():
@@ -185,7 +186,7 @@ def sampled_alone(network, boxes, noise_BC, row):
 
 @pytest.mark.parametrize("samples, wanted", [(1, (1, 1)), (2, (2, 1)), (128, (128, 32)), (5000, (2000, 500))])
 def test_every_sample_has_room_for_a_thing(samples, wanted):
-    assert ProposalSettings(samples=samples).sampled(10000) == wanted
+    assert ProposalSettings(num_samples=samples).sampled(10000) == wanted
 
 
 def test_regions_that_are_missing_do_not_count():
@@ -245,3 +246,80 @@ def test_describing_imports_nothing_heavy():
         "sys.exit(', '.join({'mxnet', 'gluoncv'} & set(sys.modules)) or 0)\n"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+WIDE = (3, 64, 96)
+
+
+def test_proposals_are_cut_at_a_picture_that_is_no_square_and_have_a_least_size():
+    from mxtrain.engine.backend import nd
+
+    network = FasterRCNN(**STAGED).build(3, WIDE)
+    network._settings = replace(network._settings, min_size=16.0)
+    edges = [[80, 10, 120, 90], [10, 10, 30, 25], [10, 30, 30, 44.9], [40, 10, 54.9, 40], [81, 10, 120, 90]]
+    scores = nd.array([[5, 4, 9, 8, 3]])
+    found = network._propose(nd, scores, nd.zeros((1, 5, 4)), nd.array([edges]), 5, 4).asnumpy()
+    # Sides of 15 pixels have 16, as GluonCV counts them; the last one is suppressed by the first.
+    rest = [0, 0, 96, 64, 0]
+    assert found.tolist() == [[[80, 10, 96, 64, 1], [10, 10, 30, 25, 1], rest, rest]]
+
+
+def test_anchors_beyond_a_picture_that_is_no_square_are_ignored():
+    coding = FasterRCNN(**STAGED).box_coding(3, (3, 96, 256))
+    label_BN, _ = coding.encode(padded([np.zeros((0, 7))], 1))
+    left_N, top_N, right_N, bottom_N = coding.edge_N4.T
+    is_inside_N = (left_N >= 0) & (top_N >= 0) & (right_N < 256) & (bottom_N < 96)
+    assert (right_N[is_inside_N] > 96).any()
+    np.testing.assert_array_equal(label_BN[0], np.where(is_inside_N, 0, -1))
+
+
+def test_what_lies_in_a_crowd_is_no_background_of_a_sample():
+    from mxtrain.engine.backend import nd
+
+    network = FasterRCNN(**STAGED).build(3, WIDE)
+    rows = rows_of([[0, 0, 48, 64], [60, 10, 90, 40]], [0, 1])
+    rows[0, 5] = Flag.CROWD
+    inside, outside = [[5, 5, 30, 40]] * 6, [[50, 40, 80, 64]] * 2
+    proposals = np.column_stack([np.array(inside + outside, float), np.ones(8)])
+    found = network._sample(nd, nd.array(proposals[None]), nd.array(padded([rows], 2)), nd.ones((1, 10)) * 0.5)
+    counted = found.asnumpy()[0][found.asnumpy()[0, :, 4] > 0, :4].tolist()
+    assert sorted(counted) == sorted([*outside, [60, 10, 90, 40]])
+
+
+def test_regions_are_read_from_the_map_of_their_size():
+    """As GluonCV, which counts the last pixel of a side: 224 pixels belong to the map of stride 16."""
+    from mxtrain.engine.backend import nd
+
+    network = FasterRCNN(**PYRAMID).build(3, (3, 256, 256))
+    assert network._strides == [4, 8, 16, 32, 64]
+    maps = [nd.full((1, 1, 256 // stride, 256 // stride), stride) for stride in network._strides]
+    maps = [nd.concat(one, one + 1, dim=0) for one in maps]
+    sides = [20, 110, 111, 222, 223, 255]
+    edges = nd.array([[[0, 0, side, side] for side in order] for order in (sides, sides[::-1])])
+    found = network.align_regions(nd, maps, edges, 6, 2).asnumpy()
+    # Every number: ROIAlign sets numbers of one region to 0 for another region that is in another map.
+    wanted_Q = np.array([4, 4, 8, 8, 16, 16, 17, 17, 9, 9, 5, 5])
+    np.testing.assert_allclose(found, np.broadcast_to(wanted_Q[:, None, None, None], (12, 1, 2, 2)))
+
+
+def test_nothing_is_detected_in_padding():
+    from mxtrain.engine.backend import nd
+
+    coding = FasterRCNN(**STAGED).box_coding(3, WIDE)
+    shapes = [(1, *shape) for shape in coding.output_shapes]
+    region, logit = np.tile(np.float32([0, 0, 96, 64, 0]), (*shapes[2][:2], 1)), np.zeros(shapes[3])
+    region[0, 1], logit[..., 2] = [10, 20, 40, 50, 1], 9.0
+    outputs = (nd.zeros(shapes[0]), nd.zeros(shapes[1]), nd.array(region), nd.array(logit), nd.zeros(shapes[4]))
+    found_N6 = coding.decode(outputs).asnumpy()[0]
+    found_N6 = found_N6[(found_N6[:, 0] >= 0) & (found_N6[:, 1] > 0.01)]
+    assert len(found_N6) == 1 and found_N6[0, 0] == 1
+    np.testing.assert_allclose(found_N6[0, 2:], [10, 20, 40, 50], atol=1e-4)
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_samples_of_so_few_regions_that_a_quarter_is_less_than_one(samples):
+    _, network = prepared(FasterRCNN(**{**STAGED, "region_samples": samples}))
+    draws = FasterRCNN(**STAGED).draws((3, SIDE, SIDE))
+    boxes = padded([rows_of([[10, 10, 60, 70]], [0])], 1)
+    region_BR5 = sampled(network, boxes, np.random.RandomState(0).rand(1, draws.regions + 1))
+    assert region_BR5.shape == (1, samples, 5) and region_BR5[..., 4].all()

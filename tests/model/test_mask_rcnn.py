@@ -8,8 +8,8 @@ import pytest
 from two_stages import SIDE, check_names, check_values, nd_array, pictures, prepared, spread, stock
 
 from mxtrain.dataset.image.box_arithmetic import REGION_IOU
+from mxtrain.dataset.image.box_geometry import intersections_over_unions
 from mxtrain.dataset.image.boxes import padded, rows_of
-from mxtrain.model.detection.overlaps import intersections_over_unions
 from mxtrain.model.mask_rcnn import MaskRCNN
 from mxtrain.model.networks.gluoncv_detectors import COCO_CLASSES, MASK_RCNN
 
@@ -91,8 +91,8 @@ def test_settings_of_stock_networks_are_gluoncvs(name, monkeypatch):
     model = MaskRCNN(name=name)
     parts, settings = model._parts(), model._settings()
     assert parts.features == tuple(given.get("outputs", ())) and parts.channels == given["rpn_channel"]
-    assert (settings.count, settings.samples) == (given["rpn_test_post_nms"], given["num_sample"])
-    assert (settings.least_size, settings.most_stretch) == (given["rpn_min_size"], given["clip"])
+    assert (settings.post_nms, settings.num_samples) == (given["rpn_test_post_nms"], given["num_sample"])
+    assert (settings.min_size, settings.max_log_scale) == (given["rpn_min_size"], given["clip"])
     assert parts.nms_iou == given["nms_thresh"] and parts.sizes == tuple(16 * scale for scale in given["scales"])
     masks, side = parts.masks, given["roi_size"][0] * given.get("target_roi_scale", 1)
     assert (masks.channels, masks.convs) == (given["mask_channels"], given.get("num_fcn_convs", 0))

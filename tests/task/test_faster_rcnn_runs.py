@@ -83,6 +83,8 @@ def test_draws_differ_between_epochs_but_not_between_validations(describe_run):
         assert (first == second).all() == same
         assert 0 <= first.min() < 0.01 and 0.99 < first.max() < 1 and abs(first.mean() - 0.5) < 0.03
         assert abs(np.corrcoef(first)[0, 1]) < 0.1
+    # Numbers of the network are not those of the loss.
+    assert not (trained[0].inputs[2].asnumpy() == trained[0].targets[-1].asnumpy()[:, :65]).any()
 
 
 def test_a_run_ends_is_evaluated_and_predicts(train_run, tmp_path, capsys):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Sequence, Tuple
 
 from mxtrain.dataset.image.boxes import NUM_COLUMNS
-from mxtrain.model.detection.regions import BeginningMap, ProposalSettings, RegionCoding
+from mxtrain.model.detection.regions import ProposalSettings, RegionAnchors, RegionCoding
 from mxtrain.model.detection.suppression import Suppression
 from mxtrain.types import Shape
 
@@ -31,7 +31,7 @@ class MaskedRegionCoding(RegionCoding):
     """
 
     def __init__(
-        self, num_classes: int, input_shape: Shape, maps: Sequence[BeginningMap], settings: ProposalSettings,
+        self, num_classes: int, input_shape: Shape, maps: Sequence[RegionAnchors], settings: ProposalSettings,
         suppression: Suppression, side: int,
     ):  # fmt: skip
         super().__init__(num_classes, input_shape, maps, settings, suppression)

@@ -1,6 +1,6 @@
-"""Leaves one of several detections of the same thing.
+"""Non-maximum suppression: keeps one of several detections of the same thing.
 
-Legend: B batch, K classes, N boxes of a picture, C candidates, M detections.
+Legend: B batch, K classes, N boxes of a picture, C candidates, M detections that are kept.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mxtrain.annotations import Array, OperatorModule
 
 LEAST_SCORE = 0.01
-"""GluonCV's, of SSD and YOLOv3."""
+"""What scores less is no detection. Source: GluonCV's, of SSD and YOLOv3."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Suppression:
     """Non-maximum suppression in each class by itself.
 
     Attributes:
-        iou: intersection over union with a surer one of the class from which on a box is left out.
-        num_candidates: how many of the highest scores of a picture are looked at. Without such a limit the operator
-            takes 70 times as long.
+        iou: intersection over union with a box of the same class and a higher score from which on one is suppressed.
+        num_candidates: how many of the highest scores of a picture, of all classes, are compared. Without such a limit
+            the operator takes 70 times as long.
         max_detections: how many of a picture are kept.
         least_score: what scores less is no detection.
     """
@@ -45,30 +45,31 @@ class Suppression:
 
         Args:
             score_BKN: from 0 to 1.
-            box_BN4: edges, the same for all classes.
+            box_BN4: left, top, right, bottom in pixels, the same for all classes.
         """
         from mxtrain.engine.backend import nd
 
         _, num_classes, num_boxes = score_BKN.shape
         score_BC, class_BC, box_BC = self._candidates(nd, score_BKN, num_classes, num_boxes)
         box_BC4 = take_rows(nd, box_BN4, box_BC)
-        return self._left(nd, score_BC, class_BC, box_BC4, num_classes * num_boxes)  # type: ignore[return-value]  # nd
+        return self._suppress(nd, score_BC, class_BC, box_BC4, num_classes * num_boxes)  # type: ignore[return-value]  # nd
 
     def by_class(
         self, F: OperatorModule, score_BKN: Array, box_BKN4: Array, num_classes: int, num_boxes: int
     ) -> Array:  # fmt: skip
-        """The same where each class has edges of its own; also in a network's graph.
+        """See `__call__`, for boxes that differ between classes: each class of a region has offsets of its own. Also in
+        a network's graph.
 
         Args:
             F: MXNet's operators of symbols or of arrays.
             score_BKN: from 0 to 1.
-            box_BKN4: edges.
+            box_BKN4: left, top, right, bottom in pixels.
             num_classes, num_boxes: K and N, which symbols don't know.
         """
         score_BC, class_BC, box_BC = self._candidates(F, score_BKN, num_classes, num_boxes)
         place_BC = class_BC * num_boxes + box_BC
         box_BC4 = take_rows(F, F.reshape(box_BKN4, shape=(0, -3, 0)), place_BC)
-        return self._left(F, score_BC, class_BC, box_BC4, num_classes * num_boxes)
+        return self._suppress(F, score_BC, class_BC, box_BC4, num_classes * num_boxes)
 
     def _most(self, num_scores: int) -> int:
         return min(self.num_candidates, num_scores)
@@ -76,7 +77,7 @@ class Suppression:
     def _candidates(
         self, F: OperatorModule, score_BKN: Array, num_classes: int, num_boxes: int
     ) -> Tuple[Array, Array, Array]:  # fmt: skip
-        """The highest scores (B, C), and the class and the box of each, float64."""
+        """The highest scores (B, C), and the class and the place of the box of each, both (B, C) float64."""
         most = self._most(num_classes * num_boxes)
         # As integers: float32 counts to 2^24 only.
         score_BC, place_BC = F.topk(F.reshape(score_BKN, shape=(0, -1)), k=most, ret_typ="both", dtype="int32")
@@ -84,7 +85,7 @@ class Suppression:
         class_BC = F.floor(place_BC / num_boxes)
         return score_BC, class_BC, place_BC - class_BC * num_boxes
 
-    def _left(self, F: OperatorModule, score_BC: Array, class_BC: Array, box_BC4: Array, num_scores: int) -> Array:
+    def _suppress(self, F: OperatorModule, score_BC: Array, class_BC: Array, box_BC4: Array, num_scores: int) -> Array:
         columns = [F.expand_dims(column, axis=2) for column in (F.cast(class_BC, "float32"), score_BC)]
         most = self._most(num_scores)
         found_BC6 = F.contrib.box_nms(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Sequence, Tuple
 
-from mxtrain.dataset.image.box_arithmetic import REGION_IOU, columns_of, match, near, take_rows
+from mxtrain.dataset.image.box_arithmetic import REGION_IOU, columns_of, match_boxes, near, take_rows
 from mxtrain.dataset.image.boxes import Column
 from mxtrain.engine.backend import gluon, mx
 from mxtrain.model.detection.regions import detections
@@ -59,7 +59,7 @@ class MaskedTwoStageNetwork(TwoStageNetwork):
 
     Args:
         masks: the layers of its further head.
-        suppression: which detections are left.
+        suppression: which detections are kept.
         args, kwargs: as of `TwoStageNetwork`.
     """
 
@@ -73,22 +73,23 @@ class MaskedTwoStageNetwork(TwoStageNetwork):
     def _found(self, F: OperatorModule, maps: Sequence[Array], judged: Sequence[Array]) -> Tuple[Array, ...]:
         """See `TwoStageNetwork`."""
         found_BQ6 = F.BlockGrad(
-            detections(F, judged, self._num_classes, self._count, self._settings.most_stretch, self._suppression)
+            detections(F, judged, self._num_classes, self._post_nms, self._settings.max_log_scale, self._suppression)
         )
-        seen = self._features_of(F, maps, near(F, columns_of(F, found_BQ6, 2, 6)))
-        return found_BQ6, self._masks(F, seen, found_BQ6, self._suppression.count(self._num_classes, self._count))
+        count = self._suppression.count(self._num_classes, self._post_nms)
+        seen = self._features_of(F, maps, near(F, columns_of(F, found_BQ6, 2, 6)), count)
+        return found_BQ6, self._masks(F, seen, found_BQ6, count)
 
     def _learned(self, F: OperatorModule, seen: Array, region_BR5: Array, box_BMD: Array) -> Tuple[Array, ...]:
         """See `TwoStageNetwork`."""
-        most = self._most_things
+        most = self._max_positives
         region_BQ5 = F.slice_axis(region_BR5, axis=1, begin=0, end=most)
         edge_BQ4, counts_BQ1 = columns_of(F, region_BQ5, 0, 4), columns_of(F, region_BQ5, 4, 5)
-        found = match(F, edge_BQ4, box_BMD)
+        found = match_boxes(F, edge_BQ4, box_BMD)
         class_BQ1 = columns_of(F, take_rows(F, box_BMD, found.place_BN), Column.CLASS, Column.CLASS + 1)
         holds_BQ1 = counts_BQ1 * F.expand_dims(found.iou_BN >= REGION_IOU, axis=2)
         found_BQ6 = F.BlockGrad(F.concat(class_BQ1, holds_BQ1, edge_BQ4, dim=2))
         # (B R, C, h, w) -> (B, R, C, h, w) -> (B Q, C, h, w)
-        seen = F.slice_axis(F.reshape(seen, shape=(-4, -1, self._samples, -2)), axis=1, begin=0, end=most)
+        seen = F.slice_axis(F.reshape(seen, shape=(-4, -1, self._num_samples, -2)), axis=1, begin=0, end=most)
         return found_BQ6, self._masks(F, F.reshape(seen, shape=(-3, -2)), found_BQ6, most)
 
     def _masks(self, F: OperatorModule, seen: Array, found_BQ6: Array, count: int) -> Array:
