@@ -57,7 +57,7 @@ WITH_MXNET = {
     "mxtrain.kvstore.mxnet_store",
     "mxtrain.kvstore.remote_updater", "mxtrain.kvstore.update_server", "mxtrain.loss.blocks",
     "mxtrain.loss.detection_blocks", "mxtrain.loss.pose_blocks", "mxtrain.loss.region_blocks", "mxtrain.metric.meter",
-    "mxtrain.model.networks.bert", "mxtrain.model.networks.center_net", "mxtrain.model.networks.classifier",
+    "mxtrain.model.networks.bert", "mxtrain.model.networks.bilstm", "mxtrain.model.networks.center_net", "mxtrain.model.networks.classifier",
     "mxtrain.model.networks.fpn", "mxtrain.model.networks.ssd", "mxtrain.model.networks.yolo3",
     "mxtrain.model.networks.faster_rcnn", "mxtrain.model.networks.feature_maps", "mxtrain.model.networks.fused",
     "mxtrain.model.networks.mask_rcnn", "mxtrain.model.networks.region_parts", "mxtrain.model.networks.two_forms",

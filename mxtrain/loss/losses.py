@@ -79,6 +79,12 @@ class MaskedSoftmaxCrossEntropy(Loss):
         return MaskedSoftmaxCrossEntropyLoss(self.label_smoothing if training else 0.0)
 
 
+class TokenSoftmaxCrossEntropy(MaskedSoftmaxCrossEntropy):
+    """Softmax cross entropy of the tags of words: the mean over all words in the global batch."""
+
+    serves: ClassVar[Tuple[str, ...]] = ("token_classification",)
+
+
 class SigmoidBCE(Loss):
     """Binary cross entropy of each class by itself."""
 
