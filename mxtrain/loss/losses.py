@@ -85,6 +85,18 @@ class TokenSoftmaxCrossEntropy(MaskedSoftmaxCrossEntropy):
     serves: ClassVar[Tuple[str, ...]] = ("token_classification",)
 
 
+class SpanSoftmaxCrossEntropy(Loss):
+    """Softmax cross entropy of the first and the last token of an answer, over the tokens of a sample; the mean of
+    both."""
+
+    serves: ClassVar[Tuple[str, ...]] = ("question_answering",)
+
+    def build(self, num_classes: int, training: bool) -> gluon.Block:
+        from mxtrain.loss.blocks import SpanSoftmaxCrossEntropyLoss
+
+        return SpanSoftmaxCrossEntropyLoss()
+
+
 class SigmoidBCE(Loss):
     """Binary cross entropy of each class by itself."""
 

@@ -34,7 +34,7 @@ class Bert(Model):
 
     reads: ClassVar[Tuple[str, ...]] = ("text",)
     serves: ClassVar[Tuple[str, ...]] = (
-        "classification", "masked_language_modeling", "regression", "token_classification",
+        "classification", "masked_language_modeling", "regression", "token_classification", "question_answering",
     )  # fmt: skip
 
     size: Literal["small", "base", "large"] = "small"

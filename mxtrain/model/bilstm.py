@@ -19,7 +19,7 @@ class BiLSTM(Model):
     """
 
     reads: ClassVar[Tuple[str, ...]] = ("text",)
-    serves: ClassVar[Tuple[str, ...]] = ("token_classification",)
+    serves: ClassVar[Tuple[str, ...]] = ("token_classification", "question_answering")
     num_token_types: ClassVar[int] = 3
 
     embed_size: Positive = 64

@@ -30,7 +30,7 @@ Line = Tuple[List[str], List[str]]
 
 
 def python_lines() -> List[Tuple[str, TaggedWords]]:
-    """By file, its logical lines as words and tags, each line only where it comes first."""
+    """By file, its logical lines as words and tags, each line only where it comes first, whatever its numbers."""
     name = f"{VERSION}-{platform.python_version()}.json"
     kept = read_cached("python_words", name)
     if kept is not None:
@@ -54,9 +54,12 @@ def _read_all(folder: Path) -> List[Tuple[str, List[List[str]], List[List[str]]]
         # In bytes and characters alike: `ast` counts the first, `tokenize` the second.
         if not content.isascii() or len(content) > MOST_BYTES:
             continue
-        lines = [line for line in tagged_lines(content.decode()) if tuple(line[0]) not in seen]
-        lines = list({tuple(words): (words, tags) for words, tags in lines}.values())
-        seen.update(tuple(words) for words, _ in lines)
+        lines = []
+        for words, tags in tagged_lines(content.decode()):
+            key = tuple("0" if word[0].isdigit() else word for word in words)  # tables repeat a line with other numbers
+            if key not in seen:
+                seen.add(key)
+                lines.append((words, tags))
         if lines:
             found.append((path.name, [words for words, _ in lines], [tags for _, tags in lines]))
     return found
