@@ -27,7 +27,8 @@ TAG_ORDER = "tag_order"
 def unified(
     words: TaggedWords, scheme: str, repair: bool, findings: Findings, names: Sequence[str] = ()
 ) -> Tuple[TaggedWords, str]:
-    """Sentences with tags in bio, bioes or plain, without those in which something is wrong; and that scheme.
+    """Sentences with tags in bio, bioes or plain, without those in which something is wrong, and the scheme that they
+    were in.
 
     Args:
         words: as they were read.
@@ -57,7 +58,7 @@ def unified(
         begins = np.concatenate([[0], np.cumsum(list(map(len, words.tags)))]).astype(int)
         tags = [tag_W[begin:end] for begin, end in zip(begins[:-1], begins[1:])]
         words = TaggedWords(words.sentences, tags, words.lines, words.file)
-    return _known(words, names, findings), written
+    return _known(words, names, findings), scheme
 
 
 def _parsed(words: TaggedWords, findings: Findings) -> TaggedWords:
