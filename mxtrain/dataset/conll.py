@@ -63,6 +63,7 @@ class Conll(TextDataset):
         """See `BaseDataset.examine`."""
         self.require_libraries()
         name, parts = self._of_python() if self.root is None else self._of_files(self.root, findings)
+        assert parts[0] is not None
         train, scheme = unified(parts[0], self.scheme, self.repair_tags, findings)
         names = sorted({tag for tags in train.tags for tag in tags}, key=lambda tag: (tag != "O", tag))
         if len(names) < 2:

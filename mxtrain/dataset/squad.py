@@ -35,7 +35,8 @@ OUTPUTS = ("start", "end")
 
 
 class Squad(TextDataset):
-    """Questions whose answers are parts of a context: from SQuAD's files, or about the documentation of NumPy and SciPy."""
+    """Questions whose answers are parts of a context: from SQuAD's files, or about the documentation of NumPy and
+    SciPy."""
 
     serves: ClassVar[Tuple[str, ...]] = ("question_answering",)
     problem_kinds: ClassVar[Tuple[str, ...]] = (ANSWER_OFFSET, NO_ANSWER)
@@ -149,6 +150,7 @@ class Squad(TextDataset):
     ) -> Any:  # fmt: skip
         from mxtrain.dataset.language.windows import WindowLoader
 
+        assert signature.tokenizer_config is not None
         return WindowLoader(
             source, tokenizer_config=signature.tokenizer_config, batches_per_pool=self.batches_per_pool, **options
         )

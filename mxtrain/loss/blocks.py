@@ -10,7 +10,6 @@ from typing import Optional, Sequence
 
 from mxtrain.engine.backend import gluon
 
-
 PADDING_SCORE = -1e9
 """Of positions that are none, before a softmax in float32: exp of it is exactly 0."""
 

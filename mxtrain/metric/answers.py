@@ -101,8 +101,8 @@ class ExactMatch(AnswerMetric):
 
 
 class AnswerF1(AnswerMetric):
-    """Mean over questions of the best F1 of words that the predicted and a right answer share, as SQuAD's script, from 0
-    to 1."""
+    """Mean over questions of the best F1 of words that the predicted and a right answer share, as SQuAD's script has
+    it, from 0 to 1."""
 
     def of_questions(self, scores: QuestionScores) -> np.ndarray:
         return scores.f1_M

@@ -92,6 +92,6 @@ class Model(Spec):
         raise NotImplementedError(f"{type(self).__name__} does not say how to build its network for text")
 
     def build_tagger(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.Block:
-        """The network for text that scores each token, (B, T, num_classes), uninitialised; arguments as of `build_text`,
-        which a class of the user's own may have alone."""
+        """The network for text that scores each token, (B, T, num_classes), uninitialised; arguments as of
+        `build_text`, which a class of the user's own may have alone."""
         return self.build_text(num_classes, input_shape, vocab_size)

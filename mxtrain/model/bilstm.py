@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 class BiLSTM(Model):
     """Embeddings, layers of LSTMs in both directions, and a dense layer that scores each token.
 
-    Source: Huang et al., "Bidirectional LSTM-CRF Models for Sequence Tagging", https://arxiv.org/abs/1508.01991, without
-    the CRF.
+    Source: Huang et al., "Bidirectional LSTM-CRF Models for Sequence Tagging", https://arxiv.org/abs/1508.01991,
+    without the CRF.
     """
 
     reads: ClassVar[Tuple[str, ...]] = ("text",)

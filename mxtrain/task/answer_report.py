@@ -62,7 +62,7 @@ class AnswerReport(CollectingReport):
     def _mistakes(self, scores: QuestionScores) -> Artifact:
         row_NW = self._answers.samples()[:, 2:]
         order = np.argsort(scores.f1_M, kind="stable")
-        rows = []
+        rows: List[List[Any]] = []
         for place in order[scores.exact_M[order] < 1][:MAX_SHOWN].tolist():
             question = self._source.questions.questions[int(scores.number_M[place])]
             begin, end = row_NW[scores.window_M[place], 8:10].astype(int).tolist()

@@ -29,8 +29,8 @@ MAX_SHOWN_CHARACTERS = 200
 
 
 class QuestionAnswering(Task):
-    """Scores (B, T, 2) of each token as the first and the last of the answer, against these two (B, 2) and the number of
-    tokens (B,). Predictions are the scores; the best answer over all windows of a context is found on the host."""
+    """Scores (B, T, 2) of each token as the first and the last of the answer, against these two (B, 2) and the number
+    of tokens (B,). Predictions are the scores; the best answer over all windows of a context is found on the host."""
 
     name: ClassVar[str] = "question_answering"
     formats: ClassVar[Tuple[str, ...]] = ("squad",)

@@ -123,7 +123,8 @@ def tags_of(signature: Signature, prediction: np.ndarray) -> List[str]:
 
 def joined(sentences: Sequence[Sequence[str]], parts: Iterable[List[str]]) -> Iterator[Tuple[int, List[str]]]:
     """The tags of whole sentences, of which samples may be parts, in order."""
-    index, tags = 0, []
+    index = 0
+    tags: List[str] = []
     for part in parts:
         tags = [*tags, *part]
         if len(tags) >= len(sentences[index]):

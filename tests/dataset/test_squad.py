@@ -23,7 +23,7 @@ NULL: Dict[str, Any] = {"id": "2", "question": "Why?", "answers": [], "is_imposs
 
 
 def squad(*questions: Dict[str, Any], context: str = CONTEXT) -> str:
-    return json.dumps({"version": "x", "data": [{"title": "t", "paragraphs": [{"context": context, "qas": questions}]}]})
+    return json.dumps({"data": [{"title": "t", "paragraphs": [{"context": context, "qas": questions}]}]})
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_data_check_lists_each(make: Any, check: Any) -> None:
 
 def test_lines_to_predict_for(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
-    path.write_text('{"question": "Who?", "context": "The cat"}\n\n{"question": "W", "context": "The cat", "id": "b"}\n')
+    path.write_text('{"question": "Q", "context": "The cat"}\n\n{"question": "W", "context": "The cat", "id": "b"}\n')
     found = read_question_lines(str(path))
     assert [one.id for one in found.questions] == ["1", "b"] and found.contexts == ["The cat"]
     path.write_text('{"question": "Who?"}\n')

@@ -49,8 +49,9 @@ class TaggedWords:
     def take(self, indices: Sequence[int]) -> TaggedWords:
         """Some of the sentences; those beyond the end are left out."""
         kept = [index for index in indices if index < len(self)]
-        lists = ([some[index] for index in kept] if some else [] for some in (self.sentences, self.tags, self.lines))
-        return TaggedWords(*lists, self.file)
+        sentences = [self.sentences[index] for index in kept]
+        tags = [self.tags[index] for index in kept] if self.tags else []
+        return TaggedWords(sentences, tags, [self.lines[index] for index in kept] if self.lines else [], self.file)
 
 
 def read_conll(path: str, layout: Layout, findings: Findings = STRICT) -> TaggedWords:

@@ -14,7 +14,7 @@ import numpy as np
 
 OUTSIDE = "O"
 PREFIXES = ("O", "B", "I", "E", "S")
-O, B, I, E, S = range(5)
+OUT, BEGIN, INSIDE, END, SINGLE = range(5)
 """Prefixes as numbers: outside; beginning, inside and end of an entity; an entity of one word."""
 PREFIX_CODES = 8
 BILOU = {"L": "E", "U": "S"}
@@ -23,7 +23,7 @@ SCHEMES = ("bio", "iob1", "bioes", "plain")
 
 
 class TagParts(NamedTuple):
-    """A tag in its parts: "B-PER" is (B, "PER"), and "O" (O, "")."""
+    """A tag in its parts: "B-PER" is (BEGIN, "PER"), and "O" (OUT, "")."""
 
     prefix: int
     type: str
@@ -33,10 +33,10 @@ def parse_tag(tag: str) -> TagParts:
     """The parts of a tag.
 
     Raises:
-        ValueError: it is neither O nor a prefix, a hyphen and a type.
+        ValueError: it is neither OUT nor a prefix, a hyphen and a type.
     """
     if tag == OUTSIDE:
-        return TagParts(O, "")
+        return TagParts(OUT, "")
     letter, hyphen, kind = tag.partition("-")
     letter = BILOU.get(letter, letter)
     if not hyphen or not kind or letter not in PREFIXES[1:]:
@@ -46,7 +46,7 @@ def parse_tag(tag: str) -> TagParts:
 
 def write_tag(prefix: int, kind: str) -> str:
     """The inverse of `parse_tag`."""
-    return OUTSIDE if prefix == O else f"{PREFIXES[prefix]}-{kind}"
+    return OUTSIDE if prefix == OUT else f"{PREFIXES[prefix]}-{kind}"
 
 
 def is_plain(tags: Sequence[str]) -> bool:
@@ -56,7 +56,7 @@ def is_plain(tags: Sequence[str]) -> bool:
 
 def _has_prefix(tag: str) -> bool:
     try:
-        return parse_tag(tag).prefix != O
+        return parse_tag(tag).prefix != OUT
     except ValueError:
         return False
 
@@ -70,10 +70,10 @@ class TagCodes:
 
     def __init__(self, names: Sequence[str]) -> None:
         parts = [parse_tag(name) for name in names]
-        self.types: List[str] = sorted({part.type for part in parts if part.prefix != O})
+        self.types: List[str] = sorted({part.type for part in parts if part.prefix != OUT})
         number = {name: index for index, name in enumerate(self.types)}
         self.code_K = np.array(
-            [O if part.prefix == O else PREFIX_CODES * number[part.type] + part.prefix for part in parts], np.int64
+            [OUT if part.prefix == OUT else PREFIX_CODES * number[part.type] + part.prefix for part in parts], np.int64
         )
 
 
@@ -109,11 +109,11 @@ def find_entities(code_W: np.ndarray, sentence_W: np.ndarray) -> Entities:
     code_W = np.asarray(code_W, np.int64)
     is_new_W = np.diff(sentence_W, prepend=-1) != 0
     prefix_W, type_W = code_W % PREFIX_CODES, code_W // PREFIX_CODES
-    before_W = np.where(is_new_W, O, np.concatenate([[O], prefix_W[:-1]]))[: len(code_W)]
-    differs_W = np.where(before_W == O, True, type_W != np.concatenate([[-1], type_W[:-1]])[: len(code_W)])
-    inside_W = prefix_W != O
+    before_W = np.where(is_new_W, OUT, np.concatenate([[OUT], prefix_W[:-1]]))[: len(code_W)]
+    differs_W = np.where(before_W == OUT, True, type_W != np.concatenate([[-1], type_W[:-1]])[: len(code_W)])
+    inside_W = prefix_W != OUT
     begins_W = inside_W & (
-        (prefix_W == B) | (prefix_W == S) | (before_W == O) | (before_W == E) | (before_W == S) | differs_W
+        (prefix_W == BEGIN) | (prefix_W == SINGLE) | (before_W == OUT) | (before_W == END) | (before_W == SINGLE) | differs_W
     )
     begin_E = np.flatnonzero(begins_W)
     # Ends before the next one that begins, at the next word outside, or with its sentence.
@@ -128,9 +128,9 @@ def write_entities(entities: Entities, num_words: int, types: Sequence[str], sch
     found = [OUTSIDE] * num_words
     for kind, begin, end in zip(entities.type_E.tolist(), entities.begin_E.tolist(), entities.end_E.tolist()):
         for place in range(begin, end):
-            prefix = B if place == begin else I
+            prefix = BEGIN if place == begin else INSIDE
             if scheme == "bioes" and place == end - 1:
-                prefix = S if place == begin else E
+                prefix = SINGLE if place == begin else END
             found[place] = write_tag(prefix, types[kind])
     return found
 
@@ -142,14 +142,14 @@ def impossible_W(code_W: np.ndarray, sentence_W: np.ndarray, scheme: str) -> np.
         return np.zeros(0, np.int64)
     is_new_W = np.diff(sentence_W, prepend=-1) != 0
     prefix_W, type_W = code_W % PREFIX_CODES, code_W // PREFIX_CODES
-    before_W = np.where(is_new_W, O, np.concatenate([[O], prefix_W[:-1]]))
-    open_before_W = (before_W == B) | (before_W == I)
+    before_W = np.where(is_new_W, OUT, np.concatenate([[OUT], prefix_W[:-1]]))
+    open_before_W = (before_W == BEGIN) | (before_W == INSIDE)
     same_W = open_before_W & (type_W == np.concatenate([[-1], type_W[:-1]]))
     if scheme == "bio":
-        return np.flatnonzero((prefix_W == I) & ~same_W)
-    goes_on_W = (prefix_W == I) | (prefix_W == E)
+        return np.flatnonzero((prefix_W == INSIDE) & ~same_W)
+    goes_on_W = (prefix_W == INSIDE) | (prefix_W == END)
     is_last_W = np.append(is_new_W[1:], True)
-    left_open_W = is_last_W & ((prefix_W == B) | (prefix_W == I))
+    left_open_W = is_last_W & ((prefix_W == BEGIN) | (prefix_W == INSIDE))
     return np.flatnonzero((goes_on_W & ~same_W) | (~goes_on_W & open_before_W) | left_open_W)
 
 
@@ -163,12 +163,12 @@ def detect_scheme(tag_W: Sequence[str], code_W: np.ndarray, sentence_W: np.ndarr
         sentence_W: the number of each word's sentence, ascending.
     """
     prefix_W, type_W = code_W % PREFIX_CODES, code_W // PREFIX_CODES
-    if np.isin(prefix_W, (E, S)).any():
+    if np.isin(prefix_W, (END, SINGLE)).any():
         return "bioes"
     is_new_W = np.diff(sentence_W, prepend=-1) != 0
-    same_W = ~is_new_W & np.concatenate([[False], (type_W[1:] == type_W[:-1]) & (prefix_W[:-1] != O)])
-    begins_with_i = ((prefix_W == I) & ~same_W).any()
-    return "iob1" if begins_with_i and not ((prefix_W == B) & ~same_W).any() else "bio"
+    same_W = ~is_new_W & np.concatenate([[False], (type_W[1:] == type_W[:-1]) & (prefix_W[:-1] != OUT)])
+    begins_with_i = ((prefix_W == INSIDE) & ~same_W).any()
+    return "iob1" if begins_with_i and not ((prefix_W == BEGIN) & ~same_W).any() else "bio"
 
 
 def count_entities(

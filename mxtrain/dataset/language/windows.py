@@ -1,7 +1,7 @@
 """Questions with contexts as samples: windows of long contexts, and the loader of these.
 
-A sample is `[CLS] question [SEP] window [SEP]`; windows of a context overlap. The target is the first and the last token
-of the answer, or twice the place of [CLS] where the window does not hold it.
+A sample is `[CLS] question [SEP] window [SEP]`; windows of a context overlap. The target is the first and the last
+token of the answer, or twice the place of [CLS] where the window does not hold it.
 
 Legend: N samples (windows), B batch, T tokens of a sample, C tokens of a context, Q tokens of a question.
 """
@@ -244,7 +244,8 @@ class _Context:
         asked = {found.lower() for found in WORD.findall(question)}
         is_asked_W = np.array([word in asked for word in self._words], bool)
         begin_K, end_K = self._begin_W[is_asked_W], self._end_W[is_asked_W]
-        place_C = np.searchsorted(begin_K, self.span_C2[:, 1], side="left") - 1  # the last word that begins before its end
+        # Of each token the last such word that begins before its end.
+        place_C = np.searchsorted(begin_K, self.span_C2[:, 1], side="left") - 1
         if not len(begin_K):
             return np.zeros(len(self.token_C), bool)
         return (place_C >= 0) & (self.span_C2[:, 0] < end_K[np.maximum(place_C, 0)])
@@ -256,8 +257,8 @@ class _Context:
 
 
 def window_starts(count: int, room: int, stride: int) -> List[int]:
-    """The first token of each window of a context of `count` tokens, so that each token is in one; one window even where
-    there are none."""
+    """The first token of each window of a context of `count` tokens, so that each token is in one; one window even
+    where there are none."""
     stride = min(stride, room)
     return list(range(0, max(count - room + stride - 1, 0) // stride * stride + 1, stride))
 

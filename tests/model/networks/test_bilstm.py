@@ -1,4 +1,4 @@
-"""LSTMs in both directions compute what they say: lengths count, dropout between layers acts, padding changes nothing."""
+"""LSTMs in both directions compute what they say: lengths count, dropout between layers acts, padding is nothing."""
 
 from __future__ import annotations
 
