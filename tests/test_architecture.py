@@ -19,6 +19,7 @@ LAYERS = [
     {
         "annotations", "errors", "types", "files", "cluster.network", "process",
         "dataset.image.box_arithmetic", "dataset.image.boxes", "dataset.image.key_points", "dataset.image.mask_rows",
+        "dataset.language.answer_scores", "dataset.language.answer_window", "dataset.language.tags",
         "description.override_text",
         "kvstore.world", "private_sockets", "search_path",
     },
@@ -87,7 +88,7 @@ OTHER_MEANINGS = {
         "mxtrain.description.override_text",
     ),
     "options of networks, which users' own have": ("num classes, vocab", "mxtrain.build", "mxtrain.trainer.loaders"),
-    "names of options and settings": ("image", "mxtrain.cli.choices", "mxtrain.cli.mistakes"),
+    "names of options and settings": ("image, token", "mxtrain.cli.choices", "mxtrain.cli.mistakes"),
     "a feature that MXNet was built with": ("image", "mxtrain.cli.diagnosis"),
     "the frame of a table on the terminal": (
         "box", "mxtrain.cli.artifacts", "mxtrain.cli.sweep", "mxtrain.cli.verify", "mxtrain.kvstore.times",

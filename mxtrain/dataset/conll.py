@@ -11,7 +11,7 @@ import numpy as np
 from mxtrain.dataset.base import Samples, Splits
 from mxtrain.dataset.checking.problems import STRICT, DataPlace, Findings, NothingLeft, attempt
 from mxtrain.dataset.language.base import TextDataset
-from mxtrain.dataset.language.conll_file import Layout, TaggedWords, read_conll
+from mxtrain.dataset.language.conll_file import ColumnLayout, TaggedWords, read_conll
 from mxtrain.dataset.language.python_words import part_of, python_lines
 from mxtrain.dataset.language.tag_scheme import TAG_ORDER, unified
 from mxtrain.dataset.language.tagged import TaggedSentences
@@ -96,7 +96,7 @@ class Conll(TextDataset):
             if not exists(path):
                 raise DataError(_missing(name, path))
         refuse_shared({name: [path] for name, path in paths.items()}, findings)
-        layout = Layout(self.word, self.tag, self.comment)
+        layout = ColumnLayout(self.word, self.tag, self.comment)
         found = {
             name: attempt(findings, DataPlace(str(path)), partial(read_conll, str(path), layout, findings))
             for name, path in paths.items()
@@ -140,7 +140,7 @@ class Conll(TextDataset):
 
     def _read_words(self, name: str) -> TaggedWords:
         if name.endswith(COLUMNS):
-            found = read_conll(name, Layout(self.word if self.word >= 0 else 0, None, self.comment))
+            found = read_conll(name, ColumnLayout(self.word if self.word >= 0 else 0, None, self.comment))
         else:
             found = TaggedWords(file=name)
             for number, line in enumerate(read_text(name).split("\n"), start=1):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import pydantic
@@ -12,6 +12,7 @@ from typing_extensions import Annotated
 
 from mxtrain.dataset.base import Samples, Splits
 from mxtrain.dataset.checking.problems import STRICT, DataPlace, Findings, NothingLeft, attempt
+from mxtrain.dataset.language.answer_window import WindowSettings
 from mxtrain.dataset.language.base import TextDataset
 from mxtrain.dataset.language.numpydoc_questions import numpydoc_questions, pattern_answer
 from mxtrain.dataset.language.questions import (
@@ -22,13 +23,15 @@ from mxtrain.dataset.language.questions import (
     read_question_lines,
     read_squad,
 )
-from mxtrain.dataset.language.windows import QuestionSource, Reading
+from mxtrain.dataset.language.windows import QuestionSource
 from mxtrain.dataset.loading.regular_files import exists, refuse_shared
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.signature import Signature
 from mxtrain.errors import DataError, did_you_mean
-from mxtrain.model.base import Model
 from mxtrain.types import OpenFraction, PathText, Positive
+
+if TYPE_CHECKING:
+    from mxtrain.model.base import Model
 
 OUTPUTS = ("start", "end")
 """What is scored of each token."""
@@ -82,9 +85,9 @@ class Squad(TextDataset):
         return self.model_copy(update={"exact_match": model.num_token_types > 2})
 
     @property
-    def reading(self) -> Reading:
+    def window_settings(self) -> WindowSettings:
         """How contexts are read, and answers in them."""
-        return Reading(
+        return WindowSettings(
             self.doc_stride, self.max_question, self.max_answer, self.exact_match is True, self.null_answers,
             self.null_threshold,
         )  # fmt: skip
@@ -105,7 +108,7 @@ class Squad(TextDataset):
         for part in parts:
             self._require_answers(part)
         baseline = pattern_answer if self.root is None else None
-        train, val, test = (QuestionSource(part, self.reading, baseline) for part in parts)
+        train, val, test = (QuestionSource(part, self.window_settings, baseline) for part in parts)
         return Splits(
             train, val, test if len(test) else None, class_names=list(OUTPUTS),
             build_tokenizer_config=lambda: self.tokenizer_config(train.training_texts()),
@@ -175,4 +178,4 @@ class Squad(TextDataset):
                 type(one)(one.id, one.text, one.context + shift, (), one.place) for one in own.questions
             ]
             places += [find_place(one) or name for one in own.questions]
-        return QuestionSource(found, self.reading), places
+        return QuestionSource(found, self.window_settings), places

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple, Optional, Tuple, Type
 import numpy as np
 
 from mxtrain.dataset.language.answer_scores import score_answer
-from mxtrain.dataset.language.windows import Window
+from mxtrain.dataset.language.answer_window import Window
 from mxtrain.metric.host import Collected, HostMetric, HostPredictions
 
 
@@ -53,11 +53,11 @@ class CollectedAnswers(Collected):
 
 def row_of(window: Window, score_T2: np.ndarray) -> Tuple[float, ...]:
     """A row of `CollectedAnswers`."""
-    reading, golds = window.reading, [answer.text for answer in window.question.answers]
+    settings, golds = window.settings, [answer.text for answer in window.question.answers]
     score, null, begin, end = window.best(score_T2)
-    of_answer = score_answer(window.context[begin:end], golds, reading.may_be_null)
-    of_null = score_answer("", golds, reading.may_be_null)
-    threshold = reading.null_threshold if reading.may_be_null else np.inf
+    of_answer = score_answer(window.context[begin:end], golds, settings.may_be_null)
+    of_null = score_answer("", golds, settings.may_be_null)
+    threshold = settings.null_threshold if settings.may_be_null else np.inf
     return (window.number, score, *of_answer, null, *of_null, threshold, begin, end)
 
 

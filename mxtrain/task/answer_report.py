@@ -57,7 +57,7 @@ class AnswerReport(CollectingReport):
         question = self._source.questions.questions[number]
         assert self._source.baseline is not None
         answer = self._source.baseline(question.text, self._source.questions.contexts[question.context])
-        return score_answer(answer, [one.text for one in question.answers], self._source.reading.may_be_null)
+        return score_answer(answer, [one.text for one in question.answers], self._source.settings.may_be_null)
 
     def _mistakes(self, scores: QuestionScores) -> Artifact:
         row_NW = self._answers.samples()[:, 2:]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from mxtrain.annotations import Json, JsonObject, LossBlock
     from mxtrain.dataset.base import Samples
-    from mxtrain.dataset.language.windows import Window
+    from mxtrain.dataset.language.answer_window import Window
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
     from mxtrain.types import Batch, Shape

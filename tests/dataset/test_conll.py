@@ -8,7 +8,7 @@ from typing import Any, Callable
 import pytest
 
 from mxtrain.dataset.conll import Conll
-from mxtrain.dataset.language.conll_file import Layout, read_conll
+from mxtrain.dataset.language.conll_file import ColumnLayout, read_conll
 from mxtrain.dataset.language.python_words import tagged_lines
 from mxtrain.errors import DataError
 
@@ -36,7 +36,7 @@ def test_sentences_tags_and_lines(make: Any) -> None:
 def test_columns_by_number_comments_and_tabs(tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_text("# text\n1\tNew York\tX\tB-LOC\n2\tis\tX\tO\n")
-    found = read_conll(str(path), Layout(1, 3, "# "))
+    found = read_conll(str(path), ColumnLayout(1, 3, "# "))
     assert found.sentences == [["New York", "is"]] and found.tags == [["B-LOC", "O"]]
 
 

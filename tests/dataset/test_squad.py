@@ -89,7 +89,8 @@ def test_lines_to_predict_for(tmp_path: Path) -> None:
 
 
 def test_matches_are_marked_where_the_model_knows_a_third_type() -> None:
-    assert Squad().for_model(BiLSTM()).reading.marks_matches and not Squad().for_model(Bert()).reading.marks_matches
+    assert Squad().for_model(BiLSTM()).window_settings.marks_matches
+    assert not Squad().for_model(Bert()).window_settings.marks_matches
     with pytest.raises(ValidationError, match="leaves no room for a context"):
         Squad(max_length=64, max_question=64)
 

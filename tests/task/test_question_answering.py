@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from mxtrain.cli.dispatch import run
+from mxtrain.dataset.language.answer_window import Window, WindowSettings
 from mxtrain.dataset.language.questions import Answer, Question
-from mxtrain.dataset.language.windows import Reading, Window
 from mxtrain.engine.backend import autograd, nd
 from mxtrain.errors import ConfigError
 from mxtrain.loss.losses import SpanSoftmaxCrossEntropy
@@ -20,13 +20,13 @@ from mxtrain.metric.answers import AnswerF1, CollectedAnswers, ExactMatch
 pytestmark = pytest.mark.usefixtures("own_cache")
 TEXT = "red cat big dog old cow"
 SPANS = np.array([[n * 4, n * 4 + 3] for n in range(6)])
-READING = Reading(2, 4, 3, False, True, 1.0)
+SETTINGS = WindowSettings(2, 4, 3, False, True, 1.0)
 GOLD = (Answer("big dog", 8),)
 
 
-def window(number: int, first: int, answers: Any = GOLD, reading: Reading = READING) -> Window:
+def window(number: int, first: int, answers: Any = GOLD, settings: WindowSettings = SETTINGS) -> Window:
     """Three words from `first` on, behind a question of one token."""
-    return Window(number, Question(f"q{number}", "?", 0, answers), TEXT, SPANS[first : first + 3], 3, reading)
+    return Window(number, Question(f"q{number}", "?", 0, answers), TEXT, SPANS[first : first + 3], 3, settings)
 
 
 def scores(begin: int, end: int, height: float, null: float = -4.0) -> np.ndarray:
@@ -78,14 +78,14 @@ def test_the_best_answer_over_windows_counts_whoever_measured_them() -> None:
 
 
 def test_no_answer_is_predicted_where_its_least_score_is_far_enough_above() -> None:
-    def of(null_1: float, null_2: float, reading: Reading = READING) -> float:
-        samples = [(window(0, 0, (), reading), scores(3, 3, 1.0, null_1)),
-                   (window(0, 2, (), reading), scores(3, 3, 0.5, null_2))]  # fmt: skip
+    def of(null_1: float, null_2: float, settings: WindowSettings = SETTINGS) -> float:
+        samples = [(window(0, 0, (), settings), scores(3, 3, 1.0, null_1)),
+                   (window(0, 2, (), settings), scores(3, 3, 0.5, null_2))]  # fmt: skip
         return ExactMatch().compute(collected(*samples))
 
     assert of(1.6, 2.0) == 1.0  # 3.2 against 2.0 and the threshold of 1
     assert of(1.4, 2.0) == 0.0 and of(2.0, 1.4) == 0.0
-    assert of(1.6, 2.0, READING._replace(may_be_null=False)) == 0.0
+    assert of(1.6, 2.0, SETTINGS._replace(may_be_null=False)) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ DOCUMENT = "-DOCSTART-"
 """The word of a line that begins a document, in the files of CoNLL 2003."""
 
 
-class Layout(NamedTuple):
+class ColumnLayout(NamedTuple):
     """Where words and tags stand in a line; columns count from 0, or with -1 from the last.
 
     Attributes:
@@ -54,7 +54,7 @@ class TaggedWords:
         return TaggedWords(sentences, tags, [self.lines[index] for index in kept] if self.lines else [], self.file)
 
 
-def read_conll(path: str, layout: Layout, findings: Findings = STRICT) -> TaggedWords:
+def read_conll(path: str, layout: ColumnLayout, findings: Findings = STRICT) -> TaggedWords:
     """The sentences of a file.
 
     Raises:
@@ -68,7 +68,7 @@ def read_conll(path: str, layout: Layout, findings: Findings = STRICT) -> Tagged
     return found
 
 
-def _sentences(path: str, layout: Layout, findings: Findings) -> Iterator[List[Tuple[int, str, str]]]:
+def _sentences(path: str, layout: ColumnLayout, findings: Findings) -> Iterator[List[Tuple[int, str, str]]]:
     """(line, word, tag) of the words of each sentence."""
     columns = [column for column in (layout.word, layout.tag) if column is not None]
     least = max(*(column + 1 if column >= 0 else -column for column in columns), len(set(columns)))
@@ -106,7 +106,7 @@ def _sentences(path: str, layout: Layout, findings: Findings) -> Iterator[List[T
         yield rows
 
 
-def least_is_enough(layout: Layout) -> bool:
+def least_is_enough(layout: ColumnLayout) -> bool:
     """Whether a line may have more columns than another without its columns being others."""
     return all(column is None or column >= 0 for column in (layout.word, layout.tag))
 

@@ -23,7 +23,7 @@ SCHEMES = ("bio", "iob1", "bioes", "plain")
 
 
 class TagParts(NamedTuple):
-    """A tag in its parts: "B-PER" is (BEGIN, "PER"), and "O" (OUT, "")."""
+    """A tag in its parts: "B-PER" is (1, "PER"), and "O" (0, "")."""
 
     prefix: int
     type: str
@@ -33,15 +33,15 @@ def parse_tag(tag: str) -> TagParts:
     """The parts of a tag.
 
     Raises:
-        ValueError: it is neither OUT nor a prefix, a hyphen and a type.
+        ValueError: it is neither O nor a prefix, a hyphen and a type.
     """
     if tag == OUTSIDE:
         return TagParts(OUT, "")
-    letter, hyphen, kind = tag.partition("-")
-    letter = BILOU.get(letter, letter)
-    if not hyphen or not kind or letter not in PREFIXES[1:]:
+    prefix, hyphen, kind = tag.partition("-")
+    prefix = BILOU.get(prefix, prefix)
+    if not hyphen or not kind or prefix not in PREFIXES[1:]:
         raise ValueError(tag)
-    return TagParts(PREFIXES.index(letter), kind)
+    return TagParts(PREFIXES.index(prefix), kind)
 
 
 def write_tag(prefix: int, kind: str) -> str:
@@ -113,7 +113,7 @@ def find_entities(code_W: np.ndarray, sentence_W: np.ndarray) -> Entities:
     differs_W = np.where(before_W == OUT, True, type_W != np.concatenate([[-1], type_W[:-1]])[: len(code_W)])
     inside_W = prefix_W != OUT
     begins_W = inside_W & (
-        (prefix_W == BEGIN) | (prefix_W == SINGLE) | (before_W == OUT) | (before_W == END) | (before_W == SINGLE) | differs_W
+        np.isin(prefix_W, (BEGIN, SINGLE)) | np.isin(before_W, (OUT, END, SINGLE)) | differs_W
     )
     begin_E = np.flatnonzero(begins_W)
     # Ends before the next one that begins, at the next word outside, or with its sentence.

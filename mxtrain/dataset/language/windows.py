@@ -9,14 +9,14 @@ Legend: N samples (windows), B batch, T tokens of a sample, C tokens of a contex
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.dataset.checking.checks import Checked, SourceChecks, digest_of
 from mxtrain.dataset.checking.problems import DataPlace
 from mxtrain.dataset.corpus.shards import Ragged
+from mxtrain.dataset.language.answer_window import Window, WindowSettings
 from mxtrain.dataset.language.loader import TextLoader
 from mxtrain.dataset.language.questions import Question, Questions
 from mxtrain.dataset.language.tokenizing.kinds import TextsInMemory
@@ -33,67 +33,6 @@ if TYPE_CHECKING:
 QUESTION, CONTEXT, MATCH = range(3)
 """Token types."""
 WORD = re.compile(r"\w+")
-NOWHERE = -1e30
-"""The score of an answer in a window without any."""
-
-
-class Reading(NamedTuple):
-    """How contexts are read, and answers in them.
-
-    Attributes:
-        doc_stride: tokens from the beginning of a window to that of the next.
-        max_question: tokens of a question; longer ones are cut.
-        max_answer: tokens of an answer that may be predicted.
-        marks_matches: whether words of the context that stand in the question have a token type of their own.
-        may_be_null: whether questions may have no answer.
-        null_threshold: by how much the score of no answer must be above that of the best one.
-    """
-
-    doc_stride: int
-    max_question: int
-    max_answer: int
-    marks_matches: bool
-    may_be_null: bool
-    null_threshold: float
-
-
-@dataclass(frozen=True)
-class Window:
-    """What is known on the host of a sample: a window of a context.
-
-    Attributes:
-        number: of the question in its split.
-        question: with its right answers.
-        context: the text.
-        span_C2: where each token of the window stands in it: its first character and the one behind its last.
-        begin: place of the window's first token in the sample.
-        reading: how answers are read.
-    """
-
-    number: int
-    question: Question
-    context: str
-    span_C2: np.ndarray
-    begin: int
-    reading: Reading
-
-    def best(self, score_T2: np.ndarray) -> Tuple[float, float, int, int]:
-        """Of scores of beginning and end: that of the best answer, that of none, and the answer's first character and
-        the one behind its last."""
-        end = self.begin + len(self.span_C2)
-        start_C, stop_C = score_T2[self.begin : end].astype(np.float64).T
-        null = float(score_T2[0].sum(dtype=np.float64))
-        if not len(start_C):
-            return NOWHERE, null, 0, 0
-        length = min(self.reading.max_answer, len(start_C))
-        padded = np.concatenate([np.full(length - 1, NOWHERE), start_C])
-        # Row j: beginnings of answers that end at token j, the earliest first.
-        start_CL = np.lib.stride_tricks.sliding_window_view(padded, length)
-        best_C = start_CL.argmax(axis=1)
-        sum_C = start_CL[np.arange(len(start_C)), best_C] + stop_C
-        last = int(sum_C.argmax())
-        first = last - length + 1 + int(best_C[last])
-        return float(sum_C[last]), null, int(self.span_C2[first, 0]), int(self.span_C2[last, 1])
 
 
 class QuestionSource:
@@ -101,14 +40,14 @@ class QuestionSource:
 
     Args:
         questions: with contexts.
-        reading: how they become samples.
+        settings: how they become samples.
         baseline: (question, context) -> an answer by a fixed pattern, where the data have one to compare with.
     """
 
     def __init__(
-        self, questions: Questions, reading: Reading, baseline: Optional[Callable[[str, str], str]] = None
+        self, questions: Questions, settings: WindowSettings, baseline: Optional[Callable[[str, str], str]] = None
     ) -> None:
-        self.questions, self.reading, self.baseline = questions, reading, baseline
+        self.questions, self.settings, self.baseline = questions, settings, baseline
         self._encoded: Optional[EncodedWindows] = None
 
     def __len__(self) -> int:
@@ -116,7 +55,7 @@ class QuestionSource:
 
     def take(self, indices: Sequence[int]) -> QuestionSource:
         """Some of the questions; those beyond the end are left out."""
-        return QuestionSource(self.questions.take(list(indices)), self.reading, self.baseline)
+        return QuestionSource(self.questions.take(list(indices)), self.settings, self.baseline)
 
     def checks(self) -> Checks:
         """What `data check` does with each question."""
@@ -125,7 +64,7 @@ class QuestionSource:
     def encode(self, tokenizer_config: TokenizerConfig) -> EncodedWindows:
         """All windows as tokens, made once."""
         if self._encoded is None:
-            self._encoded = EncodedWindows(self.questions, self.reading, tokenizer_config)
+            self._encoded = EncodedWindows(self.questions, self.settings, tokenizer_config)
         return self._encoded
 
     @property
@@ -166,7 +105,7 @@ class EncodedWindows:
         DataError: the tokenizer has no special token for the beginning and the end of a text.
     """
 
-    def __init__(self, questions: Questions, reading: Reading, config: TokenizerConfig) -> None:
+    def __init__(self, questions: Questions, settings: WindowSettings, config: TokenizerConfig) -> None:
         special = config.tokenizer.special
         if special.first is None or special.last is None:
             raise DataError(
@@ -174,7 +113,7 @@ class EncodedWindows:
                 "<bos> and <eos>, and the vocabulary has none. Give another file, or dataset.vocab=null."
             )
         self._first, self._last, self._pad = special.first, special.last, special.pad or 0
-        self._tokenizer, self._reading, self._max_length = config.tokenizer, reading, config.max_length
+        self._tokenizer, self._settings, self._max_length = config.tokenizer, settings, config.max_length
         self.windows: List[Window] = []
         rows: List[Tuple[np.ndarray, np.ndarray]] = []
         spans: List[Tuple[int, int]] = []
@@ -196,15 +135,15 @@ class EncodedWindows:
 
     def _windows_of(self, number: int, question: Question, context: _Context) -> Any:
         """((tokens, types), (first, last token of the answer), window) of each window of a question's context."""
-        reading = self._reading
-        asked_Q = np.array(self._tokenizer.tokens(question.text)[: reading.max_question], np.int32)
+        settings = self._settings
+        asked_Q = np.array(self._tokenizer.tokens(question.text)[: settings.max_question], np.int32)
         room = self._max_length - len(asked_Q) - 3
         begin = len(asked_Q) + 2
         type_C = np.full(len(context.token_C), CONTEXT, np.int32)
-        if reading.marks_matches:
+        if settings.marks_matches:
             type_C[context.matches(question.text)] = MATCH
         answer = context.tokens_of(*question.answers[0]) if question.answers else None
-        for first in window_starts(len(context.token_C), room, reading.doc_stride):
+        for first in window_starts(len(context.token_C), room, settings.doc_stride):
             part = slice(first, first + room)
             tokens = np.concatenate([
                 [self._first], asked_Q, [self._last], context.token_C[part], [self._last],
@@ -213,7 +152,7 @@ class EncodedWindows:
             span = (0, 0)
             if answer is not None and answer[0] >= first and answer[1] < min(first + room, len(context.token_C)):
                 span = (answer[0] - first + begin, answer[1] - first + begin)
-            window = Window(number, question, context.text, context.span_C2[part], begin, reading)
+            window = Window(number, question, context.text, context.span_C2[part], begin, settings)
             yield (tokens, types), span, window
 
     def padded(self, index_B: np.ndarray, length: int) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -239,8 +178,10 @@ class _Context:
         self._words = [word for _, _, word in words]
 
     def matches(self, question: str) -> np.ndarray:
-        """Which tokens are of words that stand in the question. Source: Chen et al., "Reading Wikipedia to Answer
-        Open-Domain Questions" (2017), section 3.2."""
+        """Which tokens are of words that stand in the question.
+
+        Source: Chen et al., https://arxiv.org/abs/1704.00051, section 3.2.
+        """
         asked = {found.lower() for found in WORD.findall(question)}
         is_asked_W = np.array([word in asked for word in self._words], bool)
         begin_K, end_K = self._begin_W[is_asked_W], self._end_W[is_asked_W]

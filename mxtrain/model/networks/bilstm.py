@@ -4,7 +4,7 @@ MXNet's fused recurrent operator ignores on CPU, without a word, lengths and the
 wrong gradients for several layers in float64. So an operator is one layer in one direction, `Dropout` stands between,
 and the backward direction reads texts that `SequenceReverse` has turned by their lengths.
 
-Legend: B batch, T tokens, I width of what enters a layer, U units of a direction, K classes. Time comes first: (T, B, U).
+Legend: B batch, T tokens, I width of what enters a layer, U units of a direction, K classes. Time is first: (T, B, U).
 """
 
 from __future__ import annotations

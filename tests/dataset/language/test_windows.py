@@ -7,22 +7,23 @@ import itertools
 import numpy as np
 import pytest
 
+from mxtrain.dataset.language.answer_window import Window, WindowSettings
 from mxtrain.dataset.language.questions import Answer, Question, Questions
 from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
 from mxtrain.dataset.language.tokenizing.plain import Words
 from mxtrain.dataset.language.tokenizing.wordpiece import SPECIAL, WordPiece
-from mxtrain.dataset.language.windows import CONTEXT, MATCH, QUESTION, EncodedWindows, Reading, Window, window_starts
+from mxtrain.dataset.language.windows import CONTEXT, MATCH, QUESTION, EncodedWindows, window_starts
 from mxtrain.errors import DataError
 
 LETTERS = "abcdefghij"
 CONFIG = TokenizerConfig(WordPiece((*SPECIAL, *LETTERS), True), 10)
-READING = Reading(3, 3, 2, True, False, 0.0)
+SETTINGS = WindowSettings(3, 3, 2, True, False, 0.0)
 CONTEXT_TEXT = " ".join(LETTERS)
 
 
 def encoded(question: str, answer: str, config: TokenizerConfig = CONFIG) -> EncodedWindows:
     one = Question("q", question, 0, (Answer(answer, CONTEXT_TEXT.index(answer)),))
-    return EncodedWindows(Questions([CONTEXT_TEXT], [one]), READING, config)
+    return EncodedWindows(Questions([CONTEXT_TEXT], [one]), SETTINGS, config)
 
 
 def test_every_token_is_in_a_window_and_no_window_is_needless() -> None:
@@ -57,7 +58,7 @@ def test_a_tokenizer_needs_a_beginning() -> None:
 def test_the_best_answer_is_that_of_all_pairs(most: int) -> None:
     rng = np.random.RandomState(most)
     span_C2 = np.stack([np.arange(8) * 2, np.arange(8) * 2 + 1], axis=1)
-    window = Window(0, Question("q", "", 0), CONTEXT_TEXT, span_C2, 3, READING._replace(max_answer=most))
+    window = Window(0, Question("q", "", 0), CONTEXT_TEXT, span_C2, 3, SETTINGS._replace(max_answer=most))
     for _ in range(50):
         score_T2 = rng.randn(12, 2).astype(np.float32)
         score_T2[0] += 5  # neither the question nor padding is an answer
