@@ -10,7 +10,7 @@ import numpy as np
 
 from mxtrain.dataset.base import Samples, Splits
 from mxtrain.dataset.checking.problems import STRICT, DataPlace, Findings, NothingLeft, attempt
-from mxtrain.dataset.language.base import TextDataset
+from mxtrain.dataset.language.base import TextDataset, read_each
 from mxtrain.dataset.language.conll_file import ColumnLayout, TaggedWords, read_conll
 from mxtrain.dataset.language.python_words import part_of, python_lines
 from mxtrain.dataset.language.tag_scheme import TAG_ORDER, unified
@@ -126,14 +126,7 @@ class Conll(TextDataset):
     ) -> Tuple[Samples, Sequence[str]]:
         """The sentences of files, one a line with white space between words, or in columns; a place is `file:line`."""
         words, places = TaggedWords(), []
-        for number, name in enumerate(names):
-            try:
-                found = self._read_words(name)
-            except DataError as error:
-                if not skip_unreadable:
-                    raise DataError(f"{error} Or type skip_unreadable=true to go on without such files.") from error
-                unreadable[-1 - number] = str(error)
-                continue
+        for name, found in read_each(names, self._read_words, skip_unreadable, unreadable):
             words.sentences += found.sentences
             places += [f"{name}:{lines[0]}" for lines in found.lines]
         return TaggedSentences(words, signature.class_names), places

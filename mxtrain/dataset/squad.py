@@ -13,7 +13,7 @@ from typing_extensions import Annotated
 from mxtrain.dataset.base import Samples, Splits
 from mxtrain.dataset.checking.problems import STRICT, DataPlace, Findings, NothingLeft, attempt
 from mxtrain.dataset.language.answer_window import WindowSettings
-from mxtrain.dataset.language.base import TextDataset
+from mxtrain.dataset.language.base import TextDataset, read_each
 from mxtrain.dataset.language.numpydoc_questions import numpydoc_questions, pattern_answer
 from mxtrain.dataset.language.questions import (
     ANSWER_OFFSET,
@@ -164,14 +164,7 @@ class Squad(TextDataset):
         """The questions of files, JSONL with question and context or SQuAD's JSON; a place is `file:line`, or the
         file."""
         found, places = Questions(), []
-        for number, name in enumerate(names):
-            try:
-                own = read_question_lines(name)
-            except DataError as error:
-                if not skip_unreadable:
-                    raise DataError(f"{error} Or type skip_unreadable=true to go on without such files.") from error
-                unreadable[-1 - number] = str(error)
-                continue
+        for name, own in read_each(names, read_question_lines, skip_unreadable, unreadable):
             shift = len(found.contexts)
             found.contexts += own.contexts
             found.questions += [
