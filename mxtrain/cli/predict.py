@@ -22,6 +22,7 @@ from typing import (
     Sequence,
     Set,
     TextIO,
+    Tuple,
 )
 
 from mxtrain.checkpoint import Checkpoint, refuse_links
@@ -36,6 +37,8 @@ from mxtrain.files.durable import encode_json, replace_file
 from mxtrain.types import PathText, Positive, Spec
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from mxtrain.annotations import EpochLoader, Json
     from mxtrain.dataset.base import Samples
     from mxtrain.dataset.signature import Signature
@@ -189,8 +192,21 @@ def predict_rows(
     trained: Trained, loader: EpochLoader, source: Samples, places: Sequence[str], top_k: int,
     unreadable: Collection[int] = (), drawn: Sequence[Path] = (),
 ) -> Iterator[Dict[str, Json]]:  # fmt: skip
-    """One row for each sample that could be read: where it stands, what the task predicts, and the one of `drawn` that
+    """The rows of a task about what could be read: where it stands, what the task predicts, and the one of `drawn` that
     was written."""
+    task = trained.description.task
+    found = predict_samples(trained, loader, source, unreadable, drawn)
+    for number, said in task.rows(trained.signature, source, found, top_k):
+        row = {"file": places[number], **said}
+        if drawn:
+            row[task.writes] = str(drawn[number])
+        yield row
+
+
+def predict_samples(
+    trained: Trained, loader: EpochLoader, source: Samples, unreadable: Collection[int], drawn: Sequence[Path]
+) -> Iterator[Tuple[int, np.ndarray]]:
+    """The number of each sample that could be read, and its prediction; writes what is to be drawn of it."""
     from mxtrain.engine.predictions import to_host
 
     task, position = trained.description.task, 0
@@ -198,11 +214,9 @@ def predict_rows(
     for batch, outputs in trained.evaluator.predict(loader):
         for prediction in to_host(decode(outputs, batch)):
             if position not in unreadable:
-                row = {"file": places[position], **task.row(trained.signature, prediction, top_k)}
                 if drawn:
-                    row[task.writes] = str(drawn[position])
                     write_file(drawn[position], task.encode_file(trained.signature, prediction, source, position))
-                yield row
+                yield position, prediction
             position += 1
 
 

@@ -10,6 +10,9 @@ from typing import Optional, Sequence
 
 from mxtrain.engine.backend import gluon
 
+PADDING_SCORE = -1e9
+"""Of positions that are none, before a softmax in float32: exp of it is exactly 0."""
+
 
 def dense_target(F, label, num_classes: int, dense: bool):
     """(B, K) probabilities from (B,) indices, or the label itself where it is dense."""
@@ -57,6 +60,17 @@ class MaskedSoftmaxCrossEntropyLoss(gluon.HybridBlock):
             loss_BM = (1 - self._smoothing) * loss_BM - self._smoothing * F.mean(log_p_BMK, axis=-1)
         counts_BM = label_BM >= 0
         return F.sum(loss_BM * counts_BM, axis=-1), F.sum(counts_BM, axis=-1)
+
+
+class SpanSoftmaxCrossEntropyLoss(gluon.HybridBlock):
+    """Scores (B, T, 2), first and last token (B, 2) and number of tokens (B,) to the mean of both losses, (B,)."""
+
+    weighted = False
+
+    def hybrid_forward(self, F, score_BT2, span_B2, length_B):
+        masked_BT2 = F.SequenceMask(score_BT2, length_B, use_sequence_length=True, value=PADDING_SCORE, axis=1)
+        log_p_B2T = F.log_softmax(F.transpose(masked_BT2, axes=(0, 2, 1)), axis=-1)
+        return -F.mean(F.pick(log_p_B2T, span_B2, axis=-1), axis=-1)
 
 
 class PixelSoftmaxCrossEntropyLoss(gluon.HybridBlock):

@@ -79,6 +79,24 @@ class MaskedSoftmaxCrossEntropy(Loss):
         return MaskedSoftmaxCrossEntropyLoss(self.label_smoothing if training else 0.0)
 
 
+class TokenSoftmaxCrossEntropy(MaskedSoftmaxCrossEntropy):
+    """Softmax cross entropy of the tags of words: the mean over all words in the global batch."""
+
+    serves: ClassVar[Tuple[str, ...]] = ("token_classification",)
+
+
+class SpanSoftmaxCrossEntropy(Loss):
+    """Softmax cross entropy of the first and the last token of an answer, over the tokens of a sample; the mean of
+    both."""
+
+    serves: ClassVar[Tuple[str, ...]] = ("question_answering",)
+
+    def build(self, num_classes: int, training: bool) -> gluon.Block:
+        from mxtrain.loss.blocks import SpanSoftmaxCrossEntropyLoss
+
+        return SpanSoftmaxCrossEntropyLoss()
+
+
 class SigmoidBCE(Loss):
     """Binary cross entropy of each class by itself."""
 

@@ -85,6 +85,12 @@ class MaskedAccuracy(OfPositions):
         return F.concat(F.sum(hits_BM).reshape((1,)), F.sum(label_B >= 0).reshape((1,)), dim=0)
 
 
+class TokenAccuracy(MaskedAccuracy):
+    """Share of words whose highest score is that of their tag, from 0 to 1."""
+
+    serves: ClassVar[Tuple[str, ...]] = ("token_classification",)
+
+
 class TopKAccuracy(Metric):
     """Share of samples whose label is among the `top_k` highest scores, from 0 to 1."""
 

@@ -36,6 +36,9 @@ class Model(Spec):
     serves: ClassVar[Tuple[str, ...]] = ()
     """Names of the tasks that it is made for, the first of which is meant where only the model is named; empty: any."""
 
+    num_token_types: ClassVar[int] = 2
+    """Of a network for text: the token types that it knows, from 0."""
+
     weights: Optional[PathText] = None
     """Path of a `.params` file to start from (Gluon, GluonCV, or exported by Module); None starts from `init`."""
     freeze: List[str] = []
@@ -87,3 +90,8 @@ class Model(Spec):
             vocab_size: tokens are from 0 to this.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how to build its network for text")
+
+    def build_tagger(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.Block:
+        """The network for text that scores each token, (B, T, num_classes), uninitialised; arguments as of
+        `build_text`, which a class of the user's own may have alone."""
+        return self.build_text(num_classes, input_shape, vocab_size)

@@ -13,6 +13,8 @@ from mxtrain.types import OpenFraction, Positive, Shapes, shapes_of
 if TYPE_CHECKING:
     from mxnet import gluon
 
+    from mxtrain.model.networks.bert import BertSizes
+
 SIZES: Dict[str, Dict[str, int]] = {
     "small": {"num_layers": 2, "units": 128, "hidden_size": 512, "num_heads": 2, "max_length": 128},
     "base": {"num_layers": 12, "units": 768, "hidden_size": 3072, "num_heads": 12, "max_length": 512},
@@ -31,7 +33,9 @@ class Bert(Model):
     """
 
     reads: ClassVar[Tuple[str, ...]] = ("text",)
-    serves: ClassVar[Tuple[str, ...]] = ("classification", "masked_language_modeling", "regression")
+    serves: ClassVar[Tuple[str, ...]] = (
+        "classification", "masked_language_modeling", "regression", "token_classification", "question_answering",
+    )  # fmt: skip
 
     size: Literal["small", "base", "large"] = "small"
     """What the numbers below are where they are not given."""
@@ -70,6 +74,20 @@ class Bert(Model):
         """
         from mxtrain.model.networks import bert as bert_network
 
+        given = self._checked_sizes(input_shape)
+        if len(input_shape) == 4:
+            return bert_network.BertNetwork(vocab_size, given, bert_network.Head.MASKED, prefix="bert_")
+        return bert_network.BertClassifier(num_classes, vocab_size, given, prefix="")
+
+    def build_tagger(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.HybridBlock:
+        """See `Model.build_tagger`; raises as `build_text`."""
+        from mxtrain.model.networks import bert as bert_network
+
+        return bert_network.BertTagger(num_classes, vocab_size, self._checked_sizes(input_shape), prefix="")
+
+    def _checked_sizes(self, input_shape: Shapes) -> BertSizes:
+        from mxtrain.model.networks.bert import BertSizes
+
         sizes: Any = self.sizes()
         longest = shapes_of(input_shape)[0][0]
         if longest > sizes["max_length"]:
@@ -77,7 +95,4 @@ class Bert(Model):
                 f"dataset.max_length={longest}: the network takes texts of at most {sizes['max_length']} tokens. Type "
                 f"dataset.max_length={sizes['max_length']}, or model.max_length={longest}."
             )
-        given = bert_network.BertSizes(**sizes, dropout=self.dropout)
-        if len(input_shape) == 4:
-            return bert_network.BertNetwork(vocab_size, given, decodes=True, prefix="bert_")
-        return bert_network.BertClassifier(num_classes, vocab_size, given, prefix="")
+        return BertSizes(**sizes, dropout=self.dropout)

@@ -81,6 +81,8 @@ def prepare_network(
 
     if vocab_size is None:
         network = model.build(num_classes, shapes_of(input_shape)[0])
+    elif _scores_tokens(input_shape, output_shapes):
+        network = model.build_tagger(num_classes, input_shape, vocab_size)
     else:
         network = model.build_text(num_classes, input_shape, vocab_size)
     # Before the trace in `infer_shapes`, which refuses wrong operators: only those that cannot be mended are left then.
@@ -95,6 +97,11 @@ def prepare_network(
     freeze(network, model.freeze)
     parameter_multipliers(model, network)  # refuses patterns that match nothing, before anything runs
     return Prepared(network, report)
+
+
+def _scores_tokens(input_shape: Shapes, output_shapes: Optional[Sequence[Shape]]) -> bool:
+    """Whether each token of a text is scored: not the text, and no positions that enter the network with it."""
+    return len(shapes_of(input_shape)) == 3 and bool(output_shapes) and len((output_shapes or [()])[0]) == 2
 
 
 def infer_shapes(network: gluon.Block, input_shape: Shapes, wanted: Optional[Sequence[Shape]] = None) -> None:

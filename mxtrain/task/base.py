@@ -270,6 +270,21 @@ class Task(Spec):
         """
         raise NotImplementedError
 
+    def rows(
+        self, signature: Signature, source: Samples, found: Iterable[Tuple[int, np.ndarray]], top_k: int
+    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
+        """What `predict` writes: (number, row), where the number says which of the places that `open_inputs` gave the
+        row is of. Tasks override it where a row is of several samples, or says what stands in the source.
+
+        Args:
+            signature: of the network.
+            source: of the samples that are predicted for.
+            found: the number of each sample and its prediction, in order.
+            top_k: see `row`.
+        """
+        for number, prediction in found:
+            yield number, self.row(signature, prediction, top_k)
+
     def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
         """The PNG that `predict` writes of one prediction, where `writes` says that it writes some.
 

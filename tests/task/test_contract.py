@@ -64,9 +64,27 @@ def small(tmp_path: Path) -> Dict[str, Tuple[str, ...]]:
     """By task: what makes its defaults small."""
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join(["one two three four five six seven eight nine"] * 100))
+    words = [f"w{number}" for number in range(20)]
+    lines = [[(words[(row * 7 + place * 3) % 20], f"{'B' if place % 2 else 'I'}-X" if place % 3 else "O")
+              for place in range(9)] for row in range(60)]  # fmt: skip
+    columns = "\n\n".join("\n".join(f"{word} {tag}" for word, tag in line) for line in lines)
+    (tmp_path / "train.txt").write_text(columns)
+    paragraphs = [
+        {"context": f"one {words[row % 20]} two three four five six seven eight nine ten eleven twelve {row}", "qas": [
+            {"id": str(row), "question": "one", "answers": [{"text": words[row % 20], "answer_start": 4}]}]}
+        for row in range(60)
+    ]  # fmt: skip
+    (tmp_path / "train.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    held_out = ("dataset.val=null", "dataset.test=null", "dataset.val_fraction=0.4")
+    tiny = ("model.units=8", "model.embed_size=8", "dataset.vocab_size=100", "dataset.max_length=12", *held_out)
     return {
         "masked_language_modeling": (*BERT, f"dataset.train={text}"), "segmentation": SCENES, "detection": SCENES,
         "pose_estimation": SCENES, "instance_segmentation": (*SCENES, "model.prototypes=4"),
+        "token_classification": (f"dataset.root={tmp_path}", "dataset.repair_tags=true", *tiny),
+        "question_answering": (
+            f"dataset.root={tmp_path}", "dataset.train=train.json", "dataset.max_question=3", "dataset.doc_stride=4",
+            *tiny,
+        ),
     }  # fmt: skip
 
 
@@ -210,6 +228,9 @@ def strip(line: str) -> Any:
         ("", "classification", "Digits"),
         ("dataset=masked_text", "masked_language_modeling", "MaskedText"),
         ("model=bert", "classification", "Text"),
+        ("model=bilstm", "token_classification", "Conll"),
+        ("dataset=conll model=bert", "token_classification", "Conll"),
+        ("dataset=squad model=bert", "question_answering", "Squad"),
         ("model=bert dataset=masked_text", "masked_language_modeling", "MaskedText"),
         ("dataset=masked_text model=bert", "masked_language_modeling", "MaskedText"),
         ("model.name=resnet18_v1", "classification", "Digits"),

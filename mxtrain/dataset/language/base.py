@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Iterator, List, Optional, Sequence, Tuple, TypeVar
 
 import numpy as np
 import pydantic
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from mxtrain.model.base import Model
 
 SHOWN_CLASSES = 12
+Found = TypeVar("Found")
 
 
 class TextDataset(BaseDataset):
@@ -136,14 +137,7 @@ class TextDataset(BaseDataset):
         """All texts of the files; a place is `file:line`."""
         self.text_columns()  # refuses a run without classes, whatever the files are
         pairs, places = [], []
-        for number, name in enumerate(names):
-            try:
-                found = self.read_unlabelled(name)
-            except DataError as error:
-                if not skip_unreadable:
-                    raise DataError(f"{error} Or type skip_unreadable=true to go on without such files.") from error
-                unreadable[-1 - number] = str(error)  # none of its texts has a place
-                continue
+        for name, found in read_each(names, self.read_unlabelled, skip_unreadable, unreadable):
             for line, pair in found:
                 pairs.append(pair)
                 places.append(f"{name}:{line}")
@@ -212,6 +206,21 @@ class TextDataset(BaseDataset):
             kept, held_out, of(test, parts[2]), names,
             build_tokenizer_config=lambda: self.tokenizer_config(kept.training_texts()),
         )  # fmt: skip
+
+
+def read_each(
+    names: Sequence[str], read: Callable[[str], Found], skip_unreadable: bool, unreadable: Dict[int, str]
+) -> Iterator[Tuple[str, Found]]:
+    """The names of files and what they hold; see `BaseDataset.open_inputs`."""
+    for number, name in enumerate(names):
+        try:
+            found = read(name)
+        except DataError as error:
+            if not skip_unreadable:
+                raise DataError(f"{error} Or type skip_unreadable=true to go on without such files.") from error
+            unreadable[-1 - number] = str(error)  # none of its texts has a place
+            continue
+        yield name, found
 
 
 def _labels(

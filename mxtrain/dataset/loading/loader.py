@@ -149,7 +149,11 @@ class BatchLoader:
         for index_B in self._batches_of(self._order(epoch) % self.total, start):
             share_B = index_B[slice(*self.world.share(len(index_B)))]
             inputs, targets = self._read_share(share_B, index_B, epoch) if len(share_B) else ((), ())
-            yield Batch(inputs, targets, len(share_B), len(index_B), share_B)
+            yield Batch(inputs, targets, len(share_B), len(index_B), share_B, self._meta(share_B))
+
+    def _meta(self, index_B: np.ndarray) -> Optional[np.ndarray]:
+        """What stays on the host of samples, see `Batch.meta`."""
+        return None
 
     def _read_share(
         self, share_B: np.ndarray, index_B: np.ndarray, epoch: int

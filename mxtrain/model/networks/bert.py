@@ -9,6 +9,7 @@ Source: Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers", 
 
 from __future__ import annotations
 
+import enum
 from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Tuple
 
 from mxtrain.engine.backend import gluon, mx, own_operators
@@ -250,6 +251,17 @@ class TiedProjection(gluon.HybridBlock):
         return F.FullyConnected(x_BMU, table_VU, bias, num_hidden=self._vocab_size, flatten=False)
 
 
+class Head(enum.Enum):
+    """What a `BertNetwork` returns."""
+
+    POOLED = 0
+    """The first token after a dense layer, (B, U)."""
+    MASKED = 1
+    """Scores of all tokens at positions, (B, M, V)."""
+    TOKENS = 2
+    """Every encoded token, (B, T, U)."""
+
+
 class BertNetwork(gluon.HybridBlock):
     """The encoder with a head: tokens, token types (B, T) and valid lengths (B,), and for masked-LM the positions to
     predict (B, M).
@@ -257,13 +269,13 @@ class BertNetwork(gluon.HybridBlock):
     Args:
         vocab_size: V.
         sizes: of the encoder.
-        decodes: whether to score tokens at positions, (B, M, V); else the pooled first token, (B, U), is returned.
+        head: what it returns.
     """
 
-    def __init__(self, vocab_size: int, sizes: BertSizes, decodes: bool, **kwargs: Any):
+    def __init__(self, vocab_size: int, sizes: BertSizes, head: Head, **kwargs: Any):
         super().__init__(**kwargs)
-        units = sizes.units
-        self._decodes = decodes
+        units, decodes = sizes.units, head is Head.MASKED
+        self._head, self._decodes = head, decodes
         with self.name_scope():
             self.encoder = Encoder(sizes, prefix="encoder_")
             self.word_embed = Numbered({0: Embed(vocab_size, units, decodes, prefix="word_embed_")})
@@ -274,7 +286,7 @@ class BertNetwork(gluon.HybridBlock):
                 )
                 norm = LayerNorm(units, prefix="decoder_norm_")
                 self.decoder = Numbered({0: dense, 2: norm, 3: TiedProjection(vocab_size, prefix="decoder_")})
-            else:
+            elif head is Head.POOLED:
                 self.pooler = nn.Dense(
                     units, activation="tanh", flatten=False, in_units=units, weight_initializer=normal()
                 )
@@ -284,6 +296,8 @@ class BertNetwork(gluon.HybridBlock):
         words_BTU, table_VU = words_BTU if self._decodes else (words_BTU, None)
         words_BTU = words_BTU + self.token_type_embed[0](types_BT)
         encoded_TBU = self.encoder(F.transpose(words_BTU, axes=(1, 0, 2)), valid_length_B)
+        if self._head is Head.TOKENS:
+            return F.transpose(encoded_TBU, axes=(1, 0, 2))
         if not self._decodes:
             return self.pooler(F.reshape(F.slice_axis(encoded_TBU, axis=0, begin=0, end=1), shape=(-3, 0)))
         positions_BM = F.cast(positions_BM, "float32")
@@ -299,9 +313,26 @@ class BertClassifier(gluon.HybridBlock):
     def __init__(self, num_classes: int, vocab_size: int, sizes: BertSizes, **kwargs: Any):
         super().__init__(**kwargs)
         with self.name_scope():
-            self.bert = BertNetwork(vocab_size, sizes, decodes=False, prefix="bert_")
+            self.bert = BertNetwork(vocab_size, sizes, Head.POOLED, prefix="bert_")
             self.classifier = nn.HybridSequential(prefix="")
             output = nn.Dense(num_classes, in_units=sizes.units, weight_initializer=normal(), prefix="classifier_")
+            self.classifier.add(nn.Dropout(sizes.dropout), output)
+
+    def hybrid_forward(self, F, tokens_BT, types_BT, valid_length_B):
+        return self.classifier(self.bert(tokens_BT, types_BT, valid_length_B))
+
+
+class BertTagger(gluon.HybridBlock):
+    """Dropout and a dense layer on each encoded token: scores (B, T, K)."""
+
+    def __init__(self, num_classes: int, vocab_size: int, sizes: BertSizes, **kwargs: Any):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.bert = BertNetwork(vocab_size, sizes, Head.TOKENS, prefix="bert_")
+            self.classifier = nn.HybridSequential(prefix="")
+            output = nn.Dense(
+                num_classes, flatten=False, in_units=sizes.units, weight_initializer=normal(), prefix="classifier_"
+            )
             self.classifier.add(nn.Dropout(sizes.dropout), output)
 
     def hybrid_forward(self, F, tokens_BT, types_BT, valid_length_B):

@@ -227,3 +227,19 @@ def test_gluonnlp_computes_the_same_from_the_same_file(tmp_path, masked):
     other = theirs()
     other.load_parameters(str(tmp_path / "ours.params"))
     np.testing.assert_array_equal(scores(other), wanted)
+
+
+def test_a_score_for_each_token_starts_from_weights_with_a_pooler(tmp_path):
+    pooled = build()
+    path = str(tmp_path / "weights.params")
+    pooled.save_parameters(path)
+    model = Bert(**SIZES, dropout=0.0, weights=path)
+    shapes = [(TOKENS, CLASSES)]
+    made = prepare_network(
+        model, num_classes=CLASSES, input_shape=SHAPE, seed=0, vocab_size=VOCAB, output_shapes=shapes
+    ).network  # fmt: skip
+    found = made(*inputs())
+    assert found.shape == (3, TOKENS, CLASSES)
+    # The pooler is a dense layer with tanh on the first encoded token.
+    hidden = made.bert(*inputs())[:, 0]
+    np.testing.assert_allclose(pooled.bert.pooler(hidden).asnumpy(), pooled.bert(*inputs()).asnumpy(), atol=1e-5)

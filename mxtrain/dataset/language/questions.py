@@ -1,0 +1,168 @@
+"""Questions about contexts whose answers are parts of them: SQuAD's files, and lines of JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+from mxtrain.dataset.checking.problems import STRICT, UNREADABLE_ROW, DataPlace, Findings, Problem
+from mxtrain.dataset.loading.regular_files import read_text
+from mxtrain.errors import DataError
+
+ANSWER_OFFSET = "answer_offset"
+"""An answer that does not stand where it is said to."""
+NO_ANSWER = "no_answer"
+"""A question without an answer that is not marked as such."""
+
+
+class Answer(NamedTuple):
+    """A part of a context.
+
+    Attributes:
+        text: as it stands there.
+        begin: its first character's number.
+    """
+
+    text: str
+    begin: int
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question about a context.
+
+    Attributes:
+        id: as files name it.
+        text: the question itself.
+        context: the number of its context.
+        answers: right ones; empty: it has none in the context, or they are not known.
+        place: where it stands.
+    """
+
+    id: str
+    text: str
+    context: int
+    answers: Sequence[Answer] = ()
+    place: DataPlace = DataPlace()
+
+
+@dataclass
+class Questions:
+    """Questions and their contexts."""
+
+    contexts: List[str] = field(default_factory=list)
+    questions: List[Question] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        """Number of questions."""
+        return len(self.questions)
+
+    def take(self, indices: Sequence[int]) -> Questions:
+        """Some of the questions; those beyond the end are left out."""
+        return Questions(self.contexts, [self.questions[index] for index in indices if index < len(self)])
+
+
+def read_squad(path: str, findings: Findings = STRICT, with_answers: bool = True) -> Questions:
+    """The questions of a file of SQuAD 1.1 or 2.0.
+
+    Args:
+        path: of the file.
+        findings: gets answers that are not where they are said to be.
+        with_answers: whether there must be answers.
+
+    Raises:
+        DataError: it cannot be read, or is no such file.
+    """
+    try:
+        content = json.loads(read_text(path))
+        found = Questions()
+        for number, (context, entry) in enumerate(_entries(content)):
+            if not found.contexts or found.contexts[-1] is not context:
+                found.contexts.append(context)
+            place = DataPlace(path, record=number)
+            question = _question(entry, len(found.contexts) - 1, place)
+            if not with_answers or _is_right(question, context, bool(entry.get("is_impossible")), findings):
+                found.questions.append(question)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(
+            f"{path} is no file of SQuAD ({type(error).__name__}: {error}): it must be JSON with data, paragraphs, "
+            "context, qas, question and answers with text and answer_start."
+        ) from error
+    return found
+
+
+def _entries(content: Any) -> Iterator[Tuple[str, Any]]:
+    """(context, entry of a question)."""
+    for article in content["data"]:
+        for paragraph in article["paragraphs"]:
+            context = _text(paragraph["context"])
+            for entry in paragraph["qas"]:
+                yield context, entry
+
+
+def _question(entry: Any, context: int, place: DataPlace) -> Question:
+    answers = [Answer(_text(one["text"]), int(one["answer_start"])) for one in entry.get("answers", ())]
+    return Question(_text(entry["id"]), _text(entry["question"]), context, tuple(answers), place)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"a text was expected, not {value!r:.60}")
+    return value
+
+
+def _is_right(question: Question, context: str, is_impossible: bool, findings: Findings) -> bool:
+    named, place = f"{question.place} (question '{question.id}')", question.place
+    if is_impossible or not question.answers:
+        if not is_impossible:
+            fact = f"{named} has no answer."
+            findings.refuse(Problem(NO_ANSWER, place, fact, 'Remove it, or mark it by "is_impossible": true.'))
+            return False
+        if question.answers:
+            fact = f"{named} is marked as impossible, and has an answer."
+            findings.refuse(Problem(NO_ANSWER, place, fact, "Remove one of them; other answers are plausible_answers."))
+            return False
+        return True
+    for text, begin in question.answers:
+        if begin < 0 or not text.strip() or context[begin : begin + len(text)] != text:
+            there = context[max(begin, 0) : max(begin, 0) + max(len(text), 1)]
+            elsewhere = context.find(text) if text.strip() else -1
+            hint = f"It stands at {elsewhere}." if elsewhere >= 0 else "It stands nowhere in the context."
+            fact = f"{named}: the answer '{text:.60}' is not at {begin}, where '{there:.60}' stands."
+            findings.refuse(Problem(ANSWER_OFFSET, place, fact, hint))
+            return False
+    return True
+
+
+def read_question_lines(path: str) -> Questions:
+    """Questions to answer: of a file of SQuAD (.json), or lines of JSON with question, context and perhaps id.
+
+    Raises:
+        DataError: it cannot be read, or a line is none.
+    """
+    if path.endswith(".json"):
+        return read_squad(path, with_answers=False)
+    found = Questions()
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        if not line.strip():
+            continue
+        place = DataPlace(path, number)
+        try:
+            row = json.loads(line)
+            question, context = _text(row["question"]), _text(row["context"])
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            fact = f"{place} is no line of JSON with question and context ({type(error).__name__}: {error})."
+            raise DataError(Problem(UNREADABLE_ROW, place, fact).sentence) from error
+        if not found.contexts or found.contexts[-1] != context:
+            found.contexts.append(context)
+        found.questions.append(Question(str(row.get("id", number)), question, len(found.contexts) - 1, (), place))
+    if not len(found):
+        raise DataError(f"{path}: there is no question.")
+    return found
+
+
+def find_place(question: Question) -> Optional[str]:
+    """Where a question stands, for a column of predictions."""
+    place = question.place
+    return f"{place.file}:{place.line}" if place.line is not None else place.file

@@ -1,0 +1,97 @@
+"""Files with columns: what is read, refused, found by `data check`; Python's own lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+
+from mxtrain.dataset.conll import Conll
+from mxtrain.dataset.language.conll_file import ColumnLayout, read_conll
+from mxtrain.dataset.language.python_words import tagged_lines
+from mxtrain.errors import DataError
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+GOOD = "-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\n\nPeter NNP B-PER\nBlackburn NNP I-PER\n"
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., Conll]:
+    def make_dataset(train: str, val: str = GOOD, **settings: Any) -> Conll:
+        (tmp_path / "train.txt").write_text(train)
+        (tmp_path / "valid.txt").write_text(val)
+        return Conll(root=str(tmp_path), **{"test": None, "test_fraction": 0.0, **settings})
+
+    return make_dataset
+
+
+def test_sentences_tags_and_lines(make: Any) -> None:
+    splits = make(GOOD).open()
+    assert splits.class_names == ["O", "B-ORG", "B-PER", "I-PER"]
+    assert splits.train.words.sentences == [["EU", "rejects"], ["Peter", "Blackburn"]]
+    assert splits.train.words.lines == [[3, 4], [6, 7]] and splits.test is None
+
+
+def test_columns_by_number_comments_and_tabs(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_text("# text\n1\tNew York\tX\tB-LOC\n2\tis\tX\tO\n")
+    found = read_conll(str(path), ColumnLayout(1, 3, "# "))
+    assert found.sentences == [["New York", "is"]] and found.tags == [["B-LOC", "O"]]
+
+
+def test_other_schemes_become_ours(make: Any) -> None:
+    iob1 = "a I-PER\nb I-PER\nc B-PER\nd O\n"
+    assert make(iob1, iob1).open().train.words.tags == [["B-PER", "I-PER", "B-PER", "O"]]
+    bilou = "a U-PER\nb B-PER\nc L-PER\n"
+    assert make(bilou, bilou).open().train.words.tags == [["S-PER", "B-PER", "E-PER"]]
+    plain = "a NN\nb VB\n"
+    assert make(plain, plain).open().class_names == ["NN", "VB"]
+
+
+def test_what_is_wrong_is_refused_or_repaired(make: Any) -> None:
+    wrong = "a B-PER\nb O\nc I-PER\n"
+    with pytest.raises(DataError, match=r"train.txt, line 3: the tag 'I-PER' follows 'O'.*dataset.repair_tags=true"):
+        make(wrong, wrong).open()
+    assert make(wrong, wrong, repair_tags=True).open().train.words.tags == [["B-PER", "O", "B-PER"]]
+    with pytest.raises(DataError, match="line 2 has 1 column, and there must be 2"):
+        make("a O\nb\n").open()
+    with pytest.raises(DataError, match="line 2 has 2 columns, and there must be 3"):
+        make("a X O\nb O\n").open()
+    with pytest.raises(DataError, match=r"line 1 has the tag 'B-LOC', which is not in the training sent.*Tags: O"):
+        make(GOOD, "a x B-LOC\n").open()
+    with pytest.raises(DataError, match="line 1 has the tag 'PER', which is no O"):
+        make("a PER\nb B-X\n").open()
+
+
+def test_missing_files_are_named(make: Any) -> None:
+    with pytest.raises(DataError, match=r"has no dev.txt.*dataset.val=null.*There: train.txt, valid.txt"):
+        make(GOOD, val=GOOD).model_copy(update={"val": "dev.txt"}).open()
+
+
+def test_data_check_lists_all_of_it(make: Any, check: Any) -> None:
+    train = "a O\n\n\nb B-X\nc\n\nd O\ne I-X\n\nf B-X\n"
+    found = check(make(train, "a B-Y\n\na O\n"))
+    assert sorted(found) == [
+        ("empty_text", "train.txt", 3), ("short_row", "train.txt", 5), ("tag_order", "train.txt", 8),
+        ("unknown_class", "valid.txt", 1),
+    ]  # fmt: skip
+
+
+def test_python_lines_are_tagged_as_their_syntax_says() -> None:
+    source = (
+        "import os.path as p, sys\nfrom . import a\nclass C(B):\n    def f(self, x=1):\n"
+        "        return self.g(\n            x, key=h(y.z))\n"
+    )
+    found = [list(zip(words, tags)) for words, tags in tagged_lines(source)]
+    assert found[0] == [
+        ("import", "O"), ("os", "B-MODULE"), (".", "I-MODULE"), ("path", "I-MODULE"), ("as", "O"), ("p", "B-VAR"),
+        (",", "O"), ("sys", "B-MODULE"),
+    ]  # fmt: skip
+    assert [tag for _, tag in found[1]] == ["O", "B-MODULE", "O", "B-VAR"]
+    assert [pair for pair in found[2] if pair[1] != "O"] == [("C", "B-CLASS"), ("B", "B-VAR")]
+    assert [pair for pair in found[3] if pair[1] != "O"] == [("f", "B-FUNC"), ("self", "B-PARAM"), ("x", "B-PARAM")]
+    assert [pair for pair in found[4] if pair[1] != "O"] == [
+        ("self", "B-VAR"), ("g", "B-CALL"), ("x", "B-VAR"), ("key", "B-PARAM"), ("h", "B-CALL"), ("y", "B-VAR"),
+        ("z", "B-ATTR"),
+    ]  # fmt: skip

@@ -1,0 +1,121 @@
+"""SQuAD's files: what is read, refused and found by `data check`; questions about documentation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Callable, Dict, List
+
+import pytest
+from pydantic import ValidationError
+
+from mxtrain.dataset.language.numpydoc_questions import contexts_of, pattern_answer
+from mxtrain.dataset.language.questions import read_question_lines
+from mxtrain.dataset.squad import Squad
+from mxtrain.errors import DataError
+from mxtrain.model.bert import Bert
+from mxtrain.model.bilstm import BiLSTM
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+CONTEXT = "The cat sat on the mat."
+GOOD: Dict[str, Any] = {"id": "1", "question": "Who?", "answers": [{"text": "cat", "answer_start": 4}]}
+NULL: Dict[str, Any] = {"id": "2", "question": "Why?", "answers": [], "is_impossible": True}
+
+
+def squad(*questions: Dict[str, Any], context: str = CONTEXT) -> str:
+    return json.dumps({"data": [{"title": "t", "paragraphs": [{"context": context, "qas": questions}]}]})
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Callable[..., Squad]:
+    def make_dataset(train: str, val: str = squad(GOOD, context=f"{CONTEXT} Yes."), **settings: Any) -> Squad:
+        (tmp_path / "train-v1.1.json").write_text(train)
+        (tmp_path / "dev-v1.1.json").write_text(val)
+        return Squad(root=str(tmp_path), **settings)
+
+    return make_dataset
+
+
+def test_questions_with_and_without_answers(make: Any) -> None:
+    splits = make(squad(GOOD)).open()
+    assert len(splits.train) == len(splits.val) == 1 and splits.test is None
+    with pytest.raises(DataError, match="'2' and 0 others have no answer.*Type dataset.null_answers=true"):
+        make(squad(GOOD, NULL)).open()
+    assert len(make(squad(GOOD, NULL), null_answers=True).open().train) == 2
+
+
+def test_contexts_are_held_out_whole(make: Any) -> None:
+    data = [{"paragraphs": [{"context": f"The cat {n} sat", "qas": [GOOD, {**GOOD, "id": "3"}]}]} for n in range(20)]
+    splits = make(json.dumps({"data": data}), **{"val_fraction": 0.25}).model_copy(update={"val": None}).open()
+    contexts = [{one.context for one in part.questions.questions} for part in (splits.train, splits.val)]
+    assert [len(some) for some in contexts] == [15, 5] and not contexts[0] & contexts[1]
+
+
+@pytest.mark.parametrize(
+    "entry, said",
+    [
+        (
+            {**GOOD, "answers": [{"text": "cat", "answer_start": 5}]},
+            "the answer 'cat' is not at 5, where 'at ' stands. It stands at 4",
+        ),
+        ({**GOOD, "answers": [{"text": "dog", "answer_start": 0}]}, "It stands nowhere"),
+        ({**GOOD, "answers": [{"text": "cat", "answer_start": -19}]}, "is not at -19"),
+        ({**GOOD, "answers": []}, "has no answer. Remove it, or mark it"),
+        ({**GOOD, "is_impossible": True}, "is marked as impossible, and has an answer"),
+        ({"id": "1", "question": 3}, "is no file of SQuAD"),
+        ({"question": "x"}, "is no file of SQuAD"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_refused(make: Any, entry: Dict[str, Any], said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        make(squad(GOOD, entry)).open()
+
+
+def test_data_check_lists_each(make: Any, check: Any) -> None:
+    wrong: List[Any] = [{**GOOD, "id": "9", "answers": [{"text": "mat", "answer_start": 1}]}, {**GOOD, "answers": []}]
+    found = check(make(squad(GOOD, *wrong)))
+    name = "train-v1.1.json"
+    assert found == [("answer_offset", name, 1), ("no_answer", name, 2)]
+
+
+def test_lines_to_predict_for(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"question": "Q", "context": "The cat"}\n\n{"question": "W", "context": "The cat", "id": "b"}\n')
+    found = read_question_lines(str(path))
+    assert [one.id for one in found.questions] == ["1", "b"] and found.contexts == ["The cat"]
+    path.write_text('{"question": "Who?"}\n')
+    with pytest.raises(DataError, match="line 1 is no line of JSON with question and context"):
+        read_question_lines(str(path))
+
+
+def test_matches_are_marked_where_the_model_knows_a_third_type() -> None:
+    assert Squad().for_model(BiLSTM()).window_settings.marks_matches
+    assert not Squad().for_model(Bert()).window_settings.marks_matches
+    with pytest.raises(ValidationError, match="leaves no room for a context"):
+        Squad(max_length=64, max_question=64)
+
+
+def test_questions_about_documentation() -> None:
+    text = """Sums.
+
+    Parameters
+    ----------
+    a : array_like
+        Elements to sum.
+    axis : None or int, optional
+        Axis along
+        which.
+    x, y : int
+        Two.
+
+    Returns
+    -------
+    out : ndarray
+        The sum.
+    """
+    ((context, asked),) = contexts_of(text)
+    assert context == "a : array_like Elements to sum. axis : None or int, optional Axis along which."
+    assert [(name, context[begin : begin + len(answer)]) for name, answer, begin in asked] == [
+        ("a", "array_like"), ("axis", "None or int, optional"),
+    ]  # fmt: skip
+    assert pattern_answer("a", context) == "array_like" and pattern_answer("b", context) == ""
