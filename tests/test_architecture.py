@@ -18,7 +18,8 @@ PACKAGE = ROOT / "mxtrain"
 LAYERS = [
     {
         "annotations", "errors", "types", "files", "cluster.network", "process",
-        "dataset.image.box_arithmetic", "dataset.image.boxes", "dataset.image.key_points", "dataset.image.mask_rows",
+        "dataset.image.box_arithmetic", "dataset.image.box_geometry", "dataset.image.boxes", "dataset.image.key_points",
+        "dataset.image.mask_arithmetic", "dataset.image.mask_rows",
         "description.override_text",
         "kvstore.world", "private_sockets", "search_path",
     },
