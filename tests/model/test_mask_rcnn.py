@@ -159,6 +159,28 @@ def test_what_is_predicted_of_a_picture_depends_on_no_other(fields):
         np.testing.assert_allclose(alone, together[row], atol=1e-3)
 
 
+def test_the_second_look_at_regions_keeps_all_of_their_features(monkeypatch):
+    """Where regions are of several maps, each is seen as it is alone."""
+    from mxtrain.engine.backend import nd
+    from mxtrain.model.networks import faster_rcnn
+
+    monkeypatch.setattr(faster_rcnn, "CANONICAL_SIDE", 90.0)  # pictures are small
+    _, network = prepared(MaskRCNN(**PYRAMID))
+    image, kept = pictures(2), []
+    spread(network, image)
+    network.mask.register_forward_pre_hook(lambda _, inputs: kept.append(inputs[0].asnumpy()))
+    edge_BQ4 = network(image)[5][:, :, 2:].asnumpy()
+    maps = network.features(image)
+    sides_BQ = np.sqrt((edge_BQ4[..., 2:] - edge_BQ4[..., :2] + 1).prod(axis=-1))
+    assert (sides_BQ < 45).sum() > 10 and (sides_BQ > 45).sum() > 10
+    alone = [
+        network.align_regions(nd, [one[row : row + 1] for one in maps], nd_array(edge_4[None, None]), 1, 14).asnumpy()
+        for row, edge_Q4 in enumerate(edge_BQ4)
+        for edge_4 in edge_Q4
+    ]
+    np.testing.assert_allclose(kept[-1], np.concatenate(alone), rtol=1e-4, atol=1e-5)
+
+
 def test_what_is_not_detected_has_no_mask():
     coding, _ = prepared(MaskRCNN(**STAGED))
     outputs = [nd_array(np.random.RandomState(0).randn(2, *shape)) for shape in coding.output_shapes]
