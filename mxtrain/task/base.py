@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mxtrain.description.groups import Description
     from mxtrain.engine.predictions import Decode, Predictions
     from mxtrain.metric.meter import Meter
+    from mxtrain.parallel.base import Strategy
     from mxtrain.task.explained import Attribution, Explained
     from mxtrain.types import Batch, Shapes
 
@@ -98,6 +99,11 @@ class Task(Spec):
     needs: ClassVar[Tuple[str, ...]] = ()
     """Which of `NEEDS` it has; they are checked against strategy, store and precision before anything starts. Without
     any, as most tasks are, any part of a batch can be computed anywhere."""
+
+    def needs_of(self, description: Description) -> Sequence[str]:
+        """Which of `NEEDS` a run has: those of the task, and of the network that was chosen."""
+        carries = description.model.state_shapes and CARRIED_STATE not in self.needs
+        return [*self.needs, *([CARRIED_STATE] if carries else [])]
 
     # Before anything starts.
 
@@ -236,6 +242,15 @@ class Task(Spec):
             num_outputs=len(self.output_shapes(description, signature)), weighted=weighted, training=training,
         )  # fmt: skip
 
+    def metric_signatures(self, description: Description, signature: Signature) -> Mapping[str, str]:
+        """The variant of each metric, by name, where the field has several.
+
+        Args:
+            description: holds the metrics.
+            signature: of the network.
+        """
+        return description.metric_signatures
+
     def build_states(self, loss: LossBlock) -> Mapping[str, Stateful]:
         """By name, what the task changes in training besides parameters; checkpoints hold it.
 
@@ -254,6 +269,16 @@ class Task(Spec):
             signature: of the network.
         """
         return self.decode
+
+    def build_decode_with(self, description: Description, signature: Signature, strategy: Strategy) -> Decode:
+        """As `build_decode`, for tasks that ask the network again for each step of a prediction.
+
+        Args:
+            description: of the run.
+            signature: of the network.
+            strategy: has the weights, which training changes, in `values`.
+        """
+        return self.build_decode(description, signature)
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> Predictions:
         """Predictions from what the network returns for a batch, still on the device, one for each sample: one array

@@ -14,6 +14,7 @@ from mxtrain.kvstore.store import Store
 from mxtrain.metric.host import HostMetric, all_gather
 from mxtrain.metric.meter import Meter, read_vectors
 from mxtrain.parallel.base import Strategy
+from mxtrain.parallel.carried import CarriedState
 from mxtrain.parallel.stage import as_list
 from mxtrain.process.stopping import BrokenOff
 from mxtrain.types import Artifact, Batch
@@ -97,10 +98,15 @@ class Evaluator:
     def predict(self, loader: EpochLoader) -> Iterator[Tuple[Batch, Outputs]]:
         """Batches with what the network returns for them, a few ahead of the device."""
         under_way: List[nd.NDArray] = []
+        objective = self._strategy.objective
+        count, state = len(objective.state_shapes), CarriedState(objective.state_shapes, objective.network)
         for batch in loader.epoch(0):
             if not batch.size:
                 continue
-            outputs = self._strategy.predict(batch.inputs)
+            outputs = self._strategy.predict(state.enter(batch).inputs)
+            if count:
+                state.leave([outputs[-count:]])
+                outputs = outputs[:-count]
             under_way.append(outputs[0])
             if len(under_way) > BATCHES_AHEAD:
                 under_way.pop(0).wait_to_read()
