@@ -156,17 +156,16 @@ class ShownSamples:
 
     Attributes:
         loader: of these samples, in order.
-        decode: predictions from the network's outputs, one for each sample, on the device.
         show: (predictions, targets), on the host -> artifacts.
     """
 
     loader: EpochLoader
-    decode: Decode
     show: Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], List[Artifact]]
 
     def artifacts(self, evaluator: Evaluator) -> List[Artifact]:
         """Predicts and shows; waits for the device."""
-        found = [(self.decode(outputs, batch), batch.targets) for batch, outputs in evaluator.predict(self.loader)]
+        assert evaluator.decode is not None
+        found = [(evaluator.decode(outputs, batch), batch.targets) for batch, outputs in evaluator.predict(self.loader)]
         predictions = [prediction for decoded, _ in found for prediction in to_host(decoded)]
         targets = [np.concatenate([one.asnumpy() for one in arrays]) for arrays in zip(*(t for _, t in found))]
         return self.show(predictions, targets)
