@@ -36,11 +36,13 @@ MODELS = {"text": "model=bert", "numbers": "model=mlp"}
 
 WHOLE_BATCH = "whole_batch"
 CARRIED_STATE = "carried_state"
+CARRIED_ROWS = "carried_rows"
 GLOBAL_WEIGHT = "global_weight"
 FULL_PRECISION = "full_precision"
 NEEDS = {
     WHOLE_BATCH: "its loss compares the samples of a batch with each other",
     CARRIED_STATE: "its state goes from each batch to the next, in order",
+    CARRIED_ROWS: "its network carries the state of each row of a batch to the next",
     GLOBAL_WEIGHT: "its loss must be divided by the weight of the global batch",
     FULL_PRECISION: "its numbers do not fit into 16 bits",
 }
@@ -102,8 +104,8 @@ class Task(Spec):
 
     def needs_of(self, description: Description) -> Sequence[str]:
         """Which of `NEEDS` a run has: those of the task, and of the network that was chosen."""
-        carries = description.model.state_shapes and CARRIED_STATE not in self.needs
-        return [*self.needs, *([CARRIED_STATE] if carries else [])]
+        carries = description.model.state_shapes and CARRIED_ROWS not in self.needs
+        return [*self.needs, *([CARRIED_ROWS] if carries else [])]
 
     # Before anything starts.
 

@@ -14,7 +14,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.task.base import Report, Task
 from mxtrain.task.continuation import Continuing, Sampling
-from mxtrain.types import Artifact, NonNegative, NonNegativeFloat, Positive, TextLines, shapes_of
+from mxtrain.types import Artifact, NonNegative, NonNegativeFloat, Positive, Table, shapes_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,7 +35,7 @@ class LanguageModeling(Task):
 
     name: ClassVar[str] = "language_modeling"
     loss_option: ClassVar[str] = "token_cross_entropy"
-    metric_option: ClassVar[str] = "token_perplexity"
+    metric_option: ClassVar[str] = "bits_per_byte"
 
     new_tokens: Positive = 64
     """Tokens that `predict` adds to a text, up to an <eos>."""
@@ -99,15 +99,16 @@ class LanguageModeling(Task):
     def show(
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
     ) -> List[Artifact]:  # fmt: skip
-        """Beginnings of texts, `|`, and how the network goes on."""
+        """Beginnings of texts, and how the network goes on."""
         config = signature.tokenizer_config
         assert config is not None
         prompts = source.prompts(config)  # type: ignore[attr-defined]  # of running text
-        lines = []
+        rows = []
         for number, prediction in enumerate(predictions):
             begin, end = prompts.begin[number : number + 2]
-            lines.append(f"{config.tokenizer.decode(prompts.value[begin:end])}|{self._text(signature, prediction)}")
-        return [TextLines("continuations", lines)]
+            text = config.tokenizer.decode(prompts.value[begin:end])
+            rows.append((text, self._text(signature, prediction)))
+        return [Table("continuations", ("text", "continuation"), rows)]
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         from mxtrain.task.language_report import LanguageReport

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from mxtrain.dataset.checking.checks import Checks
     from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
 
-PIECE_CHARACTERS = 1 << 14
+PIECE_CHARACTERS = 1 << 11
 """Of a document, after which the next empty line ends a record."""
 SHOWN_TOKENS = 16
 """Of a text of a split, that the network is given when it is shown how it goes on."""
-LONGEST_PIECE = 1 << 20
-"""Of a document without empty lines."""
+LONGEST_PIECE = 1 << 14
+"""Of a document without empty lines, after which the next line ends a record."""
 
 
 class Layout(NamedTuple):
@@ -173,7 +173,7 @@ def read_running_text(files: Sequence[Path], layout: Layout, findings: Findings)
             for line, text in _records_of(file, layout, findings):
                 yield TextRecord([text], line, number)
 
-    shards = prepare_texts("running", files, list(layout), 1, records, findings)
+    shards = prepare_texts("running", files, [*layout, PIECE_CHARACTERS, LONGEST_PIECE], 1, records, findings)
     if not len(shards):
         raise DataError(f"{name_of(files)}: there is no text; give .txt or .tokens files, or folders of them.")
     return StoredText(shards, layout, name_of(files), list(map(str, files)))
