@@ -54,7 +54,7 @@ class PlainText(TextDataset):
     tokenizer: TokenizerKind = "bpe"
     vocab_size: Annotated[int, pydantic.Field(ge=100)] = 1000
     lowercase: bool = False
-    batch_size: Positive = 8
+    batch_size: Positive = 16
     eval_batch_size: Positive = 16
     val_fraction: OpenFraction = 0.08
 
