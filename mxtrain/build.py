@@ -220,7 +220,7 @@ def build_run(
         log.info("dataset.sampler=%s: %s", description.dataset.sampler, data.train.sampler.summary)
     if is_first and description.rates.remark:
         log.info("%s", description.rates.remark)
-    for line in warnings_of(description, len(splits.train), len(data.train), meter, workers) if is_first else ():
+    for line in warnings_of(description, data.train.total, len(data.train), meter, workers) if is_first else ():
         log.warning("%s", line)
     callbacks = build_callbacks(description, run_dir) if is_first else []
     profiling = build_profiling(description, network, strategy.layout, run_dir) if is_first else None

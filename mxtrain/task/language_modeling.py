@@ -45,6 +45,8 @@ class LanguageModeling(Task):
     """Only so many of the likeliest tokens are drawn from; 0 = all."""
     top_p: Annotated[float, pydantic.Field(gt=0, le=1)] = 1.0
     """Only the likeliest tokens are drawn from that together have this probability."""
+    sampling_seed: NonNegative = 0
+    """What is drawn is a function of it, the number of the text and that of the token."""
     ngrams: List[Annotated[int, pydantic.Field(ge=1, le=10)]] = [3, 5]
     """Orders of the n-gram models that `eval` measures on the same split; [] = none."""
 
@@ -74,11 +76,11 @@ class LanguageModeling(Task):
         said = f"vocabulary={tokenizer.kind},{tokenizer.size},{tokenizer.digest[:8]}"
         return {**dict.fromkeys(description.metric, said), **super().metric_signatures(description, signature)}
 
-    def _sampling(self, description: Description) -> Sampling:
-        return Sampling(self.temperature, self.top_k, self.top_p, description.trainer.seed)
+    def _sampling(self) -> Sampling:
+        return Sampling(self.temperature, self.top_k, self.top_p, self.sampling_seed)
 
     def build_decode_with(self, description: Description, signature: Signature, strategy: Strategy) -> Decode:
-        return Continuing(description, signature, strategy, self._sampling(description), self.new_tokens)
+        return Continuing(description, signature, strategy, self._sampling(), self.new_tokens)
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
         raise AssertionError("texts are continued token by token: `build_decode_with`")

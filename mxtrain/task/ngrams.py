@@ -14,6 +14,8 @@ from typing import List
 import numpy as np
 
 UNKNOWN = -1
+USUAL_DISCOUNT = 0.5
+"""Where no n-gram counts once, so that something is left for what was never seen."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class KneserNey:
         sum_C = np.bincount(context_U, weights=count_U, minlength=num_contexts)
         different_C = np.bincount(context_U, weights=count_U > 0, minlength=num_contexts)
         once, twice = (int((count_U == times).sum()) for times in (1, 2))
-        return Order(key_U, count_U, sum_C, different_C, once / (once + 2 * twice) if once else 0.0)
+        return Order(key_U, count_U, sum_C, different_C, once / (once + 2 * twice) if once else USUAL_DISCOUNT)
 
     def log_probabilities(self, token_N: np.ndarray) -> np.ndarray:
         """The logarithm of the probability of each token but the first, from those before it."""
