@@ -83,7 +83,8 @@ def build_evaluator(description: Description, strategy: Strategy, signature: Sig
     """Builds the evaluator, with the loss as it is outside of training: without smoothing and auxiliary outputs."""
     loss, meter = build_loss(description, signature, training=False)
     on_host = {name: metric for name, metric in description.metric.items() if isinstance(metric, HostMetric)}
-    return Evaluator(strategy, loss, meter, on_host, description.task.build_decode_with(description, signature, strategy))
+    decode = description.task.build_decode_with(description, signature, strategy)
+    return Evaluator(strategy, loss, meter, on_host, decode)
 
 
 def build_loss(description: Description, signature: Signature, training: bool) -> Tuple[LossBlock, Meter]:
@@ -265,7 +266,8 @@ def what_is_trained(description: Description, plan: Plan, signature: Signature, 
     return {
         "config": description.config, "total_steps": plan.total_steps, "steps_per_epoch": plan.steps_per_epoch,
         "input_shape": signature.shape, "metric_names": list(description.metric), "monitor": plan.monitor,
-        "metric_signatures": description.task.metric_signatures(description, signature), "lr_scaling": description.rates.facts,
+        "metric_signatures": description.task.metric_signatures(description, signature),
+        "lr_scaling": description.rates.facts,
         "graph_nodes": lambda: graph_nodes(network, signature.shape),
         "model_table": summarize(network, signature.shape).table(), "predicts": description.task.predicts,
     }  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Sequence, Tuple, Union
 
 import numpy as np
 import pydantic
@@ -48,7 +48,7 @@ class PlainText(TextDataset):
     """The same for testing; null = the last test_fraction of the training text."""
     rows: Literal["auto", "go_on", "shuffled"] = "auto"
     """What the rows of batches are: go_on = as many streams of text as a batch has rows, each going on from batch to
-    batch; shuffled = windows in random order; auto = go_on for a network that carries its state along, else shuffled."""
+    batch; shuffled = windows in random order; auto = go_on for a network that carries its state, else shuffled."""
     keep_empty_lines: bool = False
     """Whether an empty line is an <eos>, too, where each line ends in one: with tokenizer=words."""
     tokenizer: TokenizerKind = "bpe"
@@ -64,8 +64,8 @@ class PlainText(TextDataset):
             raise ValueError("val and test need train: the files of the training text")
         if self.keep_empty_lines and self.tokenizer != "words":
             raise ValueError(
-                "keep_empty_lines=true is for tokenizer=words, where each line ends in <eos>; with other tokenizers the "
-                "text is kept as it is"
+                "keep_empty_lines=true is for tokenizer=words, where each line ends in <eos>; with other tokenizers "
+                "the text is kept as it is"
             )
         return self
 
@@ -79,8 +79,8 @@ class PlainText(TextDataset):
         carries = bool(model.state_shapes)
         if self.rows == "shuffled" and carries:
             raise ConfigError(
-                "dataset.rows=shuffled: this model carries its state from batch to batch, so each row must go on. Leave "
-                "dataset.rows out."
+                "dataset.rows=shuffled: this model carries its state from batch to batch, so each row must go on. "
+                "Leave dataset.rows out."
             )
         goes_on = carries if self.rows == "auto" else self.rows == "go_on"
         return self.model_copy(update={"rows": "go_on" if goes_on else "shuffled"})

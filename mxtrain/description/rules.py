@@ -232,7 +232,8 @@ def _obstacle(description: Description, need: str) -> Tuple[str, str]:
     store, workers = description.kvstore, description.cluster.workers
     if need == CARRIED_ROWS and workers > 1 and (store.updates or store.ring):
         # There is no step after which all rows are known, or they are lost with a worker that leaves.
-        return f"kvstore={'horovod' if store.ring else 'dist_async'} with cluster.workers={workers}", "kvstore=dist_sync"
+        name = "horovod" if store.ring else "dist_async"
+        return f"kvstore={name} with cluster.workers={workers}", "kvstore=dist_sync"
     if need in (WHOLE_BATCH, CARRIED_STATE):
         divided = [text for text, count in _divisions(description).items() if count > 1]
         return " and ".join(divided), "parallel=single kvstore=local cluster.workers=1 trainer.grad_accumulation=1"

@@ -134,8 +134,8 @@ class Perplexity(CrossEntropy):
 
 
 class OfTokens(Metric):
-    """Base of what is measured of -log p of tokens (B, T), which are (B, T), -1 where none counts, and stand for so many
-    bytes of text, (B,). The sums are those of -log p, of tokens and of bytes."""
+    """Base of what is measured of -log p of tokens (B, T), which are (B, T), -1 where none counts, and stand for so
+    many bytes of text, (B,). The sums are those of -log p, of tokens and of bytes."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
     serves: ClassVar[Tuple[str, ...]] = ("language_modeling",)

@@ -58,4 +58,5 @@ class Lstm(Model):
         length = shapes_of(input_shape)[0][0]
         names = lstm.LstmSizes._fields
         sizes = lstm.LstmSizes(**{name: getattr(self, name) for name in names})
-        return lstm.LstmNetwork(vocab_size, length, sizes, num_chunks(self.output_chunks, length, vocab_size), prefix="")
+        chunks = num_chunks(self.output_chunks, length, vocab_size)
+        return lstm.LstmNetwork(vocab_size, length, sizes, chunks, prefix="")

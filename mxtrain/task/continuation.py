@@ -112,13 +112,14 @@ class Continuing:
         for name, parameter in distinct_parameters(self._network).items():
             parameter.set_data(self._strategy.values[name].as_in_context(device))
         token_BT = batch.inputs[0].asnumpy()
-        assert batch.index_B is not None
+        index_B = batch.index_B
+        assert index_B is not None
         length_B = np.full(batch.size, token_BT.shape[1]) if batch.meta is None else batch.meta[:, 0]
         most = token_BT.shape[1] if self._longest is None else self._longest - self._count
         prompts = [row[max(length - most, 0) : max(length, 1)] for row, length in zip(token_BT, length_B)]
 
         def choose(score_BV: np.ndarray, number_B: np.ndarray) -> np.ndarray:
-            return self._sampling.choose(score_BV, batch.index_B, number_B)
+            return self._sampling.choose(score_BV, index_B, number_B)
 
         found = generate(self._network, prompts, self._count, choose, device)
         return nd.array(np.stack(found), dtype="int32")

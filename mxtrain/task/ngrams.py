@@ -1,7 +1,7 @@
 """Interpolated Kneser-Ney n-gram models, what a network is compared with.
 
-Source: Chen and Goodman, "An Empirical Study of Smoothing Techniques for Language Modeling" (1998), section 2.7, with one
-discount for each order, of section 2.6.
+Source: Chen and Goodman, "An Empirical Study of Smoothing Techniques for Language Modeling" (1998), section 2.7, with
+one discount for each order, of section 2.6.
 
 Legend: N tokens, U different n-grams, V vocabulary.
 """
@@ -78,7 +78,7 @@ class KneserNey:
         token_N = token_N.astype(np.int64)
         result_N = np.full(len(token_N), 1.0 / self._vocab_size)
         number_N = np.zeros(len(token_N), np.int64)  # of the n-gram that ends before each token
-        for length, order in enumerate(self._orders):
+        for order in self._orders:
             known_N = number_N != UNKNOWN
             context_N = np.where(known_N, number_N, 0)
             key_N = context_N * self._vocab_size + token_N

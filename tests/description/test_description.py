@@ -86,7 +86,8 @@ def test_every_option_composes_and_validates(describe_run, option: Path) -> None
         task = locate(str(next(iter(content.values()))._target_)).serves[0]
         monitored = {
             "classification": "accuracy", "masked_language_modeling": "masked_accuracy", "segmentation": "mean_iou",
-            "detection": "voc_ap", "language_modeling": "bits_per_byte", "pose_estimation": "pck", "instance_segmentation": "mask_ap50",
+            "detection": "voc_ap", "language_modeling": "bits_per_byte", "pose_estimation": "pck",
+            "instance_segmentation": "mask_ap50",
         }.get(task, "root_mean_squared_error")  # fmt: skip
         choice = [f"task={task}", f"metric=[{','.join(dict.fromkeys([monitored, name]))}]"]
     description = describe_run(*choice, *NEEDS.get(str(option), []))

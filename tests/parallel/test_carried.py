@@ -1,4 +1,4 @@
-"""State that is carried from batch to batch belongs to rows, whoever computes them, and is the same as in a plain loop."""
+"""State that is carried from batch to batch belongs to rows, whoever computes them, and is that of a plain loop."""
 
 from __future__ import annotations
 

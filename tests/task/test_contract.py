@@ -40,7 +40,8 @@ SCENES = (
 )  # fmt: skip
 RUNNING = (
     "dataset.max_length=8", "dataset.vocab_size=300", "model.units=16", "model.hidden_size=24", "model.num_layers=2",
-    "dataset.val_fraction=0.4", "task.new_tokens=4", "model.hidden_dropout=0.2", "model.weight_dropout=0.2", "model.embedding_dropout=0.1",
+    "dataset.val_fraction=0.4", "task.new_tokens=4", "model.hidden_dropout=0.2", "model.weight_dropout=0.2",
+    "model.embedding_dropout=0.1",
 )  # fmt: skip
 PLACEMENTS = (
     ("parallel=data",), ("parallel=pipeline", "parallel.microbatches=2"),
@@ -70,7 +71,8 @@ def small(tmp_path: Path) -> Dict[str, Tuple[str, ...]]:
     text.write_text("\n\n".join(["one two three four five six seven eight nine"] * 100))
     return {
         "masked_language_modeling": (*BERT, f"dataset.train={text}"), "segmentation": SCENES, "detection": SCENES,
-        "language_modeling": (*RUNNING, f"dataset.train={text}"), "pose_estimation": SCENES, "instance_segmentation": (*SCENES, "model.prototypes=4"),
+        "language_modeling": (*RUNNING, f"dataset.train={text}"), "pose_estimation": SCENES,
+        "instance_segmentation": (*SCENES, "model.prototypes=4"),
     }  # fmt: skip
 
 

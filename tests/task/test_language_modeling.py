@@ -65,7 +65,9 @@ def text(tmp_path: Path) -> Tuple[str, str]:
 
 
 @pytest.mark.parametrize("model", [LSTM, GPT], ids=["lstm", "gpt"])
-def test_a_run_is_measured_and_continues_texts(train_run: Any, text: Any, tmp_path: Path, capsys: Any, model: Any) -> None:
+def test_a_run_is_measured_and_continues_texts(
+    train_run: Any, text: Any, tmp_path: Path, capsys: Any, model: Any
+) -> None:  # fmt: skip
     made, result = train_run(*SMALL, *model, *text)
     assert result.exit_code == 0
     metrics, size = result.metrics, (tmp_path / "val.txt").stat().st_size
@@ -99,7 +101,10 @@ def test_validation_leaves_no_trace_in_training(train_run: Any, text: Any, tmp_p
     """Nor do saving, and texts that are shown."""
     words = (*SMALL, *LSTM, *text, "trainer.val_interval_unit=steps", "model.output_dropout=0.1")
     found = [
-        train_run(*words, f"trainer.val_interval={interval}", f"checkpoint.every_steps={interval}", run_dir=tmp_path / str(interval))[1]
+        train_run(
+            *words, f"trainer.val_interval={interval}", f"checkpoint.every_steps={interval}",
+            run_dir=tmp_path / str(interval),
+        )[1]
         for interval in (1, 1000)
     ]  # fmt: skip
     assert found[0].weights_sha256 == found[1].weights_sha256
@@ -114,7 +119,9 @@ def test_a_stopped_run_goes_on_under_another_placement(train_run: Any, text: Any
     assert moved.metrics["val/loss"] == pytest.approx(whole.metrics["val/loss"], rel=1e-5)
 
 
-def test_the_state_makes_a_difference(train_run: Any, text: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_makes_a_difference(
+    train_run: Any, text: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
     from mxtrain.parallel.carried import CarriedState
 
     whole = train_run(*SMALL, *LSTM, *text, run_dir=tmp_path / "carried")[1]
@@ -125,7 +132,10 @@ def test_the_state_makes_a_difference(train_run: Any, text: Any, tmp_path: Path,
 
 @pytest.mark.parametrize(
     "placement",
-    [("parallel=data",), ("parallel=pipeline", "parallel.microbatches=2"), ("parallel=hybrid", "parallel.microbatches=2")],
+    [
+        ("parallel=data",), ("parallel=pipeline", "parallel.microbatches=2"),
+        ("parallel=hybrid", "parallel.microbatches=2"),
+    ],
     ids=" ".join,
 )
 def test_gpt_is_the_same_under_every_placement(describe_run: Any, text: Any, placement: Any) -> None:

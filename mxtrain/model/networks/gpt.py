@@ -81,8 +81,9 @@ class CausalAttention(gluon.HybridBlock):
         """The same for one more token, and its keys and values behind those of the tokens before it."""
         query, *own = self._heads(nd, qkv_1BU)
         key, value = (nd.concat(*pair, dim=1) for pair in zip(memory, own)) if memory else own
-        context = nd.batch_dot(nd.softmax(self._scores(nd, query, key), axis=-1), value)
-        return self._joined(nd, context), [key, value]
+        context: NDArray = nd.batch_dot(nd.softmax(self._scores(nd, query, key), axis=-1), value)
+        joined: NDArray = self._joined(nd, context)  # type: ignore[assignment]  # of arrays, not symbols
+        return joined, [key, value]  # type: ignore[list-item]
 
 
 class DecoderLayer(gluon.HybridBlock):
@@ -122,8 +123,8 @@ class DecoderLayer(gluon.HybridBlock):
 
 
 class GptNetwork(gluon.HybridBlock):
-    """Tokens (B, T) and the tokens that follow (B, T) to -log p of each of these, (B, T). The output layer's weights are
-    the embeddings.
+    """Tokens (B, T) and the tokens that follow (B, T) to -log p of each of these, (B, T). The output layer's weights
+    are the embeddings.
 
     Args:
         vocab_size: V.

@@ -45,8 +45,8 @@ def num_chunks(given: Union[str, int], length: int, vocab_size: int) -> int:
 
 
 class TokenScores(gluon.HybridBlock):
-    """States (T, B, U) and the tokens that follow, (B, T), -1 where none counts, to -log p of each, (B, T), 0 where none
-    counts.
+    """States (T, B, U) and the tokens that follow, (B, T), -1 where none counts, to -log p of each, (B, T), 0 where
+    none counts.
 
     The table of output weights comes from elsewhere: it may be that of the embeddings. Scores of a chunk of the window
     are made, used and forgotten before those of the next one.

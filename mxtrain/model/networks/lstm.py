@@ -39,7 +39,7 @@ class LstmSizes(NamedTuple):
 
     @property
     def widths(self) -> List[Tuple[int, int]]:
-        """(E or H that enters, H that leaves) of each layer; with tied weights the last one is as wide as an embedding."""
+        """(E or H that enters, H that leaves) of each layer; with tied weights the last is as wide as an embedding."""
         hidden = [self.hidden_size] * (self.num_layers - 1) + [self.units if self.tied else self.hidden_size]
         return list(zip([self.units, *hidden], hidden))
 
@@ -60,8 +60,8 @@ class LockedDropout(gluon.HybridBlock):
 class WordEmbedding(gluon.HybridBlock):
     """Tokens (T, B) to embeddings (T, B, E), and the table itself, (V, E), as a tensor.
 
-    Dropout forgets whole words: each token of the vocabulary is in all places of a batch, or in none. Its mask is looked
-    up, so that no second table is made.
+    Dropout forgets whole words: each token of the vocabulary is in all places of a batch, or in none. Its mask is
+    looked up, so that no second table is made.
     """
 
     drops = True
@@ -119,8 +119,8 @@ class LstmLayer(gluon.HybridBlock):
 
 
 class LstmNetwork(gluon.HybridBlock):
-    """Tokens (B, T), the tokens that follow (B, T), and the state and cell of each layer (B, H), to -log p of each token
-    that follows, (B, T), and the new states and cells.
+    """Tokens (B, T), the tokens that follow (B, T), and the state and cell of each layer (B, H), to -log p of each
+    token that follows, (B, T), and the new states and cells.
 
     Args:
         vocab_size: V.

@@ -14,6 +14,7 @@ from mxtrain.model.networks.language import TokenScores, num_chunks
 from mxtrain.model.prepare import prepare_network
 
 V, T, B = 11, 6, 4
+PARAMETERS = ("i2h_weight", "h2h_weight", "i2h_bias", "h2h_bias")
 
 
 def build(dtype: str = "float32", chunks: int = 1, **settings: Any) -> Any:
@@ -40,7 +41,7 @@ def by_numpy(network: Any, token_BT: np.ndarray, label_BT: np.ndarray, *states: 
     table_VE = network.embedding.weight.data().asnumpy()
     x_TB, after = table_VE[token_BT.T], []
     for number, layer in enumerate(network.layers):
-        own = {name: getattr(layer, name).data().asnumpy() for name in ("i2h_weight", "h2h_weight", "i2h_bias", "h2h_bias")}
+        own = {name: getattr(layer, name).data().asnumpy() for name in PARAMETERS}
         state, cell = states[2 * number : 2 * number + 2]
         out = []
         for x in x_TB:
@@ -106,7 +107,7 @@ def test_it_is_gluons_lstm_where_nothing_is_dropped() -> None:
     inputs = given(network)
     other = gluon.rnn.LSTM(7, input_size=5)
     other.initialize()
-    for name in ("i2h_weight", "h2h_weight", "i2h_bias", "h2h_bias"):
+    for name in PARAMETERS:
         getattr(other, f"l0_{name}").set_data(getattr(network.layers[0], name).data())
     x_TBE, _ = network.embedding(inputs[0].T)
     wanted, states = other(x_TBE, [one.expand_dims(0) for one in inputs[2:]])
