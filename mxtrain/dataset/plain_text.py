@@ -15,7 +15,7 @@ from mxtrain.dataset.base import Samples, Splits
 from mxtrain.dataset.checking.problems import STRICT, Findings
 from mxtrain.dataset.language import python_documentation
 from mxtrain.dataset.language.base import TextDataset
-from mxtrain.dataset.language.running_text import Layout, StoredText, TextsAtHand, read_running_text, texts_by_split
+from mxtrain.dataset.language.running_text import StoredText, TextLayout, TextsAtHand, read_running_text, texts_by_split
 from mxtrain.dataset.language.tokenizing.kinds import TokenizerKind
 from mxtrain.dataset.loading.randomness import Draw, bits
 from mxtrain.dataset.loading.regular_files import FileId, exists, id_of, read_text, refuse_shared, walk
@@ -70,9 +70,9 @@ class PlainText(TextDataset):
         return self
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> TextLayout:
         """What `<eos>` ends: with words each line, as in WikiText and PTB, else each document."""
-        return Layout(self.tokenizer == "words", self.keep_empty_lines)
+        return TextLayout(self.tokenizer == "words", self.keep_empty_lines)
 
     def for_model(self, model: Model) -> PlainText:
         """See `BaseDataset.for_model`: whether rows go on."""

@@ -32,11 +32,11 @@ class LanguageReport(Report):
         description: of the run; its dataset has the training text.
         signature: of the network.
         source: the split that is measured.
-        orders: of the n-gram models.
+        sizes: of the n-gram models.
     """
 
-    def __init__(self, description: Description, signature: Signature, source: object, orders: Sequence[int]) -> None:
-        self._description, self._signature, self._source, self._orders = description, signature, source, orders
+    def __init__(self, description: Description, signature: Signature, source: object, sizes: Sequence[int]) -> None:
+        self._description, self._signature, self._source, self._sizes = description, signature, source, sizes
         self._sums: List[NDArray] = []
 
     def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
@@ -55,7 +55,7 @@ class LanguageReport(Report):
     def _ngram_rows(self) -> List[Tuple[Union[str, float], ...]]:
         config = self._signature.tokenizer_config
         assert config is not None
-        if not self._orders:
+        if not self._sizes:
             return []
         try:
             trained: RunningText = self._description.dataset.open().train.encode(config)  # type: ignore[attr-defined]
@@ -63,7 +63,7 @@ class LanguageReport(Report):
             return [(f"no n-gram model, for the training text cannot be read: {error}", "", "")]
         measured: RunningText = self._source.encode(config)  # type: ignore[attr-defined]
         rows: List[Tuple[Union[str, float], ...]] = []
-        for order in self._orders:
+        for order in self._sizes:
             model = KneserNey(trained.token_N[:MOST_COUNTED], order, config.size)
             total = -float(model.log_probabilities(measured.token_N).sum())
             figures = _figures(total, len(measured.token_N) - 1, measured.num_bytes)

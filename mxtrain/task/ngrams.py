@@ -19,7 +19,7 @@ USUAL_DISCOUNT = 0.5
 
 
 @dataclass(frozen=True)
-class Order:
+class Ngrams:
     """The n-grams of one length that training text has.
 
     Attributes:
@@ -57,28 +57,28 @@ class KneserNey:
             keys.append(key_U)
             firsts.append(first_U)
             numbers.append(number)
-        self._orders = []
+        self._lengths = []
         for length in range(1, order + 1):
             size = len(keys[length - 1])
             if length == order:
                 count_U = np.bincount(numbers[length], minlength=size)
             else:  # how many different tokens stand before: the n-gram without its first token begins one later
                 count_U = np.bincount(numbers[length][firsts[length] + 1], minlength=size)
-            self._orders.append(self._make(keys[length - 1], count_U, len(keys[length - 2]) if length > 1 else 1))
+            self._lengths.append(self._make(keys[length - 1], count_U, len(keys[length - 2]) if length > 1 else 1))
 
-    def _make(self, key_U: np.ndarray, count_U: np.ndarray, num_contexts: int) -> Order:
+    def _make(self, key_U: np.ndarray, count_U: np.ndarray, num_contexts: int) -> Ngrams:
         context_U = key_U // self._vocab_size
         sum_C = np.bincount(context_U, weights=count_U, minlength=num_contexts)
         different_C = np.bincount(context_U, weights=count_U > 0, minlength=num_contexts)
         once, twice = (int((count_U == times).sum()) for times in (1, 2))
-        return Order(key_U, count_U, sum_C, different_C, once / (once + 2 * twice) if once else USUAL_DISCOUNT)
+        return Ngrams(key_U, count_U, sum_C, different_C, once / (once + 2 * twice) if once else USUAL_DISCOUNT)
 
     def log_probabilities(self, token_N: np.ndarray) -> np.ndarray:
         """The logarithm of the probability of each token but the first, from those before it."""
         token_N = token_N.astype(np.int64)
         result_N = np.full(len(token_N), 1.0 / self._vocab_size)
         number_N = np.zeros(len(token_N), np.int64)  # of the n-gram that ends before each token
-        for order in self._orders:
+        for order in self._lengths:
             known_N = number_N != UNKNOWN
             context_N = np.where(known_N, number_N, 0)
             key_N = context_N * self._vocab_size + token_N

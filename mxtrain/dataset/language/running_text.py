@@ -32,7 +32,7 @@ LONGEST_PIECE = 1 << 14
 """Of a document without empty lines, after which the next line ends a record."""
 
 
-class Layout(NamedTuple):
+class TextLayout(NamedTuple):
     """What of running text a token `<eos>` ends.
 
     Attributes:
@@ -112,7 +112,8 @@ class StoredText:
     """
 
     def __init__(
-        self, shards: Shards, layout: Layout, what: str, files: Sequence[str], share: Optional[Tuple[int, int]] = None
+        self, shards: Shards, layout: TextLayout, what: str, files: Sequence[str],
+        share: Optional[Tuple[int, int]] = None,
     ) -> None:  # fmt: skip
         self._shards, self._layout, self._what, self._files = shards, layout, what, files
         self._first, self._end = share or (0, len(shards))
@@ -161,7 +162,7 @@ class StoredText:
         return RunningText(found.value[found.begin[first] : found.begin[end]], int(begin_R1[end] - begin_R1[first]))
 
 
-def read_running_text(files: Sequence[Path], layout: Layout, findings: Findings) -> StoredText:
+def read_running_text(files: Sequence[Path], layout: TextLayout, findings: Findings) -> StoredText:
     """The text of files in order, prepared once: all of it, white space included.
 
     Raises:
@@ -179,7 +180,7 @@ def read_running_text(files: Sequence[Path], layout: Layout, findings: Findings)
     return StoredText(shards, layout, name_of(files), list(map(str, files)))
 
 
-def _records_of(file: Path, layout: Layout, findings: Findings) -> Iterator[Tuple[int, str]]:
+def _records_of(file: Path, layout: TextLayout, findings: Findings) -> Iterator[Tuple[int, str]]:
     """The line in which each record of a file begins, and its text; what cannot be read is a problem."""
     place, is_empty = DataPlace(str(file)), True
     try:
@@ -196,7 +197,7 @@ def _records_of(file: Path, layout: Layout, findings: Findings) -> Iterator[Tupl
         findings.remark(Problem(EMPTY_TEXT, place, f"{place} holds no text.", "Remove it."))
 
 
-def _lines(lines: Iterator[str], layout: Layout) -> Iterator[Tuple[int, str]]:
+def _lines(lines: Iterator[str], layout: TextLayout) -> Iterator[Tuple[int, str]]:
     for number, line in enumerate(lines, start=1):
         if layout.keeps_empty or line.strip():
             yield number, line

@@ -11,7 +11,7 @@ import pytest
 from mxtrain.dataset.checking.problems import STRICT
 from mxtrain.dataset.language import python_documentation, running_text
 from mxtrain.dataset.language.running_loader import NOTHING, PromptLoader, RunningLoader
-from mxtrain.dataset.language.running_text import Layout, RunningText, TextsAtHand, read_running_text
+from mxtrain.dataset.language.running_text import RunningText, TextLayout, TextsAtHand, read_running_text
 from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
 from mxtrain.dataset.language.tokenizing.plain import train_characters, train_words
 from mxtrain.errors import DataError
@@ -35,7 +35,7 @@ def test_documents_keep_their_white_space_and_end_once(tmp_path: Path, monkeypat
     for file, text in zip(files, texts):
         file.write_text(text)
     config = characters(*texts)
-    found = read_running_text(files, Layout(), STRICT)
+    found = read_running_text(files, TextLayout(), STRICT)
     assert len(found) == 3, "the first file is cut at an empty line"
     whole = found.encode(config)
     assert shown(config, whole.token_N) == f"{texts[0]}<eos>{texts[1]}<eos>"
@@ -51,14 +51,14 @@ def test_each_line_ends_in_eos_as_in_ptb(tmp_path: Path, keeps_empty: bool, want
     file = tmp_path / "wiki.train.tokens"
     file.write_text(" a <unk> \n \n b \n")
     config = TokenizerConfig(train_words(["a b"], 100, False), 8)
-    whole = read_running_text([file], Layout(True, keeps_empty), STRICT).encode(config)
+    whole = read_running_text([file], TextLayout(True, keeps_empty), STRICT).encode(config)
     assert config.tokenizer.decode(whole.token_N.tolist(), with_special=True) == wanted
 
 
 def test_files_without_text_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\n \n")
     with pytest.raises(DataError, match="there is no text"):
-        read_running_text([tmp_path / "a.txt"], Layout(), STRICT)
+        read_running_text([tmp_path / "a.txt"], TextLayout(), STRICT)
 
 
 def loader(count: int = 50, **options: Any) -> RunningLoader:
