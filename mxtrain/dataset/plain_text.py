@@ -4,7 +4,6 @@ documentation, which is always there."""
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Sequence, Tuple, Union
 
 import numpy as np
@@ -16,9 +15,10 @@ from mxtrain.dataset.checking.problems import STRICT, Findings
 from mxtrain.dataset.language import python_documentation
 from mxtrain.dataset.language.base import TextDataset
 from mxtrain.dataset.language.running_text import StoredText, TextLayout, TextsAtHand, read_running_text, texts_by_split
+from mxtrain.dataset.language.text_files import list_text_files
 from mxtrain.dataset.language.tokenizing.kinds import TokenizerKind
 from mxtrain.dataset.loading.randomness import Draw, bits
-from mxtrain.dataset.loading.regular_files import FileId, exists, id_of, read_text, refuse_shared, walk
+from mxtrain.dataset.loading.regular_files import read_text, refuse_shared
 from mxtrain.dataset.loading.splitting import refuse_empty
 from mxtrain.dataset.signature import Signature
 from mxtrain.errors import ConfigError, DataError
@@ -112,7 +112,11 @@ class PlainText(TextDataset):
     def _files(self, findings: Findings) -> Sequence[AnyText]:
         """Train, val and test; what has no files is the end of the training text."""
         named = {"train": self.train, "val": self.val, "test": self.test}
-        files = {name: list_files(given, findings) for name, given in named.items() if given is not None}
+        files = {
+            name: list_text_files(some, TEXT_ENDINGS, findings) for name, some in named.items() if some is not None
+        }
+        for name in [name for name, paths in files.items() if not paths]:
+            raise DataError(f"dataset.{name}={named[name]}: there is no file of {' or '.join(TEXT_ENDINGS)} in it.")
         refuse_shared(files, findings)
         read = partial(read_running_text, layout=self.layout, findings=findings)
         found = {name: read(paths) for name, paths in files.items()}
@@ -163,17 +167,3 @@ class PlainText(TextDataset):
             texts += [line.rstrip("\r") for line, _ in found]
             places += [f"{name}:{place}" for _, place in found]
         return TextsAtHand(texts), places
-
-
-def list_files(given: Union[str, List[str]], findings: Findings = STRICT) -> List[Path]:
-    """Files as they are, folders as all text files in them; each real file once."""
-    found: Dict[FileId, Path] = {}
-    for path in map(Path, [given] if isinstance(given, str) else given):
-        if not exists(path):
-            raise DataError(f"'{path}': there is no such file or folder.")
-        listed = walk(path, TEXT_ENDINGS, findings=findings) if path.is_dir() else [(path, id_of(path))]
-        for file, number in listed:
-            found.setdefault(number, file)
-    if not found:
-        raise DataError(f"{given}: there is no text file; give .txt or .tokens files, or folders of them.")
-    return list(found.values())

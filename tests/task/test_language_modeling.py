@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from mxtrain.cli.dispatch import run
-from mxtrain.errors import ConfigError
+from mxtrain.dataset.plain_text import PlainText
+from mxtrain.errors import ConfigError, DataError
 from mxtrain.task.continuation import Sampling
 from mxtrain.verify import verify
 
@@ -167,3 +168,17 @@ def test_a_network_that_carries_nothing_needs_nothing(describe_run: Any) -> None
     description = describe_run("task=language_modeling", "model=gpt", "kvstore=dist_async", "cluster.workers=2")
     assert description.dataset.rows == "shuffled"
     assert describe_run("task=language_modeling").dataset.rows == "go_on"
+
+
+def test_files_are_found_by_their_endings_and_a_folder_without_any_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    with pytest.raises(DataError, match="dataset.train=.*texts: there is no file of .txt or"):
+        PlainText(train=str(folder)).open()
+    (folder / "wiki.train.tokens").write_text("one two\n" * 50)
+    (folder / "other.py").write_text("nothing of this")
+    splits = PlainText(train=str(folder), tokenizer="words", vocab_size=100, test_fraction=0.1).open()
+    assert splits.test is not None
+    assert [len(part) for part in (splits.train, splits.val, splits.test)] == [41, 4, 5]
+    with pytest.raises(DataError, match="there is no such file or folder"):
+        PlainText(train=str(tmp_path / "texts2")).open()

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Dict, Iterator, List, NamedTuple, Optional, Se
 
 import numpy as np
 
-from mxtrain.dataset.checking.problems import EMPTY_TEXT, UNREADABLE_FILE, DataPlace, DataPlaces, Findings, Problem
+from mxtrain.dataset.checking.problems import DataPlaces, Findings
 from mxtrain.dataset.corpus.shards import Ragged, Shards
 from mxtrain.dataset.language.encoded import encode_texts
 from mxtrain.dataset.language.stored import TEXT, StoredColumn, Tail, TextRecord, prepare_tokens
 from mxtrain.dataset.language.text_checks import ParagraphChecks
-from mxtrain.dataset.language.text_files import name_of, prepare_texts
+from mxtrain.dataset.language.text_files import name_of, prepare_texts, readable_records
 from mxtrain.dataset.language.tokenizing.kinds import TextsInMemory, TrainingTexts
 from mxtrain.dataset.loading.text_stream import open_text
 from mxtrain.errors import DataError
@@ -171,7 +171,7 @@ def read_running_text(files: Sequence[Path], layout: TextLayout, findings: Findi
 
     def records() -> Iterator[TextRecord]:
         for number, file in enumerate(files):
-            for line, text in _records_of(file, layout, findings):
+            for line, text in readable_records(file, _records_of(file, layout, findings), findings):
                 yield TextRecord([text], line, number)
 
     shards = prepare_texts("running", files, [*layout, PIECE_CHARACTERS, LONGEST_PIECE], 1, records, findings)
@@ -181,20 +181,9 @@ def read_running_text(files: Sequence[Path], layout: TextLayout, findings: Findi
 
 
 def _records_of(file: Path, layout: TextLayout, findings: Findings) -> Iterator[Tuple[int, str]]:
-    """The line in which each record of a file begins, and its text; what cannot be read is a problem."""
-    place, is_empty = DataPlace(str(file)), True
-    try:
-        with open_text(file, None, findings) as lines:
-            for found in _lines(lines, layout) if layout.by_line else _pieces(lines):
-                is_empty = False
-                yield found
-    except DataError as error:
-        if not findings.goes_on:
-            raise
-        findings.refuse(Problem(UNREADABLE_FILE, place, str(error)))
-        return
-    if is_empty:
-        findings.remark(Problem(EMPTY_TEXT, place, f"{place} holds no text.", "Remove it."))
+    """The line in which each record of a file begins, and its text."""
+    with open_text(file, None, findings) as lines:
+        yield from _lines(lines, layout) if layout.by_line else _pieces(lines)
 
 
 def _lines(lines: Iterator[str], layout: TextLayout) -> Iterator[Tuple[int, str]]:
