@@ -63,7 +63,7 @@ def build_network(description: Description, signature: Signature, device: Contex
     prepared = prepare_network(
         description.model, num_classes=description.task.num_classes(signature), input_shape=signature.shape,
         seed=description.trainer.seed, device=device, vocab_size=signature.vocab_size,
-        output_shapes=description.task.output_shapes(description, signature),
+        output_shapes=[*description.task.output_shapes(description, signature), *description.model.state_shapes],
         output_names=description.task.output_names(signature),
     )  # fmt: skip
     if description.model.weights:
@@ -83,7 +83,8 @@ def build_evaluator(description: Description, strategy: Strategy, signature: Sig
     """Builds the evaluator, with the loss as it is outside of training: without smoothing and auxiliary outputs."""
     loss, meter = build_loss(description, signature, training=False)
     on_host = {name: metric for name, metric in description.metric.items() if isinstance(metric, HostMetric)}
-    return Evaluator(strategy, loss, meter, on_host, description.task.build_decode(description, signature))
+    decode = description.task.build_decode_with(description, signature, strategy)
+    return Evaluator(strategy, loss, meter, on_host, decode)
 
 
 def build_loss(description: Description, signature: Signature, training: bool) -> Tuple[LossBlock, Meter]:
@@ -104,7 +105,9 @@ def build_objective(
     loss, meter = build_loss(description, signature, training=True)
     shape, trained = signature.shape, description.task.training_shapes(description, signature)
     predicted = None if trained == shape else shape
-    return Objective(network, loss, meter, trained, max(end - begin, 1), description.amp, predicted)
+    return Objective(
+        network, loss, meter, trained, max(end - begin, 1), description.amp, predicted, description.model.state_shapes
+    )
 
 
 def build_step(
@@ -218,7 +221,7 @@ def build_run(
         log.info("dataset.sampler=%s: %s", description.dataset.sampler, data.train.sampler.summary)
     if is_first and description.rates.remark:
         log.info("%s", description.rates.remark)
-    for line in warnings_of(description, len(splits.train), len(data.train), meter, workers) if is_first else ():
+    for line in warnings_of(description, data.train.total, len(data.train), meter, workers) if is_first else ():
         log.warning("%s", line)
     callbacks = build_callbacks(description, run_dir) if is_first else []
     profiling = build_profiling(description, network, strategy.layout, run_dir) if is_first else None
@@ -263,7 +266,8 @@ def what_is_trained(description: Description, plan: Plan, signature: Signature, 
     return {
         "config": description.config, "total_steps": plan.total_steps, "steps_per_epoch": plan.steps_per_epoch,
         "input_shape": signature.shape, "metric_names": list(description.metric), "monitor": plan.monitor,
-        "metric_signatures": description.metric_signatures, "lr_scaling": description.rates.facts,
+        "metric_signatures": description.task.metric_signatures(description, signature),
+        "lr_scaling": description.rates.facts,
         "graph_nodes": lambda: graph_nodes(network, signature.shape),
         "model_table": summarize(network, signature.shape).table(), "predicts": description.task.predicts,
     }  # fmt: skip

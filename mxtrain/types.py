@@ -128,6 +128,9 @@ class Batch:
     meta: Optional[np.ndarray] = None
     """(B, ...): facts about each sample that stay on the host, such as the size of a picture before it was fitted into
     what enters the network; None where a dataset keeps none. Only its task reads them."""
+    goes_on: bool = False
+    """Whether each row goes on where the same row of the batch before ended, so that a network that carries state gets
+    the state of that row. It has all rows of the batch before."""
 
     def __post_init__(self) -> None:
         if not self.global_size:
@@ -137,7 +140,7 @@ class Batch:
         """Samples `begin` up to `end`, as views."""
         inputs, targets = (tuple(array[begin:end] for array in arrays) for arrays in (self.inputs, self.targets))
         index_B, meta = (None if array is None else array[begin:end] for array in (self.index_B, self.meta))
-        return Batch(inputs, targets, end - begin, global_size, index_B, meta)
+        return Batch(inputs, targets, end - begin, global_size, index_B, meta, self.goes_on)
 
     def cast(self, dtype: str) -> Batch:
         """The batch in another precision; indices stay what they are."""
@@ -146,7 +149,7 @@ class Batch:
             return array if array.dtype.__name__.startswith("int") else array.astype(dtype)
 
         arrays = (tuple(map(cast, self.inputs)), tuple(map(cast, self.targets)))
-        return Batch(*arrays, self.size, self.global_size, self.index_B, self.meta)
+        return Batch(*arrays, self.size, self.global_size, self.index_B, self.meta, self.goes_on)
 
 
 class Stateful(Protocol):

@@ -116,11 +116,11 @@ class Verification:
 def verify(description: Description, steps: int, tolerance: float, world: World = ALONE) -> Verification:
     """Trains `steps` steps under the description's placement and on one device, and compares.
 
-    The last batch is smaller than the others, and odd. The comparison with the whole network on one device is made in
-    float64: in float32 another order of sums now and then puts a ReLU's input on the other side of 0, which changes a
-    gradient by percents, and what an adaptive optimizer makes of rounding noise is as large as any step. With amp the
-    placement is compared in the low precision as well, by the length of all gradients of the first step: after it,
-    the sides have other weights.
+    The last batch is smaller than the others, and odd, where its rows do not go on from one batch to the next. The
+    comparison with the whole network on one device is made in float64: in float32 another order of sums now and then
+    puts a ReLU's input on the other side of 0, which changes a gradient by percents, and what an adaptive optimizer
+    makes of rounding noise is as large as any step. With amp the placement is compared in the low precision as well, by
+    the length of all gradients of the first step: after it, the sides have other weights.
 
     Args:
         description: of the run.
@@ -242,11 +242,13 @@ def batches(loader: EpochLoader, steps: int) -> Iterator[Batch]:
         with closing(loader.epoch(epoch)) as whole:
             for batch in whole:
                 number += 1
-                if number == steps:
+                if number == steps and not batch.goes_on:
                     size = max(1, batch.size // 2 - 1 + batch.size // 2 % 2)
                     yield batch.slice(0, size)
                     return
                 yield batch
+                if number == steps:
+                    return
         epoch += 1
 
 

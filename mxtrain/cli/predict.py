@@ -210,7 +210,8 @@ def predict_samples(
     from mxtrain.engine.predictions import to_host
 
     task, position = trained.description.task, 0
-    decode = task.build_decode(trained.description, trained.signature)
+    decode = trained.evaluator.decode
+    assert decode is not None
     for batch, outputs in trained.evaluator.predict(loader):
         for prediction in to_host(decode(outputs, batch)):
             if position not in unreadable:

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
-from typing import ClassVar, Dict, List, Optional, Sequence, Tuple, Union
+from typing import ClassVar, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import pydantic
 
 from mxtrain.dataset.base import Splits
-from mxtrain.dataset.checking.problems import (
-    LISTED_TWICE,
-    STRICT,
-    DataPlace,
-    Findings,
-    NothingLeft,
-    Problem,
-    attempt,
-)
+from mxtrain.dataset.checking.problems import STRICT, DataPlace, Findings, NothingLeft, attempt
 from mxtrain.dataset.language import reference_text
 from mxtrain.dataset.language.base import TextDataset
 from mxtrain.dataset.language.sources import PlainTexts
 from mxtrain.dataset.language.stored_sources import StoredDocuments
-from mxtrain.dataset.language.text_files import TextTable, read_documents, read_table, table_in_memory
+from mxtrain.dataset.language.text_files import (
+    TextTable,
+    list_text_files,
+    read_documents,
+    read_table,
+    table_in_memory,
+)
 from mxtrain.dataset.loading.randomness import Draw, bits
-from mxtrain.dataset.loading.regular_files import FileId, exists, id_of, refuse_shared, walk
+from mxtrain.dataset.loading.regular_files import refuse_shared
 from mxtrain.dataset.loading.splitting import refuse_empty
 from mxtrain.dataset.table.columns import Column
 from mxtrain.errors import DataError
@@ -116,7 +113,8 @@ class MaskedText(TextDataset):
         )
         val = _read(self.val, findings) if self.val is not None else None
         if self.train is not None and self.val is not None:
-            refuse_shared({"train": _text_files(self.train), "val": _text_files(self.val)}, findings)
+            named = {"train": self.train, "val": self.val}
+            refuse_shared({name: list_text_files(some, TEXT_ENDINGS) for name, some in named.items()}, findings)
         parts: Sequence[AnyDocuments] = self._hold_out(given) if val is None else [given, val]
         name = "Python's reference" if self.train is None else f"dataset.train={self.train}"
         refuse_empty(name, parts[0].num_paragraphs, parts[1].num_paragraphs, self.val_fraction)
@@ -143,24 +141,7 @@ def _read(given: Union[str, List[str]], findings: Findings) -> StoredDocuments:
     Raises:
         DataError: a file is missing or no UTF-8 text, or there is no text.
     """
-    found = read_documents(_text_files(given, findings), findings)
+    found = read_documents(list_text_files(given, TEXT_ENDINGS, findings), findings)
     if not found.num_paragraphs:
         raise DataError(f"{given}: there is no text; give .txt files, or folders of them.")
     return found
-
-
-def _text_files(given: Union[str, List[str]], findings: Findings = STRICT) -> List[Path]:
-    """Files as they are, folders as all .txt files in them; each real file once."""
-    found: Dict[FileId, Path] = {}
-    for path in map(Path, [given] if isinstance(given, str) else given):
-        if not exists(path):
-            raise DataError(f"'{path}': there is no such file or folder.")
-        listed = walk(path, TEXT_ENDINGS, findings=findings) if path.is_dir() else [(path, id_of(path))]
-        for file, number in listed:
-            before = found.setdefault(number, file)
-            if before is not file:
-                is_one = str(file) == str(before)
-                named = f"'{file}' is named twice" if is_one else f"'{file}' and '{before}' are the same file"
-                fact = f"{named}, and counts once."
-                findings.remark(Problem(LISTED_TWICE, DataPlace(str(file)), fact, "Name it once."))
-    return list(found.values())

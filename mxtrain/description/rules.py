@@ -14,7 +14,7 @@ from mxtrain.amp import FULL
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.kvstore.world import WORKER
 from mxtrain.runtime.cores import usable_cores
-from mxtrain.task.base import CARRIED_STATE, FULL_PRECISION, GLOBAL_WEIGHT, NEEDS, WHOLE_BATCH
+from mxtrain.task.base import CARRIED_ROWS, CARRIED_STATE, FULL_PRECISION, GLOBAL_WEIGHT, NEEDS, WHOLE_BATCH
 
 if TYPE_CHECKING:
     from mxtrain.description.groups import Description
@@ -217,7 +217,7 @@ def the_task_must_get_what_it_needs(description: Description) -> None:
     """Strategy, store and precision can be chosen freely for a task, but for what it declares."""
     task = description.task
     name = f"task={task.name}" if task.name else f"the task {type(task).__name__}"
-    for need in task.needs:
+    for need in task.needs_of(description):
         if need not in NEEDS:
             raise ConfigError(
                 f"{name} needs '{need}', which nothing knows.{did_you_mean(need, NEEDS)} Allowed: {', '.join(NEEDS)}."
@@ -229,6 +229,11 @@ def the_task_must_get_what_it_needs(description: Description) -> None:
 
 def _obstacle(description: Description, need: str) -> Tuple[str, str]:
     """The setting that is against a need of the task, and what to type instead; or two empty strings."""
+    store, workers = description.kvstore, description.cluster.workers
+    if need == CARRIED_ROWS and workers > 1 and (store.updates or store.ring):
+        # There is no step after which all rows are known, or they are lost with a worker that leaves.
+        name = "horovod" if store.ring else "dist_async"
+        return f"kvstore={name} with cluster.workers={workers}", "kvstore=dist_sync"
     if need in (WHOLE_BATCH, CARRIED_STATE):
         divided = [text for text, count in _divisions(description).items() if count > 1]
         return " and ".join(divided), "parallel=single kvstore=local cluster.workers=1 trainer.grad_accumulation=1"

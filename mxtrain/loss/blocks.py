@@ -73,6 +73,19 @@ class SpanSoftmaxCrossEntropyLoss(gluon.HybridBlock):
         return -F.mean(F.pick(log_p_B2T, span_B2, axis=-1), axis=-1)
 
 
+class TokenLoss(gluon.HybridBlock):
+    """-log p of tokens (B, T), 0 where none counts, these tokens (B, T), -1 where none counts, and what only metrics
+    look at, to the sum over each sample's, (B,), and how many count, (B,)."""
+
+    weighted = True
+
+    def __call__(self, loss_BT, label_BT, *rest):
+        return super().__call__(loss_BT, label_BT)
+
+    def hybrid_forward(self, F, loss_BT, label_BT):
+        return F.sum(loss_BT, axis=-1), F.sum(label_BT >= 0, axis=-1)
+
+
 class PixelSoftmaxCrossEntropyLoss(gluon.HybridBlock):
     """Scores (B, K, H, W), as many further ones, and masks (B, H, W), -1 where a pixel is ignored, to the sum of
     -weight * log softmax(scores) over each sample's pixels, (B,), and the sum of their weights, (B,).

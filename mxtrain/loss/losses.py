@@ -97,6 +97,18 @@ class SpanSoftmaxCrossEntropy(Loss):
         return SpanSoftmaxCrossEntropyLoss()
 
 
+class TokenCrossEntropy(Loss):
+    """Cross entropy of the tokens of texts: the mean over all that are predicted in the global batch. The network
+    computes it for each token."""
+
+    serves: ClassVar[Tuple[str, ...]] = ("language_modeling",)
+
+    def build(self, num_classes: int, training: bool) -> gluon.Block:
+        from mxtrain.loss.blocks import TokenLoss
+
+        return TokenLoss()
+
+
 class SigmoidBCE(Loss):
     """Binary cross entropy of each class by itself."""
 

@@ -139,6 +139,37 @@ class Perplexity(CrossEntropy):
         return math.exp(entropy) if entropy < 700 else math.inf  # Python's exp raises above 709
 
 
+class OfTokens(Metric):
+    """Base of what is measured of -log p of tokens (B, T), which are (B, T), -1 where none counts, and stand for so
+    many bytes of text, (B,). The sums are those of -log p, of tokens and of bytes."""
+
+    direction: ClassVar[Literal["max", "min"]] = "min"
+    serves: ClassVar[Tuple[str, ...]] = ("language_modeling",)
+
+    def size(self, num_classes: int) -> int:
+        return 3
+
+    def measure(self, F: OperatorModule, outputs: Sequence[Array], targets: Sequence[Array], num_classes: int) -> Array:
+        label_BT, bytes_B = targets
+        sums = (F.sum(outputs[0]), F.sum(label_BT >= 0), F.sum(bytes_B))
+        return F.concat(*(one.reshape((1,)) for one in sums), dim=0)
+
+
+class TokenPerplexity(OfTokens):
+    """exp of the mean of -log p of tokens. It compares only between models of the same vocabulary and the same text."""
+
+    def value(self, sums: np.ndarray, count: int) -> float:
+        entropy = float(sums[0] / max(sums[1], 1.0))
+        return math.exp(entropy) if entropy < 700 else math.inf  # Python's exp raises above 709
+
+
+class BitsPerByte(OfTokens):
+    """Bits that the network's expectations make of each byte of text, whatever the vocabulary."""
+
+    def value(self, sums: np.ndarray, count: int) -> float:
+        return float(sums[0] / math.log(2) / max(sums[2], EPSILON))
+
+
 class BrierError(Metric):
     """Mean over samples and classes of the error of the probabilities against the one-hot label."""
 

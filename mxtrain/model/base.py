@@ -63,6 +63,12 @@ class Model(Spec):
         return 0
 
     @property
+    def state_shapes(self) -> Sequence[Shape]:
+        """What the network carries from each batch to the next, for one row of it: shapes of its last inputs, which are
+        those of its last outputs. Empty: nothing, as most networks."""
+        return ()
+
+    @property
     def classes_in_weights(self) -> Sequence[str]:
         """The classes that the file in `weights` knows, in the order of its scores; empty: nothing is said of them."""
         return ()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Collection, Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple
 
 from mxtrain.amp import FULL, Precision
-from mxtrain.types import Batch, Shapes
+from mxtrain.types import Batch, Shape, Shapes, Stateful
 
 if TYPE_CHECKING:
     from mxnet import Context, gluon
@@ -29,6 +29,8 @@ class Objective:
         batch_size: of a global batch, by which the stages are balanced.
         precision: that the network computes in.
         predict_shape: of what enters it in prediction, where that is less: it computes another form then.
+        state_shapes: of what it carries from batch to batch, for one row: its last inputs, and its last outputs, which
+            loss and meter do not see.
     """
 
     network: gluon.Block
@@ -38,6 +40,7 @@ class Objective:
     batch_size: int
     precision: Precision = FULL
     predict_shape: Optional[Shapes] = None
+    state_shapes: Sequence[Shape] = ()
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,8 @@ class Strategy:
     """The gradients to sum, one entry per trainable parameter, in the same order."""
     loss_scale: float = 1.0
     """The loss is multiplied by this before gradients are computed."""
+    carried: Optional[Stateful] = None
+    """What the network carries from batch to batch, where it does."""
 
     def forward_backward(self, batch: Batch) -> NDArray:
         """Leaves the gradient of the scaled mean loss over `batch`, not yet summed over replicas, in `reductions`.

@@ -45,11 +45,14 @@ class Pipelined:
         self.head_gradient = HeadGradients()
         self._order, self._fences = order, fences
         self._schedules: Dict[int, List[Action]] = {}
+        self.states: List[List[nd.NDArray]] = []
+        """What the network carries from the last batch to the next: of each shard, in the order of their rows."""
 
     def __call__(self, parts: List[Shares], global_batch_size: int, loss_scale: float) -> List[nd.NDArray]:
         """The meter's sums of each microbatch; gradients of the scaled loss are left in the parameters."""
         self.head_gradient.scale = loss_scale
         sums: List[nd.NDArray] = []
+        self.states = []
         for shares in parts:
             lanes = [Lane(self, replica, share, global_batch_size) for replica, share in enumerate(shares)]
             # The next action of every replica, then the one after it: so all devices have work from the beginning.
@@ -61,6 +64,7 @@ class Pipelined:
             for fence in self._fences[: len(lanes)]:
                 fence()
             sums += [one for lane in lanes for one in lane.sums]
+            self.states += [lane.states[m] for lane in lanes for m in sorted(lane.states)]
         return sums
 
     def _actions(self, num_microbatches: int) -> List[Action]:
@@ -80,6 +84,7 @@ class Lane:
         self._tapes = [Tape(inputs, batch.inputs, unneeded, copies=True) for batch in microbatches]
         self._losses: Dict[int, nd.NDArray] = {}
         self.sums: List[nd.NDArray] = []
+        self.states: Dict[int, List[nd.NDArray]] = {}
 
     def forward(self, number: int, m: int) -> None:
         """Puts the forward pass of a microbatch through a stage into the engine."""
@@ -95,6 +100,7 @@ class Lane:
             if is_last:
                 known = {**dict(zip(entering, inputs)), **dict(zip(stage.outputs, outputs))}
                 outputs = [known[head] for head in heads] or outputs
+                outputs = self._keep_state(m, outputs)
                 targets = [bring(target, device) for target in batch.targets]
                 losses = as_list(objective.loss(*outputs, *targets))
         if is_last:
@@ -102,6 +108,14 @@ class Lane:
             self.sums.append(objective.meter(*losses, *outputs, *targets))
         else:
             tape.leave(stage.outputs, outputs)
+
+    def _keep_state(self, m: int, outputs: List[nd.NDArray]) -> List[nd.NDArray]:
+        """Sets aside what a microbatch carries on, without its graph; returns what loss and meter see."""
+        count = len(self._pipeline.objective.state_shapes)
+        if not count:
+            return outputs
+        self.states[m] = [array.detach() for array in outputs[-count:]]
+        return outputs[:-count]
 
     def backward(self, number: int, m: int) -> None:
         """Puts the backward pass of a microbatch through a stage into the engine."""

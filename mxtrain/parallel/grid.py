@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Optional, Se
 from mxtrain.amp import FULL
 from mxtrain.engine.backend import STATISTICS, gluon, nd, same_device_runs
 from mxtrain.engine.parameter_names import role_of
+from mxtrain.errors import ConfigError
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import bounds
 from mxtrain.model.prepare import distinct_parameters, is_trained
 from mxtrain.parallel.balance import Cut, choose_cut
 from mxtrain.parallel.base import Layout, Objective, Reduction, Strategy
+from mxtrain.parallel.carried import CarriedState
 from mxtrain.parallel.chain import BlockRow, open_to_cut
 from mxtrain.parallel.cut import Cuttable, Graph, Piece, Tensor
 from mxtrain.parallel.executor import Pipelined
@@ -85,6 +87,8 @@ class Grid(Strategy):
         self._workers = (workers or Store()).within_step()
         self.objective = objective
         self.network = objective.network
+        self._state = CarriedState(objective.state_shapes, self.network, self._workers)
+        self.carried = self._state if objective.state_shapes else None
         obey_placement(self.network)
         self._devices, self._num_parts = devices, grad_accumulation
         self._num_microbatches = parallel.num_microbatches()
@@ -106,13 +110,16 @@ class Grid(Strategy):
         self._predicting = self._prediction_form(form, cut)
         joint_pieces = graph is not None and joint != "per_device" and graph.norms()
         if graph is not None and joint_pieces:
+            refuse_carried(objective, joint)
             joined = self._joint_pieces(graph, cuts)
             division = Division(grad_accumulation, len(devices), self._num_microbatches, joint == "global")
             self._executor: Union[Lockstep, Pipelined] = Lockstep(
                 objective, devices, joined, graph, division, self._workers, self._fences()
             )  # fmt: skip
         else:
-            without_gradient = graph.without_gradient if graph and self._runs_graph else set(form.inputs)
+            without_gradient = set(graph.without_gradient if graph and self._runs_graph else form.inputs)
+            read = {tensor for stage in form.stages for tensor in stage.inputs}
+            without_gradient.update(head for head in form.heads[self._num_outputs(form) :] if head not in read)
             self._executor = Pipelined(
                 objective, devices, form.stages, self._order, form.inputs, form.heads, without_gradient, self._fences()
             )  # fmt: skip
@@ -123,6 +130,7 @@ class Grid(Strategy):
     # What a step asks for.
 
     def forward_backward(self, batch: Batch) -> nd.NDArray:
+        batch = self._state.enter(batch)
         parts: List[Shares] = []
         for part in split(batch, self._num_parts) if batch.size else ():
             parts.append([list(split(share, self._num_microbatches)) for share in split(part, len(self._devices))])
@@ -131,6 +139,7 @@ class Grid(Strategy):
         first = self._devices[0][0]
         whole = batch.size if self._workers.world.size == 1 else batch.global_size
         sums = self._executor(parts, whole, self.loss_scale) or [nd.zeros((self.objective.meter.width,), ctx=first)]
+        self._state.leave(self._executor.states)
         total = sums[0] if len(sums) == 1 else nd.add_n(*[one.as_in_context(first) for one in sums])
         if whole:
             self._all_reduce(total, whole)
@@ -235,6 +244,10 @@ class Grid(Strategy):
         ]  # fmt: skip
         return Form(stages, graph.inputs, graph.heads if isinstance(graph, Graph) else [])
 
+    def _num_outputs(self, form: Form) -> int:
+        """The number of heads that loss and meter see; behind them is what is carried."""
+        return len(form.heads) - len(self.objective.state_shapes)
+
     def _prediction_form(self, trained: Form, cut: Optional[Cut]) -> Form:
         """What predicts: the form that is trained, or another one of the same parameters, cut before the same
         layers."""
@@ -332,6 +345,15 @@ class Grid(Strategy):
             outputs = stage(replica, [bring(known[tensor], device) for tensor in stage.inputs])
             known.update(zip(stage.outputs, outputs))
         return [known[head] for head in form.heads] or outputs
+
+
+def refuse_carried(objective: Objective, joint: str) -> None:
+    """Raises: ConfigError: the network carries state, and is to be run piece by piece over all shards."""
+    if objective.state_shapes:
+        raise ConfigError(
+            f"parallel.batch_norm={joint}: this network carries state from batch to batch and has batch norms, which "
+            "is possible only where each device normalises by itself. Type parallel.batch_norm=per_device."
+        )
 
 
 def move(parameter: gluon.Parameter, devices: List[mx.Context]) -> None:

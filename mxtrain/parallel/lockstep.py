@@ -60,6 +60,8 @@ class Lockstep:
         self._objective, self._devices, self._pieces, self._graph = objective, devices, pieces, graph
         self._division, self._workers, self._fences = division, workers, fences
         self.head_gradient = HeadGradients()
+        self.states: List[List[nd.NDArray]] = []
+        """What is carried to the next batch: nothing, see `refuse_carried`."""
 
     def __call__(self, parts: List[Shares], global_batch_size: int, loss_scale: float) -> List[nd.NDArray]:
         """The meter's sums of each shard; gradients of the scaled loss are left in the parameters."""

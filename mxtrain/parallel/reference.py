@@ -54,7 +54,9 @@ class Reference(Grid):
         self._statistics = [replicas[0] for replicas in self._moving_statistics()]
 
     def forward_backward(self, batch: Batch) -> nd.NDArray:
+        batch = self._state.enter(batch)
         sums: List[Tuple[Turn, nd.NDArray]] = []
+        states: List[Tuple[Turn, List[nd.NDArray]]] = []
         before = [array.copy() for array in self._statistics]
         gradients: List[List[nd.NDArray]] = []
         statistics: List[List[nd.NDArray]] = []
@@ -65,12 +67,14 @@ class Reference(Grid):
                 self._zero([0])
             for turn, shard in shards:
                 sums += [(turn, one) for one in self._executor([[[shard]]], batch.size, self.loss_scale)]
+                states += [(turn, one) for one in self._executor.states]
             gradients.append([reduction.replicas[0].copy() for reduction in self.reductions])
             statistics.append([array.copy() for array in self._statistics])
         for reduction, parts in zip(self.reductions, zip(*gradients)):
             nd.add_n(*parts).copyto(reduction.replicas[0])
         for array, parts in zip(self._statistics, zip(*statistics)):
             (nd.add_n(*parts) * (1.0 / len(parts))).copyto(array)
+        self._state.leave([one for _, one in sorted(states, key=lambda one: one[0])])
         return _total(sums)
 
     def _groups(self, batch: Batch, division: Division) -> Iterator[Batch]:

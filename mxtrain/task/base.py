@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mxtrain.description.groups import Description
     from mxtrain.engine.predictions import Decode, Predictions
     from mxtrain.metric.meter import Meter
+    from mxtrain.parallel.base import Strategy
     from mxtrain.task.explained import Attribution, Explained
     from mxtrain.types import Batch, Shapes
 
@@ -35,11 +36,13 @@ MODELS = {"text": "model=bert", "numbers": "model=mlp"}
 
 WHOLE_BATCH = "whole_batch"
 CARRIED_STATE = "carried_state"
+CARRIED_ROWS = "carried_rows"
 GLOBAL_WEIGHT = "global_weight"
 FULL_PRECISION = "full_precision"
 NEEDS = {
     WHOLE_BATCH: "its loss compares the samples of a batch with each other",
     CARRIED_STATE: "its state goes from each batch to the next, in order",
+    CARRIED_ROWS: "its network carries the state of each row of a batch to the next",
     GLOBAL_WEIGHT: "its loss must be divided by the weight of the global batch",
     FULL_PRECISION: "its numbers do not fit into 16 bits",
 }
@@ -98,6 +101,11 @@ class Task(Spec):
     needs: ClassVar[Tuple[str, ...]] = ()
     """Which of `NEEDS` it has; they are checked against strategy, store and precision before anything starts. Without
     any, as most tasks are, any part of a batch can be computed anywhere."""
+
+    def needs_of(self, description: Description) -> Sequence[str]:
+        """Which of `NEEDS` a run has: those of the task, and of the network that was chosen."""
+        carries = description.model.state_shapes and CARRIED_ROWS not in self.needs
+        return [*self.needs, *([CARRIED_ROWS] if carries else [])]
 
     # Before anything starts.
 
@@ -236,6 +244,15 @@ class Task(Spec):
             num_outputs=len(self.output_shapes(description, signature)), weighted=weighted, training=training,
         )  # fmt: skip
 
+    def metric_signatures(self, description: Description, signature: Signature) -> Mapping[str, str]:
+        """The variant of each metric, by name, where the field has several.
+
+        Args:
+            description: holds the metrics.
+            signature: of the network.
+        """
+        return description.metric_signatures
+
     def build_states(self, loss: LossBlock) -> Mapping[str, Stateful]:
         """By name, what the task changes in training besides parameters; checkpoints hold it.
 
@@ -254,6 +271,16 @@ class Task(Spec):
             signature: of the network.
         """
         return self.decode
+
+    def build_decode_with(self, description: Description, signature: Signature, strategy: Strategy) -> Decode:
+        """As `build_decode`, for tasks that ask the network again for each step of a prediction.
+
+        Args:
+            description: of the run.
+            signature: of the network.
+            strategy: has the weights, which training changes, in `values`.
+        """
+        return self.build_decode(description, signature)
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> Predictions:
         """Predictions from what the network returns for a batch, still on the device, one for each sample: one array

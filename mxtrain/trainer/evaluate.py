@@ -14,6 +14,7 @@ from mxtrain.kvstore.store import Store
 from mxtrain.metric.host import HostMetric, all_gather
 from mxtrain.metric.meter import Meter, read_vectors
 from mxtrain.parallel.base import Strategy
+from mxtrain.parallel.carried import CarriedState
 from mxtrain.parallel.stage import as_list
 from mxtrain.process.stopping import BrokenOff
 from mxtrain.types import Artifact, Batch
@@ -97,10 +98,15 @@ class Evaluator:
     def predict(self, loader: EpochLoader) -> Iterator[Tuple[Batch, Outputs]]:
         """Batches with what the network returns for them, a few ahead of the device."""
         under_way: List[nd.NDArray] = []
+        objective = self._strategy.objective
+        count, state = len(objective.state_shapes), CarriedState(objective.state_shapes, objective.network)
         for batch in loader.epoch(0):
             if not batch.size:
                 continue
-            outputs = self._strategy.predict(batch.inputs)
+            outputs = self._strategy.predict(state.enter(batch).inputs)
+            if count:
+                state.leave([outputs[-count:]])
+                outputs = outputs[:-count]
             under_way.append(outputs[0])
             if len(under_way) > BATCHES_AHEAD:
                 under_way.pop(0).wait_to_read()
@@ -150,17 +156,16 @@ class ShownSamples:
 
     Attributes:
         loader: of these samples, in order.
-        decode: predictions from the network's outputs, one for each sample, on the device.
         show: (predictions, targets), on the host -> artifacts.
     """
 
     loader: EpochLoader
-    decode: Decode
     show: Callable[[Sequence[np.ndarray], Sequence[np.ndarray]], List[Artifact]]
 
     def artifacts(self, evaluator: Evaluator) -> List[Artifact]:
         """Predicts and shows; waits for the device."""
-        found = [(self.decode(outputs, batch), batch.targets) for batch, outputs in evaluator.predict(self.loader)]
+        assert evaluator.decode is not None
+        found = [(evaluator.decode(outputs, batch), batch.targets) for batch, outputs in evaluator.predict(self.loader)]
         predictions = [prediction for decoded, _ in found for prediction in to_host(decoded)]
         targets = [np.concatenate([one.asnumpy() for one in arrays]) for arrays in zip(*(t for _, t in found))]
         return self.show(predictions, targets)

@@ -103,6 +103,5 @@ def build_samples(
     )
     return ShownSamples(
         build_loader(description, shown, signature, device, prefetch=0, in_order=True),
-        task.build_decode(description, signature),
         lambda predictions, targets: task.show(signature, shown, predictions, targets),
     )  # fmt: skip

@@ -97,7 +97,8 @@ class TrainingStep:
     @property
     def states(self) -> Dict[str, Stateful]:
         """All that training changes besides parameters, by the names that checkpoints have for it."""
-        return {"optimizer": self.updater, "ema": self.average, "scaling": self.scaling, **self._states}
+        carried = {} if self.strategy.carried is None else {"carried": self.strategy.carried}
+        return {"optimizer": self.updater, "ema": self.average, "scaling": self.scaling, **carried, **self._states}
 
     def synchronize(self) -> None:
         """Brings all workers to the same parameters, statistics and averages. Collective, after the same step.

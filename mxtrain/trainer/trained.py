@@ -44,7 +44,10 @@ def load_trained(checkpoint: Checkpoint, description: Description, signature: Si
     description = replace(description, model=description.model.model_copy(update={"weights": None, "freeze": []}))
     ((device, *_), *_) = description.parallel.place()
     network = build_network(description, signature, device)
-    objective = Objective(network, None, None, signature.shape, description.dataset.batch_size, description.amp)  # type: ignore[arg-type]  # it only predicts
+    objective = Objective(
+        network, None, None, signature.shape, description.dataset.batch_size, description.amp,  # type: ignore[arg-type]  # it only predicts
+        state_shapes=description.model.state_shapes,
+    )  # fmt: skip
     strategy = description.parallel.build(objective, 1)
     snapshot.set_parameters(strategy, snapshot.weights_to_use(checkpoint), str(checkpoint.path))
     return Trained(build_evaluator(description, strategy, signature), strategy, description, signature, device)

@@ -31,6 +31,7 @@ DETECTION = (
     "loss/heatmap_focal", "metric/voc_ap", "metric/voc07_ap", "metric/coco_ap", "metric/coco_ap50", "metric/coco_ap75",
     "metric/coco_ar",
 )
+LANGUAGE = ("loss/token_cross_entropy", "metric/token_perplexity", "metric/bits_per_byte", "dataset/plain_text")
 # What an option needs from others to make sense.
 NEEDS = {
     "amp/float16": ["parallel.devices=gpu:1"],
@@ -42,6 +43,7 @@ NEEDS = {
     **{option: ["task=segmentation"] for option in SEGMENTATION},
     **{option: ["task=detection"] for option in DETECTION},
     "loss/heatmap_l2": ["task=pose_estimation"],
+    **{option: ["task=language_modeling"] for option in LANGUAGE},
     "loss/yolact": ["task=instance_segmentation"],
     "loss/mask_two_stage": ["model=mask_rcnn"],
     "loss/token_softmax_cross_entropy": ["task=token_classification"],
@@ -86,7 +88,8 @@ def test_every_option_composes_and_validates(describe_run, option: Path) -> None
         task = locate(str(next(iter(content.values()))._target_)).serves[0]
         monitored = {
             "classification": "accuracy", "masked_language_modeling": "masked_accuracy", "segmentation": "mean_iou",
-            "detection": "voc_ap", "pose_estimation": "pck", "instance_segmentation": "mask_ap50",
+            "detection": "voc_ap", "language_modeling": "bits_per_byte", "pose_estimation": "pck",
+            "instance_segmentation": "mask_ap50",
             "token_classification": "entity_f1", "question_answering": "exact_match",
         }.get(task, "root_mean_squared_error")  # fmt: skip
         choice = [f"task={task}", f"metric=[{','.join(dict.fromkeys([monitored, name]))}]"]

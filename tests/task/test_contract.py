@@ -38,6 +38,11 @@ SCENES = (
     "dataset.image_size=[16,16]", "dataset.digit_size=[8,12]", "dataset.num_train=32", "dataset.num_val=10",
     "model.channels=[8,16]", "model.width=8",
 )  # fmt: skip
+RUNNING = (
+    "dataset.max_length=8", "dataset.vocab_size=300", "model.units=16", "model.hidden_size=24", "model.num_layers=2",
+    "dataset.val_fraction=0.4", "task.new_tokens=4", "model.hidden_dropout=0.2", "model.weight_dropout=0.2",
+    "model.embedding_dropout=0.1",
+)  # fmt: skip
 PLACEMENTS = (
     ("parallel=data",), ("parallel=pipeline", "parallel.microbatches=2"),
     ("parallel=hybrid", "parallel.microbatches=2", "trainer.grad_accumulation=2"),
@@ -79,6 +84,7 @@ def small(tmp_path: Path) -> Dict[str, Tuple[str, ...]]:
     tiny = ("model.units=8", "model.embed_size=8", "dataset.vocab_size=100", "dataset.max_length=12", *held_out)
     return {
         "masked_language_modeling": (*BERT, f"dataset.train={text}"), "segmentation": SCENES, "detection": SCENES,
+        "language_modeling": (*RUNNING, f"dataset.train={text}"),
         "pose_estimation": SCENES, "instance_segmentation": (*SCENES, "model.prototypes=4"),
         "token_classification": (f"dataset.root={tmp_path}", "dataset.repair_tags=true", *tiny),
         "question_answering": (
@@ -135,7 +141,8 @@ def test_a_task_trains_and_its_parts_fit(
     loader = build_loader(description, splits.val, signature, trained.device, limit_batches=2)
     report = task.build_report(description, signature, splits.val)
     loss = task.build_loss(description, signature, training=False)
-    decode = task.build_decode(description, signature)
+    decode = trained.evaluator.decode
+    assert decode is not None
     for batch, outputs in trained.evaluator.predict(loader):
         assert len(outputs) == len(task.output_shapes(description, signature))
         for output, shape in zip(outputs, task.output_shapes(description, signature)):
@@ -252,6 +259,9 @@ def strip(line: str) -> Any:
         ("model.name=mask_rcnn_fpn_resnet50_v1b_coco", "instance_segmentation", "InstanceDigitScenes"),
         ("task=pose_estimation", "pose_estimation", "DigitKeyPoints"),
         ("dataset=digit_key_points", "pose_estimation", "DigitKeyPoints"),
+        ("task=language_modeling", "language_modeling", "PlainText"),
+        ("dataset=plain_text", "language_modeling", "PlainText"),
+        ("model=lstm", "language_modeling", "PlainText"),
         ("model=pose_fpn", "pose_estimation", "DigitKeyPoints"),
         ("model.name=simple_pose_resnet50_v1d_coco", "pose_estimation", "DigitKeyPoints"),
     ],

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, Iterator, Tuple
 
 import numpy as np
 import pytest
 
-from mxtrain.engine.backend import nd
+from mxtrain.engine.backend import gluon, nd
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
@@ -19,6 +20,8 @@ from mxtrain.types import Batch
 
 class Identity:
     """A strategy whose scores are the inputs."""
+
+    objective = SimpleNamespace(state_shapes=(), network=None)
 
     def predict(self, inputs: Tuple[Any, ...]) -> Tuple[Any, ...]:
         return inputs
@@ -73,3 +76,30 @@ def test_each_sample_counts_once(sizes: Any, monkeypatch: Any) -> None:
 def test_a_pass_that_is_broken_off_measures_nothing() -> None:
     with pytest.raises(BrokenOff):
         evaluator().measure(Batches([3] * 9, breaks_after=4))
+
+
+class Remembering:
+    """A strategy whose loss for a row is the sum of all that the row has had."""
+
+    objective = SimpleNamespace(state_shapes=[(1,)], network=gluon.nn.Dense(1, in_units=1))
+
+    def predict(self, inputs: Tuple[Any, ...]) -> Tuple[Any, ...]:
+        given_B1, state_B1 = inputs
+        return given_B1 + state_B1, given_B1 + state_B1
+
+
+class Rows:
+    """Batches of ones whose rows go on."""
+
+    def epoch(self, epoch: int = 0) -> Iterator[Batch]:
+        for number in range(3):
+            yield Batch((nd.ones((2, 1)),), (nd.ones((2,)),), 2, goes_on=number > 0)
+
+
+def test_what_is_carried_begins_with_zeros_in_each_pass_and_nobody_else_sees_it() -> None:
+    Remembering.objective.network.initialize()
+    evaluator = Evaluator(Remembering(), lambda *arrays: arrays[0], Meter({}, 1))  # type: ignore[arg-type]
+    for _ in range(2):
+        found = list(evaluator.predict(Rows()))  # type: ignore[arg-type]
+        assert [len(outputs) for _, outputs in found] == [1, 1, 1]
+        assert [outputs[0].asnumpy().ravel().tolist() for _, outputs in found] == [[1, 1], [2, 2], [3, 3]]

@@ -165,8 +165,9 @@ def write_texts(
 
 
 def prepare_tokens(
-    texts: Shards, num_columns: int, tokenizer: BaseTokenizer, what: str, ending: Sequence[int] = ()
-) -> Shards:
+    texts: Shards, num_columns: int, tokenizer: BaseTokenizer, what: str, ending: Sequence[int] = (),
+    ends_groups: bool = False,
+) -> Shards:  # fmt: skip
     """The tokens of a store of texts, record by record, in arrays of the same names.
 
     Args:
@@ -175,18 +176,46 @@ def prepare_tokens(
         tokenizer: makes the tokens, without special ones.
         what: they are of, for people, e.g. train.csv.
         ending: tokens behind those of each record, e.g. the one for the end of a line.
+        ends_groups: whether they stand only behind the last record of each group, e.g. of a file.
     """
     names = [column_name(number) for number in range(num_columns)]
     dtype = "uint16" if tokenizer.size <= 1 << 16 else "int32"
-    made_of: Json = [texts.key, names, tokenizer.digest, _version_of(tokenizer), list(ending)]
+    made_of: List[Json] = [texts.key, names, tokenizer.digest, _version_of(tokenizer), list(ending)]
+    if ends_groups:
+        made_of.append("groups")
     total = sum(int(texts.begin(name)[-1]) for name in names)
 
     def write(writer: ShardWriter, advance: Advance) -> JsonObject:
-        _write_tokens(texts, names, tokenizer, np.array(ending, np.int32), writer, advance)
+        tail = Tail(np.array(ending, np.int32), texts.array("group") if ends_groups else None)
+        _write_tokens(texts, names, tokenizer, tail, writer, advance)
         return {}
 
     forms = {name: ArrayForm(dtype, (), True) for name in names}
     return prepare("tokens", made_of, forms, write, what=f"tokens of {what}", total=total)
+
+
+class Tail(NamedTuple):
+    """Tokens behind those of records.
+
+    Attributes:
+        token: the ids.
+        group_R: of each record, where they stand only behind the last of each group.
+    """
+
+    token: np.ndarray
+    group_R: Optional[np.ndarray]
+
+    def behind(self, first: int, token_F: np.ndarray, length_N: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
+        """The tokens of records from a first one on, and their lengths, with these."""
+        if not len(self.token):
+            return token_F, length_N
+        is_last_N = np.ones(len(length_N), bool)
+        if self.group_R is not None:
+            some = self.group_R[first : first + len(length_N) + 1]
+            is_last_N[: len(some) - 1] = np.diff(some) != 0
+        where = np.repeat(np.cumsum(length_N)[is_last_N], len(self.token))
+        whole_F = np.insert(token_F, where, np.tile(self.token, int(is_last_N.sum())))
+        return whole_F, length_N + is_last_N * len(self.token)
 
 
 def _version_of(tokenizer: BaseTokenizer) -> str:
@@ -199,13 +228,10 @@ def _version_of(tokenizer: BaseTokenizer) -> str:
 
 
 def _write_tokens(
-    texts: Shards, names: Sequence[str], tokenizer: BaseTokenizer, ending: np.ndarray, writer: ShardWriter,
-    advance: Advance,
+    texts: Shards, names: Sequence[str], tokenizer: BaseTokenizer, tail: Tail, writer: ShardWriter, advance: Advance
 ) -> None:  # fmt: skip
     def encode(pieces: Tuple[Piece, ...]) -> Tuple[int, int, List[Tuple[np.ndarray, np.ndarray]]]:
-        found = [tokenizer.encode(some) for _, some, _ in pieces]
-        if len(ending):
-            found = [_with_ending(token_F, length_N, ending) for token_F, length_N in found]
+        found = [tail.behind(first, *tokenizer.encode(some)) for first, some, _ in pieces]
         size = sum(num_bytes for *_, num_bytes in pieces)
         return len(pieces[0][1]), size, found
 
@@ -221,13 +247,6 @@ def _write_tokens(
         if pending > _BYTES_PER_BLOCK:
             writer.commit()
             pending = 0
-
-
-def _with_ending(
-    token_F: np.ndarray, length_N: np.ndarray, ending: np.ndarray
-) -> Tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    where = np.repeat(np.cumsum(length_N), len(ending))
-    return np.insert(token_F, where, np.tile(ending, len(length_N))), length_N + len(ending)
 
 
 def _pieces(

@@ -10,6 +10,7 @@ import numpy as np
 
 from mxtrain.dataset.checking.problems import (
     EMPTY_TEXT,
+    LISTED_TWICE,
     STRICT,
     UNREADABLE_FILE,
     DataPlace,
@@ -23,6 +24,7 @@ from mxtrain.dataset.corpus.shards import Shards, ShardWriter
 from mxtrain.dataset.language.sources import LabelledTexts
 from mxtrain.dataset.language.stored import TextRecord, text_forms, write_texts
 from mxtrain.dataset.language.stored_sources import StoredDocuments, StoredTexts
+from mxtrain.dataset.loading.regular_files import FileId, exists, id_of, walk
 from mxtrain.dataset.loading.text_stream import GZIP, MAX_LINE, ending_of, open_text
 from mxtrain.dataset.table.columns import PARQUET, Column, Row, require_table, stream_rows
 from mxtrain.errors import DataError
@@ -104,7 +106,7 @@ def read_documents(files: Sequence[Path], findings: Findings) -> StoredDocuments
 
     def records() -> Iterator[TextRecord]:
         for number, file in enumerate(files):
-            for line, text in _paragraphs_of(file, findings):
+            for line, text in readable_records(file, stream_paragraphs(file, findings), findings):
                 yield TextRecord([text], line, number)
 
     shards = prepare_texts("documents", files, [], 1, records, findings)
@@ -112,11 +114,36 @@ def read_documents(files: Sequence[Path], findings: Findings) -> StoredDocuments
     return StoredDocuments(shards, name_of(files), None, places)
 
 
-def _paragraphs_of(file: Path, findings: Findings) -> Iterator[Tuple[int, str]]:
-    """Those that can be read; what cannot is a problem."""
+def list_text_files(
+    given: Union[str, List[str]], endings: Tuple[str, ...], findings: Findings = STRICT
+) -> List[Path]:  # fmt: skip
+    """Files as they are, folders as all files with these endings in them; each real file once.
+
+    Raises:
+        DataError: there is no such file or folder.
+    """
+    found: Dict[FileId, Path] = {}
+    for path in map(Path, [given] if isinstance(given, str) else given):
+        if not exists(path):
+            raise DataError(f"'{path}': there is no such file or folder.")
+        listed = walk(path, endings, findings=findings) if path.is_dir() else [(path, id_of(path))]
+        for file, number in listed:
+            before = found.setdefault(number, file)
+            if before is not file:
+                is_one = str(file) == str(before)
+                named = f"'{file}' is named twice" if is_one else f"'{file}' and '{before}' are the same file"
+                fact = f"{named}, and counts once."
+                findings.remark(Problem(LISTED_TWICE, DataPlace(str(file)), fact, "Name it once."))
+    return list(found.values())
+
+
+def readable_records(
+    file: Path, records: Iterator[Tuple[int, str]], findings: Findings
+) -> Iterator[Tuple[int, str]]:  # fmt: skip
+    """Those of a file that can be read; what cannot is a problem."""
     place, is_empty = DataPlace(str(file)), True
     try:
-        for found in stream_paragraphs(file, findings):
+        for found in records:
             is_empty = False
             yield found
     except DataError as error:

@@ -56,6 +56,10 @@ class Draw(enum.IntEnum):
     REGION_SAMPLE = 701
     COLUMN = 702
     """Of `uniform_rows` alone: what differs from one number of a row to the next."""
+    TEXT_BEGIN = 703
+    """Where running text begins in an epoch."""
+    NEXT_TOKEN = 704
+    """Which token is chosen behind a text."""
     VOCABULARY = 710
     """Which texts a vocabulary is made of."""
     CORRUPTION = 900

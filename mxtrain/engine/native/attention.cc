@@ -39,7 +39,8 @@ inline void product(bool a_transposed, bool b_transposed, int m, int n, int k, c
               b, ldb, beta, out, ldo);
 }
 
-// softmax(Q K^T / sqrt(D)) V of every head, with dropout of the weights; keys beyond a text's length have weight 0.
+// softmax(Q K^T / sqrt(D)) V of every head, with dropout of the weights; keys beyond a text's length have weight 0, and
+// with causal=1 those behind a query, too: of these, scores are made only within a block of rows.
 // Scores are made block by block and never stored: backward makes them again.
 // Source: Dao et al., "FlashAttention", 2022, algorithms 1 and 4 (blocks of rows only: caches here hold all columns).
 //
@@ -67,6 +68,7 @@ void attention_shapes(const Attributes& attributes, std::vector<Dims>* in, std::
 
 struct Heads {
   int tokens, batch, heads, width;
+  bool causal;
   double scale;
   Dropout dropout;
   const Array* lengths;
@@ -75,7 +77,7 @@ struct Heads {
   Heads(const Attributes& attributes, const Array& like, int parts, const Array* inputs)
       : tokens(static_cast<int>(like.shape[0])), batch(static_cast<int>(like.shape[1])),
         heads(attributes.integer("num_heads", 1)), width(static_cast<int>(like.shape[2]) / parts / heads),
-        scale(1 / std::sqrt(static_cast<double>(width))), lengths(&inputs[1]) {
+        causal(attributes.integer("causal", 0) != 0), scale(1 / std::sqrt(static_cast<double>(width))), lengths(&inputs[1]) {
     if (has_dropout(attributes)) dropout = dropout_of(attributes.number("p", 0), inputs[2]);
   }
 
@@ -85,6 +87,8 @@ struct Heads {
     const double given = lengths->at(text);
     return given >= 1 && given < tokens ? static_cast<int>(given) : tokens;
   }
+  // Keys that queries before `end` look at, of a text of that length.
+  int keys(int length, int end) const { return causal ? std::min(length, end) : length; }
 };
 
 // Rows of one head, `stride` numbers apart, to a matrix (count, width), and back. S: as stored, T: to compute with.
@@ -132,31 +136,33 @@ void attention_forward_of(const Call& call) {
       gather(own + U, stride, L, D, T(1), k.data());
       gather(own + 2 * U, stride, L, D, T(1), v.data());
       for (int first = 0; first < h.tokens; first += block) {
-        const int rows = std::min(block, h.tokens - first);
-        product(false, true, rows, L, D, q.data() + int64_t{1} * first * D, D, k.data(), D, 0, scores.data(), L);
+        const int rows = std::min(block, h.tokens - first), C = h.keys(L, first + rows);
+        product(false, true, rows, C, D, q.data() + int64_t{1} * first * D, D, k.data(), D, 0, scores.data(), C);
         for (int r = 0; r < rows; ++r) {
-          T* row = scores.data() + int64_t{1} * r * L;
+          T* row = scores.data() + int64_t{1} * r * C;
+          const int seen = h.keys(C, first + r + 1);
+          std::fill(row + seen, row + C, T(0));
           T largest = row[0];
 #pragma omp simd reduction(max : largest)
-          for (int j = 0; j < L; ++j) largest = row[j] > largest ? row[j] : largest;
+          for (int j = 0; j < seen; ++j) largest = row[j] > largest ? row[j] : largest;
           T sum = 0;
 #pragma omp simd reduction(+ : sum)
-          for (int j = 0; j < L; ++j) {
+          for (int j = 0; j < seen; ++j) {
             row[j] = exp_of(row[j] - largest);
             sum += row[j];
           }
           log_sum_exps[int64_t{1} * pair * h.tokens + first + r] = largest + std::log(sum);
           const T inverse = 1 / sum;
           if (h.dropout.active) {
-            h.dropout.factors(first + r, pair, L, words.data(), factors.data());
+            h.dropout.factors(first + r, pair, seen, words.data(), factors.data());
 #pragma omp simd
-            for (int j = 0; j < L; ++j) row[j] *= inverse * factors[j];
+            for (int j = 0; j < seen; ++j) row[j] *= inverse * factors[j];
           } else {
 #pragma omp simd
-            for (int j = 0; j < L; ++j) row[j] *= inverse;
+            for (int j = 0; j < seen; ++j) row[j] *= inverse;
           }
         }
-        product(false, false, rows, D, L, scores.data(), L, v.data(), D, 0, rows_out.data(), D);
+        product(false, false, rows, D, C, scores.data(), C, v.data(), D, 0, rows_out.data(), D);
         scatter(rows_out.data(), rows, D, T(1), contexts + first * out_stride + int64_t{1} * text * U + head * D,
                 out_stride);
       }
@@ -200,16 +206,23 @@ void attention_backward_of(const Call& call) {
       gather(qkv + at + 2 * U, stride, L, D, T(1), v.data());
       gather(gradient + out_at, out_stride, h.tokens, D, T(1), go.data());
       gather(contexts + out_at, out_stride, h.tokens, D, T(1), o.data());
+      if (h.causal) {  // the first blocks of rows do not reach all keys
+        std::fill(gk.begin(), gk.end(), T(0));
+        std::fill(gv.begin(), gv.end(), T(0));
+      }
       for (int first = 0; first < h.tokens; first += block) {
-        const int rows = std::min(block, h.tokens - first);
-        const T beta = first ? 1 : 0;
+        const int rows = std::min(block, h.tokens - first), C = h.keys(L, first + rows);
+        const T beta = first || h.causal ? 1 : 0;
         const T* q_rows = q.data() + int64_t{1} * first * D;
         const T* go_rows = go.data() + int64_t{1} * first * D;
-        product(false, true, rows, L, D, q_rows, D, k.data(), D, 0, weights.data(), L);
-        product(false, true, rows, L, D, go_rows, D, v.data(), D, 0, gradients.data(), L);
+        product(false, true, rows, C, D, q_rows, D, k.data(), D, 0, weights.data(), C);
+        product(false, true, rows, C, D, go_rows, D, v.data(), D, 0, gradients.data(), C);
         for (int r = 0; r < rows; ++r) {
-          T* weight = weights.data() + int64_t{1} * r * L;
-          T* score_gradient = gradients.data() + int64_t{1} * r * L;
+          T* weight = weights.data() + int64_t{1} * r * C;
+          T* score_gradient = gradients.data() + int64_t{1} * r * C;
+          const int seen = h.keys(C, first + r + 1);
+          std::fill(weight + seen, weight + C, T(0));
+          std::fill(score_gradient + seen, score_gradient + C, T(0));
           const T log_sum_exp = log_sum_exps[int64_t{1} * pair * h.tokens + first + r];
           const T* go_row = go_rows + int64_t{1} * r * D;
           const T* o_row = o.data() + int64_t{1} * (first + r) * D;
@@ -217,26 +230,27 @@ void attention_backward_of(const Call& call) {
 #pragma omp simd reduction(+ : mean)
           for (int j = 0; j < D; ++j) mean += go_row[j] * o_row[j];
           if (h.dropout.active) {
-            T* kept = dropped.data() + int64_t{1} * r * L;
-            h.dropout.factors(first + r, pair, L, words.data(), factors.data());
+            T* kept = dropped.data() + int64_t{1} * r * C;
+            std::fill(kept + seen, kept + C, T(0));
+            h.dropout.factors(first + r, pair, seen, words.data(), factors.data());
 #pragma omp simd
-            for (int j = 0; j < L; ++j) {
+            for (int j = 0; j < seen; ++j) {
               const T own = exp_of(weight[j] - log_sum_exp);
               score_gradient[j] = own * (score_gradient[j] * factors[j] - mean);
               kept[j] = own * factors[j];
             }
           } else {
 #pragma omp simd
-            for (int j = 0; j < L; ++j) {
+            for (int j = 0; j < seen; ++j) {
               weight[j] = exp_of(weight[j] - log_sum_exp);
               score_gradient[j] = weight[j] * (score_gradient[j] - mean);
             }
           }
         }
         const T* used = h.dropout.active ? dropped.data() : weights.data();
-        product(true, false, L, D, rows, used, L, go_rows, D, beta, gv.data(), D);
-        product(true, false, L, D, rows, gradients.data(), L, q_rows, D, beta, gk.data(), D);
-        product(false, false, rows, D, L, gradients.data(), L, k.data(), D, 0, gq.data() + int64_t{1} * first * D, D);
+        product(true, false, C, D, rows, used, C, go_rows, D, beta, gv.data(), D);
+        product(true, false, C, D, rows, gradients.data(), C, q_rows, D, beta, gk.data(), D);
+        product(false, false, rows, D, C, gradients.data(), C, k.data(), D, 0, gq.data() + int64_t{1} * first * D, D);
       }
       std::fill(gk.begin() + int64_t{1} * L * D, gk.end(), T(0));
       std::fill(gv.begin() + int64_t{1} * L * D, gv.end(), T(0));

@@ -83,6 +83,22 @@ def _is_average_beyond_the_edge(op: str, attrs: Mapping[str, str]) -> bool:
     )
 
 
+def _leaves_dropout_out(op: str, attrs: Mapping[str, str]) -> bool:
+    """On a CPU the dropout between the layers of one operator does nothing, without a word."""
+    return op == "RNN" and float(attrs.get("p", 0)) > 0 and int(attrs.get("num_layers", 1)) > 1 and _is_on_cpu()
+
+
+def _leaves_lengths_out(op: str, attrs: Mapping[str, str]) -> bool:
+    """On a CPU lengths are taken and not looked at."""
+    return op == "RNN" and attrs.get("use_sequence_length", "False") in ("True", "1") and _is_on_cpu()
+
+
+def _is_on_cpu() -> bool:
+    from mxtrain.engine.backend import mx
+
+    return not mx.context.num_gpus()
+
+
 WRONG: Dict[Callable[[str, Mapping[str, str]], bool], str] = {
     _is_selu: "LeakyReLU(act_type='selu'): its gradient is wrong for negative numbers. Use mxnet.gluon.nn.SELU(), "
     "which mxtrain mends",
@@ -90,6 +106,10 @@ WRONG: Dict[Callable[[str, Mapping[str, str]], bool], str] = {
     _is_average_beyond_the_edge: "Pooling(pool_type='avg', pooling_convention='full'): its gradient is wrong where a "
     "window hangs over the edge. Add count_include_pad=False, which without padding gives the same value, or use "
     "mxnet.gluon.nn.AvgPool2D(), which mxtrain mends",
+    _leaves_dropout_out: "RNN with several layers and dropout, which MXNet leaves out on a CPU. Use layers of "
+    "num_layers=1, one after the other, and mxnet.gluon.nn.Dropout between them",
+    _leaves_lengths_out: "RNN with use_sequence_length, which MXNet does not look at on a CPU. Turn texts round with "
+    "SequenceReverse for the way back, and take the states at their lengths",
 }
 """Condition on an operator -> what is wrong with it, and what to use instead."""
 

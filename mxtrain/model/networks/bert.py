@@ -56,22 +56,22 @@ class LayerNorm(gluon.HybridBlock):
     drops = True
     """The block draws a dropout of its own, with the probability `_rate`; `verify` sets that to 0."""
 
-    def __init__(self, units: int, dropout: float = 0.0, **kwargs: Any):
+    def __init__(self, units: int, dropout: float = 0.0, epsilon: float = EPSILON, **kwargs: Any):
         super().__init__(**kwargs)
-        self._units, self._rate = units, dropout
+        self._units, self._rate, self._epsilon = units, dropout, epsilon
         self.gamma = self.params.get("gamma", shape=(units,), init="ones")
         self.beta = self.params.get("beta", shape=(units,), init="zeros")
 
     def hybrid_forward(self, F, x, residual=None, *, gamma, beta):
         if own_operators().path:
-            return fused.norm(F, x, residual, gamma, beta, self._rate, EPSILON)
+            return fused.norm(F, x, residual, gamma, beta, self._rate, self._epsilon)
         x = F.Dropout(x, p=self._rate) if self._rate else x
         x = x if residual is None else x + residual
         x_RU = F.reshape(x, shape=(-1, self._units))
         ones_U = F.BlockGrad(F.ones_like(gamma))
         ones_1U, mean_U1 = F.reshape(ones_U, shape=(1, -1)), F.reshape(ones_U * (1.0 / self._units), shape=(-1, 1))
         centred_RU = x_RU + F.dot(F.dot(x_RU, -mean_U1), ones_1U)
-        scale_R1 = F.rsqrt(F.dot(F.square(centred_RU), mean_U1) + EPSILON)
+        scale_R1 = F.rsqrt(F.dot(F.square(centred_RU), mean_U1) + self._epsilon)
         ones_R1 = F.BlockGrad(F.ones_like(scale_R1))
         gamma_1U, beta_1U = (F.reshape(one, shape=(1, -1)) for one in (gamma, beta))
         return F.reshape_like(centred_RU * F.dot(scale_R1, gamma_1U) + F.dot(ones_R1, beta_1U), x)

@@ -46,15 +46,19 @@ def norm(
     return F._internal._mxtrain_norm(*given, residual=int(residual is not None), p=dropout, eps=epsilon)[0]
 
 
-def attention(F: OperatorModule, qkv: Array, length_B: Array, num_heads: int, dropout: float) -> Array:
+def attention(
+    F: OperatorModule, qkv: Array, length_B: Array, num_heads: int, dropout: float, causal: bool = False
+) -> Array:  # fmt: skip
     """Multi-head attention of sequences to themselves; nothing else may read `qkv`.
 
     Args:
         qkv: queries, keys and values of all heads, (T, B, 3 * U).
         length_B: of each text, (B,): what lies behind is not looked at.
+        causal: whether each token looks at itself and those before it only.
 
     Returns:
         (T, B, U).
     """
     given = [qkv, F.BlockGrad(length_B), *([dropout_seed(F, qkv)] if dropout else [])]
-    return F._internal._mxtrain_attention(*given, num_heads=num_heads, p=dropout)[0]
+    options = {"causal": 1} if causal else {}
+    return F._internal._mxtrain_attention(*given, num_heads=num_heads, p=dropout, **options)[0]

@@ -63,6 +63,31 @@ def test_attention_is_softmax_of_products(dtype):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=TOLERANCE[dtype])
 
 
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("p", [0.0, 0.3])
+def test_causal_attention_is_attention_to_each_beginning(dtype, p):
+    """Each token's context is that of the text cut behind it; with dropout, of the same draws."""
+    lengths = [TOKENS, 70, 1]
+    (qkv,), (head,) = arrays(dtype, (TOKENS, TEXTS, 3 * HEADS * WIDTH)), arrays(dtype, (TOKENS, TEXTS, HEADS * WIDTH))
+    draw = [drawn().astype(dtype)] if p else []
+
+    def attention(qkv, causal):
+        length = nd.array(lengths, dtype=dtype)
+        return nd._internal._mxtrain_attention(qkv, length, *draw, num_heads=HEADS, p=p, causal=causal)[0]
+
+    def prefixes(qkv):
+        rows = []
+        for place in range(TOKENS):
+            count = nd.array(np.minimum(lengths, place + 1), dtype=dtype)
+            whole = nd._internal._mxtrain_attention(qkv, count, *draw, num_heads=HEADS, p=p)[0]
+            rows.append(whole[place])
+        return nd.stack(*rows)
+
+    wanted, found = (with_gradients(function, [qkv], head) for function in (prefixes, lambda qkv: attention(qkv, 1)))
+    for one, other in zip(found, wanted):
+        np.testing.assert_allclose(one, other, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * np.abs(other).max())
+
+
 def test_attention_stores_bfloat16_and_computes_in_float32():
     (qkv,), (head,) = arrays("float32", (9, 2, 48)), arrays("float32", (9, 2, 16))
     short = np.dtype([("bfloat16", np.uint16)])  # MXNet's own name for it

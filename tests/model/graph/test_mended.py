@@ -6,7 +6,7 @@ import pytest
 from mxtrain.engine.backend import autograd, gluon, nd
 from mxtrain.errors import ConfigError
 from mxtrain.model.custom import CustomModel
-from mxtrain.model.graph.mended import mend_layers
+from mxtrain.model.graph.mended import mend_layers, refuse_wrong
 from mxtrain.model.lenet import LeNet
 from mxtrain.model.mlp import MLP
 from mxtrain.model.prepare import prepare_network
@@ -31,6 +31,29 @@ class Calls(gluon.HybridBlock):
         if self._reads_shape:
             x = x.reshape((x.shape[0], -1))
         return self.output(self.inner(x))
+
+
+def recurrent(**options):
+    """A network of two dense layers around a recurrent one, over the rows of a picture."""
+
+    class Recurrent(gluon.HybridBlock):
+        def __init__(self):
+            super().__init__()
+            self.layer, self.output = gluon.rnn.LSTM(4, layout="NTC", **options), gluon.nn.Dense(3)
+
+        def hybrid_forward(self, F, x):
+            return self.output(self.layer(F.reshape(x, shape=(0, -3, -1))))
+
+    return CustomModel(target=Recurrent)
+
+
+def test_recurrent_layers_that_would_leave_something_out_are_refused():
+    with pytest.raises(ConfigError, match="layer 'layer' calls RNN with several layers and dropout, which MXNet"):
+        build(recurrent(num_layers=2, dropout=0.1))
+    build(recurrent(num_layers=2))
+    build(recurrent(dropout=0.1))
+    with pytest.raises(ConfigError, match="RNN with use_sequence_length, which MXNet does not look at"):
+        refuse_wrong([("layer", "RNN", {"use_sequence_length": "True", "num_layers": "1"})])
 
 
 class Inner(gluon.HybridBlock):

@@ -1,0 +1,82 @@
+"""Real text that every Python carries: the docstrings of its standard library and the topics of `help()`.
+
+What it holds differs a little between versions of Python.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import sys
+import sysconfig
+import warnings
+from pathlib import Path
+from typing import Dict, Iterator, List
+
+from mxtrain.files.cache import read_cached, write_cached
+
+LEFT_OUT = ("test", "tests", "idle_test", "site-packages", "dist-packages", "lib2to3", "__pycache__")
+"""Folders whose files are not the documentation of Python: tests, and what was installed beside it."""
+_VERSION = 1
+"""Of what is made of the files; a higher one makes it anew."""
+
+
+def documents() -> Dict[str, List[str]]:
+    """By source file: its docstrings in order; and each topic of `help()`. A text that stands in several files is only
+    where it comes first, so that no two files share one."""
+    name = f"documentation-{_fingerprint()}.json"
+    kept = read_cached("texts", name)
+    if kept is not None:
+        found: Dict[str, List[str]] = json.loads(kept)
+        return found
+    made = _read()
+    write_cached("texts", name, json.dumps(made).encode())
+    return made
+
+
+def _library() -> Path:
+    return Path(sysconfig.get_paths()["stdlib"])
+
+
+def _files() -> List[Path]:
+    root = _library()
+    return sorted(
+        path for path in root.rglob("*.py")
+        if not any(part in LEFT_OUT or part.startswith("config-") for part in path.relative_to(root).parts)
+    )  # fmt: skip
+
+
+def _fingerprint() -> str:
+    """The same for the same files of the same Python."""
+    files = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in _files()]
+    return hashlib.sha256(json.dumps([_VERSION, sys.version, files]).encode()).hexdigest()[:32]
+
+
+def _read() -> Dict[str, List[str]]:
+    from pydoc_data.topics import topics
+
+    root, seen, found = _library(), set(), {}
+    sources = {str(path.relative_to(root)): _docstrings(path) for path in _files()}
+    sources.update({f"help({topic!r})": iter([text.strip("\n") + "\n"]) for topic, text in sorted(topics.items())})
+    for name, texts in sources.items():
+        own = [text for text in dict.fromkeys(texts) if text not in seen]
+        seen.update(own)
+        if own:
+            found[name] = own
+    return found
+
+
+def _docstrings(path: Path) -> Iterator[str]:
+    """The docstrings of a file in order, indented as `help()` shows them."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of escapes in strings that are not ours
+            tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError, OSError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            text = ast.get_docstring(node)
+            if text:
+                yield text + "\n"

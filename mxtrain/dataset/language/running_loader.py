@@ -1,0 +1,127 @@
+"""Loads windows of running text: rows that go on from batch to batch, or windows in any order; and prompts.
+
+Legend: B rows of a batch, T tokens of a window, P tokens to predict of a split, R prompts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Iterator, Tuple, Union
+
+import numpy as np
+
+from mxtrain.dataset.corpus.shards import Ragged
+from mxtrain.dataset.language.running_text import RunningText
+from mxtrain.dataset.loading.loader import BatchLoader
+from mxtrain.dataset.loading.randomness import Draw, integers
+from mxtrain.errors import DataError
+from mxtrain.types import Batch
+
+if TYPE_CHECKING:
+    from mxnet import Context
+    from mxnet.ndarray import NDArray
+
+NOTHING = -1
+"""The label where no token is to be predicted."""
+
+
+class RunningLoader(BatchLoader):
+    """Windows of T tokens, each with the tokens behind them as labels. In an epoch each token of a split but the first
+    is a label once.
+
+    With `goes_on` the text is cut into as many streams as a batch has rows, and row r of a batch goes on where row r of
+    the batch before ended; else windows come in random order. In training the text is turned by a random number of
+    tokens in each epoch, so that windows begin elsewhere.
+
+    Args:
+        text: tokens of the split.
+        length: T.
+        goes_on: whether rows go on.
+        device: a context or its name.
+        options: of `BatchLoader`.
+    """
+
+    def __init__(
+        self, text: RunningText, *, length: int, goes_on: bool, batch_size: int, device: Union[str, Context] = "cpu:0",
+        **options: Any,
+    ) -> None:  # fmt: skip
+        from mxtrain.dataset.loading.placing import as_device
+
+        self._token_N, self._length, self._goes_on = text.token_N, length, goes_on
+        self._num_targets = len(text.token_N) - 1
+        if self._num_targets < 1:
+            raise DataError(f"a split has {len(text.token_N)} tokens: at least 2 are needed. Give more text.")
+        self._bytes_per_target = text.num_bytes / self._num_targets
+        self._stream = -(-self._num_targets // batch_size) if goes_on else self._num_targets
+        windows = -(-self._stream // length)
+        super().__init__(windows * batch_size if goes_on else windows, batch_size=batch_size, **options)
+        self._device = as_device(device)
+
+    def _shuffle(self, index_N: np.ndarray, epoch: int) -> np.ndarray:
+        return np.arange(len(index_N)) if self._goes_on else super()._shuffle(index_N, epoch)
+
+    def _make_batches(self, epoch: int, start: int) -> Iterator[Batch]:
+        for number, batch in enumerate(super()._make_batches(epoch, start), start=start):
+            yield replace(batch, goes_on=True) if self._goes_on and number else batch
+
+    def windows(self, index_B: np.ndarray, epoch: int) -> Tuple[np.ndarray, np.ndarray]:
+        """Tokens (B, T), int32, and labels (B, T), float32, of some windows."""
+        stream_B, window_B = (index_B % self.batch_size, index_B // self.batch_size) if self._goes_on else (0, index_B)
+        inside_BT = window_B[:, None] * self._length + np.arange(self._length)
+        place_BT = np.reshape(stream_B, (-1, 1)) * self._stream + inside_BT
+        is_target_BT = (inside_BT < self._stream) & (place_BT < self._num_targets)
+        turn = 0
+        if self.train:
+            turn = int(integers(self.seed, epoch, np.zeros(1, np.int64), Draw.TEXT_BEGIN, self._num_targets)[0])
+        place_BT = (place_BT + turn) % self._num_targets
+        label_BT = np.where(is_target_BT, self._token_N[place_BT + 1].astype(np.float32), np.float32(NOTHING))
+        return self._token_N[place_BT].astype(np.int32), label_BT
+
+    def _read_share(
+        self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
+    ) -> Tuple[Tuple[NDArray, ...], Tuple[NDArray, ...]]:  # fmt: skip
+        from mxtrain.dataset.loading.placing import copy_to
+
+        token_BT, label_BT = self.windows(share_B, epoch)
+        bytes_B = ((label_BT != NOTHING).sum(axis=1) * self._bytes_per_target).astype(np.float32)
+        label, size = copy_to(label_BT, self._device), copy_to(bytes_B, self._device)
+        return (copy_to(token_BT, self._device), label), (label, size)
+
+
+class PromptLoader(BatchLoader):
+    """Texts to be continued, one row each, in order: the last T tokens of each. `Batch.meta` has their number (B, 1).
+
+    Args:
+        prompts: tokens of each.
+        length: T.
+        device: a context or its name.
+        options: of `BatchLoader`.
+    """
+
+    def __init__(
+        self, prompts: Ragged, *, length: int, device: Union[str, Context] = "cpu:0", **options: Any
+    ) -> None:  # fmt: skip
+        from mxtrain.dataset.loading.placing import as_device
+
+        super().__init__(len(prompts.begin) - 1, **options)
+        self._prompts, self._length, self._device = prompts, length, as_device(device)
+
+    def _make_batches(self, epoch: int, start: int) -> Iterator[Batch]:
+        for batch in super()._make_batches(epoch, start):
+            assert batch.index_B is not None
+            count_B = np.minimum(self._prompts.length[batch.index_B], self._length)
+            yield replace(batch, meta=count_B[:, None])
+
+    def _read_share(
+        self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
+    ) -> Tuple[Tuple[NDArray, ...], Tuple[NDArray, ...]]:  # fmt: skip
+        from mxtrain.dataset.loading.placing import copy_to
+
+        token_BT = np.zeros((len(share_B), self._length), np.int32)
+        for row, index in zip(token_BT, share_B):
+            begin, end = self._prompts.begin[index : index + 2]
+            own = self._prompts.value[max(begin, end - self._length) : end]
+            row[: len(own)] = own
+        label = copy_to(np.full(token_BT.shape, NOTHING, np.float32), self._device)
+        size = copy_to(np.zeros(len(share_B), np.float32), self._device)
+        return (copy_to(token_BT, self._device), label), (label, size)

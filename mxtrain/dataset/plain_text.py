@@ -1,0 +1,169 @@
+"""Running text whose next token is to be predicted: text files, the files of WikiText and PTB, or Python's own
+documentation, which is always there."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Sequence, Tuple, Union
+
+import numpy as np
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.dataset.base import Samples, Splits
+from mxtrain.dataset.checking.problems import STRICT, Findings
+from mxtrain.dataset.language import python_documentation
+from mxtrain.dataset.language.base import TextDataset
+from mxtrain.dataset.language.running_text import StoredText, TextLayout, TextsAtHand, read_running_text, texts_by_split
+from mxtrain.dataset.language.text_files import list_text_files
+from mxtrain.dataset.language.tokenizing.kinds import TokenizerKind
+from mxtrain.dataset.loading.randomness import Draw, bits
+from mxtrain.dataset.loading.regular_files import read_text, refuse_shared
+from mxtrain.dataset.loading.splitting import refuse_empty
+from mxtrain.dataset.signature import Signature
+from mxtrain.errors import ConfigError, DataError
+from mxtrain.types import OpenFraction, PathText, Positive
+
+if TYPE_CHECKING:
+    from mxtrain.dataset.loading.loader import BatchLoader
+    from mxtrain.model.base import Model
+
+TEXT_ENDINGS = (".txt", ".txt.gz", ".tokens", ".tokens.gz")
+"""Of the files in a folder that are read; WikiText's end in .tokens."""
+Files = Union[None, PathText, List[PathText]]
+AnyText = Union[TextsAtHand, StoredText]
+
+
+class PlainText(TextDataset):
+    """Running text, cut into windows of `max_length` tokens."""
+
+    serves: ClassVar[Tuple[str, ...]] = ("language_modeling",)
+
+    train: Files = None
+    """Text files, or folders of .txt and .tokens files, one or a list; null = the docstrings and help topics of Python
+    itself, divided by source file."""
+    val: Files = None
+    """The same for validation; null = the last val_fraction of the training text."""
+    test: Files = None
+    """The same for testing; null = the last test_fraction of the training text."""
+    rows: Literal["auto", "go_on", "shuffled"] = "auto"
+    """What the rows of batches are: go_on = as many streams of text as a batch has rows, each going on from batch to
+    batch; shuffled = windows in random order; auto = go_on for a network that carries its state, else shuffled."""
+    keep_empty_lines: bool = False
+    """Whether an empty line is an <eos>, too, where each line ends in one: with tokenizer=words."""
+    tokenizer: TokenizerKind = "bpe"
+    vocab_size: Annotated[int, pydantic.Field(ge=100)] = 1000
+    lowercase: bool = False
+    batch_size: Positive = 16
+    eval_batch_size: Positive = 16
+    val_fraction: OpenFraction = 0.08
+
+    @pydantic.model_validator(mode="after")
+    def _check_files(self) -> PlainText:
+        if self.train is None and (self.val or self.test):
+            raise ValueError("val and test need train: the files of the training text")
+        if self.keep_empty_lines and self.tokenizer != "words":
+            raise ValueError(
+                "keep_empty_lines=true is for tokenizer=words, where each line ends in <eos>; with other tokenizers "
+                "the text is kept as it is"
+            )
+        return self
+
+    @property
+    def layout(self) -> TextLayout:
+        """What `<eos>` ends: with words each line, as in WikiText and PTB, else each document."""
+        return TextLayout(self.tokenizer == "words", self.keep_empty_lines)
+
+    def for_model(self, model: Model) -> PlainText:
+        """See `BaseDataset.for_model`: whether rows go on."""
+        carries = bool(model.state_shapes)
+        if self.rows == "shuffled" and carries:
+            raise ConfigError(
+                "dataset.rows=shuffled: this model carries its state from batch to batch, so each row must go on. "
+                "Leave dataset.rows out."
+            )
+        goes_on = carries if self.rows == "auto" else self.rows == "go_on"
+        return self.model_copy(update={"rows": "go_on" if goes_on else "shuffled"})
+
+    def open(self) -> Splits:
+        """See `BaseDataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        self.require_libraries()
+        parts = self._documentation() if self.train is None else self._files(findings)
+        name = "Python's documentation" if self.train is None else f"dataset.train={self.train}"
+        refuse_empty(name, len(parts[0]), len(parts[1]), self.val_fraction)
+        return Splits(
+            parts[0], parts[1], parts[2] if len(parts[2]) else None, class_names=[],
+            build_tokenizer_config=lambda: self.tokenizer_config(parts[0].training_texts()),
+        )  # fmt: skip
+
+    def _documentation(self) -> Sequence[AnyText]:
+        found = python_documentation.documents()
+        order = np.argsort(bits(self.split_seed, 0, np.arange(len(found)), Draw.SPLIT), kind="stable")
+        num_val, num_test = (int(round(len(found) * share)) for share in (self.val_fraction, self.test_fraction))
+        part_D = np.zeros(len(found), np.int8)
+        part_D[order[:num_val]] = 1
+        part_D[order[num_val : num_val + num_test]] = 2
+        return texts_by_split(found, part_D.tolist())
+
+    def _files(self, findings: Findings) -> Sequence[AnyText]:
+        """Train, val and test; what has no files is the end of the training text."""
+        named = {"train": self.train, "val": self.val, "test": self.test}
+        files = {
+            name: list_text_files(some, TEXT_ENDINGS, findings) for name, some in named.items() if some is not None
+        }
+        for name in [name for name, paths in files.items() if not paths]:
+            raise DataError(f"dataset.{name}={named[name]}: there is no file of {' or '.join(TEXT_ENDINGS)} in it.")
+        refuse_shared(files, findings)
+        read = partial(read_running_text, layout=self.layout, findings=findings)
+        found = {name: read(paths) for name, paths in files.items()}
+        whole = found["train"]
+        num_test = 0 if "test" in found else int(round(len(whole) * self.test_fraction))
+        num_val = 0 if "val" in found else int(round(len(whole) * self.val_fraction))
+        end = len(whole) - num_test
+        val, test = found.get("val", whole.part(end - num_val, end)), found.get("test", whole.part(end, len(whole)))
+        return [whole.part(0, end - num_val), val, test]
+
+    def sign(self, splits: Splits, model: Model) -> Signature:
+        """Tokens, the tokens behind them, and what the network carries from batch to batch."""
+        assert splits.build_tokenizer_config is not None
+        config = splits.build_tokenizer_config()
+        config.tokenizer.require("eos", "language modeling")
+        tokens = (config.max_length,)
+        return Signature((tokens, tokens, *model.state_shapes), tokenizer_config=config)
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        return f"windows of {self.max_length} tokens, of a vocabulary of {signature.vocab_size}"
+
+    def build_loader(  # type: ignore[override]  # of its own samples
+        self, source: AnyText, signature: Signature, *, num_classes: int, in_order: bool = False, **options: Any
+    ) -> BatchLoader:  # fmt: skip
+        from mxtrain.dataset.language.running_loader import PromptLoader, RunningLoader
+
+        config = signature.tokenizer_config
+        assert config is not None
+        if in_order:  # each sample by itself
+            return PromptLoader(source.prompts(config), length=config.max_length, **options)
+        text = source.encode(config)
+        return RunningLoader(text, length=config.max_length, goes_on=self.rows == "go_on", **options)
+
+    def open_inputs(
+        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
+    ) -> Tuple[Samples, Sequence[str]]:
+        """Each line of the files is to be continued; a place is `file:line`."""
+        texts, places = [], []
+        for number, name in enumerate(names):
+            try:
+                lines = read_text(name).split("\n")
+            except DataError as error:
+                if not skip_unreadable:
+                    raise DataError(f"{error} Or type skip_unreadable=true to go on without such files.") from error
+                unreadable[-1 - number] = str(error)  # none of its lines has a place
+                continue
+            found = [(line, place) for place, line in enumerate(lines, start=1) if line.strip()]
+            texts += [line.rstrip("\r") for line, _ in found]
+            places += [f"{name}:{place}" for _, place in found]
+        return TextsAtHand(texts), places

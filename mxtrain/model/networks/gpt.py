@@ -1,0 +1,173 @@
+"""A decoder in the style of GPT-2 as Gluon blocks. Imports MXNet: the description imports this module when it builds.
+
+Legend: B batch, T tokens, U units, N heads, D units of a head, V vocabulary. Inside time comes first, (T, B, U).
+
+Source: Radford et al., "Language Models are Unsupervised Multitask Learners" (2019), and its published code.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, List, NamedTuple, Tuple
+
+from mxtrain.engine.backend import gluon, mx, nd, own_operators
+from mxtrain.model.networks import fused
+from mxtrain.model.networks.bert import INITIAL_STD, PADDING_SCORE, Embed, LayerNorm, normal
+from mxtrain.model.networks.language import TokenScores
+
+if TYPE_CHECKING:
+    from mxnet import Context
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Array, OperatorModule
+
+nn = gluon.nn
+
+EPSILON = 1e-5
+"""The epsilon of layer norms, as published."""
+
+
+class GptSizes(NamedTuple):
+    """The sizes of a decoder."""
+
+    num_layers: int
+    units: int
+    num_heads: int
+    max_length: int
+    dropout: float
+
+
+class CausalAttention(gluon.HybridBlock):
+    """Multi-head attention of each token to itself and those before it, without the last projection: queries, keys and
+    values (T, B, 3 * U) to (T, B, U).
+
+    Our own operator makes no scores of tokens that lie ahead, and stores neither scores nor a mask. Without it the mask
+    is made of positions in each layer.
+    """
+
+    drops = True
+
+    def __init__(self, num_heads: int, dropout: float, **kwargs: Any):
+        super().__init__(**kwargs)
+        self._num_heads, self._rate = num_heads, dropout
+
+    def hybrid_forward(self, F, qkv):
+        if own_operators().path:
+            length_B = F.sum(F.ones_like(F.slice_axis(qkv, axis=2, begin=0, end=1)), axis=(0, 2))
+            return fused.attention(F, F.identity(qkv), length_B, self._num_heads, self._rate, causal=True)
+        query, key, value = self._heads(F, qkv)
+        place_T = F.contrib.arange_like(qkv, axis=0)
+        is_ahead_TT = F.broadcast_greater(F.reshape(place_T, shape=(1, -1)), F.reshape(place_T, shape=(-1, 1)))
+        mask_1TT = F.BlockGrad(F.expand_dims(is_ahead_TT * PADDING_SCORE, axis=0))
+        weight = F.softmax(F.broadcast_add(self._scores(F, query, key), mask_1TT), axis=-1)
+        weight = F.Dropout(weight, p=self._rate) if self._rate else weight
+        return self._joined(F, F.batch_dot(weight, value))
+
+    def _heads(self, F: OperatorModule, qkv: Array) -> List[Array]:
+        """Queries, keys and values, (B * N, T, D) each."""
+        parts = F.transpose(F.reshape(qkv, shape=(0, 0, 3, self._num_heads, -1)), axes=(2, 1, 3, 0, 4))
+        return list(F.split(F.reshape(parts, shape=(0, -3, 0, 0)), num_outputs=3, axis=0, squeeze_axis=True))
+
+    @staticmethod
+    def _scores(F: OperatorModule, query: Array, key: Array) -> Array:
+        scale = F.rsqrt(F.sum(F.ones_like(F.slice_axis(query, axis=1, begin=0, end=1)), axis=-1, keepdims=True))
+        return F.batch_dot(F.broadcast_mul(query, F.BlockGrad(scale)), key, transpose_b=True)
+
+    def _joined(self, F: OperatorModule, context: Array) -> Array:
+        """(B * N, T, D) to (T, B, U)."""
+        context_BNTD = F.reshape(context, shape=(-4, -1, self._num_heads, 0, 0))
+        return F.reshape(F.transpose(context_BNTD, axes=(2, 0, 1, 3)), shape=(0, 0, -3))
+
+    def step(self, qkv_1BU: NDArray, memory: List[NDArray]) -> Tuple[NDArray, List[NDArray]]:
+        """The same for one more token, and its keys and values behind those of the tokens before it."""
+        query, *own = self._heads(nd, qkv_1BU)
+        key, value = (nd.concat(*pair, dim=1) for pair in zip(memory, own)) if memory else own
+        context: NDArray = nd.batch_dot(nd.softmax(self._scores(nd, query, key), axis=-1), value)
+        joined: NDArray = self._joined(nd, context)  # type: ignore[assignment]  # of arrays, not symbols
+        return joined, [key, value]  # type: ignore[list-item]
+
+
+class DecoderLayer(gluon.HybridBlock):
+    """Attention and two dense layers, each behind a layer norm and added to what came in: (T, B, U) to the same."""
+
+    begins_stage = True
+
+    def __init__(self, sizes: GptSizes, **kwargs: Any):
+        super().__init__(**kwargs)
+        units = sizes.units
+        # Source: the paper, section 2.3: what is added to the residual is drawn smaller, the more layers add.
+        added = mx.init.Normal(INITIAL_STD * (2 * sizes.num_layers) ** -0.5)
+        with self.name_scope():
+            self.attention_norm = LayerNorm(units, epsilon=EPSILON, prefix="attention_norm_")
+            self.qkv = nn.Dense(3 * units, flatten=False, in_units=units, weight_initializer=normal())
+            self.attention = CausalAttention(sizes.num_heads, sizes.dropout)
+            self.projection = nn.Dense(units, flatten=False, in_units=units, weight_initializer=added)
+            self.ffn_norm = LayerNorm(units, epsilon=EPSILON, prefix="ffn_norm_")
+            self.ffn_1 = nn.Dense(4 * units, flatten=False, in_units=units, weight_initializer=normal())
+            self.ffn_2 = nn.Dense(units, flatten=False, in_units=4 * units, weight_initializer=added)
+            self.dropout = nn.Dropout(sizes.dropout)
+
+    def hybrid_forward(self, F, x_TBU):
+        # Through identities: our own norm loses what else comes back to its input, see `fused`.
+        context_TBU = self.attention(self.qkv(self.attention_norm(F.identity(x_TBU))))
+        x_TBU = x_TBU + self.dropout(self.projection(context_TBU))
+        return x_TBU + self.dropout(self._feed_forward(F, self.ffn_norm(F.identity(x_TBU))))
+
+    def _feed_forward(self, F: OperatorModule, x_TBU: Array) -> Array:
+        return self.ffn_2(F.LeakyReLU(self.ffn_1(x_TBU), act_type="gelu"))
+
+    def step(self, x_1BU: NDArray, memory: List[NDArray]) -> Tuple[NDArray, List[NDArray]]:
+        """The same for one more token."""
+        context_1BU, memory = self.attention.step(self.qkv(self.attention_norm(x_1BU)), memory)
+        x_1BU = x_1BU + self.projection(context_1BU)
+        return x_1BU + self._feed_forward(nd, self.ffn_norm(x_1BU)), memory
+
+
+class GptNetwork(gluon.HybridBlock):
+    """Tokens (B, T) and the tokens that follow (B, T) to -log p of each of these, (B, T). The output layer's weights
+    are the embeddings.
+
+    Args:
+        vocab_size: V.
+        length: T.
+        sizes: of the layers.
+        chunks: of the output layer.
+    """
+
+    def __init__(self, vocab_size: int, length: int, sizes: GptSizes, chunks: int, **kwargs: Any):
+        super().__init__(**kwargs)
+        self._sizes, self.longest = sizes, sizes.max_length
+        with self.name_scope():
+            self.embedding = Embed(vocab_size, sizes.units, is_shared=True, prefix="embedding_")
+            self.positions = Embed(sizes.max_length, sizes.units, prefix="positions_")
+            self.dropout = nn.Dropout(sizes.dropout)
+            self.layers = nn.HybridSequential(prefix="")
+            for number in range(sizes.num_layers):
+                self.layers.add(DecoderLayer(sizes, prefix=f"layer{number}_"))
+            self.norm = LayerNorm(sizes.units, epsilon=EPSILON, prefix="norm_")
+            self.output = TokenScores(vocab_size, length, chunks, has_bias=False, prefix="output_")
+
+    def hybrid_forward(self, F, token_BT, label_BT):
+        x_TBU, table_VU = self.embedding(F.transpose(token_BT))
+        place_T1 = F.expand_dims(F.contrib.arange_like(x_TBU, axis=0), axis=1)
+        # Looked up for each row, not added to all: the gradient of a broadcast addition is a slow sum.
+        place_TB = F.broadcast_like(place_T1, x_TBU, lhs_axes=(1,), rhs_axes=(1,))
+        x_TBU = self.dropout(x_TBU + self.positions(place_TB))
+        for layer in self.layers:
+            x_TBU = layer(x_TBU)
+        return self.output(self.norm(x_TBU), label_BT, table_VU)
+
+    # One token after the other.
+
+    def begin(self, batch_size: int, device: Context) -> List[NDArray]:
+        """See `Stepwise`."""
+        return []
+
+    def step(self, token_B: NDArray, place: int, memory: List[NDArray]) -> Tuple[NDArray, List[NDArray]]:
+        """See `Stepwise`; what is remembered are keys and values of all layers."""
+        x_1BU, table_VU = self.embedding(token_B.reshape((1, -1)))
+        x_1BU = x_1BU + self.positions(nd.full((1, 1), place, ctx=token_B.context)).broadcast_like(x_1BU)
+        after: List[NDArray] = []
+        for number, layer in enumerate(self.layers):
+            x_1BU, own = layer.step(x_1BU, memory[2 * number : 2 * number + 2])
+            after += own
+        return self.output.scores(self.norm(x_1BU).reshape((-3, 0)), table_VU), after

@@ -1,0 +1,123 @@
+"""What networks that predict the next token share: the output layer with its loss, and choosing tokens one by one.
+
+Legend: B batch, T tokens of a window, U units, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, List, Protocol, Sequence, Tuple, Union
+
+from mxtrain.engine.backend import gluon
+
+if TYPE_CHECKING:
+    import numpy as np
+    from mxnet import Context
+    from mxnet.ndarray import NDArray
+
+LARGE = 1 << 18
+"""Scores of one row of a batch, from which on they are computed in chunks."""
+MOST_CHUNKS = 8
+
+
+class Stepwise(Protocol):
+    """A network that can be asked for one token after the other."""
+
+    def begin(self, batch_size: int, device: Context) -> List[NDArray]:
+        """What it remembers before the first token."""
+
+    def step(self, token_B: NDArray, place: int, memory: List[NDArray]) -> Tuple[NDArray, List[NDArray]]:
+        """Scores (B, V) of the token behind one, and what it remembers then.
+
+        Args:
+            token_B: the tokens that are read.
+            place: how many were read before.
+            memory: of what was read before.
+        """
+
+
+def num_chunks(given: Union[str, int], length: int, vocab_size: int) -> int:
+    """In how many parts of a window scores are computed: with a large vocabulary they are most of the memory of a
+    step, and are needed three times (scores, logarithms of probabilities, gradients)."""
+    if given == "auto":
+        return min(MOST_CHUNKS, max(1, math.ceil(length * vocab_size / LARGE)))
+    return min(int(given), length)
+
+
+class TokenScores(gluon.HybridBlock):
+    """States (T, B, U) and the tokens that follow, (B, T), -1 where none counts, to -log p of each, (B, T), 0 where
+    none counts.
+
+    The table of output weights comes from elsewhere: it may be that of the embeddings. Scores of a chunk of the window
+    are made, used and forgotten before those of the next one.
+
+    Args:
+        vocab_size: V.
+        length: T.
+        chunks: how many.
+        has_bias: whether each token has a bias.
+    """
+
+    begins_stage = True
+
+    def __init__(self, vocab_size: int, length: int, chunks: int, has_bias: bool = True, **kwargs: Any):
+        super().__init__(**kwargs)
+        self._vocab_size = vocab_size
+        self._bounds = [length * number // chunks for number in range(chunks + 1)]
+        self.bias = self.params.get("bias", shape=(vocab_size,), init="zeros") if has_bias else None
+
+    def hybrid_forward(self, F, state_TBU, label_BT, table_VU, bias=None):
+        label_TB = F.transpose(label_BT)
+        parts = []
+        for begin, end in zip(self._bounds, self._bounds[1:]):
+            state, label = (F.slice_axis(one, axis=0, begin=begin, end=end) for one in (state_TBU, label_TB))
+            log_p = F.log_softmax(self._scores(F, state, table_VU, bias))
+            # -1 becomes token 0, as `pick` would clip it silently; its loss is multiplied by 0.
+            parts.append(F.broadcast_mul(-F.pick(log_p, F.relu(label), axis=-1), label >= 0))
+        return F.transpose(parts[0] if len(parts) == 1 else F.concat(*parts, dim=0))
+
+    def _scores(self, F, state, table_VU, bias):
+        given = [state, table_VU, *([] if bias is None else [bias])]
+        return F.FullyConnected(*given, num_hidden=self._vocab_size, flatten=False, no_bias=bias is None)
+
+    def scores(self, state_BU: NDArray, table_VU: NDArray) -> NDArray:
+        """Scores (B, V) of the next token."""
+        from mxtrain.engine.backend import nd
+
+        bias = None if self.bias is None else self.bias.data(state_BU.context)
+        return self._scores(nd, state_BU, table_VU, bias)
+
+
+def generate(
+    network: Stepwise, prompts: Sequence[np.ndarray], count: int, choose: Any, device: Context
+) -> List[np.ndarray]:  # fmt: skip
+    """Continues token rows, all of a batch at once, one token at a time.
+
+    Args:
+        network: is asked.
+        prompts: at least one token each.
+        count: of tokens to add.
+        choose: (scores (B, V), how many tokens each row has) -> the next token of each, (B,).
+        device: where the network is.
+
+    Returns:
+        The added tokens of each row.
+    """
+    import numpy as np
+
+    from mxtrain.engine.backend import autograd, nd
+
+    length_B = np.array([len(prompt) for prompt in prompts])
+    whole = np.zeros((len(prompts), int(length_B.max()) + count), np.int32)
+    for row, prompt in zip(whole, prompts):
+        row[: len(prompt)] = prompt
+    memory = network.begin(len(prompts), device)
+    with autograd.pause(train_mode=False):
+        for place in range(whole.shape[1] - 1):
+            token_B = nd.array(whole[:, place], ctx=device, dtype="int32")
+            score_BV, memory = network.step(token_B, place, memory)
+            is_chosen_B = place + 1 >= length_B
+            if is_chosen_B.any():
+                chosen_B = choose(score_BV.asnumpy(), place + 1 - length_B)
+                whole[is_chosen_B, place + 1] = chosen_B[is_chosen_B]
+    return [row[length : length + count] for row, length in zip(whole, length_B)]

@@ -1,0 +1,125 @@
+"""Continues texts: the next token is drawn from what a network expects, one after the other.
+
+Legend: B batch, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Tuple
+
+import numpy as np
+
+from mxtrain.dataset.loading.randomness import Draw, uniform
+from mxtrain.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.dataset.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.parallel.base import Strategy
+    from mxtrain.types import Batch
+
+_PLACES = 1 << 20
+"""More tokens are never added to a text."""
+
+
+class Sampling(NamedTuple):
+    """How the next token is chosen.
+
+    Attributes:
+        temperature: scores are divided by it; 0 = the likeliest token.
+        top_k: only so many of the likeliest are drawn from; 0 = all.
+        top_p: only the likeliest are drawn from that together have this probability. Source: Holtzman et al.,
+            https://arxiv.org/abs/1904.09751.
+        seed: what is drawn is a function of it, the number of the text and that of the token.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    seed: int = 0
+
+    def probabilities(self, score_BV: np.ndarray) -> np.ndarray:
+        """The probabilities (B, V) that tokens are drawn with, in float64."""
+        score_BV = score_BV.astype(np.float64)
+        order_BV = np.argsort(-score_BV, axis=1, kind="stable")
+        kept = 1 if self.temperature == 0 else self.top_k or score_BV.shape[1]
+        sorted_BV = np.take_along_axis(score_BV, order_BV, axis=1) / (self.temperature or 1.0)
+        sorted_BV = np.exp(sorted_BV - sorted_BV[:, :1])
+        sorted_BV[:, kept:] = 0
+        sorted_BV /= sorted_BV.sum(axis=1, keepdims=True)
+        # A token counts while those before it have not got as far: so at least one does.
+        before_BV = np.cumsum(sorted_BV, axis=1) - sorted_BV
+        sorted_BV[before_BV >= self.top_p] = 0
+        found_BV = np.zeros_like(sorted_BV)
+        np.put_along_axis(found_BV, order_BV, sorted_BV / sorted_BV.sum(axis=1, keepdims=True), axis=1)
+        return found_BV
+
+    def choose(self, score_BV: np.ndarray, index_B: np.ndarray, number_B: np.ndarray) -> np.ndarray:
+        """The next token of each text.
+
+        Args:
+            score_BV: logarithms of probabilities, up to a constant.
+            index_B: which text each is.
+            number_B: how many tokens were chosen for it before.
+        """
+        total_BV = np.cumsum(self.probabilities(score_BV), axis=1)
+        place_B = index_B * _PLACES + np.maximum(number_B, 0)
+        drawn_B = uniform(self.seed, 0, place_B, Draw.NEXT_TOKEN)
+        # Of the last sum, which rounding may have put below 1.
+        return np.argmax(total_BV > (drawn_B * total_BV[:, -1])[:, None], axis=1)
+
+
+class Continuing:
+    """Continues the texts of a batch, with a network of its own on one device that has the weights of a strategy.
+
+    Args:
+        description: of the run.
+        signature: of the network.
+        strategy: has the weights.
+        sampling: how tokens are chosen.
+        count: of tokens to add.
+
+    Raises:
+        ConfigError: the network cannot see so many tokens at a time.
+    """
+
+    def __init__(
+        self, description: Description, signature: Signature, strategy: Strategy, sampling: Sampling, count: int
+    ) -> None:  # fmt: skip
+        from mxtrain.engine.backend import autograd
+
+        self._strategy, self._sampling, self._count = strategy, sampling, count
+        size = description.task.num_classes(signature)
+        with autograd.pause():
+            self._network = description.model.build_text(size, signature.shape, size)
+            self._network.initialize(ctx=strategy.layout.devices[0][0])
+        self._longest = getattr(self._network, "longest", None)
+        if self._longest is not None and count >= self._longest:
+            raise ConfigError(
+                f"task.new_tokens={count}: the network sees at most {self._longest} tokens, with those that are "
+                f"continued. Type task.new_tokens={self._longest // 2}."
+            )
+
+    def __call__(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
+        """The added tokens, (B, count), int32. The whole window is continued where `Batch.meta` has no lengths."""
+        from mxtrain.engine.backend import nd
+        from mxtrain.model.networks.language import generate
+        from mxtrain.model.prepare import distinct_parameters
+
+        device = self._strategy.layout.devices[0][0]
+        for name, parameter in distinct_parameters(self._network).items():
+            parameter.set_data(self._strategy.values[name].as_in_context(device))
+        token_BT = batch.inputs[0].asnumpy()
+        index_B = batch.index_B
+        assert index_B is not None
+        length_B = np.full(batch.size, token_BT.shape[1]) if batch.meta is None else batch.meta[:, 0]
+        most = token_BT.shape[1] if self._longest is None else self._longest - self._count
+        prompts = [row[max(length - most, 0) : max(length, 1)] for row, length in zip(token_BT, length_B)]
+
+        def choose(score_BV: np.ndarray, number_B: np.ndarray) -> np.ndarray:
+            return self._sampling.choose(score_BV, index_B, number_B)
+
+        found = generate(self._network, prompts, self._count, choose, device)
+        return nd.array(np.stack(found), dtype="int32")

@@ -1,0 +1,94 @@
+"""Interpolated Kneser-Ney n-gram models, what a network is compared with.
+
+Source: Chen and Goodman, "An Empirical Study of Smoothing Techniques for Language Modeling" (1998), section 2.7, with
+one discount for each order, of section 2.6.
+
+Legend: N tokens, U different n-grams, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import List
+
+import numpy as np
+
+UNKNOWN = -1
+USUAL_DISCOUNT = 0.5
+"""Where no n-gram counts once, so that something is left for what was never seen."""
+
+
+@dataclass(frozen=True)
+class Ngrams:
+    """The n-grams of one length that training text has.
+
+    Attributes:
+        key_U: sorted: number of the first n - 1 tokens among those n-grams, times V, plus the last token.
+        count_U: how often each counts.
+        sum_C, different_C: by the number of the first n - 1 tokens: sum of these counts, and how many are not 0.
+        discount: taken from each count.
+    """
+
+    key_U: np.ndarray
+    count_U: np.ndarray
+    sum_C: np.ndarray
+    different_C: np.ndarray
+    discount: float
+
+
+class KneserNey:
+    """A model of the last token of n-grams, made of training text.
+
+    Args:
+        token_N: of the training text.
+        order: n.
+        vocab_size: V.
+    """
+
+    def __init__(self, token_N: np.ndarray, order: int, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+        token_N = token_N.astype(np.int64)
+        numbers: List[np.ndarray] = [np.zeros(len(token_N) + 1, np.int64)]  # of n-grams that end before each place
+        keys, firsts = [], []
+        for length in range(1, order + 1):
+            context = numbers[-1][:-1] if length == 1 else numbers[-1]
+            key = context[: len(token_N) - length + 1] * vocab_size + token_N[length - 1 :]
+            key_U, first_U, number = np.unique(key, return_index=True, return_inverse=True)
+            keys.append(key_U)
+            firsts.append(first_U)
+            numbers.append(number)
+        self._lengths = []
+        for length in range(1, order + 1):
+            size = len(keys[length - 1])
+            if length == order:
+                count_U = np.bincount(numbers[length], minlength=size)
+            else:  # how many different tokens stand before: the n-gram without its first token begins one later
+                count_U = np.bincount(numbers[length][firsts[length] + 1], minlength=size)
+            self._lengths.append(self._make(keys[length - 1], count_U, len(keys[length - 2]) if length > 1 else 1))
+
+    def _make(self, key_U: np.ndarray, count_U: np.ndarray, num_contexts: int) -> Ngrams:
+        context_U = key_U // self._vocab_size
+        sum_C = np.bincount(context_U, weights=count_U, minlength=num_contexts)
+        different_C = np.bincount(context_U, weights=count_U > 0, minlength=num_contexts)
+        once, twice = (int((count_U == times).sum()) for times in (1, 2))
+        return Ngrams(key_U, count_U, sum_C, different_C, once / (once + 2 * twice) if once else USUAL_DISCOUNT)
+
+    def log_probabilities(self, token_N: np.ndarray) -> np.ndarray:
+        """The logarithm of the probability of each token but the first, from those before it."""
+        token_N = token_N.astype(np.int64)
+        result_N = np.full(len(token_N), 1.0 / self._vocab_size)
+        number_N = np.zeros(len(token_N), np.int64)  # of the n-gram that ends before each token
+        for order in self._lengths:
+            known_N = number_N != UNKNOWN
+            context_N = np.where(known_N, number_N, 0)
+            key_N = context_N * self._vocab_size + token_N
+            place_N = np.minimum(np.searchsorted(order.key_U, key_N), len(order.key_U) - 1)
+            is_there_N = known_N & (order.key_U[place_N] == key_N)
+            count_N = np.where(is_there_N, order.count_U[place_N], 0)
+            sum_N = np.where(known_N, order.sum_C[context_N], 0)
+            left_N = order.discount * order.different_C[context_N]
+            own_N = (np.maximum(count_N - order.discount, 0) + left_N * result_N) / np.maximum(sum_N, 1)
+            result_N = np.where(sum_N > 0, own_N, result_N)
+            ends_N = np.where(is_there_N, place_N, UNKNOWN)
+            number_N = np.concatenate([[UNKNOWN], ends_N[:-1]])
+        return np.log(result_N[1:])

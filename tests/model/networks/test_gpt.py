@@ -1,0 +1,87 @@
+"""GPT: sizes as published, nothing looks ahead, the same by MXNet's operators and one token at a time."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, Dict, Tuple
+
+import numpy as np
+import pytest
+
+from mxtrain.engine.backend import autograd, mx, nd, own_operators
+from mxtrain.errors import ConfigError
+from mxtrain.model.gpt import SIZES, Gpt
+from mxtrain.model.networks import bert, gpt
+
+V, T, B = 13, 9, 3
+
+
+def build(length: int = T, **settings: Any) -> Any:
+    given = {"num_layers": 2, "units": 12, "num_heads": 3, "dropout": 0.0, **settings}
+    network = Gpt(**given).build_text(V, ((length,), (length,)), V)
+    mx.random.seed(1)
+    network.initialize()
+    for parameter in network.collect_params().values():  # also those that begin as zeros
+        parameter.set_data(parameter.data() + mx.nd.random.normal(0, 0.3, parameter.shape))
+    return network
+
+
+def given(length: int = T) -> Tuple[Any, Any]:
+    rng = np.random.RandomState(0)
+    return nd.array(rng.randint(0, V, (B, length)), dtype="int32"), nd.array(rng.randint(-1, V, (B, length)))
+
+
+def with_gradients(network: Any, inputs: Tuple[Any, Any]) -> Dict[str, np.ndarray]:
+    with autograd.record():
+        loss = network(*inputs)
+    loss.backward()
+    found = {name: p.grad().asnumpy() for name, p in network._collect_params_with_prefix().items()}
+    return {"loss": loss.asnumpy(), **found}
+
+
+@pytest.mark.skipif(own_operators().path is None, reason=own_operators().why)
+@pytest.mark.parametrize("length", [T, 140], ids=["one block", "two blocks"])
+def test_mxnets_operators_give_the_same(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
+    own = with_gradients(build(length), given(length))
+    for module in (gpt, bert):
+        monkeypatch.setattr(module, "own_operators", lambda: SimpleNamespace(path=None))
+    other = with_gradients(build(length), given(length))
+    for name, array in own.items():
+        np.testing.assert_allclose(array, other[name], rtol=2e-4, atol=2e-4 * np.abs(other[name]).max(), err_msg=name)
+
+
+@pytest.mark.parametrize("place", [0, 4, T - 1])
+def test_no_token_sees_what_follows(place: int) -> None:
+    network = build()
+    token, label = given()
+    before = network(token, label).asnumpy()
+    token[:, place] = (token[:, place] + 1) % V
+    changed = (network(token, label).asnumpy() != before) & (label.asnumpy() >= 0)
+    assert not changed[:, :place].any() and changed[:, place:].any()
+
+
+def test_one_token_after_the_other_gives_the_same() -> None:
+    network = build()
+    token, label = given()
+    wanted, memory = network(token, label).asnumpy(), network.begin(B, mx.cpu())
+    for place in range(T):
+        score_BV, memory = network.step(token[:, place], place, memory)
+        label_B = label.asnumpy()[:, place].astype(int)
+        found = -nd.log_softmax(score_BV).asnumpy()[np.arange(B), np.maximum(label_B, 0)] * (label_B >= 0)
+        np.testing.assert_allclose(found, wanted[:, place], rtol=1e-4, atol=1e-5)
+
+
+def test_sizes_are_the_published_ones() -> None:
+    counts = {}
+    for size in ("gpt2", "gpt2-medium"):
+        network = Gpt(size=size).build_text(50257, ((16,), (16,)), 50257)
+        counts[size] = sum(int(np.prod(p.shape)) for p in network.collect_params().values())
+    assert counts == {"gpt2": 124_439_808, "gpt2-medium": 354_823_168}
+    assert set(SIZES) == {"small", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"}
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(ConfigError, match="takes at most 1024 tokens. Type dataset.max_length=1024, or model.max"):
+        Gpt(size="gpt2").build_text(V, ((2000,), (2000,)), V)
+    with pytest.raises(ValueError, match="num_heads must divide units"):
+        Gpt(units=10, num_heads=3)
