@@ -18,7 +18,8 @@ PACKAGE = ROOT / "mxtrain"
 LAYERS = [
     {
         "annotations", "errors", "types", "files", "cluster.network", "process",
-        "dataset.image.box_arithmetic", "dataset.image.boxes", "dataset.image.key_points", "dataset.image.mask_rows",
+        "dataset.image.box_arithmetic", "dataset.image.box_geometry", "dataset.image.boxes", "dataset.image.key_points",
+        "dataset.image.mask_arithmetic", "dataset.image.mask_rows",
         "description.override_text",
         "kvstore.world", "private_sockets", "search_path",
     },
@@ -60,7 +61,7 @@ WITH_MXNET = {
     "mxtrain.model.networks.bert", "mxtrain.model.networks.center_net", "mxtrain.model.networks.classifier",
     "mxtrain.model.networks.fpn", "mxtrain.model.networks.ssd", "mxtrain.model.networks.yolo3",
     "mxtrain.model.networks.faster_rcnn", "mxtrain.model.networks.feature_maps", "mxtrain.model.networks.fused",
-    "mxtrain.model.networks.region_parts", "mxtrain.model.networks.two_forms",
+    "mxtrain.model.networks.mask_rcnn", "mxtrain.model.networks.region_parts", "mxtrain.model.networks.two_forms",
     "mxtrain.model.networks.gluoncv", "mxtrain.model.networks.gluoncv_segmentation",
     "mxtrain.optimizer.decoupled", "mxtrain.optimizer.ema", "mxtrain.optimizer.mended",
     "mxtrain.optimizer.updater", "mxtrain.parallel.balance", "mxtrain.parallel.chain", "mxtrain.parallel.cost",
@@ -86,7 +87,7 @@ OTHER_MEANINGS = {
         "mxtrain.description.override_text",
     ),
     "options of networks, which users' own have": ("num classes, vocab", "mxtrain.build", "mxtrain.trainer.loaders"),
-    "names of options": ("image", "mxtrain.cli.choices"),
+    "names of options and settings": ("image", "mxtrain.cli.choices", "mxtrain.cli.mistakes"),
     "a feature that MXNet was built with": ("image", "mxtrain.cli.diagnosis"),
     "the frame of a table on the terminal": (
         "box", "mxtrain.cli.artifacts", "mxtrain.cli.sweep", "mxtrain.cli.verify", "mxtrain.kvstore.times",

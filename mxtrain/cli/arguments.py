@@ -105,11 +105,13 @@ def parse(arguments: Sequence[str], reads_checkpoint: bool = False) -> Arguments
 def _meant_by(flag: str, words: Sequence[str]) -> str:
     """A hint at the flag or setting that was meant: other programs take settings as flags, `--lr 0.1`."""
     from mxtrain.cli.mistakes import OTHER_NAMES, setting_for_flag
+    from mxtrain.description.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS
 
     name, _, value = flag.lstrip("-").partition("=")
     name = name.replace("-", "_")
     near = did_you_mean(flag, FLAGS)
-    setting = setting_for_flag(name) if name in OTHER_NAMES or (name and not near) else ""
+    is_known = name in (*GROUPS, *NAMED_GROUPS, *PRESET_GROUPS, *OTHER_NAMES)
+    setting = setting_for_flag(name) if is_known or (name and not near) else ""
     value = value or next((word for word in words if "=" not in word), "...")
     return f" Settings are given without dashes: {setting}={value}." if setting else near
 

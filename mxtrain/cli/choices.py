@@ -20,14 +20,16 @@ OTHER_OPTIONS: Dict[str, Dict[str, str]] = {
     "loss": {"cross_entropy": "softmax_cross_entropy", "ce": "softmax_cross_entropy", "mse": "l2", "mae": "l1",
              "bce": "sigmoid_bce"},
     "lr_scheduler": {"none": "constant", "null": "constant", "false": "constant", "multi_step": "multistep"},
-    "metric": {"acc": "accuracy", "top_k": "top_k_accuracy", "top5": "top_k_accuracy"},
+    "metric": {"acc": "accuracy", "top_k": "top_k_accuracy", "top5": "top_k_accuracy",
+               "map": "voc_ap", "ap": "coco_ap", "ap50": "coco_ap50", "map50": "voc_ap", "voc_map": "voc_ap"},
     "parallel": {"none": "single", "null": "single", "false": "single", "dp": "data", "ddp": "data", "pp": "pipeline"},
     "early_stopping": {"true": "on"},
     "debug": {"true": "fast", "on": "fast"},
     "model": {"mlpnet": "mlp", "transformer": "bert"},
     "task": {"mlm": "masked_language_modeling", "masked_lm": "masked_language_modeling",
              "pretraining": "masked_language_modeling", "classify": "classification",
-             "image_classification": "classification", "text_classification": "classification"},
+             "image_classification": "classification", "text_classification": "classification",
+             "object_detection": "detection"},
 }  # fmt: skip
 """Names that other programs have for our options."""
 

@@ -42,6 +42,16 @@ OTHER_NAMES = {
     "data": "dataset.root",
     "output": "hydra.run.dir",
     "output_dir": "hydra.run.dir",
+    "save_prefix": "hydra.run.dir",
+    "network": "model.name",
+    "data_shape": "dataset.image_size",
+    "random_shape": "dataset.image_sizes",
+    "lr_mode": "lr_scheduler",
+    "lr_decay": "lr_scheduler.gamma",
+    "lr_decay_epoch": "lr_scheduler.milestones",
+    "save_interval": "checkpoint.every_epochs",
+    "syncbn": "parallel.batch_norm",
+    "kv_store": "kvstore",
 }
 """Names that other programs have for our settings."""
 
@@ -232,6 +242,8 @@ def setting_for_flag(name: str) -> str:
     if name in OTHER_NAMES:
         return OTHER_NAMES[name]
     with ConfigFiles() as files:
+        if name in files.groups():
+            return name
         known = [path for path in settings_of(files.load([])) if not path.startswith("hydra.")]
     same = [path for path in known if path.rpartition(".")[2] == name]
     return (same or [path for path in nearest_settings(name, known)] or [""])[0]

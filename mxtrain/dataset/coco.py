@@ -92,7 +92,7 @@ class Coco(BoxedFiles):
             if file is None:
                 continue
             path, setting = root / file, f"dataset.{split}_annotations={file}"
-            contents = attempt(findings, DataPlace(str(path)), functools.partial(_read, path, setting, findings))
+            contents = attempt(findings, DataPlace(str(path)), functools.partial(_read, path, root, setting, findings))
             if contents is None:
                 continue
             if not names:
@@ -176,7 +176,7 @@ class Coco(BoxedFiles):
         for index in wrong.tolist():
             place, number = contents.place(index), int(contents.category_R[index])
             named = f", '{contents.categories[number]}'," if number in contents.categories else ""
-            fact = f"annotations: {place} is of the category {number}{named} which is none of the training split."
+            fact = f"{place}: the annotation is of the category {number}{named} which is none of the training split."
             problems.append(Problem(UNKNOWN_CLASS, place, fact, "Add the category, or remove the annotation."))
         refuse_all(findings, problems, "annotations")
         size_R2 = contents.size_P2[contents.picture_R].reshape(-1, 2)
@@ -208,9 +208,13 @@ class CocoInstances(Coco):
         return InstanceSplit(split.encoded, split.ids, split.table, outlines)
 
 
-def _read(path: Path, setting: str, findings: Findings) -> CocoContents:
+def _read(path: Path, root: Path, setting: str, findings: Findings) -> CocoContents:
     if not exists(path):
-        there = sorted(file.name for file in path.parent.glob("*.json")) if path.parent.is_dir() else []
-        hint = f"{did_you_mean(path.name, there)} There are: {', '.join(there)}." if there else ""
+        beside = sorted(file.name for file in path.parent.glob("*.json"))
+        there = beside or sorted(file.relative_to(root).as_posix() for file in root.glob("*.json"))
+        listed = f" There are: {', '.join(there)}." if beside else f" '{root}' has: {', '.join(there)}."
+        hint = f"{did_you_mean(path.name, there)}{listed if there else ''}"
+        if setting.startswith("dataset.val_annotations"):
+            hint += " Or type dataset.val_annotations=null to hold out dataset.val_fraction of what is trained on."
         raise DataError(f"{setting}: there is no file '{path}'.{hint}")
     return read_coco(path, findings)

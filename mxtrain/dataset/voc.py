@@ -196,7 +196,10 @@ class _SplitReader:
         return [(*pictures[name], there[name]) for name in names if name in pictures and name in there]
 
     def _names(self, lists: Path, part: str, shown: str) -> Dict[str, int]:
-        return read_names(lists, part, shown, self._findings)
+        setting = shown.partition("=")[0]
+        whole, held_out = "all pictures that have an annotation", "dataset.val_fraction of what is trained on"
+        instead = {"dataset.train_split": f": {whole}", "dataset.val_split": f": {held_out}"}.get(setting, "")
+        return read_names(lists, part, shown, self._findings, f"Without lists, type {setting}=null{instead}.")
 
 
 class _VocBoxes:

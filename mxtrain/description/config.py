@@ -263,6 +263,8 @@ def _describe(spec: Type[Spec], item: Mapping[str, Any], path: str, where: Where
         hint = did_you_mean(str(value), [word.strip(" '") for word in allowed])
     if kind == "string_pattern_mismatch" and spec_help(spec, given):
         return f"{field}={shown(value)}: this is not understood. Allowed: {spec_help(spec, given)} ({source})"
+    if kind == "list_type" and isinstance(value, (str, int, float)):
+        hint = f" Type {field}=[{shown(value)}]."
     message = item["msg"][0].lower() + item["msg"][1:]
     return f"{field}={shown(value)}: {message.replace('input should', 'should')}.{hint} ({source})"
 

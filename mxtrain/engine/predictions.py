@@ -38,6 +38,10 @@ class DecodedOnce:
             self._outputs, self._found = outputs, self._decode(outputs, batch)
         return self._found
 
+    def forget(self) -> None:
+        """Lets go of the last batch, whose arrays would stay in memory until the next evaluation."""
+        self._outputs = self._found = None
+
 
 def to_host(predictions: Predictions) -> Union[np.ndarray, Sequence[np.ndarray]]:
     """The prediction of each sample; waits for the device."""

@@ -96,7 +96,7 @@ class BarView(_View):
         self._refreshed_s = 0.0
         # Rich's own refresh thread would draw ten times a second, at a cost that a training step can feel.
         self._live = Live(progress, console=console, auto_refresh=False, transient=True)
-        self._live.start()
+        self._live.start(refresh=True)  # where steps take seconds, nothing else is seen for minutes
         # Rich hides the cursor; after a kill nobody would bring it back.
         console.show_cursor(True)
 

@@ -27,7 +27,12 @@ class DetectionLoss(Loss):
         raise NotImplementedError
 
     def build_for(self, num_classes: int, output_shapes: Sequence[Shape]) -> gluon.HybridBlock:
-        """The same, for a network whose outputs for one sample have these shapes."""
+        """See `build_detection`, for a loss that depends on the network's outputs.
+
+        Args:
+            num_classes: of things.
+            output_shapes: of the network's outputs for one sample, see `BoxCoding.output_shapes`.
+        """
         return self.build_detection(num_classes)
 
 
@@ -100,8 +105,8 @@ class YOLOLoss(DetectionLoss):
 
 
 class TwoStage(DetectionLoss):
-    """Of regions: cross entropy of whether proposed boxes hold a thing and of what regions hold, and Huber's loss of
-    both ones' offsets; means over a sample of boxes and of regions of each picture.
+    """For two-stage detectors: cross entropy of whether anchors hold a thing and of the classes of regions, and Huber's
+    loss of the offsets of both; means over a sample of the anchors and over the regions of each picture.
 
     Source: Ren et al., "Faster R-CNN" (2015), equation 1, with the quotas of GluonCV's recipe.
     """
@@ -109,20 +114,43 @@ class TwoStage(DetectionLoss):
     option: ClassVar[str] = "two_stage"
 
     proposal_samples: Positive = 256
-    """Boxes of a picture that proposals are trained on, half of them with a thing at most."""
+    """Anchors of a picture that are trained on, at most half of them (and at least one) with a thing."""
     proposal_rho: PositiveFloat = 1 / 9
-    """A difference of offsets of proposals counts by its square up to this, above by itself."""
+    """Huber's loss of the offsets of anchors is quadratic up to this difference, then linear."""
     rho: PositiveFloat = 1.0
-    """The same for regions."""
+    """The same for the offsets of regions."""
     box_weight: NonNegativeFloat = 1.0
     """How much the differences of offsets count."""
 
     def build_for(self, num_classes: int, output_shapes: Sequence[Shape]) -> gluon.HybridBlock:
-        """See `DetectionLoss.build_detection`."""
+        """See `DetectionLoss.build_for`: there are not more anchors to sample than the network has."""
         from mxtrain.loss.region_blocks import TwoStageLoss
 
+        return TwoStageLoss(*self._arguments(num_classes, output_shapes))
+
+    def _arguments(self, num_classes: int, output_shapes: Sequence[Shape]) -> Tuple[int, int, float, float, float]:
         samples = min(self.proposal_samples, output_shapes[0][0])
-        return TwoStageLoss(num_classes, samples, self.proposal_rho, self.rho, self.box_weight)
+        return num_classes, samples, self.proposal_rho, self.rho, self.box_weight
+
+
+class MaskTwoStage(TwoStage):
+    """That of regions, and for those that hold a thing the cross entropy of the mask of its class: the mean over a
+    picture's.
+
+    Source: He et al., "Mask R-CNN" (2017), section 3.
+    """
+
+    serves: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)
+    option: ClassVar[str] = "mask_two_stage"
+
+    mask_weight: NonNegativeFloat = 1.0
+    """How much the cross entropy of masks counts."""
+
+    def build_for(self, num_classes: int, output_shapes: Sequence[Shape]) -> gluon.HybridBlock:
+        """See `DetectionLoss.build_for`."""
+        from mxtrain.loss.region_blocks import MaskedTwoStageLoss
+
+        return MaskedTwoStageLoss(*self._arguments(num_classes, output_shapes), self.mask_weight)
 
 
 class YolactLoss(HeatmapFocal):

@@ -10,6 +10,7 @@ Legend: B batch, M boxes of a picture, K classes, N boxes that a network gives, 
 
 from __future__ import annotations
 
+from mxtrain.dataset.image.box_arithmetic import areas, columns_of, common_areas
 from mxtrain.dataset.image.boxes import NUM_COLUMNS
 from mxtrain.dataset.image.mask_rows import FOUND_SIDE, TRUE_SIDE
 from mxtrain.engine.backend import gluon
@@ -74,7 +75,7 @@ class PrototypeMaskLoss(gluon.HybridBlock):
         true_TSS = F.reshape(F.slice_axis(row_BMR, axis=2, begin=NUM_COLUMNS, end=None), (-1, 1, TRUE_SIDE, TRUE_SIDE))
         kernel = (TRUE_SIDE // FOUND_SIDE,) * 2
         share_TS = F.reshape(F.Pooling(true_TSS, kernel=kernel, stride=kernel, pool_type="avg"), (-1, FOUND_SIDE**2))
-        loss_T = self._mask_weight * F.mean(_cross_entropy(F, logit_TS, share_TS), axis=1)
+        loss_T = self._mask_weight * F.mean(binary_cross_entropy(F, logit_TS, share_TS), axis=1)
         if self._dice_weight:
             p_TS = F.sigmoid(logit_TS)
             common_T, size_T = F.sum(p_TS * share_TS, axis=1), F.sum(F.square(p_TS) + F.square(share_TS), axis=1)
@@ -137,7 +138,7 @@ class YOLO3Loss(gluon.HybridBlock):
         covered_BN = F.max(self._ious(F, F.BlockGrad(edge_BN4), box_BMD, row_BM8), axis=2)
         counts_BN = F.broadcast_logical_or(is_thing_BN, covered_BN <= self._ignore_iou)
         is_there_BN = F.squeeze(F.slice_axis(raw_BNP, axis=2, begin=4, end=5), axis=2)
-        loss_BN = _cross_entropy(F, is_there_BN, is_thing_BN)
+        loss_BN = binary_cross_entropy(F, is_there_BN, is_thing_BN)
         loss_BM = self._of_things(F, raw_BNP, row_BM8)
         if weight_BN is not None:
             loss_BN, loss_BM = loss_BN * weight_BN, loss_BM * weight_BM
@@ -154,7 +155,7 @@ class YOLO3Loss(gluon.HybridBlock):
         picture_BM1 = F.broadcast_like(F.contrib.arange_like(row_BM8, axis=0).reshape((-1, 1, 1)), number_BM1)
         place = F.transpose(F.concat(picture_BM1, F.relu(number_BM1), dim=2), axes=(2, 0, 1))
         raw_BMP = F.gather_nd(raw_BNP, place)
-        of_centre_BM2 = _cross_entropy(F, F.slice_axis(raw_BMP, axis=2, begin=0, end=2), centre_BM2)
+        of_centre_BM2 = binary_cross_entropy(F, F.slice_axis(raw_BMP, axis=2, begin=0, end=2), centre_BM2)
         of_size_BM2 = F.abs(F.slice_axis(raw_BMP, axis=2, begin=2, end=4) - size_BM2)
         true_BMK = F.one_hot(F.squeeze(class_BM1, axis=2), self._num_classes)
         logit_BMK = F.slice_axis(raw_BMP, axis=2, begin=5, end=None)
@@ -168,21 +169,10 @@ class YOLO3Loss(gluon.HybridBlock):
     def _ious(self, F, edge_BN4, box_BMD, row_BM8):
         """Intersection over union of boxes and true ones (B, N, M); of crowds over the box alone. Rows that are none
         have no area and touch nothing."""
-        low_BN2, high_BN2 = F.split(edge_BN4, 2, axis=2)
-        low_BM2, high_BM2 = (F.slice_axis(box_BMD, axis=2, begin=begin, end=begin + 2) for begin in (0, 2))
-        common, areas = [], []
-        for low, high in ((low_BN2, high_BN2), (low_BM2, high_BM2)):
-            areas.append(F.prod(high - low, axis=2))
-        for side in (0, 1):
-            low_BN1, high_BN1, low_BM1, high_BM1 = (
-                F.slice_axis(one, axis=2, begin=side, end=side + 1) for one in (low_BN2, high_BN2, low_BM2, high_BM2)
-            )
-            begin_BNM = F.broadcast_maximum(low_BN1, F.transpose(low_BM1, axes=(0, 2, 1)))
-            end_BNM = F.broadcast_minimum(high_BN1, F.transpose(high_BM1, axes=(0, 2, 1)))
-            common.append(F.relu(end_BNM - begin_BNM))
-        common_BNM = common[0] * common[1]
+        edge_BM4 = columns_of(F, box_BMD, 0, 4)
+        common_BNM = common_areas(F, edge_BN4, edge_BM4)
         is_crowd_B1M = F.transpose(F.slice_axis(row_BM8, axis=2, begin=7, end=8), axes=(0, 2, 1))
-        area_BN1, area_B1M = F.expand_dims(areas[0], axis=2), F.expand_dims(areas[1], axis=1)
+        area_BN1, area_B1M = F.expand_dims(areas(F, edge_BN4), axis=2), F.expand_dims(areas(F, edge_BM4), axis=1)
         rest_BNM = F.broadcast_mul(F.broadcast_sub(area_B1M, common_BNM), 1 - is_crowd_B1M)
         return common_BNM / (F.broadcast_add(rest_BNM, area_BN1) + 1e-15)
 
@@ -210,7 +200,7 @@ def _of_centres(
     return loss_B, F.sum(is_centre_B1hw, axis=(1, 2, 3))
 
 
-def _cross_entropy(F, logit, target):
+def binary_cross_entropy(F, logit, target):
     """Of a probability before the sigmoid."""
     return F.Activation(logit, act_type="softrelu") - logit * target
 

@@ -12,6 +12,7 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
+from mxtrain.dataset.image.box_geometry import intersections_over_unions
 from mxtrain.dataset.image.boxes import NUM_COLUMNS, Column, Fitted, Flag, is_box, scaled
 from mxtrain.metric.coco import evaluate_boxes
 from mxtrain.metric.host import Collected, HostMetric, HostPredictions
@@ -203,9 +204,7 @@ def voc_matches(
 
 def box_overlap(true_G8: np.ndarray, found_N8: np.ndarray) -> Overlap:
     """That of boxes, as `CollectedBoxes.boxes` gives them."""
-    return lambda number, others: intersection_over_union_of_boxes(
-        found_N8[number, None, 3:7], true_G8[others, 3:7]
-    )[0]  # fmt: skip
+    return lambda number, others: intersections_over_unions(found_N8[number, None, 3:7], true_G8[others, 3:7])[0]
 
 
 def best_matches(box_B4: np.ndarray, true_BMD: np.ndarray, least_iou: float = 0.5) -> np.ndarray:
@@ -219,19 +218,10 @@ def best_matches(box_B4: np.ndarray, true_BMD: np.ndarray, least_iou: float = 0.
     found_B = np.full(len(box_B4), -1)
     for row, (box_4, true_MD) in enumerate(zip(box_B4, true_BMD)):
         true_GD = true_MD[is_box(true_MD)]
-        iou_G = intersection_over_union_of_boxes(box_4[None], true_GD[:, :4])[0]
+        iou_G = intersections_over_unions(box_4[None], true_GD[:, :4])[0]
         if len(iou_G) and iou_G.max() >= least_iou:
             found_B[row] = int(true_GD[iou_G.argmax(), Column.CLASS])
     return found_B
-
-
-def intersection_over_union_of_boxes(box_N4: np.ndarray, other_G4: np.ndarray) -> np.ndarray:
-    """(N, G), of exact boxes: left, top, right, bottom."""
-    low_NG2 = np.maximum(box_N4[:, None, :2], other_G4[None, :, :2])
-    high_NG2 = np.minimum(box_N4[:, None, 2:], other_G4[None, :, 2:])
-    shared_NG = np.maximum(high_NG2 - low_NG2, 0).prod(axis=-1)
-    area_N, area_G = ((box[:, 2:] - box[:, :2]).prod(axis=-1) for box in (box_N4, other_G4))
-    return shared_NG / np.maximum(area_N[:, None] + area_G[None] - shared_NG, 1e-12)
 
 
 def or_zero(value: float) -> float:

@@ -3,40 +3,44 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple, Union
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Dict, List, Literal, Mapping, Optional, Sequence, Tuple, Union
 
 import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.errors import ConfigError
 from mxtrain.model.detection.base import BoxCoding, Draws
-from mxtrain.model.detection.regions import BeginningMap, ProposalSettings, RegionCoding
+from mxtrain.model.detection.regions import ProposalSettings, RegionAnchors, RegionCoding
 from mxtrain.model.detection.suppression import Suppression
 from mxtrain.model.detection.zoo import GluonCVDetector
 from mxtrain.model.gluoncv import no_such_network
 from mxtrain.model.networks import gluoncv_detectors
-from mxtrain.model.networks.gluoncv_detectors import REGION_RATIOS, RegionParts
+from mxtrain.model.networks.gluoncv_detectors import REGION_RATIOS, FasterRCNNParts
 from mxtrain.model.networks.gluoncv_names import CLASSIFICATION_NAMES
 from mxtrain.types import OpenFraction, Positive, PositiveFloat, Shape
 
 if TYPE_CHECKING:
     from mxnet import gluon
 
-CUSTOM, CUSTOM_PYRAMID = "faster_rcnn_custom", "faster_rcnn_fpn_custom"
+    from mxtrain.model.networks.faster_rcnn import TwoStageBlocks
+
+TYPE = "faster_rcnn"
+CUSTOM, CUSTOM_PYRAMID = f"{TYPE}_custom", f"{TYPE}_fpn_custom"
 STAGED = tuple(
     name for name in CLASSIFICATION_NAMES if name.startswith("resnet") and name.endswith(("1b", "1c", "1d", "1e", "1s"))
 )  # fmt: skip
-"""Networks that GluonCV builds of four stages, the last of which can look at regions."""
-LARGEST_STRETCH = 80.0
-"""The exponential of it is still a float."""
+"""GluonCV's ResNets of four stages, the last of which can be computed of each region."""
+MAX_LOG_SCALE = 80.0
+"""Where GluonCV has no limit of how much a side may grow: the exponential of it is still a float32."""
 LEAST_SCORE = 1e-4
-"""GluonCV's: what scores less is no detection."""
-SIZE_OF_STRIDE = 8
-"""Sides of the boxes that a pyramid begins with, over the pixels between places of their map. Source: GluonCV's."""
+"""What scores less is no detection. Source: GluonCV's."""
+ANCHOR_SIDE_PER_STRIDE = 8
+"""The side of an anchor of a pyramid is its map's stride times this. Source: GluonCV's."""
 
 
 class FasterRCNN(GluonCVDetector):
-    """A network that proposes regions which may hold a thing, and looks at each by itself.
+    """A two-stage detector: it proposes regions that may hold a thing, and classifies each region by itself.
 
     Source: Ren et al., "Faster R-CNN: Towards Real-Time Object Detection with Region Proposal Networks" (2015); with
     `fpn`, Lin et al., "Feature Pyramid Networks for Object Detection" (2017); both as GluonCV builds them.
@@ -45,7 +49,15 @@ class FasterRCNN(GluonCVDetector):
     loss_option: ClassVar[str] = "two_stage"
     explains: ClassVar[bool] = False
     weighs_boxes: ClassVar[bool] = False
+    kind: ClassVar[str] = TYPE
+    """How its names begin."""
+    stock: ClassVar[Mapping[str, FasterRCNNParts]] = gluoncv_detectors.FASTER_RCNN
+    """GluonCV's, by their names without a dataset."""
     known: ClassVar[Tuple[str, ...]] = (*gluoncv_detectors.FASTER_RCNN, CUSTOM, CUSTOM_PYRAMID)
+    own: ClassVar[Mapping[str, Tuple[str, ...]]] = {
+        CUSTOM: ("backbone", "channels"), CUSTOM_PYRAMID: ("backbone", "features", "channels", "head_units"),
+    }  # fmt: skip
+    """Fields that only those around any network have, without and with a pyramid; the latter has all."""
 
     name: str = "faster_rcnn_fpn_resnet50_v1b"
     """GluonCV's name, e.g. faster_rcnn_resnet50_v1b, or faster_rcnn_custom, faster_rcnn_fpn_custom; what GluonCV
@@ -56,30 +68,30 @@ class FasterRCNN(GluonCVDetector):
     """Of faster_rcnn_fpn_custom: maps of the backbone that the pyramid is made of, by MXNet's names, each half of the
     one before; auto = the last of each of the four smallest sizes."""
     channels: Positive = 256
-    """Of the custom ones: of the layer that proposes, and of each map of a pyramid."""
+    """Of the custom ones: channels of the region proposal network's hidden layer, and of each map of a pyramid."""
     head_units: Positive = 1024
-    """Of faster_rcnn_fpn_custom: of both layers that look at a region."""
+    """Of faster_rcnn_fpn_custom: units of each of the two dense layers of a region."""
     anchor_sizes: Union[Literal["auto"], List[PositiveFloat]] = "auto"
-    """Sides in pixels of squares of the area of the boxes that it begins with, of a pyramid one for each map, the
-    finest first, and one for the map that follows; auto = GluonCV's."""
+    """Sizes of anchors: sides in pixels of the squares that have their areas. With a pyramid one for each map, the
+    finest first; the last is of the map that the pyramid makes of the coarsest. auto = GluonCV's."""
     proposals: Positive = 2000
-    """Regions of a picture that a sample is drawn from in training."""
+    """Proposals of a picture in training, of which a sample is trained on."""
     regions: Union[Literal["auto"], Positive] = "auto"
-    """Regions of a picture that are looked at in prediction; auto = GluonCV's 300, or 1,000 with a pyramid or for
+    """Proposals of a picture that are classified in prediction; auto = GluonCV's 300, or 1,000 with a pyramid or for
     COCO."""
     region_samples: Union[Literal["auto"], Positive] = "auto"
-    """Regions of a picture that are trained on, a quarter of them with a thing at most; auto = GluonCV's 128, or 512
-    with a pyramid."""
+    """Regions of a picture that are trained on, at most a quarter of them (and at least one) with a thing; auto =
+    GluonCV's 128, or 512 with a pyramid."""
     nms_iou: Union[Literal["auto"], OpenFraction] = "auto"
     """Intersection over union with a surer detection of the same class from which on one is left out; auto = GluonCV's
     0.3, or 0.5 with a pyramid or for COCO."""
     nms_candidates: Positive = 1000
-    """The highest scores of a picture, of all classes, that are looked at."""
+    """The highest scores of a picture, of all classes, that enter non-maximum suppression."""
     max_detections: Positive = 100
     """Detections of a picture that are kept."""
 
     _found: Dict[Shape, List[Tuple[int, int]]] = pydantic.PrivateAttr(default_factory=dict)
-    """Sizes of maps by the shape of pictures: a network has to be traced to know them."""
+    """(height, width) of each map, by the shape of pictures: a network has to be traced to know them."""
 
     @pydantic.field_validator("name", mode="before")
     @classmethod
@@ -87,23 +99,22 @@ class FasterRCNN(GluonCVDetector):
         if isinstance(name, str) and "_syncbn_" in name:
             raise ValueError(
                 "GluonCV's networks with SyncBatchNorm have other layers, which are not here. Type "
-                f"model.name={CUSTOM_PYRAMID} model.backbone=resnet50_v1b with parallel.batch_norm=global, which takes "
-                "means over several devices, or model.name=faster_rcnn_fpn_resnet50_v1b"
+                f"model.name={cls.kind}_fpn_custom model.backbone=resnet50_v1b with parallel.batch_norm=global, which "
+                f"takes means over several devices, or model.name={cls.kind}_fpn_resnet50_v1b"
             )
         return name
 
     @pydantic.model_validator(mode="after")
     def _check_custom(self) -> FasterRCNN:
-        own = {CUSTOM: ("backbone", "channels"), CUSTOM_PYRAMID: ("backbone", "features", "channels", "head_units")}
-        for field in own[CUSTOM_PYRAMID]:
+        staged, pyramid = self.own
+        for field in self.own[pyramid]:
             default = type(self).model_fields[field].default
-            if field not in own.get(self.plain_name, ()) and getattr(self, field) != default:
-                instead = CUSTOM_PYRAMID if self.plain_name != CUSTOM or field != "backbone" else CUSTOM
+            if field not in self.own.get(self.plain_name, ()) and getattr(self, field) != default:
                 raise ValueError(
-                    f"{field} is part of {self.name}. Type model.name={instead}, or leave model.{field} out"
+                    f"{field} is part of {self.name}. Type model.name={pyramid}, or leave model.{field} out"
                 )
-        if self.plain_name in own:
-            names = STAGED if self.plain_name == CUSTOM else CLASSIFICATION_NAMES
+        if self.is_custom:
+            names = STAGED if self.plain_name == staged else CLASSIFICATION_NAMES
             if self.backbone is None:
                 raise ValueError(f"{self.plain_name} needs a backbone: type model.backbone=NAME, e.g. resnet18_v1b")
             if self.backbone not in names:
@@ -112,8 +123,13 @@ class FasterRCNN(GluonCVDetector):
 
     @property
     def is_pyramid(self) -> bool:
-        """Whether regions are found in several maps."""
-        return self.plain_name.startswith("faster_rcnn_fpn_")
+        """Whether it has a feature pyramid, and so several maps."""
+        return self.plain_name.startswith(f"{self.kind}_fpn_")
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether it is around any network, and none that GluonCV has a name for."""
+        return self.plain_name in self.own
 
     def require_sizes(self, sizes: Sequence[Sequence[int]]) -> None:
         """See `Detector.require_sizes`."""
@@ -123,68 +139,65 @@ class FasterRCNN(GluonCVDetector):
                 "pictures. Leave it out, or choose another network, e.g. model=yolo3."
             )
 
-    def _parts(self) -> RegionParts:
-        """What the network is made of, with what was typed."""
-        if self.plain_name not in (CUSTOM, CUSTOM_PYRAMID):
-            return gluoncv_detectors.regions_of(self.name)
+    def _parts(self) -> FasterRCNNParts:
+        """What the network is made of: GluonCV's by its name, or what was typed."""
+        if not self.is_custom:
+            return gluoncv_detectors.faster_rcnn_parts(self.name)
         assert self.backbone is not None
-        usual = gluoncv_detectors.FASTER_RCNN["faster_rcnn_fpn_resnet50_v1b"]
+        usual = self.stock[f"{self.kind}_fpn_resnet50_v1b"]
         features = () if self.features == "auto" else tuple(self.features)
-        samples = usual.samples if self.is_pyramid else RegionParts.samples
-        return RegionParts(
-            self.backbone, features, usual.sizes, self.channels, usual.count, samples, usual.least_size,
-            usual.most_stretch, usual.nms_iou,
-        )  # fmt: skip
+        samples = usual.num_samples if self.is_pyramid else FasterRCNNParts.num_samples
+        return replace(usual, backbone=self.backbone, features=features, channels=self.channels, num_samples=samples)
 
     def _settings(self) -> ProposalSettings:
         parts = self._parts()
         return ProposalSettings(
-            train_count=self.proposals, count=parts.count if self.regions == "auto" else self.regions,
-            least_size=parts.least_size, most_stretch=parts.most_stretch or LARGEST_STRETCH,
-            samples=parts.samples if self.region_samples == "auto" else self.region_samples,
+            train_post_nms=self.proposals, post_nms=parts.post_nms if self.regions == "auto" else self.regions,
+            min_size=parts.min_size, max_log_scale=parts.max_log_scale or MAX_LOG_SCALE,
+            num_samples=parts.num_samples if self.region_samples == "auto" else self.region_samples,
         )  # fmt: skip
 
-    def _maps(self, input_shape: Shape) -> List[BeginningMap]:
-        """The boxes that the network begins with.
+    def _anchors(self, input_shape: Shape) -> List[RegionAnchors]:
+        """The anchors of each map.
 
         Raises:
             ConfigError: pictures are too small, or a setting does not fit the network.
         """
         if tuple(input_shape) not in self._found:
-            self._found[tuple(input_shape)] = self._built(self.name, lambda: self._sizes(input_shape))
+            self._found[tuple(input_shape)] = self._built(self.name, lambda: self._map_sizes(input_shape))
         found = self._found[tuple(input_shape)]
         strides = [_stride(input_shape, size) for size in found]
         sizes: Sequence[float] = self._parts().sizes if self.anchor_sizes == "auto" else self.anchor_sizes
         if not self.is_pyramid:
-            return [BeginningMap(*found[0], strides[0], sizes, REGION_RATIOS)]
+            return [RegionAnchors(*found[0], strides[0], sizes, REGION_RATIOS)]
         if self.anchor_sizes == "auto":
-            sizes = [float(SIZE_OF_STRIDE * stride) for stride in strides]
+            sizes = [float(ANCHOR_SIDE_PER_STRIDE * stride) for stride in strides]
         if len(sizes) != len(found):
             raise ConfigError(
                 f"model.anchor_sizes={list(sizes)}: the network has {len(found)} maps, so as many sizes in pixels are "
-                f"wanted, e.g. {[SIZE_OF_STRIDE * stride for stride in strides]}."
+                f"wanted, e.g. {[ANCHOR_SIDE_PER_STRIDE * stride for stride in strides]}."
             )
-        return [BeginningMap(*at, stride, [size], REGION_RATIOS) for at, stride, size in zip(found, strides, sizes)]
+        return [RegionAnchors(*at, stride, [size], REGION_RATIOS) for at, stride, size in zip(found, strides, sizes)]
 
-    def _sizes(self, input_shape: Shape) -> List[Tuple[int, int]]:
+    def _map_sizes(self, input_shape: Shape) -> List[Tuple[int, int]]:
         from mxtrain.model.networks.feature_maps import map_sizes
 
         return map_sizes(self._blocks().features, input_shape)
 
-    def _blocks(self):
+    def _blocks(self) -> TwoStageBlocks:
+        """The blocks that the network consists of, uninitialised."""
         from mxtrain.model.networks import region_parts
 
         parts = self._parts()
         if not self.is_pyramid:
-            return region_parts.staged(parts, self.plain_name != CUSTOM, self.options)
-        is_stock = self.plain_name != CUSTOM_PYRAMID
-        width = gluoncv_detectors.PYRAMID_CHANNELS if is_stock else self.channels
-        return region_parts.pyramid(parts, width, self.head_units, is_stock, self.options)
+            return region_parts.build_single_map(parts, not self.is_custom, self.options)
+        width = self.channels if self.is_custom else gluoncv_detectors.PYRAMID_CHANNELS
+        return region_parts.build_pyramid(parts, width, self.head_units, not self.is_custom, self.options)
 
     def draws(self, input_shape: Shape) -> Optional[Draws]:
         """See `Detector.draws`."""
-        num_boxes = sum(one.height * one.width * one.num_shapes for one in self._maps(input_shape))
-        return Draws(num_boxes, self._settings().counts(num_boxes)[0])
+        num_anchors = sum(one.height * one.width * one.num_shapes for one in self._anchors(input_shape))
+        return Draws(num_anchors, self._settings().num_proposals(num_anchors)[0])
 
     def box_coding(self, num_classes: int, input_shape: Shape) -> BoxCoding:
         """See `Detector.box_coding`.
@@ -192,9 +205,12 @@ class FasterRCNN(GluonCVDetector):
         Raises:
             ConfigError: pictures are too small, or a setting does not fit the network.
         """
+        maps, settings = self._anchors(input_shape), self._settings()
+        return RegionCoding(num_classes, input_shape, maps, settings, self._suppression())
+
+    def _suppression(self) -> Suppression:
         iou = self._parts().nms_iou if self.nms_iou == "auto" else self.nms_iou
-        suppression = Suppression(iou, self.nms_candidates, self.max_detections, LEAST_SCORE)
-        return RegionCoding(num_classes, input_shape, self._maps(input_shape), self._settings(), suppression)
+        return Suppression(iou, self.nms_candidates, self.max_detections, LEAST_SCORE)
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
         """The network, uninitialised.
@@ -204,17 +220,18 @@ class FasterRCNN(GluonCVDetector):
         """
 
         def build() -> gluon.HybridBlock:
-            from mxtrain.model.networks import faster_rcnn
-
-            is_large = self.is_pyramid and self.plain_name != CUSTOM_PYRAMID
-            alloc = gluoncv_detectors.PYRAMID_PLACES if is_large else gluoncv_detectors.PLACES
+            is_stock_pyramid = self.is_pyramid and not self.is_custom
+            alloc = gluoncv_detectors.PYRAMID_ALLOC if is_stock_pyramid else gluoncv_detectors.ALLOC
             _, height, width = input_shape
-            return faster_rcnn.TwoStageNetwork(
-                self._blocks(), num_classes, (height, width), self._maps(input_shape), self._settings(), alloc,
-                prefix="fasterrcnn0_",
-            )  # fmt: skip
+            maps, settings = self._anchors(input_shape), self._settings()
+            return self._network(self._blocks(), num_classes, (height, width), maps, settings, alloc)
 
         return self._built(self.name, build)
+
+    def _network(self, *args):
+        from mxtrain.model.networks.faster_rcnn import TwoStageNetwork
+
+        return TwoStageNetwork(*args, prefix="fasterrcnn0_")
 
 
 def _stride(input_shape: Shape, size: Tuple[int, int]) -> int:

@@ -41,6 +41,9 @@ OPTIONS: Mapping[str, Tuple[str, ...]] = {
 """Arguments of GluonCV's classes -> how the names begin of those that take it. The others overlook what they don't
 know, a wrong spelling, too."""
 
+LISTING = {"detection": "ssd", "instance_segmentation": "mask_rcnn"}
+"""Option of conf/task/ -> that of conf/model/ whose message lists the names."""
+
 SIZE = "the network takes pictures of any size, which the dataset gives"
 
 
@@ -138,8 +141,8 @@ def option_of(name: str, task: str) -> str:
     for beginning, option in BY_NAME.items():
         if name.startswith(beginning):
             return option
-    if task == "detection":
-        return "ssd"  # whose message lists the names
+    if task in LISTING:
+        return LISTING[task]
     if task == "pose_estimation" or name.startswith("simple_pose"):
         return "simple_pose"
     for_pixels = task == "segmentation" or name.startswith((*ARCHITECTURES, "fastscnn"))

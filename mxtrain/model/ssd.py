@@ -32,7 +32,7 @@ joined with. Source: GluonCV's for 512 pixels."""
 class SSD(SuppressingDetector):
     """A network that scores boxes of several sizes at all places of several maps.
 
-    Source: Liu et al., "SSD: Single Shot SSDParts Detector" (2016), as GluonCV builds it.
+    Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), as GluonCV builds it.
     """
 
     loss_option: ClassVar[str] = "multibox"
@@ -78,7 +78,7 @@ class SSD(SuppressingDetector):
         """See `Detector.require_sizes`."""
         if sizes:
             raise ConfigError(
-                f"dataset.image_sizes: the boxes that model.name={self.name} begins with belong to one size of "
+                f"dataset.image_sizes: the anchors of model.name={self.name} belong to one size of "
                 "pictures, and its files have them. Leave it out, or choose another network, e.g. model=yolo3."
             )
 
@@ -98,7 +98,7 @@ class SSD(SuppressingDetector):
         from mxtrain.model.networks.feature_maps import map_sizes
 
         if self.plain_name != CUSTOM:
-            made_of = gluoncv_detectors.multi_box(self.name)
+            made_of = gluoncv_detectors.ssd_parts(self.name)
         else:
             assert self.backbone is not None
             features = ssd.LAST_TWO if self.features == "auto" else tuple(self.features)

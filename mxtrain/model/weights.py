@@ -54,6 +54,7 @@ class WeightsReport:
             initialised.
         reused: names of classes that are in the file and in the data.
         unused: in the file, but not in the network.
+        names_classes: whether the classes of the file were named.
     """
 
     path: str = ""
@@ -63,6 +64,7 @@ class WeightsReport:
     unused: List[str] = field(default_factory=list)
     adapted: List[str] = field(default_factory=list)
     reused: List[str] = field(default_factory=list)
+    names_classes: bool = False
 
     def __str__(self) -> str:
         if not self.path:
@@ -80,6 +82,8 @@ class WeightsReport:
             lines.append(
                 f"  {len(self.adapted)} loaded but for classes, of which {classes}; the others are freshly initialised"
             )
+            if not self.names_classes:
+                lines.append("  model.weights_classes=[NAME,...] says which the file has: those of the data are kept")
         return "\n".join(lines)
 
 
@@ -156,6 +160,7 @@ def load_weights(
         unused=[name for name in arrays if name not in used and name not in shared_paths],
         adapted=list(rows),
         reused=[name for name in classes if name in classes_in_file] if rows else [],
+        names_classes=bool(classes_in_file),
     )
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from mxtrain.task.explained import Explained
     from mxtrain.types import Batch, Shape, Shapes
 
-USUAL_BOXES = 16
+TRACED_BOXES = 16
 """True boxes of a picture that a network is traced with."""
 
 
@@ -96,7 +96,7 @@ class Detection(Task):
         if draws is None:
             return shape
         # The number of true boxes is the data's, and of no weight.
-        return shape, (USUAL_BOXES, NUM_COLUMNS), (draws.regions + USUAL_BOXES,)
+        return shape, (TRACED_BOXES, NUM_COLUMNS), (draws.regions + TRACED_BOXES,)
 
     def _draws(self, description: Description, signature: Signature) -> Optional[Draws]:
         assert isinstance(description.model, Detector)
@@ -119,7 +119,9 @@ class Detection(Task):
                 copy_to(uniform_rows(seed, epoch if training else 0, batch.index_B, draw, count), device)
                 for draw, count in zip((Draw.TARGET_SAMPLE, Draw.REGION_SAMPLE), counts)
             )
-            inputs = (*batch.inputs, box_BMD, of_regions) if training else batch.inputs
+            # Masks stay where losses are.
+            plain_BMD = box_BMD if box_BMD.shape[2] == NUM_COLUMNS else box_BMD[:, :, :NUM_COLUMNS]
+            inputs = (*batch.inputs, plain_BMD, of_regions) if training else batch.inputs
             return replace(batch, inputs=inputs, targets=(*batch.targets, of_targets))
 
         return collate
@@ -155,10 +157,21 @@ class Detection(Task):
                 nd.array(values_B2[:, [0, 1, 0, 1]], ctx=device).expand_dims(1) for values_B2 in (scale_B2, size_B2)
             )
             edge_BN4 = nd.broadcast_div(found_BN6.slice_axis(axis=2, begin=2, end=6), scale_B14)
-            edge_BN4 = nd.broadcast_minimum(nd.relu(edge_BN4), most_B14)
-            return _with_edges(found_BN6, edge_BN4)
+            return self.cut_off(found_BN6, edge_BN4, nd.broadcast_minimum(nd.relu(edge_BN4), most_B14))
 
         return decode
+
+    def cut_off(self, found_BNR: NDArray, edge_BN4: NDArray, inside_BN4: NDArray) -> NDArray:
+        """Detections whose boxes end with their picture.
+
+        Args:
+            found_BNR: as the network gives them.
+            edge_BN4: their boxes in pixels of their picture.
+            inside_BN4: what of these is inside.
+        """
+        from mxtrain.engine.backend import nd
+
+        return nd.concat(found_BNR.slice_axis(axis=2, begin=0, end=2), inside_BN4, dim=2)
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """What is found, the surest first: class, score, box."""
@@ -254,13 +267,3 @@ class Detection(Task):
         from mxtrain.task.detection_report import DetectionReport
 
         return DetectionReport(self, self.build_decode(description, signature), signature, source)
-
-
-def _with_edges(found_BNR: NDArray, edge_BN4: NDArray) -> NDArray:
-    """Detections with other edges; what follows these, such as masks, stays."""
-    from mxtrain.engine.backend import nd
-
-    parts = [found_BNR.slice_axis(axis=2, begin=0, end=2), edge_BN4]
-    if found_BNR.shape[2] > 6:
-        parts.append(found_BNR.slice_axis(axis=2, begin=6, end=None))
-    return nd.concat(*parts, dim=2)

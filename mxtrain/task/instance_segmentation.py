@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, List, Mapping
 
+from mxtrain.dataset.image.mask_arithmetic import cut_to
 from mxtrain.dataset.image.mask_rows import codes_of, found_masks
 from mxtrain.errors import ConfigError
 from mxtrain.model.detection.base import InstanceDetector
@@ -65,6 +66,20 @@ class InstanceSegmentation(Detection):
             return nd.concat(box_BN6, size_BN2, mask_BNS, dim=2)
 
         return decode
+
+    def cut_off(self, found_BNR: NDArray, edge_BN4: NDArray, inside_BN4: NDArray) -> NDArray:
+        """See `Detection.cut_off`: of a mask there stays what is in the box that stays."""
+        from mxtrain.engine.backend import nd
+
+        mask_BNS = found_BNR.slice_axis(axis=2, begin=6, end=None)
+        side = round(mask_BNS.shape[2] ** 0.5)
+        mask_TSS = mask_BNS.reshape((-1, side, side))
+        edge_T4, inside_T4 = (edge.reshape((-1, 4)) for edge in (edge_BN4, inside_BN4))
+        cut_BNS = cut_to(nd, mask_TSS, edge_T4, inside_T4, mask_TSS).reshape(mask_BNS.shape)
+        # Of boxes that are inside anyway nothing is rounded.
+        is_cut_BN1 = (edge_BN4 - inside_BN4).abs().max(axis=2, keepdims=True) > 0
+        mask_BNS = nd.where(nd.broadcast_like(is_cut_BN1, mask_BNS), cut_BNS, mask_BNS)
+        return nd.concat(super().cut_off(found_BNR, edge_BN4, inside_BN4), mask_BNS, dim=2)
 
     def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
         """What is found, the surest first: class, score, box, and the mask as COCO's code (RLE)."""

@@ -85,7 +85,7 @@ class GradCAM(Method):
     convolutional neural networks", 2020.
 
     Where scores are computed from several maps, each is looked at by itself, brought to the size of the finest, and all
-    are added up. A detection is scored from one map alone, so the others add nothing to it: what is left is that map's.
+    are added up. A number that is computed from one map alone has no gradient in the others, so that map's is left.
 
     Args:
         network: not hybridized.

@@ -78,6 +78,9 @@ class Evaluator:
                     vectors = []
         except BrokenOff:
             broken_off = True
+        finally:
+            if self.decode is not None:
+                self.decode.forget()
         if vectors:
             sums += read_vectors(vectors).sum(axis=0)
         *totals, count, broken_off = (workers or Store()).total([*sums, count, broken_off])

@@ -193,6 +193,11 @@ def test_broken_files_are_refused_with_line_and_column(root, text, said):
 def test_missing_files_are_named(root):
     with pytest.raises(DataError, match="no file.*instances_train2014.json'. Did you mean 'instances_train2017"):
         opened(root, train_annotations="annotations/instances_train2014.json")
+    (root / "all.json").write_text("{}")
+    with pytest.raises(DataError, match="no file.*labels/all.json'. Did you mean 'all.json'\\? '.*' has: all.json"):
+        opened(root, train_annotations="labels/all.json")
+    with pytest.raises(DataError, match="no file.*labels/val.json'.*type dataset.val_annotations=null to hold out"):
+        opened(root, val_annotations="labels/val.json")
     (root / "train2017/a.jpg").unlink()
     with pytest.raises(DataError, match=r"names 'a.jpg', and there is no file.*1 of 3 pictures are missing"):
         opened(root)

@@ -59,6 +59,10 @@ def test_the_folder_is_found(tmp_path, inner):
     splits = opened(tmp_path, train_split="trainval", val_split=None, val_fraction=0.4, test_fraction=0.2)
     assert [len(part) for part in (splits.train, splits.val, splits.test)] == [2, 2, 1]
     shutil.rmtree(next(tmp_path.rglob("ImageSets")))
+    with pytest.raises(DataError, match="type dataset.train_split=null: all pictures that have an annotation"):
+        opened(tmp_path)
+    with pytest.raises(DataError, match="type dataset.val_split=null"):
+        opened(tmp_path, train_split=None)
     next(tmp_path.rglob("a.xml")).rename(next(tmp_path.rglob("a.xml")).with_suffix(".XML"))
     splits = opened(tmp_path, train_split=None, val_split=None, val_fraction=0.2)
     assert (len(splits.train), len(splits.val)) == (4, 1)

@@ -43,6 +43,7 @@ NEEDS = {
     **{option: ["task=detection"] for option in DETECTION},
     "loss/heatmap_l2": ["task=pose_estimation"],
     "loss/yolact": ["task=instance_segmentation"],
+    "loss/mask_two_stage": ["model=mask_rcnn"],
     "loss/multibox": ["model=ssd"],
     "loss/two_stage": ["model=faster_rcnn"],
     "loss/yolo3": ["model=yolo3"],

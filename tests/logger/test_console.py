@@ -143,6 +143,7 @@ def test_bar_fits_the_terminal(fake_run, terminal, columns, monkeypatch):
     logger.on_end(fake_run.result(30))
     text = screen.read()
     assert "epoch 2/3" in ESCAPE.sub("", text) and "step 20/30" in ESCAPE.sub("", text)
+    assert "step 0/30" in ESCAPE.sub("", text), "it is there before the first steps are done"
     lines = [line.rstrip() for line in on_screen(text, columns)]
     assert [line for line in lines if "epoch 3/3" in line] == [], "the bar is gone at the end"
     for expected in ("saving failed, training goes on", "a print"):

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from mxtrain.dataset.image.boxes import Flag, padded, rows_of
-from mxtrain.loss.detection import TwoStage
+from mxtrain.dataset.image.boxes import NUM_COLUMNS, Flag, padded, rows_of
+from mxtrain.dataset.image.mask_rows import TRUE_COLUMNS, TRUE_SIDE
+from mxtrain.loss.detection import MaskTwoStage, TwoStage
 
 K, N, R = 3, 400, 24
 VARIANCES = np.array([0.1, 0.1, 0.2, 0.2])
@@ -24,16 +25,17 @@ def arrays(draw, shares=(0.2, 0.5, 0.3)):
     ]  # fmt: skip
 
 
-def computed(loss, given):
+def computed(loss, given, count=5):
+    """Values, and gradients of the first arrays: of a network's outputs."""
     from mxtrain.engine.backend import autograd, nd
 
     given = [nd.array(one) for one in given]
-    for one in given[:5]:
+    for one in given[:count]:
         one.attach_grad()
     with autograd.record():
         loss_B = loss(*given)
     loss_B.backward()
-    return loss_B.asnumpy(), [one.grad.asnumpy() for one in given[:5]]
+    return loss_B.asnumpy(), [one.grad.asnumpy() for one in given[:count]]
 
 
 def huber(difference, rho):
@@ -48,7 +50,7 @@ def sampled(kind_N, noise_N, quota, most):
     return np.concatenate([things, background[np.argsort(-noise_N[background])][: quota - len(things)]])
 
 
-def by_numpy(given, quota, rho_of_proposals, rho):
+def by_numpy(given, quota, rho_of_proposals, rho, box_weight):
     score_BN, offset_BN4, region_BR5, logit_BRK, offset_BRP, box_BMD, kind_BN, true_BN4, noise_BN = given
     total_B = np.zeros(2)
     for row in range(2):
@@ -56,7 +58,7 @@ def by_numpy(given, quota, rho_of_proposals, rho):
         score, holds = score_BN[row, chosen], kind_BN[row, chosen] == 1
         total_B[row] = (np.log1p(np.exp(score)) - score * holds).sum() / len(chosen)
         difference = offset_BN4[row, chosen] - true_BN4[row, chosen]
-        total_B[row] += (huber(difference, rho_of_proposals) * holds).sum() / len(chosen)
+        total_B[row] += box_weight * (huber(difference, rho_of_proposals) * holds).sum() / len(chosen)
         counts = region_BR5[row, :, 4] > 0
         for region, logit, offset in zip(region_BR5[row, counts, :4], logit_BRK[row, counts], offset_BRP[row, counts]):
             ious = [iou(region, box) if box[4] >= 0 else 0 for box in box_BMD[row]]
@@ -65,7 +67,7 @@ def by_numpy(given, quota, rho_of_proposals, rho):
             total_B[row] += (np.log(np.exp(logit).sum()) - logit[kind]) / counts.sum()
             if kind:
                 wanted = offsets(region, box_BMD[row, best, :4]) / VARIANCES
-                total_B[row] += huber(offset.reshape(K, 4)[kind - 1] - wanted, rho) / counts.sum()
+                total_B[row] += box_weight * huber(offset.reshape(K, 4)[kind - 1] - wanted, rho) / counts.sum()
     return total_B
 
 
@@ -85,14 +87,14 @@ def test_values_are_numpys_and_gradients_those_of_the_value(quota, shares):
     """Quotas that are filled, that are not, and that more things would fill than may."""
     draw = np.random.RandomState(0)
     given = arrays(draw, shares)
-    loss = TwoStage(proposal_samples=quota, proposal_rho=0.2, rho=0.7).build_for(K, [(N,)])
+    loss = TwoStage(proposal_samples=quota, proposal_rho=0.2, rho=0.7, box_weight=1.5).build_for(K, [(N,)])
     loss_B, gradients = computed(loss, given)
-    np.testing.assert_allclose(loss_B, by_numpy(given, quota, 0.2, 0.7), rtol=1e-4)
+    np.testing.assert_allclose(loss_B, by_numpy(given, quota, 0.2, 0.7, 1.5), rtol=1e-4)
     for number in (0, 1, 3, 4):
         direction = draw.randn(*given[number].shape)
         ahead, behind = ([*given] for _ in range(2))
         ahead[number], behind[number] = (given[number] + sign * 1e-4 * direction for sign in (1, -1))
-        slope = (by_numpy(ahead, quota, 0.2, 0.7) - by_numpy(behind, quota, 0.2, 0.7)).sum() / 2e-4
+        slope = (by_numpy(ahead, quota, 0.2, 0.7, 1.5) - by_numpy(behind, quota, 0.2, 0.7, 1.5)).sum() / 2e-4
         np.testing.assert_allclose((gradients[number] * direction).sum(), slope, rtol=2e-3)
     assert not gradients[2].any()  # where a region is, is no matter of this loss
 
@@ -141,3 +143,115 @@ def test_regions_in_a_crowd_do_not_count():
     assert without[3][1].any(axis=1).all()
     held = np.array([iou(one, [10, 10, 30, 60]) >= 0.5 for one in given[2][1, :, :4]])
     assert 0 < held.sum() < R and (gradients[3][1].any(axis=1) == held).all()
+
+
+SQUARES = 28
+
+
+def masked(draw):
+    """What `arrays` has, with masks: regions of which the first ones hold a thing, some of no count, and one of which
+    the class is wrong."""
+    given = arrays(draw)
+    edges = np.array([[[4, 6, 60, 62], [30, 10, 58, 38]], [[0, 0, 56, 56], [-1] * 4]], float)
+    row_BMR = np.full((2, 4, TRUE_COLUMNS), -1.0)
+    row_BMR[0, :2, :NUM_COLUMNS] = rows_of(edges[0], [2, 0])
+    row_BMR[1, :1, :NUM_COLUMNS] = rows_of(edges[1, :1], [1])
+    row_BMR[..., NUM_COLUMNS:] = draw.rand(2, 4, TRUE_COLUMNS - NUM_COLUMNS) > 0.5
+    found_BQ6 = np.zeros((2, 5, 6))
+    found_BQ6[0] = [
+        [2, 1, 4, 6, 60, 62], [2, 1, 8, 10, 64, 66], [0, 0.5, 30, 12, 58, 40], [1, 1, 4, 6, 60, 62],
+        [2, 0, 4, 6, 60, 62],
+    ]  # fmt: skip
+    found_BQ6[1] = [[1, 1, 0, 28, 56, 84], [-1, -1, -1, -1, -1, -1], [1, 1, -28, 0, 28, 56], [1, 1, 90, 90, 99, 99],
+                    [1, 1, 0, 0, 56, 28]]  # fmt: skip
+    return [*given[:5], found_BQ6, draw.randn(2, 5, SQUARES, SQUARES), row_BMR, *given[6:]]
+
+
+def of_masks(given):
+    """The cross entropy of those that hold a thing, by single pixels."""
+    found_BQ6, mask_BQSS, row_BMR = given[5:8]
+    total_B = np.zeros(2)
+    for row in range(2):
+        losses = []
+        for (kind, counts, *edge), logit_SS in zip(found_BQ6[row], mask_BQSS[row]):
+            ious = [iou(edge, box) if box[4] >= 0 else 0 for box in row_BMR[row]]
+            best = row_BMR[row, int(np.argmax(ious))]
+            if max(ious) < 0.5 or counts <= 0 or kind != best[4]:
+                continue
+            share_SS = seen(best[NUM_COLUMNS:].reshape(TRUE_SIDE, TRUE_SIDE), best[:4], edge)
+            losses.append((np.log1p(np.exp(logit_SS)) - logit_SS * share_SS).mean())
+        total_B[row] = np.mean(losses) if losses else 0
+    return total_B
+
+
+def seen(mask, box, edge):
+    """What a region sees of a mask: means over many points of each of its squares."""
+    x, y = (edge[at] + (np.arange(SQUARES * 14) + 0.5) / (SQUARES * 14) * (edge[at + 2] - edge[at]) for at in (0, 1))
+    column, line = (
+        np.floor((place - box[at]) / (box[at + 2] - box[at]) * TRUE_SIDE).astype(int) for at, place in ((0, x), (1, y))
+    )
+    inside = ((line >= 0) & (line < TRUE_SIDE))[:, None] & ((column >= 0) & (column < TRUE_SIDE))
+    values = mask[line.clip(0, TRUE_SIDE - 1)[:, None], column.clip(0, TRUE_SIDE - 1)] * inside
+    return values.reshape(SQUARES, 14, SQUARES, 14).mean(axis=(1, 3))
+
+
+def test_masks_add_the_cross_entropy_of_those_that_hold_a_thing():
+    draw = np.random.RandomState(0)
+    given = masked(draw)
+    plain = [*given[:5], given[7][..., :NUM_COLUMNS], *given[8:]]
+    without_B, _ = computed(TwoStage().build_for(K, [(N,)]), plain)
+    loss = MaskTwoStage(mask_weight=0.7).build_for(K, [(N,)])
+    loss_B, gradients = computed(loss, given, 7)
+    np.testing.assert_allclose(loss_B - without_B, 0.7 * of_masks(given), rtol=1e-5)
+    assert not gradients[5].any()
+    held_BQ = gradients[6].any(axis=(2, 3))
+    assert held_BQ.tolist() == [[True, True, True, False, False], [False, False, False, False, True]]
+    ahead, behind, direction = [*given], [*given], draw.randn(*given[6].shape)
+    ahead[6], behind[6] = (given[6] + sign * 1e-3 * direction for sign in (1, -1))
+    slope = 0.7 * (of_masks(ahead) - of_masks(behind)).sum() / 2e-3
+    np.testing.assert_allclose((gradients[6] * direction).sum(), slope, rtol=1e-4)
+
+
+def test_a_picture_whose_regions_hold_nothing_has_no_loss_of_masks():
+    given = masked(np.random.RandomState(0))
+    given[7][:] = -1
+    given[5][1, :, 2:] = 7  # without an area
+    plain = [*given[:5], given[7][..., :NUM_COLUMNS], *given[8:]]
+    loss_B, gradients = computed(MaskTwoStage().build_for(K, [(N,)]), given, 7)
+    np.testing.assert_array_equal(loss_B, computed(TwoStage().build_for(K, [(N,)]), plain)[0])
+    assert not gradients[6].any()
+
+
+def test_masks_are_compared_as_by_gluoncvs_modules():
+    """Of one picture, with things in which a square of a true mask is a pixel: GluonCV reads masks of whole pictures,
+    half a pixel beside the middle of each."""
+    from mxtrain.engine.backend import nd
+    from mxtrain.model.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
+
+    from gluoncv.model_zoo.rcnn.mask_rcnn.rcnn_target import MaskTargetGenerator  # isort: skip
+    from mxnet.gluon.loss import SigmoidBinaryCrossEntropyLoss  # isort: skip
+
+    draw = np.random.RandomState(0)
+    given = [one[:1] for one in masked(draw)]
+    edges = np.array([[4, 6, 60, 62], [70, 30, 126, 86]])
+    given[7] = np.full((1, 2, TRUE_COLUMNS), -1.0)
+    given[7][0, :, :NUM_COLUMNS] = rows_of(edges, [2, 0])
+    mask_MSS = (draw.rand(2, TRUE_SIDE, TRUE_SIDE) > 0.4).astype(float)
+    given[7][0, :, NUM_COLUMNS:] = mask_MSS.reshape(2, -1)
+    region_Q4 = np.array([[4, 6, 60, 62], [12, 0, 68, 56], [70, 30, 126, 86], [64, 36, 120, 92], [80, 30, 136, 86]])
+    matches, kinds = np.array([[0, 0, 1, 1, 1]]), np.array([[3, 3, 1, 1, 1]])
+    given[5] = np.concatenate([kinds[0, :, None] - 1, np.ones((5, 1)), region_Q4], axis=1)[None]
+    picture_MHW = np.zeros((2, 128, 160))
+    for number, (left, top, right, bottom) in enumerate(edges):
+        picture_MHW[number, top:bottom, left:right] = mask_MSS[number]
+    logit_QKSS = draw.randn(5, K, SQUARES, SQUARES)
+    given[6] = logit_QKSS[np.arange(5), kinds[0] - 1][None]
+    generator = MaskTargetGenerator(1, 5, K, (SQUARES, SQUARES))
+    targets, masks = generator(*(nd.array(one) for one in (region_Q4[None] - 0.5, picture_MHW[None], matches, kinds)))
+    entropy = SigmoidBinaryCrossEntropyLoss(from_sigmoid=False)
+    wanted_B = entropy(nd.array(logit_QKSS[None]), targets, masks) * targets.size / masks.sum()
+    plain = [*given[:5], given[7][..., :NUM_COLUMNS], *given[8:]]
+    (with_B, _), (without_B, _) = (
+        computed(kind.build_for(K, [(N,)]), values) for kind, values in ((MaskTwoStage(), given), (TwoStage(), plain))
+    )
+    np.testing.assert_allclose(with_B - without_B, wanted_B.asnumpy(), rtol=1e-4)

@@ -1,23 +1,23 @@
 """Faster R-CNN: its values, files and samples beside GluonCV's, and what is refused."""
 
-import re
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pydantic
 import pytest
+from two_stages import SIDE, check_names, check_values, nd_array, prepared, stock
 
+from mxtrain.dataset.image.box_geometry import intersections_over_unions
 from mxtrain.dataset.image.boxes import Flag, padded, rows_of
 from mxtrain.errors import ConfigError
-from mxtrain.model.detection.overlaps import intersections_over_unions
+from mxtrain.model.detection.regions import ProposalSettings
 from mxtrain.model.faster_rcnn import FasterRCNN
 from mxtrain.model.networks import gluoncv_detectors
 from mxtrain.model.networks.gluoncv_detectors import COCO_CLASSES, VOC_CLASSES
-from mxtrain.model.prepare import prepare_network
 
-SIDE = 96
 PYRAMID = {
     "name": "faster_rcnn_fpn_custom", "backbone": "mobilenet0.25", "channels": 8, "head_units": 32, "regions": 60,
     "proposals": 100, "region_samples": 16,
@@ -28,16 +28,6 @@ STAGED = {
 }  # fmt: skip
 
 
-def prepared(fields, num_classes=3, side=SIDE, **arguments):
-    model = FasterRCNN(**fields)
-    coding = model.box_coding(num_classes, (3, side, side))
-    network = prepare_network(
-        model, num_classes=num_classes, input_shape=(3, side, side), seed=3, output_shapes=coding.output_shapes,
-        **arguments,
-    ).network  # fmt: skip
-    return coding, network
-
-
 def gluoncvs(fields, num_classes=3, side=SIDE):
     """GluonCV's class around blocks like ours."""
     from mxtrain.model.networks import gluoncv  # noqa: F401  imports gluoncv without its warnings
@@ -45,7 +35,7 @@ def gluoncvs(fields, num_classes=3, side=SIDE):
     from gluoncv.model_zoo.rcnn.faster_rcnn.faster_rcnn import FasterRCNN as Theirs  # isort: skip
 
     model = FasterRCNN(**fields)
-    parts, maps = model._blocks(), model._maps((3, side, side))
+    parts, maps = model._blocks(), model._anchors((3, side, side))
     is_pyramid = len(maps) > 1
     sizes = [one.sizes[0] for one in maps] if is_pyramid else maps[0].sizes
     with warnings.catch_warnings():
@@ -60,79 +50,9 @@ def gluoncvs(fields, num_classes=3, side=SIDE):
         )  # fmt: skip
 
 
-def stock(name):
-    from mxtrain.model.networks import gluoncv
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return gluoncv.get_model(name, pretrained=False, pretrained_base=False)
-
-
-def nd_array(array):
-    from mxtrain.engine.backend import nd
-
-    return nd.array(array)
-
-
-def spread(network, image):
-    """Heads whose values differ from place to place: those of a fresh network are all alike."""
-    draw = np.random.RandomState(1)
-
-    def fill(layer, inputs):
-        size = max(float(inputs[0].asnumpy().std()), 1e-30)
-        shape = layer.weight.shape
-        # A sigmoid that is 1 would leave GluonCV's order of proposals to chance.
-        factor = {id(network.class_predictor): 1.5, id(network.box_predictor): 0.4}.get(id(layer), 0.25)
-        layer.weight.set_data(nd_array(draw.randn(*shape) * factor / (size * np.prod(shape[1:]) ** 0.5)))
-
-    head = getattr(network.rpn, "rpn_head", network.rpn)
-    # What proposes decides what comes to the others.
-    for layers in ((head.score, head.loc), (network.class_predictor, network.box_predictor)):
-        handles = [layer.register_forward_pre_hook(fill) for layer in layers]
-        network(image)
-        for handle in handles:
-            handle.detach()
-
-
-@pytest.fixture
-def written_memory(monkeypatch):
-    """GluonCV's pyramid adds up what ROIAlign leaves unwritten of regions in other maps, which is 0 at best. It leaves
-    them out where MXNet is as old as not to have `box_encode`."""
-    from mxtrain.engine.backend import nd
-
-    monkeypatch.delattr(nd.contrib, "box_encode")
-
-
-def with_area(found_N6):
-    """Detections of something."""
-    return found_N6[(found_N6[:, 0] >= 0) & (found_N6[:, 4:] > found_N6[:, 2:4]).all(axis=1)]
-
-
-def check_values(coding, ours, theirs, path, side, least=60):
-    image = nd_array(np.random.RandomState(0).uniform(-2, 2, (2, 3, side, side)))
-    spread(ours, image)
-    ours.save_parameters(path)
-    theirs.load_parameters(path)  # has all of them, and no other
-    ours.hybridize()
-    found_BN6 = coding.decode(ours(image)).asnumpy()
-    for row in range(2):  # GluonCV's takes one picture at a time
-        wanted_N6 = np.concatenate([one.asnumpy()[0] for one in theirs(image[row : row + 1])], axis=1)
-        # Where it has fewer regions than it expects it looks at ones without an area.
-        found_N6, wanted_N6 = with_area(found_BN6[row]), with_area(wanted_N6)
-        wanted_N6 = wanted_N6[np.argsort(-wanted_N6[:, 1], kind="stable")]
-        number = min(len(found_N6), len(wanted_N6))
-        assert number >= least and len(set(wanted_N6[:number, 0])) > 1
-        assert len(set(wanted_N6[:number, 1])) > least / 2
-        found_N6, wanted_N6 = found_N6[:number], wanted_N6[:number]
-        np.testing.assert_allclose(found_N6[:, 1], wanted_N6[:, 1], atol=1e-4)
-        # Of equal scores either may come first.
-        same_N = (np.abs(found_N6 - wanted_N6) <= 1e-3 * (1 + np.abs(wanted_N6))).all(axis=1)
-        assert same_N.mean() > 0.95, (found_N6[~same_N][:3], wanted_N6[~same_N][:3])
-
-
 @pytest.mark.parametrize("fields", [PYRAMID, STAGED])
 def test_predictions_are_gluoncvs_with_the_same_file(fields, tmp_path, written_memory):
-    coding, ours = prepared({**fields, "init": "msra"})
+    coding, ours = prepared(FasterRCNN(**fields, init="msra"))
     check_values(coding, ours, gluoncvs(fields), str(tmp_path / "ours.params"), SIDE, 20)
 
 
@@ -144,33 +64,16 @@ def test_predictions_are_gluoncvs_with_the_same_file(fields, tmp_path, written_m
 def test_predictions_of_stock_networks_are_gluoncvs(name, side, tmp_path, written_memory):
     num_classes = len(COCO_CLASSES if name.endswith("coco") else VOC_CLASSES)
     fields = {"name": name, "init": "msra", "nms_candidates": 2000, "max_detections": 60}
-    coding, ours = prepared(fields, num_classes, side)
+    coding, ours = prepared(FasterRCNN(**fields), num_classes, side)
     check_values(coding, ours, stock(name), str(tmp_path / "ours.params"), side, 40)
 
 
 @pytest.mark.parametrize("name", ["faster_rcnn_resnet50_v1b_custom", "faster_rcnn_fpn_resnet50_v1b_coco"])
 def test_blocks_and_boxes_of_stock_networks_are_gluoncvs(name):
-    """Nothing is computed: names and shapes of all arrays, and the boxes that they begin with."""
-    from mxtrain.model.prepare import infer_shapes
-
-    model = FasterRCNN(name=name)
-    ours = model.build(80, (3, 96, 96))
-    infer_shapes(ours, (3, 96, 96))
-    if name.endswith("_custom"):
-        from mxtrain.model.networks import gluoncv
-
-        theirs = gluoncv.get_model(name, classes=[str(number) for number in range(80)], pretrained_base=False)
-    else:
-        theirs = stock(name)
-    found, wanted = (one._collect_params_with_prefix() for one in (ours, theirs))
-    # GluonCV counts the networks of a kind in a process.
-    wanted = {re.sub(r"\.resnetv1b\d+_", ".resnetv1b0_", key): value for key, value in wanted.items()}
-    assert set(found) == set(wanted)
-    for key, parameter in wanted.items():
-        known = parameter.shape is not None and 0 not in parameter.shape and -1 not in parameter.shape
-        assert not known or parameter.shape == found[key].shape, key
-    for key in ours.computed:
-        np.testing.assert_array_equal(found[key].value.asnumpy(), wanted[key].value.asnumpy())
+    """Nothing is computed."""
+    ours = FasterRCNN(name=name).build(80, (3, SIDE, SIDE))
+    classes = {"classes": [str(number) for number in range(80)]} if name.endswith("_custom") else {}
+    check_names(ours, stock(name, **classes))
 
 
 def test_maps_larger_than_gluoncvs_have_boxes():
@@ -183,12 +86,12 @@ def test_maps_larger_than_gluoncvs_have_boxes():
 
 @pytest.mark.parametrize("fields", [PYRAMID, STAGED])
 def test_classes_are_found_by_their_names(fields, tmp_path):
-    _, before = prepared(fields, 3)
+    _, before = prepared(FasterRCNN(**fields), 3)
     path = str(tmp_path / "three.params")
     before.save_parameters(path)
     names, kept = ["zebra", "cat"], {**fields, "weights": path, "weights_classes": ["dog", "cat", "cow"]}
-    _, fresh = prepared(fields, 2)
-    _, found = prepared(kept, 2, output_names=names)
+    _, fresh = prepared(FasterRCNN(**fields), 2)
+    _, found = prepared(FasterRCNN(**kept), 2, output_names=names)
     for layer, lead, width in (("class_predictor", 1, 1), ("box_predictor", 0, 4)):
         for part in ("weight", "bias"):
             ours, old, start = (
@@ -210,7 +113,7 @@ def test_a_file_of_the_backbone_alone_is_a_beginning(fields, tmp_path):
     backbone(nd_array(np.zeros((1, 3, 64, 64))))
     path = str(tmp_path / "backbone.params")
     backbone.save_parameters(path)
-    _, network = prepared({**fields, "weights": path})
+    _, network = prepared(FasterRCNN(**fields, weights=path))
     found, wanted = (one._collect_params_with_prefix() for one in (network, backbone))
     compared = {here: name for here, name in network.backbone_names.items() if here in found}
     assert len(compared) > 50
@@ -257,7 +160,7 @@ def sampled(network, boxes, noise_BC):
 
 @pytest.mark.parametrize("fields", [PYRAMID, STAGED])
 def test_regions_are_a_sample_with_a_quota_for_any_division_of_a_batch(fields):
-    coding, network = prepared(fields)
+    coding, network = prepared(FasterRCNN(**fields))
     draws = FasterRCNN(**fields).draws((3, SIDE, SIDE))
     edges = np.array([[10, 10 + shift, 60, 70 + shift] for shift in range(6)])  # each covers the others
     boxes = padded([rows_of(edges, [0] * 6), np.zeros((0, 7)), rows_of([[20, 30, 50, 60]], [2])], 8)
@@ -281,10 +184,15 @@ def sampled_alone(network, boxes, noise_BC, row):
     return found[2].asnumpy()
 
 
+@pytest.mark.parametrize("samples, wanted", [(1, (1, 1)), (2, (2, 1)), (128, (128, 32)), (5000, (2000, 500))])
+def test_every_sample_has_room_for_a_thing(samples, wanted):
+    assert ProposalSettings(num_samples=samples).sampled(10000) == wanted
+
+
 def test_regions_that_are_missing_do_not_count():
     """A picture with fewer proposals than regions: the rest is the whole picture, and nothing is predicted of it."""
     fields = {**STAGED, "anchor_sizes": [32.0, 33.0, 34.0], "regions": 200, "proposals": 200, "region_samples": 100}
-    coding, network = prepared(fields, side=64)  # 4 x 4 places with 9 boxes, of which 3 are nearly alike
+    coding, network = prepared(FasterRCNN(**fields), side=64)  # 4 x 4 places with 9 boxes, of which 3 are nearly alike
     image = nd_array(np.random.RandomState(0).uniform(-1, 1, (2, 3, 64, 64)))
     outputs = network(image)
     assert outputs[2].shape == (2, 144, 5)
@@ -338,3 +246,80 @@ def test_describing_imports_nothing_heavy():
         "sys.exit(', '.join({'mxnet', 'gluoncv'} & set(sys.modules)) or 0)\n"
     )
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+WIDE = (3, 64, 96)
+
+
+def test_proposals_are_cut_at_a_picture_that_is_no_square_and_have_a_least_size():
+    from mxtrain.engine.backend import nd
+
+    network = FasterRCNN(**STAGED).build(3, WIDE)
+    network._settings = replace(network._settings, min_size=16.0)
+    edges = [[80, 10, 120, 90], [10, 10, 30, 25], [10, 30, 30, 44.9], [40, 10, 54.9, 40], [81, 10, 120, 90]]
+    scores = nd.array([[5, 4, 9, 8, 3]])
+    found = network._propose(nd, scores, nd.zeros((1, 5, 4)), nd.array([edges]), 5, 4).asnumpy()
+    # Sides of 15 pixels have 16, as GluonCV counts them; the last one is suppressed by the first.
+    rest = [0, 0, 96, 64, 0]
+    assert found.tolist() == [[[80, 10, 96, 64, 1], [10, 10, 30, 25, 1], rest, rest]]
+
+
+def test_anchors_beyond_a_picture_that_is_no_square_are_ignored():
+    coding = FasterRCNN(**STAGED).box_coding(3, (3, 96, 256))
+    label_BN, _ = coding.encode(padded([np.zeros((0, 7))], 1))
+    left_N, top_N, right_N, bottom_N = coding.edge_N4.T
+    is_inside_N = (left_N >= 0) & (top_N >= 0) & (right_N < 256) & (bottom_N < 96)
+    assert (right_N[is_inside_N] > 96).any()
+    np.testing.assert_array_equal(label_BN[0], np.where(is_inside_N, 0, -1))
+
+
+def test_what_lies_in_a_crowd_is_no_background_of_a_sample():
+    from mxtrain.engine.backend import nd
+
+    network = FasterRCNN(**STAGED).build(3, WIDE)
+    rows = rows_of([[0, 0, 48, 64], [60, 10, 90, 40]], [0, 1])
+    rows[0, 5] = Flag.CROWD
+    inside, outside = [[5, 5, 30, 40]] * 6, [[50, 40, 80, 64]] * 2
+    proposals = np.column_stack([np.array(inside + outside, float), np.ones(8)])
+    found = network._sample(nd, nd.array(proposals[None]), nd.array(padded([rows], 2)), nd.ones((1, 10)) * 0.5)
+    counted = found.asnumpy()[0][found.asnumpy()[0, :, 4] > 0, :4].tolist()
+    assert sorted(counted) == sorted([*outside, [60, 10, 90, 40]])
+
+
+def test_regions_are_read_from_the_map_of_their_size():
+    """As GluonCV, which counts the last pixel of a side: 224 pixels belong to the map of stride 16."""
+    from mxtrain.engine.backend import nd
+
+    network = FasterRCNN(**PYRAMID).build(3, (3, 256, 256))
+    assert network._strides == [4, 8, 16, 32, 64]
+    maps = [nd.full((1, 1, 256 // stride, 256 // stride), stride) for stride in network._strides]
+    maps = [nd.concat(one, one + 1, dim=0) for one in maps]
+    sides = [20, 110, 111, 222, 223, 255]
+    edges = nd.array([[[0, 0, side, side] for side in order] for order in (sides, sides[::-1])])
+    found = network.align_regions(nd, maps, edges, 6, 2).asnumpy()
+    # Every number: ROIAlign sets numbers of one region to 0 for another region that is in another map.
+    wanted_Q = np.array([4, 4, 8, 8, 16, 16, 17, 17, 9, 9, 5, 5])
+    np.testing.assert_allclose(found, np.broadcast_to(wanted_Q[:, None, None, None], (12, 1, 2, 2)))
+
+
+def test_nothing_is_detected_in_padding():
+    from mxtrain.engine.backend import nd
+
+    coding = FasterRCNN(**STAGED).box_coding(3, WIDE)
+    shapes = [(1, *shape) for shape in coding.output_shapes]
+    region, logit = np.tile(np.float32([0, 0, 96, 64, 0]), (*shapes[2][:2], 1)), np.zeros(shapes[3])
+    region[0, 1], logit[..., 2] = [10, 20, 40, 50, 1], 9.0
+    outputs = (nd.zeros(shapes[0]), nd.zeros(shapes[1]), nd.array(region), nd.array(logit), nd.zeros(shapes[4]))
+    found_N6 = coding.decode(outputs).asnumpy()[0]
+    found_N6 = found_N6[(found_N6[:, 0] >= 0) & (found_N6[:, 1] > 0.01)]
+    assert len(found_N6) == 1 and found_N6[0, 0] == 1
+    np.testing.assert_allclose(found_N6[0, 2:], [10, 20, 40, 50], atol=1e-4)
+
+
+@pytest.mark.parametrize("samples", [1, 2])
+def test_samples_of_so_few_regions_that_a_quarter_is_less_than_one(samples):
+    _, network = prepared(FasterRCNN(**{**STAGED, "region_samples": samples}))
+    draws = FasterRCNN(**STAGED).draws((3, SIDE, SIDE))
+    boxes = padded([rows_of([[10, 10, 60, 70]], [0])], 1)
+    region_BR5 = sampled(network, boxes, np.random.RandomState(0).rand(1, draws.regions + 1))
+    assert region_BR5.shape == (1, samples, 5) and region_BR5[..., 4].all()

@@ -178,6 +178,8 @@ def test_what_came_of_weights_is_said_and_a_wrong_list_of_classes_is_refused(tmp
     report = load_weights(network, path, ["cat", "dog", "cow"], ["cow", "horse"])
     assert report.reused == ["cow"] and len(report.adapted) == 6 and not report.left and not report.unused
     assert "6 loaded but for classes, of which 1 by their names: cow; the others are freshly initialised" in str(report)
+    assert "model.weights_classes" not in str(report)
+    assert "model.weights_classes=[NAME,...]" in str(load_weights(network, path))
     with pytest.raises(WeightsError, match="scores 3 classes, but model.weights_classes names 20"):
         load_weights(network, path, VOC_CLASSES, ["cow", "horse"])
     # As many classes, in another order.

@@ -23,7 +23,7 @@ CONF = Path(__file__).resolve().parents[2] / "conf" / "model"
     "name",
     [
         "mlp", "lenet", "resnet", "gluoncv", "gluoncv_segmentation", "ssd", "yolo3", "faster_rcnn", "center_net",
-        "bert", "pose_fpn", "simple_pose",
+        "mask_rcnn", "bert", "pose_fpn", "simple_pose",
     ],  # fmt: skip
 )
 def test_yaml_lists_every_field_with_the_default_and_a_comment(name):

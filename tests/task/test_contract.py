@@ -228,6 +228,7 @@ def strip(line: str) -> Any:
         ("model=centernet", "detection", "BoxedDigitScenes"),
         ("task=instance_segmentation", "instance_segmentation", "InstanceDigitScenes"),
         ("model=yolact", "instance_segmentation", "InstanceDigitScenes"),
+        ("model.name=mask_rcnn_fpn_resnet50_v1b_coco", "instance_segmentation", "InstanceDigitScenes"),
         ("task=pose_estimation", "pose_estimation", "DigitKeyPoints"),
         ("dataset=digit_key_points", "pose_estimation", "DigitKeyPoints"),
         ("model=pose_fpn", "pose_estimation", "DigitKeyPoints"),

@@ -114,11 +114,31 @@ def test_placements_compute_batches_of_several_sizes_and_mixed_pictures(tmp_path
     assert verify(description, 3, 1e-5).passed
 
 
+def test_only_training_draws_from_several_sizes(tmp_path, describe_run):
+    from mxtrain.dataset.base import open_splits
+    from mxtrain.engine.backend import mx
+    from mxtrain.trainer.loaders import build_loader
+
+    root = f"dataset.root={write_voc(tmp_path / 'VOC2007', train='abcd', val='e')}"
+    description = describe_run(*TINY, *SIZES, root)
+    splits = open_splits(description.dataset)
+    signature = description.dataset.sign(splits, description.model)
+    for train, found in ((True, {(32, 32), (64, 64), (32, 48)}), (False, {(32, 32)})):
+        options = {"batch_size": 1, "train": True} if train else {"batch_size": 1}
+        loader = build_loader(description, splits.train, signature, mx.cpu(), **options)
+        shapes = {batch.inputs[0].shape[2:] for epoch in range(5) for batch in loader.epoch(epoch)}
+        assert shapes == found
+
+
 @pytest.mark.parametrize(
     "words, said",
     [
-        ("model=ssd dataset.image_sizes=[300,320]", "dataset.image_sizes: the boxes that model.name=ssd_512_mobilenet"),
+        ("model=ssd dataset.image_sizes=[300,320]", "dataset.image_sizes: the anchors of model.name=ssd_512_mobilenet"),
         ("model=faster_rcnn dataset.image_sizes=[320]", "dataset.image_sizes: what model.name=faster_rcnn"),
+        (
+            "task=instance_segmentation model=mask_rcnn dataset.image_sizes=[320]",
+            "dataset.image_sizes: what model.name=mask_rcnn",
+        ),
         ("model=faster_rcnn dataset.augment.mixup=1", "FasterRCNN does not say that it can weigh boxes"),
         ("model=yolo3 dataset.image_sizes=[320,330]", "multiples of 32, but they are 330x330. Type dataset.image"),
         ("model=center_net dataset.image_sizes=[[64,100]]", "dataset.image_sizes=[64,128] in its place."),

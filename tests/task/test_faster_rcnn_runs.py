@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+from sampled_training import parts_of, train_on
 
 from mxtrain.cli.dispatch import run
 from mxtrain.dataset.image.boxes import NUM_COLUMNS, padded, rows_of
@@ -45,34 +46,6 @@ def test_placements_of_one_with_a_single_map_compute_what_one_device_does(descri
     assert verify(describe_run(*STAGED, *placement), 2, 1e-5).passed
 
 
-def parts_of(description):
-    from mxtrain.build import build_loss, build_network
-    from mxtrain.dataset.base import open_splits
-    from mxtrain.engine.backend import mx
-
-    signature = description.dataset.sign(open_splits(description.dataset), description.model)
-    network = build_network(description, signature, mx.cpu())
-    return signature, network, build_loss(description, signature, training=True)[0]
-
-
-def train_on(description, boxes, index_B):
-    """Loss of each sample, and gradients by parameter, as training computes them."""
-    from mxtrain.engine.backend import autograd, nd
-    from mxtrain.types import Batch
-
-    signature, network, block = parts_of(description)
-    task = description.task
-    targets = task.build_encode(description, signature, training=True)(boxes)
-    image = np.random.RandomState(0).uniform(-1, 1, (9, *signature.shape))[index_B]
-    batch = Batch((nd.array(image),), tuple(map(nd.array, targets)), len(boxes), index_B=np.array(index_B))
-    batch = task.build_collate(description, signature, training=True)(batch, 3)
-    with autograd.record():
-        loss_B = block(*network(*batch.inputs), *batch.targets)
-    loss_B.backward()
-    parameters = network._collect_params_with_prefix()
-    return loss_B.asnumpy(), {name: p.grad().asnumpy() for name, p in parameters.items() if p.grad_req != "null"}
-
-
 def test_a_picture_without_things_teaches_that_nothing_is_there(describe_run):
     box_BMD = np.full((2, 3, NUM_COLUMNS), -1, np.float32)
     loss_B, gradients = train_on(describe_run(*PYRAMID), box_BMD, [0, 1])
@@ -110,6 +83,8 @@ def test_draws_differ_between_epochs_but_not_between_validations(describe_run):
         assert (first == second).all() == same
         assert 0 <= first.min() < 0.01 and 0.99 < first.max() < 1 and abs(first.mean() - 0.5) < 0.03
         assert abs(np.corrcoef(first)[0, 1]) < 0.1
+    # Numbers of the network are not those of the loss.
+    assert not (trained[0].inputs[2].asnumpy() == trained[0].targets[-1].asnumpy()[:, :65]).any()
 
 
 def test_a_run_ends_is_evaluated_and_predicts(train_run, tmp_path, capsys):

@@ -16,7 +16,7 @@ from PIL import Image
 from mxtrain.cli.dispatch import run
 from mxtrain.dataset.base import open_splits
 from mxtrain.dataset.image.boxes import NUM_COLUMNS, is_box
-from mxtrain.dataset.image.mask_rows import FACTS, FOUND_SIDE, TRUE_SIDE, codes_of, mask_of
+from mxtrain.dataset.image.mask_rows import FACTS, FOUND_SIDE, TRUE_SIDE, codes_of, in_picture, mask_of
 from mxtrain.dataset.signature import Signature
 from mxtrain.engine.backend import nd
 from mxtrain.metric.instance_masks import CollectedMasks, MaskAP
@@ -96,12 +96,27 @@ def test_predictions_have_the_size_of_their_picture(describe_run: Any) -> None:
     meta[:] = [[64, 160, 32, 40, ()], [16, 40, 16, 40, ()]]  # the second was not resized, and padded below
     own = decode(outputs, Batch((), (), 2, meta=meta)).asnumpy()
     assert (plain[..., 6:8] == [32, 40]).all() and own[:, 0, 6:8].tolist() == [[64, 160], [16, 40]]
-    np.testing.assert_array_equal(own[..., 8:], plain[..., 8:])
     is_inside = (plain[0, :, 2:4] > 0).all(axis=1) & (plain[0, :, 4] < 40) & (plain[0, :, 5] < 32)
+    np.testing.assert_array_equal(own[0, is_inside, 8:], plain[0, is_inside, 8:])
     assert is_inside.any()
     np.testing.assert_allclose(own[0, is_inside, 2:6], plain[0, is_inside, 2:6] * [4, 2, 4, 2], rtol=1e-4)
     four = decode(outputs, Batch((), (), 2, meta=meta[:, :4])).asnumpy()  # of files without masks
     np.testing.assert_array_equal(four, own)
+
+
+def test_masks_stay_where_they_are_when_their_box_is_cut_off() -> None:
+    """A mask is of the whole box, also of what is beyond the picture, where the picture is padded, too."""
+    found_NR = predicted()[None, :2, [*range(6), *range(8, 8 + FOUND_SIDE**2)]]
+    found_NR[0, :, 2:6] = [-20, 5, 20, 33], [2, -8, 18, 40]
+    found_NR[0, 1, 6:] = np.repeat([1, 0, 1], [FOUND_SIDE * 7, FOUND_SIDE * 14, FOUND_SIDE * 7])
+    inside_N4 = np.array([[0, 5, 20, 30], [2, 0, 18, 30]])
+    cut_NR = TASK.cut_off(*(nd.array(one) for one in (found_NR, found_NR[..., 2:6], inside_N4[None]))).asnumpy()[0]
+    np.testing.assert_array_equal(cut_NR[:, 2:6], inside_N4)
+    wanted = np.zeros((2, 30, 40), np.uint8)
+    wanted[0, 5:19, :20] = 1  # the upper half of 28 lines
+    wanted[1, :4, 2:18] = wanted[1, 28:, 2:18] = 1  # the first and the last 12 of 48 lines
+    masks = in_picture(cut_NR[:, 6:].reshape(2, FOUND_SIDE, FOUND_SIDE), cut_NR[:, 2:6], (30, 40))
+    np.testing.assert_array_equal(masks, wanted)
 
 
 def test_rows_and_cocos_form_of_a_prediction() -> None:
@@ -189,9 +204,13 @@ def test_the_true_masks_of_pictures_are_drawn(describe_run: Any) -> None:
 @pytest.mark.parametrize(
     "words, said",
     [
+        ("task=instance_segmentation loss=mask_two_stage", "does not fit what Yolact returns. Type loss=yolact"),
         ("task=instance_segmentation loss=heatmap_focal", "not for task=instance_segmentation. Type loss=yolact"),
         ("task=instance_segmentation model=centernet", "Type another model"),
         ("task=detection model=yolact", "Type another model"),
+        ("task=detection model=mask_rcnn", "Type another model"),
+        ("task=instance_segmentation model.name=mask_rcnn_resnet50", "Did you mean 'mask_rcnn_resnet50_v1b'"),
+        ("task=instance_segmentation model.name=resnet50_v1b", "no instance segmentation network 'resnet50_v1b'"),
         ("task=instance_segmentation dataset=digits", "its samples are for task=classification"),
         ("task=instance_segmentation metric=[accuracy]", "Type metric=[mask_ap50]"),
         ("task=detection metric=[mask_ap]", "Type metric=[voc_ap]"),

@@ -15,6 +15,7 @@ import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
+from mxtrain.dataset.image.box_geometry import intersections_over_unions
 from mxtrain.dataset.image.settings import AreaShare, Range
 from mxtrain.dataset.image.view import Rectangle, Window
 from mxtrain.dataset.loading.randomness import Draw, beta, bits, uniform
@@ -245,11 +246,7 @@ def mix_partner(share: np.ndarray, index: int, count: int) -> int:
 
 def _covers(window_T4: np.ndarray, edge_M4: np.ndarray, min_iou: float) -> np.ndarray:
     """Which windows cover a box well enough whose centre they show, (T,)."""
-    low_TM2 = np.maximum(window_T4[:, None, :2], edge_M4[None, :, :2])
-    high_TM2 = np.minimum(window_T4[:, None, 2:], edge_M4[None, :, 2:])
-    shared_TM = (high_TM2 - low_TM2).clip(0).prod(axis=-1)
-    area_T, area_M = ((edge[:, 2:] - edge[:, :2]).prod(axis=-1) for edge in (window_T4, edge_M4))
-    iou_TM = shared_TM / (area_T[:, None] + area_M[None] - shared_TM)
+    iou_TM = intersections_over_unions(window_T4, edge_M4)
     centre_M2 = (edge_M4[:, :2] + edge_M4[:, 2:]) / 2
     shows_TM = ((centre_M2 >= window_T4[:, None, :2]) & (centre_M2 < window_T4[:, None, 2:])).all(axis=-1)
     return (shows_TM & (iou_TM >= min_iou)).any(axis=1)

@@ -18,6 +18,7 @@ from mxtrain.dataset.checking.problems import (
     Findings,
     Problem,
 )
+from mxtrain.dataset.image.boxes import has_area
 
 TOLERANCE = 1.0
 """Pixels by which a box may reach beyond its picture: annotators round. It is cut off in silence."""
@@ -128,4 +129,4 @@ def cut(row_MD: np.ndarray, width: float, height: float) -> np.ndarray:
     """Boxes cut off at the edges of their picture, without those of which nothing is left."""
     row_MD = row_MD.copy()
     row_MD[:, :4] = np.clip(row_MD[:, :4], 0, [width, height, width, height])
-    return row_MD[(row_MD[:, 2:4] > row_MD[:, :2]).all(axis=1)]
+    return row_MD[has_area(row_MD)]

@@ -123,7 +123,21 @@ def is_box(box_BMD: np.ndarray) -> np.ndarray:
 
 def is_trained_on(box_BMD: np.ndarray) -> np.ndarray:
     """Which rows are boxes of single things, (B, M)."""
-    return is_box(box_BMD) & ((box_BMD[..., Column.FLAGS].astype(np.int64) & Flag.CROWD) == 0)
+    return is_box(box_BMD) & ~_has_crowd_flag(box_BMD)
+
+
+def is_crowd(box_BMD: np.ndarray) -> np.ndarray:
+    """Which rows are regions of crowds, (B, M)."""
+    return is_box(box_BMD) & _has_crowd_flag(box_BMD)
+
+
+def _has_crowd_flag(box_BMD: np.ndarray) -> np.ndarray:
+    return (box_BMD[..., Column.FLAGS].astype(np.int64) & Flag.CROWD) != 0
+
+
+def has_area(box_BMD: np.ndarray) -> np.ndarray:
+    """Which rows are wider and higher than 0, (B, M)."""
+    return (box_BMD[..., 2:4] > box_BMD[..., :2]).all(axis=-1)
 
 
 def rows_of(edge_M4: np.ndarray, class_M: np.ndarray) -> np.ndarray:

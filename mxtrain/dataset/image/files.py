@@ -159,7 +159,9 @@ def find_files(paths: Sequence[Union[str, Path]], skip_unreadable: bool = False)
             nothing.facts[path] = f"'{path}' is a link to nothing."
             found.append(path)
         else:
-            raise DataError(f"There is no image file or folder '{path}'.")
+            is_pattern = any(sign in str(path) for sign in "*?[")
+            hint = " Shells fill in patterns: nothing matches this one, or it stands in quotes." if is_pattern else ""
+            raise DataError(f"There is no image file or folder '{path}'.{hint}")
         if nothing.facts and not skip_unreadable:
             fact = next(iter(nothing.facts.values()))
             raise DataError(f"{fact} Replace or remove it, or type skip_unreadable=true to go on without such files.")

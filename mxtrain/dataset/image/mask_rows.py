@@ -1,7 +1,7 @@
 """Masks of things as small pictures of what is inside their boxes, and in their pictures.
 
 A true mask is `TRUE_SIDE` squares high and wide, whatever the size of the box: a row of `boxes.Column` with these
-squares behind it. A network's are `FOUND_SIDE` squares high and wide.
+squares behind it. A network's are `FOUND_SIDE` squares high and wide, or as many as it has.
 
 Legend: M boxes of a picture, D columns of `boxes.Column`, N detections, S squares along a side, h, w of a picture.
 """

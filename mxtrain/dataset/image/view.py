@@ -12,7 +12,7 @@ from typing import Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.dataset.image.boxes import Column, Flag
+from mxtrain.dataset.image.boxes import Column, is_crowd
 
 Window = Tuple[float, float, float, float]
 """Left, top, right, bottom in pixels of a picture; may reach beyond it."""
@@ -90,7 +90,7 @@ class View:
         area_M = (box_MD[:, 2:4] - box_MD[:, :2]).prod(axis=1)
         visible_M = side_M2.clip(0).prod(axis=1) / np.maximum(area_M, 1e-12)
         is_seen_M = ((centre_M2 >= low_2) & (centre_M2 < high_2)).all(axis=1) & (visible_M >= min_visible)
-        is_crowd_M = (box_MD[:, Column.FLAGS].astype(np.int64) & Flag.CROWD) > 0
+        is_crowd_M = is_crowd(box_MD)
         kept_M = (is_seen_M | is_crowd_M) & (side_M2 > 0).all(axis=1)
         moved_MD = box_MD[kept_M].copy()
         scale_2, place_2 = np.array(self.scale), np.array([self.place.left, self.place.top])

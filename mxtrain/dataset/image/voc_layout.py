@@ -23,7 +23,9 @@ def find_years(root: Path) -> List[Path]:
     return sorted(path for path in inner.iterdir() if (path / "JPEGImages").is_dir())
 
 
-def read_names(folder: Path, name: str, setting: str, findings: Findings = STRICT) -> Dict[str, int]:
+def read_names(
+    folder: Path, name: str, setting: str, findings: Findings = STRICT, without_lists: str = ""
+) -> Dict[str, int]:  # fmt: skip
     """The line of each name in a list of pictures. Blank lines and what follows a name don't count.
 
     Args:
@@ -31,6 +33,7 @@ def read_names(folder: Path, name: str, setting: str, findings: Findings = STRIC
         name: of the list, without its ending.
         setting: that names it, for messages.
         findings: gets names that come twice.
+        without_lists: what to type where there are no lists at all.
 
     Raises:
         DataError: there is no such file, or it names none.
@@ -38,7 +41,8 @@ def read_names(folder: Path, name: str, setting: str, findings: Findings = STRIC
     path = folder / f"{name}.txt"
     if not exists(path):
         there = sorted(file.stem for file in folder.glob("*.txt")) if folder.is_dir() else []
-        hint = f"{did_you_mean(name, there)} There are: {', '.join(there)}." if there else ""
+        listed = f"{did_you_mean(name, there)} There are: {', '.join(there)}."
+        hint = listed if there else f" {without_lists}".rstrip()
         raise DataError(f"{setting}: there is no file '{path}'.{hint}")
     # Some lists name the paths of picture and mask instead.
     lines = enumerate(read_text(path, findings).splitlines(), 1)

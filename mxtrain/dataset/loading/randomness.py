@@ -54,6 +54,8 @@ class Draw(enum.IntEnum):
     """And 19 above it: how a thing with key points is cut out."""
     TARGET_SAMPLE = 700
     REGION_SAMPLE = 701
+    COLUMN = 702
+    """Of `uniform_rows` alone: what differs from one number of a row to the next."""
     VOCABULARY = 710
     """Which texts a vocabulary is made of."""
     CORRUPTION = 900
@@ -98,9 +100,13 @@ def uniform(seed: int, epoch: int, index_B: np.ndarray, draw: int) -> np.ndarray
 
 
 def uniform_rows(seed: int, epoch: int, index_B: np.ndarray, draw: int, count: int) -> np.ndarray:
-    """Many float32 in [0, 1) per index, (B, count)."""
+    """`count` float32 in [0, 1) per index, (B, count), from the upper 24 bits; the first are the same for any `count`.
+
+    Source: the last steps of SplitMix64, of the exclusive or of two hashes.
+    """
     start_B1 = bits(seed, epoch, index_B, draw)[:, None]
-    row_BN = bits(0, 0, np.arange(count), draw)[None] ^ start_B1  # both are hashes; their sum is hashed once more
+    # A stream of its own: with `draw`, number n of index n would be 0 in epoch 0 of seed 0, and rows symmetric.
+    row_BN = bits(0, 0, np.arange(count), Draw.COLUMN)[None] ^ start_B1
     row_BN *= np.uint64(0xBF58476D1CE4E5B9)
     row_BN ^= row_BN >> np.uint64(31)
     row_BN *= np.uint64(0x94D049BB133111EB)

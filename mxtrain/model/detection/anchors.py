@@ -1,8 +1,8 @@
-"""Boxes that a network begins with: at each place of some maps, of a few sizes and shapes.
+"""The anchors of SSDs: boxes of a few sizes and shapes at each place of several maps.
 
-Source: Liu et al., "SSD: Single Shot SSDParts Detector" (2016), section 2.2, with the sizes and shapes of GluonCV's.
+Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), section 2.2, with the sizes and shapes of GluonCV's.
 
-Legend: N boxes of a picture, A at each place of a map.
+Legend: N anchors of a map, A at each place of it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from mxtrain.types import Shape
 
 @dataclass(frozen=True)
 class AnchorMap:
-    """The boxes of one map.
+    """The anchors of one map of an SSD.
 
     Attributes:
         height, width: how many places there are.
-        step_y, step_x: pixels from each to the next.
-        shapes: (width, height) in pixels of the boxes at each place.
+        step_y, step_x: pixels from one place to the next.
+        shapes: (width, height) in pixels of the anchors at each place.
     """
 
     height: int
@@ -33,7 +33,8 @@ class AnchorMap:
     shapes: Sequence[Tuple[float, float]]
 
     def grid(self, height: int, width: int) -> np.ndarray:
-        """Centre x and y, width and height of the boxes of so many places, row by row, (height * width * A, 4)."""
+        """Centre x and y, width and height in pixels of the anchors of so many places, row by row,
+        (height * width * A, 4)."""
         shape_A2 = np.array(self.shapes, np.float64)
         grid = np.empty((height, width, len(shape_A2), 4))
         grid[..., 0] = ((np.arange(width) + 0.5) * self.step_x)[None, :, None]
@@ -42,14 +43,14 @@ class AnchorMap:
         return grid.reshape(-1, 4)
 
     def boxes(self) -> np.ndarray:
-        """Those of the map, (N, 4)."""
+        """Centre x and y, width and height of the map's anchors, (N, 4)."""
         return self.grid(self.height, self.width)
 
 
 def shapes_of_map(
     size: float, next_size: float, ratios: Sequence[float], lite: bool, is_first: bool
 ) -> List[Tuple[float, float]]:
-    """(width, height) of the boxes at each place.
+    """(width, height) in pixels of the anchors at each place.
 
     Args:
         size: side of the square, in pixels.
@@ -69,18 +70,18 @@ def anchor_maps(
     map_sizes: Sequence[Tuple[int, int]], input_shape: Shape, base_size: int, sizes: Sequence[float],
     ratios: Sequence[Sequence[float]], steps: Sequence[float], lite: bool = False,
 ) -> List[AnchorMap]:  # fmt: skip
-    """The boxes of a network for pictures of one size.
+    """The anchors of a network for pictures of one size.
 
-    Sizes grow with the square root of the picture's area. Steps are as given for square pictures of `base_size`; in
-    others the places of a map are spread evenly over the picture.
+    Their sizes grow with the square root of the picture's area. Steps are as given for square pictures of `base_size`;
+    in others the places of a map are spread evenly over the picture.
 
     Args:
         map_sizes: (height, width) of each map.
         input_shape: (C, H, W).
         base_size: side in pixels of the pictures that sizes and steps are for.
-        sizes: of boxes, one more than maps.
-        ratios: of each map.
-        steps: of each map; empty: spread evenly.
+        sizes: of anchors in pixels, one more than maps.
+        ratios: of width to height, for each map.
+        steps: pixels from one place of each map to the next; empty: spread evenly.
         lite: as `SSDParts.lite`.
     """
     picture_height, picture_width = input_shape[1:]

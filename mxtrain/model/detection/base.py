@@ -18,22 +18,23 @@ if TYPE_CHECKING:
 
 
 class BoxCoding(Protocol):
-    """What a family of networks makes of boxes. Boxes are in pixels of what enters the network."""
+    """Translates between boxes and the outputs of a family of networks. Boxes are in pixels of what enters the network.
+    """
 
     @property
     def output_shapes(self) -> Sequence[Shape]:
-        """Of what the network returns for one sample; empty where only the network knows."""
+        """The shapes of the network's outputs for one sample; empty where only the network knows."""
 
     def encode(self, box_BMD: np.ndarray) -> Tuple[np.ndarray, ...]:
-        """What the network's outputs are compared with, each (B, ...) float32.
+        """The targets that the network's outputs are compared with, each (B, ...) float32.
 
         Args:
             box_BMD: as `boxes.Column` says.
         """
 
     def scores(self, outputs: Tuple[NDArray, ...]) -> NDArray:
-        """A number for each class at each place, (B, P), which rises with the score of what is detected there, and of
-        which gradients can be taken: before a sigmoid or softmax."""
+        """A number for each class at each place, (B, P), as before a sigmoid or softmax: it rises with the score of
+        what is detected there, and gradients can be taken of it."""
 
     def decode(self, outputs: Tuple[NDArray, ...]) -> NDArray:
         """Detections (B, N, 6), the surest first: class, score from 0 to 1, left, top, right, bottom; rows of class -1
@@ -42,11 +43,11 @@ class BoxCoding(Protocol):
 
 @dataclass(frozen=True)
 class Draws:
-    """Random numbers from 0 to 1 that are wanted for each picture.
+    """How many random numbers from 0 to 1 a detector that samples takes for each picture.
 
     Attributes:
-        targets: of the loss, after what the coding makes of boxes.
-        regions: of the network, besides one for each true box.
+        targets: what the loss takes, as its last argument.
+        regions: what the network takes in training, besides one for each true box.
     """
 
     targets: int
@@ -61,19 +62,28 @@ class Detector(Model):
     """The option of conf/loss/ that its outputs are made for."""
 
     weighs_boxes: ClassVar[bool] = False
-    """Whether what its coding makes of boxes says how much each counts, see `boxes.weights`."""
+    """Whether its coding gives the loss how much each box counts, see `boxes.weights`."""
     size_multiple: ClassVar[int] = 1
-    """Sides of pictures are multiples of it."""
+    """What the height and the width of pictures must be multiples of, in pixels."""
     explains: ClassVar[bool] = True
     """Whether the score of a place has a gradient with respect to the picture that means something."""
 
     def draws(self, input_shape: Shape) -> Optional[Draws]:
-        """The random numbers that a network which samples wants; it takes, in training, true boxes (B, M, D) and its
-        numbers (B, regions + M) after the picture, and its loss others at the end. None: it samples nothing."""
+        """How many random numbers the network and its loss take, where they sample what they are trained on.
+
+        In training such a network takes pictures, true boxes (B, M, D) and numbers (B, regions + M); its loss takes
+        numbers (B, targets) as its last argument.
+
+        Args:
+            input_shape: (C, H, W) of what enters the network.
+
+        Returns:
+            None where nothing is sampled.
+        """
         return None
 
     def box_coding(self, num_classes: int, input_shape: Shape) -> BoxCoding:
-        """What boxes and outputs have to do with each other.
+        """The translation between boxes and the network's outputs.
 
         Args:
             num_classes: of things.
@@ -82,16 +92,27 @@ class Detector(Model):
         raise NotImplementedError
 
     def require_sizes(self, sizes: Sequence[Sequence[int]]) -> None:
-        """Whether batches of training can have these sizes, (height, width) each, in turn.
+        """Refuses sizes of pictures that batches of training cannot have in turn.
+
+        Args:
+            sizes: (height, width) each, in pixels; empty: all batches have one size.
 
         Raises:
-            ConfigError: they can't; says why, and what to type.
+            ConfigError: says why, and what to type.
         """
         for size in sizes:
             self.require_multiple(size, "dataset.image_sizes")
 
     def require_multiple(self, size: Sequence[int], field: str = "dataset.image_size") -> None:
-        """Raises: ConfigError: the sides of pictures are no multiples of `size_multiple`."""
+        """Refuses pictures whose sides are not multiples of `size_multiple`.
+
+        Args:
+            size: height and width in pixels.
+            field: that has the size, for the message.
+
+        Raises:
+            ConfigError: says which size fits.
+        """
         if any(side % self.size_multiple for side in size):
             fitting = ",".join(str(-(-side // self.size_multiple) * self.size_multiple) for side in size)
             own = getattr(self, "name", None)
@@ -106,7 +127,7 @@ class InstanceDetector(Detector):
     """Base of the descriptions of networks that find things and their masks.
 
     Their coding is given boxes with masks, as `mask_rows` says, and its detections have a mask each, too: (B, N,
-    6 + S * S), from 0 to 1, of what is inside the box. See `mask_rows.FOUND_SIDE`.
+    6 + S * S), from 0 to 1, of what is inside the box, `mask_rows.FOUND_SIDE` squares high and wide as a rule.
     """
 
     serves: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, List, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.dataset.image.boxes import Column, Flag, is_box, is_trained_on, weights
+from mxtrain.dataset.image.boxes import Column, has_area, is_crowd, is_trained_on, weights
 from mxtrain.model.detection.scores import log_odds
 from mxtrain.model.detection.suppression import Suppression
 from mxtrain.types import Shape
@@ -64,8 +64,8 @@ class GridCoding:
         is_thing_BN = np.zeros((count, self._num_boxes), np.float32)
         row_BM8 = np.zeros((count, most, 8), np.float32)
         row_BM8[..., 0] = -1
-        row_BM8[..., 7] = is_box(box_BMD) & ((box_BMD[..., Column.FLAGS].astype(np.int64) & Flag.CROWD) > 0)
-        picture_P, true_P = np.nonzero(is_trained_on(box_BMD) & (box_BMD[..., 2:4] > box_BMD[..., :2]).all(axis=-1))
+        row_BM8[..., 7] = is_crowd(box_BMD)
+        picture_P, true_P = np.nonzero(is_trained_on(box_BMD) & has_area(box_BMD))
         if len(picture_P):
             number_P, values_P6 = self._places(box_BMD[picture_P, true_P].astype(np.float64))
             # Of those with the same number in a picture the last one counts.

@@ -1,8 +1,9 @@
-"""Boxes by what they begin with: scores of classes, and how far each of many boxes is from the thing that it finds.
+"""The box coding of SSDs: of each anchor scores of classes, and its offsets to the thing that it finds.
 
 Source: Liu et al., "SSD: Single Shot MultiBox Detector" (2016), section 2.2.
 
-Legend: B batch, M true boxes of a picture, N boxes that the network begins with, K classes.
+Legend: B batch, M true boxes of a picture, N anchors, K classes. Edges are left, top, right,
+bottom in pixels of what enters the network.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING, List, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.dataset.image.boxes import Column, Flag, is_box, is_trained_on, weights
-from mxtrain.model.detection.overlaps import common_areas, intersections_over_unions, offsets_from
+from mxtrain.dataset.image.box_arithmetic import INSIDE_CROWD
+from mxtrain.dataset.image.box_geometry import common_areas, intersections_over_unions, offsets_from
+from mxtrain.dataset.image.boxes import Column, has_area, is_crowd, is_trained_on, weights
 from mxtrain.model.detection.scores import log_odds
 from mxtrain.model.detection.suppression import Suppression
 from mxtrain.types import Shape
@@ -21,15 +23,13 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
 VARIANCES = (0.1, 0.1, 0.2, 0.2)
-"""Offsets are divided by these, so that they are about as large as each other. Source: as GluonCV."""
+"""Offsets are divided by these (x, y, width, height), which makes them about equally large. Source: as GluonCV."""
 LEAST_IOU = 0.5
-"""A box finds the thing that it covers best, where it covers so much of it: intersection over union."""
+"""An anchor finds the thing that it covers best, from this intersection over union on."""
 LEAST_OVERLAP = 1e-12
-"""What covers less of each other does not touch."""
-INSIDE_CROWD = 0.5
-"""A box of which more than this share is in a crowd's region is neither background nor a thing."""
+"""Anchors with no more intersection over union than this do not touch a thing."""
 IGNORED = -1.0
-"""The class of a box that is not trained on."""
+"""The class of an anchor that is not trained on."""
 
 
 class MultiBoxCoding:
@@ -38,8 +38,8 @@ class MultiBoxCoding:
 
     Args:
         num_classes: K.
-        anchor_N4: centre x and y, width and height in pixels of the boxes that the network begins with.
-        suppression: which detections are left.
+        anchor_N4: centre x and y, width and height in pixels of the anchors.
+        suppression: which detections are kept.
     """
 
     def __init__(self, num_classes: int, anchor_N4: np.ndarray, suppression: Suppression):
@@ -51,15 +51,15 @@ class MultiBoxCoding:
         self.output_shapes: Sequence[Shape] = ((len(anchor_N4), 1 + num_classes), (len(anchor_N4), 4))
 
     def encode(self, box_BMD: np.ndarray) -> Tuple[np.ndarray, ...]:
-        """The class of each box (B, N): 0 background, 1 the first class, -1 neither; and its offsets to the thing that
-        it finds (B, N, 4). Where true boxes have weights: how much each box counts (B, N)."""
+        """The class of each anchor (B, N): 0 background, 1 the first class, -1 neither; and its offsets to the thing
+        that it finds (B, N, 4). Where true boxes have weights: how much each anchor counts (B, N)."""
         count, num_boxes = len(box_BMD), len(self.anchor_N4)
         class_BN = np.zeros((count, num_boxes), np.float32)
         offset_BN4 = np.zeros((count, num_boxes, 4), np.float32)
         true_weight_BM = weights(box_BMD)
         weight_BN = np.ones_like(class_BN)
-        trained_BM = is_trained_on(box_BMD) & (box_BMD[..., 2:4] > box_BMD[..., :2]).all(axis=-1)
-        crowd_BM = is_box(box_BMD) & ((box_BMD[..., Column.FLAGS].astype(np.int64) & Flag.CROWD) > 0)
+        trained_BM = is_trained_on(box_BMD) & has_area(box_BMD)
+        crowd_BM = is_crowd(box_BMD)
         for row in range(count):
             for region_D in box_BMD[row, crowd_BM[row]]:
                 common_N = common_areas(region_D[None, :4], self._edge_N4)[0]
@@ -77,10 +77,13 @@ class MultiBoxCoding:
         return (class_BN, offset_BN4) if true_weight_BM is None else (class_BN, offset_BN4, weight_BN)
 
     def match(self, edge_M4: np.ndarray) -> np.ndarray:
-        """Which of some true boxes each box finds, (N,), -1 for none.
+        """The place among the true boxes of the one that each anchor finds, (N,), -1 for none.
 
-        Each true box, the best covered first, has the box that covers it best and is still free; then those that cover
-        it as well, if they cover no other better; then those that cover it enough.
+        Each true box, the best covered first, gets the anchor that covers it best and is still free; then the anchors
+        that cover it equally well, if they cover no other better; then those that cover it by `LEAST_IOU`.
+
+        Args:
+            edge_M4: edges of the true boxes of one picture.
         """
         iou_MN = intersections_over_unions(edge_M4, self._edge_N4)
         best_N = iou_MN.argmax(axis=0)
@@ -93,7 +96,7 @@ class MultiBoxCoding:
         return match_N
 
     def _pairs(self, iou_MN: np.ndarray) -> List[Tuple[int, int]]:
-        """(true box, box) of the highest overlaps in which none comes twice."""
+        """(true box, anchor) pairs with the highest intersection over union, in which none comes twice."""
         place_M = iou_MN.argmax(axis=1)
         most_M = iou_MN[np.arange(len(iou_MN)), place_M]
         found: List[Tuple[int, int]] = []

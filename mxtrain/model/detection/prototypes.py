@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Sequence, Tuple
 
 import numpy as np
 
+from mxtrain.dataset.image.box_arithmetic import near
 from mxtrain.dataset.image.boxes import NUM_COLUMNS, is_trained_on
 from mxtrain.dataset.image.mask_rows import FOUND_SIDE
 from mxtrain.model.detection.heatmap import HeatmapCoding
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 _LEAST = 0.01
 """Pixels of a prototype that a box is wide and high at least: ROIAlign ends the process where it finds a box without
 any, or with a NaN."""
-_FARTHEST = 1e6
 
 
 class PrototypeCoding(HeatmapCoding):
@@ -89,7 +89,5 @@ def _bounded(edge_BN4: NDArray) -> NDArray:
     """Boxes of an untrained or a diverged network, too, that ROIAlign takes."""
     from mxtrain.engine.backend import nd
 
-    # A comparison with NaN is false.
-    edge_BN4 = nd.where(edge_BN4.abs() < _FARTHEST, edge_BN4, nd.zeros_like(edge_BN4))
-    begin_BN2, end_BN2 = edge_BN4.split(2, axis=2)
+    begin_BN2, end_BN2 = near(nd, edge_BN4).split(2, axis=2)
     return nd.concat(begin_BN2, nd.maximum(end_BN2, begin_BN2 + _LEAST * (1 + begin_BN2.abs())), dim=2)

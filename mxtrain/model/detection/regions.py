@@ -1,9 +1,11 @@
-"""Boxes in two stages: regions that may hold a thing are proposed, then each is looked at by itself.
+"""The box coding of two-stage detectors: anchors become proposals (regions that may hold a thing), and each region is
+then classified and moved by itself.
 
 Source: Ren et al., "Faster R-CNN: Towards Real-Time Object Detection with Region Proposal Networks" (2015), with the
 sizes of GluonCV's.
 
-Legend: B batch, M true boxes of a picture, N boxes that the network begins with, R regions, K classes.
+Legend: B batch, M true boxes of a picture, N anchors of a picture, A anchors of a place, R regions, K classes. Edges
+are left, top, right, bottom in pixels of what enters the network.
 """
 
 from __future__ import annotations
@@ -13,9 +15,15 @@ from typing import TYPE_CHECKING, List, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.dataset.image.box_arithmetic import INSIDE_CROWD, REGION_VARIANCES, moved_by
-from mxtrain.dataset.image.boxes import Column, Flag, is_box, is_trained_on
-from mxtrain.model.detection.overlaps import common_areas, intersections_over_unions, offsets_from
+from mxtrain.dataset.image.box_arithmetic import (
+    INSIDE_CROWD,
+    REGION_VARIANCES,
+    apply_offsets,
+    columns_of,
+    max_positives,
+)
+from mxtrain.dataset.image.box_geometry import common_areas, intersections_over_unions, offsets_from
+from mxtrain.dataset.image.boxes import has_area, is_crowd, is_trained_on
 from mxtrain.model.detection.scores import log_odds
 from mxtrain.model.detection.suppression import Suppression
 from mxtrain.types import Shape
@@ -23,54 +31,66 @@ from mxtrain.types import Shape
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
-PLAIN = (1.0, 1.0, 1.0, 1.0)
-"""What offsets of proposals are divided by."""
-FOUND, MISSED = 0.7, 0.3
-"""A box that the network begins with holds a thing from this intersection over union on, and background below that."""
+    from mxtrain.annotations import Array, OperatorModule
+
+PROPOSAL_VARIANCES = (1.0, 1.0, 1.0, 1.0)
+"""Offsets from anchors to proposals are divided by these: by nothing."""
+POSITIVE_IOU, NEGATIVE_IOU = 0.7, 0.3
+"""An anchor is positive (it holds a thing) from the first intersection over union on, negative (background) below the
+second, and ignored between them."""
 IGNORED = -1.0
-"""Of a box that is neither."""
+"""The label of an anchor that is not trained on."""
 LEAST_ROUNDED = 4
-"""GluonCV rounds sides of boxes to whole pixels of the finest map's, which needs some."""
+"""GluonCV rounds the sides of an anchor at the map's stride to whole pixels. From this stride on we do, too; below it
+they would differ too much from what was asked for."""
 
 
 @dataclass(frozen=True)
 class ProposalSettings:
-    """Which regions are looked at.
+    """Which proposals become regions.
 
     Attributes:
-        train_candidates, candidates: boxes with the highest scores of a picture that are compared with each other, in
-            training and in prediction.
-        train_count, count: how many are left at most.
-        iou: intersection over union with a higher one from which on a box is left out.
-        least_size: sides are this long at least, in pixels.
-        most_stretch: logarithm of the most that a side may grow by.
-        samples: regions of a picture that are trained on.
-        share_of_things: the most of these that may hold a thing.
+        train_pre_nms, pre_nms: proposals of a picture with the highest scores that enter non-maximum suppression (NMS),
+            in training and in prediction.
+        train_post_nms, post_nms: proposals of a picture that are kept after it, at most.
+        nms_iou: intersection over union with a proposal of a higher score from which on one is suppressed.
+        min_size: proposals with a shorter side are dropped, in pixels.
+        max_log_scale: logarithm of the largest factor by which an offset may change a side.
+        num_samples: regions of a picture that are trained on.
+        positive_fraction: the largest share of these that may hold a thing.
     """
 
-    train_candidates: int = 12000
-    train_count: int = 2000
-    candidates: int = 6000
-    count: int = 300
-    iou: float = 0.7
-    least_size: float = 16.0
-    most_stretch: float = 80.0  # of which the exponential is still a float
-    samples: int = 128
-    share_of_things: float = 0.25
+    train_pre_nms: int = 12000
+    train_post_nms: int = 2000
+    pre_nms: int = 6000
+    post_nms: int = 300
+    nms_iou: float = 0.7
+    min_size: float = 16.0
+    max_log_scale: float = 80.0  # of which the exponential is still a float
+    num_samples: int = 128
+    positive_fraction: float = 0.25
 
-    def counts(self, num_boxes: int) -> Tuple[int, int]:
-        """Regions that are proposed in training and in prediction, where the network begins with so many boxes."""
-        return min(self.train_count, self.train_candidates, num_boxes), min(self.count, self.candidates, num_boxes)
+    def num_proposals(self, num_anchors: int) -> Tuple[int, int]:
+        """Proposals of a picture that are kept: (in training, in prediction)."""
+        trained = min(self.train_post_nms, self.train_pre_nms, num_anchors)
+        return trained, min(self.post_nms, self.pre_nms, num_anchors)
+
+    def sampled(self, num_anchors: int) -> Tuple[int, int]:
+        """Regions of a picture that are trained on, and how many of these may hold a thing."""
+        num_samples = min(self.num_samples, self.num_proposals(num_anchors)[0])
+        return num_samples, max_positives(num_samples, self.positive_fraction)
 
 
 @dataclass(frozen=True)
-class BeginningMap:
-    """The boxes of one map.
+class RegionAnchors:
+    """The anchors of one map of a two-stage detector.
+
+    Those of an SSD (`anchors.AnchorMap`) are centres and sizes; these are edges, rounded as GluonCV rounds them.
 
     Attributes:
-        height, width: how many places there are.
-        stride: pixels from each to the next.
-        sizes: sides in pixels of squares of the same area.
+        height, width: places of the map.
+        stride: pixels from one place to the next.
+        sizes: sides in pixels of the squares that have the anchors' areas.
         ratios: of height to width.
     """
 
@@ -82,11 +102,11 @@ class BeginningMap:
 
     @property
     def num_shapes(self) -> int:
-        """Boxes at each place."""
+        """A: anchors at each place."""
         return len(self.sizes) * len(self.ratios)
 
     def grid(self, height: int, width: int) -> np.ndarray:
-        """Edges of the boxes of so many places, (height, width, A, 4)."""
+        """Edges of the anchors of so many places, (height, width, A, 4)."""
         whole = np.round if self.stride >= LEAST_ROUNDED else np.asarray
         rows: List[np.ndarray] = []
         for ratio in self.ratios:
@@ -99,25 +119,28 @@ class BeginningMap:
         return np.tile(corner_HW2, 2)[:, :, None] + np.array(rows)
 
     def boxes(self) -> np.ndarray:
-        """Those of the map, (N, 4)."""
+        """Edges of the map's anchors, (height * width * A, 4)."""
         return self.grid(self.height, self.width).reshape(-1, 4)
 
 
 class RegionCoding:
-    """Outputs: of each box that the network begins with, whether it holds a thing, before the sigmoid (B, N), and
-    offsets (B, N, 4); regions, and 1 for those that count (B, R, 5); and of each region scores of background and
-    classes before the softmax (B, R, 1 + K), and offsets of each class (B, R, 4 K).
+    """Outputs of the network:
+
+    - of each anchor whether it holds a thing, before the sigmoid (B, N), and offsets to it (B, N, 4);
+    - the edges of regions, with 1 for those that count and 0 for padding (B, R, 5);
+    - of each region scores of background and classes before the softmax (B, R, 1 + K), and offsets of each class
+      (B, R, 4 K).
 
     Args:
         num_classes: K.
         input_shape: (C, H, W) of what enters the network.
-        maps: the boxes that the network begins with.
-        settings: which regions are looked at.
-        suppression: which detections are left.
+        maps: the anchors of each map.
+        settings: which proposals become regions.
+        suppression: which detections are kept.
     """
 
     def __init__(
-        self, num_classes: int, input_shape: Shape, maps: Sequence[BeginningMap], settings: ProposalSettings,
+        self, num_classes: int, input_shape: Shape, maps: Sequence[RegionAnchors], settings: ProposalSettings,
         suppression: Suppression,
     ):  # fmt: skip
         self.edge_N4 = np.concatenate([one.boxes() for one in maps]).astype(np.float32)
@@ -127,39 +150,40 @@ class RegionCoding:
         height, width = input_shape[1:]
         self._is_inside_N = (self.edge_N4[:, :2] >= 0).all(axis=1) & (self.edge_N4[:, 2:] < (width, height)).all(axis=1)
         self._num_classes, self._settings, self._suppression = num_classes, settings, suppression
-        num_boxes, (_, count) = len(self.edge_N4), settings.counts(len(self.edge_N4))
+        num_anchors, (_, count) = len(self.edge_N4), settings.num_proposals(len(self.edge_N4))
+        self._count = count
         self.output_shapes: Sequence[Shape] = (
-            (num_boxes,), (num_boxes, 4), (count, 5), (count, 1 + num_classes), (count, 4 * num_classes),
+            (num_anchors,), (num_anchors, 4), (count, 5), (count, 1 + num_classes), (count, 4 * num_classes),
         )  # fmt: skip
 
     def encode(self, box_BMD: np.ndarray) -> Tuple[np.ndarray, ...]:
-        """Whether each box that the network begins with holds a thing (B, N): 1, 0, or -1 for neither; and its
-        offsets to the thing (B, N, 4).
+        """The label of each anchor (B, N), float32: 1 positive, 0 background, -1 ignored; and the offsets of positive
+        ones to their thing (B, N, 4), float32, 0 elsewhere.
 
-        Boxes that reach beyond the picture are neither. The box that covers a thing best holds it, however little that
-        is: as in the paper; GluonCV makes background of it below `MISSED`.
+        Anchors that reach beyond the picture are ignored. The anchor that covers a thing best is positive however
+        little it covers, as in the paper; GluonCV makes background of it below `NEGATIVE_IOU`.
         """
-        count, num_boxes = len(box_BMD), len(self.edge_N4)
-        kind_BN = np.zeros((count, num_boxes), np.float32)
-        offset_BN4 = np.zeros((count, num_boxes, 4), np.float32)
-        trained_BM = is_trained_on(box_BMD) & (box_BMD[..., 2:4] > box_BMD[..., :2]).all(axis=-1)
-        crowd_BM = is_box(box_BMD) & ((box_BMD[..., Column.FLAGS].astype(np.int64) & Flag.CROWD) > 0)
+        count, num_anchors = len(box_BMD), len(self.edge_N4)
+        label_BN = np.zeros((count, num_anchors), np.float32)
+        offset_BN4 = np.zeros((count, num_anchors, 4), np.float32)
+        trained_BM = is_trained_on(box_BMD) & has_area(box_BMD)
+        crowd_BM = is_crowd(box_BMD)
         for row in range(count):
             for region_D in box_BMD[row, crowd_BM[row]]:
                 common_N = common_areas(region_D[None, :4], self.edge_N4)[0]
-                kind_BN[row, common_N > INSIDE_CROWD * self._area_N] = IGNORED
+                label_BN[row, common_N > INSIDE_CROWD * self._area_N] = IGNORED
             true_M4 = box_BMD[row, trained_BM[row], :4]
             if len(true_M4):
                 iou_MN = intersections_over_unions(true_M4, self.edge_N4) * self._is_inside_N
                 most_N, most_M1 = iou_MN.max(axis=0), iou_MN.max(axis=1, keepdims=True)
                 is_best_N = ((iou_MN == most_M1) & (most_M1 > 0)).any(axis=0)
-                kind_BN[row, most_N >= MISSED] = IGNORED
-                place_P = np.flatnonzero((most_N >= FOUND) | is_best_N)
-                kind_BN[row, place_P] = 1
+                label_BN[row, most_N >= NEGATIVE_IOU] = IGNORED
+                place_P = np.flatnonzero((most_N >= POSITIVE_IOU) | is_best_N)
+                label_BN[row, place_P] = 1
                 found_P4 = true_M4[iou_MN[:, place_P].argmax(axis=0)]
                 offset_BN4[row, place_P] = offsets_from(self._centred_N4[place_P], found_P4)
-        kind_BN[:, ~self._is_inside_N] = IGNORED
-        return kind_BN, offset_BN4
+        label_BN[:, ~self._is_inside_N] = IGNORED
+        return label_BN, offset_BN4
 
     def scores(self, outputs: Tuple[NDArray, ...]) -> NDArray:
         """See `BoxCoding.scores`."""
@@ -172,10 +196,30 @@ class RegionCoding:
         """Detections (B, N, 6), see `BoxCoding.decode`."""
         from mxtrain.engine.backend import nd
 
-        region_BR5, logit_BRK, offset_BRP = (output.astype("float32") for output in outputs[2:5])
-        score_BRK = nd.softmax(logit_BRK, axis=-1).slice_axis(axis=2, begin=1, end=None)
-        score_BRK = nd.broadcast_mul(score_BRK, region_BR5.slice_axis(axis=2, begin=4, end=5))
-        edge_BR14 = region_BR5.slice_axis(axis=2, begin=0, end=4).expand_dims(2)
-        offset_BRK4 = offset_BRP.reshape((0, 0, self._num_classes, 4))
-        edge_BRK4 = moved_by(nd, edge_BR14, offset_BRK4, REGION_VARIANCES, self._settings.most_stretch)
-        return self._suppression.by_class(score_BRK.transpose((0, 2, 1)), edge_BRK4.transpose((0, 2, 1, 3)))
+        sizes = (self._num_classes, self._count, self._settings.max_log_scale)
+        return detections(nd, outputs[2:5], *sizes, self._suppression)  # type: ignore[return-value]  # nd
+
+
+def detections(
+    F: OperatorModule, judged: Sequence[Array], num_classes: int, count: int, max_log_scale: float,
+    suppression: Suppression,
+) -> Array:  # fmt: skip
+    """What is detected (B, N, 6), see `BoxCoding.decode`; also in a network's graph.
+
+    Args:
+        F: MXNet's operators of symbols or of arrays.
+        judged: regions, their scores and their offsets, as `RegionCoding` says.
+        num_classes: K.
+        count: R.
+        max_log_scale: see `ProposalSettings`.
+        suppression: which detections are kept.
+    """
+    region_BR5, logit_BRK, offset_BRP = (F.cast(output, "float32") for output in judged)
+    score_BRK = columns_of(F, F.softmax(logit_BRK, axis=-1), 1, None)
+    score_BRK = F.broadcast_mul(score_BRK, columns_of(F, region_BR5, 4, 5))
+    edge_BR14 = F.expand_dims(columns_of(F, region_BR5, 0, 4), axis=2)
+    offset_BRK4 = F.reshape(offset_BRP, shape=(0, 0, num_classes, 4))
+    edge_BRK4 = apply_offsets(F, edge_BR14, offset_BRK4, REGION_VARIANCES, max_log_scale)
+    return suppression.by_class(
+        F, F.transpose(score_BRK, axes=(0, 2, 1)), F.transpose(edge_BRK4, axes=(0, 2, 1, 3)), num_classes, count
+    )

@@ -1,6 +1,6 @@
-"""Leaves one of several detections of the same thing.
+"""Non-maximum suppression: keeps one of several detections of the same thing.
 
-Legend: B batch, K classes, N boxes of a picture, C candidates.
+Legend: B batch, K classes, N boxes of a picture, C candidates, M detections that are kept.
 """
 
 from __future__ import annotations
@@ -8,11 +8,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Tuple
 
+from mxtrain.dataset.image.box_arithmetic import take_rows
+
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
+    from mxtrain.annotations import Array, OperatorModule
+
 LEAST_SCORE = 0.01
-"""GluonCV's, of SSD and YOLOv3."""
+"""What scores less is no detection. Source: GluonCV's, of SSD and YOLOv3."""
 
 
 @dataclass(frozen=True)
@@ -20,9 +24,9 @@ class Suppression:
     """Non-maximum suppression in each class by itself.
 
     Attributes:
-        iou: intersection over union with a surer one of the class from which on a box is left out.
-        num_candidates: how many of the highest scores of a picture are looked at. Without such a limit the operator
-            takes 70 times as long.
+        iou: intersection over union with a box of the same class and a higher score from which on one is suppressed.
+        num_candidates: how many of the highest scores of a picture, of all classes, are compared. Without such a limit
+            the operator takes 70 times as long.
         max_detections: how many of a picture are kept.
         least_score: what scores less is no detection.
     """
@@ -32,49 +36,60 @@ class Suppression:
     max_detections: int = 100
     least_score: float = LEAST_SCORE
 
+    def count(self, num_classes: int, num_boxes: int) -> int:
+        """M."""
+        return min(self.max_detections, self._most(num_classes * num_boxes))
+
     def __call__(self, score_BKN: NDArray, box_BN4: NDArray) -> NDArray:
         """Detections (B, M, 6), the surest first: class, score, box; rows of class -1 are none.
 
         Args:
             score_BKN: from 0 to 1.
-            box_BN4: edges, the same for all classes.
+            box_BN4: left, top, right, bottom in pixels, the same for all classes.
         """
-        score_BC, class_BC, box_BC = self._candidates(score_BKN)
-        return self._left(score_BC, class_BC, _taken(box_BN4, box_BC))
-
-    def by_class(self, score_BKN: NDArray, box_BKN4: NDArray) -> NDArray:
-        """The same where each class has edges of its own."""
-        score_BC, class_BC, box_BC = self._candidates(score_BKN)
-        place_BC = class_BC * score_BKN.shape[2] + box_BC
-        return self._left(score_BC, class_BC, _taken(box_BKN4.reshape((0, -3, 0)), place_BC))
-
-    def _candidates(self, score_BKN: NDArray) -> Tuple[NDArray, NDArray, NDArray]:
-        """The highest scores (B, C), and the class and the box of each, float64."""
         from mxtrain.engine.backend import nd
 
         _, num_classes, num_boxes = score_BKN.shape
-        most = min(self.num_candidates, num_classes * num_boxes)
+        score_BC, class_BC, box_BC = self._candidates(nd, score_BKN, num_classes, num_boxes)
+        box_BC4 = take_rows(nd, box_BN4, box_BC)
+        return self._suppress(nd, score_BC, class_BC, box_BC4, num_classes * num_boxes)  # type: ignore[return-value]  # nd
+
+    def by_class(
+        self, F: OperatorModule, score_BKN: Array, box_BKN4: Array, num_classes: int, num_boxes: int
+    ) -> Array:  # fmt: skip
+        """See `__call__`, for boxes that differ between classes: each class of a region has offsets of its own. Also in
+        a network's graph.
+
+        Args:
+            F: MXNet's operators of symbols or of arrays.
+            score_BKN: from 0 to 1.
+            box_BKN4: left, top, right, bottom in pixels.
+            num_classes, num_boxes: K and N, which symbols don't know.
+        """
+        score_BC, class_BC, box_BC = self._candidates(F, score_BKN, num_classes, num_boxes)
+        place_BC = class_BC * num_boxes + box_BC
+        box_BC4 = take_rows(F, F.reshape(box_BKN4, shape=(0, -3, 0)), place_BC)
+        return self._suppress(F, score_BC, class_BC, box_BC4, num_classes * num_boxes)
+
+    def _most(self, num_scores: int) -> int:
+        return min(self.num_candidates, num_scores)
+
+    def _candidates(
+        self, F: OperatorModule, score_BKN: Array, num_classes: int, num_boxes: int
+    ) -> Tuple[Array, Array, Array]:  # fmt: skip
+        """The highest scores (B, C), and the class and the place of the box of each, both (B, C) float64."""
+        most = self._most(num_classes * num_boxes)
         # As integers: float32 counts to 2^24 only.
-        score_BC, place_BC = nd.topk(score_BKN.reshape((0, -1)), k=most, ret_typ="both", dtype="int32")
-        place_BC = place_BC.astype("float64")
-        class_BC = nd.floor(place_BC / num_boxes)
+        score_BC, place_BC = F.topk(F.reshape(score_BKN, shape=(0, -1)), k=most, ret_typ="both", dtype="int32")
+        place_BC = F.cast(place_BC, "float64")
+        class_BC = F.floor(place_BC / num_boxes)
         return score_BC, class_BC, place_BC - class_BC * num_boxes
 
-    def _left(self, score_BC: NDArray, class_BC: NDArray, box_BC4: NDArray) -> NDArray:
-        from mxtrain.engine.backend import nd
-
-        columns = [nd.expand_dims(column, axis=2) for column in (class_BC.astype("float32"), score_BC)]
-        found_BC6 = nd.contrib.box_nms(
-            nd.concat(*columns, box_BC4, dim=2), overlap_thresh=self.iou, valid_thresh=self.least_score,
-            topk=score_BC.shape[1], coord_start=2, score_index=1, id_index=0,
+    def _suppress(self, F: OperatorModule, score_BC: Array, class_BC: Array, box_BC4: Array, num_scores: int) -> Array:
+        columns = [F.expand_dims(column, axis=2) for column in (F.cast(class_BC, "float32"), score_BC)]
+        most = self._most(num_scores)
+        found_BC6 = F.contrib.box_nms(
+            F.concat(*columns, box_BC4, dim=2), overlap_thresh=self.iou, valid_thresh=self.least_score, topk=most,
+            coord_start=2, score_index=1, id_index=0,
         )  # fmt: skip
-        return found_BC6.slice_axis(axis=1, begin=0, end=min(self.max_detections, score_BC.shape[1]))
-
-
-def _taken(box_BN4: NDArray, place_BC: NDArray) -> NDArray:
-    """Boxes at some places of each picture, (B, C, 4)."""
-    from mxtrain.engine.backend import nd
-
-    size, num_boxes, _ = box_BN4.shape
-    first_B1 = nd.arange(size, ctx=box_BN4.context, dtype="float64").reshape((-1, 1)) * num_boxes
-    return nd.take(box_BN4.reshape((-1, 4)), nd.broadcast_add(place_BC, first_B1).astype("int32"))
+        return F.slice_axis(found_BC6, axis=1, begin=0, end=min(self.max_detections, most))

@@ -12,7 +12,7 @@ from mxtrain.model.gluoncv import OURS, GluonCVModel, no_such_network
 from mxtrain.model.networks.gluoncv_detectors import CLASSES_OF_WEIGHTS, without_dataset
 from mxtrain.types import OpenFraction, Positive, Shape
 
-BY_NAME = {"ssd_": "ssd", "yolo": "yolo3", "center": "center_net", "faster": "faster_rcnn"}
+BY_NAME = {"ssd_": "ssd", "yolo": "yolo3", "center": "center_net", "faster": "faster_rcnn", "mask": "mask_rcnn"}
 """How names begin -> the option of conf/model/ that they are meant for."""
 
 
@@ -45,7 +45,7 @@ class GluonCVDetector(Detector, GluonCVModel):
     def _known_name(cls, name: str) -> str:
         if name in cls.known or without_dataset(name) in cls.known:
             return name
-        raise ValueError(no_such_network("detection", without_dataset(name), cls.known))
+        raise ValueError(no_such_network(cls.serves[0].replace("_", " "), without_dataset(name), cls.known))
 
     @pydantic.field_validator("weights_classes")
     @classmethod

@@ -1,11 +1,12 @@
-"""Faster R-CNN as a Gluon block, on one map or on a pyramid of them. Imports MXNet and GluonCV.
+"""Faster R-CNN as a Gluon block, on one map or on a feature pyramid. Imports MXNet.
 
 GluonCV's own takes one size of batch, draws from the device's generator, and adds up memory that nothing wrote where
 regions are of another map or fewer than it expects. Blocks and parameters here have the names of GluonCV's, so files
 can be exchanged; what is computed between them is ours.
 
-Legend: B batch, M true boxes of a picture, N boxes that the network begins with, R regions, K classes, C channels,
-h, w of a map.
+Legend: B batch, M true boxes of a picture, N anchors of a picture, A anchors of a place, P proposals, R regions,
+C = P + M candidates of the sample of regions (after B only; else channels), Q = B R regions of the batch, K classes,
+h, w height and width of a map. Edges are left, top, right, bottom in pixels of what enters the network.
 """
 
 from __future__ import annotations
@@ -16,42 +17,43 @@ from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.dataset.image.box_arithmetic import (
     REGION_IOU,
+    apply_offsets,
     columns_of,
     is_thing,
-    keys_of_quota,
-    match,
-    moved_by,
+    match_boxes,
+    sampling_keys,
     take_rows,
 )
 from mxtrain.engine.backend import gluon, mx
-from mxtrain.model.detection.regions import PLAIN
+from mxtrain.model.detection.regions import PROPOSAL_VARIANCES
 from mxtrain.model.networks.two_forms import TwoForms
 from mxtrain.model.weights import ClassRows
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Array, OperatorModule
-    from mxtrain.model.detection.regions import BeginningMap, ProposalSettings
+    from mxtrain.model.detection.regions import ProposalSettings, RegionAnchors
 
 nn = gluon.nn
-NEVER = -1e30
-"""The score of what is no proposal."""
-USUAL_SIDE, USUAL_STRIDE = 224.0, 16
-"""A region of this side is looked at in the map of this stride; one of half of it in the map of half of it. Source: Lin
-et al., "Feature Pyramid Networks for Object Detection" (2017), equation 1."""
-SAMPLES_OF_A_CELL = 2
-"""Points along each side of a region's cell at which a map is read."""
+NO_PROPOSAL = -1e30
+"""The score of a proposal that is dropped: no map gives a lower one."""
+CANONICAL_SIDE, CANONICAL_STRIDE = 224.0, 16
+"""A region of this side in pixels is read from the map of this stride, one of half the side from the map of half the
+stride. Source: Lin et al., "Feature Pyramid Networks for Object Detection" (2017), equation 1."""
+SAMPLES_PER_CELL_SIDE = 2
+"""Points along each side of a region's cell at which RoIAlign reads a map."""
 
 
 @dataclass(frozen=True)
-class Parts:
+class TwoStageBlocks:
     """The blocks that GluonCV's network consists of, uninitialised.
 
     Attributes:
-        features: pictures to a map, or to several.
-        region_features: of what is read from maps (B R, C, h, w), where there are any; a mask branch reads them, too.
-        box_features: of those, for classes and boxes; None: their mean over places.
-        region_side: cells along each side that a region is read in.
-        channels: of the layer that proposes.
+        features: from pictures to one map, or to several.
+        region_features: from the regions as RoIAlign reads them (B R, C, side, side) to what all branches share (a mask
+            branch reads it, too); None: that is what was read.
+        box_features: from what is shared to features (B R, units) of classes and boxes; None: the mean over places.
+        region_side: cells along each side that RoIAlign divides a region into.
+        channels: of the hidden layer of the region proposal network.
         backbone_names: full name of a parameter of the backbone -> its name in a file of the backbone alone.
     """
 
@@ -64,14 +66,14 @@ class Parts:
 
 
 class AnchorGrid(gluon.HybridBlock):
-    """The boxes of a map, of as many places as it has: (B, C, h, w) to (1, h w A, 4).
+    """A map (B, C, h, w) to the edges of its anchors (1, h w A, 4).
 
     Args:
-        boxes: of the map.
-        alloc: places along each side that the array has at least, as GluonCV's files want.
+        boxes: the anchors of the map.
+        alloc: places along each side that the array of anchors has at least: as many as in GluonCV's files.
     """
 
-    def __init__(self, boxes: BeginningMap, alloc: int, **kwargs):
+    def __init__(self, boxes: RegionAnchors, alloc: int, **kwargs):
         super().__init__(**kwargs)
         side = max(alloc, boxes.height, boxes.width)
         with self.name_scope():
@@ -82,10 +84,11 @@ class AnchorGrid(gluon.HybridBlock):
 
 
 class ProposalHead(gluon.HybridBlock):
-    """A map (B, C, h, w) to whether its boxes hold a thing, before the sigmoid (B, h w A), and offsets (B, h w A, 4).
+    """The region proposal network of a map (B, C, h, w): whether each anchor holds a thing, before the sigmoid
+    (B, h w A), and offsets to it (B, h w A, 4).
 
     Args:
-        channels: of the layer before both.
+        channels: of the hidden layer.
         num_shapes: A.
     """
 
@@ -99,7 +102,7 @@ class ProposalHead(gluon.HybridBlock):
             self.loc = nn.Conv2D(num_shapes * 4, 1, **normal)
 
     def proposed(self, F: OperatorModule, x: Array) -> Tuple[Array, Array]:
-        """What a map says."""
+        """Scores and offsets of a map's anchors."""
         x = self.conv1(x)
         score, offset = (F.transpose(layer(x), axes=(0, 2, 3, 1)) for layer in (self.score, self.loc))
         return F.reshape(score, shape=(0, -1)), F.reshape(offset, shape=(0, -1, 4))
@@ -109,15 +112,15 @@ class ProposalHead(gluon.HybridBlock):
 
 
 class SingleMapProposals(ProposalHead):
-    """One map to scores (B, N), offsets (B, N, 4) and the boxes that these are of (1, N, 4).
+    """One map to scores (B, N), offsets (B, N, 4) and the anchors that these are of (1, N, 4).
 
     Args:
-        boxes: of the map.
-        channels: as of `ProposalHead`.
-        alloc: as of `AnchorGrid`.
+        boxes: the anchors of the map.
+        channels: see `ProposalHead`.
+        alloc: see `AnchorGrid`.
     """
 
-    def __init__(self, boxes: BeginningMap, channels: int, alloc: int, **kwargs):
+    def __init__(self, boxes: RegionAnchors, channels: int, alloc: int, **kwargs):
         super().__init__(channels, boxes.num_shapes, **kwargs)
         with self.name_scope():
             self.anchor_generator = AnchorGrid(boxes, alloc)
@@ -127,16 +130,17 @@ class SingleMapProposals(ProposalHead):
 
 
 class PyramidProposals(gluon.HybridBlock):
-    """The same for several maps, with one head for all.
+    """Several maps to scores (B, N), offsets (B, N, 4) and anchors (1, N, 4), with one head for all maps.
 
     Args:
-        maps: their boxes.
-        channels, alloc: as of `SingleMapProposals`.
+        maps: the anchors of each map, the finest first.
+        channels: see `ProposalHead`.
+        alloc: see `AnchorGrid`; of the finest map, halved from map to map.
     """
 
     LEAST_KEPT = 16
 
-    def __init__(self, maps: Sequence[BeginningMap], channels: int, alloc: int, **kwargs):
+    def __init__(self, maps: Sequence[RegionAnchors], channels: int, alloc: int, **kwargs):
         super().__init__(**kwargs)
         with self.name_scope():
             self.anchor_generator = nn.HybridSequential()
@@ -151,30 +155,31 @@ class PyramidProposals(gluon.HybridBlock):
 
 
 class TwoStageNetwork(TwoForms):
-    """Pictures (B, 3, H, W) to the outputs of `RegionCoding`, for the regions with the highest scores.
+    """Pictures (B, 3, H, W) to the outputs of `RegionCoding`; in prediction regions are the proposals with the highest
+    scores.
 
-    In training it also takes true boxes (B, M, D) and random numbers from 0 to 1 (B, P + M), where P regions are
-    proposed; its regions are then a sample of these and of the true boxes. No gradient goes through where regions are.
+    In training it also takes true boxes (B, M, D) and random numbers from 0 to 1 (B, P + M); regions are then a sample
+    of the proposals and of the true boxes. No gradient goes through the edges of regions.
 
     Args:
         parts: its blocks.
         num_classes: K.
-        picture: height and width.
-        maps: the boxes that it begins with.
-        settings: which regions are looked at.
-        alloc: as of `AnchorGrid`.
+        picture: height and width of pictures in pixels.
+        maps: the anchors of each map, the finest first.
+        settings: which proposals become regions.
+        alloc: see `AnchorGrid`.
     """
 
     def __init__(
-        self, parts: Parts, num_classes: int, picture: Tuple[int, int], maps: Sequence[BeginningMap],
+        self, parts: TwoStageBlocks, num_classes: int, picture: Tuple[int, int], maps: Sequence[RegionAnchors],
         settings: ProposalSettings, alloc: int, **kwargs,
     ):  # fmt: skip
         super().__init__(**kwargs)
         self._settings, self._picture, self._num_classes = settings, picture, num_classes
         self._region_side, self._strides = parts.region_side, [one.stride for one in maps]
-        self._num_boxes = sum(one.height * one.width * one.num_shapes for one in maps)
-        self._train_count, self._count = settings.counts(self._num_boxes)
-        self._samples = min(settings.samples, self._train_count)
+        self._num_anchors = sum(one.height * one.width * one.num_shapes for one in maps)
+        self._train_post_nms, self._post_nms = settings.num_proposals(self._num_anchors)
+        self._num_samples, self._max_positives = settings.sampled(self._num_anchors)
         is_pyramid = len(maps) > 1
         with self.name_scope():
             self.features = parts.features
@@ -208,80 +213,124 @@ class TwoStageNetwork(TwoForms):
 
     def predict_forward(self, F, x):
         """See `TwoForms`."""
-        maps, score_BN, offset_BN4, anchor_1N4 = self._look(F, x)
+        maps, score_BN, offset_BN4, anchor_1N4 = self._extract(F, x)
         settings = self._settings
-        region_BR5 = self._propose(F, score_BN, offset_BN4, anchor_1N4, settings.candidates, self._count)
-        return (score_BN, offset_BN4, region_BR5, *self._judge(F, maps, region_BR5, self._count))
+        region_BR5 = self._propose(F, score_BN, offset_BN4, anchor_1N4, settings.pre_nms, self._post_nms)
+        seen = self._features_of(F, maps, columns_of(F, region_BR5, 0, 4), self._post_nms)
+        judged = (region_BR5, *self._predict_regions(F, seen, self._post_nms))
+        return (score_BN, offset_BN4, *judged, *self._found(F, maps, judged))
 
     def train_forward(self, F, x, *known):
         """See `TwoForms`."""
         box_BMD, noise_BC = known
-        maps, score_BN, offset_BN4, anchor_1N4 = self._look(F, x)
+        maps, score_BN, offset_BN4, anchor_1N4 = self._extract(F, x)
         proposal_BP5 = self._propose(
-            F, score_BN, offset_BN4, anchor_1N4, self._settings.train_candidates, self._train_count
+            F, score_BN, offset_BN4, anchor_1N4, self._settings.train_pre_nms, self._train_post_nms
         )
         region_BR5 = self._sample(F, proposal_BP5, box_BMD, noise_BC)
-        return (score_BN, offset_BN4, region_BR5, *self._judge(F, maps, region_BR5, self._samples))
+        seen = self._features_of(F, maps, columns_of(F, region_BR5, 0, 4), self._num_samples)
+        judged = (region_BR5, *self._predict_regions(F, seen, self._num_samples))
+        return (score_BN, offset_BN4, *judged, *self._learned(F, seen, region_BR5, box_BMD))
 
-    def _look(self, F: OperatorModule, x: Array) -> Tuple[List[Array], Array, Array, Array]:
-        """Maps of pictures, and what is proposed of the boxes that the network begins with."""
+    def _extract(self, F: OperatorModule, x: Array) -> Tuple[List[Array], Array, Array, Array]:
+        """Maps of pictures; and scores (B, N), offsets (B, N, 4) and edges (1, N, 4) of anchors."""
         maps = self.features(x)
         maps = list(maps) if len(self._strides) > 1 else [maps]
         return (maps, *self.rpn(*maps))
 
     def _propose(
-        self, F: OperatorModule, score_BN: Array, offset_BN4: Array, anchor_1N4: Array, candidates: int, count: int
+        self, F: OperatorModule, score_BN: Array, offset_BN4: Array, anchor_1N4: Array, pre_nms: int, post_nms: int
     ) -> Array:  # fmt: skip
-        """The regions with the highest scores of which none covers another much, and 1 for each, (B, count, 5). Where
-        there are fewer, the rest is the whole picture, and 0."""
+        """The proposals with the highest scores that non-maximum suppression keeps: edges, and 1 for each,
+        (B, post_nms, 5). Where there are fewer, the rest are the edges of the whole picture, and 0.
+
+        Args:
+            pre_nms: proposals that enter the suppression.
+            post_nms: proposals that are kept.
+        """
         settings, (height, width) = self._settings, self._picture
         score_BN, offset_BN4 = F.BlockGrad(score_BN), F.BlockGrad(offset_BN4)
-        edge_BN4 = F.relu(moved_by(F, F.BlockGrad(anchor_1N4), offset_BN4, PLAIN, settings.most_stretch))
+        edge_BN4 = F.relu(
+            apply_offsets(F, F.BlockGrad(anchor_1N4), offset_BN4, PROPOSAL_VARIANCES, settings.max_log_scale)
+        )
         sides = F.split(edge_BN4, 4, axis=2)
         left, top, right, bottom = (F.clip(side, 0, most) for side, most in zip(sides, (width, height) * 2))
-        # GluonCV counts the last pixel, too.
-        is_large_BN1 = (right - left + 1 >= settings.least_size) * (bottom - top + 1 >= settings.least_size)
-        score_BN1 = F.where(is_large_BN1, F.expand_dims(score_BN, axis=2), F.ones_like(is_large_BN1) * NEVER)
+        # GluonCV's boxes end with their last pixel, so their sides are one longer.
+        is_large_BN1 = (right - left + 1 >= settings.min_size) * (bottom - top + 1 >= settings.min_size)
+        score_BN1 = F.where(is_large_BN1, F.expand_dims(score_BN, axis=2), F.ones_like(is_large_BN1) * NO_PROPOSAL)
         row_BN5 = F.concat(score_BN1, left, top, right, bottom, dim=2)
-        most = min(candidates, self._num_boxes)
-        place_BT = F.topk(F.squeeze(score_BN1, axis=2), k=most, ret_typ="indices", axis=1, dtype="int32")
+        num_candidates = min(pre_nms, self._num_anchors)
+        place_BT = F.topk(F.squeeze(score_BN1, axis=2), k=num_candidates, ret_typ="indices", axis=1, dtype="int32")
         found_BT5 = F.contrib.box_nms(
-            take_rows(F, row_BN5, place_BT), overlap_thresh=settings.iou, valid_thresh=NEVER / 2, topk=-1,
+            take_rows(F, row_BN5, place_BT), overlap_thresh=settings.nms_iou, valid_thresh=NO_PROPOSAL / 2, topk=-1,
             coord_start=1, score_index=0, id_index=-1, force_suppress=True,
         )  # fmt: skip
-        found_BR5 = F.slice_axis(found_BT5, axis=1, begin=0, end=count)
+        found_BR5 = F.slice_axis(found_BT5, axis=1, begin=0, end=post_nms)
         left, top, right, bottom = F.split(columns_of(F, found_BR5, 1, None), 4, axis=2)
-        is_found_BR1 = left >= 0  # what is left out is -1 in every column
+        is_found_BR1 = left >= 0  # box_nms writes -1 into all columns of what it suppresses
         whole = (F.ones_like(right) * width, F.ones_like(bottom) * height)
         right, bottom = (F.where(is_found_BR1, side, most) for side, most in zip((right, bottom), whole))
         return F.BlockGrad(F.concat(F.relu(left), F.relu(top), right, bottom, is_found_BR1, dim=2))
 
     def _sample(self, F: OperatorModule, proposal_BP5: Array, box_BMD: Array, noise_BC: Array) -> Array:
-        """Regions to be trained on, and 1 for those that count, (B, R, 5): of proposals and of what is true."""
+        """Regions that are trained on, a sample of proposals and true boxes: edges, and 1 for those that count,
+        (B, R, 5). Those with a thing come first, at most `self._max_positives` of them."""
         settings = self._settings
         thing_BM1 = F.expand_dims(is_thing(F, box_BMD), axis=2)
         region_BC5 = F.concat(proposal_BP5, F.concat(columns_of(F, box_BMD, 0, 4), thing_BM1, dim=2), dim=1)
-        found = match(F, columns_of(F, region_BC5, 0, 4), box_BMD)
+        found = match_boxes(F, columns_of(F, region_BC5, 0, 4), box_BMD)
         counts_BC = F.squeeze(columns_of(F, region_BC5, 4, 5), axis=2)
         holds_BC = found.iou_BN >= REGION_IOU
-        key_BC = keys_of_quota(
-            F, counts_BC * holds_BC, counts_BC * (1 - holds_BC) * (1 - found.in_crowd_BN), noise_BC,
-            round(self._samples * settings.share_of_things),
+        background_BC = counts_BC * (1 - holds_BC) * (1 - found.in_crowd_BN)
+        key_BC = sampling_keys(
+            F, counts_BC * holds_BC, background_BC, noise_BC, self._num_samples, settings.positive_fraction
         )  # fmt: skip
-        key_BR, place_BR = F.topk(key_BC, k=self._samples, ret_typ="both", axis=1, dtype="int32")
+        key_BR, place_BR = F.topk(key_BC, k=self._num_samples, ret_typ="both", axis=1, dtype="int32")
         edge_BR4 = columns_of(F, take_rows(F, region_BC5, place_BR), 0, 4)
         return F.BlockGrad(F.concat(edge_BR4, F.expand_dims(key_BR > 0, axis=2), dim=2))
 
-    def _judge(self, F: OperatorModule, maps: Sequence[Array], region_BR5: Array, count: int) -> Tuple[Array, Array]:
-        """Scores (B, R, 1 + K) and offsets (B, R, 4 K) of regions."""
-        x = self.read_regions(F, maps, columns_of(F, region_BR5, 0, 4), self._region_side)
-        x = x if self.top_features is None else self.top_features(x)
+    def _found(self, F: OperatorModule, maps: Sequence[Array], judged: Sequence[Array]) -> Tuple[Array, ...]:
+        """What a further head predicts of what is found.
+
+        Args:
+            judged: regions, their scores and their offsets.
+        """
+        return ()
+
+    def _learned(self, F: OperatorModule, seen: Array, region_BR5: Array, box_BMD: Array) -> Tuple[Array, ...]:
+        """What a further head says of a sample of regions, those with a thing first.
+
+        Args:
+            seen: see `_features_of`.
+            region_BR5: the sample.
+            box_BMD: true boxes.
+        """
+        return ()
+
+    def _features_of(self, F: OperatorModule, maps: Sequence[Array], edge_BR4: Array, count: int) -> Array:
+        """What all branches share of regions, `count` of each picture, (B R, C, h, w)."""
+        x = self.align_regions(F, maps, edge_BR4, count, self._region_side)
+        return x if self.top_features is None else self.top_features(x)
+
+    def _predict_regions(self, F: OperatorModule, x: Array, count: int) -> Tuple[Array, Array]:
+        """Scores before the softmax (B, R, 1 + K) and offsets (B, R, 4 K) of regions, `count` of each picture."""
         x = F.mean(x, axis=(2, 3)) if self.box_features is None else self.box_features(x)
         logit, offset = self.class_predictor(x), self.box_predictor(x)
         return tuple(F.reshape(one, shape=(-4, -1, count, 0)) for one in (logit, offset))
 
-    def read_regions(self, F: OperatorModule, maps: Sequence[Array], edge_BR4: Array, side: int) -> Array:
-        """What maps say of regions, (B R, C, side, side): each is read from the map that its size asks for."""
+    def align_regions(
+        self, F: OperatorModule, maps: Sequence[Array], edge_BR4: Array, count: int, side: int
+    ) -> Array:  # fmt: skip
+        """RoIAlign of regions, (B R, C, side, side): each is read from the map that its size asks for.
+
+        Source: Lin et al., "Feature Pyramid Networks for Object Detection" (2017), equation 1.
+
+        Args:
+            maps: (B, C, h, w) each, the finest first.
+            edge_BR4: edges of regions.
+            count: R.
+            side: cells along each side of a region.
+        """
         picture_B1 = F.reshape(F.contrib.arange_like(edge_BR4, axis=0), shape=(-1, 1, 1))
         picture_BR1 = F.broadcast_like(picture_B1, columns_of(F, edge_BR4, 0, 1), lhs_axes=(1,), rhs_axes=(1,))
         row_Q5 = F.reshape(F.concat(picture_BR1, edge_BR4, dim=2), shape=(-3, 0))
@@ -289,19 +338,28 @@ class TwoStageNetwork(TwoForms):
         def read(number: int, row_Q5: Array) -> Array:
             return F.contrib.ROIAlign(
                 maps[number], row_Q5, pooled_size=(side, side), spatial_scale=1.0 / self._strides[number],
-                sample_ratio=SAMPLES_OF_A_CELL,
+                sample_ratio=SAMPLES_PER_CELL_SIDE,
             )  # fmt: skip
 
         if len(maps) == 1:
             return read(0, row_Q5)
         levels = [math.log2(stride) for stride in self._strides[:-1]]  # the coarsest only proposes
         size_Q2 = columns_of(F, row_Q5, 3, 5) - columns_of(F, row_Q5, 1, 3) + 1
-        level_Q = F.log2(F.sqrt(F.prod(size_Q2, axis=1)) / USUAL_SIDE + 1e-6)
-        level_Q = F.clip(F.floor(math.log2(USUAL_STRIDE) + level_Q), levels[0], levels[-1])
+        level_Q = F.log2(F.sqrt(F.prod(size_Q2, axis=1)) / CANONICAL_SIDE + 1e-6)
+        level_Q = F.clip(F.floor(math.log2(CANONICAL_STRIDE) + level_Q), levels[0], levels[-1])
+        # Regions of picture -1 cost nothing, but ROIAlign neither writes their own values nor leaves others alone:
+        # where row n is one, it sets the n-th number of the whole output to 0. So rows that nobody reads come first,
+        # enough of them to hold all of these numbers: `spare` for each picture.
+        spare = -(-count // (side * side - 1))
+        spare_BS5 = -F.ones_like(F.slice_axis(F.concat(picture_BR1, edge_BR4, dim=2), axis=1, begin=0, end=spare))
+        spare_S5 = F.reshape(spare_BS5, shape=(-3, 0))
         found = []
         for number, level in enumerate(levels):
             is_here_Q = level_Q == level
-            # Those of picture -1 cost nothing, and nothing is written where their values would be.
-            values = read(number, F.where(is_here_Q, row_Q5, -F.ones_like(row_Q5)))
+            here_Q5 = F.where(is_here_Q, row_Q5, -F.ones_like(row_Q5))
+            values = read(number, F.concat(spare_S5, here_Q5, dim=0))
+            # As (spare + R, B, ...), of which the first are spare: a batch may have any size.
+            values = F.slice_axis(F.reshape(values, shape=(-4, spare + count, -1, -2)), axis=0, begin=spare, end=None)
+            values = F.reshape(values, shape=(-3, -2))
             found.append(F.where(is_here_Q, values, F.zeros_like(values)))
         return F.add_n(*found)

@@ -2,13 +2,13 @@
 
 Shipped as lists, so that a wrong name is refused without importing MXNet. Tests compare them with GluonCV's.
 Source: gluoncv 0.10.5.post0, model_zoo/ssd/presets.py, model_zoo/yolo/yolo3.py, model_zoo/center_net/,
-model_zoo/rcnn/faster_rcnn/.
+model_zoo/rcnn/faster_rcnn/, model_zoo/rcnn/mask_rcnn/.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Mapping, Sequence, Tuple
+from typing import Any, Mapping, Optional, Sequence, Tuple
 
 DATASETS = ("voc", "coco", "custom")
 """Endings of GluonCV's names of networks for the classes of one dataset."""
@@ -122,62 +122,107 @@ CENTER_NET = (
 )  # fmt: skip
 """Names without a dataset."""
 
+SINGLE_MAP_SIDE, PYRAMID_SIDE = 14, 7
+"""Cells along each side that RoIAlign divides a region into. Source: GluonCV's."""
 
 
 @dataclass(frozen=True)
-class RegionParts:
+class MaskParts:
+    """What the masks of a Mask R-CNN of GluonCV's are made by.
+
+    Attributes:
+        channels: of each layer.
+        convs: convolutions before a mask gets twice as fine as what is seen of its region.
+        is_fine: of one with a pyramid, whether regions are read in twice as many cells along each side, of which
+            what looks for classes and boxes takes means.
+    """
+
+    channels: int = 256
+    convs: int = 0
+    is_fine: bool = False
+
+    def side(self, is_pyramid: bool) -> int:
+        """Squares along a side of a mask. What looks at the regions of a single map halves them."""
+        return 2 * (PYRAMID_SIDE * (2 if self.is_fine else 1) if is_pyramid else SINGLE_MAP_SIDE // 2)
+
+
+@dataclass(frozen=True)
+class FasterRCNNParts:
     """What a Faster R-CNN of GluonCV's is made of.
 
     Attributes:
         backbone: GluonCV's name of the network for classification.
-        features: its outputs that a pyramid begins with; empty: there is one map, that of its third stage.
-        sizes: sides in pixels of squares of the area of the boxes that it begins with.
-        channels: of the layer that proposes.
-        count: regions that are looked at in prediction.
-        samples: regions that are trained on.
-        least_size: of a region, in pixels.
-        most_stretch: logarithm of the most that a side may grow by; 0: no limit.
-        nms_iou: intersection over union with a surer detection from which on one is left out.
+        features: outputs of the backbone that the pyramid is made of; empty: there is no pyramid, and one map, that of
+            the third stage.
+        sizes: of anchors: sides in pixels of the squares that have their areas.
+        channels: of the region proposal network's hidden layer.
+        post_nms: proposals of a picture that are kept in prediction.
+        num_samples: regions of a picture that are trained on.
+        min_size: of a proposal's sides, in pixels.
+        max_log_scale: logarithm of the largest factor by which an offset may change a side; 0: no limit.
+        nms_iou: intersection over union with a surer detection from which on one is suppressed.
+        masks: of a Mask R-CNN.
     """
 
     backbone: str
     features: Tuple[str, ...] = ()
     sizes: Tuple[float, ...] = (32, 64, 128, 256, 512)
     channels: int = 1024
-    count: int = 300
-    samples: int = 128
-    least_size: float = 16.0
-    most_stretch: float = 0.0
+    post_nms: int = 300
+    num_samples: int = 128
+    min_size: float = 16.0
+    max_log_scale: float = 0.0
     nms_iou: float = 0.3
+    masks: Optional[MaskParts] = None
 
 
 REGION_RATIOS = (0.5, 1.0, 2.0)
-"""Height over width of the boxes that a Faster R-CNN begins with."""
+"""Height over width of the anchors of a Faster R-CNN."""
 PYRAMID_CHANNELS = 256
-"""Of each map of a pyramid of GluonCV's."""
-PLACES, PYRAMID_PLACES = 128, 384
-"""Along each side of the (finest) map, as many as GluonCV's files have boxes for."""
-_FOR_COCO: Mapping[str, Any] = {"count": 1000, "least_size": 1.0, "most_stretch": 4.14, "nms_iou": 0.5}
+"""Channels of each map of GluonCV's pyramids."""
+ALLOC, PYRAMID_ALLOC = 128, 384
+"""Places along each side of the finest map for which GluonCV's files have anchors (its `alloc_size`)."""
+_FOR_COCO: Mapping[str, Any] = {"post_nms": 1000, "min_size": 1.0, "max_log_scale": 4.14, "nms_iou": 0.5}
 
-FASTER_RCNN: Mapping[str, RegionParts] = {
-    "faster_rcnn_resnet50_v1b": RegionParts("resnet50_v1b"),
-    "faster_rcnn_resnet101_v1d": RegionParts("resnet101_v1d"),
-    "faster_rcnn_fpn_resnet50_v1b": RegionParts(
+FASTER_RCNN: Mapping[str, FasterRCNNParts] = {
+    "faster_rcnn_resnet50_v1b": FasterRCNNParts("resnet50_v1b"),
+    "faster_rcnn_resnet101_v1d": FasterRCNNParts("resnet101_v1d"),
+    "faster_rcnn_fpn_resnet50_v1b": FasterRCNNParts(
         "resnet50_v1b", ("layers1_relu8_fwd", "layers2_relu11_fwd", "layers3_relu17_fwd", "layers4_relu8_fwd"),
-        samples=512, **_FOR_COCO,
+        num_samples=512, **_FOR_COCO,
     ),
-    "faster_rcnn_fpn_resnet101_v1d": RegionParts(
+    "faster_rcnn_fpn_resnet101_v1d": FasterRCNNParts(
         "resnet101_v1d", ("layers1_relu8_fwd", "layers2_relu11_fwd", "layers3_relu68_fwd", "layers4_relu8_fwd"),
-        samples=512, **_FOR_COCO,
+        num_samples=512, **_FOR_COCO,
     ),
 }  # fmt: skip
 """Name without a dataset -> what the network is made of, for VOC where GluonCV's depends on the dataset."""
 
 
-def regions_of(name: str) -> RegionParts:
-    """What the Faster R-CNN of that name is made of."""
-    found = FASTER_RCNN[without_dataset(name)]
-    if found.features:
+_MASKED: Mapping[str, Any] = {**_FOR_COCO, "max_log_scale": 4.42}
+_PYRAMIDS = {name: FASTER_RCNN[f"faster_rcnn_fpn_{name}"].features for name in ("resnet50_v1b", "resnet101_v1d")}
+
+MASK_RCNN: Mapping[str, FasterRCNNParts] = {
+    "mask_rcnn_resnet18_v1b": FasterRCNNParts("resnet18_v1b", num_samples=256, masks=MaskParts(), **_MASKED),
+    **{f"mask_rcnn_{name}": FasterRCNNParts(name, masks=MaskParts(), **_MASKED) for name in _PYRAMIDS},
+    "mask_rcnn_fpn_resnet18_v1b": FasterRCNNParts(
+        "resnet18_v1b", tuple(f"layers{stage}_relu3_fwd" for stage in (1, 2, 3, 4)), num_samples=512,
+        masks=MaskParts(convs=2), **_MASKED,
+    ),
+    **{
+        f"mask_rcnn_fpn_{name}": FasterRCNNParts(
+            name, features, num_samples=512, masks=MaskParts(convs=4, is_fine=True), **_MASKED
+        )
+        for name, features in _PYRAMIDS.items()
+    },
+}  # fmt: skip
+"""The same for masks, for COCO: GluonCV has no others."""
+
+
+def faster_rcnn_parts(name: str) -> FasterRCNNParts:
+    """What the Faster R-CNN or Mask R-CNN of a name of GluonCV's is made of."""
+    found = {**FASTER_RCNN, **MASK_RCNN}[without_dataset(name)]
+    if found.features or found.masks:
         return found
     if name.endswith("_coco"):
         return replace(found, **_FOR_COCO)
@@ -210,7 +255,7 @@ def without_dataset(name: str) -> str:
     return plain if last in DATASETS else name
 
 
-def multi_box(name: str) -> SSDParts:
+def ssd_parts(name: str) -> SSDParts:
     """What the SSD of that name is made of."""
     found = SSD[without_dataset(name)]
     return replace(found, sizes=SSD_SIZES[name]) if name in SSD_SIZES else found

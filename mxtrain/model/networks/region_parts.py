@@ -1,5 +1,4 @@
-"""Takes GluonCV's networks for classification apart into what a network of two stages is made of. Imports MXNet and
-GluonCV."""
+"""Builds the blocks of two-stage detectors from GluonCV's networks for classification. Imports MXNet and GluonCV."""
 
 from __future__ import annotations
 
@@ -8,24 +7,24 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping
 
 from mxtrain.engine.backend import gluon, mx
 from mxtrain.model.networks import gluoncv
-from mxtrain.model.networks.faster_rcnn import Parts
+from mxtrain.model.networks.faster_rcnn import TwoStageBlocks
 from mxtrain.model.networks.feature_maps import find_features, take_initializers
+from mxtrain.model.networks.gluoncv_detectors import PYRAMID_SIDE, SINGLE_MAP_SIDE
 
 from gluoncv.nn.feature import FPNFeatureExpander  # isort: skip
 
 if TYPE_CHECKING:
-    from mxtrain.model.networks.gluoncv_detectors import RegionParts
+    from mxtrain.model.networks.gluoncv_detectors import FasterRCNNParts
 
 STEM = ("conv1", "bn1", "relu", "maxpool", "layer1", "layer2", "layer3")
-"""Parts of a ResNet of GluonCV's that make the map; `layer4` looks at regions."""
+"""The parts of GluonCV's ResNets that compute the map; `layer4` is computed of each region."""
 NUM_CLASSES_OF_BACKBONE = 2
-"""Of what is cut off again."""
+"""GluonCV builds a classifier, which is cut off again."""
 MOST_MAPS = 4
-SIDE_OF_STAGED, SIDE_OF_PYRAMID = 14, 7
-"""Cells along each side that a region is read in."""
+"""Maps of the backbone in a pyramid of which no maps are named; one more is made of the coarsest."""
 
 
-def _backbone(parts: RegionParts, is_stock: bool, options: Mapping[str, Any]) -> gluon.HybridBlock:
+def _backbone(parts: FasterRCNNParts, is_stock: bool, options: Mapping[str, Any]) -> gluon.HybridBlock:
     # Names of GluonCV's files count networks of a kind in a process; here each is the first.
     with mx.name.NameManager():
         usual = {"use_global_stats": True} if is_stock else {}
@@ -36,30 +35,30 @@ def _names(network: gluon.HybridBlock) -> Dict[str, str]:
     return {parameter.name: name for name, parameter in network._collect_params_with_prefix().items()}
 
 
-def staged(parts: RegionParts, is_stock: bool, options: Mapping[str, Any]) -> Parts:
-    """Of a ResNet with four stages, the last of which looks at regions.
+def build_single_map(parts: FasterRCNNParts, is_stock: bool, options: Mapping[str, Any]) -> TwoStageBlocks:
+    """The blocks around a ResNet: three stages compute one map of pictures, the fourth is computed of each region.
 
     Args:
         parts: what the network is made of.
-        is_stock: whether it is GluonCV's, whose batch norms keep to the statistics that they come with.
+        is_stock: whether the network is one that GluonCV has by name; its batch norms keep the statistics of its file.
         options: further arguments of GluonCV's function of the backbone.
     """
     network = _backbone(parts, is_stock, options)
     features, region_features = gluon.nn.HybridSequential(), gluon.nn.HybridSequential()
     features.add(*(getattr(network, name) for name in STEM))
     region_features.add(network.layer4)
-    return Parts(features, region_features, None, SIDE_OF_STAGED, parts.channels, _names(network))
+    return TwoStageBlocks(features, region_features, None, SINGLE_MAP_SIDE, parts.channels, _names(network))
 
 
-def pyramid(
-    parts: RegionParts, width: int, head_units: int, is_stock: bool, options: Mapping[str, Any]
-) -> Parts:  # fmt: skip
-    """Of any network: its maps, from the coarsest on, are added to finer ones.
+def build_pyramid(
+    parts: FasterRCNNParts, width: int, head_units: int, is_stock: bool, options: Mapping[str, Any]
+) -> TwoStageBlocks:  # fmt: skip
+    """The blocks around any network: a feature pyramid of its maps, and two dense layers of each region.
 
     Args:
-        parts, is_stock, options: as of `staged`.
-        width: channels of each map.
-        head_units: of both layers that look at a region.
+        parts, is_stock, options: see `build_single_map`.
+        width: channels of each map of the pyramid.
+        head_units: of both dense layers.
     """
     network = _backbone(parts, is_stock, options)
     symbol = network(mx.sym.var("data"))
@@ -76,7 +75,11 @@ def pyramid(
         )  # fmt: skip
     take_initializers(features, network)
     box_features = gluon.nn.HybridSequential()
+    is_fine = parts.masks is not None and parts.masks.is_fine
+    if is_fine:
+        box_features.add(gluon.nn.AvgPool2D(3, strides=2, padding=1))
     for _ in range(2):
         box_features.add(gluon.nn.Dense(head_units, weight_initializer=mx.init.Normal(0.01)))
         box_features.add(gluon.nn.Activation("relu"))
-    return Parts(features, None, box_features, SIDE_OF_PYRAMID, parts.channels, _names(network))
+    side = PYRAMID_SIDE * (2 if is_fine else 1)
+    return TwoStageBlocks(features, None, box_features, side, parts.channels, _names(network))

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from mxtrain.dataset.loading.randomness import Draw, beta, bits, integers, permutation, uniform
+from mxtrain.dataset.loading.randomness import Draw, beta, bits, integers, permutation, uniform, uniform_rows
 
 
 def test_hash_is_splitmix64():
@@ -48,3 +48,22 @@ def test_beta_has_its_moments(alpha):
     assert share.mean() == pytest.approx(0.5, abs=0.01)
     assert share.var() == pytest.approx(1 / (4 * (2 * alpha + 1)), rel=0.03)
     assert np.array_equal(beta(0, 0, np.array([7, 40_000]), alpha), share[[7, 40_000]])
+
+
+def test_rows_of_numbers_are_uniform_and_do_not_resemble_each_other():
+    row_BN = uniform_rows(5, 1, np.arange(40), Draw.TARGET_SAMPLE, 5000)
+    assert row_BN.dtype == np.float32 and row_BN.min() >= 0 and row_BN.max() < 1
+    counts = np.bincount((row_BN * 10).astype(int).ravel(), minlength=10)
+    assert ((counts - 20_000) ** 2 / 20_000).sum() < 30  # chi-square, 9 degrees of freedom
+    both = np.corrcoef(row_BN) - np.eye(40)
+    assert np.abs(both).max() < 0.07 and np.abs(np.corrcoef(row_BN.T[:200])[~np.eye(200, dtype=bool)]).mean() < 0.2
+    assert len(np.unique(row_BN)) > 0.98 * row_BN.size
+    first_BN = uniform_rows(0, 0, np.arange(40), Draw.TARGET_SAMPLE, 40)
+    assert np.diag(first_BN).min() > 0 and not np.triu(first_BN == first_BN.T, 1).any()
+    np.testing.assert_array_equal(uniform_rows(5, 1, np.array([7, 3]), Draw.TARGET_SAMPLE, 9), row_BN[[7, 3], :9])
+    assert not (uniform_rows(5, 1, np.arange(40), Draw.REGION_SAMPLE, 5000) == row_BN).mean() > 0.01
+
+
+def test_rows_of_numbers_never_change():
+    rows = uniform_rows(1, 2, np.array([3]), Draw.REGION_SAMPLE, 3)
+    np.testing.assert_array_equal(rows * 2**24, [[3050717, 16209430, 4639221]])

@@ -7,7 +7,7 @@ from mxtrain.dataset.image.boxes import Flag, padded, rows_of
 from mxtrain.model.detection.anchors import anchor_maps
 from mxtrain.model.detection.multibox import MultiBoxCoding
 from mxtrain.model.detection.suppression import Suppression
-from mxtrain.model.networks.gluoncv_detectors import SSD, multi_box
+from mxtrain.model.networks.gluoncv_detectors import SSD, ssd_parts
 
 SIDE, SIZES = 96, [(12, 12), (6, 6), (3, 3)]
 RATIOS = [(1.0, 2.0, 0.5), (1.0, 2.0, 0.5, 3.0, 1.0 / 3), (1.0, 2.0, 0.5)]
@@ -31,7 +31,7 @@ def test_boxes_are_gluoncvs_for_its_own_size(name):
 
     from gluoncv.model_zoo.ssd.anchor import LiteAnchorGenerator, SSDAnchorGenerator  # isort: skip
 
-    made_of = multi_box(name)
+    made_of = ssd_parts(name)
     sizes = [(height, height + 2) for height in range(len(made_of.ratios) + 2, 2, -1)]
     side = made_of.base_size
     maps = anchor_maps(

@@ -1,11 +1,15 @@
-"""How boxes cover others, on the host.
+"""Geometry of boxes on the host: common areas, intersection over union, and offsets from one box to another. What a
+network computes of boxes on its device is in `box_arithmetic`.
 
-Legend: M true boxes, N others.
+Legend: M boxes, N others, P pairs. Edges are left, top, right, bottom in pixels.
 """
 
 from __future__ import annotations
 
 import numpy as np
+
+TINY = 1e-12
+"""Unions are at least this: two boxes without an area have nothing in common."""
 
 
 def common_areas(edge_M4: np.ndarray, edge_N4: np.ndarray) -> np.ndarray:
@@ -24,7 +28,7 @@ def intersections_over_unions(edge_M4: np.ndarray, edge_N4: np.ndarray) -> np.nd
     """Intersection over union, (M, N)."""
     common_MN = common_areas(edge_M4, edge_N4)
     area_M, area_N = ((edge[:, 2:] - edge[:, :2]).prod(axis=1) for edge in (edge_M4, edge_N4))
-    common_MN /= area_M[:, None] + area_N - common_MN
+    common_MN /= np.maximum(area_M[:, None] + area_N - common_MN, TINY)
     return common_MN
 
 
