@@ -440,11 +440,16 @@ import multiprocessing, sys, time
 from bench_parts.turns import Turns
 turns = Turns()
 held = bytearray(b"1" * (64 << 20))
+fork = multiprocessing.get_context("fork")
+is_held = fork.Event()
 def hold():
-    own = bytearray(b"1" * (96 << 20))
+    own = bytearray(96 << 20)
+    own[::4096] = b"1" * (len(own) // 4096)
+    is_held.set()
     time.sleep(60)
 if sys.argv[1] == "two":
-    multiprocessing.get_context("fork").Process(target=hold, daemon=True).start()
+    fork.Process(target=hold, daemon=True).start()
+    is_held.wait()
 while True:
     time.sleep(0.4)
     turns.next()

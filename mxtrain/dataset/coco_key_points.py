@@ -15,17 +15,15 @@ from mxtrain.dataset.base import BaseDataset, Samples, Splits
 from mxtrain.dataset.checking.problems import NOT_A_NUMBER, STRICT, Findings, NothingLeft, Problem
 from mxtrain.dataset.coco import Coco
 from mxtrain.dataset.image.box_faults import refuse_all
-from mxtrain.dataset.image.boxed_files import BoxedSplit, refuse_twice
+from mxtrain.dataset.image.boxed_files import BoxedSplit
 from mxtrain.dataset.image.coco_file import CocoContents
-from mxtrain.dataset.image.decoding import known_statistics
 from mxtrain.dataset.image.key_point_augment import KeyPointAugment
 from mxtrain.dataset.image.key_point_dataset import KeyPointDataset
 from mxtrain.dataset.image.key_point_pictures import KeyPointPictures, Things
 from mxtrain.dataset.image.key_points import PERSON_NAMES, PERSON_SIGMAS, KeyPointSet, left_right_pairs
-from mxtrain.dataset.image.mask_pairs import refuse_shared_pictures
 from mxtrain.dataset.image.settings import Decoding, as_window, window_setting
 from mxtrain.dataset.loading.sources import Subset
-from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
+from mxtrain.dataset.loading.splitting import refuse_empty
 from mxtrain.dataset.signature import Signature
 from mxtrain.errors import DataError
 from mxtrain.types import Positive, Shape
@@ -170,14 +168,7 @@ class CocoKeyPoints(KeyPointDataset, Coco):  # the first says how samples are re
                     f"{self.option}: the key points of dataset.{name}_annotations are {', '.join(split.names)}, and "
                     f"those that are trained on {', '.join(train.names)}. Name the right file."
                 )
-        refuse_shared_pictures({"train": train, "val": val, "test": test}, self.remedy_if_shared, findings)
-        for split in (train, val, test):
-            refuse_twice(split, findings)
-        fractions = (0.0, 0.0) if val is not None else (self.val_fraction, 0.0 if test else self.test_fraction)
-        parts = split_indices(np.zeros(len(train), np.int32), *fractions, self.split_seed)
-        mean, std = known_statistics(self.cut_shape()[0])
-        if not findings.goes_on:
-            mean, std = self._statistics(train, parts[0])
+        parts, (mean, std) = self.hold_out(train, val, test, findings)
         sources: Dict[str, Optional[KeyPointPictures]] = {
             name: None if split is None else KeyPointPictures(
                 split.encoded, split.things, len(split.names), split.points, self.decoding(), mean, self.augment

@@ -46,6 +46,7 @@ class Case:
         size: of the square that enters it, in pixels; of Faster R-CNN the shorter side.
         overrides: of our side: the script's optimizer, and what else the network needs.
         width: of what enters it where that is no square.
+        ours: its name here, where that is another.
     """
 
     model: str
@@ -55,6 +56,7 @@ class Case:
     block_steps: int
     overrides: Sequence[str] = SGD
     width: int = 0
+    ours: str = ""
 
     @property
     def title(self) -> str:
@@ -66,6 +68,10 @@ CASES = (
     Case("ssd", "ssd_300_vgg16_atrous", 300, 4, 1),
     Case("yolo3", "yolo3_mobilenet1.0", 320, 8, 2),
     Case("center_net", "center_net_resnet18_v1b", 256, 8, 3, ADAM),
+    Case(
+        "faster_rcnn", "faster_rcnn_fpn_resnet18_v1b", 320, 2, 1, (*SGD, "model.backbone=resnet18_v1b"), width=427,
+        ours="faster_rcnn_fpn_custom",
+    ),
 )
 QUICK_CASES = (Case("yolo3", "yolo3_mobilenet0.25", 96, 2, 2),)
 BLOCKS, QUICK_BLOCKS = 5, 2
@@ -81,7 +87,8 @@ NOTES = (
     "Ours: `python -m mxtrain task=detection dataset=voc model.name=...`, with the optimizer of GluonCV's script, and "
     "default changes of pictures, callbacks and loggers. Pictures are changed as for SSD also where the network is a "
     "CenterNet, which GluonCV trains on warped ones.",
-    "GluonCV's: what its scripts train_ssd.py, train_yolo3.py --no-random-shape and train_center_net.py do in a step, "
+    "GluonCV's: what its scripts train_ssd.py, train_yolo3.py --no-random-shape, "
+    "train_center_net.py and train_faster_rcnn.py custom-model do in a step, "
     "with its datasets, transforms, targets, losses and metrics (scripts/bench_parts/gluoncv_detection.py). Weights "
     "are initialised, since pretrained ones are a download. The target is about the process that runs with the "
     f"variables that mxtrain sets for itself, the number of threads among them, and with {WORKERS} processes that load "
@@ -161,8 +168,8 @@ def _overrides(case: Case, devkit: Path) -> List[str]:
     return [
         "task=detection", "dataset=voc", f"dataset.root={devkit}", f"dataset.train_split={SPLIT}",
         f"dataset.val_split={VAL_SPLIT}", f"dataset.image_size=[{case.size},{case.width or case.size}]",
-        f"dataset.batch_size={case.batch_size}", f"model={case.model}", f"model.name={case.name}", *case.overrides,
-        "lr_scheduler=constant", "early_stopping=off",
+        f"dataset.batch_size={case.batch_size}", f"model={case.model}", f"model.name={case.ours or case.name}",
+        *case.overrides, "lr_scheduler=constant", "early_stopping=off",
     ]  # fmt: skip
 
 

@@ -109,8 +109,8 @@ FAULTS = [
     ),
     Fault(
         "a run neither shuffles nor augments", "mxtrain/trainer/loaders.py",
-        "train = build_loader(description, splits.train, signature, device, train=True, **chosen, **training)",
-        "train = build_loader(description, splits.train, signature, device, **chosen, **training)",
+        "train = build_loader(description, splits.train, signature, device, train=True, **chosen, **trained)",
+        "train = build_loader(description, splits.train, signature, device, **chosen, **trained)",
     ),
     Fault(
         "a run does not augment", "mxtrain/dataset/base.py",

@@ -151,14 +151,7 @@ class BoxedFiles(BoxedDataset, PictureFiles):  # the first says how samples are 
         train, val, test = (found.get(split) for split in ("train", "val", "test"))
         if train is None:
             raise NothingLeft(f"{self.option}: nothing is left to train on.")
-        refuse_shared_pictures({"train": train, "val": val, "test": test}, self.remedy_if_shared, findings)
-        for split in (train, val, test):
-            refuse_twice(split, findings)
-        fractions = (0.0, 0.0) if val is not None else (self.val_fraction, 0.0 if test else self.test_fraction)
-        parts = split_indices(np.zeros(len(train), np.int32), *fractions, self.split_seed)
-        mean, std = known_statistics(self.cut_shape()[0])
-        if not findings.goes_on:  # else pictures are read later, and one that cannot be does not end all
-            mean, std = self._statistics(train, parts[0])
+        parts, (mean, std) = self.hold_out(train, val, test, findings)
         sources: List[Optional[BoxedPictures]] = [
             None if split is None else split.open(self.decoding(), mean, self.augment, self.mends, class_names)
             for split in (train, val, test)
@@ -174,6 +167,24 @@ class BoxedFiles(BoxedDataset, PictureFiles):  # the first says how samples are 
             train_source, val_source, test_source, class_names, self.cut_shape(), mean, std, self.decoding(),
             category_ids=category_ids,
         )  # fmt: skip
+
+    def hold_out(
+        self, train: BoxedSplit, val: Optional[BoxedSplit], test: Optional[BoxedSplit], findings: Findings
+    ) -> Tuple[Sequence[np.ndarray], Tuple[Sequence[float], Sequence[float]]]:  # fmt: skip
+        """Which training pictures stay, and which are held out for validation and for testing where there is no such
+        split; and mean and standard deviation of those that stay.
+
+        Raises:
+            DataError: splits share a picture, or one has a picture twice.
+        """
+        refuse_shared_pictures({"train": train, "val": val, "test": test}, self.remedy_if_shared, findings)
+        for split in (train, val, test):
+            refuse_twice(split, findings)
+        fractions = (0.0, 0.0) if val is not None else (self.val_fraction, 0.0 if test else self.test_fraction)
+        parts = split_indices(np.zeros(len(train), np.int32), *fractions, self.split_seed)
+        if findings.goes_on:  # pictures are read later, and one that cannot be does not end all
+            return parts, known_statistics(self.cut_shape()[0])
+        return parts, self._statistics(train, parts[0])
 
     def _statistics(self, train: BoxedSplit, in_train: np.ndarray) -> Tuple[Sequence[float], Sequence[float]]:
         source = BoxedPictures(train.encoded, None, self.decoding(), self.known_mean())

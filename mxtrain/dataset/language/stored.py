@@ -146,7 +146,7 @@ def write_texts(
 ) -> None:  # fmt: skip
     """Appends records of texts; what an interrupted preparation wrote before is passed over."""
     rest = itertools.islice(records, writer.records, None)
-    size = 0
+    done = _in_blocks(writer, advance)
     while some := list(itertools.islice(rest, ROWS_AT_ONCE)):
         values, lengths = {}, {}
         for number in range(num_columns):
@@ -156,12 +156,22 @@ def write_texts(
         values["number"] = np.array([record.number for record in some], np.int64)
         values["group"] = np.array([record.group for record in some], np.int32)
         writer.append(len(some), values, lengths)
-        done = int(sum(length_N.sum() for length_N in lengths.values()))
-        advance(done)
-        size += done
-        if size > _BYTES_PER_BLOCK:
+        done(int(sum(length_N.sum() for length_N in lengths.values())))
+
+
+def _in_blocks(writer: ShardWriter, advance: Advance) -> Advance:
+    """What is to be called after each append with the bytes of text in it: it makes sure of them block by block."""
+    pending = 0
+
+    def done(size: int) -> None:
+        nonlocal pending
+        advance(size)
+        pending += size
+        if pending > _BYTES_PER_BLOCK:
             writer.commit()
-            size = 0
+            pending = 0
+
+    return done
 
 
 def prepare_tokens(
@@ -236,17 +246,13 @@ def _write_tokens(
         return len(pieces[0][1]), size, found
 
     work = zip(*(_pieces(texts, name, writer.records, names) for name in names))
-    pending = 0
+    done = _in_blocks(writer, advance)
     for count, size, found in in_order(encode, work, usable_cores()):
         writer.append(
             count, {name: token_F for name, (token_F, _) in zip(names, found)},
             {name: length_N for name, (_, length_N) in zip(names, found)},
         )  # fmt: skip
-        advance(size)
-        pending += size
-        if pending > _BYTES_PER_BLOCK:
-            writer.commit()
-            pending = 0
+        done(size)
 
 
 def _pieces(
