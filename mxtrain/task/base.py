@@ -131,9 +131,10 @@ class Task(Spec):
             instead = MODELS.get(dataset.gives, "another model, e.g. model=lenet")
             raise ConfigError(f"model takes {takes}, and dataset gives {dataset.gives}. Type {instead}, or {other}.")
         if self.name and model.serves and self.name not in model.serves:
+            both = [f"task={name}, or " for name in model.serves if name in type(dataset).serves]
             raise ConfigError(
                 f"task={self.name} and the model {type(model).__name__} do not fit: it is for "
-                f"{', '.join(model.serves)}. Type another model."
+                f"{', '.join(model.serves)}. Type {''.join(both)}another model."
             )
         if loss.serves and self.name not in loss.serves:
             instead = f"loss={self.loss_option}" if self.loss_option else "another loss"
