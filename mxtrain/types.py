@@ -352,8 +352,8 @@ class Callback:
         """After some steps, at the logging cadence: one row per step since the last call, as in metrics.jsonl."""
 
     def on_glance(self, row: MetricRow, progress: Progress) -> None:
-        """Where steps are slow, every two seconds or so between two `on_steps`: the row of the newest step that is done,
-        to show how far the run is. It is handed over once more by `on_steps`, after those before it."""
+        """Where steps are slow, every two seconds or so between two `on_steps`: the row of the newest step that is
+        done, to show how far the run is. It is handed over once more by `on_steps`, after those before it."""
 
     def on_scalars(self, scalars: Mapping[str, float], step: int) -> None:
         """Further values by TensorBoard tag, e.g. {"perf/samples_per_s": 5e3}. At every multiple of

@@ -308,7 +308,8 @@ def options_with(group: str, field: str, files: ConfigFiles, config: DictConfig)
     for option in files.options(group):
         file = files.find_file(f"{group}/{option}")
         settings = yaml.safe_load(file.read_text(encoding="utf-8")) if file else None
-        settings = settings.get(group, settings) if isinstance(settings, dict) else {}  # or beside others of other groups
+        if isinstance(settings, dict):
+            settings = settings.get(group, settings)  # beside those of other groups, or alone
         if isinstance(settings, dict) and field in flatten(settings) and _is_for(settings, task):
             having.append(option)
     return f" It belongs to {group}={'|'.join(having)}." if having else ""

@@ -208,6 +208,18 @@ class BaseDataset(Spec):
         """
         raise DataError(f"{type(self).__name__} does not say how to read files to predict for.")
 
+    def picture_ids(self, places: Sequence[str]) -> Dict[str, int]:
+        """The numbers that the dataset's own files give pictures, by where these stand; without those of which no file
+        says one.
+
+        Args:
+            places: the pictures' files.
+
+        Raises:
+            DataError: a file of the dataset is there, and cannot be read.
+        """
+        return {}
+
     def corrupted(self, source: Samples, name: str, severity: int) -> Samples:
         """The samples of a split, corrupted as in the world: for `eval`, which measures how metrics fall. Imports no
         MXNet.

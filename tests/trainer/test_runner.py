@@ -380,8 +380,9 @@ def test_the_points_of_a_curve_are_of_as_many_steps_each_and_the_same_after_an_i
     of_epoch = [(step, found) for step, found in whole if "train/loss_epoch" in found]
     assert [step for step, found in whole if "train/loss" in found] == list(first_of)
     assert [step for step, _ in of_epoch] == list(epochs)
-    of_steps = [(step, found, first_of[step], "") for step, found in whole if step in first_of]
-    for step, values, first, ending in [*of_steps, *((step, found, epochs[step], "_epoch") for step, found in of_epoch)]:
+    checked = [(step, found, first_of[step], "") for step, found in whole if step in first_of]
+    checked += [(step, found, epochs[step], "_epoch") for step, found in of_epoch]
+    for step, values, first, ending in checked:
         for name in ("loss", "accuracy"):
             taken = range(first, step + 1)
             mean = np.average([by_step[s][name] for s in taken], weights=[sizes[s] for s in taken])

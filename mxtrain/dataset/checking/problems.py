@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Callable, Dict, Optional, Sequence, TypeVar
 
 import numpy as np
 
-from mxtrain.errors import DataError, LoaderError
+from mxtrain.errors import DataError, LoaderError, WrongData
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
