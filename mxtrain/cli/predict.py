@@ -89,7 +89,7 @@ def run(arguments: Sequence[str]) -> int:
     drawn = [] if folder is None else [folder / name for name in file_names(places)]
     refuse_overwriting([*drawn, *([Path(settings.output)] if settings.output else [])],
                        [*places, *given.positionals[1:]])  # fmt: skip
-    image_ids = description.task.image_ids(form, places, dataset)
+    sample_ids = description.task.sample_ids(form, places, dataset)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     # Imports MXNet: only from here on.
     from mxtrain.trainer.loaders import build_loader
@@ -101,7 +101,7 @@ def run(arguments: Sequence[str]) -> int:
     rows = Counted(predict_rows(trained, loader, source, places, settings.top_k, unreadable, drawn), task.lists[0])
     try:
         with open_output(settings.output) as stream:
-            write_rows(form, task, trained.signature, rows, stream, image_ids)
+            write_rows(form, task, trained.signature, rows, stream, sample_ids)
             refuse_none(rows.count, unreadable)
     except LoaderError as error:
         raise DataError(f"{error.fact} Replace or remove it, or {SKIP}") from error
@@ -253,7 +253,7 @@ class Counted:
 
 def write_rows(
     form: str, task: Task, signature: Signature, rows: Iterable[Dict[str, Json]], stream: TextIO,
-    image_ids: Mapping[str, Json],
+    sample_ids: Mapping[str, Json],
 ) -> None:  # fmt: skip
     """Writes predictions as JSONL, as CSV, or as the task has it; arguments as those of `Task.write_as`."""
     if form == "jsonl":
@@ -262,7 +262,7 @@ def write_rows(
     elif form == "csv":
         write_csv(({"file": row.pop("file"), **task.cells(row)} for row in rows), stream)
     else:
-        named = ({**row, "image_id": image_ids[str(row["file"])]} for row in rows) if image_ids else rows
+        named = ({**row, "sample_id": sample_ids[str(row["file"])]} for row in rows) if sample_ids else rows
         for part in task.write_as(form, signature, named):
             stream.write(part)
 

@@ -347,12 +347,15 @@ class Dataset(BaseDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        from mxtrain.dataset.image.files import Readable, find_files, open_files
+        from mxtrain.dataset.image.files import open_files, open_inputs
 
-        files = find_files(names, skip_unreadable)
-        assert signature.decoding is not None
-        source: DecodedSource = open_files(files, signature.decoding, skip_unreadable)
-        return Readable(source, unreadable) if skip_unreadable else source, [str(file) for file in files]
+        decoding = signature.decoding
+        assert decoding is not None
+
+        def open_source(files: List[str]) -> DecodedSource:
+            return open_files(files, decoding, skip_unreadable)
+
+        return open_inputs(names, open_source, skip_unreadable, unreadable)
 
     def input_shape(self, native: Shape) -> Shape:
         """The (C, H, W) that enters the network.

@@ -334,8 +334,8 @@ class Task(Spec):
         """How much is in the lists of all rows together, in words; see `lists`."""
         return f"{count:,} {self.lists[1]}"
 
-    def image_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
-        """What pictures are called in a form of predictions, by where they stand; empty where forms don't ask that.
+    def sample_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
+        """What samples are called in a form of predictions, by where they stand; empty where forms don't ask that.
 
         Args:
             form: "jsonl", "csv" or one of `formats`.
@@ -353,7 +353,7 @@ class Task(Spec):
         Args:
             form: one of `formats`.
             signature: of the network.
-            rows: as `predict` writes them as JSONL: "file" and what `row` gives; and "image_id", where `image_ids`
+            rows: as `predict` writes them as JSONL: "file" and what `row` gives; and "sample_id", where `sample_ids`
                 says one.
         """
         raise NotImplementedError

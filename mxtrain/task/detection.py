@@ -195,7 +195,7 @@ class Detection(Task):
         edges = dict(zip(("left", "top", "right", "bottom"), first["box"]))
         return {"count": len(row["found"]), "class": first["class"], "score": first["score"], **edges}
 
-    def image_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
+    def sample_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
         """In COCO's results: those of the dataset's own files, else the number that a file is called, or its name."""
         return coco_ids(places, dataset) if form == "coco" else {}
 
@@ -204,7 +204,7 @@ class Detection(Task):
         ids = dict(zip(signature.class_names, signature.category_ids or range(len(signature.class_names))))
 
         return as_list(
-            {"image_id": row["image_id"], "category_id": ids[one["class"]], **self.coco_place(one),
+            {"image_id": row["sample_id"], "category_id": ids[one["class"]], **self.coco_place(one),
              "score": one["score"]}
             for row in rows for one in row["found"]
         )  # fmt: skip

@@ -146,7 +146,7 @@ class PoseEstimation(Task):
             cells.update(zip((f"{name}_x", f"{name}_y", f"{name}_score"), point))
         return cells
 
-    def image_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
+    def sample_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
         """In COCO's results: those of the dataset's own files, else the number that a file is called, or its name."""
         return coco_ids(places, dataset) if form == "coco" else {}
 
@@ -157,7 +157,7 @@ class PoseEstimation(Task):
         def result(row: JsonObject) -> JsonObject:
             points = [[round(x - 0.5, 2), round(y - 0.5, 2), score] for x, y, score in row["key_points"].values()]
             return {
-                "image_id": row["image_id"], "category_id": category_id,
+                "image_id": row["sample_id"], "category_id": category_id,
                 "keypoints": [number for point in points for number in point], "score": row["score"],
             }  # fmt: skip
 
