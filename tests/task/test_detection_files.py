@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import ClassVar
 
 import numpy as np
@@ -165,3 +166,17 @@ class Unweighing(CenterNet):
     """Of somebody who knows of no weights."""
 
     weighs_boxes: ClassVar[bool] = False
+
+
+def test_wrong_data_names_the_command_that_lists_all_of_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    root = write_voc(tmp_path / "VOC 2007")
+    words = ["task=detection", "dataset=voc", f"dataset.root='{root}'", "dataset.classes=[cat]"]
+    assert run([*words, "trainer.max_epochs=1", "logger=[]"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("data check") == 1 and "trainer" not in said
+    command = said.partition(" data check ")[2].partition("`")[0]
+    assert run(["data", "check", *shlex.split(command)]) == 2
+    assert "unknown_class" in capsys.readouterr().out
+    assert run(["dataset=voc", "dataset.root=nowhere", "logger=[]"]) == 2  # which no check would find more of
+    assert "data check" not in capsys.readouterr().err
