@@ -40,6 +40,10 @@ class DataError(MxtrainError):
     exit_code = EXIT_BAD_INPUT
 
 
+class WrongData(DataError):
+    """Something in a dataset's files is wrong, and there may be more of it: `data check` lists all."""
+
+
 class WeightsError(MxtrainError):
     """A weights file cannot be read or does not fit the network."""
 

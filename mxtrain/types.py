@@ -335,6 +335,10 @@ class Limits:
     moved: float
 
 
+OF_EPOCH = "_epoch"
+"""Ends the tags of values of a whole epoch, e.g. train/loss_epoch, which has more than one point of train/loss."""
+
+
 class Callback:
     """Something that watches a run. Every method does nothing here; override those that matter.
 
@@ -347,10 +351,15 @@ class Callback:
     def on_steps(self, rows: Sequence[MetricRow], progress: Progress) -> None:
         """After some steps, at the logging cadence: one row per step since the last call, as in metrics.jsonl."""
 
+    def on_glance(self, row: MetricRow, progress: Progress) -> None:
+        """Where steps are slow, every two seconds or so between two `on_steps`: the row of the newest step that is
+        done, to show how far the run is. It is handed over once more by `on_steps`, after those before it."""
+
     def on_scalars(self, scalars: Mapping[str, float], step: int) -> None:
         """Further values by TensorBoard tag, e.g. {"perf/samples_per_s": 5e3}. At every multiple of
-        `trainer.log_interval` also train/loss, train/lr and train/<metric> of the steps since the last such values, and
-        at the end of an epoch those of the whole epoch: the same with and without interruptions."""
+        `trainer.log_interval`, or of the steps of an epoch where these are fewer, and at the end of the run also
+        train/loss, train/lr and train/<metric> of the steps since the last such values; at the end of an epoch
+        train/loss_epoch and train/<metric>_epoch of all of its steps: the same with and without interruptions."""
 
     def on_usage(self, usage: UsageReport) -> None:
         """Now and then, on several devices or with trainer.profile: how a few steps used them. It has a `table()` for

@@ -19,7 +19,7 @@ LAYERS = [
     {
         "annotations", "errors", "types", "files", "cluster.network", "process",
         "dataset.image.box_arithmetic", "dataset.image.box_geometry", "dataset.image.boxes", "dataset.image.key_points",
-        "dataset.image.mask_arithmetic", "dataset.image.mask_rows",
+        "dataset.image.class_lists", "dataset.image.mask_arithmetic", "dataset.image.mask_rows",
         "dataset.language.answer_scores", "dataset.language.answer_window", "dataset.language.tags",
         "description.override_text",
         "kvstore.world", "private_sockets", "search_path",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from pathlib import Path
-from typing import Sequence
+from typing import List, Sequence
 
 from mxtrain.files.durable import replace_file
 from mxtrain.types import Artifact, Picture, Table, TextLines
@@ -41,16 +41,20 @@ def _text(value: object) -> str:
     return f"{value:.4f}" if isinstance(value, float) else str(value)
 
 
-def write_artifacts(artifacts: Sequence[Artifact], folder: Path) -> None:
-    """Writes tables as CSV files and pictures as PNG files; replaces earlier ones."""
+def write_artifacts(artifacts: Sequence[Artifact], folder: Path) -> List[str]:
+    """Writes tables as CSV files and pictures as PNG files, and returns their names; replaces earlier ones."""
     folder.mkdir(parents=True, exist_ok=True)
+    names: List[str] = []
     for artifact in artifacts:
         if isinstance(artifact, Table):
-            write_table(folder / f"{artifact.name}.csv", [artifact.header, *artifact.rows])
+            names.append(f"{artifact.name}.csv")
+            write_table(folder / names[-1], [artifact.header, *artifact.rows])
         elif isinstance(artifact, Picture):
             picture = io.BytesIO()
             artifact.draw(MAX_SHOWN_SAMPLES).save(picture, "PNG")
-            replace_file(folder / f"{artifact.name}.png", picture.getvalue())
+            names.append(f"{artifact.name}.png")
+            replace_file(folder / names[-1], picture.getvalue())
+    return names
 
 
 def write_table(path: Path, rows: Sequence[Sequence[object]]) -> None:

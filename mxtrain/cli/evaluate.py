@@ -14,7 +14,8 @@ from typing_extensions import Annotated
 
 from mxtrain.checkpoint import Checkpoint, refuse_links
 from mxtrain.cli import arguments as command_line
-from mxtrain.cli.artifacts import show_artifacts, write_artifacts
+from mxtrain.cli.artifacts import show_artifacts
+from mxtrain.cli.eval_folder import EvaluationFolder
 from mxtrain.cli.restored import (
     refuse_what_only_trains,
     restore_description,
@@ -25,7 +26,6 @@ from mxtrain.cli.settings import split_settings
 from mxtrain.dataset.base import open_splits
 from mxtrain.dataset.image.corruptions import SEVERITIES, STRENGTHS
 from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
-from mxtrain.files.durable import write_json_atomic
 from mxtrain.logger.progress_display import ProgressDisplay
 from mxtrain.task.base import Report, require_same_names
 from mxtrain.types import Artifact, PathText, Positive, Spec
@@ -129,14 +129,15 @@ def run(arguments: Sequence[str]) -> int:
     title = f"{split}, step {checkpoint.step}"
     try:
         measured = measure(trained, source, source, settings.limit_batches, hardest)
-        write_measured(measured, split, checkpoint.step, folder)
+        results = EvaluationFolder(folder)
+        write_measured(measured, split, checkpoint.step, results)
         if corrupted:
-            write_and_show(measure_corruptions(measured, trained, corrupted, source, settings, title), folder)
+            write_and_show(measure_corruptions(measured, trained, corrupted, source, settings, title), results)
         if method is not None and hardest is not None:
             indices = hardest.indices(settings.explain_samples)
             artifacts = explain_samples(trained, method, source, indices, title)
             print(f"\n{method.title}, the samples of the largest loss", end="")
-            write_and_show(artifacts, folder)
+            write_and_show(artifacts, results)
     except LoaderError as error:
         raise DataError(str(error)) from error  # nothing was trained
     print(f"written to {folder}")
@@ -184,21 +185,22 @@ def measure(
     return Measured({**values, **report.values()}, report, loader.coverage, loader.num_samples)
 
 
-def write_measured(measured: Measured, split: str, step: int, folder: Path) -> None:
+def write_measured(measured: Measured, split: str, step: int, results: EvaluationFolder) -> None:
     """Writes and prints what was measured of a split as it is."""
     values, part, count = measured.values, measured.coverage, measured.num_samples
     artifacts = measured.report.artifacts(f"{split}, step {step}")
-    write_artifacts(artifacts, folder)
-    write_json_atomic(folder / "metrics.json", {"split": split, "part": part, "step": step, "samples": count, **values})
+    results.begin()
+    results.write(artifacts)
+    results.write_values({"split": split, "part": part, "step": step, "samples": count, **values})
     show_artifacts(artifacts)
     shown = "  ".join(f"{name} {value:.4f}" for name, value in values.items() if name != "samples_per_s")
     of_part = f"{part} only, " if part else ""
     print(f"{split}: {shown}  ({of_part}{count} samples, step {step}, {values['samples_per_s']:.0f} samples/s)")
 
 
-def write_and_show(artifacts: Sequence[Artifact], folder: Path) -> None:
+def write_and_show(artifacts: Sequence[Artifact], results: EvaluationFolder) -> None:
     """Writes and prints what came of a further setting."""
-    write_artifacts(artifacts, folder)
+    results.write(artifacts)
     print()
     show_artifacts(artifacts)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +32,7 @@ from mxtrain.errors import (
     EXIT_SIGTERM,
     ConfigError,
     MxtrainError,
+    WrongData,
     unforeseen,
 )
 from mxtrain.runtime import RuntimeReport, huge_pages
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("mxtrain")
 file_log = logging.getLogger("mxtrain.record")
 """Goes to train.log only: the person who watches sees it otherwise."""
+DECIDING_DATA = ("dataset", "task", "model", "experiment")
+"""Groups whose overrides decide what data are read, and as what."""
 
 # A launcher's worker composes before it calls anything here.
 config_files.register_resolvers()
@@ -136,7 +140,8 @@ def train_safely(
         return run if isinstance(run, Result) else run.runner.train(run.info)
     except MxtrainError as error:
         file_log.error("%s", error)
-        return failure(error)
+        result = failure(error)
+        return replace(result, cause=f"{error} {checked_by(command)}") if isinstance(error, WrongData) else result
     except Exception as error:
         result = Result("failed", EXIT_CRASHED, unforeseen(error), step=0, epoch=0)
         if not (run_dir / "status.json").exists():
@@ -144,6 +149,13 @@ def train_safely(
 
             StatusFile(run_dir).on_end(result)
         return result
+
+
+def checked_by(command: CommandLine) -> str:
+    """The command that lists all that is wrong with the data of a run, in a sentence."""
+    overrides = [word for word in command.overrides if key_of(word).split(".")[0] in DECIDING_DATA]
+    words = " ".join(map(shlex.quote, [*command.flags, *overrides]))
+    return f"`{command.program} data check {words}` lists all that is wrong with the data."
 
 
 def failure(error: MxtrainError) -> Result:

@@ -6,6 +6,7 @@ Hydra's own answer to a misspelt key is to add it with `+`, which makes the typo
 from __future__ import annotations
 
 import difflib
+import inspect
 import re
 from pathlib import Path
 from typing import Dict, Iterable, List, Mapping, NoReturn, Optional, Sequence
@@ -20,6 +21,7 @@ from mxtrain.cli.hydra_errors import first_line, reasons_of
 from mxtrain.description.config import accepted_names, flatten, import_target
 from mxtrain.description.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS, WRAPPERS
 from mxtrain.errors import ConfigError, did_you_mean
+from mxtrain.types import Spec
 
 OTHER_NAMES = {
     "lr": "optimizer.lr",
@@ -46,6 +48,11 @@ OTHER_NAMES = {
     "network": "model.name",
     "data_shape": "dataset.image_size",
     "random_shape": "dataset.image_sizes",
+    "validate_every": "trainer.val_interval",
+    "val_every": "trainer.val_interval",
+    "eval_every": "trainer.val_interval",
+    "eval_interval": "trainer.val_interval",
+    "check_val_every_n_epoch": "trainer.val_interval",
     "lr_mode": "lr_scheduler",
     "lr_decay": "lr_scheduler.gamma",
     "lr_decay_epoch": "lr_scheduler.milestones",
@@ -183,12 +190,25 @@ def _fit(
     for override in changes:
         key, text = override.key_or_group, override.input_line
         exists = key in known or any(path.startswith(key + ".") for path in known)
-        is_open = any(key.startswith(path + ".") for path, value in known.items() if value == {})
+        is_open = any(
+            key.startswith(path + ".") for path, value in known.items() if value == {} and not _is_empty(path, targets)
+        )
         is_open = is_open or _accepts(key, targets)
         # Hydra merges mappings, and an empty one takes no new keys without `++`.
         fills = known.get(key) == {} and isinstance(override.value(), Mapping)
         fitted[text] = text if exists and not fills else "++" + text if fills or is_open else None
     return fitted
+
+
+def _is_empty(path: str, targets: Mapping[str, object]) -> bool:
+    """Whether a mapping belongs to a class that takes no settings, so that it stays empty."""
+    parent, _, name = path.rpartition(".")
+    try:
+        fields = getattr(import_target(str(targets[parent + "._target_"]), parent), "model_fields", {})
+    except (KeyError, ConfigError):
+        return False
+    kind = fields[name].annotation if name in fields else None
+    return inspect.isclass(kind) and issubclass(kind, Spec) and not kind.model_fields
 
 
 def _accepts(key: str, targets: Mapping[str, object]) -> bool:
@@ -226,8 +246,9 @@ def unknown_key(key: str, known: Mapping[str, object], files: ConfigFiles, confi
     fields = [path[len(parent) + 1 :] for path in known if path.startswith(parent + ".")]
     if not fields:
         parent, fields = group, [path[len(group) + 1 :] for path in known if path.startswith(group + ".")]
-    elsewhere = "" if any(path.startswith(parent + ".") for path in meant) else options_with(group, field, files)
-    near = elsewhere or did_you_mean_any(meant)
+    elsewhere = options_with(group, field, files, config)
+    is_near = any(path.startswith(parent + ".") for path in meant)
+    near = f"{did_you_mean_any(meant) if is_near or not elsewhere else ''}{elsewhere}"
     takes, place = ", ".join(fields) or "nothing", files.file_of(group, config.hydra)
     return f"there is no '{key}'.{near} {parent} takes: {takes} ({place})."
 
@@ -280,14 +301,27 @@ def did_you_mean_any(settings: Sequence[str]) -> str:
     return f" Did you mean {' or '.join(repr(path) for path in settings)}?" if settings else ""
 
 
-def options_with(group: str, field: str, files: ConfigFiles) -> str:
-    """Says which other options of the group have this field."""
+def options_with(group: str, field: str, files: ConfigFiles, config: DictConfig) -> str:
+    """Says which other options of the group have this field, of those that are for the task."""
+    task = import_target(str(config.task["_target_"]), "task").name if "task" in config else ""
     having = []
     for option in files.options(group):
         file = files.find_file(f"{group}/{option}")
-        if file and re.search(rf"^{re.escape(field.split('.')[0])}:", file.read_text(encoding="utf-8"), re.MULTILINE):
+        settings = yaml.safe_load(file.read_text(encoding="utf-8")) if file else None
+        if isinstance(settings, dict):
+            settings = settings.get(group, settings)  # beside those of other groups, or alone
+        if isinstance(settings, dict) and field in flatten(settings) and _is_for(settings, task):
             having.append(option)
     return f" It belongs to {group}={'|'.join(having)}." if having else ""
+
+
+def _is_for(settings: Mapping[str, object], task: str) -> bool:
+    """Whether an option of a group is for a task, or for any."""
+    try:
+        serves = getattr(import_target(str(settings.get("_target_", "")), ""), "serves", ())
+    except ConfigError:
+        return True
+    return not serves or (isinstance(serves, tuple) and task in serves)
 
 
 # What Hydra says of files and of everything else.

@@ -89,7 +89,7 @@ def run(arguments: Sequence[str]) -> int:
     drawn = [] if folder is None else [folder / name for name in file_names(places)]
     refuse_overwriting([*drawn, *([Path(settings.output)] if settings.output else [])],
                        [*places, *given.positionals[1:]])  # fmt: skip
-    description.task.check_form(form, places)
+    sample_ids = description.task.sample_ids(form, places, dataset)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     # Imports MXNet: only from here on.
     from mxtrain.trainer.loaders import build_loader
@@ -97,17 +97,20 @@ def run(arguments: Sequence[str]) -> int:
 
     trained = load_trained(checkpoint, description, signature)
     loader = build_loader(description, source, signature, trained.device, in_order=True)
-    rows = Counted(predict_rows(trained, loader, source, places, settings.top_k, unreadable, drawn))
+    task = description.task
+    rows = Counted(predict_rows(trained, loader, source, places, settings.top_k, unreadable, drawn), task.lists[0])
     try:
         with open_output(settings.output) as stream:
-            write_rows(form, description.task, trained.signature, rows, stream)
+            write_rows(form, task, trained.signature, rows, stream, sample_ids)
             refuse_none(rows.count, unreadable)
     except LoaderError as error:
         raise DataError(f"{error.fact} Replace or remove it, or {SKIP}") from error
+    holding = f": {task.tally(rows.listed)}" if task.lists[0] else ""
     if folder is not None:
-        print(f"{rows.count} {'file' if rows.count == 1 else 'files'} written to {folder}", file=sys.stderr)
+        named = f"{rows.count} {'file' if rows.count == 1 else 'files'}"
+        print(f"{named} written to {folder}{'' if settings.output else holding}", file=sys.stderr)
     if settings.output:
-        print(f"{rows.count} predictions written to {settings.output}")
+        print(f"{rows.count} predictions written to {settings.output}{holding}")
     if unreadable:
         lines = "".join(f"\n  {why}" for why in unreadable.values())
         print(f"files without a prediction, for they cannot be read: {len(unreadable)}{lines}", file=sys.stderr)
@@ -235,27 +238,32 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 class Counted:
-    """Rows on their way to a file, with their number so far."""
+    """Rows on their way to a file, with their number so far, and that of what is in a list that each has."""
 
-    def __init__(self, rows: Iterator[Dict[str, Json]]):
-        self._rows = rows
-        self.count = 0
+    def __init__(self, rows: Iterator[Dict[str, Json]], listing: str = ""):
+        self._rows, self._listing = rows, listing
+        self.count = self.listed = 0
 
     def __iter__(self) -> Iterator[Dict[str, Json]]:
         for row in self._rows:
             self.count += 1
+            self.listed += len(row.get(self._listing) or ())  # type: ignore[arg-type]  # a list
             yield row
 
 
-def write_rows(form: str, task: Task, signature: Signature, rows: Iterable[Dict[str, Json]], stream: TextIO) -> None:
-    """Writes predictions as JSONL, as CSV, or as the task has it."""
+def write_rows(
+    form: str, task: Task, signature: Signature, rows: Iterable[Dict[str, Json]], stream: TextIO,
+    sample_ids: Mapping[str, Json],
+) -> None:  # fmt: skip
+    """Writes predictions as JSONL, as CSV, or as the task has it; arguments as those of `Task.write_as`."""
     if form == "jsonl":
         for row in rows:
             stream.write(encode_json(row).decode() + "\n")
     elif form == "csv":
         write_csv(({"file": row.pop("file"), **task.cells(row)} for row in rows), stream)
     else:
-        for part in task.write_as(form, signature, rows):
+        named = ({**row, "sample_id": sample_ids[str(row["file"])]} for row in rows) if sample_ids else rows
+        for part in task.write_as(form, signature, named):
             stream.write(part)
 
 

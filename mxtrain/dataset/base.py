@@ -208,6 +208,18 @@ class BaseDataset(Spec):
         """
         raise DataError(f"{type(self).__name__} does not say how to read files to predict for.")
 
+    def picture_ids(self, places: Sequence[str]) -> Dict[str, int]:
+        """The numbers that the dataset's own files give pictures, by where these stand; without those of which no file
+        says one.
+
+        Args:
+            places: the pictures' files.
+
+        Raises:
+            DataError: a file of the dataset is there, and cannot be read.
+        """
+        return {}
+
     def corrupted(self, source: Samples, name: str, severity: int) -> Samples:
         """The samples of a split, corrupted as in the world: for `eval`, which measures how metrics fall. Imports no
         MXNet.
@@ -335,12 +347,15 @@ class Dataset(BaseDataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        from mxtrain.dataset.image.files import Readable, find_files, open_files
+        from mxtrain.dataset.image.files import open_files, open_inputs
 
-        files = find_files(names, skip_unreadable)
-        assert signature.decoding is not None
-        source: DecodedSource = open_files(files, signature.decoding, skip_unreadable)
-        return Readable(source, unreadable) if skip_unreadable else source, [str(file) for file in files]
+        decoding = signature.decoding
+        assert decoding is not None
+
+        def open_source(files: List[str]) -> DecodedSource:
+            return open_files(files, decoding, skip_unreadable)
+
+        return open_inputs(names, open_source, skip_unreadable, unreadable)
 
     def input_shape(self, native: Shape) -> Shape:
         """The (C, H, W) that enters the network.

@@ -6,8 +6,9 @@ Legend: P pictures, R boxes, D columns of `boxes.Column`.
 from __future__ import annotations
 
 import functools
+import os
 from pathlib import Path
-from typing import ClassVar, Dict, List, Optional, Sequence, Tuple
+from typing import ClassVar, Dict, List, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from mxtrain.dataset.image.box_table import BoxTable
 from mxtrain.dataset.image.boxed_classes import ClassIndex, ClassNames
 from mxtrain.dataset.image.boxed_files import BoxedFiles, BoxedSplit, find_ids
 from mxtrain.dataset.image.boxes import Flag
-from mxtrain.dataset.image.coco_file import CocoContents, read_coco
+from mxtrain.dataset.image.coco_file import CocoContents, read_coco, read_picture_ids
 from mxtrain.dataset.image.coco_masks import CocoOutlines, find_mask_problems
 from mxtrain.dataset.image.files import ImageFiles
 from mxtrain.dataset.image.instance_pictures import InstanceSplit
@@ -99,6 +100,31 @@ class Coco(BoxedFiles):
                 names, category_ids = self._choose_classes(contents)
             found[split] = self._split(contents, root / images, f"dataset.{split}_images", names, findings)
         return self.make_splits(found, names, category_ids, findings)
+
+    def picture_ids(self, places: Sequence[str]) -> Dict[str, int]:
+        """See `BaseDataset.picture_ids`: ids in the annotations that are there, of the picture in their folder, or else
+        of the one that is called so."""
+        root = Path(self.root)
+        parts = ((self.val_annotations, self.val_images), (self.test_annotations, self.test_images),
+                 (self.train_annotations, self.train_images))  # fmt: skip
+        of_path: Dict[str, int] = {}
+        of_name: Dict[str, Set[int]] = {}
+        for file, images in parts:
+            if file is None or not exists(root / file):
+                continue
+            folder = os.path.realpath(root / images)
+            for number, name in read_picture_ids(root / file):
+                of_path.setdefault(os.path.normpath(os.path.join(folder, name)), number)
+                of_name.setdefault(os.path.basename(name), set()).add(number)
+        found: Dict[str, int] = {}
+        for place in places:
+            folder, name = os.path.split(os.path.abspath(place))
+            path, called = os.path.join(os.path.realpath(folder), name), of_name.get(name, set())
+            if path in of_path:
+                found[place] = of_path[path]
+            elif len(called) == 1:
+                (found[place],) = called
+        return found
 
     def _choose_classes(self, contents: CocoContents) -> Tuple[List[str], List[int]]:
         """Names and ids of the categories that are learned."""

@@ -19,9 +19,9 @@ from typing_extensions import Annotated
 
 from mxtrain.dataset.base import BaseDataset, ImageSize, Splits, square
 from mxtrain.dataset.digit_scenes import DigitScenes
+from mxtrain.dataset.image.encoded_pictures import fill_of
 from mxtrain.dataset.image.key_point_augment import KeyPointAugment
 from mxtrain.dataset.image.key_point_dataset import KeyPointDataset
-from mxtrain.dataset.image.key_point_pictures import fill_of
 from mxtrain.dataset.image.key_points import Crop, KeyPointSet, Visibility, facts, left_right_pairs
 from mxtrain.dataset.image.scenes import Scenes
 from mxtrain.dataset.image.settings import Decoding

@@ -11,7 +11,7 @@ R = 7 columns of a box.
 
 from __future__ import annotations
 
-from typing import ClassVar, List, Mapping, Optional, Sequence, Tuple, Type
+from typing import ClassVar, List, Literal, Mapping, Optional, Sequence, Tuple, Type, Union
 
 import numpy as np
 import pydantic
@@ -36,6 +36,8 @@ class DigitScenes(MaskedDataset):
     """Photographs with a few handwritten digits in other colours, and which pixel is of which digit."""
 
     serves: ClassVar[Tuple[str, ...]] = ("segmentation", "detection", "instance_segmentation")
+    usual_num_train: ClassVar[int] = 3000
+    """Of `num_train=auto`."""
     pixel_weights: ClassVar[Mapping[str, float]] = {"background": 0.4}  # nine of ten pixels
 
     image_size: Annotated[ImageSize, pydantic.BeforeValidator(square)] = [64, 64]
@@ -44,8 +46,8 @@ class DigitScenes(MaskedDataset):
     """Fewest and most digits in a scene."""
     digit_size: Range[Positive] = [24, 40]
     """Smallest and largest height of a digit in pixels."""
-    num_train: Positive = 3000
-    """Training scenes in an epoch; another epoch has others."""
+    num_train: Union[Literal["auto"], Positive] = "auto"
+    """Training scenes in an epoch; another epoch has others. auto = as many as make a good network in a few minutes."""
     num_val: Positive = 300
     """Validation scenes, always the same."""
     batch_size: Positive = 16
@@ -88,7 +90,8 @@ class DigitScenes(MaskedDataset):
 
         mean, std = known_statistics(3)
         return self.make_splits(
-            scenes(in_train, left, self.num_train), scenes(in_val, right, self.num_val),
+            scenes(in_train, left, self.usual_num_train if self.num_train == "auto" else self.num_train),
+            scenes(in_val, right, self.num_val),
             scenes(in_test, right, self.num_val) if len(in_test) else None,
             mean if self.mean == "auto" else self.mean, std if self.std == "auto" else self.std,
         )  # fmt: skip
@@ -127,6 +130,7 @@ class InstanceDigitScenes(BoxedDigitScenes):
     """The same scenes with the mask of each digit, without what another digit hides of it, and the box around that."""
 
     serves: ClassVar[Tuple[str, ...]] = ("instance_segmentation",)
+    usual_num_train: ClassVar[int] = 2500
 
     @property
     def kind(self) -> Type[Scenes]:

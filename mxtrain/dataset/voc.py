@@ -27,11 +27,12 @@ from mxtrain.dataset.image.box_table import BoxTable
 from mxtrain.dataset.image.boxed_classes import ClassIndex, ClassNames, choose_class_names
 from mxtrain.dataset.image.boxed_files import BoxedFiles, BoxedSplit
 from mxtrain.dataset.image.boxes import Flag
+from mxtrain.dataset.image.class_lists import VOC_CLASSES
 from mxtrain.dataset.image.files import ImageFiles
 from mxtrain.dataset.image.instance_pictures import InstanceSplit
 from mxtrain.dataset.image.mask_pairs import Files, list_pictures, refuse_alone
 from mxtrain.dataset.image.voc_annotation import EDGES, BadAnnotation, VocObject, parse_annotation
-from mxtrain.dataset.image.voc_layout import VOC_CLASSES, find_years, read_names
+from mxtrain.dataset.image.voc_layout import find_years, read_names
 from mxtrain.dataset.image.voc_masks import VocFound, VocOutlines
 from mxtrain.dataset.loading.regular_files import FileId, exists, read_bytes, walk
 from mxtrain.errors import DataError, did_you_mean

@@ -7,10 +7,11 @@ from typing import ClassVar, Optional
 
 from mxtrain.dataset.base import Splits
 from mxtrain.dataset.checking.problems import STRICT, DataPlace, Findings
+from mxtrain.dataset.image.class_lists import VOC_CLASSES
 from mxtrain.dataset.image.mask_pairs import Files, MaskPairs, chosen, list_masks, list_pictures, refuse_alone
 from mxtrain.dataset.image.masked_files import MaskedFiles
 from mxtrain.dataset.image.masked_pictures import MaskCoding
-from mxtrain.dataset.image.voc_layout import VOC_CLASSES, find_years, read_names
+from mxtrain.dataset.image.voc_layout import find_years, read_names
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
 

@@ -67,6 +67,9 @@ class ConsoleLogger(Callback):
         if self._view:
             self._view.steps(rows, progress)
 
+    def on_glance(self, row: MetricRow, progress: Progress) -> None:
+        self.on_steps([row], progress)
+
     def on_scalars(self, scalars: Mapping[str, float], step: int) -> None:
         if self._view:
             self._view.scalars(scalars)

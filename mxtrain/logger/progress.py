@@ -12,7 +12,7 @@ from rich.text import Text
 
 from mxtrain.logger.report import format_rate, format_seconds, format_value
 from mxtrain.logger.rows import mean_of_rows
-from mxtrain.types import Progress, RunInfo, Validation
+from mxtrain.types import OF_EPOCH, Progress, RunInfo, Validation
 
 if TYPE_CHECKING:
     from mxtrain.annotations import MetricRow
@@ -49,7 +49,10 @@ class RunProgress:
 
     def update_scalars(self, scalars: Mapping[str, float]) -> None:
         """Take better values of what is shown: of a whole epoch at its end, instead of its last rows."""
-        self._values.update({tag: value for tag, value in scalars.items() if tag in self._values})
+        for name, value in scalars.items():
+            tag = name[: -len(OF_EPOCH)] if name.endswith(OF_EPOCH) else name
+            if tag in self._values:
+                self._values[tag] = value
 
     def update_validation(self, validation: Validation, progress: Progress) -> None:
         """Take the result of a validation."""

@@ -26,7 +26,7 @@ class Yolact(PyramidModel, InstanceDetector):
 
     prototypes: Positive = 8
     """Maps of the picture that masks are put together of."""
-    mask_stride: Literal[1, 2, 4] = 1
+    mask_stride: Literal[1, 2, 4] = 2
     """Pixels of the picture along the side of one of a prototype."""
 
     def box_coding(self, num_classes: int, input_shape: Shape) -> PrototypeCoding:

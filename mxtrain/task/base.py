@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
     from mxtrain.annotations import Json, JsonObject, LossBlock
-    from mxtrain.dataset.base import Samples, Splits
+    from mxtrain.dataset.base import BaseDataset, Samples, Splits
     from mxtrain.dataset.loading.loader import Collate
     from mxtrain.dataset.loading.sample_reader import Encode
     from mxtrain.dataset.signature import Signature
@@ -96,6 +96,8 @@ class Task(Spec):
     """The option of conf/loss/ to suggest where another does not fit."""
     metric_option: ClassVar[str] = ""
     """The default options of conf/metric/."""
+    lists: ClassVar[Tuple[str, str]] = ("", "")
+    """Where a row has a list of any length: its name, and what is in it; `predict` says how many there are in all."""
     has_classes: ClassVar[bool] = False
     """Whether each sample has one class, of those in `Splits.class_names`, by which `dataset.sampler` can choose it."""
     needs: ClassVar[Tuple[str, ...]] = ()
@@ -131,9 +133,10 @@ class Task(Spec):
             instead = MODELS.get(dataset.gives, "another model, e.g. model=lenet")
             raise ConfigError(f"model takes {takes}, and dataset gives {dataset.gives}. Type {instead}, or {other}.")
         if self.name and model.serves and self.name not in model.serves:
+            both = [f"task={name}, or " for name in model.serves if name in type(dataset).serves]
             raise ConfigError(
                 f"task={self.name} and the model {type(model).__name__} do not fit: it is for "
-                f"{', '.join(model.serves)}. Type another model."
+                f"{', '.join(model.serves)}. Type {''.join(both)}another model."
             )
         if loss.serves and self.name not in loss.serves:
             instead = f"loss={self.loss_option}" if self.loss_option else "another loss"
@@ -327,16 +330,22 @@ class Task(Spec):
         """The rows of `rows` as columns of a CSV file."""
         return dict(row)
 
-    def check_form(self, form: str, places: Sequence[str]) -> None:
-        """Whether predictions for these files can be written so.
+    def tally(self, count: int) -> str:
+        """How much is in the lists of all rows together, in words; see `lists`."""
+        return f"{count:,} {self.lists[1]}"
+
+    def sample_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
+        """What samples are called in a form of predictions, by where they stand; empty where forms don't ask that.
 
         Args:
             form: "jsonl", "csv" or one of `formats`.
             places: of the samples, e.g. their files.
+            dataset: of the run.
 
         Raises:
-            ConfigError: they can't; says why.
+            ConfigError: predictions for these files cannot be written so; says why.
         """
+        return {}
 
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
         """Predictions in one of `formats`, as pieces of text.
@@ -344,7 +353,8 @@ class Task(Spec):
         Args:
             form: one of `formats`.
             signature: of the network.
-            rows: as `predict` writes them as JSONL: "file" and what `row` gives.
+            rows: as `predict` writes them as JSONL: "file" and what `row` gives; and "sample_id", where `sample_ids`
+                says one.
         """
         raise NotImplementedError
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Dict, Iterable, Iterator, Sequence, Union
 
@@ -10,6 +11,7 @@ from mxtrain.files.durable import encode_json
 
 if TYPE_CHECKING:
     from mxtrain.annotations import JsonObject
+    from mxtrain.dataset.base import BaseDataset
 
 
 def coco_id(place: str) -> Union[int, str]:
@@ -18,20 +20,31 @@ def coco_id(place: str) -> Union[int, str]:
     return int(name) if name.isdecimal() else name
 
 
-def refuse_same_ids(places: Sequence[str]) -> None:
-    """Refuses files that would be one picture in COCO's results.
+def coco_ids(places: Sequence[str], dataset: BaseDataset) -> Dict[str, Union[int, str]]:
+    """What pictures are called in COCO's results, by their files: as the dataset's own annotations have it, else as
+    `coco_id` says. Where annotations know some of them only, that is said on standard error.
 
     Raises:
-        ConfigError: names the first two.
+        ConfigError: two files would be one picture; names the first two.
+        DataError: the dataset's annotations cannot be read.
     """
+    known = dataset.picture_ids(places)
+    found: Dict[str, Union[int, str]] = {place: known[place] if place in known else coco_id(place) for place in places}
     files: Dict[Union[int, str], str] = {}
-    for place in places:
-        other = files.setdefault(coco_id(place), place)
+    for place, name in found.items():
+        other = files.setdefault(name, place)
         if other != place:
             raise ConfigError(
-                f"predict: format=coco: '{other}' and '{place}' would both have the image_id {coco_id(place)}, "
-                "which is the name of a file, or its number. Predict for them one after the other, or rename one."
+                f"predict: format=coco: '{other}' and '{place}' would both have the image_id {name}, which annotations "
+                "of dataset.root say, or else the file's name. Predict for them one after the other, or rename one."
             )
+    unknown = [place for place in found if place not in known]
+    if known and unknown:
+        print(
+            f"image_id: annotations of dataset.root name {len(known):,} of the {len(found):,} pictures; of others it "
+            f"is the number that a file is called, or its name, e.g. of {unknown[0]}", file=sys.stderr,
+        )  # fmt: skip
+    return found
 
 
 def as_list(results: Iterable[JsonObject]) -> Iterator[str]:

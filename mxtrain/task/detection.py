@@ -15,7 +15,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.loss.detection import DetectionLoss
 from mxtrain.model.detection.base import Detector
 from mxtrain.task.base import Report, Task
-from mxtrain.task.coco_results import as_list, coco_id, refuse_same_ids
+from mxtrain.task.coco_results import as_list, coco_ids
 from mxtrain.types import Artifact, Fraction, Picture, shapes_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
     from mxtrain.annotations import Json, JsonObject, LossBlock
-    from mxtrain.dataset.base import Samples
+    from mxtrain.dataset.base import BaseDataset, Samples
     from mxtrain.dataset.loading.loader import Collate
     from mxtrain.dataset.loading.sample_reader import Encode
     from mxtrain.dataset.signature import Signature
@@ -48,6 +48,7 @@ class Detection(Task):
     writes: ClassVar[str] = "picture"
     writes_unasked: ClassVar[bool] = False
     formats: ClassVar[Tuple[str, ...]] = ("coco",)
+    lists: ClassVar[Tuple[str, str]] = ("found", "boxes")
     loss_option: ClassVar[str] = "heatmap_focal"
     metric_option: ClassVar[str] = "voc_ap"
 
@@ -185,24 +186,25 @@ class Detection(Task):
         """Those detections that are sure enough to be shown."""
         return prediction[(prediction[:, 0] >= 0) & (prediction[:, 1] >= self.score_threshold)]
 
+    def tally(self, count: int) -> str:
+        return f"{super().tally(count)} with a score of task.score_threshold={self.score_threshold:g} or more"
+
     def cells(self, row: JsonObject) -> Dict[str, Json]:
         """How many things are found, and the surest."""
         first = row["found"][0] if row["found"] else {"class": "", "score": "", "box": [""] * 4}
         edges = dict(zip(("left", "top", "right", "bottom"), first["box"]))
         return {"count": len(row["found"]), "class": first["class"], "score": first["score"], **edges}
 
-    def check_form(self, form: str, places: Sequence[str]) -> None:
-        """Refuses files that would be one picture in COCO's results."""
-        if form == "coco":
-            refuse_same_ids(places)
+    def sample_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
+        """In COCO's results: those of the dataset's own files, else the number that a file is called, or its name."""
+        return coco_ids(places, dataset) if form == "coco" else {}
 
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
-        """COCO's form of results: a list of boxes [left, top, width, height]; `image_id` is the number that a file is
-        called, or its name."""
+        """COCO's form of results: a list of boxes [left, top, width, height]."""
         ids = dict(zip(signature.class_names, signature.category_ids or range(len(signature.class_names))))
 
         return as_list(
-            {"image_id": coco_id(str(row["file"])), "category_id": ids[one["class"]], **self.coco_place(one),
+            {"image_id": row["sample_id"], "category_id": ids[one["class"]], **self.coco_place(one),
              "score": one["score"]}
             for row in rows for one in row["found"]
         )  # fmt: skip

@@ -40,6 +40,7 @@ class InstanceSegmentation(Detection):
     name: ClassVar[str] = "instance_segmentation"
     loss_option: ClassVar[str] = "yolact"
     metric_option: ClassVar[str] = "mask_ap50"
+    lists: ClassVar[Tuple[str, str]] = ("found", "masks")
 
     def check(self, description: Description) -> None:
         super().check(description)

@@ -14,7 +14,7 @@ from mxtrain.loss.pose import HeatmapL2
 from mxtrain.metric.key_points import OksAP, Pose
 from mxtrain.model.pose.base import PoseNetwork
 from mxtrain.task.base import Report, Task
-from mxtrain.task.coco_results import as_list, coco_id, refuse_same_ids
+from mxtrain.task.coco_results import as_list, coco_ids
 from mxtrain.task.heat_maps import HeatMaps
 from mxtrain.types import Artifact, Fraction, Picture, PositiveFloat, shapes_of
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
     from mxtrain.annotations import Json, JsonObject, LossBlock
-    from mxtrain.dataset.base import Samples
+    from mxtrain.dataset.base import BaseDataset, Samples
     from mxtrain.dataset.loading.sample_reader import Encode
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
@@ -146,20 +146,18 @@ class PoseEstimation(Task):
             cells.update(zip((f"{name}_x", f"{name}_y", f"{name}_score"), point))
         return cells
 
-    def check_form(self, form: str, places: Sequence[str]) -> None:
-        """Refuses files that would be one picture in COCO's results."""
-        if form == "coco":
-            refuse_same_ids(places)
+    def sample_ids(self, form: str, places: Sequence[str], dataset: BaseDataset) -> Mapping[str, Json]:
+        """In COCO's results: those of the dataset's own files, else the number that a file is called, or its name."""
+        return coco_ids(places, dataset) if form == "coco" else {}
 
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
-        """COCO's form of results: a list of key points [x, y, score, ...] that name pixels, from 0; `image_id` is the
-        number that a file is called, or its name."""
+        """COCO's form of results: a list of key points [x, y, score, ...] that name pixels, from 0."""
         (category_id,) = signature.category_ids or (1,)
 
         def result(row: JsonObject) -> JsonObject:
             points = [[round(x - 0.5, 2), round(y - 0.5, 2), score] for x, y, score in row["key_points"].values()]
             return {
-                "image_id": coco_id(str(row["file"])), "category_id": category_id,
+                "image_id": row["sample_id"], "category_id": category_id,
                 "keypoints": [number for point in points for number in point], "score": row["score"],
             }  # fmt: skip
 

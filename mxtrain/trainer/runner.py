@@ -247,8 +247,8 @@ class Runner:
         self._watch_workers()
         HEARTBEAT.step = state.step
         HEARTBEAT.begin_batch()
-        ends_epoch = state.epoch_step == 0 or state.step == self._plan.total_steps
-        self._recorder.add(Entry(state.step, epoch, batch.global_size, lr, sums, self._step.grad_norm), ends_epoch)
+        entry = Entry(state.step, epoch, batch.global_size, lr, sums, self._step.grad_norm)
+        self._recorder.add(entry, ends_epoch=state.epoch_step == 0)
 
     def _profile(self, batch: Batch) -> None:
         if self._profiling is None:
@@ -284,6 +284,10 @@ class Runner:
             self._recorder.pause()
         elif log:
             self._record(everything=False)
+        else:
+            row = self._recorder.glance()
+            if row is not None:
+                self._watchers.notify("on_glance", row, self._progress(row["step"]))
         is_best = validate and self._validator.finds_best(self.state, self._recorder, self._agreement)
         if (save and not stop) or is_best:
             self._save()
@@ -365,7 +369,11 @@ class Runner:
         self._recorder = self._build_recorder()
 
     def _build_recorder(self) -> Recorder:
-        return Recorder(self._meter, self.state.epoch_sums, self.state.window_sums, self._plan.log.every_steps or 1)
+        plan = self._plan
+        log_interval = min(plan.log.every_steps or 1, plan.steps_per_epoch)
+        return Recorder(
+            self._meter, self.state.epoch_sums, self.state.window_sums, log_interval, plan.total_steps
+        )  # fmt: skip
 
     def _say(self, text: str) -> None:
         self._watchers.notify("on_message", text)

@@ -236,3 +236,27 @@ def test_elements_are_read_with_about_as_much_memory_as_the_file_has(tmp_path):
     ]  # fmt: skip
     assert elements[0].value == one and elements[2].value == {"deep": [1, 2]} and size > 2_000_000
     assert peak < 2.3 * size
+
+
+def test_pictures_have_the_ids_of_the_annotations_that_are_there(root, tmp_path):
+    dataset = Coco(root=str(root))
+    wanted = {name: 100 + 7 * ord(name) for name in "abcde"}
+    inside = {str(root / f"{'train' if name in 'abc' else 'val'}2017/{name}.jpg"): wanted[name] for name in wanted}
+    elsewhere = [str(tmp_path / "a.jpg"), str(tmp_path / "x.jpg"), "e.jpg"]
+    found = dataset.picture_ids([*inside, *elsewhere])
+    assert found == {**inside, str(tmp_path / "a.jpg"): wanted["a"], "e.jpg": wanted["e"]}
+    (tmp_path / "link").symlink_to(root)
+    assert dataset.picture_ids([str(tmp_path / "link/val2017/d.jpg")]) == {str(tmp_path / "link/val2017/d.jpg"): 800}
+
+    def add_another_a(parts):
+        parts["images"] += [{"id": 9, "file_name": "a.jpg"}, {"id": "10", "file_name": "x.jpg"}, "x"]
+
+    change(root / "annotations/instances_val2017.json", add_another_a)
+    mine = str(root / "train2017/a.jpg")
+    assert dataset.picture_ids([mine, *elsewhere]) == {mine: wanted["a"], "e.jpg": wanted["e"]}, "two are called a.jpg"
+    train_file(root).unlink()
+    (root / "annotations/instances_val2017.json").write_text("{")
+    with pytest.raises(DataError, match="instances_val2017.json"):
+        dataset.picture_ids(elsewhere)
+    (root / "annotations/instances_val2017.json").unlink()
+    assert dataset.picture_ids(elsewhere) == {}

@@ -142,7 +142,7 @@ def test_a_folder_is_split_by_fraction_or_by_its_own_folders(tmp_path):
             write_folder(root, names, pictures.format(split), masks.format(split))
         splits = opened(root).open()
         assert [len(part) for part in (splits.train, splits.val, splits.test)] == [3, 2, 1]
-        assert Path(splits.val.pictures[0]).stem == "d" and Path(splits.val.masks[1]).stem == "e"
+        assert Path(splits.val.place(0).file).stem == "d" and Path(splits.val.masks[1]).stem == "e"
         shutil.rmtree(root / pictures.format("val"))
         with pytest.raises(DataError, match="no folder '.*val.*' of pictures"):
             opened(root).open()
@@ -257,7 +257,7 @@ def test_voc_is_found_wherever_its_folder_is(tmp_path, inner):
     write_voc(tmp_path / inner)
     splits = opened(tmp_path, "voc").open()
     assert (len(splits.train), len(splits.val), splits.test) == (3, 2, None)
-    assert [Path(path).stem for path in splits.val.pictures] == ["d", "e"]
+    assert [Path(splits.val.place(index).file).stem for index in range(len(splits.val))] == ["d", "e"]
 
 
 def test_voc_splits_are_those_that_are_named(tmp_path):
@@ -299,7 +299,7 @@ def test_several_years_of_voc_are_not_guessed_among(tmp_path):
     with pytest.raises(DataError, match="Several are there: VOC2007, VOC2010"):
         opened(tmp_path, "voc").open()
     write_voc(tmp_path / "VOC2012")
-    assert "VOC2012" in opened(tmp_path, "voc").open().train.pictures[0]
+    assert "VOC2012" in opened(tmp_path, "voc").open().train.place(0).file
 
 
 def test_the_test_split_of_cityscapes_counts_where_its_masks_say_something(tmp_path):

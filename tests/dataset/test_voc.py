@@ -11,7 +11,8 @@ from boxed_files import NAMES, PICTURES, draw, voc_xml, write_voc
 from pydantic import ValidationError
 
 from mxtrain.dataset.image.boxes import Column, Flag
-from mxtrain.dataset.voc import VOC_CLASSES, Voc
+from mxtrain.dataset.image.class_lists import VOC_CLASSES
+from mxtrain.dataset.voc import Voc
 from mxtrain.errors import DataError, LoaderError
 
 

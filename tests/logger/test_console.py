@@ -115,6 +115,21 @@ def test_lines_in_between_when_an_epoch_takes_long(fake_run):
     assert [line.split()[0] for line in stream.getvalue().splitlines() if "step=" in line] == ["train", "val"]
 
 
+def test_a_glance_at_a_slow_epoch_shows_a_step_and_how_long_it_will_take(fake_run):
+    stream = io.StringIO()
+    logger = ConsoleLogger(plain_interval_s=0, stream=stream)
+    logger.on_start(fake_run.info())
+    for step in (2, 4):
+        logger.on_glance({**row_of(step), "loss": step / 8}, Progress(step, 0, 30))
+    logger.on_steps([row_of(step) for step in range(1, 11)], Progress(10, 1, 30))
+    logger.on_scalars({"train/loss": 0.7, "train/loss_epoch": 0.6, "train/lr": 0.1}, 10)
+    logger.on_end(fake_run.result(10))
+    lines = [line for line in stream.getvalue().splitlines() if line.startswith("train ")]
+    found = [re.search(r"step=(\d+)/30 train/loss=([\d.]+)", line).groups() for line in lines]
+    assert found == [("2", "0.2500"), ("4", "0.5000"), ("10", "0.6000")], "at its end the loss of the whole epoch"
+    assert all(" left=" in line for line in lines)
+
+
 def test_start_shows_configuration_model_and_resume(fake_run):
     stream = io.StringIO()
     logger = ConsoleLogger(stream=stream)

@@ -12,11 +12,11 @@ from two_stages import SIDE, check_names, check_values, nd_array, prepared, stoc
 
 from mxtrain.dataset.image.box_geometry import intersections_over_unions
 from mxtrain.dataset.image.boxes import Flag, padded, rows_of
+from mxtrain.dataset.image.class_lists import COCO_CLASSES, VOC_CLASSES
 from mxtrain.errors import ConfigError
 from mxtrain.model.detection.regions import ProposalSettings
 from mxtrain.model.faster_rcnn import FasterRCNN
 from mxtrain.model.networks import gluoncv_detectors
-from mxtrain.model.networks.gluoncv_detectors import COCO_CLASSES, VOC_CLASSES
 
 PYRAMID = {
     "name": "faster_rcnn_fpn_custom", "backbone": "mobilenet0.25", "channels": 8, "head_units": 32, "regions": 60,

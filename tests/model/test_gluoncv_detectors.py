@@ -8,11 +8,11 @@ import numpy as np
 import pydantic
 import pytest
 
+from mxtrain.dataset.image.class_lists import COCO_CLASSES, VOC_CLASSES
 from mxtrain.errors import ConfigError, WeightsError
 from mxtrain.model.center_net import GluonCVCenterNet as CenterNet
 from mxtrain.model.graph.trace import blocks_by_path, trace
 from mxtrain.model.networks import gluoncv_detectors
-from mxtrain.model.networks.gluoncv_detectors import COCO_CLASSES, VOC_CLASSES
 from mxtrain.model.prepare import infer_shapes, load_weights, parameter_multipliers, prepare_network
 from mxtrain.model.ssd import SSD
 from mxtrain.model.yolo3 import YOLO3

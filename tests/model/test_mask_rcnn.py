@@ -10,8 +10,9 @@ from two_stages import SIDE, check_names, check_values, nd_array, pictures, prep
 from mxtrain.dataset.image.box_arithmetic import REGION_IOU
 from mxtrain.dataset.image.box_geometry import intersections_over_unions
 from mxtrain.dataset.image.boxes import padded, rows_of
+from mxtrain.dataset.image.class_lists import COCO_CLASSES
 from mxtrain.model.mask_rcnn import MaskRCNN
-from mxtrain.model.networks.gluoncv_detectors import COCO_CLASSES, MASK_RCNN
+from mxtrain.model.networks.gluoncv_detectors import MASK_RCNN
 
 PYRAMID = {
     "name": "mask_rcnn_fpn_custom", "backbone": "resnet18_v1b", "channels": 8, "head_units": 32, "mask_channels": 6,

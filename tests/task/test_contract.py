@@ -30,6 +30,8 @@ from mxtrain.verify import verify
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 TASKS = sorted(path.stem for path in (CONF / "task").glob("*.yaml"))
+TWO_STAGES = ("faster_rcnn", "mask_rcnn")
+"""Networks that draw what they learn from of what they propose, beside the default of their task."""
 BERT = (
     "model.num_layers=1", "model.units=16", "model.hidden_size=32", "model.num_heads=2", "dataset.max_length=16",
     "dataset.vocab_size=400",
@@ -38,6 +40,12 @@ SCENES = (
     "dataset.image_size=[16,16]", "dataset.digit_size=[8,12]", "dataset.num_train=32", "dataset.num_val=10",
     "model.channels=[8,16]", "model.width=8",
 )  # fmt: skip
+REGIONS = (
+    "model.backbone=mobilenet0.25", "model.channels=8", "model.head_units=32", "model.region_samples=16",
+    "model.proposals=60", "model.regions=20", "dataset.image_size=[64,64]", "dataset.num_train=32",
+    "dataset.num_val=10",
+)  # fmt: skip
+MASKED_REGIONS = ("model.mask_channels=8", "model.mask_convs=1", "model.max_detections=5")
 RUNNING = (
     "dataset.max_length=8", "dataset.vocab_size=300", "model.units=16", "model.hidden_size=24", "model.num_layers=2",
     "dataset.val_fraction=0.4", "task.new_tokens=4", "model.hidden_dropout=0.2", "model.weight_dropout=0.2",
@@ -66,7 +74,7 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 
 @pytest.fixture
 def small(tmp_path: Path) -> Dict[str, Tuple[str, ...]]:
-    """By task: what makes its defaults small."""
+    """By task: what makes its defaults small; and by network: the words of a small one."""
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join(["one two three four five six seven eight nine"] * 100))
     words = [f"w{number}" for number in range(20)]
@@ -86,6 +94,8 @@ def small(tmp_path: Path) -> Dict[str, Tuple[str, ...]]:
         "masked_language_modeling": (*BERT, f"dataset.train={text}"), "segmentation": SCENES, "detection": SCENES,
         "language_modeling": (*RUNNING, f"dataset.train={text}"),
         "pose_estimation": SCENES, "instance_segmentation": (*SCENES, "model.prototypes=4"),
+        "faster_rcnn": ("model.name=faster_rcnn_fpn_custom", *REGIONS),
+        "mask_rcnn": ("model.name=mask_rcnn_fpn_custom", *REGIONS, *MASKED_REGIONS),
         "token_classification": (f"dataset.root={tmp_path}", "dataset.repair_tags=true", *tiny),
         "question_answering": (
             f"dataset.root={tmp_path}", "dataset.train=train.json", "dataset.max_question=3", "dataset.doc_stride=4",
@@ -196,19 +206,24 @@ def test_a_task_is_the_same_under_every_placement(describe_run: Any, small: Any,
         assert found.passed, (placement, found)
 
 
+def words_of(small: Any, name: str) -> Tuple[str, ...]:
+    """The words of a small run of a task, or of a network, which means its task."""
+    return (*(() if name in TWO_STAGES else (f"task={name}",)), *small.get(name, ()))
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", [*TASKS, *TWO_STAGES])
 def test_a_task_is_the_same_with_two_workers(small: Any, name: str) -> None:
-    words = (f"task={name}", *small.get(name, ()), "dataset.batch_size=8", "kvstore=dist_sync", "cluster.workers=2")
+    words = (*words_of(small, name), "dataset.batch_size=8", "kvstore=dist_sync", "cluster.workers=2")
     found = running.verify(*words, "steps=2")
     assert found.returncode == 0, found.stdout + found.stderr
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", [*TASKS, *TWO_STAGES])
 def test_a_killed_task_goes_on_to_the_same_bits(train_run: Any, small: Any, tmp_path: Path, name: str) -> None:
     words = (
-        f"task={name}", *small.get(name, ()), "dataset.batch_size=8", "trainer.max_epochs=2", "trainer.log_interval=1",
+        *words_of(small, name), "dataset.batch_size=8", "trainer.max_epochs=2", "trainer.log_interval=1",
         "trainer.limit_train_batches=4", "trainer.limit_val_batches=1", "checkpoint.every_steps=3",
     )  # fmt: skip
     _, unbroken = train_run(*words, run_dir=tmp_path / "unbroken")

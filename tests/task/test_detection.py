@@ -166,7 +166,7 @@ def test_rows_and_other_forms_of_a_prediction() -> None:
         "count": 2, "class": "cow", "score": 0.9, "left": 1, "top": 2, "right": 11.5, "bottom": 22,
     }  # fmt: skip
     assert TASK.cells({"found": []})["count"] == 0
-    rows = [{"file": "a/000000042.jpg", **row}, {"file": "b.png", "found": []}, {"file": "c.png", **row}]
+    rows: Any = [{"sample_id": 42, **row}, {"sample_id": "b", "found": []}, {"sample_id": "c", **row}]
     results = json.loads("".join(TASK.write_as("coco", SIGNATURE, rows)))
     assert results[0] == {"image_id": 42, "category_id": 8, "bbox": [1, 2, 10.5, 20], "score": 0.9}
     assert [one["image_id"] for one in results] == [42, 42, "c", "c"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import ClassVar
 
 import numpy as np
@@ -41,7 +42,16 @@ def test_a_layout_is_trained_on_measured_and_predicted_for(tmp_path, train_run, 
     if name != "records":  # of which any may be held out
         assert [row.split(",")[4] for row in rows[1:]] == (["1", "2"] if name == "coco" else ["2", "1"])
     pictures = sorted(path for path in root.rglob("*.jpg"))[:5]
-    assert run(["predict", "run", *map(str, pictures), "output=rows.jsonl", "task.score_threshold=0"]) == 0
+    asked = ["predict", "run", *map(str, pictures), "task.score_threshold=0"]
+    capsys.readouterr()
+    assert run([*asked, "output=rows.jsonl"]) == 0
+    said = capsys.readouterr().out
+    assert run([*asked, "format=coco", "output=results.json"]) == 0
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert f"{len(pictures)} predictions written to rows.jsonl: {len(results)} boxes with a score of" in said
+    names = [path.stem for path in pictures]
+    wanted = [100 + 7 * ord(one) for one in names] if option == "coco" else names
+    assert {one["image_id"] for one in results} == set(wanted)
     found = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert [row["file"] for row in found] == list(map(str, pictures))
     for row in found:
@@ -156,3 +166,17 @@ class Unweighing(CenterNet):
     """Of somebody who knows of no weights."""
 
     weighs_boxes: ClassVar[bool] = False
+
+
+def test_wrong_data_names_the_command_that_lists_all_of_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    root = write_voc(tmp_path / "VOC 2007")
+    words = ["task=detection", "dataset=voc", f"dataset.root='{root}'", "dataset.classes=[cat]"]
+    assert run([*words, "trainer.max_epochs=1", "logger=[]"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("data check") == 1 and "trainer" not in said
+    command = said.partition(" data check ")[2].partition("`")[0]
+    assert run(["data", "check", *shlex.split(command)]) == 2
+    assert "unknown_class" in capsys.readouterr().out
+    assert run(["dataset=voc", "dataset.root=nowhere", "logger=[]"]) == 2  # which no check would find more of
+    assert "data check" not in capsys.readouterr().err

@@ -127,7 +127,7 @@ def test_rows_and_cocos_form_of_a_prediction() -> None:
     true_hw[5:15, 4:20] = 1
     np.testing.assert_array_equal(mask_of(one["mask"]["counts"].encode(), (30, 40)), true_hw)
     assert json.loads(json.dumps(row)) == row and TASK.cells(row)["left"] == 4
-    rows = [{"file": "a/000000042.jpg", **row}, {"file": "b.png", "found": []}]
+    rows: Any = [{"sample_id": 42, **row}, {"sample_id": "b", "found": []}]
     results = json.loads("".join(TASK.write_as("coco", SIGNATURE, rows)))
     assert results == [{"image_id": 42, "category_id": 8, "segmentation": one["mask"], "score": 0.9}]
     from pycocotools.coco import COCO

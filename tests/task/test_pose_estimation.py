@@ -139,7 +139,7 @@ def test_rows_cells_and_results() -> None:
     cells = TASK.cells({"file": "a", **row})
     assert list(cells)[:6] == ["file", "score", "left", "top", "right", "bottom"]
     assert cells["left_hand_y"] == 41.0 and cells["right_hand_score"] == pytest.approx(0.1)
-    rows = [{"file": "x/000012.jpg", **row}, {"file": "y/one.jpg", **row}]
+    rows: Any = [{"sample_id": 12, **row}, {"sample_id": "one", **row}]
     first, second = json.loads("".join(TASK.write_as("coco", SIGNATURE, rows)))
     assert (first["image_id"], second["image_id"], first["category_id"], first["score"]) == (12, "one", 7, 0.5)
     assert first["keypoints"] == pytest.approx([9.75, 20, 0.9, 29.5, 40.5, 0.6, 4.5, 5.5, 0.1])

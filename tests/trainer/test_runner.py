@@ -353,32 +353,45 @@ class Points(Callback):
         self.found = []
 
     def on_scalars(self, scalars, step):
-        if "train/loss" in scalars:
+        if any(tag.startswith("train/") and tag != "train/grad_norm" for tag in scalars):
             self.found.append((step, dict(scalars)))
 
 
-def test_the_points_of_a_curve_are_the_epochs_and_the_same_after_an_interruption(describe_run, tmp_path):
-    def points(folder, *limits):
+def test_the_points_of_a_curve_are_of_as_many_steps_each_and_the_same_after_an_interruption(describe_run, tmp_path):
+    def points(folder, *limits, log_interval=5):
         found = Points()
         for limit in limits:
-            options = (*SMALL, "trainer.max_epochs=3", f"trainer.max_steps={limit}", "checkpoint.every_steps=4")
+            options = (
+                *SMALL, "trainer.max_epochs=3", f"trainer.max_steps={limit}", "checkpoint.every_steps=4",
+                f"trainer.log_interval={log_interval}",
+            )  # fmt: skip
             run = build_run(describe_run("logger=jsonl", *options), tmp_path / folder)
             run.runner._watchers._callbacks.append(found)
             run.runner.train(run.info)
         return found.found
 
     whole = points("whole", "null")
-    assert [step for step, _ in whole] == [5, 10, 13, 15, 20, 25, 26, 30, 35, 39]
     assert points("broken", 7, 17, 26, 33, "null") == whole
     by_step = {row["step"]: row for row in rows(tmp_path / "whole") if row["split"] == "train"}
     sizes = {step: 100 if step % 13 else 57 for step in by_step}
-    first_of = {5: 1, 10: 6, 13: 1, 15: 14, 20: 16, 25: 21, 26: 14, 30: 27, 35: 31, 39: 27}  # an epoch's: its first
-    for step, values in whole:
-        taken = range(first_of[step], step + 1)
+    # 15 is of two epochs: beside the mean of a whole one, a curve would jump up at each end of an epoch.
+    first_of = {5: 1, 10: 6, 15: 11, 20: 16, 25: 21, 30: 26, 35: 31, 39: 36}
+    epochs = {13: 1, 26: 14, 39: 27}
+    of_epoch = [(step, found) for step, found in whole if "train/loss_epoch" in found]
+    assert [step for step, found in whole if "train/loss" in found] == list(first_of)
+    assert [step for step, _ in of_epoch] == list(epochs)
+    checked = [(step, found, first_of[step], "") for step, found in whole if step in first_of]
+    checked += [(step, found, epochs[step], "_epoch") for step, found in of_epoch]
+    for step, values, first, ending in checked:
         for name in ("loss", "accuracy"):
+            taken = range(first, step + 1)
             mean = np.average([by_step[s][name] for s in taken], weights=[sizes[s] for s in taken])
-            assert values[f"train/{name}"] == pytest.approx(mean, rel=1e-6), (step, name)
-        assert values["train/lr"] == by_step[step]["lr"]
+            assert values[f"train/{name}{ending}"] == pytest.approx(mean, rel=1e-6), (step, name)
+        assert values.get("train/lr", by_step[step]["lr"]) == by_step[step]["lr"]
+    rare = points("rare", "null", log_interval=50)  # of whole epochs: nothing is there twice
+    assert [(step, sorted(found)) for step, found in rare] == [
+        (step, ["train/accuracy", "train/loss", "train/lr"]) for step in epochs
+    ]
 
 
 def test_log_interval_changes_no_row(train_run, tmp_path):
@@ -411,3 +424,34 @@ def test_speeds_are_possible(train_run, tmp_path):
         json.loads(line)["samples_per_s"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     ]
     assert max(speeds) < 50 * result.samples_per_s
+
+
+class Glances(Callback):
+    """Keeps what is seen of a run while it goes on."""
+
+    def __init__(self):
+        self.seen, self.rows = [], []
+
+    def on_glance(self, row, progress):
+        assert row["step"] == progress.step
+        self.seen.append((len(self.rows), row))
+
+    def on_steps(self, rows, progress):
+        self.rows += rows
+
+
+@pytest.mark.parametrize("interval_s, seen", [(0.0, range(1, 10)), (3600.0, ())])
+def test_where_rows_take_long_those_who_show_a_run_get_to_see_a_step_that_is_done(
+    make, monkeypatch, tmp_path, interval_s, seen
+):
+    from mxtrain.trainer import recorder
+
+    monkeypatch.setattr(recorder, "GLANCE_INTERVAL_S", interval_s)
+    run, glances = make("trainer.max_epochs=1", "trainer.log_interval=50"), Glances()
+    run.runner._watchers._callbacks.append(glances)
+    run.runner.train(run.info)
+    assert [row["step"] for _, row in glances.seen] == list(seen) and {rows for rows, _ in glances.seen} <= {0}
+    assert [row["step"] for row in glances.rows] == list(range(1, 14)) == steps(tmp_path / "run")
+    for _, row in glances.seen:  # as its turn comes, but for the speed
+        later = glances.rows[row["step"] - 1]
+        assert {**row, "samples_per_s": 0} == {**later, "samples_per_s": 0} and row["samples_per_s"] > 0

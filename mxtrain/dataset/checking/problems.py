@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Callable, Dict, Optional, Sequence, TypeVar
 
 import numpy as np
 
-from mxtrain.errors import DataError, LoaderError
+from mxtrain.errors import DataError, LoaderError, WrongData
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -185,10 +185,10 @@ class Findings:
             sentence: for all of them together, where training is refused.
 
         Raises:
-            DataError: nobody collects them.
+            WrongData: nobody collects them.
         """
         if problems:
-            raise DataError(sentence or problems[0].sentence)
+            raise WrongData(sentence or problems[0].sentence)
 
     def remark(self, problem: Problem) -> None:
         """Takes a problem that training leaves out or does not notice."""

@@ -120,7 +120,7 @@ def refuse_wrong_boxes(
 def refuse_all(findings: Findings, problems: List[Problem], what: str) -> None:
     """Refuses problems of any kinds; training says the first and how many there are."""
     if problems:
-        more = f" ({len(problems):,} such {what}; `python -m mxtrain data check` lists them)" if problems[1:] else ""
+        more = f" ({len(problems):,} such {what})" if problems[1:] else ""
         first = problems[0]
         findings.refuse(*problems, sentence=f"{first.fact[:-1]}{more}. {first.remedy}".rstrip())
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, Literal, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, List, Literal, Sequence, Tuple
 
 from mxtrain.dataset.base import BaseDataset, Dataset, Samples, Splits
 from mxtrain.dataset.image.boxed_pictures import BoxedPictures
-from mxtrain.dataset.image.files import ImageFiles, Readable, find_files
+from mxtrain.dataset.image.files import ImageFiles, open_inputs
 from mxtrain.dataset.image.masked import NoAugment
 from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.signature import Signature
@@ -73,7 +73,10 @@ class BoxedDataset(Dataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        files = [str(file) for file in find_files(names, skip_unreadable)]
-        assert signature.decoding is not None
-        source = BoxedPictures(ImageFiles(files), None, signature.decoding, signature.mean)
-        return Readable(source, unreadable) if skip_unreadable else source, files
+        decoding = signature.decoding
+        assert decoding is not None
+
+        def open_source(files: List[str]) -> BoxedPictures:
+            return BoxedPictures(ImageFiles(files), None, decoding, signature.mean)
+
+        return open_inputs(names, open_source, skip_unreadable, unreadable)

@@ -6,13 +6,12 @@ Legend: B batch, C channels, H height, W width, M boxes of a picture, D columns 
 from __future__ import annotations
 
 import copy
-from dataclasses import replace
 from typing import Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.dataset.checking.checks import Checks
-from mxtrain.dataset.checking.problems import BOX_OUTSIDE, DataPlace
+from mxtrain.dataset.checking.problems import BOX_OUTSIDE
 from mxtrain.dataset.image.box_augment import BoxAugment, mix_partner, partners, tiles
 from mxtrain.dataset.image.box_faults import REMEDY, cut, fault_text, find_faults
 from mxtrain.dataset.image.box_table import BoxTable, rows_in_pixels
@@ -27,14 +26,15 @@ from mxtrain.dataset.image.boxes import (
     weighted,
 )
 from mxtrain.dataset.image.decoding import EncodedImages
+from mxtrain.dataset.image.encoded_pictures import EncodedPictures, batch_of
 from mxtrain.dataset.image.image_checks import BoxedChecks
-from mxtrain.dataset.image.pixels import ImageReader, unreadable
+from mxtrain.dataset.image.pixels import ImageReader
 from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.image.view import Rectangle, View, Window
-from mxtrain.errors import LoaderError, MxtrainError
+from mxtrain.errors import LoaderError
 
 
-class BoxedPictures:
+class BoxedPictures(EncodedPictures):
     """Pictures and the boxes in them, as `Source`: whole pictures, brought to one size; in training, parts of them.
 
     Beside images and boxes, in pixels of what enters the network, a batch has a row of `Fitted` for each sample.
@@ -57,15 +57,12 @@ class BoxedPictures:
             mends: Whether boxes are cut off at the edges of pictures, however far they reach.
             class_names: For messages.
         """
-        self._encoded, self._decoding, self._mean = encoded, decoding, mean
+        super().__init__(encoded, decoding, mean)
         self._table = BoxTable.empty(len(encoded)) if table is None else table
         self._number_N = np.arange(len(encoded))
-        self.shape, self._fit = decoding.shape, decoding.fit
+        self._fit = decoding.fit
         self.capacity = self._table.capacity
         """The most boxes of a picture."""
-        channels = self.shape[0]
-        fill = list(mean) if len(mean) == channels else [sum(mean) / len(mean)] * channels
-        self._fill_C11 = np.rint(255 * np.asarray(fill)).astype(np.uint8)[:, None, None]
         self._augment, self._mends, self._class_names = augment, mends, class_names
 
     def __len__(self) -> int:
@@ -81,7 +78,6 @@ class BoxedPictures:
         """The same pictures in another (height, width)."""
         brought = copy.copy(self)
         brought.shape = (self.shape[0], *size)
-        brought._decoding = replace(self._decoding, shape=brought.shape)
         return brought
 
     def fetch(
@@ -94,11 +90,8 @@ class BoxedPictures:
             capacity = self.capacity * self._augment.capacity
         else:
             found, capacity = [self._read_whole(index) for index in index_B.tolist()], self.capacity
-        images = [image for image, _, _ in found]
-        if len({image.dtype for image in images}) > 1:  # one with more than 8 bits: all become float32
-            images = [image.astype(np.float32, copy=False) for image in images]
         box_BMD = padded([boxes for _, boxes, _ in found], capacity)
-        return np.stack(images), box_BMD, np.array([fitted.row() for _, _, fitted in found])
+        return batch_of([image for image, _, _ in found]), box_BMD, np.array([fitted.row() for _, _, fitted in found])
 
     def blank(self) -> Tuple[np.ndarray, ...]:
         """A black picture, in the place of one that cannot be read."""
@@ -110,22 +103,13 @@ class BoxedPictures:
         """What `data check` does with each sample."""
         return BoxedChecks(self)
 
-    def place(self, index: int) -> DataPlace:
-        """Where a picture stands."""
-        return self._encoded.place(self._number_N[index])
-
-    def name(self, index: int) -> str:
-        """The name of a picture in messages."""
-        return self._encoded.name(self._number_N[index])
+    def number(self, index: int) -> int:
+        """See `EncodedPictures.number`: those that were taken."""
+        return int(self._number_N[index])
 
     def class_name(self, number: float) -> str:
         """The name of a class in messages."""
         return f"'{self._class_names[int(number)]}'" if len(self._class_names) > number else f"class {number:g}"
-
-    def picture(self, index: int) -> np.ndarray:
-        """A picture as large as it is, (C, H, W)."""
-        picture = self.open(index)
-        return self.resize(index, picture, (0.0, 0.0, *picture.size), picture.size)
 
     def boxes(self, index: int) -> np.ndarray:
         """The boxes of a picture in its own pixels, (M, D)."""
@@ -140,47 +124,6 @@ class BoxedPictures:
     def said_size(self, index: int) -> np.ndarray:
         """Width and height that a picture is said to have, NaN where nobody says."""
         return self._table.size_P2[self._number_N[index]]
-
-    def read(self, index: int) -> bytes:
-        """The content of a picture's file.
-
-        Raises:
-            LoaderError: It cannot be read.
-        """
-        try:
-            return self._encoded.read(self._number_N[index])[0]
-        except LoaderError:
-            raise
-        except MxtrainError as error:
-            raise LoaderError(str(error)) from error
-
-    def open(self, index: int) -> ImageReader:
-        """A picture of which only the header is decoded, where that is enough.
-
-        Raises:
-            LoaderError: It cannot be read, or is no image.
-        """
-        return self.decode(index, self.read(index))
-
-    def decode(self, index: int, content: bytes) -> ImageReader:
-        """Likewise, from what `read` gave."""
-        try:
-            return ImageReader(content, self._decoding.window)
-        except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
-            raise unreadable(self.name(index), error) from error
-
-    def resize(
-        self, index: int, picture: ImageReader, box: Tuple[float, float, float, float], size: Tuple[int, int]
-    ) -> np.ndarray:
-        """A part of a picture in another (width, height), (C, H, W).
-
-        Raises:
-            LoaderError: It cannot be decoded.
-        """
-        try:
-            return picture.resized(box, size, self.shape[0])
-        except Exception as error:  # decoding begins here: as above
-            raise unreadable(self.name(index), error) from error
 
     def _checked_rows(self, index: int, size: Tuple[int, int]) -> np.ndarray:
         """The boxes of a picture, inside of it.
@@ -314,7 +257,7 @@ class BoxedPictures:
         """What enters the network: parts of pictures where they are placed, and the mean's colour elsewhere."""
         dtype = np.result_type(*(part_CHW.dtype for _, part_CHW in parts))
         image_CHW = np.empty(self.shape, dtype)
-        image_CHW[:] = self._fill_C11
+        image_CHW[:] = self._fill_C[:, None, None]
         for view, part_CHW in parts:
             view.put(part_CHW, image_CHW)
         return image_CHW

@@ -101,6 +101,20 @@ def read_coco(path: Path, findings: Findings) -> CocoContents:
     return _CocoReader(path).read(findings)
 
 
+def read_picture_ids(path: Path) -> Iterator[Tuple[int, str]]:
+    """The id and the name of each picture that a file names; what is not one of these is passed over.
+
+    Raises:
+        DataError: it cannot be read, or is no JSON.
+    """
+    for element in JsonFile(path).elements():
+        one = element.value
+        if element.key == "images" and isinstance(one, dict):
+            number, name = one.get("id"), one.get("file_name")
+            if type(number) is int and isinstance(name, str):
+                yield number, name
+
+
 class _CocoReader:
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Collection, Dict, Iterable, List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mxtrain.dataset.image.boxed_pictures import BoxedPictures
     from mxtrain.dataset.image.key_point_pictures import KeyPointPictures
     from mxtrain.dataset.image.masked_pictures import MaskedPictures
+    from mxtrain.dataset.loading.samples import Samples
 
 _PICTURE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 _DICOM_EXTENSIONS = (".dcm", ".dicom")
@@ -188,6 +189,22 @@ def open_files(
         DataError: A path does not exist, or a folder holds no images.
     """
     return DecodedSource(ImageFiles(find_files(paths, skip_unreadable)), decoding)
+
+
+def open_inputs(
+    names: Sequence[str], open_source: Callable[[List[str]], Any], skip_unreadable: bool, unreadable: Dict[int, str]
+) -> Tuple[Samples, Sequence[str]]:  # fmt: skip
+    """What is in files and folders, as a source, and where each picture stands; see `BaseDataset.open_inputs`.
+
+    Args:
+        names: files and folders.
+        open_source: makes the source of these files.
+        skip_unreadable: go on where one cannot be read.
+        unreadable: gets why, by place.
+    """
+    files = [str(file) for file in find_files(names, skip_unreadable)]
+    source = open_source(files)
+    return Readable(source, unreadable) if skip_unreadable else source, files
 
 
 class Readable:

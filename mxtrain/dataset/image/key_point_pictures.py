@@ -12,11 +12,10 @@ from typing import Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.dataset.image.decoding import EncodedImages
+from mxtrain.dataset.image.encoded_pictures import EncodedPictures, batch_of
 from mxtrain.dataset.image.key_point_augment import KeyPointAugment
 from mxtrain.dataset.image.key_points import Crop, KeyPointSet, facts
-from mxtrain.dataset.image.pixels import ImageReader, unreadable
 from mxtrain.dataset.image.settings import Decoding
-from mxtrain.errors import LoaderError, MxtrainError
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Things:
         return cls(np.asarray(picture_N), box_N4, None, np.zeros(len(box_N4)), np.asarray(score_N, float))
 
 
-class KeyPointPictures:
+class KeyPointPictures(EncodedPictures):
     """Things in encoded pictures, as `Source`: the part of a picture around each, in one size.
 
     Beside images and key points (B, J, 3) in pixels of what enters the network, a batch has a row of `Fact` for each.
@@ -71,15 +70,17 @@ class KeyPointPictures:
             mean: Per channel, white is 1: what is left is filled up with it.
             augment: Random changes in training.
         """
-        self._encoded, self.things = encoded, things
-        self.shape, self._window = decoding.shape, decoding.window
-        self.num_points = num_points
+        super().__init__(encoded, decoding, mean)
+        self.things, self.num_points = things, num_points
         self._order_J, self._augment = key_points.order(num_points), augment
         self._sigma_J = np.asarray(key_points.sigmas or np.zeros(num_points))
-        self._fill_C = fill_of(mean, self.shape[0])
 
     def __len__(self) -> int:
         return len(self.things.picture_N)
+
+    def number(self, index: int) -> int:
+        """See `EncodedPictures.number`: a picture may show several things."""
+        return int(self.things.picture_N[index])
 
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
@@ -87,11 +88,9 @@ class KeyPointPictures:
         """See `Source.fetch`; key points are (B, J, 3) float32, and facts (B, F)."""
         augment = self._augment if train else None
         found = [self._read(index, augment, seed, epoch) for index in index_B.tolist()]
-        images = [image for image, _, _ in found]
-        if len({image.dtype for image in images}) > 1:  # one with more than 8 bits: all become float32
-            images = [image.astype(np.float32, copy=False) for image in images]
         point_BJ3 = np.stack([points for _, points, _ in found]).astype(np.float32)
-        return np.stack(images), point_BJ3, np.stack([fact_F for _, _, fact_F in found])
+        images_BCHW = batch_of([image for image, _, _ in found])
+        return images_BCHW, point_BJ3, np.stack([fact_F for _, _, fact_F in found])
 
     def blank(self) -> Tuple[np.ndarray, ...]:
         """A black picture, in the place of one that cannot be read."""
@@ -100,44 +99,18 @@ class KeyPointPictures:
         fact_F = facts(crop, (width, height), (0, 0, width, height), 0, 0, 0, self._sigma_J)
         return np.zeros((1, *self.shape), np.uint8), np.zeros((1, self.num_points, 3), np.float32), fact_F[None]
 
-    def picture(self, index: int) -> np.ndarray:
-        """The picture of a thing as large as it is, (C, H, W)."""
-        picture = self._open(index)
-        return picture.resized((0, 0, *picture.size), picture.size, self.shape[0])
-
-    def _open(self, index: int) -> ImageReader:
-        number = int(self.things.picture_N[index])
-        try:
-            return ImageReader(self._encoded.read(number)[0], self._window)
-        except LoaderError:
-            raise
-        except MxtrainError as error:
-            raise LoaderError(str(error)) from error
-        except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
-            raise unreadable(self._encoded.name(number), error) from error
-
     def _read(
         self, index: int, augment: Optional[KeyPointAugment], seed: int, epoch: int
     ) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-        picture, things = self._open(index), self.things
+        picture, things = self.open(index), self.things
         whole = (0.0, 0.0, *map(float, picture.size))
         box_4 = whole if things.box_N4 is None else things.box_N4[index]
         size = self.shape[1:]
         crop = Crop.around(box_4, size) if augment is None else augment.crop(box_4, size, seed, epoch, index)
-        resize = functools.partial(picture.resized, channels=self.shape[0])
-        try:
-            image_CHW = crop.draw(resize, picture.size, self._fill_C)
-        except Exception as error:  # decoding begins here: as above
-            raise unreadable(self._encoded.name(int(things.picture_N[index])), error) from error
+        image_CHW = crop.draw(functools.partial(self.resize, index, picture), picture.size, self._fill_C)
         point_J3 = np.zeros((self.num_points, 3)) if things.point_NJ3 is None else things.point_NJ3[index]
         fact_F = facts(
-            crop, picture.size, box_4, things.area_N[index], int(things.picture_N[index]), things.score_N[index],
+            crop, picture.size, box_4, things.area_N[index], self.number(index), things.score_N[index],
             self._sigma_J,
         )  # fmt: skip
         return image_CHW, crop.points(point_J3, self._order_J), fact_F
-
-
-def fill_of(mean: Sequence[float], channels: int) -> np.ndarray:
-    """The mean as a colour, white is 255."""
-    fill = list(mean) if len(mean) == channels else [sum(mean) / len(mean)] * channels
-    return np.rint(255 * np.asarray(fill)).astype(np.uint8)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Mapping, Sequence, Tuple
 
 from mxtrain.dataset.base import Dataset, Samples, Splits
-from mxtrain.dataset.image.files import Readable, find_files
+from mxtrain.dataset.image.files import open_inputs
 from mxtrain.dataset.image.masked_pictures import MaskCoding, MaskedPictures
 from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.signature import Signature
@@ -60,7 +60,10 @@ class MaskedDataset(Dataset):
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
-        files = [str(file) for file in find_files(names, skip_unreadable)]
-        assert signature.decoding is not None
-        source = MaskedPictures(files, None, MaskCoding(signature.mask_values), signature.decoding, signature.mean)
-        return Readable(source, unreadable) if skip_unreadable else source, files
+        decoding, coding = signature.decoding, MaskCoding(signature.mask_values)
+        assert decoding is not None
+
+        def open_source(files: List[str]) -> MaskedPictures:
+            return MaskedPictures(files, None, coding, decoding, signature.mean)
+
+        return open_inputs(names, open_source, skip_unreadable, unreadable)

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, List, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.dataset.checking.checks import Checks
-from mxtrain.dataset.checking.problems import MASK_SIZE, STRAY_MASK_VALUE, UNREADABLE_MASK, DataPlace
-from mxtrain.dataset.image.files import MAX_BYTES
+from mxtrain.dataset.checking.problems import MASK_SIZE, STRAY_MASK_VALUE, UNREADABLE_MASK
+from mxtrain.dataset.image.encoded_pictures import EncodedPictures, batch_of
+from mxtrain.dataset.image.files import MAX_BYTES, ImageFiles
 from mxtrain.dataset.image.image_checks import MaskedChecks
 from mxtrain.dataset.image.mask_file import LARGEST_VALUE, read_mask, values_in
 from mxtrain.dataset.image.pixels import REPLACE, ImageReader, unreadable
@@ -69,7 +70,7 @@ class MaskCoding:
         return class_of
 
 
-class MaskedPictures:
+class MaskedPictures(EncodedPictures):
     """Pictures in files, and their masks where there are any, as `Source`.
 
     In training a part of each is cut out; else the whole picture is fitted into a frame. Beside images and masks a
@@ -93,16 +94,13 @@ class MaskedPictures:
             augment: Random changes in training.
         """
         assert decoding.frame is not None
-        self.pictures, self.masks, self.coding = list(pictures), None if masks is None else list(masks), coding
-        self.shape, self.frame, self._window = decoding.shape, decoding.frame, decoding.window
+        super().__init__(ImageFiles(pictures), decoding, mean)
+        self.masks, self.coding, self.frame = None if masks is None else list(masks), coding, decoding.frame
         self._class_of = coding.table()
-        channels = self.shape[0]
-        fill = list(mean) if len(mean) == channels else [sum(mean) / len(mean)] * channels
-        self._fill_C11 = np.rint(255 * np.asarray(fill)).astype(np.uint8)[:, None, None]
         self._augment = augment or JointAugment(scale=[1.0, 1.0], flip=False)
 
     def __len__(self) -> int:
-        return len(self.pictures)
+        return len(self._encoded)
 
     def fetch(
         self, index_B: np.ndarray, *, seed: int, epoch: int, train: bool
@@ -111,10 +109,8 @@ class MaskedPictures:
         kinds = (Draw.SCALE, Draw.CROP_TOP, Draw.CROP_LEFT, Draw.FLIP)
         draws_B4 = np.stack([uniform(seed, epoch, index_B, kind) for kind in kinds], axis=1)
         found = [self._read(index, draws_4 if train else None) for index, draws_4 in zip(index_B.tolist(), draws_B4)]
-        images = [image for image, _, _ in found]
-        if len({image.dtype for image in images}) > 1:  # one with more than 8 bits: all become float32
-            images = [image.astype(np.float32, copy=False) for image in images]
-        return np.stack(images), np.stack([mask for _, mask, _ in found]), np.array([size for _, _, size in found])
+        images_BCHW = batch_of([image for image, _, _ in found])
+        return images_BCHW, np.stack([mask for _, mask, _ in found]), np.array([size for _, _, size in found])
 
     def blank(self) -> Tuple[np.ndarray, ...]:
         """A black picture, in the place of one that cannot be read."""
@@ -126,22 +122,13 @@ class MaskedPictures:
         """What `data check` does with each sample."""
         return MaskedChecks(self)
 
-    def place(self, index: int) -> DataPlace:
-        """Where a picture stands."""
-        return DataPlace(self.pictures[index])
-
-    def picture(self, index: int) -> np.ndarray:
-        """A picture as large as it is, (C, H, W)."""
-        picture = self._open(index)
-        return picture.resized((0, 0, *picture.size), picture.size, self.shape[0])
-
     def size(self, index: int) -> Tuple[int, int]:
         """(width, height) of a picture; only its header is decoded.
 
         Raises:
             LoaderError: It cannot be read.
         """
-        return self._open(index).size
+        return self.open(index).size
 
     def mask(self, index: int, size: Tuple[int, int]) -> np.ndarray:
         """The mask of a picture of that (width, height), as large as it is: classes (H, W), int16.
@@ -185,7 +172,7 @@ class MaskedPictures:
             is_turned = image.size == size[::-1]
             lies = " The camera lay on its side: turn the mask as the picture is seen." if is_turned else ""
             raise LoaderError(
-                f"'{path}' has {width} x {height} pixels, and its picture '{self.pictures[index]}' {wanted_width} x "
+                f"'{path}' has {width} x {height} pixels, and its picture {self.name(index)} {wanted_width} x "
                 f"{wanted_height}: a mask is as large as its picture.{lies}", REPLACE,
                 MASK_SIZE,
             )  # fmt: skip
@@ -215,48 +202,10 @@ class MaskedPictures:
         """The class of each pixel of a mask, (H, W), int16."""
         return self._class_of[np.asarray(image)]
 
-    def _open(self, index: int) -> ImageReader:
-        return self.decode(index, self.read(index))
-
-    def read(self, index: int) -> bytes:
-        """The content of a picture's file.
-
-        Raises:
-            LoaderError: It cannot be read.
-        """
-        try:
-            return read_bytes(self.pictures[index], MAX_BYTES)
-        except MxtrainError as error:
-            raise LoaderError(str(error)) from error
-
-    def decode(self, index: int, content: bytes) -> ImageReader:
-        """A picture of whose content only the header was decoded, where that is enough.
-
-        Raises:
-            LoaderError: It is no image.
-        """
-        try:
-            return ImageReader(content, self._window)
-        except Exception as error:  # as above
-            raise unreadable(f"'{self.pictures[index]}'", error) from error
-
-    def resize(
-        self, index: int, picture: ImageReader, box: Tuple[float, float, float, float], size: Tuple[int, int]
-    ) -> np.ndarray:
-        """A part of a picture in another (width, height), (C, H, W).
-
-        Raises:
-            LoaderError: It cannot be decoded.
-        """
-        try:
-            return picture.resized(box, size, self.shape[0])
-        except Exception as error:  # decoding begins here: as above
-            raise unreadable(f"'{self.pictures[index]}'", error) from error
-
     def _read(
         self, index: int, draws_4: Optional[np.ndarray]
     ) -> Tuple[np.ndarray, np.ndarray, Tuple[int, int, int, int]]:  # fmt: skip
-        picture = self._open(index)
+        picture = self.open(index)
         width, height = picture.size
         mask = self._mask_image(index, picture.size)
         fitted_height, fitted_width = fit(height, width, self.frame)
@@ -284,7 +233,7 @@ class MaskedPictures:
         top, left = part.place
         window = (slice(top, top + part.size[1]), slice(left, left + part.size[0]))
         image_CHW = np.empty((self.shape[0], *size), cut_CHW.dtype)
-        image_CHW[:] = self._fill_C11
+        image_CHW[:] = self._fill_C[:, None, None]
         image_CHW[(slice(None), *window)] = cut_CHW
         mask_HW = np.full(size, IGNORED, np.int16)
         if mask is not None:  # cut first: of a large mask, only that part is looked up

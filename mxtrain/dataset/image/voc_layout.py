@@ -9,11 +9,6 @@ from mxtrain.dataset.checking.problems import LISTED_TWICE, STRICT, DataPlace, F
 from mxtrain.dataset.loading.regular_files import exists, read_text
 from mxtrain.errors import DataError, did_you_mean
 
-VOC_CLASSES = (
-    "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog",
-    "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor",
-)  # fmt: skip
-
 
 def find_years(root: Path) -> List[Path]:
     """The folders that hold JPEGImages: this one, or those in it or in VOCdevkit in it, sorted by name."""

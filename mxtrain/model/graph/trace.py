@@ -82,6 +82,8 @@ class CallRecorder:
 
     called: Dict[str, gluon.Block] = field(default_factory=dict)
     output_shapes: Dict[str, Optional[Shape]] = field(default_factory=dict)
+    known_by_graph: Dict[str, str] = field(default_factory=dict)
+    """The block of each operator that bears no mark, by its name: a `gluon.SymbolBlock` made its own before."""
     failed: Optional[str] = None
     failed_inputs: Tuple[object, ...] = ()
 
@@ -96,15 +98,19 @@ def blocks_by_path(network: gluon.Block, prefix: str = "") -> Iterator[Tuple[str
 @contextlib.contextmanager
 def recorded_calls(network: gluon.Block) -> Iterator[CallRecorder]:
     """Notes which block is called, and marks the symbols that it makes with its structural name."""
-    from mxtrain.engine.backend import mx
+    from mxtrain.engine.backend import gluon, mx
 
     recorder = CallRecorder()
 
     def wrap(path: str, block: gluon.Block):
         forward = block.forward
+        names: List[str] = []
+        if isinstance(block, gluon.SymbolBlock):
+            names = [one.name for one in block._cached_graph[1].get_internals()]
 
         def call(*args):
             recorder.called.setdefault(path, block)
+            recorder.known_by_graph.update(dict.fromkeys(names, path))
             with mx.AttrScope(**{LAYER_ATTRIBUTE: path}):
                 try:
                     output = forward(*args)
@@ -214,12 +220,12 @@ def _infer(graph: Symbol, input_shapes: Mapping[str, Shape], recorder: CallRecor
     shapes, reason = _infer_all(internals, feed)
     if reason is not None:
         shapes, failed = _infer_until_failure(internals, feed, raw_nodes, first_output)
-        failure = _describe(raw_nodes, failed, shapes, first_output, reason, input_shapes)
+        failure = _describe(raw_nodes, failed, shapes, first_output, reason, input_shapes, recorder)
     nodes = [
         Node(
             name=raw["name"],
             op=raw["op"],
-            layer=raw.get("attrs", {}).get(LAYER_ATTRIBUTE, ""),
+            layer=_layer_of(raw, recorder),
             inputs=tuple(entry[0] for entry in raw["inputs"]),
             attrs={key: value for key, value in raw.get("attrs", {}).items() if not key.startswith("__")},
             shape=shapes.get(first_output[index]),
@@ -229,6 +235,12 @@ def _infer(graph: Symbol, input_shapes: Mapping[str, Shape], recorder: CallRecor
     parameters = {node.name: node.shape for node in nodes if node.op == "null" and node.name not in input_shapes}
     heads = [nodes[entry[0]].shape for entry in content["heads"]]
     return Trace(nodes, parameters, heads, recorder.called, failure)
+
+
+def _layer_of(node: GraphNode, recorder: CallRecorder) -> str:
+    """The structural name of the block that an operator is of."""
+    marked = node.get("attrs", {}).get(LAYER_ATTRIBUTE)
+    return recorder.known_by_graph.get(node["name"], "") if marked is None else marked
 
 
 def _first_outputs(internals: Symbol, names: List[str]) -> List[int]:
@@ -291,13 +303,13 @@ def _infer_until_failure(
 
 def _describe(
     raw_nodes: Sequence[GraphNode], failed: int, shapes: Mapping[int, Shape], first_output: Sequence[int],
-    reason: str, inputs: Mapping[str, Shape],
+    reason: str, inputs: Mapping[str, Shape], recorder: CallRecorder,
 ) -> TraceFailure:  # fmt: skip
     node = raw_nodes[failed]
     data_inputs = [entry[0] for entry in node["inputs"] if raw_nodes[entry[0]]["op"] != "null"]
     data_inputs = data_inputs or [entry[0] for entry in node["inputs"] if raw_nodes[entry[0]]["name"] in inputs]
     return TraceFailure(
-        layer=node.get("attrs", {}).get(LAYER_ATTRIBUTE, ""),
+        layer=_layer_of(node, recorder),
         op=node["op"],
         input_shapes=[shapes.get(first_output[index]) for index in data_inputs],
         reason=reason,

@@ -22,14 +22,15 @@ def _convolve(channels: int, stride: int = 1) -> gluon.HybridBlock:
 
 
 class Pyramid(gluon.HybridBlock):
-    """Base of networks that make one map of a picture, at a quarter of its height and width.
+    """Base of networks that make one map of a picture, at a quarter of its height and width, and score it.
 
     Args:
+        num_classes: K.
         channels: of each stage, which halves height and width.
         width: channels on the way back up, and of the map.
     """
 
-    def __init__(self, channels: Sequence[int], width: int, **kwargs):
+    def __init__(self, num_classes: int, channels: Sequence[int], width: int, **kwargs):
         super().__init__(**kwargs)
         with self.name_scope():
             self.features = nn.HybridSequential()
@@ -45,6 +46,11 @@ class Pyramid(gluon.HybridBlock):
             self.lateral.add(*(nn.Conv2D(width, 1) for _ in channels[1:]))
             self.merge.add(*(_convolve(width) for _ in channels[2:]))
             self.refine = _convolve(width)
+            self.add_heads(num_classes)
+
+    def add_heads(self, num_classes: int) -> None:
+        """Adds the layers that score the map."""
+        raise NotImplementedError
 
     def merged(self, F, x):
         """The map (B, width, h, w) of pictures (B, C, H, W)."""
@@ -62,17 +68,10 @@ class Pyramid(gluon.HybridBlock):
 
 
 class FeaturePyramid(Pyramid):
-    """Pictures (B, C, H, W) to scores (B, K, H, W).
+    """Pictures (B, C, H, W) to scores (B, K, H, W)."""
 
-    Args:
-        num_classes: K.
-        channels, width: as of `Pyramid`.
-    """
-
-    def __init__(self, num_classes: int, channels: Sequence[int], width: int, **kwargs):
-        super().__init__(channels, width, **kwargs)
-        with self.name_scope():
-            self.output = nn.Conv2D(num_classes * _PIXELS**2, 1)
+    def add_heads(self, num_classes: int) -> None:
+        self.output = nn.Conv2D(num_classes * _PIXELS**2, 1)
 
     def hybrid_forward(self, F, x):
         score = self.output(self.merged(F, x))
@@ -81,20 +80,13 @@ class FeaturePyramid(Pyramid):
 
 class CentrePyramid(Pyramid):
     """Pictures (B, C, H, W) to scores of centres (B, K, h, w), before the sigmoid, and the size and offset of what is
-    there (B, 4, h, w).
+    there (B, 4, h, w)."""
 
-    Args:
-        num_classes: K.
-        channels, width: as of `Pyramid`.
-    """
-
-    def __init__(self, num_classes: int, channels: Sequence[int], width: int, **kwargs):
-        super().__init__(channels, width, **kwargs)
-        with self.name_scope():
-            # Nearly all cells hold no centre: at first each is one with a probability of a tenth. Source: Lin et al.,
-            # "Focal Loss for Dense Object Detection" (2017), section 3.3.
-            self.centre = nn.Conv2D(num_classes, 1, bias_initializer=mx.init.Constant(-2.19))
-            self.output = nn.Conv2D(4, 1)
+    def add_heads(self, num_classes: int) -> None:
+        # Nearly all cells hold no centre: at first each is one with a probability of a tenth. Source: Lin et al.,
+        # "Focal Loss for Dense Object Detection" (2017), section 3.3.
+        self.centre = nn.Conv2D(num_classes, 1, bias_initializer=mx.init.Constant(-2.19))
+        self.output = nn.Conv2D(4, 1)
 
     def hybrid_forward(self, F, x):
         return self.scored(self.merged(F, x))
@@ -109,8 +101,7 @@ class PrototypePyramid(CentrePyramid):
     cell (B, P, h, w), and the prototypes (B, P, height, width), before the sigmoid.
 
     Args:
-        num_classes: K.
-        channels, width: as of `Pyramid`.
+        num_classes, channels, width: as of `Pyramid`.
         prototypes: P.
         mask_stride: pixels along the side of one of a prototype, at most `_PIXELS`.
     """
@@ -134,18 +125,11 @@ class PrototypePyramid(CentrePyramid):
 
 
 class KeyPointPyramid(Pyramid):
-    """Pictures (B, C, H, W) to a heat map for each key point, (B, K, h, w).
+    """Pictures (B, C, H, W) to a heat map for each key point, (B, K, h, w)."""
 
-    Args:
-        num_classes: K.
-        channels, width: as of `Pyramid`.
-    """
-
-    def __init__(self, num_classes: int, channels: Sequence[int], width: int, **kwargs):
-        super().__init__(channels, width, **kwargs)
-        with self.name_scope():
-            # Heat maps are nearly all 0, and so are these at first.
-            self.output = nn.Conv2D(num_classes, 1, weight_initializer=mx.init.Normal(0.001))
+    def add_heads(self, num_classes: int) -> None:
+        # Heat maps are nearly all 0, and so are these at first.
+        self.output = nn.Conv2D(num_classes, 1, weight_initializer=mx.init.Normal(0.001))
 
     def hybrid_forward(self, F, x):
         return self.output(self.merged(F, x))

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Mapping, Optional, Sequence, Tuple
 
+from mxtrain.dataset.image.class_lists import COCO_CLASSES, VOC_CLASSES
+
 DATASETS = ("voc", "coco", "custom")
 """Endings of GluonCV's names of networks for the classes of one dataset."""
 
@@ -230,21 +232,6 @@ def faster_rcnn_parts(name: str) -> FasterRCNNParts:
     return replace(found, sizes=(128, 256, 512)) if name.endswith("_custom") else found
 
 
-VOC_CLASSES = tuple(
-    "aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike person pottedplant sheep "
-    "sofa train tvmonitor".split()
-)
-COCO_CLASSES = tuple(
-    name.replace("_", " ")
-    for name in """
-person bicycle car motorcycle airplane bus train truck boat traffic_light fire_hydrant stop_sign parking_meter bench
-bird cat dog horse sheep cow elephant bear zebra giraffe backpack umbrella handbag tie suitcase frisbee skis snowboard
-sports_ball kite baseball_bat baseball_glove skateboard surfboard tennis_racket bottle wine_glass cup fork knife spoon
-bowl banana apple sandwich orange broccoli carrot hot_dog pizza donut cake chair couch potted_plant bed dining_table
-toilet tv laptop mouse remote keyboard cell_phone microwave oven toaster sink refrigerator book clock vase scissors
-teddy_bear hair_drier toothbrush
-""".split()
-)
 CLASSES_OF_WEIGHTS: Mapping[str, Tuple[str, ...]] = {"voc": VOC_CLASSES, "coco": COCO_CLASSES}
 """By dataset: the classes of GluonCV's weights, in the order of their scores."""
 

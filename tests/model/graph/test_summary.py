@@ -175,3 +175,25 @@ def test_graph_is_complete_and_named_structurally(prepare):
     by_name = {name: (op, inputs, shape) for name, op, inputs, _, shape in nodes}
     assert by_name["features.0.fwd"] == ("Convolution", ("data", "features.0.weight"), (1, 16, 32, 32))
     assert by_name["output.fwd"][2] == (1, 10)
+
+
+def test_what_is_known_by_its_graph_alone_has_its_own_row():
+    """Backbones of GluonCV's detectors are such blocks, which made their operators before anything was traced."""
+    import warnings
+
+    from mxtrain.engine.backend import mx
+
+    x = mx.sym.Convolution(mx.sym.var("data"), num_filter=4, kernel=(1, 1), stride=(2, 2), name="conv0")
+    network = gluon.nn.HybridSequential()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        network.add(gluon.SymbolBlock(mx.sym.Activation(x, act_type="relu", name="relu0"), mx.sym.var("data")))
+    network.add(gluon.nn.Dense(3))
+    network.initialize()
+    network(nd.zeros((1, 2, 8, 8)))
+    rows = summarize(network, (2, 8, 8)).rows
+    assert [(row.name, row.output_shape, row.parameters, row.flops) for row in rows] == [
+        ("0", (1, 4, 4, 4), 12, 2 * 2 * 4 * 16), ("1", (1, 3), 3 * 64 + 3, 2 * 3 * 64),
+    ]  # fmt: skip
+    named = [name for name, op, *_ in graph_nodes(network, (2, 8, 8)) if op != "null"]
+    assert named == ["0.Convolution", "0.Activation", "1.fwd"]

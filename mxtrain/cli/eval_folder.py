@@ -1,0 +1,63 @@
+"""The folder of an evaluation, which holds what one evaluation wrote: nothing of an earlier one, of other settings or
+of another checkpoint, stays beside it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence
+
+from mxtrain.cli.artifacts import write_artifacts
+from mxtrain.dataset.loading.regular_files import read_text
+from mxtrain.errors import MxtrainError
+from mxtrain.files.durable import write_json_atomic
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Json
+    from mxtrain.types import Artifact
+
+METRICS = "metrics.json"
+ENDINGS = (".csv", ".png")
+"""Of the files that artifacts become."""
+
+
+class EvaluationFolder:
+    """Writes `metrics.json` and artifacts; `metrics.json` lists the others, so that the next evaluation finds them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._values: Dict[str, Json] = {}
+        self._files: List[str] = []
+
+    def begin(self) -> None:
+        """Removes what an earlier evaluation wrote here, and nothing else."""
+        earlier = self._listed()
+        with suppress(OSError):
+            (self.path / METRICS).unlink()
+        for name in earlier:
+            with suppress(OSError):
+                (self.path / name).unlink()
+
+    def write_values(self, values: Mapping[str, Json]) -> None:
+        """Writes what was measured."""
+        self._values = dict(values)
+        self._write_metrics()
+
+    def write(self, artifacts: Sequence[Artifact]) -> None:
+        """Writes artifacts as files."""
+        self._files += write_artifacts(artifacts, self.path)
+        if self._values:
+            self._write_metrics()
+
+    def _write_metrics(self) -> None:
+        write_json_atomic(self.path / METRICS, {**self._values, "files": list(dict.fromkeys(self._files))})
+
+    def _listed(self) -> List[str]:
+        """The files in `metrics.json`, which anybody may have written: those that an evaluation could have made."""
+        try:
+            files = json.loads(read_text(self.path / METRICS))["files"]
+        except (OSError, MxtrainError, ValueError, KeyError, TypeError):
+            return []
+        names = [name for name in files if isinstance(name, str)] if isinstance(files, list) else []
+        return [name for name in names if name == Path(name).name and name.endswith(ENDINGS)]

@@ -1,0 +1,38 @@
+"""What pictures are called in COCO's form of results."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Sequence
+
+import pytest
+
+from mxtrain.dataset.base import BaseDataset
+from mxtrain.errors import ConfigError
+from mxtrain.task.coco_results import coco_ids
+
+
+class Numbered(BaseDataset):
+    """Annotations that know some pictures."""
+
+    known: Dict[str, int] = {}
+
+    def picture_ids(self, places: Sequence[str]) -> Dict[str, int]:
+        return {place: self.known[place] for place in places if place in self.known}
+
+
+def test_ids_are_those_of_annotations_else_names(capsys: Any) -> None:
+    places = ["x/a.jpg", "x/000012.jpg", "x/b.jpg"]
+    assert coco_ids(places, Numbered()) == {"x/a.jpg": "a", "x/000012.jpg": 12, "x/b.jpg": "b"}
+    assert capsys.readouterr().err == ""
+    known = {"x/a.jpg": 7, "x/000012.jpg": 3}
+    assert coco_ids(places, Numbered(known=known)) == {**known, "x/b.jpg": "b"}
+    assert "name 2 of the 3 pictures" in capsys.readouterr().err
+    assert coco_ids(places[:2], Numbered(known=known)) == known and capsys.readouterr().err == ""
+    assert coco_ids(["x/a.jpg", "x/a.jpg"], Numbered()) == {"x/a.jpg": "a"}  # one picture, two things
+
+
+@pytest.mark.parametrize("known", [{}, {"x/a.jpg": 12}])
+def test_two_files_of_one_id_are_refused(known: Dict[str, int]) -> None:
+    places = ["x/a.jpg", "x/12.jpg"] if known else ["y/012.jpg", "x/12.jpg"]
+    with pytest.raises(ConfigError, match=f"'{places[0]}' and 'x/12.jpg' would both have the image_id 12"):
+        coco_ids(places, Numbered(known=known))
