@@ -46,9 +46,9 @@ class NumberAndDatePhrases(TranslationDataset):
         self.require_libraries()
         held = self.num_val + self.num_test
         found = phrases(self.source, self.target, held + self.num_train, self.split_seed)
-        refuse_empty("dataset=number_and_date_phrases", max(len(found) - held, 0), self.num_val, self.val_fraction)
+        refuse_empty(f"dataset.num_train={self.num_train}", max(len(found) - held, 0), self.num_val, self.val_fraction)
         ends = (0, self.num_val, held, len(found))
-        val, test, train = (PairsAtHand([tuple(one) for one in found[a:b]]) for a, b in zip(ends, ends[1:]))
+        val, test, train = (PairsAtHand([(*pair,) for pair in found[a:b]]) for a, b in zip(ends, ends[1:]))
         return Splits(
             train, val, test if len(test) else None, class_names=[],
             build_tokenizer_config=lambda: self.configs(train)[0],

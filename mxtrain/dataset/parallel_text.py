@@ -6,7 +6,7 @@ import itertools
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Iterator, List, Sequence, Tuple, Union
 
 import numpy as np
 import pydantic

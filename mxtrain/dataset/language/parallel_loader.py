@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 
 class PairLoader(BatchLoader):
-    """Batches of one split. Each is as long as its longest source and its longest target, whoever computes which part of
-    it.
+    """Batches of one split. Each is as long as its longest source and its longest target, whoever computes which part
+    of it.
 
     With `batch_tokens` pairs are sorted by the length of their longer side, in each epoch with those of the same length
     in another order, and cut into batches of as many as fit. Where the cuts are follows from the lengths alone, so each

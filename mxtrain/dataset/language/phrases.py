@@ -11,7 +11,7 @@ import datetime
 import hashlib
 import importlib.metadata
 import json
-from typing import Callable, Dict, Iterator, List, NamedTuple, Set, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Set, Tuple
 
 import numpy as np
 
@@ -36,6 +36,7 @@ MOST_AGO = 120
 FIRST_DAY, NUM_DAYS = datetime.date(1900, 1, 1), 200 * 365
 SHARES = {"date": 0.3, "number": 0.25, "unit": 0.25, "money": 0.13, "relative": 0.07}
 """How many of the phrases are of each kind."""
+WHAT = "dataset=number_and_date_phrases"
 _VERSION = 1
 """Of what is made; a higher one makes it anew."""
 
@@ -58,8 +59,8 @@ def phrases(source: str, target: str, count: int, seed: int) -> List[Phrase]:
     Raises:
         DataError: a library is not installed.
     """
-    require_library("babel", "Babel", "Phrases")
-    require_library("num2words", "num2words", "Phrases")
+    _babel("core")
+    require_library("num2words", "num2words", WHAT)
     versions = [importlib.metadata.version(name) for name in ("Babel", "num2words")]
     made_of = json.dumps([_VERSION, versions, source, target, count, seed])
     name = f"phrases-{hashlib.sha256(made_of.encode()).hexdigest()[:32]}.json"
@@ -81,7 +82,7 @@ def _make(source: str, target: str, count: int, seed: int) -> List[Phrase]:
             if own == wanted:
                 break
             phrase = Phrase(*(make(number) for make in makers[name]))
-            if all(text not in texts for text, texts in zip(phrase, seen)):
+            if all(text and text not in texts for text, texts in zip(phrase, seen)):
                 found.append(phrase)
                 own += 1
                 for text, texts in zip(phrase, seen):
@@ -97,24 +98,29 @@ def _numbers(seed: int, kind: int, count: int) -> Iterator[List[int]]:
 
 
 Make = Callable[[List[int]], str]
-"""Random numbers to a phrase: the same numbers are the same phrase in each language."""
+"""Random numbers to a phrase: the same numbers are the same phrase in each language; empty where it has two meanings."""
+
+
+def _babel(module: str) -> Any:
+    return require_library(f"babel.{module}", "Babel", WHAT)
 
 
 def _date(language: str) -> Make:
-    from babel.dates import format_date
+    format_date = _babel("dates").format_date
 
     def make(drawn: List[int]) -> str:
         day = FIRST_DAY + datetime.timedelta(days=drawn[0] % NUM_DAYS)
-        text: str = format_date(day, DATE_FORMATS[drawn[1] % len(DATE_FORMATS)], locale=language)
-        return text
+        texts = [format_date(day, form, locale=language) for form in DATE_FORMATS]
+        text: str = texts[drawn[1] % len(DATE_FORMATS)]
+        # In May, English writes two forms alike, of which other languages make different ones.
+        return text if texts.count(text) == 1 else ""
 
     return make
 
 
 def _words(language: str) -> Callable[[int], str]:
-    from num2words import num2words
-
-    return lambda number: str(num2words(number, lang=WORDS.get(language, language)))
+    library = require_library("num2words", "num2words", WHAT)
+    return lambda number: str(library.num2words(number, lang=WORDS.get(language, language)))
 
 
 def _size(drawn: List[int], most_digits: int) -> int:
@@ -134,9 +140,7 @@ def _counted(drawn: List[int], most_digits: int) -> int:
 
 
 def _unit(language: str) -> Make:
-    from babel.numbers import format_decimal
-    from babel.units import format_unit
-
+    format_decimal, format_unit = _babel("numbers").format_decimal, _babel("units").format_unit
     say = _words(language)
 
     def make(drawn: List[int]) -> str:
@@ -149,8 +153,7 @@ def _unit(language: str) -> Make:
 
 
 def _money(language: str) -> Make:
-    from babel.numbers import get_currency_name
-
+    get_currency_name = _babel("numbers").get_currency_name
     say = _words(language)
 
     def make(drawn: List[int]) -> str:
@@ -161,7 +164,7 @@ def _money(language: str) -> Make:
 
 
 def _relative(language: str) -> Make:
-    from babel.dates import format_timedelta
+    format_timedelta = _babel("dates").format_timedelta
 
     def make(drawn: List[int]) -> str:
         period = list(PERIODS)[drawn[0] % len(PERIODS)]

@@ -1,8 +1,10 @@
 """Multi-head attention as Gluon blocks: causal, of padded texts, and of one text to another. Imports MXNet.
 
-Each has two forms: our own operator, which stores neither scores nor a mask, and MXNet's operators where it is not there.
+Each has two forms: our own operator, which stores neither scores nor a mask, and MXNet's operators where it is not
+there.
 
-Legend: B batch, T tokens, S tokens that are looked at, U units, N heads, D units of a head. Time comes first, (T, B, U).
+Legend: B batch, T tokens, S tokens that are looked at, U units, N heads, D units of a head. Time comes first,
+(T, B, U).
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
-"""LSTMs with attention that translate, as Gluon blocks. Imports MXNet: the description imports this module when it builds.
+"""LSTMs with attention that translate, as Gluon blocks. Imports MXNet: the description imports this module when it
+builds.
 
 Each layer is an operator of its own, with dropout before it: MXNet's operator of several layers leaves out the dropout
-between them on a CPU, and lengths, without a word. The one layer that reads backwards reads texts that `SequenceReverse`
-has turned by their lengths. Legend: B batch, S tokens of the source, T tokens of the target, H hidden units, V vocabulary,
-R rows of a search. Inside time comes first, (T, B, H).
+between them on a CPU, and lengths, without a word. The one layer that reads backwards reads texts that
+`SequenceReverse` has turned by their lengths.
 
-Source: Wu et al., "Google's Neural Machine Translation System", https://arxiv.org/abs/1609.08144. Attention: Bahdanau et
-al., https://arxiv.org/abs/1409.0473, and Luong et al., https://arxiv.org/abs/1508.04025.
+Legend: B batch, S tokens of the source, T tokens of the target, H hidden units, V vocabulary, R rows of a search.
+Inside time comes first, (T, B, H).
+
+Source: Wu et al., "Google's Neural Machine Translation System", https://arxiv.org/abs/1609.08144. Attention: Bahdanau
+et al., https://arxiv.org/abs/1409.0473, and Luong et al., https://arxiv.org/abs/1508.04025.
 """
 
 from __future__ import annotations
@@ -146,7 +149,7 @@ class GnmtNetwork(gluon.HybridBlock):
         return F.Embedding(F.transpose(token_BT), table, self._sizes_V[which], self._sizes.units)
 
     def _encode(self, F, source_BS, length_B, source_table):
-        """Keys and values of the source, (B, S, H) each. What stands behind a text's end is read by nobody before it."""
+        """Keys and values of the source, (B, S, H) each. Nothing before a text's end reads what stands behind it."""
         x_SBH = self.dropout(self._embed(F, source_BS, source_table, 0))
         turned = F.SequenceReverse(x_SBH, length_B, use_sequence_length=True)
         backward = F.SequenceReverse(self.backward_layer(turned), length_B, use_sequence_length=True)

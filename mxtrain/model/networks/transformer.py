@@ -1,10 +1,10 @@
 """The Transformer as Gluon blocks. Imports MXNet: the description imports this module when it builds.
 
-Legend: B batch, S tokens of the source, T tokens of the target, U units, N heads, D units of a head, V vocabulary, R rows
-of a search. Inside time comes first, (T, B, U).
+Legend: B batch, S tokens of the source, T tokens of the target, U units, N heads, D units of a head, V vocabulary, R
+rows of a search. Inside time comes first, (T, B, U).
 
-Source: Vaswani et al., "Attention Is All You Need", https://arxiv.org/abs/1706.03762. With norms before each part: Xiong
-et al., https://arxiv.org/abs/2002.04745.
+Source: Vaswani et al., "Attention Is All You Need", https://arxiv.org/abs/1706.03762. With norms before each part:
+Xiong et al., https://arxiv.org/abs/2002.04745.
 """
 
 from __future__ import annotations
