@@ -1,6 +1,6 @@
 """Metrics of texts that networks write: a pair of texts becomes a row of counts, of whose sums a metric is a function.
 
-So a corpus is measured as one, not by the mean over its sentences, and its parts meet exactly, whoever measured which:
+So a corpus is measured as one, not by the mean over its sentences, and its parts add up exactly, whoever measured which:
 sums of counts do not depend on their order. Texts stay where they are; only counts travel.
 
 Legend: B batch, N samples, C counts.
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.chrf import CHRF
 
 
-class Reference(Protocol):
+class ReferenceText(Protocol):
     """What the host knows of a sample whose prediction is read as a text: it stands in `Batch.meta`, (B,)."""
 
     @property
@@ -55,7 +55,7 @@ class CollectedTexts(Collected):
     def update(
         self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
     ) -> None:
-        """Notes a batch: what the task decoded, and the `Reference` of each sample."""
+        """Notes a batch: what the task decoded, and the `ReferenceText` of each sample."""
         assert meta_B is not None
         for index, prediction, reference in zip(index_B, prediction_B, meta_B):
             self.add_pair(int(index), reference.read(prediction), reference.text)

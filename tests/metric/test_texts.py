@@ -31,7 +31,7 @@ def pairs(count: int, seed: int = 0) -> List[Tuple[str, str]]:
 
 
 class Given:
-    """A `Reference` whose predictions are numbers of texts."""
+    """A `ReferenceText` whose predictions are numbers of texts."""
 
     def __init__(self, text: str, texts: List[str]) -> None:
         self.text, self._texts = text, texts
