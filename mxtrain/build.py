@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple, Union
 
@@ -225,8 +225,9 @@ def build_run(
         log.warning("%s", line)
     callbacks = build_callbacks(description, run_dir) if is_first else []
     profiling = build_profiling(description, network, strategy.layout, run_dir) if is_first else None
+    measured = replace(description, task=description.task.in_training())
     runner = Runner(
-        step, plan, data, build_evaluator(description, step.strategy, signature), meter, checkpoints,
+        step, plan, data, build_evaluator(measured, step.strategy, signature), meter, checkpoints,
         description.early_stopping, callbacks, profiling, Stragglers(description.cluster.balance == "speed"),
     )  # fmt: skip
     if checkpoint is not None:
@@ -266,7 +267,7 @@ def what_is_trained(description: Description, plan: Plan, signature: Signature, 
     return {
         "config": description.config, "total_steps": plan.total_steps, "steps_per_epoch": plan.steps_per_epoch,
         "input_shape": signature.shape, "metric_names": list(description.metric), "monitor": plan.monitor,
-        "metric_signatures": description.task.metric_signatures(description, signature),
+        "metric_signatures": description.task.in_training().metric_signatures(description, signature),
         "lr_scaling": description.rates.facts,
         "graph_nodes": lambda: graph_nodes(network, signature.shape),
         "model_table": summarize(network, signature.shape).table(), "predicts": description.task.predicts,

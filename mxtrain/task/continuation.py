@@ -5,12 +5,13 @@ Legend: B batch, V vocabulary.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Tuple
+from typing import TYPE_CHECKING, NamedTuple, Tuple
 
 import numpy as np
 
 from mxtrain.dataset.loading.randomness import Draw, uniform
 from mxtrain.errors import ConfigError
+from mxtrain.task.own_network import OwnNetwork
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
@@ -88,12 +89,10 @@ class Continuing:
     def __init__(
         self, description: Description, signature: Signature, strategy: Strategy, sampling: Sampling, count: int
     ) -> None:  # fmt: skip
-        from mxtrain.task.own_network import OwnNetwork
-
         self._sampling, self._count = sampling, count
         size = description.task.num_classes(signature)
-        self._own = OwnNetwork(description.model.build_text(size, signature.shape, size), strategy)
-        self._longest = getattr(self._own.network, "longest", None)
+        self._network = OwnNetwork(lambda: description.model.build_text(size, signature.shape, size), strategy)
+        self._longest = self._network.longest
         if self._longest is not None and count >= self._longest:
             raise ConfigError(
                 f"task.new_tokens={count}: the network sees at most {self._longest} tokens, with those that are "
@@ -105,7 +104,6 @@ class Continuing:
         from mxtrain.engine.backend import nd
         from mxtrain.model.networks.language import generate
 
-        network: Any = self._own.current()  # `Stepwise`
         token_BT = batch.inputs[0].asnumpy()
         index_B = batch.index_B
         assert index_B is not None
@@ -116,5 +114,5 @@ class Continuing:
         def choose(score_BV: np.ndarray, number_B: np.ndarray) -> np.ndarray:
             return self._sampling.choose(score_BV, index_B, number_B)
 
-        found = generate(network, prompts, self._count, choose, self._own.device)
+        found = generate(self._network.current(), prompts, self._count, choose, self._network.device)
         return nd.array(np.stack(found), dtype="int32")

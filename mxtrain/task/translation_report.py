@@ -1,8 +1,8 @@
-"""What `eval` shows of translations: how many are the reference exactly, and others beside theirs."""
+"""What `eval` shows of translations: those that are not the reference, beside it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, List, Optional, Tuple
 
 from mxtrain.task.base import Report
 from mxtrain.types import Artifact, Table
@@ -18,7 +18,7 @@ MAX_SHOWN = 20
 
 
 class TranslationReport(Report):
-    """Exact matches, and the first translations that are none.
+    """How many translations are the reference, and the first of those that are not.
 
     Args:
         source: of the pairs that are measured.
@@ -27,7 +27,7 @@ class TranslationReport(Report):
     def __init__(self, source: AnyPairs):
         self._pairs = source.pairs
         self._decode: Optional[Decode] = None
-        self._count, self._exact = 0, 0
+        self._count = 0
         self._others: List[Tuple[int, str]] = []
 
     def decode_by(self, decode: Decode) -> None:
@@ -38,21 +38,22 @@ class TranslationReport(Report):
         """See `Report`. Each token is asked for on the host, so nothing is under way anyhow."""
         from mxtrain.engine.predictions import to_host
 
-        if self._decode is None or batch.index_B is None or batch.meta is None:
+        if self._decode is None:
             return
-        for index, tokens, reference in zip(batch.index_B.tolist(), to_host(self._decode(outputs, batch)), batch.meta):
-            found = reference.decode(tokens)
-            self._count += 1
-            self._exact += found == reference.text
+        assert batch.index_B is not None and batch.meta is not None
+        predictions = to_host(self._decode(outputs, batch))
+        for index, prediction, reference in zip(batch.index_B.tolist(), predictions, batch.meta):
+            found = reference.read(prediction)
             if found != reference.text:
                 self._others.append((index, found))
-
-    def values(self) -> Mapping[str, float]:
-        """See `Report`."""
-        return {"exact_match": self._exact / self._count} if self._count else {}
+        self._count += batch.size
 
     def artifacts(self, title: str) -> List[Artifact]:
         """See `Report`."""
         rows: List[Any] = [(*self._pairs[index], found) for index, found in sorted(self._others)[:MAX_SHOWN]]
-        summary = Table("exact_matches", ("exact_match", "count"), [(self._exact / max(self._count, 1), self._count)])
-        return [summary, Table("others", ("source", "reference", "translation"), rows)]
+        exact = self._count - len(self._others)
+        counts = [("the reference, character by character", exact), ("another text", len(self._others))]
+        return [
+            Table("translations", ("translation is", "count"), counts),
+            Table("others", ("source", "reference", "translation"), rows),
+        ]

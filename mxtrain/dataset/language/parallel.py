@@ -7,7 +7,6 @@ Legend: N pairs, B batch, S tokens of a source, T tokens of a target.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
@@ -32,30 +31,6 @@ NOTHING = -1
 """The label where no token is to be predicted."""
 Tokenizers = Tuple["BaseTokenizer", "BaseTokenizer"]
 """Of sources and of targets."""
-
-
-@dataclass(frozen=True)
-class Reference:
-    """What is known on the host of a sample that is measured.
-
-    Attributes:
-        text: the right translation.
-        tokenizer: of targets, by which predicted tokens become text.
-    """
-
-    text: str
-    tokenizer: BaseTokenizer
-
-    def decode(self, tokens: np.ndarray) -> str:
-        """The text of predicted tokens, up to the first <eos>."""
-        return text_of(self.tokenizer, tokens)
-
-
-def text_of(tokenizer: BaseTokenizer, tokens: np.ndarray) -> str:
-    """The text of tokens, up to the first <eos>."""
-    given = tokens.tolist()
-    end = given.index(tokenizer.special.eos) if tokenizer.special.eos in given else len(given)
-    return tokenizer.decode(given[:end])
 
 
 class ParallelTokens:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from mxtrain.dataset.language.parallel import AnyPairs, Reference
+from mxtrain.dataset.language.parallel import AnyPairs
 from mxtrain.dataset.language.sources import order_by_length
 from mxtrain.dataset.loading.loader import BatchLoader
 from mxtrain.dataset.loading.randomness import Draw, bits
@@ -50,8 +50,7 @@ class PairLoader(BatchLoader):
     ) -> None:  # fmt: skip
         from mxtrain.dataset.loading.placing import as_device
 
-        self._tokens, self._tokenizer = source.tokens(configs), configs[1].tokenizer
-        self._references = None if train else source.pairs
+        self._tokens, self._pairs = source.tokens(configs), None if train else source.pairs
         self._kept_N = np.flatnonzero(self._tokens.fits_N) if train else np.arange(len(self._tokens))
         if train and not len(self._kept_N):
             raise DataError(
@@ -97,13 +96,10 @@ class PairLoader(BatchLoader):
         return [self._kept_N[index_B] for index_B in found]
 
     def _meta(self, index_B: np.ndarray) -> Optional[np.ndarray]:
-        """The `Reference` of each pair, where it is measured."""
-        if self._references is None:
+        """The right translation of each pair, where it is measured."""
+        if self._pairs is None:
             return None
-        found = np.empty(len(index_B), object)
-        for place, index in enumerate(index_B.tolist()):
-            found[place] = Reference(self._references[index][1] or "", self._tokenizer)
-        return found
+        return np.array([self._pairs[index][1] or "" for index in index_B.tolist()], object)
 
     def _read_share(
         self, share_B: np.ndarray, index_B: np.ndarray, epoch: int

@@ -98,7 +98,7 @@ def _numbers(seed: int, kind: int, count: int) -> Iterator[List[int]]:
 
 
 Make = Callable[[List[int]], str]
-"""Random numbers to a phrase: the same numbers are the same phrase in each language; empty where it has two meanings."""
+"""Random numbers to a phrase, the same numbers to the same in each language; empty where it has two meanings."""
 
 
 def _babel(module: str) -> Any:
