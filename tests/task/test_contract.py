@@ -83,7 +83,7 @@ def small(tmp_path: Path) -> Dict[str, Tuple[str, ...]]:
     held_out = ("dataset.val=null", "dataset.test=null", "dataset.val_fraction=0.4")
     tiny = ("model.units=8", "model.embed_size=8", "dataset.vocab_size=100", "dataset.max_length=12", *held_out)
     for language, name in (("en", "one"), ("de", "eins")):
-        pairs = [f"{name} {' '.join(words[(row * 7 + place) % 20] for place in range(row % 4 + 1))}" for row in range(80)]
+        pairs = [f"{name} {' '.join(words[(row * 7) % 20 :][: row % 4 + 1])}" for row in range(80)]
         (tmp_path / f"pairs.{language}").write_text("\n".join(pairs) + "\n")
     return {
         "translation": (
@@ -155,7 +155,8 @@ def test_a_task_trains_and_its_parts_fit(
         assert len(outputs) == len(task.output_shapes(description, signature))
         for output, shape in zip(outputs, task.output_shapes(description, signature)):
             # A batch of short texts has fewer positions than the shape says.
-            assert output.shape[0] == 5 and output.shape[-1] == shape[-1] and len(output.shape) == 1 + len(shape)
+            assert output.shape[0] == 5 and len(output.shape) == 1 + len(shape)
+            assert output.shape[-1] == shape[-1] or name == "translation", "there the last axis are positions"
             assert all(size <= most for size, most in zip(output.shape[1:], shape))
         assert all(len(target) == 5 for target in batch.targets)
         losses = as_list(loss(*outputs, *batch.targets))

@@ -111,9 +111,7 @@ def test_attention_to_another_text_is_that_to_itself_with_the_same_queries(dtype
         np.testing.assert_allclose(one, other, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * np.abs(other).max())
 
 
-@pytest.mark.parametrize(
-    "shapes", [[(3, 2, 8), (4, 2, 8)], [(3, 2, 8), (4, 3, 16)], [(3, 2, 9), (4, 2, 18)]], ids=["width", "batch", "heads"]
-)
+@pytest.mark.parametrize("shapes", [[(3, 2, 8), (4, 2, 8)], [(3, 2, 8), (4, 3, 16)], [(3, 2, 9), (4, 2, 18)]])
 def test_attention_refuses_what_does_not_fit(shapes):
     with pytest.raises(mx.MXNetError):
         nd._internal._mxtrain_cross_attention(*map(nd.ones, shapes), nd.array([4, 4]), num_heads=2)[0].wait_to_read()
