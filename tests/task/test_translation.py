@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("own_cache")
 SMALL = (
     "task=translation", "dataset=parallel_text", "dataset.tokenizer=characters", "dataset.max_length=16",
     "dataset.batch_tokens=48", "dataset.eval_batch_size=7", "dataset.val_fraction=0.2", "trainer.max_epochs=1",
-    "task.beam_size=2", "task.max_length_offset=2",
+    "task.beam_size=2", "task.max_length_offset=2", "loss.label_smoothing=0.1",
 )  # fmt: skip
 TRANSFORMER = ("model.num_layers=1", "model.units=16", "model.num_heads=2", "model.hidden_size=24")
 GNMT = ("model=gnmt", "model.units=12", "dataset=parallel_text")
@@ -59,6 +59,7 @@ def test_batches_of_as_many_tokens_are_the_same_under_every_placement(
     assert found.passed and found.bits, found
 
 
+@pytest.mark.slow  # a kernel is made for each shape
 @pytest.mark.skipif(not computes_bfloat16(cpu_flags()), reason="this processor has no AVX-512")
 def test_bfloat16_is_the_same_under_a_placement(describe_run: Any, pairs: Any) -> None:
     words = ("model.num_layers=1", "model.units=32", "model.num_heads=2", "amp=bfloat16", "parallel=data")
@@ -101,6 +102,7 @@ def test_the_loss_is_the_mean_over_the_tokens_of_the_batch(describe_run: Any, pa
     assert slope == pytest.approx(-squared, rel=2e-2)
 
 
+@pytest.mark.slow
 def test_two_workers_train_as_one(
     describe_run: Any, train_run: Any, pairs: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
@@ -119,6 +121,7 @@ def test_two_workers_train_as_one(
     assert found.metrics["val/loss"] == pytest.approx(alone.metrics["val/loss"], rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS, ids=["transformer", "gnmt"])
 def test_a_run_is_stopped_in_an_epoch_and_goes_on_to_the_same_bits(
     train_run: Any, pairs: Any, tmp_path: Path, model: Any
@@ -130,6 +133,7 @@ def test_a_run_is_stopped_in_an_epoch_and_goes_on_to_the_same_bits(
     assert rest.step == whole.step and rest.weights_sha256 == whole.weights_sha256
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("separate", [False, True])
 def test_a_run_is_measured_and_translates(
     train_run: Any, pairs: Any, tmp_path: Path, capsys: Any, separate: bool
