@@ -43,7 +43,8 @@ def with_marks(
     for index, node in enumerate(graph["nodes"]):
         inputs = [(source, output) for source, output, *_ in node["inputs"]]
         is_join = node["op"] in operators.join
-        if node["op"] in operators.low | operators.follow | operators.follow_both or is_join and of_layers.issuperset(inputs):
+        is_layer = node["op"] in operators.low | operators.follow | operators.follow_both
+        if is_layer or is_join and of_layers.issuperset(inputs):
             of_layers.add((index, 0))
         joins_layers = operators.join_layers and (index, 0) in of_layers
         mark = "" if keep(node) else _mark(node, graph["nodes"], low, shapes, operators, joins_layers)
