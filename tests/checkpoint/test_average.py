@@ -108,7 +108,8 @@ def test_checkpoints_of_other_networks_are_refused(tmp_path: Path) -> None:
     [
         ([], "average takes a run directory"), (["RUN", "last=1"], "last=1: should be"), (["RUN"], "last=5: "),
         (["RUN", "last=2", "split=val"], "`last=N` and nothing else, not 'split=val'"),
-        (["RUN", "RUN", "last=2"], "one run directory, not also"), (["nowhere", "last=2"], "no run directory at nowhere"),
+        (["RUN", "RUN", "last=2"], "one run directory, not also"),
+        (["nowhere", "last=2"], "no run directory at nowhere"),
         (["RUN", "RUN/x", "--trust-code"], "--trust-code goes with eval and predict"),
     ],
 )  # fmt: skip
