@@ -64,7 +64,7 @@ def build_network(description: Description, signature: Signature, device: Contex
         description.model, num_classes=description.task.num_classes(signature), input_shape=signature.shape,
         seed=description.trainer.seed, device=device, vocab_size=signature.vocab_size,
         output_shapes=[*description.task.output_shapes(description, signature), *description.model.state_shapes],
-        output_names=description.task.output_names(signature),
+        output_names=description.task.output_names(signature), is_joint=signature.is_joint,
     )  # fmt: skip
     if description.model.weights:
         for line in str(prepared.weights_report).splitlines():
@@ -141,9 +141,9 @@ def warnings_of(
     description: Description, num_samples: int, steps_per_epoch: int, meter: Meter, workers: Store
 ) -> List[str]:  # fmt: skip
     """Warnings about settings that are allowed but do something unexpected with this much data, a sentence each."""
-    size, total_steps = description.dataset.batch_size, total_steps_of(description.trainer, steps_per_epoch)
+    (setting, size), total_steps = description.dataset.batch_unit, total_steps_of(description.trainer, steps_per_epoch)
     found = description.rates.schedule.warnings(steps_per_epoch, total_steps)
-    if size > num_samples:
+    if setting == "batch_size" and size > num_samples:
         found.append(
             f"dataset.batch_size={size} is more than the {num_samples} training samples: a step takes them all."
         )
