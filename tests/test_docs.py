@@ -85,7 +85,7 @@ def check(composer_of: Callable[[tuple], Composer], arguments: List[str]) -> Non
         assert not overrides and len(given.positionals) == 1
     if name in ("eval", "predict"):
         refuse_what_only_trains(overrides, name)
-        assert given.positionals[0] == "RUN" or given.positionals[0].startswith("outputs/")
+        assert given.positionals[0].split("/")[0] in ("RUN", "outputs")
     composer = composer_of(tuple(str(Path(folder).resolve()) for folder in given.config_dirs))
     every = list(jobs(composer, overrides)) if given.multirun else [overrides]
     for job in every[:: max(len(every) - 1, 1)]:  # the first and the last
