@@ -128,6 +128,7 @@ def test_it_writes_through_no_link(tmp_path: Path, capsys: Any) -> None:
     assert "averaged is a link" in capsys.readouterr().err and not list((tmp_path / "elsewhere").iterdir())
 
 
+@pytest.mark.slow
 def test_an_average_is_measured_predicts_and_begins_other_runs(train_run: Any, tmp_path: Path, capsys: Any) -> None:
     small = ("model=mlp", "model.hidden=[8]", "early_stopping=off", "trainer.limit_train_batches=6")
     kept = ("checkpoint.keep_last=3", "checkpoint.keep_top=0", "trainer.max_epochs=3")
