@@ -60,6 +60,8 @@ class Draw(enum.IntEnum):
     """Where running text begins in an epoch."""
     NEXT_TOKEN = 704
     """Which token is chosen behind a text."""
+    PHRASE = 705
+    """And 4 above it: which phrases are made."""
     VOCABULARY = 710
     """Which texts a vocabulary is made of."""
     CORRUPTION = 900
