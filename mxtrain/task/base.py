@@ -376,7 +376,7 @@ class Task(Spec):
             signature: of the network.
             source: of these samples, in order.
             predictions: what `decode` returned, one for each sample.
-            targets: (B, ...) each.
+            targets: (B, ...) each; -1 behind those of shorter samples.
         """
         return []
 

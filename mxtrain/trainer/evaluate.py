@@ -169,5 +169,16 @@ class ShownSamples:
         assert evaluator.decode is not None
         found = [(evaluator.decode(outputs, batch), batch.targets) for batch, outputs in evaluator.predict(self.loader)]
         predictions = [prediction for decoded, _ in found for prediction in to_host(decoded)]
-        targets = [np.concatenate([one.asnumpy() for one in arrays]) for arrays in zip(*(t for _, t in found))]
+        targets = [joined([one.asnumpy() for one in arrays]) for arrays in zip(*(t for _, t in found))]
         return self.show(predictions, targets)
+
+
+def joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Arrays (B, ...) one behind the other; those of shorter samples are filled with -1, which no target is."""
+    longest = np.max([array.shape[1:] for array in arrays], axis=0).astype(int)
+    found = np.full((sum(map(len, arrays)), *longest), -1, arrays[0].dtype)
+    begin = 0
+    for array in arrays:
+        found[(slice(begin, begin + len(array)), *map(slice, array.shape[1:]))] = array
+        begin += len(array)
+    return found

@@ -14,7 +14,7 @@ from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
 from mxtrain.process.stopping import BrokenOff
 from mxtrain.trainer import evaluate
-from mxtrain.trainer.evaluate import VECTORS_PER_READ, Evaluator
+from mxtrain.trainer.evaluate import VECTORS_PER_READ, Evaluator, joined
 from mxtrain.types import Batch
 
 
@@ -103,3 +103,10 @@ def test_what_is_carried_begins_with_zeros_in_each_pass_and_nobody_else_sees_it(
         found = list(evaluator.predict(Rows()))  # type: ignore[arg-type]
         assert [len(outputs) for _, outputs in found] == [1, 1, 1]
         assert [outputs[0].asnumpy().ravel().tolist() for _, outputs in found] == [[1, 1], [2, 2], [3, 3]]
+
+
+def test_targets_of_samples_of_different_lengths_are_shown_together():
+    short_BT, long_BT = np.array([[1, 2]], np.int32), np.array([[3, 4, 5], [6, 7, 8]], np.int32)
+    found = joined([short_BT, long_BT])
+    assert found.tolist() == [[1, 2, -1], [3, 4, 5], [6, 7, 8]] and found.dtype == np.int32
+    assert joined([np.array([1.5]), np.array([2.5, 3.5])]).tolist() == [1.5, 2.5, 3.5]
