@@ -101,3 +101,14 @@ class Model(Spec):
         """The network for text that scores each token, (B, T, num_classes), uninitialised; arguments as of
         `build_text`, which a class of the user's own may have alone."""
         return self.build_text(num_classes, input_shape, vocab_size)
+
+
+class FrameModel(Model):
+    """Base of the descriptions of networks that score characters along frames: (B, T, F) and numbers of frames (B,) to
+    (B, T', K). What they say of a sample must not depend on how far it is padded."""
+
+    reads: ClassVar[Tuple[str, ...]] = ("frames",)
+
+    def count_scores(self, frames: int) -> int:
+        """T', the number of scores for a sample of T frames. Imports no MXNet."""
+        raise NotImplementedError
