@@ -25,7 +25,7 @@ class DeepSpeech2(FrameModel):
 
     serves: ClassVar[Tuple[str, ...]] = ("speech_recognition",)
 
-    channels: Annotated[List[Positive], pydantic.Field(min_length=1)] = [16, 32, 32]
+    channels: Annotated[List[Positive], pydantic.Field(min_length=1)] = [16, 32, 48]
     """Channels of each convolution."""
     time_kernels: List[Odd] = [5, 3, 3]
     """Frames that each convolution sees, odd."""

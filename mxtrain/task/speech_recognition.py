@@ -5,7 +5,7 @@ Legend: B batch, T scores of a sample, K characters and the blank, which is the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, List, Mapping, Sequence, Tuple
 
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
@@ -73,7 +73,8 @@ class SpeechRecognition(Task):
 
     def metric_signatures(self, description: Description, signature: Signature) -> Mapping[str, str]:
         own = getattr(description.dataset, "transcript_signature", "none")
-        return {name: f"{found},text={own}" for name, found in super().metric_signatures(description, signature).items()}
+        found = super().metric_signatures(description, signature)
+        return {name: f"{said},text={own}" for name, said in found.items()}
 
     def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
         """The likeliest class of each frame, repetitions and blanks left out, (B, T), -1 where there is nothing."""

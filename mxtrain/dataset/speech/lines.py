@@ -92,16 +92,18 @@ class WrittenLines(TranscribedSource):
         for place, label in enumerate(layout.label_D.tolist()):
             members = self._members[label]
             height, width = int(layout.height_D[place]), int(layout.width_D[place])
-            ink = self._scaled(int(members[int(which_D[place] * len(members))]), height, width)
+            member = self._image_NGG[members[int(which_D[place] * len(members))]]
+            ink = scaled(member, height, width)
             top, left = int(top_D[place] * (self._height - height + 1)), int(layout.left_D[place])
             part = line_HT[top : top + height, left : left + width]
             part += ink * np.float32(0.6 + 0.4 * ink_D[place])
         return line_HT
 
-    def _scaled(self, member: int, height: int, width: int) -> np.ndarray:
-        """A digit in another size."""
-        picture = Image.fromarray(self._image_NGG[member]).resize((width, height), Image.Resampling.BILINEAR)
-        return np.asarray(picture, np.float32) / np.float32(255)
+
+def scaled(image_GG: np.ndarray, height: int, width: int) -> np.ndarray:
+    """A digit in another size, ink is 1."""
+    picture = Image.fromarray(image_GG).resize((width, height), Image.Resampling.BILINEAR)
+    return np.asarray(picture, np.float32) / np.float32(255)
 
 
 def lay_out(number_N: np.ndarray, length: Tuple[int, int], height: int, seed: int) -> List[Layout]:

@@ -5,6 +5,7 @@ Legend: N samples, B batch, T frames, F numbers of a frame, L characters of a tr
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Callable, Optional, Sequence, Tuple
 
 import numpy as np
@@ -77,7 +78,7 @@ class TranscribedSource:
         """
         return np.flatnonzero(score_N < self.needed_N)
 
-    @property
+    @functools.cached_property
     def needed_N(self) -> np.ndarray:
         """The fewest scores that each transcript needs."""
         return needed_frames(self.label.value, self.label.begin)
@@ -103,8 +104,9 @@ class FrameChecks(SourceChecks):
         return Checked((), digest_of(frames_TF.tobytes()), characters.tolist())
 
 
-def short_problem(place: DataPlace, num_frames: int, num_scores: int, needed: int) -> Problem:
+def short_problem(source: TranscribedSource, index: int, num_scores: int) -> Problem:
     """The problem of a transcript that is longer than its frames."""
+    place, num_frames, needed = source.place(index), int(source.frame_N[index]), int(source.needed_N[index])
     made = f"{num_frames} frames" + ("" if num_scores == num_frames else f", of which the network makes {num_scores}")
     fact = f"{place} has {made}, and CTC needs {needed} for its transcript."
     remedy = "Mend the transcript, or choose a network with smaller steps in time, e.g. model.time_strides=[2,1,1]."
@@ -120,8 +122,6 @@ def refuse_short(source: TranscribedSource, score_N: np.ndarray) -> None:
     short = source.too_short(score_N)
     if len(short):
         index = int(short[0])
-        problem = short_problem(
-            source.place(index), int(source.frame_N[index]), int(score_N[index]), int(source.needed_N[index])
-        )
+        problem = short_problem(source, index, int(score_N[index]))
         more = f" There are {len(short) - 1:,} more." if len(short) > 1 else ""
         raise DataError(f"{problem.fact}{more} {problem.remedy}")
