@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple, Union
 
@@ -64,7 +64,7 @@ def build_network(description: Description, signature: Signature, device: Contex
         description.model, num_classes=description.task.num_classes(signature), input_shape=signature.shape,
         seed=description.trainer.seed, device=device, vocab_size=signature.vocab_size,
         output_shapes=[*description.task.output_shapes(description, signature), *description.model.state_shapes],
-        output_names=description.task.output_names(signature),
+        output_names=description.task.output_names(signature), is_joint=signature.is_joint,
     )  # fmt: skip
     if description.model.weights:
         for line in str(prepared.weights_report).splitlines():
@@ -141,9 +141,9 @@ def warnings_of(
     description: Description, num_samples: int, steps_per_epoch: int, meter: Meter, workers: Store
 ) -> List[str]:  # fmt: skip
     """Warnings about settings that are allowed but do something unexpected with this much data, a sentence each."""
-    size, total_steps = description.dataset.batch_size, total_steps_of(description.trainer, steps_per_epoch)
+    (setting, size), total_steps = description.dataset.batch_unit, total_steps_of(description.trainer, steps_per_epoch)
     found = description.rates.schedule.warnings(steps_per_epoch, total_steps)
-    if size > num_samples:
+    if setting == "batch_size" and size > num_samples:
         found.append(
             f"dataset.batch_size={size} is more than the {num_samples} training samples: a step takes them all."
         )
@@ -225,8 +225,9 @@ def build_run(
         log.warning("%s", line)
     callbacks = build_callbacks(description, run_dir) if is_first else []
     profiling = build_profiling(description, network, strategy.layout, run_dir) if is_first else None
+    measured = replace(description, task=description.task.in_training())
     runner = Runner(
-        step, plan, data, build_evaluator(description, step.strategy, signature), meter, checkpoints,
+        step, plan, data, build_evaluator(measured, step.strategy, signature), meter, checkpoints,
         description.early_stopping, callbacks, profiling, Stragglers(description.cluster.balance == "speed"),
     )  # fmt: skip
     if checkpoint is not None:
@@ -266,7 +267,7 @@ def what_is_trained(description: Description, plan: Plan, signature: Signature, 
     return {
         "config": description.config, "total_steps": plan.total_steps, "steps_per_epoch": plan.steps_per_epoch,
         "input_shape": signature.shape, "metric_names": list(description.metric), "monitor": plan.monitor,
-        "metric_signatures": description.task.metric_signatures(description, signature),
+        "metric_signatures": description.task.in_training().metric_signatures(description, signature),
         "lr_scaling": description.rates.facts,
         "graph_nodes": lambda: graph_nodes(network, signature.shape),
         "model_table": summarize(network, signature.shape).table(), "predicts": description.task.predicts,

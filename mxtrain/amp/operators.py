@@ -97,7 +97,10 @@ BFLOAT16 = Operators(
     low=frozenset({"Convolution", "FullyConnected"}),
     # Those for which oneDNN has kernels. MXNet computes others by way of float32 copies, or not at all.
     # Our attention stores what it takes and gives in it, and computes in float32.
-    follow=frozenset({"BatchNorm", "Activation", "LeakyReLU", "Pooling", "Flatten", "Reshape", "_mxtrain_attention"}),
+    follow=frozenset({
+        "BatchNorm", "Activation", "LeakyReLU", "Pooling", "Flatten", "Reshape", "_mxtrain_attention",
+        "_mxtrain_cross_attention",
+    }),
     join=frozenset({"elemwise_add", "_plus", "_Plus", "Concat", "concat"}),
     # What a layer that stays in float32 adds to bfloat16, or puts beside it, would make float32 of all that follows:
     # every shortcut of a ResNet's stage, all of a block of a DenseNet. Not so other sums, of which norms are made.

@@ -110,6 +110,12 @@ class BaseDataset(Spec):
         """Whether training mixes samples, so that labels are probabilities."""
         return False
 
+    @property
+    def batch_unit(self) -> Tuple[str, int]:
+        """The setting that says how large a batch of training is, and what it says: "batch_size" where all batches have
+        as many samples."""
+        return "batch_size", self.batch_size
+
     def for_task(self, name: str) -> BaseDataset:
         """This dataset, whose samples have what a task needs of them, where samples have more than one task needs.
 

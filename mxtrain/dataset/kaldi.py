@@ -13,7 +13,7 @@ from mxtrain.types import PathText
 class Kaldi(AudioDataset):
     """Utterances of folders as Kaldi has them. A command in wav.scp (a line that ends in |) is refused, never run."""
 
-    train: PathText
+    train: PathText = "data/kaldi/train"
     """Folder of training utterances, with wav.scp and text."""
     val: Optional[PathText] = None
     """Likewise for validation; null = val_fraction of the training utterances."""

@@ -21,8 +21,8 @@ class LibriSpeech(AudioDataset):
     Source: Panayotov et al., "Librispeech: an ASR corpus based on public domain audio books" (2015).
     """
 
-    root: PathText
-    """Folder of the parts, e.g. data/LibriSpeech."""
+    root: PathText = "data/librispeech"
+    """Folder of the parts."""
     train: Folders = ["train-clean-100"]
     """Parts to train on, folders in root."""
     val: Optional[Folders] = ["dev-clean"]

@@ -13,12 +13,12 @@ from typing_extensions import Annotated
 from mxtrain.dataset.base import Samples, Splits
 from mxtrain.dataset.checking.problems import STRICT, Findings
 from mxtrain.dataset.language import python_documentation
-from mxtrain.dataset.language.base import TextDataset
+from mxtrain.dataset.language.base import TextDataset, open_lines
 from mxtrain.dataset.language.running_text import StoredText, TextLayout, TextsAtHand, read_running_text, texts_by_split
 from mxtrain.dataset.language.text_files import list_text_files
 from mxtrain.dataset.language.tokenizing.kinds import TokenizerKind
 from mxtrain.dataset.loading.randomness import Draw, bits
-from mxtrain.dataset.loading.regular_files import read_text, refuse_shared
+from mxtrain.dataset.loading.regular_files import refuse_shared
 from mxtrain.dataset.loading.splitting import refuse_empty
 from mxtrain.dataset.signature import Signature
 from mxtrain.errors import ConfigError, DataError
@@ -154,16 +154,5 @@ class PlainText(TextDataset):
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
         """Each line of the files is to be continued; a place is `file:line`."""
-        texts, places = [], []
-        for number, name in enumerate(names):
-            try:
-                lines = read_text(name).split("\n")
-            except DataError as error:
-                if not skip_unreadable:
-                    raise DataError(f"{error} Or type skip_unreadable=true to go on without such files.") from error
-                unreadable[-1 - number] = str(error)  # none of its lines has a place
-                continue
-            found = [(line, place) for place, line in enumerate(lines, start=1) if line.strip()]
-            texts += [line.rstrip("\r") for line, _ in found]
-            places += [f"{name}:{place}" for _, place in found]
+        texts, places = open_lines(names, skip_unreadable, unreadable)
         return TextsAtHand(texts), places

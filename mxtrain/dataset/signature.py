@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence
 
 from mxtrain.dataset.image.key_points import KeyPointSet
 from mxtrain.dataset.image.settings import Decoding
@@ -24,6 +24,7 @@ SIGNATURE_STATE: Wanted = {
     "category_ids?": [int],
     "tokenizer_config?": _TOKENIZER_CONFIG,
     "reading?": _TOKENIZER_CONFIG,  # its name in checkpoints of earlier versions
+    "joint_vocabulary?": bool, "target_tokenizer_config?": _TOKENIZER_CONFIG,
     "decoding?": {
         "shape": [int], "central_crop": _NUMBER, "frame?": [int], "window?": [(str, *_NUMBER)], "fit?": str,
     },
@@ -45,6 +46,7 @@ class Signature:
         mean, std: per channel of images, in units where white is 1; empty for text.
         class_names: of what is predicted, where it has names.
         tokenizer_config: for text: how it becomes tokens.
+        target_tokenizer_config: for translations: the same of the target; equal where both have one vocabulary.
         mask_values: for masks: the value of each class in a mask's file.
         category_ids: for things in pictures: the number of each class in the dataset's own files.
         key_points: for key points, whose names are `class_names`: what they have to do with each other.
@@ -62,21 +64,32 @@ class Signature:
     category_ids: Sequence[int] = ()
     key_points: Optional[KeyPointSet] = None
     audio: Optional[Features] = None
+    target_tokenizer_config: Optional[TokenizerConfig] = None
 
     @property
     def vocab_size(self) -> Optional[int]:
         """Number of tokens, for text."""
         return self.tokenizer_config.size if self.tokenizer_config else None
 
+    @property
+    def is_joint(self) -> Optional[bool]:
+        """Whether source and target have one vocabulary; None where nothing is translated."""
+        target = self.target_tokenizer_config
+        return None if target is None else target == self.tokenizer_config
+
     def to_json(self) -> Mapping[str, Json]:
         """The plain values that a checkpoint holds."""
-        lists = {name: list(getattr(self, name)) for name in ("shape", "mean", "std", "class_names")}
+        lists: Dict[str, Json] = {name: list(getattr(self, name)) for name in ("shape", "mean", "std", "class_names")}
         for name in ("mask_values", "category_ids"):
             if getattr(self, name):
                 lists[name] = list(getattr(self, name))
         parts = {"tokenizer_config": self.tokenizer_config, "decoding": self.decoding, "key_points": self.key_points}
         if self.audio is not None:
             lists["audio"] = self.audio.model_dump()
+        if self.is_joint:
+            lists["joint_vocabulary"] = True
+        else:
+            parts["target_tokenizer_config"] = self.target_tokenizer_config
         return {**lists, **{name: part.to_json() for name, part in parts.items() if part is not None}}
 
     @classmethod
@@ -85,9 +98,11 @@ class Signature:
         shape = tuple(tuple(size) if isinstance(size, (list, tuple)) else size for size in values["shape"])
         given = dict(values)
         tokenizer, decoding = given.pop("reading", None) or given.get("tokenizer_config"), given.get("decoding")
-        points = given.get("key_points")
+        points, source = given.get("key_points"), TokenizerConfig.from_json(tokenizer) if tokenizer else None
+        is_joint, target = given.pop("joint_vocabulary", False), given.get("target_tokenizer_config")
         return cls(**{
-            **given, "shape": shape, "tokenizer_config": TokenizerConfig.from_json(tokenizer) if tokenizer else None,
+            **given, "shape": shape, "tokenizer_config": source,
+            "target_tokenizer_config": source if is_joint else TokenizerConfig.from_json(target) if target else None,
             "audio": features_from(given["audio"]) if given.get("audio") else None,
             "decoding": Decoding.from_json(decoding) if decoding else None,
             "key_points": KeyPointSet.from_json(points, len(values["class_names"])) if points else None,

@@ -15,7 +15,7 @@ Files = Union[PathText, List[PathText]]
 class SpeechManifest(AudioDataset):
     """Utterances of manifests, which say by their content what they are."""
 
-    train: Files
+    train: Files = "data/speech/train.jsonl"
     """Manifest of training utterances, or a list of them."""
     val: Optional[Files] = None
     """Likewise for validation; null = val_fraction of the training utterances."""

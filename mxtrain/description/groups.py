@@ -99,7 +99,8 @@ class Description:
         """
         trainer, optimizer = self.trainer, self.optimizer
         return scale_rates(
-            optimizer.lr, self.lr_scheduler, batch_size=self.dataset.batch_size, reference=trainer.reference_batch_size,
+            optimizer.lr, self.lr_scheduler, batch_size=self.dataset.batch_unit[1],
+            reference=trainer.reference_batch_size,
             rule=optimizer.lr_scaling if trainer.lr_scaling == "auto" else trainer.lr_scaling,
             optimizer=type(optimizer).__name__,
         )  # fmt: skip

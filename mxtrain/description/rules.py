@@ -63,7 +63,9 @@ def the_batch_must_be_divisible(description: Description) -> None:
 
     Only the last batch of an epoch may be smaller: its microbatches then differ by one sample, or are fewer.
     """
-    batch_size = description.dataset.batch_size
+    setting, batch_size = description.dataset.batch_unit
+    if setting != "batch_size":
+        return  # batches differ in their samples, and whoever gets none of one has nothing to do
     workers, parts, replicas, microbatches = _divisions(description).values()
     shards = workers * parts * replicas * microbatches
     if shards == 1:

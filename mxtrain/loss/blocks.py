@@ -86,6 +86,31 @@ class TokenLoss(gluon.HybridBlock):
         return F.sum(loss_BT, axis=-1), F.sum(label_BT >= 0, axis=-1)
 
 
+class SmoothedTokenLoss(gluon.HybridBlock):
+    """-log p of tokens (B, T) and the mean of -log p over the vocabulary (B, T), both 0 where none counts, these tokens
+    (B, T), -1 where none counts, and what only metrics look at, to the sum over each sample's, (B,), and how many
+    count, (B,).
+
+    A token's loss is (1 - s) * -log p(token) + s / V * sum over all V tokens of -log p: the cross entropy with a
+    target of which s is spread evenly over the vocabulary, the token itself included. Source: Szegedy et al.,
+    arXiv 1512.00567, section 7.
+    """
+
+    weighted = True
+
+    def __init__(self, smoothing: float):
+        super().__init__()
+        self._smoothing = smoothing
+
+    def __call__(self, loss_BT, mean_BT, label_BT, *rest):
+        return super().__call__(loss_BT, *([mean_BT] if self._smoothing else []), label_BT)
+
+    def hybrid_forward(self, F, loss_BT, *rest):
+        if self._smoothing:
+            loss_BT = (1 - self._smoothing) * loss_BT + self._smoothing * rest[0]
+        return F.sum(loss_BT, axis=-1), F.sum(rest[-1] >= 0, axis=-1)
+
+
 class PixelSoftmaxCrossEntropyLoss(gluon.HybridBlock):
     """Scores (B, K, H, W), as many further ones, and masks (B, H, W), -1 where a pixel is ignored, to the sum of
     -weight * log softmax(scores) over each sample's pixels, (B,), and the sum of their weights, (B,).

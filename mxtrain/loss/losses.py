@@ -109,6 +109,20 @@ class TokenCrossEntropy(Loss):
         return TokenLoss()
 
 
+class LabelSmoothedCrossEntropy(Loss):
+    """Cross entropy of the tokens of translations, smoothed while training: the mean over all of them in the global
+    batch. The network computes what it is made of for each token; validation reports it without smoothing."""
+
+    serves: ClassVar[Tuple[str, ...]] = ("translation",)
+
+    label_smoothing: OpenFraction = 0.1
+
+    def build(self, num_classes: int, training: bool) -> gluon.Block:
+        from mxtrain.loss.blocks import SmoothedTokenLoss
+
+        return SmoothedTokenLoss(self.label_smoothing if training else 0.0)
+
+
 class CTC(Loss):
     """Connectionist temporal classification: -log p of a transcript, over all its alignments with the frames; the mean
     over utterances of the global batch.

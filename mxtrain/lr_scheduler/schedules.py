@@ -28,6 +28,8 @@ class Schedule(Spec):
     """Where the warm-up starts, as a fraction of the base learning rate."""
 
     needs_end: ClassVar[bool] = False
+    follows_warmup: ClassVar[bool] = False
+    """Whether the fall begins where the warm-up ends, so that it cannot fall within it."""
 
     def build(self, base_lr: float, steps_per_epoch: int, total_steps: Optional[int]) -> Callable[[int], float]:
         """The learning rate as a function of the number of finished steps.
@@ -64,7 +66,8 @@ class Schedule(Spec):
                 f"{reached:.2g} of optimizer.lr only."
             ]
         found = self.late(per_unit, total_steps)
-        if warmup < total_steps and warmup and self.factor(warmup, warmup, end, per_unit) < 1 and not self.needs_end:
+        may_drop = warmup and warmup < total_steps and not self.follows_warmup
+        if may_drop and self.factor(warmup, warmup, end, per_unit) < 1:
             found.append(
                 f"lr_scheduler.warmup={self.warmup:g} {self.unit}: the rate falls within the warm-up already, and "
                 f"drops to {self.factor(warmup, warmup, end, per_unit):.2g} of optimizer.lr right after it."
@@ -150,6 +153,25 @@ class MultiStep(Schedule):
         return self.gamma ** sum(step >= round(milestone * per_unit) for milestone in self.milestones)
 
 
+class InverseSqrt(Schedule):
+    """Falls with the inverse square root of the number of steps, from the base learning rate at the end of the warm-up.
+
+    With a base rate of (model size * warm-up steps)^-0.5 it is the schedule of Vaswani et al.,
+    https://arxiv.org/abs/1706.03762, section 5.3.
+    """
+
+    unit: Literal["epochs", "steps"] = "steps"
+    warmup: PositiveFloat = 4000.0
+
+    follows_warmup: ClassVar[bool] = True
+
+    def warmup_steps(self, per_unit: int, end: int) -> int:
+        return max(super().warmup_steps(per_unit, end), 1)
+
+    def factor(self, step: int, warmup_steps: int, end: int, per_unit: int) -> float:
+        return math.sqrt(warmup_steps / (step + 1))
+
+
 class Decay(Schedule):
     """Base of the schedules that fall smoothly from 1 to `end_factor`, over the run or over `duration`."""
 
@@ -158,6 +180,7 @@ class Decay(Schedule):
     """Where the fall ends; null is the end of the run."""
 
     needs_end: ClassVar[bool] = True
+    follows_warmup: ClassVar[bool] = True
 
     @pydantic.model_validator(mode="after")
     def _falls(self) -> Decay:

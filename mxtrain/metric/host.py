@@ -45,6 +45,11 @@ class Collected:
     def __init__(self) -> None:
         self.reset()
 
+    @classmethod
+    def of(cls, metrics: Sequence[HostMetric]) -> Collected:
+        """An empty one for metrics that share it."""
+        return cls()
+
     def reset(self) -> None:
         """Forgets all samples."""
         self._parts: List[np.ndarray] = []

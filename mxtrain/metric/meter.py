@@ -21,11 +21,12 @@ class Meter(gluon.HybridBlock):
         num_outputs: how many arrays the network returns; what follows them are targets.
         weighted: whether the loss gives a weight for each sample; without, each weighs 1.
         training: leave out what is not worth its time in every training step.
+        num_read: how many of the first outputs metrics look at; None = all.
     """
 
     def __init__(
         self, metrics: Mapping[str, Metric], num_classes: int, dense: bool = False, num_outputs: int = 1,
-        weighted: bool = False, training: bool = False,
+        weighted: bool = False, training: bool = False, num_read: Optional[int] = None,
     ):  # fmt: skip
         super().__init__()
         self.weighted = weighted
@@ -35,14 +36,16 @@ class Meter(gluon.HybridBlock):
         self._metrics = {name: metric for name, metric in metrics.items()
                          if not metric.on_host and (metric.in_training or not training)}  # fmt: skip
         self._num_classes, self._dense = num_classes, dense
-        self._num_outputs = num_outputs
+        self._num_outputs = num_outputs if num_read is None else num_read
+        self._unread = slice(1 + weighted + self._num_outputs, 1 + weighted + num_outputs)
         self._sizes = [metric.size(num_classes) for metric in self._metrics.values()]
         self.width = 1 + weighted + sum(self._sizes)
         self.hybridize(static_alloc=True)
 
     def __call__(self, *arrays):
         # Gluon warns of inputs that nothing uses.
-        return super().__call__(*(arrays if self._metrics else arrays[: 1 + self.weighted]))
+        read = [*arrays[: self._unread.start], *arrays[self._unread.stop :]]
+        return super().__call__(*(read if self._metrics else arrays[: 1 + self.weighted]))
 
     def hybrid_forward(self, F, *arrays):
         own, arrays = arrays[: 1 + self.weighted], arrays[1 + self.weighted :]

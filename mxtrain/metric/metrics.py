@@ -144,7 +144,7 @@ class OfTokens(Metric):
     many bytes of text, (B,). The sums are those of -log p, of tokens and of bytes."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
-    serves: ClassVar[Tuple[str, ...]] = ("language_modeling",)
+    serves: ClassVar[Tuple[str, ...]] = ("language_modeling", "translation")
 
     def size(self, num_classes: int) -> int:
         return 3

@@ -102,6 +102,20 @@ class Model(Spec):
         `build_text`, which a class of the user's own may have alone."""
         return self.build_text(num_classes, input_shape, vocab_size)
 
+    def build_translator(
+        self, num_classes: int, input_shape: Shapes, vocab_size: int, is_joint: bool
+    ) -> gluon.Block:  # fmt: skip
+        """The network that translates, uninitialised. It takes a source (B, S), its lengths (B,), a target (B, T) and
+        the tokens that follow in it (B, T), and returns -log p of each and the mean of -log p over the vocabulary.
+
+        Args:
+            num_classes: tokens of the target's vocabulary.
+            input_shape: of each input of one sample, S and T being the longest.
+            vocab_size: tokens of the source's vocabulary.
+            is_joint: whether both are one.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say how to build a network that translates")
+
 
 class FrameModel(Model):
     """Base of the descriptions of networks that score characters along frames: (B, T, F) and numbers of frames (B,) to

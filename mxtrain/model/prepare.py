@@ -53,6 +53,7 @@ def prepare_network(
     model: Model, *, num_classes: int, input_shape: Shapes, seed: int,
     device: Union[None, Context, List[Context]] = None, vocab_size: Optional[int] = None,
     output_shapes: Optional[Sequence[Shape]] = None, output_names: Sequence[str] = (),
+    is_joint: Optional[bool] = None,
 ) -> Prepared:  # fmt: skip
     """Builds the network of a description and gives every parameter its first value.
 
@@ -69,6 +70,7 @@ def prepare_network(
         output_shapes: of each array that it must return for one sample; empty: only it knows; by default scores of
             `num_classes`.
         output_names: of what each score is of, for weights of a file with scores of some of them.
+        is_joint: of a network that translates: whether source and target have one vocabulary.
 
     Returns:
         The network and the report on its weights.
@@ -81,6 +83,8 @@ def prepare_network(
 
     if vocab_size is None:
         network = model.build(num_classes, shapes_of(input_shape)[0])
+    elif is_joint is not None:
+        network = model.build_translator(num_classes, input_shape, vocab_size, is_joint)
     elif _scores_tokens(input_shape, output_shapes):
         network = model.build_tagger(num_classes, input_shape, vocab_size)
     else:

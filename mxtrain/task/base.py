@@ -263,6 +263,11 @@ class Task(Spec):
 
     # What is shown and written.
 
+    def in_training(self) -> Task:
+        """The task as validations of a run, and its test at the end, have it: for tasks whose predictions would take
+        too long there. `eval` and `predict` have the task as it is."""
+        return self
+
     def build_decode(self, description: Description, signature: Signature) -> Decode:
         """Makes predictions of (outputs, batch), see `decode`; for tasks whose networks say what their outputs mean.
 

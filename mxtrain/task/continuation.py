@@ -11,6 +11,7 @@ import numpy as np
 
 from mxtrain.dataset.loading.randomness import Draw, uniform
 from mxtrain.errors import ConfigError
+from mxtrain.task.own_network import OwnNetwork
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
@@ -88,14 +89,10 @@ class Continuing:
     def __init__(
         self, description: Description, signature: Signature, strategy: Strategy, sampling: Sampling, count: int
     ) -> None:  # fmt: skip
-        from mxtrain.engine.backend import autograd
-
-        self._strategy, self._sampling, self._count = strategy, sampling, count
+        self._sampling, self._count = sampling, count
         size = description.task.num_classes(signature)
-        with autograd.pause():
-            self._network = description.model.build_text(size, signature.shape, size)
-            self._network.initialize(ctx=strategy.layout.devices[0][0])
-        self._longest = getattr(self._network, "longest", None)
+        self._network = OwnNetwork(lambda: description.model.build_text(size, signature.shape, size), strategy)
+        self._longest = self._network.longest
         if self._longest is not None and count >= self._longest:
             raise ConfigError(
                 f"task.new_tokens={count}: the network sees at most {self._longest} tokens, with those that are "
@@ -106,11 +103,7 @@ class Continuing:
         """The added tokens, (B, count), int32. The whole window is continued where `Batch.meta` has no lengths."""
         from mxtrain.engine.backend import nd
         from mxtrain.model.networks.language import generate
-        from mxtrain.model.prepare import distinct_parameters
 
-        device = self._strategy.layout.devices[0][0]
-        for name, parameter in distinct_parameters(self._network).items():
-            parameter.set_data(self._strategy.values[name].as_in_context(device))
         token_BT = batch.inputs[0].asnumpy()
         index_B = batch.index_B
         assert index_B is not None
@@ -121,5 +114,5 @@ class Continuing:
         def choose(score_BV: np.ndarray, number_B: np.ndarray) -> np.ndarray:
             return self._sampling.choose(score_BV, index_B, number_B)
 
-        found = generate(self._network, prompts, self._count, choose, device)
+        found = generate(self._network.current(), prompts, self._count, choose, self._network.device)
         return nd.array(np.stack(found), dtype="int32")

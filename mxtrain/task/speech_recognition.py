@@ -100,14 +100,14 @@ class SpeechRecognition(Task):
         self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
     ) -> List[Artifact]:  # fmt: skip
         samples: TranscribedSource = source  # type: ignore[assignment]  # of transcribed frames
-        rows = [[str(samples.place(index)), samples.transcript(index).text or "", text_of(signature, prediction)]
+        rows = [[str(samples.place(index)), samples.transcript(index).text, text_of(signature, prediction)]
                 for index, prediction in enumerate(predictions)]  # fmt: skip
         return [Table("samples", ["sample", "said", "predicted"], rows)]
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         from mxtrain.task.speech_report import SpeechReport
 
-        return SpeechReport(self.build_decode(description, signature), signature, source)  # type: ignore[arg-type]
+        return SpeechReport(self.build_decode(description, signature), source)  # type: ignore[arg-type]
 
 
 def text_of(signature: Signature, prediction: np.ndarray) -> str:

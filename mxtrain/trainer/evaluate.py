@@ -123,7 +123,9 @@ class Collector:
 
     def __init__(self, metrics: Mapping[str, HostMetric], decode: Optional[Decode]):
         self._metrics = metrics
-        self._collected = {kind: kind() for kind in dict.fromkeys(metric.collects for metric in metrics.values())}
+        given = list(metrics.values())
+        kinds = dict.fromkeys(metric.collects for metric in given)
+        self._collected = {kind: kind.of([metric for metric in given if metric.collects is kind]) for kind in kinds}
         self._decode = decode
         self._under_way: List[Tuple[Batch, Predictions]] = []
 

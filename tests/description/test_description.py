@@ -91,7 +91,8 @@ def test_every_option_composes_and_validates(describe_run, option: Path) -> None
             "classification": "accuracy", "masked_language_modeling": "masked_accuracy", "segmentation": "mean_iou",
             "detection": "voc_ap", "language_modeling": "bits_per_byte", "pose_estimation": "pck",
             "instance_segmentation": "mask_ap50",
-            "token_classification": "entity_f1", "question_answering": "exact_match", "speech_recognition": "cer",
+            "token_classification": "entity_f1", "question_answering": "exact_match", "translation": "bleu",
+            "speech_recognition": "cer",
         }.get(task, "root_mean_squared_error")  # fmt: skip
         choice = [f"task={task}", f"metric=[{','.join(dict.fromkeys([monitored, name]))}]"]
     description = describe_run(*choice, *NEEDS.get(str(option), []))

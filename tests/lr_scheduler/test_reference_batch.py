@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from mxtrain.errors import ConfigError
 from mxtrain.lr_scheduler.reference_batch import LearningRates, scale_rates
-from mxtrain.lr_scheduler.schedules import Constant, Cosine, Linear, MultiStep, Schedule
+from mxtrain.lr_scheduler.schedules import Constant, Cosine, InverseSqrt, Linear, MultiStep, Schedule
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
 
@@ -62,6 +62,15 @@ def test_warm_up_covers_the_same_samples(schedule: Schedule, batch_size: int) ->
     assert samples_of_warmup(found.schedule, found.lr, batch_size) == samples_of_warmup(schedule, 0.1, 256)
     in_steps = schedule.unit == "steps"
     assert ("warm-up 40 -> " in found.remark) == in_steps == ("warmup" in found.facts)
+
+
+def test_an_inverse_square_root_is_the_same_function_of_samples() -> None:
+    schedule = InverseSqrt(warmup=400.0)
+    small = rates(schedule, 64, reference=256, rule="sqrt", lr=0.1)
+    before, after = schedule.build(0.1, 100, None), small.schedule.build(small.lr, 400, None)
+    assert small.facts["warmup"] == 1600
+    for step in (400, 500, 4000):  # behind so many steps of 256, or four times as many of 64
+        assert after(4 * step - 1) == pytest.approx(before(step - 1) / 2, rel=1e-12)
 
 
 def test_what_cannot_be_scaled_is_refused() -> None:

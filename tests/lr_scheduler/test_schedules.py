@@ -3,7 +3,7 @@ import math
 import pytest
 
 from mxtrain.errors import ConfigError
-from mxtrain.lr_scheduler.schedules import Constant, Cosine, Linear, MultiStep, Poly, Step
+from mxtrain.lr_scheduler.schedules import Constant, Cosine, InverseSqrt, Linear, MultiStep, Poly, Step
 
 
 def rates(schedule, total=100, per_epoch=10, base=1.0):
@@ -57,6 +57,23 @@ def test_a_fall_without_an_end_is_refused():
     assert Constant().build(0.1, 10, None)(10**6) == 0.1
 
 
+@pytest.mark.parametrize("unit, warmup", [("steps", 40.0), ("epochs", 4.0)])
+def test_inverse_sqrt_is_the_formula_of_the_transformers_paper(unit, warmup):
+    size, steps = 512, 40
+    peak = (size * steps) ** -0.5
+    published = [size**-0.5 * min(step**-0.5, step * steps**-1.5) for step in range(1, 1001)]
+    got = rates(InverseSqrt(unit=unit, warmup=warmup), total=1000, base=peak)
+    assert got == pytest.approx(published, rel=1e-12)
+    assert max(got) == got[39] == peak and got[159] == pytest.approx(peak / 2)
+
+
+def test_inverse_sqrt_needs_no_end_and_has_a_warmup():
+    assert InverseSqrt(warmup=4.0).build(0.1, 10, None)(399) == pytest.approx(0.01)
+    assert rates(InverseSqrt(unit="epochs", warmup=0.01))[:4] == pytest.approx([1, 2**-0.5, 3**-0.5, 0.5])
+    with pytest.raises(ValueError, match="greater than 0"):
+        InverseSqrt(warmup=0.0)
+
+
 def test_linear_rises_for_its_share_and_falls_to_the_end():
     got = rates(Linear(), total=100)
     assert got[0] == pytest.approx(0.1) and got[9] == 1.0 and got[10] == 1.0
@@ -72,6 +89,7 @@ def test_linear_rises_for_its_share_and_falls_to_the_end():
             ["lr_scheduler.warmup=12 epochs (120 steps)", "run (100 steps)", "0.83 of optimizer.lr"],
         ),
         (Cosine(warmup=12.0), ["lr_scheduler.warmup=12"]),
+        (InverseSqrt(), ["lr_scheduler.warmup=4000 steps", "0.025 of optimizer.lr"]),
         (Linear(warmup=200.0, unit="steps"), ["lr_scheduler.warmup=200 steps"]),
         (Linear(warmup_share=0.5, duration=40.0), ["lr_scheduler: the warm-up (200 steps) is longer than the run"]),
         (MultiStep(milestones=[5.0, 10.0, 40.0]), ["lr_scheduler.milestones: 10, 40 epochs lie at or beyond the end"]),
@@ -92,7 +110,7 @@ def test_what_does_not_fit_the_run_is_said_in_one_line(schedule, words):
 @pytest.mark.parametrize(
     "schedule",
     [
-        Constant(warmup=10.0), Cosine(warmup=2.0), Cosine(warmup=10.0), Linear(), Poly(duration=10.0),
+        Constant(warmup=10.0), InverseSqrt(warmup=20.0), Cosine(warmup=2.0), Cosine(warmup=10.0), Linear(), Poly(duration=10.0),
         Step(period=3.0, warmup=3.0, gamma=1.0),
         MultiStep(milestones=[5.0, 9.9], warmup=2.0), Cosine(duration=5.0, end_factor=0.1),
     ],

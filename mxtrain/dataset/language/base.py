@@ -223,6 +223,20 @@ def read_each(
         yield name, found
 
 
+def open_lines(
+    names: Sequence[str], skip_unreadable: bool, unreadable: Dict[int, str], keep_empty: bool = False
+) -> Tuple[List[str], List[str]]:  # fmt: skip
+    """The lines of text files, and where each stands, `file:line`; see `BaseDataset.open_inputs`."""
+    texts, places = [], []
+    for name, content in read_each(names, read_text, skip_unreadable, unreadable):
+        lines = content.split("\n")
+        lines = lines[:-1] if not lines[-1] else lines
+        found = [(line, place) for place, line in enumerate(lines, start=1) if keep_empty or line.strip()]
+        texts += [line.rstrip("\r") for line, _ in found]
+        places += [f"{name}:{place}" for _, place in found]
+    return texts, places
+
+
 def _labels(
     given: TextTable, names: Sequence[str], where: str, findings: Findings
 ) -> Tuple[np.ndarray, np.ndarray]:  # fmt: skip

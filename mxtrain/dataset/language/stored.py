@@ -176,19 +176,20 @@ def _in_blocks(writer: ShardWriter, advance: Advance) -> Advance:
 
 def prepare_tokens(
     texts: Shards, num_columns: int, tokenizer: BaseTokenizer, what: str, ending: Sequence[int] = (),
-    ends_groups: bool = False,
+    ends_groups: bool = False, first_column: int = 0,
 ) -> Shards:  # fmt: skip
     """The tokens of a store of texts, record by record, in arrays of the same names.
 
     Args:
         texts: a store of `write_texts`.
-        num_columns: of texts.
+        num_columns: of texts that are encoded.
         tokenizer: makes the tokens, without special ones.
         what: they are of, for people, e.g. train.csv.
         ending: tokens behind those of each record, e.g. the one for the end of a line.
         ends_groups: whether they stand only behind the last record of each group, e.g. of a file.
+        first_column: of these.
     """
-    names = [column_name(number) for number in range(num_columns)]
+    names = [column_name(first_column + number) for number in range(num_columns)]
     dtype = "uint16" if tokenizer.size <= 1 << 16 else "int32"
     made_of: List[Json] = [texts.key, names, tokenizer.digest, _version_of(tokenizer), list(ending)]
     if ends_groups:

@@ -145,8 +145,12 @@ class BatchLoader:
         """The samples of each whole batch from `start` on."""
         return [order[i * self.batch_size : (i + 1) * self.batch_size] for i in range(start, self.num_batches)]
 
+    def _indices(self, epoch: int, start: int) -> List[np.ndarray]:
+        """The indices of the samples of each whole batch from `start` on."""
+        return self._batches_of(self._order(epoch) % self.total, start)
+
     def _make_batches(self, epoch: int, start: int) -> Iterator[Batch]:
-        for index_B in self._batches_of(self._order(epoch) % self.total, start):
+        for index_B in self._indices(epoch, start):
             share_B = index_B[slice(*self.world.share(len(index_B)))]
             inputs, targets = self._read_share(share_B, index_B, epoch) if len(share_B) else ((), ())
             yield Batch(inputs, targets, len(share_B), len(index_B), share_B, self._meta(share_B))

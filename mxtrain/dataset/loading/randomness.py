@@ -60,6 +60,8 @@ class Draw(enum.IntEnum):
     """Where running text begins in an epoch."""
     NEXT_TOKEN = 704
     """Which token is chosen behind a text."""
+    PHRASE = 705
+    """And 4 above it: which phrases are made."""
     LINE_LENGTH = 720
     LINE_LOOK = 721
     LINE_NOISE = 722

@@ -6,7 +6,7 @@ Legend: N samples, L characters of a transcript.
 from __future__ import annotations
 
 import unicodedata
-from typing import List, NamedTuple, Optional, Sequence
+from typing import List, NamedTuple, Sequence
 
 import numpy as np
 
@@ -38,15 +38,19 @@ class Alphabet:
 
 
 class Transcript(NamedTuple):
-    """What stays on the host of a sample.
+    """What stays on the host of a sample; see `metric.texts.ReferenceText`.
 
     Attributes:
-        text: what is said in it; None where nobody knows.
+        text: what is said in it; empty where nobody knows.
         alphabet: makes text of what was decoded.
     """
 
-    text: Optional[str]
+    text: str
     alphabet: Alphabet
+
+    def read(self, prediction: np.ndarray) -> str:
+        """The text that was decoded for the sample."""
+        return self.alphabet.decode(prediction)
 
 
 def normalized(text: str, case: str) -> str:

@@ -67,8 +67,7 @@ class TranscribedSource:
 
     def transcript(self, index: int) -> Transcript:
         """What is said in a sample."""
-        text = None if self._texts is None else self._texts[index]
-        return Transcript(text, self.alphabet)
+        return Transcript("" if self._texts is None else self._texts[index], self.alphabet)
 
     def too_short(self, score_N: np.ndarray) -> np.ndarray:
         """The samples whose transcripts need more scores than there are.

@@ -44,8 +44,11 @@ inline void product(bool a_transposed, bool b_transposed, int m, int n, int k, c
 // Scores are made block by block and never stored: backward makes them again.
 // Source: Dao et al., "FlashAttention", 2022, algorithms 1 and 4 (blocks of rows only: caches here hold all columns).
 //
-// Inputs: queries, keys and values (T, B, 3 * U); then loose: lengths (B,), dropout's seed (64,) if there is dropout.
-// Outputs: contexts (T, B, U); log-sum-exps of rows of scores (B, N, T).
+// Of a text to itself. Inputs: queries, keys and values (T, B, 3 * U); then loose: lengths (B,), dropout's seed (64,) if
+// there is dropout. Outputs: contexts (T, B, U); log-sum-exps of rows of scores (B, N, T).
+//
+// Of a text to another one. Inputs: queries (T, B, U); keys and values (S, B, 2 * U); the same loose ones, lengths of
+// keys. Outputs: the same, and (S,) zeros: shapes are read from outputs, and no other one has that of the keys.
 
 constexpr int kBlockRows = 128;
 
@@ -53,42 +56,82 @@ void attention_count(const Attributes& attributes, int* inputs, int* outputs) {
   *inputs = 2 + has_dropout(attributes);
   *outputs = 2;
 }
+void cross_attention_count(const Attributes& attributes, int* inputs, int* outputs) {
+  *inputs = 3 + has_dropout(attributes);
+  *outputs = 3;
+}
 int attention_loose(const Attributes& attributes) { return 1 + has_dropout(attributes); }
 
+unsigned heads_of(const Attributes& attributes, unsigned units) {
+  const int heads = attributes.integer("num_heads", 1);
+  if (heads < 1 || units % heads) throw std::invalid_argument("attention: heads must divide the units");
+  return static_cast<unsigned>(heads);
+}
+
 void attention_shapes(const Attributes& attributes, std::vector<Dims>* in, std::vector<Dims>* out) {
-  unsigned heads = attributes.integer("num_heads", 1);
   const Dims& qkv = (*in)[0];
-  if (qkv.size() != 3) throw std::invalid_argument("attention takes (T, B, 3 * U)");
-  if (attributes.integer("num_heads", 1) < 1 || qkv[2] % (3 * heads)) throw std::invalid_argument("attention: heads must divide the units");
+  if (qkv.size() != 3 || qkv[2] % 3) throw std::invalid_argument("attention takes (T, B, 3 * U)");
+  const unsigned heads = heads_of(attributes, qkv[2] / 3);
   (*in)[1] = {qkv[1]};
   if (has_dropout(attributes)) (*in)[2] = {kSeedBits};
   (*out)[0] = {qkv[0], qkv[1], qkv[2] / 3};
   (*out)[1] = {qkv[1], heads, qkv[0]};
 }
 
+void cross_attention_shapes(const Attributes& attributes, std::vector<Dims>* in, std::vector<Dims>* out) {
+  const Dims &q = (*in)[0], &kv = (*in)[1];
+  if (q.size() != 3 || kv.size() != 3 || kv[1] != q[1] || kv[2] != 2 * q[2]) {
+    throw std::invalid_argument("attention takes (T, B, U) and (S, B, 2 * U)");
+  }
+  const unsigned heads = heads_of(attributes, q[2]);
+  (*in)[2] = {q[1]};
+  if (has_dropout(attributes)) (*in)[3] = {kSeedBits};
+  (*out)[0] = q;
+  (*out)[1] = {q[1], heads, q[0]};
+  (*out)[2] = {kv[0]};
+}
+
 struct Heads {
-  int tokens, batch, heads, width;
+  int tokens, sources, batch, heads, width;  // queries, keys, texts, N, D
   bool causal;
   double scale;
   Dropout dropout;
   const Array* lengths;
 
-  // `like`: an output whose last axis has `parts` times the units. `inputs` of forward.
-  Heads(const Attributes& attributes, const Array& like, int parts, const Array* inputs)
-      : tokens(static_cast<int>(like.shape[0])), batch(static_cast<int>(like.shape[1])),
+  // `like`: (T, B, parts * U). `loose`: lengths and perhaps a seed.
+  Heads(const Attributes& attributes, const Array& like, int parts, int num_sources, const Array* loose)
+      : tokens(static_cast<int>(like.shape[0])), sources(num_sources), batch(static_cast<int>(like.shape[1])),
         heads(attributes.integer("num_heads", 1)), width(static_cast<int>(like.shape[2]) / parts / heads),
-        causal(attributes.integer("causal", 0) != 0), scale(1 / std::sqrt(static_cast<double>(width))), lengths(&inputs[1]) {
-    if (has_dropout(attributes)) dropout = dropout_of(attributes.number("p", 0), inputs[2]);
+        causal(attributes.integer("causal", 0) != 0), scale(1 / std::sqrt(static_cast<double>(width))), lengths(loose) {
+    if (has_dropout(attributes)) dropout = dropout_of(attributes.number("p", 0), loose[1]);
   }
 
   int units() const { return heads * width; }
   // A text without a token, or with more than there are, is taken as one without padding.
   int length(int text) const {
     const double given = lengths->at(text);
-    return given >= 1 && given < tokens ? static_cast<int>(given) : tokens;
+    return given >= 1 && given < sources ? static_cast<int>(given) : sources;
   }
   // Keys that queries before `end` look at, of a text of that length.
   int keys(int length, int end) const { return causal ? std::min(length, end) : length; }
+};
+
+// A part of an array (rows, B, packed * U): queries, keys or values of all heads, or their gradients.
+template <typename S>
+struct Part {
+  S* first;
+  int packed;
+
+  S* of(const Heads& h, int text, int head) const { return first + int64_t{packed} * text * h.units() + head * h.width; }
+  int64_t stride(const Heads& h) const { return int64_t{packed} * h.batch * h.units(); }
+};
+
+template <typename S>
+struct Parts {
+  Part<S> q, k, v;
+
+  static Parts of_self(S* qkv, int units) { return {{qkv, 3}, {qkv + units, 3}, {qkv + 2 * units, 3}}; }
+  static Parts of_cross(S* q, S* kv, int units) { return {{q, 1}, {kv, 2}, {kv + units, 2}}; }
 };
 
 // Rows of one head, `stride` numbers apart, to a matrix (count, width), and back. S: as stored, T: to compute with.
@@ -108,22 +151,19 @@ void scatter(const T* from, int count, int width, T factor, S* to, int64_t strid
 }
 
 template <typename S, typename T>
-void attention_forward_of(const Call& call) {
-  const Heads h(call.attributes, call.outputs[0], 1, call.inputs.data());
-  const S* qkv = call.inputs[0].data<S>();
-  S* contexts = call.outputs[0].data<S>();
-  T* log_sum_exps = call.outputs[1].data<T>();
-  const int U = h.units(), D = h.width, block = std::min(kBlockRows, h.tokens);
-  const int64_t stride = int64_t{3} * h.batch * U, out_stride = int64_t{1} * h.batch * U, size = int64_t{1} * h.tokens * D;
+void forward_of(const Heads& h, const Parts<const S>& given, S* contexts, T* log_sum_exps) {
+  const int D = h.width, block = std::min(kBlockRows, h.tokens);
+  const Part<S> made{contexts, 1};
   struct Workspace {
     std::vector<T> q, k, v, rows_out, scores, factors;
     std::vector<uint32_t> words;
   };
   std::vector<Workspace> workspaces(num_threads);
   for (Workspace& own : workspaces) {
-    own = {std::vector<T>(size), std::vector<T>(size), std::vector<T>(size), std::vector<T>(block * D),
-           std::vector<T>(int64_t{1} * block * h.tokens), std::vector<T>(h.tokens),
-           std::vector<uint32_t>(h.tokens + 4)};
+    const int64_t size = int64_t{1} * h.sources * D;
+    own = {std::vector<T>(int64_t{1} * h.tokens * D), std::vector<T>(size), std::vector<T>(size),
+           std::vector<T>(block * D), std::vector<T>(int64_t{1} * block * h.sources), std::vector<T>(h.sources),
+           std::vector<uint32_t>(h.sources + 4)};
   }
 #pragma omp parallel num_threads(num_threads)
   {
@@ -131,10 +171,9 @@ void attention_forward_of(const Call& call) {
 #pragma omp for schedule(static)
     for (int pair = 0; pair < h.batch * h.heads; ++pair) {
       const int text = pair / h.heads, head = pair % h.heads, L = h.length(text);
-      const S* own = qkv + int64_t{3} * text * U + head * D;
-      gather(own, stride, h.tokens, D, static_cast<T>(h.scale), q.data());
-      gather(own + U, stride, L, D, T(1), k.data());
-      gather(own + 2 * U, stride, L, D, T(1), v.data());
+      gather(given.q.of(h, text, head), given.q.stride(h), h.tokens, D, static_cast<T>(h.scale), q.data());
+      gather(given.k.of(h, text, head), given.k.stride(h), L, D, T(1), k.data());
+      gather(given.v.of(h, text, head), given.v.stride(h), L, D, T(1), v.data());
       for (int first = 0; first < h.tokens; first += block) {
         const int rows = std::min(block, h.tokens - first), C = h.keys(L, first + rows);
         product(false, true, rows, C, D, q.data() + int64_t{1} * first * D, D, k.data(), D, 0, scores.data(), C);
@@ -163,36 +202,28 @@ void attention_forward_of(const Call& call) {
           }
         }
         product(false, false, rows, D, C, scores.data(), C, v.data(), D, 0, rows_out.data(), D);
-        scatter(rows_out.data(), rows, D, T(1), contexts + first * out_stride + int64_t{1} * text * U + head * D,
-                out_stride);
+        scatter(rows_out.data(), rows, D, T(1), made.of(h, text, head) + first * made.stride(h), made.stride(h));
       }
     }
   }
 }
 
 template <typename S, typename T>
-void attention_backward_of(const Call& call) {
-  // Inputs: gradients of the two outputs, forward's inputs, the two outputs.
-  const Heads h(call.attributes, call.outputs[0], 3, call.inputs.data() + 2);
-  const size_t num_inputs = call.outputs.size();
-  for (size_t i = 1; i < num_inputs; ++i) call.outputs[i].fill_with_zeros();
-  const S* gradient = call.inputs[0].data<S>();
-  const S* qkv = call.inputs[2].data<S>();
-  const S* contexts = call.inputs[2 + num_inputs].data<S>();
-  const T* log_sum_exps = call.inputs[3 + num_inputs].data<T>();
-  S* result = call.outputs[0].data<S>();
-  const int U = h.units(), D = h.width, block = std::min(kBlockRows, h.tokens);
-  const int64_t stride = int64_t{3} * h.batch * U, out_stride = int64_t{1} * h.batch * U, size = int64_t{1} * h.tokens * D;
+void backward_of(const Heads& h, const Parts<const S>& given, const S* head_gradient, const S* contexts,
+                 const T* log_sum_exps, const Parts<S>& result) {
+  const int D = h.width, block = std::min(kBlockRows, h.tokens);
+  const Part<const S> gradient{head_gradient, 1}, outputs{contexts, 1};
   struct Workspace {
     std::vector<T> q, k, v, go, o, gq, gk, gv, weights, gradients, dropped, factors;
     std::vector<uint32_t> words;
   };
   std::vector<Workspace> workspaces(num_threads);
   for (Workspace& own : workspaces) {
-    for (auto* one : {&own.q, &own.k, &own.v, &own.go, &own.o, &own.gq, &own.gk, &own.gv}) one->resize(size);
-    for (auto* one : {&own.weights, &own.gradients, &own.dropped}) one->resize(int64_t{1} * block * h.tokens);
-    own.factors.resize(h.tokens);
-    own.words.resize(h.tokens + 4);
+    for (auto* one : {&own.q, &own.go, &own.o, &own.gq}) one->resize(int64_t{1} * h.tokens * D);
+    for (auto* one : {&own.k, &own.v, &own.gk, &own.gv}) one->resize(int64_t{1} * h.sources * D);
+    for (auto* one : {&own.weights, &own.gradients, &own.dropped}) one->resize(int64_t{1} * block * h.sources);
+    own.factors.resize(h.sources);
+    own.words.resize(h.sources + 4);
   }
 #pragma omp parallel num_threads(num_threads)
   {
@@ -200,12 +231,11 @@ void attention_backward_of(const Call& call) {
 #pragma omp for schedule(static)
     for (int pair = 0; pair < h.batch * h.heads; ++pair) {
       const int text = pair / h.heads, head = pair % h.heads, L = h.length(text);
-      const int64_t at = int64_t{3} * text * U + head * D, out_at = int64_t{1} * text * U + head * D;
-      gather(qkv + at, stride, h.tokens, D, static_cast<T>(h.scale), q.data());
-      gather(qkv + at + U, stride, L, D, T(1), k.data());
-      gather(qkv + at + 2 * U, stride, L, D, T(1), v.data());
-      gather(gradient + out_at, out_stride, h.tokens, D, T(1), go.data());
-      gather(contexts + out_at, out_stride, h.tokens, D, T(1), o.data());
+      gather(given.q.of(h, text, head), given.q.stride(h), h.tokens, D, static_cast<T>(h.scale), q.data());
+      gather(given.k.of(h, text, head), given.k.stride(h), L, D, T(1), k.data());
+      gather(given.v.of(h, text, head), given.v.stride(h), L, D, T(1), v.data());
+      gather(gradient.of(h, text, head), gradient.stride(h), h.tokens, D, T(1), go.data());
+      gather(outputs.of(h, text, head), outputs.stride(h), h.tokens, D, T(1), o.data());
       if (h.causal) {  // the first blocks of rows do not reach all keys
         std::fill(gk.begin(), gk.end(), T(0));
         std::fill(gv.begin(), gv.end(), T(0));
@@ -254,16 +284,58 @@ void attention_backward_of(const Call& call) {
       }
       std::fill(gk.begin() + int64_t{1} * L * D, gk.end(), T(0));
       std::fill(gv.begin() + int64_t{1} * L * D, gv.end(), T(0));
-      scatter(gq.data(), h.tokens, D, static_cast<T>(h.scale), result + at, stride);
-      scatter(gk.data(), h.tokens, D, T(1), result + at + U, stride);
-      scatter(gv.data(), h.tokens, D, T(1), result + at + 2 * U, stride);
+      scatter(gq.data(), h.tokens, D, static_cast<T>(h.scale), result.q.of(h, text, head), result.q.stride(h));
+      scatter(gk.data(), h.sources, D, T(1), result.k.of(h, text, head), result.k.stride(h));
+      scatter(gv.data(), h.sources, D, T(1), result.v.of(h, text, head), result.v.stride(h));
     }
   }
 }
 
+template <typename S, typename T>
+void attention_forward_of(const Call& call) {
+  const Array& made = call.outputs[0];
+  const Heads h(call.attributes, made, 1, static_cast<int>(made.shape[0]), &call.inputs[1]);
+  forward_of<S, T>(h, Parts<const S>::of_self(call.inputs[0].data<S>(), h.units()), made.data<S>(),
+                   call.outputs[1].data<T>());
+}
+
+template <typename S, typename T>
+void cross_attention_forward_of(const Call& call) {
+  const Array& made = call.outputs[0];
+  const Heads h(call.attributes, made, 1, static_cast<int>(call.outputs[2].shape[0]), &call.inputs[2]);
+  call.outputs[2].fill_with_zeros();
+  const auto given = Parts<const S>::of_cross(call.inputs[0].data<S>(), call.inputs[1].data<S>(), h.units());
+  forward_of<S, T>(h, given, made.data<S>(), call.outputs[1].data<T>());
+}
+
+// Inputs of backward: gradients of the outputs, forward's inputs, the outputs.
+
+template <typename S, typename T>
+void attention_backward_of(const Call& call) {
+  const Array& made = call.outputs[0];
+  const Heads h(call.attributes, made, 3, static_cast<int>(made.shape[0]), &call.inputs[3]);
+  const size_t num_inputs = call.outputs.size();
+  for (size_t i = 1; i < num_inputs; ++i) call.outputs[i].fill_with_zeros();
+  backward_of<S, T>(h, Parts<const S>::of_self(call.inputs[2].data<S>(), h.units()), call.inputs[0].data<S>(),
+                    call.inputs[2 + num_inputs].data<S>(), call.inputs[3 + num_inputs].data<T>(),
+                    Parts<S>::of_self(made.data<S>(), h.units()));
+}
+
+template <typename S, typename T>
+void cross_attention_backward_of(const Call& call) {
+  const Array &of_queries = call.outputs[0], &of_keys = call.outputs[1];
+  const Heads h(call.attributes, of_queries, 1, static_cast<int>(of_keys.shape[0]), &call.inputs[5]);
+  const size_t num_inputs = call.outputs.size();
+  for (size_t i = 2; i < num_inputs; ++i) call.outputs[i].fill_with_zeros();
+  backward_of<S, T>(h, Parts<const S>::of_cross(call.inputs[3].data<S>(), call.inputs[4].data<S>(), h.units()),
+                    call.inputs[0].data<S>(), call.inputs[3 + num_inputs].data<S>(),
+                    call.inputs[4 + num_inputs].data<T>(),
+                    Parts<S>::of_cross(of_queries.data<S>(), of_keys.data<S>(), h.units()));
+}
+
 }  // namespace
 
-extern const Operator kAttention;
+extern const Operator kAttention, kCrossAttention;
 std::string find_blas() { return blas.find(); }
 
 const Operator kAttention = {
@@ -272,5 +344,12 @@ const Operator kAttention = {
             attention_forward_of<BFloat16, float>>,
     by_type<attention_backward_of<float, float>, attention_backward_of<double, double>,
             attention_backward_of<BFloat16, float>>};
+
+const Operator kCrossAttention = {
+    "_mxtrain_cross_attention", cross_attention_count, cross_attention_shapes, attention_loose, true,
+    by_type<cross_attention_forward_of<float, float>, cross_attention_forward_of<double, double>,
+            cross_attention_forward_of<BFloat16, float>>,
+    by_type<cross_attention_backward_of<float, float>, cross_attention_backward_of<double, double>,
+            cross_attention_backward_of<BFloat16, float>>};
 
 }  // namespace mxtrain

@@ -4,11 +4,11 @@
 
 namespace mxtrain {
 
-extern const Operator kAttention, kNorm, kAdamW;
+extern const Operator kAttention, kCrossAttention, kNorm, kAdamW;
 std::string find_blas();
 
-const Operator* const kOperators[] = {&kAttention, &kNorm, &kAdamW};
-const int kNumOperators = 3;
+const Operator* const kOperators[] = {&kAttention, &kCrossAttention, &kNorm, &kAdamW};
+const int kNumOperators = 4;
 
 std::string prepare() {
   num_threads = omp_get_max_threads();

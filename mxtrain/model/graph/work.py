@@ -20,7 +20,7 @@ PASSES = {"sgd_update": 3, "sgd_mom_update": 5, "nag_mom_update": 5, "adam_updat
 FLOAT_BYTES = 4
 OWN_GRADIENTS = ("batch_dot", "transpose")
 """Operators whose gradients are the same operator again."""
-ATTENTION = "_mxtrain_attention"
+ATTENTION, CROSS_ATTENTION = "_mxtrain_attention", "_mxtrain_cross_attention"
 INTERLEAVED_OPS = ("_contrib_interleaved_matmul_selfatt_qk", "_contrib_interleaved_matmul_selfatt_valatt")
 
 
@@ -89,6 +89,9 @@ def node_flops(node: Node, traced: Trace) -> int:
     if node.op == ATTENTION and inputs[0] is not None:
         tokens, batch, width = inputs[0]
         return 4 * batch * tokens * tokens * (width // 3)
+    if node.op == CROSS_ATTENTION and inputs[0] is not None and inputs[1] is not None:
+        tokens, batch, width = inputs[0]
+        return 4 * batch * tokens * inputs[1][0] * width
     if node.op in INTERLEAVED_OPS and node.shape is not None and inputs[0] is not None:
         tokens, batch, width = inputs[0]  # width: of queries, keys and values together
         return 2 * batch * tokens * tokens * (width // 3)

@@ -213,10 +213,10 @@ class Embed(gluon.HybridBlock):
     stages may be cut between the two: the table and its gradient then travel with each microbatch.
     """
 
-    def __init__(self, size: int, units: int, is_shared: bool = False, **kwargs: Any):
+    def __init__(self, size: int, units: int, is_shared: bool = False, std: float = INITIAL_STD, **kwargs: Any):
         super().__init__(**kwargs)
         self._size, self._units, self._is_shared = size, units, is_shared
-        self.weight = self.params.get("weight", shape=(size, units), init=normal())
+        self.weight = self.params.get("weight", shape=(size, units), init=mx.init.Normal(std))
 
     def hybrid_forward(self, F, index_BT, weight):
         if not self._is_shared:

@@ -62,3 +62,21 @@ def attention(
     given = [qkv, F.BlockGrad(length_B), *([dropout_seed(F, qkv)] if dropout else [])]
     options = {"causal": 1} if causal else {}
     return F._internal._mxtrain_attention(*given, num_heads=num_heads, p=dropout, **options)[0]
+
+
+def cross_attention(
+    F: OperatorModule, query_TBU: Array, key_value: Array, length_B: Array, num_heads: int, dropout: float
+) -> Array:  # fmt: skip
+    """Multi-head attention of sequences to others; nothing else may read `query_TBU` or `key_value`.
+
+    Args:
+        query_TBU: queries of all heads.
+        key_value: keys and values of all heads, (S, B, 2 * U).
+        length_B: of each text that is looked at, (B,): what lies behind is not.
+        dropout: probability.
+
+    Returns:
+        (T, B, U).
+    """
+    given = [query_TBU, key_value, F.BlockGrad(length_B), *([dropout_seed(F, query_TBU)] if dropout else [])]
+    return F._internal._mxtrain_cross_attention(*given, num_heads=num_heads, p=dropout)[0]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, List, NamedTuple, Tuple
 
-from mxtrain.engine.backend import gluon, mx, nd, own_operators
-from mxtrain.model.networks import fused
-from mxtrain.model.networks.bert import INITIAL_STD, PADDING_SCORE, Embed, LayerNorm, normal
+from mxtrain.engine.backend import gluon, mx, nd
+from mxtrain.model.networks.attention import CausalAttention
+from mxtrain.model.networks.bert import INITIAL_STD, Embed, LayerNorm, normal
 from mxtrain.model.networks.language import TokenScores
 
 if TYPE_CHECKING:
@@ -34,56 +34,6 @@ class GptSizes(NamedTuple):
     num_heads: int
     max_length: int
     dropout: float
-
-
-class CausalAttention(gluon.HybridBlock):
-    """Multi-head attention of each token to itself and those before it, without the last projection: queries, keys and
-    values (T, B, 3 * U) to (T, B, U).
-
-    Our own operator makes no scores of tokens that lie ahead, and stores neither scores nor a mask. Without it the mask
-    is made of positions in each layer.
-    """
-
-    drops = True
-
-    def __init__(self, num_heads: int, dropout: float, **kwargs: Any):
-        super().__init__(**kwargs)
-        self._num_heads, self._rate = num_heads, dropout
-
-    def hybrid_forward(self, F, qkv):
-        if own_operators().path:
-            length_B = F.sum(F.ones_like(F.slice_axis(qkv, axis=2, begin=0, end=1)), axis=(0, 2))
-            return fused.attention(F, F.identity(qkv), length_B, self._num_heads, self._rate, causal=True)
-        query, key, value = self._heads(F, qkv)
-        place_T = F.contrib.arange_like(qkv, axis=0)
-        is_ahead_TT = F.broadcast_greater(F.reshape(place_T, shape=(1, -1)), F.reshape(place_T, shape=(-1, 1)))
-        mask_1TT = F.BlockGrad(F.expand_dims(is_ahead_TT * PADDING_SCORE, axis=0))
-        weight = F.softmax(F.broadcast_add(self._scores(F, query, key), mask_1TT), axis=-1)
-        weight = F.Dropout(weight, p=self._rate) if self._rate else weight
-        return self._joined(F, F.batch_dot(weight, value))
-
-    def _heads(self, F: OperatorModule, qkv: Array) -> List[Array]:
-        """Queries, keys and values, (B * N, T, D) each."""
-        parts = F.transpose(F.reshape(qkv, shape=(0, 0, 3, self._num_heads, -1)), axes=(2, 1, 3, 0, 4))
-        return list(F.split(F.reshape(parts, shape=(0, -3, 0, 0)), num_outputs=3, axis=0, squeeze_axis=True))
-
-    @staticmethod
-    def _scores(F: OperatorModule, query: Array, key: Array) -> Array:
-        scale = F.rsqrt(F.sum(F.ones_like(F.slice_axis(query, axis=1, begin=0, end=1)), axis=-1, keepdims=True))
-        return F.batch_dot(F.broadcast_mul(query, F.BlockGrad(scale)), key, transpose_b=True)
-
-    def _joined(self, F: OperatorModule, context: Array) -> Array:
-        """(B * N, T, D) to (T, B, U)."""
-        context_BNTD = F.reshape(context, shape=(-4, -1, self._num_heads, 0, 0))
-        return F.reshape(F.transpose(context_BNTD, axes=(2, 0, 1, 3)), shape=(0, 0, -3))
-
-    def step(self, qkv_1BU: NDArray, memory: List[NDArray]) -> Tuple[NDArray, List[NDArray]]:
-        """The same for one more token, and its keys and values behind those of the tokens before it."""
-        query, *own = self._heads(nd, qkv_1BU)
-        key, value = (nd.concat(*pair, dim=1) for pair in zip(memory, own)) if memory else own
-        context: NDArray = nd.batch_dot(nd.softmax(self._scores(nd, query, key), axis=-1), value)
-        joined: NDArray = self._joined(nd, context)  # type: ignore[assignment]  # of arrays, not symbols
-        return joined, [key, value]  # type: ignore[list-item]
 
 
 class DecoderLayer(gluon.HybridBlock):

@@ -44,37 +44,20 @@ def num_chunks(given: Union[str, int], length: int, vocab_size: int) -> int:
     return min(int(given), length)
 
 
-class TokenScores(gluon.HybridBlock):
-    """States (T, B, U) and the tokens that follow, (B, T), -1 where none counts, to -log p of each, (B, T), 0 where
-    none counts.
-
-    The table of output weights comes from elsewhere: it may be that of the embeddings. Scores of a chunk of the window
-    are made, used and forgotten before those of the next one.
+class OutputLayer(gluon.HybridBlock):
+    """Base: scores of tokens, whose table of weights comes from elsewhere: it may be that of the embeddings.
 
     Args:
         vocab_size: V.
-        length: T.
-        chunks: how many.
         has_bias: whether each token has a bias.
     """
 
     begins_stage = True
 
-    def __init__(self, vocab_size: int, length: int, chunks: int, has_bias: bool = True, **kwargs: Any):
+    def __init__(self, vocab_size: int, has_bias: bool = True, **kwargs: Any):
         super().__init__(**kwargs)
         self._vocab_size = vocab_size
-        self._bounds = [length * number // chunks for number in range(chunks + 1)]
         self.bias = self.params.get("bias", shape=(vocab_size,), init="zeros") if has_bias else None
-
-    def hybrid_forward(self, F, state_TBU, label_BT, table_VU, bias=None):
-        label_TB = F.transpose(label_BT)
-        parts = []
-        for begin, end in zip(self._bounds, self._bounds[1:]):
-            state, label = (F.slice_axis(one, axis=0, begin=begin, end=end) for one in (state_TBU, label_TB))
-            log_p = F.log_softmax(self._scores(F, state, table_VU, bias))
-            # -1 becomes token 0, as `pick` would clip it silently; its loss is multiplied by 0.
-            parts.append(F.broadcast_mul(-F.pick(log_p, F.relu(label), axis=-1), label >= 0))
-        return F.transpose(parts[0] if len(parts) == 1 else F.concat(*parts, dim=0))
 
     def _scores(self, F, state, table_VU, bias):
         given = [state, table_VU, *([] if bias is None else [bias])]
@@ -86,6 +69,34 @@ class TokenScores(gluon.HybridBlock):
 
         bias = None if self.bias is None else self.bias.data(state_BU.context)
         return self._scores(nd, state_BU, table_VU, bias)
+
+
+class TokenScores(OutputLayer):
+    """States (T, B, U) and the tokens that follow, (B, T), -1 where none counts, to -log p of each, (B, T), 0 where
+    none counts.
+
+    Scores of a chunk of the window are made, used and forgotten before those of the next one.
+
+    Args:
+        vocab_size: V.
+        length: T.
+        chunks: how many.
+        has_bias: whether each token has a bias.
+    """
+
+    def __init__(self, vocab_size: int, length: int, chunks: int, has_bias: bool = True, **kwargs: Any):
+        super().__init__(vocab_size, has_bias, **kwargs)
+        self._bounds = [length * number // chunks for number in range(chunks + 1)]
+
+    def hybrid_forward(self, F, state_TBU, label_BT, table_VU, bias=None):
+        label_TB = F.transpose(label_BT)
+        parts = []
+        for begin, end in zip(self._bounds, self._bounds[1:]):
+            state, label = (F.slice_axis(one, axis=0, begin=begin, end=end) for one in (state_TBU, label_TB))
+            log_p = F.log_softmax(self._scores(F, state, table_VU, bias))
+            # -1 becomes token 0, as `pick` would clip it silently; its loss is multiplied by 0.
+            parts.append(F.broadcast_mul(-F.pick(log_p, F.relu(label), axis=-1), label >= 0))
+        return F.transpose(parts[0] if len(parts) == 1 else F.concat(*parts, dim=0))
 
 
 def generate(

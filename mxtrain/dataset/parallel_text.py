@@ -1,0 +1,184 @@
+"""Translations in files: two aligned ones, a line each, or tables with two columns."""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Iterator, List, Sequence, Tuple, Union
+
+import numpy as np
+import pydantic
+
+from mxtrain.dataset.base import Splits
+from mxtrain.dataset.checking.problems import (
+    EMPTY_TEXT,
+    MISSING_COUNTERPART,
+    STRICT,
+    DataPlace,
+    DataPlaces,
+    Findings,
+    NothingLeft,
+    Problem,
+    attempt,
+)
+from mxtrain.dataset.language.parallel import StoredParallel
+from mxtrain.dataset.language.stored import TextRecord
+from mxtrain.dataset.language.text_files import name_of, prepare_texts
+from mxtrain.dataset.language.translation import TranslationDataset
+from mxtrain.dataset.loading.regular_files import exists, refuse_shared
+from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
+from mxtrain.dataset.loading.text_stream import GZIP, ending_of, open_text
+from mxtrain.dataset.table.columns import PARQUET, TABLES, Column, place_of, stream_rows
+from mxtrain.errors import DataError
+from mxtrain.types import PathText, Positive
+
+Names = Union[None, PathText, List[PathText]]
+NumberedPair = Tuple[int, Sequence[str]]
+"""The line or record of a pair, and its two texts."""
+
+
+class ParallelText(TranslationDataset):
+    """Translations in files.
+
+    `train` is what the names of two files begin with, as in `wmt16/train` for `wmt16/train.en` and `wmt16/train.de`,
+    or a table with a column for each language.
+    """
+
+    train: Names = None
+    """Beginning of two files' names, or a .tsv, .csv, .jsonl or .parquet; one or a list; .gz may stand behind all but
+    .parquet."""
+    val: Names = None
+    """The same for validation; null = val_fraction of the training pairs."""
+    test: Names = None
+    """The same for testing; null = test_fraction of the training pairs."""
+    source: Column = "en"
+    """Ending of the files that are translated, or their column in a table: its name, or its number from 0."""
+    target: Column = "de"
+    """Ending or column of the translations."""
+    header: bool = True
+    """Whether the first row of a TSV or CSV names the columns."""
+    max_length: Positive = 100
+    batch_size: Positive = 64
+
+    @pydantic.model_validator(mode="after")
+    def _check_files(self) -> ParallelText:
+        if self.source == self.target:
+            raise ValueError(f"source={self.source} and target={self.target} must differ")
+        return self
+
+    def open(self) -> Splits:
+        """See `BaseDataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        self.require_libraries()
+        if self.train is None:
+            raise DataError(
+                "dataset.train: name the training pairs, e.g. dataset.train=wmt16/train dataset.source=en "
+                "dataset.target=de for wmt16/train.en and wmt16/train.de."
+            )
+        named = {"train": self.train, "val": self.val, "test": self.test}
+        files = {name: [self._files_of(one) for one in _listed(given)] for name, given in named.items() if given}
+        refuse_shared({name: itertools.chain(*some) for name, some in files.items()}, findings)
+        found = {name: attempt(findings, DataPlace(str(some[0][0])), partial(self._read, some, findings))
+                 for name, some in files.items()}  # fmt: skip
+        train = found["train"]
+        if train is None or None in found.values():
+            raise NothingLeft(f"dataset.train={self.train}: a file cannot be read.")
+        held = 0.0 if "val" in found else self.val_fraction, 0.0 if "test" in found else self.test_fraction
+        parts = split_indices(np.zeros(len(train), np.int8), *held, self.split_seed)
+        refuse_empty(f"dataset.train={self.train}", len(parts[0]), len(found.get("val") or parts[1]), self.val_fraction)
+        whole = len(parts[0]) == len(train)
+        trained = train if whole else train.take(parts[0])
+        trained, val, test = (
+            self._checked(one, trained, findings)
+            for one in (trained, found.get("val") or train.take(parts[1]), found.get("test") or train.take(parts[2]))
+        )
+        return Splits(
+            trained, val, test if len(test) else None, class_names=[],
+            build_tokenizer_config=lambda: self.configs(trained)[0],
+        )  # fmt: skip
+
+    def _checked(self, pairs: StoredParallel, trained: StoredParallel, findings: Findings) -> StoredParallel:
+        """Pairs that know what `data check` counts their tokens by."""
+        return pairs.counted(lambda: self.tokenizers(trained, findings), self.max_length)
+
+    def _files_of(self, name: str) -> List[Path]:
+        """A table, or the two files whose names begin so.
+
+        Raises:
+            DataError: there are none.
+        """
+        if ending_of(name) in TABLES:
+            return [Path(name)]
+        found = []
+        for side, ending in (("source", self.source), ("target", self.target)):
+            names = [f"{name}.{ending}", f"{name}.{ending}{GZIP}"]
+            path = next((one for one in names if exists(one)), None)
+            if path is None:
+                raise DataError(
+                    f"there is no {names[0]}, nor with {GZIP}: name what both files begin with, and their endings by "
+                    f"dataset.source and dataset.target, here dataset.{side}={ending}; or a file that ends in "
+                    f"{', '.join(TABLES)}."
+                )
+            found.append(Path(path))
+        return found
+
+    def _read(self, groups: Sequence[Sequence[Path]], findings: Findings) -> StoredParallel:
+        """The pairs of files in order, prepared once, without those of which a side is empty."""
+
+        def records() -> Iterator[TextRecord]:
+            for number, files in enumerate(groups):
+                for line, texts in self._pairs_of(files, findings):
+                    if _are_filled(files, line, texts, findings):
+                        yield TextRecord(texts, line, number)
+
+        flat = list(itertools.chain(*groups))
+        columns = [[self.source, self.target, self.header] if len(files) == 1 else [] for files in groups]
+        shards = prepare_texts("parallel", flat, [[ending_of(file) for file in flat], *columns], 2, records, findings)
+        if not len(shards):
+            raise DataError(f"{name_of(flat)}: there is no pair of texts.")
+        firsts = [str(files[0]) for files in groups]
+        are_records = all(ending_of(name) == PARQUET for name in firsts)
+        places = DataPlaces(firsts, shards.array("number"), shards.array("group"), are_records)
+        return StoredParallel(shards, name_of(flat), None, places)
+
+    def _pairs_of(self, files: Sequence[Path], findings: Findings) -> Iterator[NumberedPair]:
+        if len(files) == 1:
+            return stream_rows(files[0], [self.source, self.target], self.header, findings=findings)
+        return _aligned(files, findings)
+
+
+def _listed(given: Union[str, List[str]]) -> List[str]:
+    return [given] if isinstance(given, str) else given
+
+
+def _aligned(files: Sequence[Path], findings: Findings) -> Iterator[NumberedPair]:
+    """The lines of two files, number by number."""
+    with ExitStack() as stack:
+        # A single \r is a character: two files may hold other numbers of them.
+        sides = [stack.enter_context(open_text(file, "\n", findings)) for file in files]
+        for number, lines in enumerate(itertools.zip_longest(*sides), start=1):
+            if None not in lines:
+                yield number, [line.strip("\r\n") for line in lines]
+                continue
+            shorter = lines.index(None)
+            place = DataPlace(str(files[1 - shorter]), number)
+            fact = f"{place} has no counterpart: {files[shorter]} has fewer lines."
+            remedy = "Lines of the same number belong together: complete the file, or cut the other."
+            findings.refuse(Problem(MISSING_COUNTERPART, place, fact, remedy))
+
+
+def _are_filled(files: Sequence[Path], line: int, texts: Sequence[str], findings: Findings) -> bool:
+    """Whether both sides of a pair hold something; training leaves others out."""
+    for side, (name, text) in enumerate(zip(("source", "target"), texts)):
+        if not text.strip():
+            file = files[side if len(files) > 1 else 0]
+            place = place_of(file, line)
+            fact = f"{place}: the {name} is empty, and the pair is left out."
+            findings.remark(Problem(EMPTY_TEXT, place, fact, "Complete it, or remove it on both sides."))
+            return False
+    return True

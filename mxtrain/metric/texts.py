@@ -1,0 +1,182 @@
+"""Metrics of texts that networks write: a pair of texts becomes a row of counts, of whose sums a metric is a function.
+
+So a corpus is measured as one, not by the mean over its sentences, and its parts add up exactly, whoever measured
+which: sums of counts do not depend on their order. Texts stay where they are; only counts travel.
+
+Legend: B batch, N samples, C counts.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from typing import TYPE_CHECKING, ClassVar, List, Literal, Optional, Protocol, Sequence, Tuple, Type, Union
+
+import numpy as np
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.metric.host import Collected, HostMetric, HostPredictions
+from mxtrain.types import NonNegative, Positive
+
+if TYPE_CHECKING:
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
+
+class ReferenceText(Protocol):
+    """What the host knows of a sample whose prediction is read as a text: it stands in `Batch.meta`, (B,)."""
+
+    @property
+    def text(self) -> str:
+        """The right text."""
+
+    def read(self, prediction: np.ndarray) -> str:
+        """The text that the task decoded for this sample."""
+
+
+class CollectedTexts(Collected):
+    """Of each text the counts of all metrics of texts, side by side; a text is read once for all of them.
+
+    Args:
+        metrics: that count.
+    """
+
+    def __init__(self, metrics: Sequence[TextMetric]) -> None:
+        ends = list(itertools.accumulate([metric.num_counts for metric in metrics], initial=0))
+        self._columns = {metric: slice(*bounds) for metric, bounds in zip(metrics, zip(ends, ends[1:]))}
+        self.width = ends[-1]  # type: ignore[misc]  # follows from the metrics
+        super().__init__()
+
+    @classmethod
+    def of(cls, metrics: Sequence[HostMetric]) -> CollectedTexts:
+        return cls([metric for metric in dict.fromkeys(metrics) if isinstance(metric, TextMetric)])
+
+    def update(
+        self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
+    ) -> None:
+        """Notes a batch: what the task decoded, and the `ReferenceText` of each sample."""
+        assert meta_B is not None
+        for index, prediction, reference in zip(index_B, prediction_B, meta_B):
+            self.add_pair(int(index), reference.read(prediction), reference.text)
+
+    def add_pair(self, index: int, found: str, right: str) -> None:
+        """Notes a sample by its texts."""
+        counts = [count for metric in self._columns for count in metric.count(found, right)]
+        self.add(index, np.array([counts], np.float64))
+
+    def sums(self, metric: TextMetric) -> Tuple[List[int], int]:
+        """The counts of a metric over all samples, and how many samples there are."""
+        count_NC = self.samples()[:, 2:][:, self._columns[metric]]
+        return [int(count) for count in count_NC.sum(axis=0)], len(count_NC)
+
+
+class TextMetric(HostMetric):
+    """Base of metrics that are functions of sums over pairs of texts. The counts of a pair are whole numbers."""
+
+    collects: ClassVar[Type[Collected]] = CollectedTexts
+
+    @property
+    def num_counts(self) -> int:
+        """C."""
+        raise NotImplementedError
+
+    def count(self, found: str, right: str) -> Sequence[int]:
+        """The counts (C,) of a pair of texts."""
+        raise NotImplementedError
+
+    def of_sums(self, sums: List[int], num_samples: int) -> float:
+        """The metric from the sums of counts over so many samples, at least one."""
+        raise NotImplementedError
+
+    def compute(self, collected: Collected) -> float:
+        assert isinstance(collected, CollectedTexts)
+        sums, num_samples = collected.sums(self)
+        return self.of_sums(sums, num_samples) if num_samples else 0.0
+
+
+class SentenceAccuracy(TextMetric):
+    """Share of texts that are the right one, character by character, from 0 to 1."""
+
+    serves: ClassVar[Tuple[str, ...]] = ("translation",)
+
+    @property
+    def num_counts(self) -> int:
+        return 1
+
+    def count(self, found: str, right: str) -> Sequence[int]:
+        return [int(found == right)]
+
+    def of_sums(self, sums: List[int], num_samples: int) -> float:
+        return sums[0] / num_samples
+
+
+class SacrebleuMetric(TextMetric):
+    """Base of metrics that sacrebleu counts and computes, with one right text each, from 0 to 100."""
+
+    serves: ClassVar[Tuple[str, ...]] = ("translation",)
+
+    @property
+    def signature(self) -> str:
+        """As sacrebleu writes it, so that others can compare."""
+        return str(sacrebleu_metric(self).get_signature())
+
+    def count(self, found: str, right: str) -> Sequence[int]:
+        # What `corpus_score` itself does; what that returns does not hold the counts of every metric.
+        counts: Sequence[int]
+        (counts,) = sacrebleu_metric(self)._extract_corpus_statistics([found], [[right]])
+        return counts
+
+    def of_sums(self, sums: List[int], num_samples: int) -> float:
+        return float(sacrebleu_metric(self)._aggregate_and_compute([sums]).score)
+
+
+class Bleu(SacrebleuMetric):
+    """BLEU of a corpus as sacrebleu computes it, from 0 to 100. Source: Papineni et al. 2002; Post,
+    https://arxiv.org/abs/1804.08771."""
+
+    tokenize: Literal["13a", "intl", "char", "zh", "none"] = "13a"
+    """What words are: 13a = as WMT's mteval has them; intl = by all punctuation and symbols of Unicode; char =
+    characters; zh = Chinese characters alone; none = what stands between white space."""
+    lowercase: bool = False
+    """Compare without regard to case."""
+    smooth_method: Literal["exp", "floor", "add-k", "none"] = "exp"
+    """What stands for the precision of an order without any match."""
+
+    @property
+    def num_counts(self) -> int:
+        """Lengths of both texts; by order, n-grams that match, and that were found."""
+        return 2 + 2 * 4
+
+    def of_sums(self, sums: List[int], num_samples: int) -> float:
+        # It adds to the counts that it is given.
+        return super().of_sums(list(sums), num_samples)
+
+
+class Chrf(SacrebleuMetric):
+    """chrF of a corpus as sacrebleu computes it, from 0 to 100. Source: Popovic 2015, 2017."""
+
+    char_order: Positive = 6
+    """The longest n-grams of characters."""
+    word_order: NonNegative = 0
+    """The longest n-grams of words; 2 = chrF++."""
+    beta: Annotated[int, pydantic.Field(gt=0)] = 2
+    """How much more recall counts than precision."""
+    lowercase: bool = False
+    """Compare without regard to case."""
+
+    @property
+    def num_counts(self) -> int:
+        """By order: n-grams of the found text, of the right one, and that match."""
+        return 3 * (self.char_order + self.word_order)
+
+
+@functools.lru_cache(maxsize=16)
+def sacrebleu_metric(metric: SacrebleuMetric) -> Union[BLEU, CHRF]:
+    """Sacrebleu's own, which knows that there is one right text for each sample."""
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
+    found = (BLEU if isinstance(metric, Bleu) else CHRF)(**metric.model_dump())
+    found._extract_corpus_statistics([""], [[""]])
+    return found

@@ -1,0 +1,187 @@
+"""Translation: a source text becomes a target text, token by token.
+
+Legend: B batch, T tokens of a target.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.errors import ConfigError
+from mxtrain.loss.custom import CustomLoss
+from mxtrain.metric.metrics import OfTokens
+from mxtrain.metric.texts import TextMetric
+from mxtrain.task.base import Report
+from mxtrain.task.beam_searching import BeamSearchTask, hypotheses_of
+from mxtrain.task.own_network import OwnNetwork
+from mxtrain.types import Artifact, Table, shapes_of
+
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Json, JsonObject, LossBlock
+    from mxtrain.dataset.base import Samples
+    from mxtrain.dataset.loading.loader import Collate
+    from mxtrain.dataset.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.engine.predictions import Decode
+    from mxtrain.metric.meter import Meter
+    from mxtrain.parallel.base import Strategy
+    from mxtrain.types import Batch, Shape
+
+
+class Translation(BeamSearchTask):
+    """-log p of the tokens (B, T) of the target and the mean of -log p over the vocabulary (B, T), against these
+    tokens, -1 where none counts, and the bytes of text that they stand for, (B,). Predictions are what a beam search
+    finds, see `BeamSearching`."""
+
+    name: ClassVar[str] = "translation"
+    formats: ClassVar[Tuple[str, ...]] = ("text",)
+    loss_option: ClassVar[str] = "label_smoothed_cross_entropy"
+    metric_option: ClassVar[str] = "bleu"
+
+    def check(self, description: Description) -> None:
+        super().check(description)
+        if isinstance(description.loss, CustomLoss):
+            raise ConfigError(
+                "loss: networks of task=translation return -log p of each token, so that their output layer can be "
+                "computed in chunks, and a loss of your own cannot look at scores. Type "
+                "loss=label_smoothed_cross_entropy."
+            )
+        tie = getattr(description.model, "tie", None)
+        if tie is not None:
+            tie(getattr(description.dataset, "joint_vocabulary", True))
+
+    def num_classes(self, signature: Signature) -> int:
+        assert signature.target_tokenizer_config is not None
+        return signature.target_tokenizer_config.size
+
+    def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
+        return [shapes_of(signature.shape)[2]] * 2
+
+    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+        return description.loss.build(self.num_classes(signature), training)
+
+    def build_meter(self, description: Description, signature: Signature, weighted: bool, training: bool) -> Meter:
+        from mxtrain.metric.meter import Meter
+
+        return Meter(
+            description.metric, self.num_classes(signature), num_outputs=2, weighted=weighted, training=training,
+            num_read=1,
+        )  # fmt: skip
+
+    def metric_signatures(self, description: Description, signature: Signature) -> Mapping[str, str]:
+        """What a token is belongs to every perplexity, and how texts are searched to what is measured of them."""
+        assert signature.target_tokenizer_config is not None
+        tokenizer = signature.target_tokenizer_config.tokenizer
+        found = dict(super().metric_signatures(description, signature))
+        for name, metric in description.metric.items():
+            if isinstance(metric, TextMetric):
+                found[name] = "|".join(filter(None, (found.get(name), self.search_signature)))
+            elif isinstance(metric, OfTokens):
+                found[name] = f"vocabulary={tokenizer.kind},{tokenizer.size},{tokenizer.digest[:8]}"
+        return found
+
+    def build_collate(self, description: Description, signature: Signature, training: bool) -> Optional[Collate]:
+        """Right translations become what reads a prediction, too."""
+
+        def collate(batch: Batch, epoch: int) -> Batch:
+            if batch.meta is None:
+                return batch
+            meta_B = np.empty(batch.size, object)
+            meta_B[:] = [Reference(text, self, signature) for text in batch.meta]
+            return replace(batch, meta=meta_B)
+
+        return None if training else collate
+
+    def build_decode_with(self, description: Description, signature: Signature, strategy: Strategy) -> Decode:
+        source, target = signature.tokenizer_config, signature.target_tokenizer_config
+        assert source is not None and target is not None
+        network = OwnNetwork(
+            lambda: description.model.build_translator(
+                target.size, signature.shape, source.size, source == target
+            ), strategy,
+        )  # fmt: skip
+        special = target.tokenizer.special
+        assert special.bos is not None and special.eos is not None
+        never = [token for token in special.ids if token != special.eos]
+        beam = self.build_beam(special.bos, special.eos, never)
+        return self.build_searching(network, beam, lambda batch: (batch.inputs[:2], batch.inputs[1].asnumpy()))
+
+    def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
+        raise AssertionError("texts are translated token by token: `build_decode_with`")
+
+    def texts(self, signature: Signature, prediction: np.ndarray) -> List[Tuple[str, float]]:
+        """What was found, best first, and how likely it is."""
+        assert signature.target_tokenizer_config is not None
+        tokenizer = signature.target_tokenizer_config.tokenizer
+        return [(tokenizer.decode(one.tokens.tolist()), one.score) for one in hypotheses_of(prediction)]
+
+    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
+        """The translation, and with task.num_best others."""
+        (best, score), *others = self.texts(signature, prediction)
+        row: Dict[str, Json] = {"translation": best, "score": round(score, 4)}
+        if others:
+            row["others"] = [{"translation": text, "score": round(score, 4)} for text, score in others]
+        return row
+
+    def cells(self, row: JsonObject) -> Dict[str, Json]:
+        return {name: value for name, value in row.items() if name != "others"}
+
+    def rows(
+        self, signature: Signature, source: Samples, found: Iterable[Tuple[int, np.ndarray]], top_k: int
+    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
+        """Sources and translations; empty lines stay empty, and what was too long to be read whole is marked."""
+        pairs = source.pairs  # type: ignore[attr-defined]  # of pairs
+        config = signature.tokenizer_config
+        assert config is not None
+        for number, prediction in found:
+            text = pairs[number][0]
+            said = self.row(signature, prediction, top_k) if text.strip() else {"translation": "", "score": 0.0}
+            row = {"source": text, **said}
+            if len(text) >= config.max_length and len(config.tokenizer.tokens(text)) >= config.max_length:
+                row["is_cut"] = True
+            yield number, row
+
+    def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
+        """Translations alone, a line each, as other programs read them."""
+        for row in rows:
+            yield " ".join(str(row["translation"]).splitlines()) + "\n"
+
+    def can_show(self, description: Description) -> bool:
+        return True
+
+    def show(
+        self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
+    ) -> List[Artifact]:  # fmt: skip
+        """Sources, their references, and what the network makes of them."""
+        pairs = source.pairs  # type: ignore[attr-defined]  # of pairs
+        rows = [(text, reference, self.texts(signature, prediction)[0][0])
+                for (text, reference), prediction in zip(pairs, predictions)]  # fmt: skip
+        return [Table("translations", ("source", "reference", "translation"), rows)]
+
+    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+        from mxtrain.task.translation_report import TranslationReport
+
+        return TranslationReport(source)  # type: ignore[arg-type]  # of pairs
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A right translation, see `ReferenceText`.
+
+    Attributes:
+        task: knows what predictions are.
+        signature: knows the tokenizer.
+    """
+
+    text: str
+    task: Translation
+    signature: Signature
+
+    def read(self, prediction: np.ndarray) -> str:
+        """The likeliest translation that was found."""
+        return self.task.texts(self.signature, prediction)[0][0]

@@ -1,0 +1,115 @@
+"""Metrics of texts: against sacrebleu's own corpus scores, whoever measured which sentence."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, List, Tuple
+
+import numpy as np
+import pytest
+import sacrebleu
+from in_threads import Rendezvous, ThreadStore
+from sacrebleu.metrics.chrf import CHRF
+
+from mxtrain.kvstore.store import Store
+from mxtrain.kvstore.world import World
+from mxtrain.metric.host import all_gather
+from mxtrain.metric.texts import Bleu, Chrf, CollectedTexts, SentenceAccuracy, TextMetric
+from mxtrain.trainer.evaluate import Collector
+
+WORDS = "the The cat sat , on . mat's (a) 3,5% well-known Straße été 東京 に 行く … «dog» x".split()
+
+
+def pairs(count: int, seed: int = 0) -> List[Tuple[str, str]]:
+    """Found and right texts, from equal ones to empty ones."""
+    draw, found = random.Random(seed), []
+    for _ in range(count):
+        right = [draw.choice(WORDS) for _ in range(draw.randint(0, 25))]
+        kept = [draw.choice(WORDS) if draw.random() < 0.2 else word for word in right if draw.random() > 0.1]
+        found.append((" ".join(draw.choice([kept, right])), " ".join(right)))
+    return found
+
+
+class Given:
+    """A `ReferenceText` whose predictions are numbers of texts."""
+
+    def __init__(self, text: str, texts: List[str]) -> None:
+        self.text, self._texts = text, texts
+
+    def read(self, prediction: np.ndarray) -> str:
+        return self._texts[int(prediction)]
+
+
+def collect(metrics: List[TextMetric], given: List[Tuple[str, str]], indices: Any, workers: Any = None) -> List[float]:
+    collected = CollectedTexts.of(metrics)
+    meta = np.empty(len(given), object)
+    meta[:] = [Given(right, [found for found, _ in given]) for _, right in given]
+    for some in np.array_split(np.array(indices, int), 3):
+        collected.update(some, some, some, meta[some])
+    all_gather(collected, workers or Store())
+    return [metric.compute(collected) for metric in metrics]
+
+
+def expected(metric: TextMetric, given: List[Tuple[str, str]]) -> float:
+    found, right = [list(texts) for texts in zip(*given)]
+    if isinstance(metric, Bleu):
+        return float(sacrebleu.corpus_bleu(found, [right], **metric.model_dump()).score)
+    assert isinstance(metric, Chrf)
+    return float(CHRF(**metric.model_dump()).corpus_score(found, [right]).score)
+
+
+ALL = [
+    *(Bleu(tokenize=tokenize) for tokenize in ("13a", "intl", "char", "zh", "none")),
+    *(Bleu(smooth_method=method) for method in ("floor", "add-k", "none")), Bleu(lowercase=True),
+    Chrf(), Chrf(word_order=2), Chrf(char_order=4, beta=3, lowercase=True),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("metric", ALL, ids=repr)
+@pytest.mark.parametrize("count", [1, 7, 200])
+def test_it_equals_sacrebleus_corpus_score(metric: TextMetric, count: int) -> None:
+    given = pairs(count, seed=count)
+    (found,) = collect([metric], given, range(count))
+    assert found == pytest.approx(expected(metric, given), abs=1e-9)
+    assert count == 1 or 1 < found < 100
+
+
+def test_nothing_in_common_is_zero_and_so_is_nothing_at_all() -> None:
+    apart, empty, wordless = [("a b c d e", "f g h i j")], [("", "")], [("", "f g")]
+    for given in (apart, empty, wordless):
+        assert collect([Bleu(), Chrf(), SentenceAccuracy()], given, [0]) == [0.0, 0.0, float(given is empty)]
+    assert collect([Bleu(), Chrf(), SentenceAccuracy()], [], []) == [0.0] * 3
+
+
+def test_parts_meet_to_the_bit_whoever_measured_them() -> None:
+    given, metrics = pairs(60), [Bleu(), Chrf(word_order=2), Bleu(tokenize="char"), SentenceAccuracy()]
+    alone = collect(metrics, given, range(60))
+    assert 0 < alone[3] < 1 and alone[3] == np.mean([found == right for found, right in given])
+    for shares in ([range(40), range(40, 60), []], [range(59, 0, -2), [0], range(0, 60, 2)], [range(60), [5], [7, 6]]):
+        rendezvous = Rendezvous(3)
+
+        def work(world: World, shares: Any = shares, rendezvous: Rendezvous = rendezvous) -> List[float]:
+            return collect(metrics, given, list(shares[world.rank]), ThreadStore(world, rendezvous))
+
+        assert rendezvous.run(work) == [alone] * 3
+
+
+def test_a_text_is_read_once_for_all_metrics_of_texts() -> None:
+    metrics = {"bleu": Bleu(), "again": Bleu(), "chrf": Chrf(), "char": Bleu(tokenize="char")}
+    collector = Collector(metrics, None)
+    assert len(collector._collected) == 1
+    (collected,) = collector._collected.values()
+    assert isinstance(collected, CollectedTexts) and collected.width == 10 + 18 + 10  # equal metrics share, too
+    collected.add_pair(0, "ab cd ef gh ij", "ab cd ef gh kl")
+    found = collector.compute(Store())
+    score = sacrebleu.corpus_bleu(["ab cd ef gh ij"], [["ab cd ef gh kl"]]).score
+    assert found["bleu"] == found["again"] == pytest.approx(score)
+    assert len(set(found.values())) == 3
+
+
+def test_signatures_are_sacrebleus() -> None:
+    version = sacrebleu.__version__
+    assert Bleu().signature == f"nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:{version}"
+    assert "|tok:intl|smooth:floor[0.10]|" in Bleu(tokenize="intl", smooth_method="floor").signature
+    assert Chrf(word_order=2).signature == f"nrefs:1|case:mixed|eff:yes|nc:6|nw:2|space:no|version:{version}"
+    assert SentenceAccuracy().signature == ""
