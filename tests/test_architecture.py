@@ -61,7 +61,7 @@ WITH_MXNET = {
     "mxtrain.kvstore.remote_updater", "mxtrain.kvstore.update_server", "mxtrain.loss.blocks", "mxtrain.loss.ctc_blocks",
     "mxtrain.loss.detection_blocks", "mxtrain.loss.pose_blocks", "mxtrain.loss.region_blocks", "mxtrain.metric.meter",
     "mxtrain.model.networks.bert", "mxtrain.model.networks.bilstm",
-    "mxtrain.model.networks.center_net", "mxtrain.model.networks.classifier",
+    "mxtrain.model.networks.center_net", "mxtrain.model.networks.classifier", "mxtrain.model.networks.conformer",
     "mxtrain.model.networks.gpt", "mxtrain.model.networks.language", "mxtrain.model.networks.lstm",
     "mxtrain.model.networks.fpn", "mxtrain.model.networks.ssd", "mxtrain.model.networks.yolo3",
     "mxtrain.model.networks.faster_rcnn", "mxtrain.model.networks.feature_maps", "mxtrain.model.networks.fused",

@@ -20,6 +20,7 @@ from mxtrain.dataset.image.settings import Range
 from mxtrain.dataset.loading.loader import count_workers
 from mxtrain.dataset.loading.randomness import Draw, uniform_rows
 from mxtrain.dataset.speech.audio import AudioDataset, Parts
+from mxtrain.dataset.speech.features import Features
 from mxtrain.dataset.speech.prepared import Computed, compute, feature_forms, feature_writer, in_order
 from mxtrain.dataset.speech.recording import read_recording, resampled
 from mxtrain.dataset.speech.utterances import Utterance
@@ -59,6 +60,8 @@ class SpokenDigits(AudioDataset):
 
     serves: ClassVar[Tuple[str, ...]] = ("speech_recognition",)
 
+    batch_size: Positive = 16
+    features: Features = Features(num_mels=40)
     length: Range[Positive] = [1, 5]
     """Fewest and most digits of an utterance."""
     num_train: Positive = 1200

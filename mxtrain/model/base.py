@@ -77,6 +77,11 @@ class Model(Spec):
         """The (C, H, W) that the network wants for data whose own shape is `native`. Imports no MXNet."""
         return tuple(native)
 
+    def count_scores(self, frames: int) -> Optional[int]:
+        """Of a network that scores characters along frames, (B, T, F) and numbers of frames (B,) to (B, T', K): T' for a
+        sample of T frames; None where only its code knows. Imports no MXNet."""
+        return None
+
     def build(self, num_classes: int, input_shape: Shape) -> gluon.Block:
         """The network, uninitialised.
 
@@ -115,14 +120,3 @@ class Model(Spec):
             is_joint: whether both are one.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how to build a network that translates")
-
-
-class FrameModel(Model):
-    """Base of the descriptions of networks that score characters along frames: (B, T, F) and numbers of frames (B,) to
-    (B, T', K). What they say of a sample must not depend on how far it is padded."""
-
-    reads: ClassVar[Tuple[str, ...]] = ("frames",)
-
-    def count_scores(self, frames: int) -> int:
-        """T', the number of scores for a sample of T frames. Imports no MXNet."""
-        raise NotImplementedError

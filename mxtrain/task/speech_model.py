@@ -99,7 +99,7 @@ def _section(head: str) -> int:
 
 
 class ArpaScorer:
-    """An ARPA model as `prefix_beam.Scorer`. A state is the words so far, and the letters of the one that is going on.
+    """An ARPA model as `prefix_beam.Scorer`. A state is the words so far, and what there is of the one that is going on.
 
     Args:
         model: of words, or of characters.
@@ -123,39 +123,39 @@ class ArpaScorer:
         if state not in self._known:
             if len(self._known) >= _MOST_KEPT:
                 self._known.clear()
-            context, letters = _as_state(state)
+            context, started = _as_state(state)
             found = np.zeros(len(self._characters))
             for number, character in enumerate(self._characters):
                 if self._of_characters:
                     found[number] = self._score(context, _word(character))
-                elif character == SPACE and letters:
-                    found[number] = self._score(context, letters)
+                elif character == SPACE and started:
+                    found[number] = self._score(context, started)
             self._known[state] = found
         return self._known[state]
 
     def follow(self, state: Hashable, character: int) -> Hashable:
-        context, letters = _as_state(state)
+        context, started = _as_state(state)
         said = self._characters[character]
         if self._of_characters:
             return self._cut((*context, _word(said))), ""
         if said != SPACE:
-            return context, letters + said
-        return (self._cut((*context, letters)), "") if letters else state
+            return context, started + said
+        return (self._cut((*context, started)), "") if started else state
 
     def _cut(self, context: Words) -> Words:
         return context[max(len(context) - self._model.order + 1, 0) :]
 
     def end(self, state: Hashable) -> float:
-        context, letters = _as_state(state)
-        last = self._score(context, letters) if letters else 0.0
-        context = (*context, letters) if letters else context
+        context, started = _as_state(state)
+        last = self._score(context, started) if started else 0.0
+        context = (*context, started) if started else context
         return last + self._weight * self._model.log_p(context, END)
 
 
 def _as_state(state: Hashable) -> Tuple[Words, str]:
     assert isinstance(state, tuple)
-    context, letters = state
-    return context, letters
+    context, started = state
+    return context, started
 
 
 def _word(character: str) -> str:

@@ -14,7 +14,6 @@ from typing_extensions import Annotated
 from mxtrain.dataset.base import open_splits
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
-from mxtrain.model.base import FrameModel
 from mxtrain.task.base import Report, Task
 from mxtrain.task.prefix_beam import best_of_batch
 from mxtrain.types import Artifact, NonNegativeFloat, PathText, Positive, Table, shapes_of
@@ -49,7 +48,7 @@ class SpeechRecognition(Task):
     metric_option: ClassVar[str] = "cer"
 
     beam_size: Positive = 8
-    """Prefixes that are kept by prefix beam search, which sums over alignments; 1 = the likeliest alignment (greedy)."""
+    """Prefixes that are kept by prefix beam search, which sums over alignments; 1 = the likeliest alignment alone."""
     validation_beam_size: Positive = 1
     """beam_size of validations, and of the test at the end of training; `eval` and `predict` take beam_size."""
     language_model: Optional[PathText] = None
@@ -101,8 +100,8 @@ class SpeechRecognition(Task):
 
     def _count_scores(self, description: Description, signature: Signature) -> Encode:
         model = description.model
-        if isinstance(model, FrameModel):
-            return lambda frame_N: (_array([model.count_scores(int(frames)) for frames in frame_N]),)
+        if model.count_scores(1) is not None:
+            return lambda frame_N: (_array([model.count_scores(int(frames)) or 0 for frames in frame_N]),)
         from mxtrain.task.traced_scores import TracedScores
 
         return TracedScores(model, self.num_classes(signature), signature)

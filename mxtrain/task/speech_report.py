@@ -85,5 +85,7 @@ class SpeechReport(CollectingReport):
         rates = [(metric.of_sums(list(metric.count(found, said)), 1), -len(said), index)
                  for index, (said, found) in self._found.texts.items() if said != found]  # fmt: skip
         worst = sorted(rates, key=lambda one: (-one[0], one[1], one[2]))[:MAX_SHOWN]
-        rows = [[str(self._source.place(index)), rate, *self._found.texts[index]] for rate, _, index in worst]
+        rows: List[List[Any]] = [
+            [str(self._source.place(index)), rate, *self._found.texts[index]] for rate, _, index in worst
+        ]
         return Table("mistakes", ["sample", "character_error_rate", "said", "found"], rows)

@@ -37,7 +37,6 @@ from mxtrain.dataset.speech.source import SHORT_AUDIO, short_problem
 from mxtrain.dataset.speech.spec_augment import SpecAugment
 from mxtrain.dataset.speech.utterances import PIPE, Utterance
 from mxtrain.errors import ConfigError, DataError
-from mxtrain.model.base import FrameModel
 from mxtrain.types import Positive, PositiveFloat
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ class AudioDataset(TranscribedDataset):
     """Train without utterances that cannot be used, and say how many there are; else the first one is refused."""
     num_workers: Union[Literal["auto"], Positive] = "auto"
     """Threads that compute features, once; auto = the cores this process may use."""
-    _count_scores: Callable[[int], int] = pydantic.PrivateAttr(default=int)
+    _count_scores: Callable[[int], Optional[int]] = pydantic.PrivateAttr(default=int)
     """How many scores the network gives for a number of frames: by it is known which transcripts fit."""
 
     def utterances(self, findings: Findings) -> Parts:
@@ -130,7 +129,7 @@ class AudioDataset(TranscribedDataset):
 
     def for_model(self, model: Model) -> AudioDataset:
         """See `BaseDataset.for_model`: so that what does not fit its steps in time is found when data is opened."""
-        if not isinstance(model, FrameModel):
+        if model.count_scores(1) is None:
             return self
         fitted = self.model_copy()
         fitted._count_scores = model.count_scores

@@ -29,7 +29,7 @@ MARGIN = 2
 NOISE = 0.2
 
 
-class Layout(NamedTuple):
+class LineLayout(NamedTuple):
     """Where the digits of a line stand.
 
     Attributes:
@@ -106,7 +106,7 @@ def scaled(image_GG: np.ndarray, height: int, width: int) -> np.ndarray:
     return np.asarray(picture, np.float32) / np.float32(255)
 
 
-def lay_out(number_N: np.ndarray, length: Tuple[int, int], height: int, seed: int) -> List[Layout]:
+def lay_out(number_N: np.ndarray, length: Tuple[int, int], height: int, seed: int) -> List[LineLayout]:
     """What lines say and where their digits stand."""
     count_N = length[0] + integers(seed, 0, number_N, Draw.LINE_LENGTH, length[1] - length[0] + 1)
     most = length[1]
@@ -121,7 +121,7 @@ def lay_out(number_N: np.ndarray, length: Tuple[int, int], height: int, seed: in
         step_D = (width_D + gap_D)[:count]
         left_D = MARGIN + np.cumsum(step_D) - step_D
         columns = int(left_D[-1] + width_D[count - 1] + MARGIN)
-        found.append(Layout(label_D[:count], height_D[:count], width_D[:count], left_D, columns))
+        found.append(LineLayout(label_D[:count], height_D[:count], width_D[:count], left_D, columns))
     return found
 
 
