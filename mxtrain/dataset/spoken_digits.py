@@ -62,6 +62,7 @@ class SpokenDigits(AudioDataset):
 
     batch_size: Positive = 16
     features: Features = Features(num_mels=40)
+    characters: str = " efghinorstuvwxz"
     length: Range[Positive] = [1, 5]
     """Fewest and most digits of an utterance."""
     num_train: Positive = 1200
@@ -83,7 +84,8 @@ class SpokenDigits(AudioDataset):
 
     def compute_features(self, name: str, given: Sequence[Utterance]) -> Shards:
         """See `AudioDataset.compute_features`; what is said is made once, whatever features are computed of it."""
-        spoken = self._plan(next(part for part, voices in enumerate(VOICES) if given[0].path in voices))
+        planned = self._plan(next(part for part, voices in enumerate(VOICES) if given[0].path in voices))
+        spoken = [planned[one.place.record or 0] for one in given]
         threads = count_workers(self.num_workers)
         sounds = synthesize(spoken, threads).ragged(SOUND)
         features = self.features

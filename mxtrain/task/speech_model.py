@@ -99,7 +99,7 @@ def _section(head: str) -> int:
 
 
 class ArpaScorer:
-    """An ARPA model as `prefix_beam.Scorer`. A state is the words so far, and what there is of the one that is going on.
+    """An ARPA model as `prefix_beam.Scorer`. A state is the last words, and the begin of the next one.
 
     Args:
         model: of words, or of characters.

@@ -6,6 +6,7 @@ Legend: N utterances.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import stat
 from typing import TYPE_CHECKING, Callable, ClassVar, Collection, Dict, List, Literal, Optional, Sequence, Tuple, Union
@@ -31,6 +32,7 @@ from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.speech.alphabet import Alphabet, normalized
 from mxtrain.dataset.speech.base import TranscribedDataset
 from mxtrain.dataset.speech.features import Features
+from mxtrain.dataset.speech.loader import padded_frames
 from mxtrain.dataset.speech.prepared import FEATURE, SECONDS, Recordings, features_for_now, features_of, problems_of
 from mxtrain.dataset.speech.recording import CUT_AUDIO, ENDINGS, SILENT_AUDIO, require_soundfile
 from mxtrain.dataset.speech.source import SHORT_AUDIO, short_problem
@@ -93,6 +95,9 @@ class AudioDataset(TranscribedDataset):
     """All that transcripts may hold, e.g. "abcdefghijklmnopqrstuvwxyz' "; auto = what the training transcripts hold."""
     max_seconds: Optional[PositiveFloat] = None
     """Longer utterances are not trained on; null = any are."""
+    batch_seconds: Optional[PositiveFloat] = None
+    """Seconds of sound in a batch of training at most, padding included: rows times the longest; null = batch_size
+    utterances."""
     skip_unreadable: bool = False
     """Train without utterances that cannot be used, and say how many there are; else the first one is refused."""
     num_workers: Union[Literal["auto"], Positive] = "auto"
@@ -107,6 +112,17 @@ class AudioDataset(TranscribedDataset):
             DataError: there are none.
         """
         raise NotImplementedError
+
+    @property
+    def batch_frames(self) -> Optional[int]:
+        if self.batch_seconds is None:
+            return None
+        return int(self.batch_seconds * self.features.sample_rate / self.features.step)
+
+    @property
+    def batch_unit(self) -> Tuple[str, int]:
+        """See `BaseDataset.batch_unit`."""
+        return super().batch_unit if self.batch_seconds is None else ("batch_seconds", math.ceil(self.batch_seconds))
 
     def compute_features(self, name: str, given: Sequence[Utterance]) -> Shards:
         """The features of utterances, see `prepared.features_of`."""
@@ -175,6 +191,7 @@ class AudioDataset(TranscribedDataset):
         others = [found[number] if given[number] is not None else trained.take(parts[number].tolist())
                   for number in (1, 2)]  # fmt: skip
         kept = self._short_enough(trained.take(parts[0].tolist()))
+        self._require_room(kept)
         refuse_empty(name, len(kept), len(others[0] or ()), self.val_fraction)
         assert others[0] is not None
         test_split = others[1] if others[1] is not None and len(others[1]) else None
@@ -232,6 +249,21 @@ class AudioDataset(TranscribedDataset):
             log.info("dataset.max_seconds=%s: %s of %s utterances are not trained on", self.max_seconds,
                      f"{len(train) - len(kept):,}", f"{len(train):,}")  # fmt: skip
         return train.take(kept.tolist())
+
+    def _require_room(self, train: Recordings) -> None:
+        """Raises: DataError: the longest utterance of training does not fit into a batch."""
+        most = self.batch_frames
+        if most is None or not len(train):
+            return
+        index = int(train.frame_N.argmax())
+        needed = int(padded_frames(train.frame_N[index : index + 1])[0])
+        if needed > most:
+            needed_s = math.ceil(needed * self.features.step / self.features.sample_rate)
+            raise DataError(
+                f"dataset.batch_seconds={self.batch_seconds:g} has no room for the longest utterance, of "
+                f"{train.place(index)}. Type dataset.batch_seconds={needed_s} or more, or a smaller "
+                "dataset.max_seconds."
+            )
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]

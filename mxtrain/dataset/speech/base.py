@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Collection, Tuple
+from typing import TYPE_CHECKING, Any, ClassVar, Collection, Optional, Tuple
 
 from mxtrain.dataset.base import BaseDataset, Splits
 from mxtrain.dataset.signature import Signature
@@ -28,6 +28,11 @@ class TranscribedDataset(BaseDataset):
     """Batches whose samples are sorted by length together in training, so that little padding is computed; 1 = none."""
 
     @property
+    def batch_frames(self) -> Optional[int]:
+        """Frames of a batch of training at most, padding included; None = batch_size samples."""
+        return None
+
+    @property
     def transcript_signature(self) -> str:
         """How transcripts are normalised before they are compared, for the signature of metrics."""
         return "none"
@@ -37,9 +42,9 @@ class TranscribedDataset(BaseDataset):
         from mxtrain.dataset.speech.loader import padded_frames
 
         sources = [source for source in (splits.train, splits.val, splits.test) if source is not None]
-        longest = max(int(source.frame_N.max()) for source in sources)  # type: ignore[attr-defined]  # of its own
+        longest = max(source.frame_N.max() for source in sources)  # type: ignore[attr-defined]  # of its own
         width: int = sources[0].width  # type: ignore[attr-defined]
-        return Signature(((padded_frames(longest), width), ()), class_names=list(splits.class_names))
+        return Signature(((int(padded_frames(longest)), width), ()), class_names=list(splits.class_names))
 
     def require_same(self, signature: Signature, before: Signature, source: str) -> None:
         """See `BaseDataset.require_same`: scores would stand for other characters."""
@@ -70,4 +75,6 @@ class TranscribedDataset(BaseDataset):
     ) -> BatchLoader:  # fmt: skip
         from mxtrain.dataset.speech.loader import FrameLoader
 
-        return FrameLoader(source, batches_per_pool=self.batches_per_pool, **options)
+        return FrameLoader(
+            source, batches_per_pool=self.batches_per_pool, batch_budget=self.batch_frames, **options
+        )  # fmt: skip

@@ -47,7 +47,8 @@ def read_recording(path: AnyPath, rate: int, begin_s: float = 0.0, duration_s: O
             _refuse_cut(file)
             sound_SC, own_rate = _read(file, begin_s, duration_s)
     except DataError as error:
-        raise RecordingError(f"cannot be read: {error}", kind=UNREADABLE_AUDIO) from error
+        fact = str(error).replace(f"'{path}' ", "", 1)
+        raise RecordingError(fact, kind=UNREADABLE_AUDIO) from error
     sound_S = sound_SC.mean(axis=1, dtype=np.float32)
     if not np.isfinite(sound_S).all():
         raise RecordingError("holds samples that are no finite numbers.", kind=UNREADABLE_AUDIO)

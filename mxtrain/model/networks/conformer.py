@@ -67,8 +67,8 @@ class SelfAttentionModule(gluon.HybridBlock):
 
 
 class ConvolutionModule(gluon.HybridBlock):
-    """A convolution over time, each unit by itself, between a gated and a dense layer, added to its input: (T, B, U) and
-    a mask (T, B, 1) to (T, B, U)."""
+    """A convolution over time, each unit by itself, between a gated and a dense layer, added to its input: (T, B, U)
+    and a mask (T, B, 1) to (T, B, U)."""
 
     def __init__(self, sizes: ConformerSizes, **kwargs: Any):
         super().__init__(**kwargs)
