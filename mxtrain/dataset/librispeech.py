@@ -32,8 +32,9 @@ class LibriSpeech(AudioDataset):
 
     def utterances(self, findings: Findings) -> Parts:
         """See `AudioDataset.utterances`."""
+        train = self._read(self.train, findings)
         val, test = (None if names is None else self._read(names, findings) for names in (self.val, self.test))
-        return self.root, self._read(self.train, findings), val, test
+        return self.root, train, val, test
 
     def _read(self, names: Folders, findings: Findings) -> List[Utterance]:
         found: List[Utterance] = []

@@ -29,6 +29,7 @@ class SpeechManifest(AudioDataset):
             paths = [files] if isinstance(files, str) else files
             return [one for path in paths for one in read_manifest(path, findings)]
 
+        train = read(self.train)
         val, test = (None if files is None else read(files) for files in (self.val, self.test))
         name = self.train if isinstance(self.train, str) else ", ".join(self.train)
-        return name, read(self.train), val, test
+        return name, train, val, test

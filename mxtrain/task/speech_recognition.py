@@ -16,7 +16,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.task.base import Report, Task
 from mxtrain.task.prefix_beam import best_of_batch
-from mxtrain.types import Artifact, NonNegativeFloat, PathText, Positive, Table, shapes_of
+from mxtrain.types import Artifact, NonNegativeFloat, PathText, Picture, Positive, Table, shapes_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -167,7 +167,14 @@ class SpeechRecognition(Task):
         samples: TranscribedSource = source  # type: ignore[assignment]  # of transcribed frames
         rows = [[str(samples.place(index)), samples.transcript(index).text, text_of(signature, prediction)]
                 for index, prediction in enumerate(predictions)]  # fmt: skip
-        return [Table("samples", ["sample", "said", "predicted"], rows)]
+        from mxtrain.task.frame_picture import SpokenFrames, draw_frames
+
+        drawn = [
+            SpokenFrames(samples.read(index, seed=0, epoch=0, train=False), said, found)
+            for index, (_, said, found) in enumerate(rows)
+        ]
+        return [Table("samples", ["sample", "said", "predicted"], rows),
+                Picture("frames", lambda most: draw_frames(drawn, most))]  # fmt: skip
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         from mxtrain.task.speech_report import SpeechReport
