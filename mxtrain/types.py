@@ -47,7 +47,7 @@ def expand_path(text: str) -> str:
 PathText = Annotated[str, pydantic.AfterValidator(expand_path)]
 """A path that a user gives, of a file or a folder."""
 OWN_FILES = ("checkpoints", "workers", "previous", ".hydra", ".lock", "status.json", "meta.json", "train.log",
-             "timeline.json", "eval")  # fmt: skip
+             "timeline.json", "eval", "averaged")  # fmt: skip
 """Names of the files and folders that every run directory has."""
 
 

@@ -297,6 +297,15 @@ def test_corpora(tmp_path):
 
 
 @pytest.mark.slow
+def test_beam_search(tmp_path):
+    pytest.importorskip("gluonnlp")
+    series, result = run_part("beam_search", tmp_path)
+    assert len(series) == 5 and all(found["median"] > 0 for found in series.values())
+    assert all(len(side["found"]) == 12 for side in result["details"].values())
+    assert [target["value"] for target in result["targets"] if "same tokens" in target["name"]] == [1.0, 1.0]
+
+
+@pytest.mark.slow
 def test_cli(tmp_path):
     series, result = run_part("cli", tmp_path)
     assert len(series) == 3

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from mxtrain.cli import arguments as command_line
+from mxtrain.cli.average import AverageSettings
 from mxtrain.cli.compose import Composer
 from mxtrain.cli.data import DataSettings, refuse_other_words
 from mxtrain.cli.dispatch import find_command
@@ -34,7 +35,10 @@ GUIDES = [
     *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in MEASURED),
 ]
 PAGES = [*GUIDES, *sorted((ROOT / "docs/decisions").glob("*.md"))]
-SETTINGS = {"data": DataSettings, "eval": EvalSettings, "predict": PredictSettings, "verify": VerifySettings}
+SETTINGS = {
+    "average": AverageSettings, "data": DataSettings, "eval": EvalSettings, "predict": PredictSettings,
+    "verify": VerifySettings,
+}  # fmt: skip
 STARTED = re.compile(r"(?:\bpython -m mxtrain|\bscripts/train)(?![\w./])(.*)")
 PLACEHOLDERS = re.compile(r"\[\w+\]|ARGS|\.\.\.|--with-uv")
 """Words of a command that stand for what a reader types, or are for the script alone."""
@@ -77,9 +81,11 @@ def check(composer_of: Callable[[tuple], Composer], arguments: List[str]) -> Non
     overrides = split_settings(given, SETTINGS[name], name)[1] if name in SETTINGS else given.overrides
     if name == "data":
         refuse_other_words(given.positionals)
+    if name == "average":
+        assert not overrides and len(given.positionals) == 1
     if name in ("eval", "predict"):
         refuse_what_only_trains(overrides, name)
-        assert given.positionals[0] == "RUN" or given.positionals[0].startswith("outputs/")
+        assert given.positionals[0].split("/")[0] in ("RUN", "outputs")
     composer = composer_of(tuple(str(Path(folder).resolve()) for folder in given.config_dirs))
     every = list(jobs(composer, overrides)) if given.multirun else [overrides]
     for job in every[:: max(len(every) - 1, 1)]:  # the first and the last

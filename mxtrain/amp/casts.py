@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from mxtrain.annotations import GraphNode, SymbolGraph
 
 FLOAT32 = "float32"
-ALL_INPUTS, FIRST_INPUT = "__amp_all__", "__amp_first__"
-"""Attributes of marked nodes, whose value is the precision: it is that of all inputs, or of the first one."""
+ALL_INPUTS, FIRST_INPUT, FIRST_TWO = "__amp_all__", "__amp_first__", "__amp_two__"
+"""Attributes of marked nodes, whose value is the precision: it is that of all inputs, of the first one or two."""
 Output = Tuple[int, int]
 """(node, output) of a graph."""
 
@@ -43,7 +43,8 @@ def with_marks(
     for index, node in enumerate(graph["nodes"]):
         inputs = [(source, output) for source, output, *_ in node["inputs"]]
         is_join = node["op"] in operators.join
-        if node["op"] in operators.low | operators.follow or is_join and of_layers.issuperset(inputs):
+        is_layer = node["op"] in operators.low | operators.follow | operators.follow_both
+        if is_layer or is_join and of_layers.issuperset(inputs):
             of_layers.add((index, 0))
         joins_layers = operators.join_layers and (index, 0) in of_layers
         mark = "" if keep(node) else _mark(node, graph["nodes"], low, shapes, operators, joins_layers)
@@ -65,6 +66,8 @@ def _mark(
         return ALL_INPUTS if operators.pays(node, _weight(node, nodes, shapes), output) else ""
     if is_low and node["op"] in operators.join and (all(is_low) or joins_layers and any(is_low)):
         return ALL_INPUTS
+    if node["op"] in operators.follow_both and all(is_low[:2]):
+        return FIRST_TWO
     follows = node["op"] in operators.follow and is_low and is_low[0] and operators.can_follow(node)
     return FIRST_INPUT if follows else ""
 
@@ -103,8 +106,9 @@ class _Made:
         """The next node, its inputs cast."""
         attributes, inputs = node.get("attrs", {}), node["inputs"]
         wanted = [attributes.get(ALL_INPUTS, FLOAT32)] * len(inputs)
-        if FIRST_INPUT in attributes:
-            wanted[0] = attributes[FIRST_INPUT]
+        for count, mark in ((1, FIRST_INPUT), (2, FIRST_TWO)):
+            if mark in attributes:
+                wanted[:count] = [attributes[mark]] * count
         entries = [self.cast(source, output, dtype) for (source, output, *_), dtype in zip(inputs, wanted)]
         self._moved.append(len(self.nodes))
         self.nodes.append({**node, "inputs": entries})
@@ -114,7 +118,8 @@ class _Made:
         node = self._old[source]
         attributes = node.get("attrs", {})
         # Only the first output has the low precision: a batch norm's others, mean and variance, are float32.
-        present = FLOAT32 if output else attributes.get(ALL_INPUTS) or attributes.get(FIRST_INPUT) or FLOAT32
+        marks = (attributes.get(mark) for mark in (ALL_INPUTS, FIRST_INPUT, FIRST_TWO))
+        present = FLOAT32 if output else next(filter(None, marks), FLOAT32)
         if present == dtype:
             return [self._moved[source], output, 0]
         key = (source, output, dtype)

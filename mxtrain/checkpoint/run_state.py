@@ -33,6 +33,7 @@ def _run_state(input_state: Wanted) -> Wanted:
         },
         "optimizer": {"update_counts": {"*": int}, "attributes": {"*": _NUMBER}, "cum_counts": {"*": int}},
         "scaling?": {"*": _NUMBER}, "states?": {"*": {"*": object}},
+        "averaged_steps?": [int],  # of an average, see `checkpoint.average`
     }  # fmt: skip
 
 

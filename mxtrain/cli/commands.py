@@ -42,6 +42,12 @@ COMMANDS: Dict[str, Command] = {
         "PredictSettings",
         ("predict RUN photo.jpg", "predict RUN photos/ output=predictions.csv top_k=5"),
     ),
+    "average": Command(
+        "mxtrain.cli.average",
+        "RUN [last=N]",
+        "AverageSettings",
+        ("average RUN last=5", "eval RUN/averaged/last-5"),
+    ),
     "verify": Command(
         "mxtrain.cli.verify",
         "[setting=value ...] [group=option ...] [group.field=value ...]",

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Collection, Dict, Mapping, Sequence, Tupl
 from omegaconf import OmegaConf
 
 from mxtrain.checkpoint import Checkpoint, open_checkpoint, require_run_state
+from mxtrain.checkpoint.average import AVERAGED
+from mxtrain.checkpoint.folder import CHECKPOINTS
 from mxtrain.cli.arguments import Arguments
 from mxtrain.cli.compose import Composed, Composer
 from mxtrain.cli.config_files import is_change
@@ -177,7 +179,7 @@ def restore_inputs(
 def run_dir_of(checkpoint: Checkpoint) -> Path:
     """The run directory that a checkpoint lies in, or the current folder where it was copied out of one."""
     folder = Path(os.path.abspath(checkpoint.path)).parent  # as it was named: a link in it is not followed
-    return folder.parent if folder.name == "checkpoints" else Path.cwd()
+    return folder.parent if folder.name in (CHECKPOINTS, AVERAGED) else Path.cwd()
 
 
 def one_run(given: Arguments, command: str) -> str:

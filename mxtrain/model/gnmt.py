@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.model.translating import TranslatingModel
+from mxtrain.model.translation.base import TranslatingModel
 from mxtrain.types import OpenFraction, Positive, Shapes
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Dict, Literal, Optional
 
 import pydantic
 
-from mxtrain.model.translating import TranslatingModel
+from mxtrain.model.translation.base import TranslatingModel
 from mxtrain.types import OpenFraction, Positive, Shapes
 
 if TYPE_CHECKING:

@@ -92,7 +92,7 @@ class Translation(BeamSearchTask):
             if batch.meta is None:
                 return batch
             meta_B = np.empty(batch.size, object)
-            meta_B[:] = [Reference(text, self, signature) for text in batch.meta]
+            meta_B[:] = [RightTranslation(text, self, signature) for text in batch.meta]
             return replace(batch, meta=meta_B)
 
         return None if training else collate
@@ -170,7 +170,7 @@ class Translation(BeamSearchTask):
 
 
 @dataclass(frozen=True)
-class Reference:
+class RightTranslation:
     """A right translation, see `ReferenceText`.
 
     Attributes:

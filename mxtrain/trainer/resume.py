@@ -18,6 +18,7 @@ from mxtrain.checkpoint import (
     open_checkpoint,
     require_run_state,
 )
+from mxtrain.checkpoint.average import AVERAGED, refuse_average
 from mxtrain.checkpoint.store import CHECKPOINTS
 from mxtrain.dataset.signature import SIGNATURE_STATE
 from mxtrain.description.config import flatten, shown
@@ -52,6 +53,7 @@ WITHOUT_EFFECT = ("logger.", "callback.", "runtime.", "checkpoint.")
 
 RUN_FILES = (
     "checkpoints",
+    AVERAGED,
     "metrics.jsonl",
     "metrics.csv",
     "status.json",
@@ -145,6 +147,7 @@ def find_checkpoint(resume: str, store: CheckpointStore, config: Config) -> Opti
         checkpoint = open_checkpoint(path, which="last")
     if checkpoint is not None:
         require_run_state(checkpoint, SIGNATURE_STATE)
+        refuse_average(checkpoint)
         require_same_description(checkpoint, config)
     return checkpoint
 

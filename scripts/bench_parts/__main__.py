@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
 
 from bench_parts import (
+    beam_search,
     bits,
     checkpoint_cost,
     command_line,
@@ -72,6 +73,10 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
         "segmentation against GluonCV's scripts/segmentation/train.py (6 minutes; needs --gluoncv-script)",
     ),
     "loader": (loading.measure, "samples/s of the loaders (5 minutes)"),
+    "beam_search": (
+        beam_search.measure,
+        "beam search against GluonNLP's sampler and one sentence at a time (5 minutes; needs GluonNLP)",
+    ),
     "cli": (command_line.measure, "wall time of --help, --cfg job and a mistake (1 minute)"),
     "start": (start.measure, "first visible line and first step after Enter (2 minutes; --before FOLDER compares)"),
     "bits": (bits.measure, "weights of ten runs, to the bit (3 minutes; --before FOLDER compares)"),

@@ -31,6 +31,10 @@ DETECTION = (
     "loss/heatmap_focal", "metric/voc_ap", "metric/voc07_ap", "metric/coco_ap", "metric/coco_ap50", "metric/coco_ap75",
     "metric/coco_ar",
 )
+TRANSLATION = (
+    "loss/label_smoothed_cross_entropy", "dataset/parallel_text", "dataset/number_and_date_phrases", "metric/bleu",
+    "metric/chrf", "metric/sentence_accuracy",
+)
 LANGUAGE = ("loss/token_cross_entropy", "metric/token_perplexity", "metric/bits_per_byte", "dataset/plain_text")
 # What an option needs from others to make sense.
 NEEDS = {
@@ -44,6 +48,7 @@ NEEDS = {
     **{option: ["task=detection"] for option in DETECTION},
     "loss/heatmap_l2": ["task=pose_estimation"],
     **{option: ["task=language_modeling"] for option in LANGUAGE},
+    **{option: ["task=translation"] for option in TRANSLATION},
     "loss/yolact": ["task=instance_segmentation"],
     "loss/mask_two_stage": ["model=mask_rcnn"],
     "loss/token_softmax_cross_entropy": ["task=token_classification"],

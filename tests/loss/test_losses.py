@@ -127,6 +127,24 @@ def test_hidden_tokens_are_summed_and_counted(smoothing):
     assert not array.grad.asnumpy()[labels < 0].any() and array.grad.asnumpy()[labels >= 0].any()
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_tokens_of_translations_are_smoothed_over_the_vocabulary(smoothing):
+    """The cross entropy with a target of which a share is spread evenly, padding left out, against NumPy."""
+    scores, size = np.random.RandomState(1).randn(3, 4, 7), 7
+    labels = np.array([[0, 3, 6, 2], [5, 1, -1, -1], [4, -1, -1, -1]])
+    log_p, counts = scores - np.log(np.exp(scores).sum(-1, keepdims=True)), labels >= 0
+    target = np.full(scores.shape, smoothing / size) + (1 - smoothing) * np.eye(size)[np.maximum(labels, 0)]
+    np.testing.assert_allclose(target.sum(-1), 1)
+    wanted = -((target * log_p).sum(-1) * counts).sum(-1)
+    own = -np.take_along_axis(log_p, np.maximum(labels, 0)[:, :, None], axis=2)[:, :, 0] * counts
+    given = [nd.array(array) for array in (own, -log_p.mean(-1) * counts, labels, np.ones(3))]
+    spec = losses.LabelSmoothedCrossEntropy(label_smoothing=smoothing)
+    found, weight = spec.build(size, True)(*given)
+    np.testing.assert_allclose(found.asnumpy(), wanted, rtol=1e-5)
+    assert weight.asnumpy().tolist() == [4, 2, 1]
+    np.testing.assert_allclose(spec.build(size, False)(*given)[0].asnumpy(), own.sum(-1), rtol=1e-5)
+
+
 class Target(gluon.HybridBlock):
     """A user's loss of indices, which is -score of the class."""
 

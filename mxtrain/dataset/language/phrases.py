@@ -62,7 +62,7 @@ def phrases(source: str, target: str, count: int, seed: int) -> List[Phrase]:
     _babel("core")
     require_library("num2words", "num2words", WHAT)
     versions = [importlib.metadata.version(name) for name in ("Babel", "num2words")]
-    made_of = json.dumps([_VERSION, versions, source, target, count, seed])
+    made_of = json.dumps([_VERSION, versions, SHARES, source, target, count, seed])
     name = f"phrases-{hashlib.sha256(made_of.encode()).hexdigest()[:32]}.json"
     kept = read_cached("texts", name)
     if kept is not None:
@@ -76,8 +76,11 @@ def _make(source: str, target: str, count: int, seed: int) -> List[Phrase]:
     makers = {name: (_MAKERS[name](source), _MAKERS[name](target)) for name in SHARES}
     found: List[Phrase] = []
     seen: Tuple[Set[str], Set[str]] = (set(), set())
+    total, before = 0.0, 0
     for kind, (name, share) in enumerate(SHARES.items()):
-        wanted, own = round(count * share), 0
+        total += share
+        wanted, own = round(count * total) - before, 0
+        before += wanted
         for number in _numbers(seed, kind, 4 * wanted + 100):
             if own == wanted:
                 break

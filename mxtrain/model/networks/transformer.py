@@ -44,7 +44,7 @@ class TransformerSizes(NamedTuple):
     norm_first: bool
 
 
-class Layer(gluon.HybridBlock):
+class TransformerLayer(gluon.HybridBlock):
     """Base of layers: parts with a residual around and a layer norm each, (T, B, U) to the same."""
 
     begins_stage = True
@@ -80,7 +80,7 @@ class Layer(gluon.HybridBlock):
         return self.leave("ffn", x, self.ffn_2(self.ffn_1(self.enter(F, "ffn", x))))
 
 
-class EncoderLayer(Layer):
+class TransformerEncoderLayer(TransformerLayer):
     """Attention to all tokens of a text, and dense layers: (S, B, U) and lengths (B,) to (S, B, U)."""
 
     def __init__(self, sizes: TransformerSizes, **kwargs: Any):
@@ -94,7 +94,7 @@ class EncoderLayer(Layer):
         return self.feed_forward(F, self.leave("self", x_SBU, self.self_projection(context)))
 
 
-class DecoderLayer(Layer):
+class TransformerDecoderLayer(TransformerLayer):
     """Attention to tokens before, to the source, and dense layers: (T, B, U), encoded source (S, B, U) and its lengths
     (B,) to (T, B, U)."""
 
@@ -174,8 +174,8 @@ class TransformerNetwork(gluon.HybridBlock):
             self.dropout = nn.Dropout(sizes.dropout)
             self.encoder, self.decoder = nn.HybridSequential(prefix="encoder_"), nn.HybridSequential(prefix="decoder_")
             for number in range(sizes.num_layers):
-                self.encoder.add(EncoderLayer(sizes, prefix=f"encoder{number}_"))
-                self.decoder.add(DecoderLayer(sizes, prefix=f"decoder{number}_"))
+                self.encoder.add(TransformerEncoderLayer(sizes, prefix=f"encoder{number}_"))
+                self.decoder.add(TransformerDecoderLayer(sizes, prefix=f"decoder{number}_"))
             if sizes.norm_first:
                 self.encoder_norm = LayerNorm(units, epsilon=EPSILON, prefix="encoder_norm_")
                 self.decoder_norm = LayerNorm(units, epsilon=EPSILON, prefix="decoder_norm_")

@@ -88,6 +88,35 @@ def test_causal_attention_is_attention_to_each_beginning(dtype, p):
         np.testing.assert_allclose(one, other, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * np.abs(other).max())
 
 
+@pytest.mark.parametrize("p", [0.0, 0.3])
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_attention_to_another_text_is_that_to_itself_with_the_same_queries(dtype, p):
+    """Of a text of twice as many tokens, whose keys and values are its own and whose queries are the other text's."""
+    count, sources = TOKENS // 2, TOKENS
+    units, lengths, draw = HEADS * WIDTH, [sources + 5, 70, 1], [drawn().astype(dtype)] if p else []
+    given = arrays(dtype, (count, TEXTS, units), (sources, TEXTS, 2 * units))
+    (head,) = arrays(dtype, (count, TEXTS, units))
+    length = nd.array(lengths, dtype=dtype)
+
+    def cross(query, key_value):
+        return nd._internal._mxtrain_cross_attention(query, key_value, length, *draw, num_heads=HEADS, p=p)[0]
+
+    def by_self(query, key_value):
+        queries = nd.concat(query, nd.zeros((sources - count, TEXTS, units), dtype=dtype), dim=0)
+        packed = nd.concat(queries, key_value, dim=2)
+        return nd._internal._mxtrain_attention(packed, length, *draw, num_heads=HEADS, p=p)[0][:count]
+
+    wanted, found = (with_gradients(function, given, head) for function in (by_self, cross))
+    for one, other in zip(found, wanted):
+        np.testing.assert_allclose(one, other, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * np.abs(other).max())
+
+
+@pytest.mark.parametrize("shapes", [[(3, 2, 8), (4, 2, 8)], [(3, 2, 8), (4, 3, 16)], [(3, 2, 9), (4, 2, 18)]])
+def test_attention_refuses_what_does_not_fit(shapes):
+    with pytest.raises(mx.MXNetError):
+        nd._internal._mxtrain_cross_attention(*map(nd.ones, shapes), nd.array([4, 4]), num_heads=2)[0].wait_to_read()
+
+
 def test_attention_stores_bfloat16_and_computes_in_float32():
     (qkv,), (head,) = arrays("float32", (9, 2, 48)), arrays("float32", (9, 2, 16))
     short = np.dtype([("bfloat16", np.uint16)])  # MXNet's own name for it

@@ -11,7 +11,7 @@ import pytest
 from mxtrain.engine.backend import autograd, mx, nd, own_operators
 from mxtrain.errors import ConfigError
 from mxtrain.model.gpt import SIZES, Gpt
-from mxtrain.model.networks import bert, gpt
+from mxtrain.model.networks import attention, bert
 
 V, T, B = 13, 9, 3
 
@@ -43,7 +43,7 @@ def with_gradients(network: Any, inputs: Tuple[Any, Any]) -> Dict[str, np.ndarra
 @pytest.mark.parametrize("length", [T, 140], ids=["one block", "two blocks"])
 def test_mxnets_operators_give_the_same(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
     own = with_gradients(build(length), given(length))
-    for module in (gpt, bert):
+    for module in (attention, bert):
         monkeypatch.setattr(module, "own_operators", lambda: SimpleNamespace(path=None))
     other = with_gradients(build(length), given(length))
     for name, array in own.items():

@@ -1,0 +1,131 @@
+"""The mean of the weights of a run's last checkpoints, as a checkpoint of its own.
+
+Source: Vaswani et al., https://arxiv.org/abs/1706.03762, section 6.1, who average the last 5 (20) of a run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Dict, List, Sequence
+
+from mxtrain.checkpoint.contents import Checkpoint, Snapshot, write_contents
+from mxtrain.checkpoint.folder import CHECKPOINTS, TEMPORARY, discard, read_named, scan
+from mxtrain.checkpoint.run_state import require_run_state, require_same_arrays
+from mxtrain.errors import CheckpointError, ConfigError
+from mxtrain.files.durable import fsync_directory
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from mxtrain.annotations import Wanted
+
+AVERAGED = "averaged"
+"""The folder of a run directory for averages, one folder each."""
+MODEL, EMA = "model", "ema"
+
+
+def last_checkpoints(run_dir: Path, count: int, input_state: Wanted) -> List[Checkpoint]:
+    """The newest checkpoints of a run, oldest first, every byte verified: one for each step.
+
+    Args:
+        run_dir: the run directory.
+        count: of checkpoints.
+        input_state: see `require_run_state`.
+
+    Raises:
+        CheckpointError: one of them cannot be used; fewer are never averaged in silence.
+        ConfigError: the run has not kept so many.
+    """
+    newest = {place.step: place.path for place in scan(run_dir / CHECKPOINTS)}  # of each step the newest copy
+    if not newest:
+        raise CheckpointError(f"{run_dir} holds no checkpoints. Give a run directory.")
+    last = read_named(newest[max(newest)])
+    require_run_state(last, input_state)
+    # What is older than the last ones that are kept by age is there because it was best.
+    keep = last.state["run"]["description"].get("checkpoint")
+    kept = keep.get("keep_last") if isinstance(keep, dict) else None
+    if not isinstance(kept, int):
+        raise CheckpointError(f"{last.path} does not say how many checkpoints its run keeps (checkpoint.keep_last).")
+    found = min(kept, len(newest))
+    if count > found:
+        raise ConfigError(
+            f"last={count}: {run_dir} has {found} successive checkpoint{'s' * (found != 1)}; it keeps the last "
+            f"{kept}. Type last={found}, or train with checkpoint.keep_last={count}."
+        )
+    checkpoints = [*(read_named(newest[step]) for step in sorted(newest)[-count:-1]), last]
+    for checkpoint in checkpoints:
+        require_run_state(checkpoint, input_state)
+    return checkpoints
+
+
+def mean_weights(checkpoints: Sequence[Checkpoint]) -> Dict[str, np.ndarray]:
+    """The mean of the weights that were validated, by structural name: of the moving averages where the run keeps them.
+    It is summed in float64 in the order of `checkpoints`, and one of them is in memory at a time.
+
+    Raises:
+        CheckpointError: they are not of one network, or one of them is damaged.
+    """
+    import numpy as np
+
+    stems = {EMA if EMA in checkpoint.stems else MODEL for checkpoint in checkpoints}
+    if len(stems) > 1:
+        raise CheckpointError("Only some of the checkpoints hold a moving average: they are not of one run.")
+    (stem,) = stems
+    given = checkpoints[0].arrays(stem)
+    sums = {name: array.astype(np.float64) for name, array in given.items()}
+    for checkpoint in checkpoints[1:]:
+        given = checkpoint.arrays(stem)
+        require_same_arrays(sums, given, f"{checkpoint.path} is of another network, it")
+        for name, array in given.items():
+            sums[name] += array
+    for total in sums.values():
+        total /= len(checkpoints)
+    return {name: total.astype(given[name].dtype) for name, total in sums.items()}
+
+
+def write_average(run_dir: Path, checkpoints: Sequence[Checkpoint]) -> Path:
+    """Writes the mean of checkpoints as `averaged/last-N` of a run directory, in the place of an earlier one.
+
+    It says of the run and its network what the last of them says, and has no metric, since nobody measured it yet.
+
+    Raises:
+        CheckpointError: see `mean_weights`.
+        OSError: it could not be written completely.
+    """
+    last, folder = checkpoints[-1], run_dir / AVERAGED
+    state = {
+        **{name: value for name, value in last.state.items() if name != "states"},
+        "averaged_steps": [checkpoint.step for checkpoint in checkpoints],
+    }
+    snapshot = Snapshot(
+        step=last.step, epoch=last.epoch, arrays={MODEL: mean_weights(checkpoints)}, state=state,
+        direction=last.direction, monitor=last.monitor,
+    )  # fmt: skip
+    folder.mkdir(exist_ok=True)
+    path = folder / f"last-{len(checkpoints)}"
+    temporary = folder / f"{TEMPORARY}{path.name}-{os.getpid()}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        write_contents(snapshot, temporary)
+        if path.exists():
+            discard(path)
+        os.rename(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+    fsync_directory(folder)
+    return path
+
+
+def refuse_average(checkpoint: Checkpoint) -> None:
+    """Refuses to continue training from an average: it has no optimizer state, and no run was ever there.
+
+    Raises:
+        CheckpointError: says what to type instead.
+    """
+    if "averaged_steps" in checkpoint.state:
+        raise CheckpointError(
+            f"{checkpoint.path} is the average of several checkpoints, from which no run goes on. To train from its "
+            f"weights type model.weights={checkpoint.path / MODEL}.params, without checkpoint.resume."
+        )

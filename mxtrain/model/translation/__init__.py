@@ -1,0 +1,1 @@
+"""Shared by networks that translate."""
