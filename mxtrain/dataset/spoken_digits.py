@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, List, NamedTuple, Sequence, Tuple
 
@@ -16,12 +17,13 @@ import numpy as np
 from mxtrain.dataset.checking.problems import DataPlace, Findings
 from mxtrain.dataset.corpus.preparing import Advance, prepare
 from mxtrain.dataset.corpus.shards import ArrayForm, Shards, ShardWriter
+from mxtrain.dataset.corpus.threads import in_order
 from mxtrain.dataset.image.settings import Range
 from mxtrain.dataset.loading.loader import count_workers
 from mxtrain.dataset.loading.randomness import Draw, uniform_rows
 from mxtrain.dataset.speech.audio import AudioDataset, Parts
 from mxtrain.dataset.speech.features import Features
-from mxtrain.dataset.speech.prepared import Computed, compute, feature_forms, feature_writer, in_order
+from mxtrain.dataset.speech.prepared import Computed, compute, feature_forms, feature_writer
 from mxtrain.dataset.speech.recording import read_recording, resampled
 from mxtrain.dataset.speech.utterances import Utterance
 from mxtrain.errors import DataError
@@ -152,7 +154,7 @@ def synthesize(spoken: Sequence[Spoken], num_threads: int) -> Shards:
     def write(writer: ShardWriter, advance: Advance) -> JsonObject:
         with tempfile.TemporaryDirectory(prefix="mxtrain-spoken-") as folder:
             numbers = range(writer.records, len(spoken))
-            for sound_S in in_order(numbers, lambda index: speak(program, spoken[index], folder, index), num_threads):
+            for sound_S in in_order(partial(speak, program, spoken, folder), numbers, num_threads):
                 writer.append(1, {SOUND: sound_S}, {SOUND: np.array([len(sound_S)])})
                 if writer.records % _COMMIT_EVERY == 0:
                     writer.commit()
@@ -163,13 +165,13 @@ def synthesize(spoken: Sequence[Spoken], num_threads: int) -> Shards:
     return prepare("spoken", made_of, forms, write, what=f"{len(spoken)} spoken digits", total=len(spoken))
 
 
-def speak(program: str, spoken: Spoken, folder: str, index: int) -> np.ndarray:
+def speak(program: str, planned: Sequence[Spoken], folder: str, index: int) -> np.ndarray:
     """The sound of one utterance, int16.
 
     Raises:
         DataError: eSpeak NG cannot say it.
     """
-    path = Path(folder) / f"{index}.wav"
+    path, spoken = Path(folder) / f"{index}.wav", planned[index]
     options = ["-v", spoken.voice, "-s", str(spoken.speed), "-p", str(spoken.pitch), "-w", str(path)]
     try:
         subprocess.run([program, *options, spoken.text], capture_output=True, check=True, timeout=60)

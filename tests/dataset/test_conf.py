@@ -36,8 +36,9 @@ def test_data_folder_can_be_moved(monkeypatch):
     folders = {name: name.replace("coco_key_points", "coco") for name in roots}  # the same pictures
     assert roots == {name: root and f"/elsewhere/{folders[name]}" for name, root in roots.items()}
     assert [name for name, root in roots.items() if root is None] == [
-        "conll", "digit_key_points", "digit_scenes", "digits", "masked_text", "plain_text", "squad", "synthetic",
-        "tabular", "text",
+        "conll", "digit_key_points", "digit_lines", "digit_scenes", "digits", "kaldi", "masked_text",
+        "number_and_date_phrases", "parallel_text", "plain_text", "speech_manifest", "spoken_digits", "squad",
+        "synthetic", "tabular", "text",
     ]  # fmt: skip
 
 

@@ -210,7 +210,10 @@ def test_lines_are_read_from_pictures(train_run: Any, tmp_path: Path, capsys: An
 @pytest.mark.slow
 @pytest.mark.parametrize("placement", [("parallel=pipeline", "parallel.microbatches=2"), ("parallel=data",)])
 def test_a_conformer_is_the_same_under_every_placement(describe_run: Any, placement: Tuple[str, ...]) -> None:
-    small = ("trainer.clip_global_norm=null", "model.units=8", "model.hidden_size=12", "model.num_heads=2", "model.num_layers=2", "model.kernel=3")
+    small = (
+        "trainer.clip_global_norm=null", "model.units=8", "model.hidden_size=12", "model.num_heads=2",
+        "model.num_layers=2", "model.kernel=3",
+    )  # fmt: skip
     found = verify(describe_run("model=conformer", *LINES, *small, "dataset.batch_size=8", *placement), 2, 1e-5)
     assert found.passed and found.bits, found
 

@@ -5,20 +5,14 @@ Legend: N utterances, T frames, F numbers of a frame.
 
 from __future__ import annotations
 
-from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import (
     TYPE_CHECKING,
     Callable,
-    Deque,
-    Iterable,
-    Iterator,
     List,
     Mapping,
     NamedTuple,
     Optional,
     Sequence,
-    TypeVar,
 )
 
 import numpy as np
@@ -27,6 +21,7 @@ from mxtrain.dataset.checking.problems import DataPlace
 from mxtrain.dataset.corpus.content import contents_of
 from mxtrain.dataset.corpus.preparing import Advance, Write, prepare, prepare_for_now
 from mxtrain.dataset.corpus.shards import ArrayForm, Ragged, Shards, ShardWriter
+from mxtrain.dataset.corpus.threads import in_order
 from mxtrain.dataset.speech.alphabet import Alphabet
 from mxtrain.dataset.speech.features import Features, log_mel, stored
 from mxtrain.dataset.speech.recording import RecordingError, read_recording
@@ -37,10 +32,7 @@ from mxtrain.dataset.speech.utterances import Utterance
 if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonObject
 
-Made = TypeVar("Made")
 FEATURE, PROBLEM, SECONDS = "feature", "problem", "seconds"
-_AHEAD = 4
-"""Utterances for each thread that wait or are done."""
 _BYTES_PER_BLOCK = 32 << 20
 """Of features, after which an interrupted preparation need not compute them again."""
 
@@ -112,7 +104,7 @@ def feature_writer(count: int, compute_one: Callable[[int], Computed], num_threa
 
     def write(writer: ShardWriter, advance: Advance) -> JsonObject:
         waiting = 0
-        for one in in_order(range(writer.records, count), compute_one, num_threads):
+        for one in in_order(compute_one, range(writer.records, count), num_threads):
             problem = np.frombuffer(one.problem.encode("utf-8", "replace"), np.uint8)
             values = {FEATURE: one.frames_TF, PROBLEM: problem, SECONDS: np.array([one.seconds])}
             writer.append(1, values, {name: np.array([len(values[name])]) for name in (FEATURE, PROBLEM)})
@@ -124,21 +116,6 @@ def feature_writer(count: int, compute_one: Callable[[int], Computed], num_threa
         return {}
 
     return write
-
-
-def in_order(indices: Iterable[int], make: Callable[[int], Made], num_threads: int) -> Iterator[Made]:
-    """What is made for each index, in order; threads make a few ahead. What they do lets go of Python's lock."""
-    waiting: Deque[Future[Made]] = deque()
-    pool = ThreadPoolExecutor(num_threads, thread_name_prefix="mxtrain-features")
-    try:
-        for index in indices:
-            waiting.append(pool.submit(make, index))
-            if len(waiting) >= _AHEAD * num_threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 class Recordings(TranscribedSource):

@@ -43,9 +43,10 @@ def manifest(folder: Path, count: int = 12, **changed: Dict[str, Any]) -> str:
     """Recordings of a third of a second to more than one, each with two words."""
     rows: List[str] = []
     for number in range(count):
-        name = f"{number}.{'flac' if number % 2 else 'wav'}"
-        noise(folder / name, 0.3 + 0.1 * number, number)
-        rows.append(json.dumps({"audio_filepath": name, "duration": 0.3 + 0.1 * number, "text": f"Ab  {'cd'[number % 2]}"}))
+        name, seconds = f"{number}.{'flac' if number % 2 else 'wav'}", 0.3 + 0.1 * number
+        noise(folder / name, seconds, number)
+        text = f"Ab  {'cd'[number % 2]}"
+        rows.append(json.dumps({"audio_filepath": name, "duration": seconds, "text": text}))
     rows += [json.dumps(row) for row in changed.values()]
     path = folder / "train.jsonl"
     path.write_text("\n".join(rows) + "\n")
