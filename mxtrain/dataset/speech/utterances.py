@@ -8,7 +8,7 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from mxtrain.dataset.checking.problems import (
     LISTED_TWICE,
@@ -175,23 +175,28 @@ def read_kaldi(folder: str, findings: Findings) -> List[Utterance]:
         DataError: a file is missing or wrong.
     """
     recordings: Dict[str, str] = {}
+    refused: Set[str] = set()  # of which enough was said
     for line, name, rest in _keyed(folder, "wav.scp", findings):
         place = DataPlace(os.path.join(folder, "wav.scp"), line)
         if rest.endswith("|") or rest.startswith("|"):
             fact = f"{place} is a command ('{rest[:60]}'), and no file: commands in data are never run."
             findings.refuse(Problem(PIPE, place, fact, "Convert these recordings to WAV or FLAC and name the files."))
+            refused.add(name)
             continue
         if not rest:
             findings.refuse(Problem(UNREADABLE_ROW, place, f"{place} names no file."))
+            refused.add(name)
             continue
         # Kaldi means the folder in which it is started; a file beside wav.scp is found, too.
         recordings[name] = rest if os.path.exists(rest) else os.path.join(folder, rest)
     parts: Dict[str, Part] = {name: (recording, 0.0, None) for name, recording in recordings.items()}
     if os.path.exists(os.path.join(folder, "segments")):
-        parts = _segments(folder, recordings, findings)
+        parts = _segments(folder, recordings, refused, findings)
     found = []
     for line, name, text in _keyed(folder, "text", findings):
         place = DataPlace(os.path.join(folder, "text"), line)
+        if name in refused:
+            continue
         if name not in parts:
             fact = f"{place} is about '{name}', of which no recording is known."
             findings.refuse(Problem(MISSING_COUNTERPART, place, fact, "Add it to wav.scp (or segments), or remove it."))
@@ -203,8 +208,10 @@ def read_kaldi(folder: str, findings: Findings) -> List[Utterance]:
     return found
 
 
-def _segments(folder: str, recordings: Dict[str, str], findings: Findings) -> Dict[str, Part]:
-    """By the name of an utterance: its recording, where it begins and how long it is."""
+def _segments(
+    folder: str, recordings: Dict[str, str], refused: Set[str], findings: Findings
+) -> Dict[str, Part]:  # fmt: skip
+    """By the name of an utterance: its recording, where it begins and how long it is; what is refused is added."""
     found: Dict[str, Part] = {}
     for line, name, rest in _keyed(folder, "segments", findings):
         place = DataPlace(os.path.join(folder, "segments"), line)
@@ -217,9 +224,13 @@ def _segments(folder: str, recordings: Dict[str, str], findings: Findings) -> Di
         if not is_right:
             fact = f"{place} is no segment: NAME RECORDING BEGIN END, in seconds."
             findings.refuse(Problem(UNREADABLE_ROW, place, fact))
+            refused.add(name)
+        elif recording in refused:
+            refused.add(name)
         elif recording not in recordings:
             fact = f"{place} is of '{recording}', which wav.scp does not have."
             findings.refuse(Problem(MISSING_COUNTERPART, place, fact, "Add it, or remove the segment."))
+            refused.add(name)
         else:
             found[name] = recordings[recording], begin, None if end == -1 else end - begin
     return found

@@ -107,6 +107,9 @@ def test_commands_in_kaldi_folders_are_refused_and_never_run(tmp_path: Path) -> 
     (pipe,) = findings.shown["pipe"]
     assert "wav.scp, line 1 is a command ('touch " in pipe.fact and "never run" in pipe.fact
     assert [one.place.line for one in findings.shown["unreadable_row"]] == [3]
+    assert [one.fact for one in findings.shown["missing_counterpart"]] == [
+        f"{tmp_path}/segments, line 2 is of 'r9', which wav.scp does not have."
+    ]
     assert [one.place.line for one in findings.shown["listed_twice"]] == [4]
     with pytest.raises(DataError, match="is a command"):
         read_kaldi(str(tmp_path), STRICT)
