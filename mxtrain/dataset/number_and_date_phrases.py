@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Optional
 
 import pydantic
+from typing_extensions import Annotated
 
 from mxtrain.dataset.base import Splits
 from mxtrain.dataset.language.parallel import PairsAtHand
@@ -31,8 +32,9 @@ class NumberAndDatePhrases(TranslationDataset):
     """Validation pairs."""
     num_test: NonNegative = 500
     """Test pairs."""
-    vocab_size: int = 500
+    vocab_size: Annotated[int, pydantic.Field(ge=100)] = 500
     individual_digits: bool = True
+    batch_tokens: Optional[Positive] = 1000
 
     @pydantic.model_validator(mode="after")
     def _check_languages(self) -> NumberAndDatePhrases:

@@ -6,10 +6,11 @@ import itertools
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Iterator, List, Sequence, Tuple, Union
+from typing import Iterator, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import pydantic
+from typing_extensions import Annotated
 
 from mxtrain.dataset.base import Splits
 from mxtrain.dataset.checking.problems import (
@@ -32,7 +33,7 @@ from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.loading.text_stream import GZIP, ending_of, open_text
 from mxtrain.dataset.table.columns import PARQUET, TABLES, Column, place_of, stream_rows
 from mxtrain.errors import DataError
-from mxtrain.types import PathText, Positive
+from mxtrain.types import OpenFraction, PathText, Positive
 
 Names = Union[None, PathText, List[PathText]]
 NumberedPair = Tuple[int, Sequence[str]]
@@ -59,8 +60,11 @@ class ParallelText(TranslationDataset):
     """Ending or column of the translations."""
     header: bool = True
     """Whether the first row of a TSV or CSV names the columns."""
-    max_length: Positive = 100
+    vocab_size: Annotated[int, pydantic.Field(ge=100)] = 8000
+    max_length: Annotated[int, pydantic.Field(ge=8)] = 100
+    batch_tokens: Optional[Positive] = 4096
     batch_size: Positive = 64
+    val_fraction: OpenFraction = 0.01
 
     @pydantic.model_validator(mode="after")
     def _check_files(self) -> ParallelText:

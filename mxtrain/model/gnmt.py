@@ -18,7 +18,8 @@ class Gnmt(TranslatingModel):
     """An encoder of LSTM layers, the first one in both directions, and a decoder of as many, with attention to the
     source.
 
-    Embeddings are drawn from -0.1 to 0.1, weights of LSTMs from -1 / sqrt(units) to that, others as `init` says.
+    Embeddings are drawn from -1 to 1, an output layer of its own from -0.1 to 0.1, weights of LSTMs from
+    -1 / sqrt(units) to that, others as `init` says.
 
     Source: Wu et al., https://arxiv.org/abs/1609.08144, sections 3.1 to 3.3.
     """

@@ -99,7 +99,7 @@ def test_explain_says_where_a_value_comes_from_and_what_it_overrode(capsys) -> N
             "model",
             [
                 "model=lenet (",
-                "it can be: bert, center_net, centernet, faster_rcnn, fpn, gluoncv, gluoncv_segmentation, lenet, ",
+                "it can be: bert, bilstm, ",
                 "model.channels = [32, 64]",
             ],
         ),  # fmt: skip

@@ -96,9 +96,10 @@ def beam_search(
 
     In each step the likeliest 2 * K sequences of a sentence that are one token longer are looked at. Those among the
     first K that end are finished, and the first K that do not end go on. At a sentence's limit all must end. A sentence
-    is done when K sequences are finished, or when none that goes on can become better than the `num_best` finished
-    ones: its log p only falls, so it is at best what it is now over the penalty of the longest sequence. Sentences that
-    are done leave the batch.
+    is done when K sequences are finished and none that goes on would be better than the `num_best` best of them if it
+    ended now, or when none can become better: its log p only falls, so it is at best what it is now over the penalty of
+    the longest sequence. (K finished ones alone are no reason: where one sequence is by far the likeliest, its unlikely
+    ends are finished before it is.) Sentences that are done leave the batch.
 
     Of equal scores the lower beam and the lower token come first. Scores are summed in float64 on the host, so which
     sentences share a batch changes nothing but what the network makes of it.
@@ -149,7 +150,7 @@ class _Search:
         self._limit_S = np.asarray(limit_S, np.int64)
         num, longest = len(self._limit_S), int(self._limit_S.max(initial=0))
         assert self._limit_S.min(initial=0) >= 0
-        # At most K - 1 are finished before a step in which K more may be.
+        # At most K are finished before a step in which K more may be.
         slots = 2 * beam.size
         self._done_token = np.full((num, slots, longest), beam.eos, np.int32)
         self._done_length = np.zeros((num, slots), np.int64)
@@ -203,12 +204,26 @@ class _Search:
         self._done_length[sentence, slot] = self._length
         self._done_score[sentence, slot] = score_AK[active, rank] / self._beam.penalty(np.array(self._length + 1))
         self._done_count_S[self._sentence_A] += ends_AK.sum(axis=1)
+        self._keep_best(np.flatnonzero(self._done_count_S > self._beam.size))
+
+    def _keep_best(self, full_F: np.ndarray) -> None:
+        """Forgets all but the best K that are finished, of sentences with more."""
+        if not len(full_F):
+            return
+        order_FN = np.argsort(-self._done_score[full_F], axis=1, kind="stable")
+        for array in (self._done_score, self._done_length):
+            array[full_F] = np.take_along_axis(array[full_F], order_FN, axis=1)
+        self._done_token[full_F] = np.take_along_axis(self._done_token[full_F], order_FN[:, :, None], axis=1)
+        self._done_score[full_F, self._beam.size :] = -np.inf
+        self._done_count_S[full_F] = self._beam.size
 
     def _goes_on(self, best_A: np.ndarray) -> np.ndarray:
         """Whether a sentence is to be searched further, whose best sequence that goes on has this log p."""
         done_score = np.sort(self._done_score[self._sentence_A], axis=1)[:, -self._num_best]
         hope_A = best_A / self._beam.penalty(self._limit_S[self._sentence_A] + 1)
-        return (self._done_count_S[self._sentence_A] < self._beam.size) & (hope_A > done_score)
+        now_A = best_A / self._beam.penalty(np.array(self._length + 2))
+        is_open_A = (self._done_count_S[self._sentence_A] < self._beam.size) | (now_A > done_score)
+        return is_open_A & (hope_A > done_score)
 
     def last_tokens(self) -> np.ndarray:
         """The last token of each row."""

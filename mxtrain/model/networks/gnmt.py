@@ -18,13 +18,17 @@ from typing import TYPE_CHECKING, Any, List, NamedTuple, Tuple
 
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.model.networks.bert import PADDING_SCORE
-from mxtrain.model.networks.lstm import EMBEDDING_RANGE, LstmLayer
+from mxtrain.model.networks.lstm import LstmLayer
 from mxtrain.model.networks.translation import TargetScores
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
 nn = gluon.nn
+
+EMBEDDING_RANGE, OUTPUT_RANGE = 1.0, 0.1
+"""Embeddings are drawn from -1 to 1: with 0.1 what passes through the layers is so small at first that attention learns
+nothing for hundreds of steps."""
 
 
 class GnmtSizes(NamedTuple):
@@ -114,12 +118,11 @@ class GnmtNetwork(gluon.HybridBlock):
         self._sizes, self._tied, self._sizes_V = sizes, tied, (source_size, target_size)
         units = sizes.units
         with self.name_scope():
-            self.source_table = self.params.get(
-                "source_table", shape=(source_size, units), init=mx.init.Uniform(EMBEDDING_RANGE)
-            )
-            for name in {"all": (), "target": ("target_table",), "none": ("target_table", "output_table")}[tied]:
-                table = self.params.get(name, shape=(target_size, units), init=mx.init.Uniform(EMBEDDING_RANGE))
-                setattr(self, name, table)
+            # With tied="all" there is the first one alone.
+            tables = [("source_table", source_size, EMBEDDING_RANGE), ("target_table", target_size, EMBEDDING_RANGE),
+                      ("output_table", target_size, OUTPUT_RANGE)]  # fmt: skip
+            for name, size, most in tables[: {"all": 1, "target": 2, "none": 3}[tied]]:
+                setattr(self, name, self.params.get(name, shape=(size, units), init=mx.init.Uniform(most)))
             self.dropout = nn.Dropout(sizes.dropout)
             self.backward_layer = FromZero(units, units, prefix="backward_")
             self.encoder, self.decoder = nn.HybridSequential(prefix="encoder_"), nn.HybridSequential(prefix="decoder_")

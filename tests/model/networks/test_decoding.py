@@ -97,9 +97,27 @@ def in_plain_python(decoder: TableDecoder, sentence: int, limit: int, beam: Beam
         enough = len(best) == num_best and (
             not live or live[0][1] / penalty(beam.length_penalty, limit + 1) <= best[-1].score
         )
-        if not live or enough or len(done) >= beam.size:
+        stays = len(done) >= beam.size and live and (
+            live[0][1] / penalty(beam.length_penalty, length + 2) <= best[-1].score
+        )
+        if not live or enough or stays:
             return best
     raise AssertionError
+
+
+def test_unlikely_ends_of_the_likeliest_sequence_do_not_stand_for_it() -> None:
+    """One sequence has 0.9 at each token, all others and each early end a hundredth."""
+    tokens, vocab_size = (3, 4, 5, 6, 7, 8, EOS), 12
+
+    class Sure(TableDecoder):
+        def step(self, token_R: Any, place: int, fixed: List[Any], moving: List[Any]) -> Tuple[Any, List[Any]]:
+            log_p = np.full((len(token_R), vocab_size), np.log(0.1 / (vocab_size - 1)), np.float32)
+            log_p[:, tokens[min(place, len(tokens) - 1)]] = np.log(0.9)
+            return nd.array(log_p), moving
+
+    for size in (1, 2, 4, 8):
+        (found,) = of_sentences(search(Sure(vocab_size, 0), [0], [20], Beam(BOS, EOS, size, 0.6)))
+        assert found[0].tokens == tokens[:-1]
 
 
 def require_same(found: List[Found], expected: List[Found]) -> None:
