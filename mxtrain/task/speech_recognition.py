@@ -82,6 +82,11 @@ class SpeechRecognition(Task):
                 "loss of (scores, labels) would need. Type loss=ctc."
             )
         description.loss.require_unsmoothed("CTC has no single target to smooth")
+        if self.language_model not in (None, TRAIN) and not Path(str(self.language_model)).is_file():
+            raise ConfigError(
+                f"task.language_model={self.language_model}: there is no such file. Name one in ARPA's format, or type "
+                f"task.language_model={TRAIN} for n-grams of the training transcripts."
+            )
 
     def num_classes(self, signature: Signature) -> int:
         return len(signature.class_names) + 1

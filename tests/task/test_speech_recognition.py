@@ -146,6 +146,7 @@ def test_samples_are_shown_as_a_table_and_as_strips() -> None:
         ("task=speech_recognition metric=[accuracy]", "Type metric=[cer]."),
         ("task=speech_recognition model=lenet", "Type model=deep_speech2, or a dataset of images"),
         ("model=deep_speech2 dataset=digits", "or a dataset of frames, e.g. dataset=digit_lines"),
+        ("task=speech_recognition task.language_model=trian", "or type task.language_model=train"),
         ("task=asr", "Did you mean 'speech_recognition'?"),
         ("task=speech_recognition task.beam_size=1 task.language_model=train", "type beam_size=8"),
         ("dataset=librispeech dataset.root=/nowhere", "Name the one with train-clean-100 in it"),
@@ -205,6 +206,8 @@ def test_lines_are_read_from_pictures(train_run: Any, tmp_path: Path, capsys: An
     assert set(row["text"]) <= set("0123456789")
     assert run(["predict", str(tmp_path / "run"), str(tmp_path / "none.png")]) == 2
     assert "none.png' is no picture that can be read" in capsys.readouterr().err
+    assert run(["eval", str(tmp_path / "run"), "dataset=kaldi", "dataset.train=/nowhere"]) == 2
+    assert "has learned from frames that are no sound" in capsys.readouterr().err
 
 
 @pytest.mark.slow

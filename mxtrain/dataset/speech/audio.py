@@ -156,7 +156,11 @@ class AudioDataset(TranscribedDataset):
 
     def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         """See `TranscribedDataset.restored`; features are computed as they were for training."""
-        assert given.audio is not None
+        if given.audio is None:
+            raise ConfigError(
+                f"dataset: the network of {source} has learned from frames that are no sound. Name the dataset that it "
+                "was trained with, or leave dataset out."
+            )
         wrong = [name for name in typed if name.startswith("dataset.features.") or name == "dataset.characters"]
         if wrong:
             raise ConfigError(
