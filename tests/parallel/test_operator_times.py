@@ -56,6 +56,7 @@ def test_an_operator_whose_gradient_is_the_same_operator_counts_for_both():
         ("_contrib_interleaved_matmul_selfatt_qk", [(10, 2, 36)], (8, 10, 10), 2 * 8 * 10 * 10 * 3),
         ("_contrib_interleaved_matmul_selfatt_valatt", [(10, 2, 36), (8, 10, 10)], (10, 2, 12), 2 * 8 * 10 * 10 * 3),
         ("_mxtrain_attention", [(10, 2, 36), (2,), (64,)], (10, 2, 12), 2 * 2 * 8 * 10 * 10 * 3),
+        ("_mxtrain_cross_attention", [(10, 2, 12), (7, 2, 24), (2,)], (10, 2, 12), 2 * 2 * 8 * 10 * 7 * 3),
         ("Activation", [(2, 3)], (2, 3), 0),
     ],
 )
