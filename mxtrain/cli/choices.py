@@ -33,7 +33,9 @@ OTHER_OPTIONS: Dict[str, Dict[str, str]] = {
              "image_classification": "classification", "text_classification": "classification",
              "object_detection": "detection", "ner": "token_classification",
              "named_entity_recognition": "token_classification", "sequence_labeling": "token_classification",
-             "tagging": "token_classification", "squad": "question_answering", "qa": "question_answering"},
+             "tagging": "token_classification", "squad": "question_answering", "qa": "question_answering",
+             "asr": "speech_recognition",
+             "speech": "speech_recognition", "speech_to_text": "speech_recognition", "ctc": "speech_recognition"},
 }  # fmt: skip
 """Names that other programs have for our options."""
 

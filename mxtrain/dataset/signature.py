@@ -9,6 +9,8 @@ from mxtrain.dataset.image.key_points import KeyPointSet
 from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.language.tokenizing.base import TOKENIZER_STATE
 from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
+from mxtrain.dataset.speech.features import Features
+from mxtrain.errors import DamagedCheckpoint
 from mxtrain.types import Shapes
 
 if TYPE_CHECKING:
@@ -25,6 +27,10 @@ SIGNATURE_STATE: Wanted = {
     "joint_vocabulary?": bool, "target_tokenizer_config?": _TOKENIZER_CONFIG,
     "decoding?": {
         "shape": [int], "central_crop": _NUMBER, "frame?": [int], "window?": [(str, *_NUMBER)], "fit?": str,
+    },
+    "audio?": {
+        "sample_rate": int, "window_ms": _NUMBER, "step_ms": _NUMBER, "num_mels": int, "low_hz": _NUMBER,
+        "high_hz": _NUMBER, "preemphasis": _NUMBER, "normalize": str,
     },
     "key_points?": {"flip_pairs": [[int]], "skeleton": [[int]], "sigmas": [_NUMBER], "thing_names": [str]},
 }  # fmt: skip
@@ -44,6 +50,7 @@ class Signature:
         mask_values: for masks: the value of each class in a mask's file.
         category_ids: for things in pictures: the number of each class in the dataset's own files.
         key_points: for key points, whose names are `class_names`: what they have to do with each other.
+        audio: for recordings: how they become frames.
         decoding: for images: how files are read; None in checkpoints that were made before mxtrain kept it.
     """
 
@@ -56,6 +63,7 @@ class Signature:
     mask_values: Sequence[int] = ()
     category_ids: Sequence[int] = ()
     key_points: Optional[KeyPointSet] = None
+    audio: Optional[Features] = None
     target_tokenizer_config: Optional[TokenizerConfig] = None
 
     @property
@@ -76,6 +84,8 @@ class Signature:
             if getattr(self, name):
                 lists[name] = list(getattr(self, name))
         parts = {"tokenizer_config": self.tokenizer_config, "decoding": self.decoding, "key_points": self.key_points}
+        if self.audio is not None:
+            lists["audio"] = self.audio.model_dump()
         if self.is_joint:
             lists["joint_vocabulary"] = True
         else:
@@ -93,6 +103,16 @@ class Signature:
         return cls(**{
             **given, "shape": shape, "tokenizer_config": source,
             "target_tokenizer_config": source if is_joint else TokenizerConfig.from_json(target) if target else None,
+            "audio": features_from(given["audio"]) if given.get("audio") else None,
             "decoding": Decoding.from_json(decoding) if decoding else None,
             "key_points": KeyPointSet.from_json(points, len(values["class_names"])) if points else None,
         })  # fmt: skip
+
+
+def features_from(values: JsonObject) -> Features:
+    """Raises: DamagedCheckpoint: no features can be computed so."""
+    try:
+        return Features(**values)
+    except ValueError as error:
+        reason = str(error).splitlines()[-2].strip() if str(error).count("\n") > 1 else str(error)
+        raise DamagedCheckpoint(f"The checkpoint cannot be used: in its audio, {reason}.") from error

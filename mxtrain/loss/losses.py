@@ -123,6 +123,21 @@ class LabelSmoothedCrossEntropy(Loss):
         return SmoothedTokenLoss(self.label_smoothing if training else 0.0)
 
 
+class CTC(Loss):
+    """Connectionist temporal classification: -log p of a transcript, over all its alignments with the frames; the mean
+    over utterances of the global batch.
+
+    Source: Graves et al., "Connectionist Temporal Classification" (2006).
+    """
+
+    serves: ClassVar[Tuple[str, ...]] = ("speech_recognition",)
+
+    def build(self, num_classes: int, training: bool) -> gluon.Block:
+        from mxtrain.loss.ctc_blocks import CTCLoss
+
+        return CTCLoss()
+
+
 class SigmoidBCE(Loss):
     """Binary cross entropy of each class by itself."""
 

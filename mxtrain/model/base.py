@@ -77,6 +77,11 @@ class Model(Spec):
         """The (C, H, W) that the network wants for data whose own shape is `native`. Imports no MXNet."""
         return tuple(native)
 
+    def count_scores(self, frames: int) -> Optional[int]:
+        """Of a network that scores characters along frames, (B, T, F) and numbers of frames (B,) to (B, T', K): T' for
+        a sample of T frames; None where only its code knows. Imports no MXNet."""
+        return None
+
     def build(self, num_classes: int, input_shape: Shape) -> gluon.Block:
         """The network, uninitialised.
 

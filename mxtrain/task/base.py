@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from mxtrain.types import Batch, Shapes
 
 
-DATASETS = {"text": "dataset=text", "numbers": "dataset=tabular"}
+DATASETS = {"text": "dataset=text", "numbers": "dataset=tabular", "frames": "dataset=digit_lines"}
 """A dataset for each kind of input that a model takes."""
-MODELS = {"text": "model=bert", "numbers": "model=mlp"}
+MODELS = {"text": "model=bert", "numbers": "model=mlp", "frames": "model=deep_speech2"}
 """A model for each kind of sample that a dataset gives."""
 
 WHOLE_BATCH = "whole_batch"

@@ -9,7 +9,7 @@ Legend: N tokens, U different n-grams, V vocabulary.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import List
+from typing import List, Sequence
 
 import numpy as np
 
@@ -92,3 +92,31 @@ class KneserNey:
             ends_N = np.where(is_there_N, place_N, UNKNOWN)
             number_N = np.concatenate([[UNKNOWN], ends_N[:-1]])
         return np.log(result_N[1:])
+
+    def next_probabilities(self, context: Sequence[int]) -> np.ndarray:
+        """The probability of each token behind a context, (V,)."""
+        result_V = np.full(self._vocab_size, 1.0 / self._vocab_size)
+        kept = list(context)[max(len(context) - len(self._lengths) + 1, 0) :]
+        for length, order in enumerate(self._lengths):  # n-grams of length + 1 tokens, behind the last `length`
+            if length > len(kept):
+                break
+            number = self._number_of(kept[len(kept) - length :])
+            if number == UNKNOWN or not order.sum_C[number]:
+                continue
+            begin, end = np.searchsorted(order.key_U, [number * self._vocab_size, (number + 1) * self._vocab_size])
+            count_V = np.zeros(self._vocab_size)
+            count_V[order.key_U[begin:end] - number * self._vocab_size] = order.count_U[begin:end]
+            left = order.discount * order.different_C[number]
+            result_V = (np.maximum(count_V - order.discount, 0) + left * result_V) / order.sum_C[number]
+        return result_V
+
+    def _number_of(self, tokens: Sequence[int]) -> int:
+        """The number of an n-gram among those of its length, or `UNKNOWN`."""
+        number = 0
+        for token, order in zip(tokens, self._lengths):
+            key = number * self._vocab_size + token
+            place = int(np.searchsorted(order.key_U, key))
+            if place == len(order.key_U) or order.key_U[place] != key:
+                return UNKNOWN
+            number = place
+        return number

@@ -53,6 +53,7 @@ NEEDS = {
     "loss/mask_two_stage": ["model=mask_rcnn"],
     "loss/token_softmax_cross_entropy": ["task=token_classification"],
     "loss/span_softmax_cross_entropy": ["task=question_answering"],
+    "loss/ctc": ["task=speech_recognition"],
     "loss/multibox": ["model=ssd"],
     "loss/two_stage": ["model=faster_rcnn"],
     "loss/yolo3": ["model=yolo3"],
@@ -96,6 +97,7 @@ def test_every_option_composes_and_validates(describe_run, option: Path) -> None
             "detection": "voc_ap", "language_modeling": "bits_per_byte", "pose_estimation": "pck",
             "instance_segmentation": "mask_ap50",
             "token_classification": "entity_f1", "question_answering": "exact_match", "translation": "bleu",
+            "speech_recognition": "cer",
         }.get(task, "root_mean_squared_error")  # fmt: skip
         choice = [f"task={task}", f"metric=[{','.join(dict.fromkeys([monitored, name]))}]"]
     description = describe_run(*choice, *NEEDS.get(str(option), []))

@@ -109,6 +109,10 @@ def small(tmp_path: Path) -> Dict[str, Tuple[str, ...]]:
             f"dataset.root={tmp_path}", "dataset.train=train.json", "dataset.max_question=3", "dataset.doc_stride=4",
             *tiny,
         ),
+        "speech_recognition": (
+            "dataset.num_train=32", "dataset.num_val=10", "dataset.length=[1,3]", "dataset.height=8",
+            "model.channels=[2,3,2]", "model.units=8", "model.num_layers=2",
+        ),
     }  # fmt: skip
 
 
@@ -271,6 +275,9 @@ def strip(line: str) -> Any:
         ("model.name=yolo3_darknet53", "detection", "BoxedDigitScenes"),
         ("model=center_net", "detection", "BoxedDigitScenes"),
         ("task=masked_language_modeling dataset.mask_fraction=0.2", "masked_language_modeling", "MaskedText"),
+        ("task=speech_recognition", "speech_recognition", "DigitLines"),
+        ("dataset=digit_lines", "speech_recognition", "DigitLines"),
+        ("model=deep_speech2", "speech_recognition", "DigitLines"),
         ("dataset=tabular", "regression", "Tabular"),
         ("task=regression", "regression", "Tabular"),
         ("task=segmentation", "segmentation", "DigitScenes"),

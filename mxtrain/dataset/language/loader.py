@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Optional, Tuple
 
 import numpy as np
 
-from mxtrain.dataset.language.sources import TextSource, mask_tokens, order_by_length
-from mxtrain.dataset.loading.loader import BatchLoader
+from mxtrain.dataset.language.sources import TextSource, mask_tokens
+from mxtrain.dataset.loading.sized import SizedLoader
 
 if TYPE_CHECKING:
-    from mxnet import Context
     from mxnet.ndarray import NDArray
 
     from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
@@ -19,7 +18,7 @@ LENGTH_STEP = 8
 """Lengths of batches are multiples of it (or the longest that there may be), so that few shapes occur."""
 
 
-class TextLoader(BatchLoader):
+class TextLoader(SizedLoader):
     """Batches of one split.
 
     A batch is as long as its longest text, whoever computes which part of it, so that every placement sees the same
@@ -28,34 +27,13 @@ class TextLoader(BatchLoader):
     Args:
         source: texts.
         tokenizer_config: how they become tokens.
-        batches_per_pool: in training, how many batches' samples are sorted by length together; 1 = none.
-        in_order: without training, keep the order of the samples; else they are sorted by length.
-        device: a context or its name.
-        options: of `BatchLoader`.
+        options: of `SizedLoader`.
     """
 
-    def __init__(
-        self, source: TextSource, *, tokenizer_config: TokenizerConfig, batches_per_pool: int = 1,
-        in_order: bool = False, device: Union[str, Context] = "cpu:0", **options: Any,
-    ) -> None:  # fmt: skip
-        from mxtrain.dataset.loading.placing import as_device
-
+    def __init__(self, source: TextSource, *, tokenizer_config: TokenizerConfig, **options: Any) -> None:
         self._encoded = source.encode(tokenizer_config)
-        super().__init__(len(self._encoded.label_N), **options)
+        super().__init__(self._encoded.length_N, **options)
         self.tokenizer_config = tokenizer_config
-        self._batches_per_pool, self._in_order = batches_per_pool, in_order
-        self._device = as_device(device)
-
-    def _shuffle(self, index_N: np.ndarray, epoch: int) -> np.ndarray:
-        return order_by_length(
-            self._encoded.length_N[index_N], self.batch_size, seed=self.seed, epoch=epoch,
-            batches_per_pool=self._batches_per_pool,
-        )  # fmt: skip
-
-    def _still_order(self) -> np.ndarray:
-        if self._in_order:
-            return super()._still_order()
-        return np.argsort(self._encoded.length_N, kind="stable")
 
     def _read_share(
         self, share_B: np.ndarray, index_B: np.ndarray, epoch: int

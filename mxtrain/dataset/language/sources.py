@@ -1,4 +1,4 @@
-"""Sources of texts, and the sample order that keeps texts of like length together.
+"""Sources of texts, and the tokens of them that are hidden.
 
 Legend: N samples, B batch, T tokens, M masked positions.
 """
@@ -15,7 +15,7 @@ from mxtrain.dataset.language.encoded import EncodedPairs, EncodedPieces, Encode
 from mxtrain.dataset.language.text_checks import ParagraphChecks, TextChecks
 from mxtrain.dataset.language.tokenizing.config import TokenizerConfig, num_masked
 from mxtrain.dataset.language.tokenizing.kinds import TextsInMemory, TrainingTexts
-from mxtrain.dataset.loading.randomness import Draw, bits, permutation, uniform
+from mxtrain.dataset.loading.randomness import Draw, uniform
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -127,30 +127,6 @@ class PlainTexts:
     def training_texts(self) -> TrainingTexts:
         """See `TextSource`."""
         return TextsInMemory([text for texts in self.documents for text in texts])
-
-
-def order_by_length(
-    length_N: np.ndarray, batch_size: int, *, seed: int, epoch: int, batches_per_pool: int
-) -> np.ndarray:
-    """The order of an epoch's samples, in which each batch of `batch_size` neighbours has texts of like length.
-
-    The epoch is shuffled and cut into pools; a pool is sorted by length and cut into batches; the whole batches are
-    shuffled. What is left over comes last. With one batch per pool this is a plain shuffle.
-
-    Returns:
-        int64 indices.
-    """
-    order = permutation(seed, epoch, len(length_N))
-    if batches_per_pool < 2:
-        return order
-    pool = batches_per_pool * batch_size
-    # Of the last pool, too, the samples that fill no batch are random ones, not the longest.
-    whole = len(order) // batch_size * batch_size
-    parts = [order[begin : min(begin + pool, whole)] for begin in range(0, whole, pool)]
-    parts = [part[np.argsort(length_N[part], kind="stable")] for part in parts]
-    batches = np.concatenate(parts).reshape(-1, batch_size) if parts else order[:0].reshape(0, batch_size)
-    shuffled = batches[np.argsort(bits(seed, epoch, np.arange(len(batches)), Draw.BATCH_ORDER), kind="stable")]
-    return np.concatenate([shuffled.ravel(), order[whole:]])
 
 
 def mask_tokens(

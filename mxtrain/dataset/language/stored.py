@@ -7,13 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import (
     TYPE_CHECKING,
     Any,
-    Callable,
-    Deque,
     Iterable,
     Iterator,
     List,
@@ -22,13 +18,13 @@ from typing import (
     Optional,
     Sequence,
     Tuple,
-    TypeVar,
 )
 
 import numpy as np
 
 from mxtrain.dataset.corpus.preparing import Advance, prepare
 from mxtrain.dataset.corpus.shards import ArrayForm, Shards, ShardWriter
+from mxtrain.dataset.corpus.threads import in_order
 from mxtrain.runtime.cores import usable_cores
 
 if TYPE_CHECKING:
@@ -41,13 +37,9 @@ _BYTES_AT_ONCE = 1 << 19
 """Of text, that one thread encodes at a time."""
 _BYTES_PER_BLOCK = 32 << 20
 """Of text, after which an interrupted preparation need not encode again."""
-_AHEAD = 2
-"""Pieces of work for each thread that wait or are done."""
 
 Piece = Tuple[int, List[str], int]
 """The number of the first record, the texts of all of them, and their bytes."""
-Given = TypeVar("Given")
-Made = TypeVar("Made")
 
 
 class StoredColumn:
@@ -270,18 +262,3 @@ def _pieces(
         ends = (begin_R1[first : last + 1] - begin_R1[first]).tolist()
         yield first, [content[begin:end].decode() for begin, end in zip(ends, ends[1:])], len(content)
         first = last
-
-
-def in_order(function: Callable[[Given], Made], given: Iterable[Given], num_threads: int) -> Iterator[Made]:
-    """Results of a function that leaves Python's lock alone, in the order of what it is given; a few are made ahead."""
-    pool = ThreadPoolExecutor(num_threads, thread_name_prefix="encode")
-    waiting: Deque[Future[Made]] = deque()
-    try:
-        for one in given:
-            waiting.append(pool.submit(function, one))
-            if len(waiting) >= _AHEAD * num_threads:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        pool.shutdown(cancel_futures=True)

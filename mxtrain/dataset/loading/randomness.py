@@ -62,6 +62,13 @@ class Draw(enum.IntEnum):
     """Which token is chosen behind a text."""
     PHRASE = 705
     """And 4 above it: which phrases are made."""
+    LINE_LENGTH = 720
+    LINE_LOOK = 721
+    LINE_NOISE = 722
+    LINE_LAYOUT = 723
+    """And 3 above it: what a line of digits says, and how wide it is."""
+    SPEC_AUGMENT = 727
+    """And those above it up to 730: where stripes of a spectrogram are hidden."""
     VOCABULARY = 710
     """Which texts a vocabulary is made of."""
     CORRUPTION = 900

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from mxtrain.dataset.language.parallel import NOTHING, PairsAtHand, both_sides
-from mxtrain.dataset.language.parallel_loader import PairLoader, cut_by_tokens
+from mxtrain.dataset.language.parallel_loader import PairLoader
 from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
 from mxtrain.dataset.language.tokenizing.plain import train_characters
+from mxtrain.dataset.loading.sized import cut_by_size
 from mxtrain.errors import DataError
 from mxtrain.kvstore.world import World
 
@@ -89,7 +90,7 @@ def test_an_epoch_has_each_pair_once_in_batches_of_as_many_tokens() -> None:
 def test_no_batch_could_take_one_pair_more() -> None:
     for seed in range(20):
         size_N = np.sort(np.random.RandomState(seed).randint(1, 13, 50))
-        begin = cut_by_tokens(size_N, 24)
+        begin = cut_by_size(size_N, 24)
         assert begin[0] == 0 and begin[-1] == 50 and (np.diff(begin) > 0).all()
         for first, end in zip(begin, begin[1:]):
             assert (end - first) * size_N[end - 1] <= 24

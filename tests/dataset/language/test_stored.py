@@ -11,10 +11,11 @@ import pytest
 
 from mxtrain.dataset.checking.problems import STRICT
 from mxtrain.dataset.corpus import preparing
+from mxtrain.dataset.corpus.threads import in_order
 from mxtrain.dataset.glue import Glue
 from mxtrain.dataset.language import stored
 from mxtrain.dataset.language.sources import LabelledTexts, PlainTexts
-from mxtrain.dataset.language.stored import JoinedTexts, StoredColumn, in_order, prepare_tokens
+from mxtrain.dataset.language.stored import JoinedTexts, StoredColumn, prepare_tokens
 from mxtrain.dataset.language.text_files import read_documents, stream_paragraphs
 from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
 from mxtrain.dataset.language.tokenizing.kinds import TextsInMemory

@@ -12,9 +12,10 @@ import pydantic
 import pytest
 
 from mxtrain.dataset.glue import LAYOUTS, Glue
-from mxtrain.dataset.language.sources import LabelledTexts, mask_tokens, order_by_length
+from mxtrain.dataset.language.sources import LabelledTexts, mask_tokens
 from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
 from mxtrain.dataset.language.tokenizing.wordpiece import SPECIAL, WordPiece, read_vocab
+from mxtrain.dataset.loading.sized import order_by_length
 from mxtrain.dataset.table.columns import read_columns
 from mxtrain.dataset.text import MaskedText, Text
 from mxtrain.errors import DataError

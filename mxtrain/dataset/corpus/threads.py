@@ -1,0 +1,27 @@
+"""Work in threads whose results come back in order, so that what is written does not depend on their number."""
+
+from __future__ import annotations
+
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Callable, Deque, Iterable, Iterator, TypeVar
+
+_AHEAD = 2
+"""Pieces of work for each thread that wait or are done."""
+Given = TypeVar("Given")
+Made = TypeVar("Made")
+
+
+def in_order(function: Callable[[Given], Made], given: Iterable[Given], num_threads: int) -> Iterator[Made]:
+    """Results of a function that leaves Python's lock alone, in the order of what it is given; a few are made ahead."""
+    pool = ThreadPoolExecutor(num_threads, thread_name_prefix="prepare")
+    waiting: Deque[Future[Made]] = deque()
+    try:
+        for one in given:
+            waiting.append(pool.submit(function, one))
+            if len(waiting) >= _AHEAD * num_threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,311 @@
+"""Base of datasets of recordings with transcripts: their texts, their alphabet, their features, and what is refused.
+
+Legend: N utterances.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import stat
+from typing import TYPE_CHECKING, Callable, ClassVar, Collection, Dict, List, Literal, Optional, Sequence, Tuple, Union
+
+import numpy as np
+import pydantic
+
+from mxtrain.dataset.base import BaseDataset, Samples, Splits
+from mxtrain.dataset.checking.problems import (
+    EMPTY_TEXT,
+    STRICT,
+    UNREADABLE_AUDIO,
+    DataPlace,
+    Findings,
+    NothingLeft,
+    Problem,
+)
+from mxtrain.dataset.corpus.shards import Ragged, Shards
+from mxtrain.dataset.loading.loader import count_workers
+from mxtrain.dataset.loading.regular_files import walk
+from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
+from mxtrain.dataset.signature import Signature
+from mxtrain.dataset.speech.alphabet import Alphabet, normalized
+from mxtrain.dataset.speech.base import TranscribedDataset
+from mxtrain.dataset.speech.features import Features
+from mxtrain.dataset.speech.loader import padded_frames
+from mxtrain.dataset.speech.prepared import FEATURE, SECONDS, Recordings, features_for_now, features_of, problems_of
+from mxtrain.dataset.speech.recording import CUT_AUDIO, ENDINGS, SILENT_AUDIO, require_soundfile
+from mxtrain.dataset.speech.source import SHORT_AUDIO, short_problem
+from mxtrain.dataset.speech.spec_augment import SpecAugment
+from mxtrain.dataset.speech.utterances import PIPE, Utterance
+from mxtrain.errors import ConfigError, DataError
+from mxtrain.types import Positive, PositiveFloat
+
+if TYPE_CHECKING:
+    from mxtrain.model.base import Model
+
+log = logging.getLogger(__name__)
+UNKNOWN_CHARACTER = "unknown_character"
+REMEDY = "Restore or remove it, or type dataset.skip_unreadable=true to train without such utterances."
+_ROUNDING_S = 0.05
+"""By which times in manifests may differ from recordings."""
+
+Parts = Tuple[str, List[Utterance], Optional[List[Utterance]], Optional[List[Utterance]]]
+"""The name of a dataset, and its utterances for training, validation and test; None where they are held out of those
+for training."""
+
+
+class Skipping(Findings):
+    """Leaves out what is wrong with single utterances, and says how many there were of each kind."""
+
+    def __init__(self) -> None:
+        self._count: Dict[str, int] = {}
+        self._first: Dict[str, str] = {}
+
+    def refuse(self, *problems: Problem, sentence: str = "") -> None:
+        for problem in problems:
+            self._count[problem.kind] = self._count.get(problem.kind, 0) + 1
+            self._first.setdefault(problem.kind, problem.fact)
+
+    @property
+    def goes_on(self) -> bool:
+        return True
+
+    def say(self) -> None:
+        """Warns of what was left out."""
+        for kind, count in self._count.items():
+            log.warning("dataset.skip_unreadable: %s left out, %s, e.g. %s `data check` lists all.",
+                        "1 is" if count == 1 else f"{count:,} are", kind, self._first[kind])  # fmt: skip
+
+
+class AudioDataset(TranscribedDataset):
+    """Base of the descriptions of datasets of recordings."""
+
+    problem_kinds: ClassVar[Tuple[str, ...]] = (SHORT_AUDIO, SILENT_AUDIO, CUT_AUDIO, UNKNOWN_CHARACTER, PIPE)
+
+    batch_size: Positive = 32
+    eval_batch_size: Positive = 32
+    features: Features = Features()
+    """How a recording becomes frames."""
+    augment: SpecAugment = SpecAugment()
+    """What is hidden of the frames in training."""
+    case: Literal["lower", "upper", "keep"] = "lower"
+    """Case of transcripts."""
+    characters: str = "auto"
+    """All that transcripts may hold, e.g. "abcdefghijklmnopqrstuvwxyz' "; auto = what the training transcripts hold."""
+    max_seconds: Optional[PositiveFloat] = None
+    """Longer utterances are not trained on; null = any are."""
+    batch_seconds: Optional[PositiveFloat] = None
+    """Seconds of sound in a batch of training at most, padding included: rows times the longest; null = batch_size
+    utterances."""
+    skip_unreadable: bool = False
+    """Train without utterances that cannot be used, and say how many there are; else the first one is refused."""
+    num_workers: Union[Literal["auto"], Positive] = "auto"
+    """Threads that compute features, once; auto = the cores this process may use."""
+    _count_scores: Callable[[int], Optional[int]] = pydantic.PrivateAttr(default=int)
+    """How many scores the network gives for a number of frames: by it is known which transcripts fit."""
+
+    def utterances(self, findings: Findings) -> Parts:
+        """The utterances as the files say them.
+
+        Raises:
+            DataError: there are none.
+        """
+        raise NotImplementedError
+
+    @property
+    def batch_frames(self) -> Optional[int]:
+        if self.batch_seconds is None:
+            return None
+        return int(self.batch_seconds * self.features.sample_rate / self.features.step)
+
+    @property
+    def batch_unit(self) -> Tuple[str, int]:
+        """See `BaseDataset.batch_unit`."""
+        return super().batch_unit if self.batch_seconds is None else ("batch_seconds", math.ceil(self.batch_seconds))
+
+    def compute_features(self, name: str, given: Sequence[Utterance]) -> Shards:
+        """The features of utterances, see `prepared.features_of`."""
+        return features_of(given, self.features, f"features of {name}", count_workers(self.num_workers))
+
+    def is_there(self, one: Utterance, findings: Findings) -> bool:
+        """Whether the recording of an utterance can be opened; else findings get why."""
+        try:
+            status = os.stat(one.path)
+            said = "" if stat.S_ISREG(status.st_mode) else "which is no regular file"
+        except (OSError, ValueError) as error:
+            said = f"which cannot be read: {getattr(error, 'strerror', None) or error}"
+        if said:
+            findings.refuse(Problem(UNREADABLE_AUDIO, one.place, f"{one.place} names '{one.path}', {said}.", REMEDY))
+        return not said
+
+    @property
+    def transcript_signature(self) -> str:
+        return f"NFC,{self.case},single_spaces"
+
+    def for_model(self, model: Model) -> AudioDataset:
+        """See `BaseDataset.for_model`: so that what does not fit its steps in time is found when data is opened."""
+        if model.count_scores(1) is None:
+            return self
+        fitted = self.model_copy()
+        fitted._count_scores = model.count_scores
+        return fitted
+
+    def with_characters(self, characters: str) -> AudioDataset:
+        return self.model_copy(update={"characters": characters})
+
+    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+        """See `TranscribedDataset.restored`; features are computed as they were for training."""
+        if given.audio is None:
+            raise ConfigError(
+                f"dataset: the network of {source} has learned from frames that are no sound. Name the dataset that it "
+                "was trained with, or leave dataset out."
+            )
+        wrong = [name for name in typed if name.startswith("dataset.features.") or name == "dataset.characters"]
+        if wrong:
+            raise ConfigError(
+                f"{wrong[0]}: the network of {source} has learned from its own features and characters. Leave it out."
+            )
+        return self.with_characters("".join(given.class_names)).model_copy(update={"features": given.audio}), given
+
+    def sign(self, splits: Splits, model: Model) -> Signature:
+        signature = super().sign(splits, model)
+        return Signature(signature.shape, class_names=signature.class_names, audio=self.features)
+
+    def open(self) -> Splits:
+        """See `BaseDataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        require_soundfile()
+        skipping = Skipping()
+        of_each = skipping if self.skip_unreadable and not findings.goes_on else findings
+        name, train, val, test = self.utterances(of_each)
+        given = [None if part is None else [one._replace(text=normalized(one.text, self.case)) for one in part]
+                 for part in (train, val, test)]  # fmt: skip
+        alphabet = self._alphabet(name, given[0] or [])
+        found = [None if part is None else self._prepared(name, part, alphabet, of_each) for part in given]
+        skipping.say()
+        trained = found[0]
+        if trained is None or not len(trained):
+            raise NothingLeft(f"{name}: no utterance for training can be used.")
+        held = (0.0 if val is not None else self.val_fraction, 0.0 if test is not None else self.test_fraction)
+        parts = split_indices(np.zeros(len(trained), np.int32), *held, self.split_seed)
+        others = [found[number] if given[number] is not None else trained.take(parts[number].tolist())
+                  for number in (1, 2)]  # fmt: skip
+        kept = self._short_enough(trained.take(parts[0].tolist()))
+        self._require_room(kept)
+        refuse_empty(name, len(kept), len(others[0] or ()), self.val_fraction)
+        assert others[0] is not None
+        test_split = others[1] if others[1] is not None and len(others[1]) else None
+        return Splits(kept, others[0], test_split, class_names=alphabet.characters)
+
+    def _alphabet(self, name: str, train: Sequence[Utterance]) -> Alphabet:
+        """Raises: DataError: there are no characters."""
+        found = sorted(set("".join(one.text for one in train))) if self.characters == "auto" else self.characters
+        if not found:
+            raise DataError(f"{name}: the training transcripts hold no characters.")
+        return Alphabet(list(dict.fromkeys(found)))
+
+    def _prepared(self, name: str, given: Sequence[Utterance], alphabet: Alphabet, findings: Findings) -> Recordings:
+        """Those utterances that can be used."""
+        readable = [
+            one for one in given
+            if self._has_right_text(one, alphabet, findings) and self.is_there(one, findings)
+        ]  # fmt: skip
+        if not readable:
+            nothing = Ragged(np.zeros((0, self.features.num_mels), np.float16), np.zeros(1, np.int64))
+            return Recordings([], nothing, np.zeros(0, np.int64), alphabet)
+        shards = self.compute_features(name, readable)
+        feature, seconds_N, problems = shards.ragged(FEATURE), shards.array(SECONDS), problems_of(shards)
+        kept = [
+            index for index, one in enumerate(readable)
+            if _is_whole(one, problems[index], float(seconds_N[index]), findings)
+        ]  # fmt: skip
+        row_N = np.array(kept, np.int64)
+        made = Recordings([readable[index] for index in kept], feature, row_N, alphabet, self.augment)
+        score_N = np.array([self._count_scores(frames) for frames in made.frame_N.tolist()], np.int64)
+        short = made.too_short(score_N)
+        for index in short.tolist():
+            findings.refuse(short_problem(made, index, int(score_N[index])))
+        return made.take(np.setdiff1d(np.arange(len(made)), short).tolist()) if len(short) else made
+
+    def _has_right_text(self, one: Utterance, alphabet: Alphabet, findings: Findings) -> bool:
+        if not one.text:
+            fact = f"{one.place} has an empty transcript."
+            findings.refuse(Problem(EMPTY_TEXT, one.place, fact, "Write what is said, or remove it."))
+            return False
+        unknown = alphabet.unknown(one.text)
+        if unknown:
+            shown = ", ".join(map(repr, unknown[:8]))
+            fact = f"{one.place} holds {shown}, which {'is' if len(unknown) == 1 else 'are'} not in the alphabet."
+            remedy = f"Mend it, or add it to dataset.characters; it is {''.join(alphabet.characters)!r}."
+            findings.refuse(Problem(UNKNOWN_CHARACTER, one.place, fact, remedy))
+        return not unknown
+
+    def _short_enough(self, train: Recordings) -> Recordings:
+        if self.max_seconds is None:
+            return train
+        step_s = self.features.step / self.features.sample_rate
+        kept = np.flatnonzero(train.frame_N * step_s <= self.max_seconds)
+        if len(kept) < len(train):
+            log.info("dataset.max_seconds=%s: %s of %s utterances are not trained on", self.max_seconds,
+                     f"{len(train) - len(kept):,}", f"{len(train):,}")  # fmt: skip
+        return train.take(kept.tolist())
+
+    def _require_room(self, train: Recordings) -> None:
+        """Raises: DataError: the longest utterance of training does not fit into a batch."""
+        most = self.batch_frames
+        if most is None or not len(train):
+            return
+        index = int(train.frame_N.argmax())
+        needed = int(padded_frames(train.frame_N[index : index + 1])[0])
+        if needed > most:
+            needed_s = math.ceil(needed * self.features.step / self.features.sample_rate)
+            raise DataError(
+                f"dataset.batch_seconds={self.batch_seconds:g} has no room for the longest utterance, of "
+                f"{train.place(index)}. Type dataset.batch_seconds={needed_s} or more, or a smaller "
+                "dataset.max_seconds."
+            )
+
+    def open_inputs(
+        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
+    ) -> Tuple[Samples, Sequence[str]]:
+        """Recordings, and those in folders."""
+        require_soundfile()
+        assert signature.audio is not None
+        given: List[Utterance] = []
+        for name in names:
+            paths = [str(path) for path, _ in walk(name, ENDINGS)] if os.path.isdir(name) else [name]
+            if not paths:
+                raise DataError(f"'{name}' holds no recordings: no file ends in {', '.join(ENDINGS)}.")
+            given += [Utterance(path, "", DataPlace(path)) for path in paths]
+        shards = features_for_now(given, signature.audio, count_workers(self.num_workers))
+        kept = []
+        for index, (one, problem) in enumerate(zip(given, problems_of(shards))):
+            if not problem:
+                kept.append(index)
+                continue
+            fact = f"'{one.path}' {problem.partition(chr(9))[2]}"
+            if not skip_unreadable:
+                raise DataError(f"{fact} Replace or remove it, or type skip_unreadable=true to go on without it.")
+            unreadable[-1 - index] = fact
+        alphabet = Alphabet(signature.class_names)
+        some = [given[index] for index in kept]
+        made = Recordings(some, shards.ragged(FEATURE), np.array(kept, np.int64), alphabet, are_known=False)
+        made.store = shards  # removed from the disk when nobody reads it any more
+        return made, [one.path for one in some]
+
+
+def _is_whole(one: Utterance, problem: str, seconds: float, findings: Findings) -> bool:
+    """Whether an utterance was read, and is as long as it should be."""
+    if problem:
+        kind, _, said = problem.partition("\t")
+        findings.refuse(Problem(kind, one.place, f"{one.place}: '{one.path}' {said}", REMEDY))
+        return False
+    if seconds < one.said_s - max(_ROUNDING_S, 0.01 * one.said_s):
+        fact = f"{one.place}: '{one.path}' is cut: it has {seconds:.2f} s of {one.said_s:.2f} s."
+        findings.refuse(Problem(CUT_AUDIO, one.place, fact, REMEDY))
+        return False
+    return True

@@ -1,0 +1,80 @@
+"""Base of datasets of frames with a transcript."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Collection, Optional, Tuple
+
+from mxtrain.dataset.base import BaseDataset, Splits
+from mxtrain.dataset.signature import Signature
+from mxtrain.dataset.speech.source import SHORT_AUDIO, TranscribedSource
+from mxtrain.errors import CheckpointError
+from mxtrain.types import Positive, shapes_of
+
+if TYPE_CHECKING:
+    from mxtrain.dataset.loading.loader import BatchLoader
+    from mxtrain.model.base import Model
+
+
+class TranscribedDataset(BaseDataset):
+    """Base of the descriptions of datasets whose samples are frames, (T, F), and a transcript."""
+
+    gives: ClassVar[str] = "frames"
+    serves: ClassVar[Tuple[str, ...]] = ("speech_recognition",)
+    problem_kinds: ClassVar[Tuple[str, ...]] = (SHORT_AUDIO,)
+
+    batch_size: Positive = 32
+    eval_batch_size: Positive = 64
+    batches_per_pool: Positive = 16
+    """Batches whose samples are sorted by length together in training, so that little padding is computed; 1 = none."""
+
+    @property
+    def batch_frames(self) -> Optional[int]:
+        """Frames of a batch of training at most, padding included; None = batch_size samples."""
+        return None
+
+    @property
+    def transcript_signature(self) -> str:
+        """How transcripts are normalised before they are compared, for the signature of metrics."""
+        return "none"
+
+    def sign(self, splits: Splits, model: Model) -> Signature:
+        """Frames of the longest sample, and how many a sample has."""
+        from mxtrain.dataset.speech.loader import padded_frames
+
+        sources = [source for source in (splits.train, splits.val, splits.test) if source is not None]
+        longest = max(source.frame_N.max() for source in sources)  # type: ignore[attr-defined]  # of its own
+        width: int = sources[0].width  # type: ignore[attr-defined]
+        return Signature(((int(padded_frames(longest)), width), ()), class_names=list(splits.class_names))
+
+    def require_same(self, signature: Signature, before: Signature, source: str) -> None:
+        """See `BaseDataset.require_same`: scores would stand for other characters."""
+        width, width_before = (shapes_of(one.shape)[0][1] for one in (signature, before))
+        if list(before.class_names) != list(signature.class_names) or width != width_before:
+            raise CheckpointError(
+                f"{source} was made with other characters ({''.join(before.class_names)!r}) or frames of another width "
+                f"({width_before}) than these ({''.join(signature.class_names)!r}, {width}). Give the same data, or "
+                "choose another hydra.run.dir."
+            )
+
+    def restored(
+        self, given: Signature, typed: Collection[str], source: str
+    ) -> Tuple[BaseDataset, Signature]:  # fmt: skip
+        """See `BaseDataset.restored`: with the characters that the network knows, whatever the transcripts have now."""
+        return self.with_characters("".join(given.class_names)), given
+
+    def with_characters(self, characters: str) -> TranscribedDataset:
+        """This dataset with this alphabet."""
+        return self
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        frames, width = shapes_of(signature.shape)[0]
+        return f"samples of up to {frames} frames of {width} numbers, {len(signature.class_names)} characters"
+
+    def build_loader(  # type: ignore[override]  # of its own samples
+        self, source: TranscribedSource, signature: Signature, *, num_classes: int, **options: Any
+    ) -> BatchLoader:  # fmt: skip
+        from mxtrain.dataset.speech.loader import FrameLoader
+
+        return FrameLoader(
+            source, batches_per_pool=self.batches_per_pool, batch_budget=self.batch_frames, **options
+        )  # fmt: skip

@@ -1,0 +1,257 @@
+"""Utterances as files name them: which part of which recording, and what is said in it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import os
+from pathlib import Path
+from typing import Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+
+from mxtrain.dataset.checking.problems import (
+    LISTED_TWICE,
+    MISSING_COUNTERPART,
+    UNREADABLE_ROW,
+    DataPlace,
+    Findings,
+    Problem,
+)
+from mxtrain.dataset.loading.regular_files import read_text, walk
+from mxtrain.errors import DataError
+
+AUDIO_KEYS = ("audio_filepath", "key", "wav_filename", "audio", "path", "wav")
+"""What manifests call the file: NeMo, Baidu's Deep Speech, Mozilla's Deep Speech, others."""
+TEXT_KEYS = ("text", "transcript", "sentence")
+PIPE = "pipe"
+"""Kind of problem: a command in the place of a file."""
+Part = Tuple[str, float, Optional[float]]
+"""A recording, where a part of it begins, and how long that is; None = to the end."""
+
+
+class Utterance(NamedTuple):
+    """A recording, or a part of it, with what is said.
+
+    Attributes:
+        path: of the recording.
+        text: what is said.
+        place: where that is written.
+        begin_s: where the part begins.
+        duration_s: its length; None = to the end.
+        said_s: how long the whole recording should be at least; 0 = nobody said it.
+    """
+
+    path: str
+    text: str
+    place: DataPlace
+    begin_s: float = 0.0
+    duration_s: Optional[float] = None
+    said_s: float = 0.0
+
+
+def read_manifest(path: str, findings: Findings) -> List[Utterance]:
+    """The utterances of a manifest: lines of JSON (NeMo's, Baidu's Deep Speech), or CSV with a header (Mozilla's Deep
+    Speech). Names of recordings are relative to the manifest's folder.
+
+    Raises:
+        DataError: it cannot be read, or a line is wrong.
+    """
+    text = read_text(path, findings)
+    rows = _json_rows(path, text, findings) if text.lstrip()[:1] in ("{", "[") else _csv_rows(path, text, findings)
+    folder = Path(path).parent
+    found = []
+    for line, row in rows:
+        place = DataPlace(path, line)
+        try:
+            found.append(_utterance(row, folder, place))
+        except ValueError as error:
+            findings.refuse(Problem(UNREADABLE_ROW, place, f"{place} {error}."))
+    if not found and not findings.goes_on:
+        raise DataError(f"{path}: there are no utterances.")
+    return found
+
+
+def _json_rows(path: str, text: str, findings: Findings) -> Iterator[Tuple[int, Dict[str, object]]]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        place = DataPlace(path, number)
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            fact = f"{place} is no JSON: {str(error)[:200]}."
+            findings.refuse(Problem(UNREADABLE_ROW, place, fact, "Each line is one object with its file and its text."))
+            continue
+        if not isinstance(row, dict):
+            fact = f"{place} is JSON, but no object with a file and a text."
+            findings.refuse(Problem(UNREADABLE_ROW, place, fact))
+            continue
+        yield number, row
+
+
+def _csv_rows(path: str, text: str, findings: Findings) -> Iterator[Tuple[int, Dict[str, object]]]:
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    names = list(reader.fieldnames or ())
+    if not set(AUDIO_KEYS) & set(names) or not set(TEXT_KEYS) & set(names):
+        raise DataError(
+            f"{path} is no manifest: its first line is neither an object of JSON nor a header with wav_filename and "
+            f"transcript, but '{text.split(chr(10), 1)[0][:80]}'."
+        )
+    try:
+        for row in reader:
+            yield reader.line_num, dict(row)
+    except csv.Error as error:
+        place = DataPlace(path, reader.line_num)
+        findings.refuse(Problem(UNREADABLE_ROW, place, f"{place} is no CSV: {error}."))
+
+
+def _utterance(row: Dict[str, object], folder: Path, place: DataPlace) -> Utterance:
+    """Raises: ValueError: something of it is missing or of another type."""
+    audio = next((row[key] for key in AUDIO_KEYS if key in row), None)
+    text = next((row[key] for key in TEXT_KEYS if key in row), None)
+    if not isinstance(audio, str) or not audio.strip():
+        raise ValueError(f"names no recording: none of {', '.join(AUDIO_KEYS)} is a text")
+    if not isinstance(text, str):
+        raise ValueError(f"has no transcript: none of {', '.join(TEXT_KEYS)} is a text")
+    begin, duration = _seconds(row, "offset"), _seconds(row, "duration")
+    if duration is not None and duration <= 0:
+        raise ValueError(f"has the duration {duration}")
+    path = os.path.join(folder, os.path.expanduser(audio))
+    if begin is None:
+        return Utterance(path, text, place, said_s=duration or 0.0)
+    return Utterance(path, text, place, begin, duration)
+
+
+def _seconds(row: Dict[str, object], key: str) -> Optional[float]:
+    value = row.get(key)
+    if value is None or value == "":
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        raise ValueError(f"has the {key} {value!r}, which is no number")
+    try:
+        seconds = float(value)
+    except ValueError as error:
+        raise ValueError(f"has the {key} {value!r}, which is no number") from error
+    if not math.isfinite(seconds) or seconds < 0:
+        raise ValueError(f"has the {key} {seconds}, which is no time")
+    return seconds
+
+
+def read_librispeech(folder: str, findings: Findings) -> List[Utterance]:
+    """The utterances below a folder: a line of `*.trans.txt` is the name of a recording beside it and what is said.
+
+    Raises:
+        DataError: there are none, or a recording is missing.
+    """
+    found: List[Utterance] = []
+    recordings = {str(path) for path, _ in walk(folder, (".flac", ".wav"), findings=findings)}
+    for path, _ in walk(folder, (".trans.txt",), findings=findings):
+        for line, content in _lines(str(path), findings):
+            name, _, text = content.partition(" ")
+            place = DataPlace(str(path), line)
+            beside = (str(path.parent / f"{name}{ending}") for ending in (".flac", ".wav"))
+            recording = next((one for one in beside if one in recordings), None)
+            if recording is None:
+                fact = f"{place} is about '{name}', and there is no {name}.flac beside it."
+                findings.refuse(Problem(MISSING_COUNTERPART, place, fact, "Restore or remove it."))
+                continue
+            recordings.discard(recording)
+            found.append(Utterance(recording, text, place))
+    for recording in sorted(recordings):
+        fact = f"'{recording}' has no line in a .trans.txt beside it."
+        findings.remark(Problem(MISSING_COUNTERPART, DataPlace(recording), fact, "It is left out."))
+    if not found and not findings.goes_on:
+        raise DataError(f"'{folder}' holds no utterances: there are no speaker/chapter/*.trans.txt below it.")
+    return found
+
+
+def read_kaldi(folder: str, findings: Findings) -> List[Utterance]:
+    """The utterances of a folder of Kaldi's: `wav.scp`, `text`, and `segments` where recordings have parts.
+
+    A line of wav.scp that ends in | is a command, which Kaldi would run; it is refused.
+
+    Raises:
+        DataError: a file is missing or wrong.
+    """
+    recordings: Dict[str, str] = {}
+    refused: Set[str] = set()  # of which enough was said
+    for line, name, rest in _keyed(folder, "wav.scp", findings):
+        place = DataPlace(os.path.join(folder, "wav.scp"), line)
+        if rest.endswith("|") or rest.startswith("|"):
+            fact = f"{place} is a command ('{rest[:60]}'), and no file: commands in data are never run."
+            findings.refuse(Problem(PIPE, place, fact, "Convert these recordings to WAV or FLAC and name the files."))
+            refused.add(name)
+            continue
+        if not rest:
+            findings.refuse(Problem(UNREADABLE_ROW, place, f"{place} names no file."))
+            refused.add(name)
+            continue
+        # Kaldi means the folder in which it is started; a file beside wav.scp is found, too.
+        recordings[name] = rest if os.path.exists(rest) else os.path.join(folder, rest)
+    parts: Dict[str, Part] = {name: (recording, 0.0, None) for name, recording in recordings.items()}
+    if os.path.exists(os.path.join(folder, "segments")):
+        parts = _segments(folder, recordings, refused, findings)
+    found = []
+    for line, name, text in _keyed(folder, "text", findings):
+        place = DataPlace(os.path.join(folder, "text"), line)
+        if name in refused:
+            continue
+        if name not in parts:
+            fact = f"{place} is about '{name}', of which no recording is known."
+            findings.refuse(Problem(MISSING_COUNTERPART, place, fact, "Add it to wav.scp (or segments), or remove it."))
+            continue
+        recording, begin_s, duration_s = parts[name]
+        found.append(Utterance(recording, text, place, begin_s, duration_s))
+    if not found and not findings.goes_on:
+        raise DataError(f"'{folder}' holds no utterances.")
+    return found
+
+
+def _segments(
+    folder: str, recordings: Dict[str, str], refused: Set[str], findings: Findings
+) -> Dict[str, Part]:  # fmt: skip
+    """By the name of an utterance: its recording, where it begins and how long it is; what is refused is added."""
+    found: Dict[str, Part] = {}
+    for line, name, rest in _keyed(folder, "segments", findings):
+        place = DataPlace(os.path.join(folder, "segments"), line)
+        words = rest.split()
+        try:
+            recording, begin, end = words[0], float(words[1]), float(words[2])
+            is_right = 0 <= begin < math.inf and (end == -1 or begin < end < math.inf)
+        except (IndexError, ValueError):
+            is_right = False
+        if not is_right:
+            fact = f"{place} is no segment: NAME RECORDING BEGIN END, in seconds."
+            findings.refuse(Problem(UNREADABLE_ROW, place, fact))
+            refused.add(name)
+        elif recording in refused:
+            refused.add(name)
+        elif recording not in recordings:
+            fact = f"{place} is of '{recording}', which wav.scp does not have."
+            findings.refuse(Problem(MISSING_COUNTERPART, place, fact, "Add it, or remove the segment."))
+            refused.add(name)
+        else:
+            found[name] = recordings[recording], begin, None if end == -1 else end - begin
+    return found
+
+
+def _keyed(folder: str, name: str, findings: Findings) -> Iterator[Tuple[int, str, str]]:
+    """Number, first word and rest of each line of a file of Kaldi's; each first word once."""
+    path = os.path.join(folder, name)
+    seen: Dict[str, int] = {}
+    for line, content in _lines(path, findings):
+        key, _, rest = content.partition(" ") if " " in content else content.partition("\t")
+        if key in seen:
+            place = DataPlace(path, line)
+            fact = f"{place} is about '{key}', as line {seen[key]} is."
+            findings.refuse(Problem(LISTED_TWICE, place, fact, "Remove one."))
+            continue
+        seen[key] = line
+        yield line, key, rest.strip()
+
+
+def _lines(path: str, findings: Findings) -> Iterator[Tuple[int, str]]:
+    for number, line in enumerate(read_text(path, findings).split("\n"), start=1):
+        if line.strip():
+            yield number, line.strip()

@@ -1,0 +1,57 @@
+"""Blocks of attention and convolution over frames."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, List, Tuple
+
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.model.speech.base import ConvolvedFrames, Odd
+from mxtrain.types import OpenFraction, Positive, Shape
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+
+class Conformer(ConvolvedFrames):
+    """Convolutions that make fewer frames, and blocks of half a feed-forward, attention, convolution and half a
+    feed-forward.
+
+    Source: Gulati et al., "Conformer", https://arxiv.org/abs/2005.08100, with layer norms in the place of batch norms,
+    and without relative positions: the convolutions of each block tell the order.
+    """
+
+    serves: ClassVar[Tuple[str, ...]] = ("speech_recognition",)
+
+    channels: Annotated[List[Positive], pydantic.Field(min_length=1)] = [16, 32]
+    time_kernels: List[Odd] = [5, 3]
+    frequency_kernels: List[Odd] = [5, 3]
+    time_strides: List[Positive] = [2, 2]
+    frequency_strides: List[Positive] = [2, 2]
+    units: Positive = 96
+    """Width of what passes between blocks."""
+    hidden_size: Positive = 256
+    """Width inside a feed-forward part."""
+    num_heads: Positive = 4
+    """Attention heads; they divide units."""
+    num_layers: Positive = 3
+    """Blocks."""
+    kernel: Odd = 15
+    """Frames that the convolution of a block sees, odd."""
+    dropout: OpenFraction = 0.1
+    """Probability that something is dropped in training behind each part of a block, and of attention."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_block(self) -> Conformer:
+        if self.units % self.num_heads:
+            raise ValueError(f"num_heads must divide units, got num_heads={self.num_heads} and units={self.units}")
+        if self.kernel % 2 == 0:
+            raise ValueError(f"kernel={self.kernel} must be odd")
+        return self
+
+    def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:
+        from mxtrain.model.networks.conformer import ConformerRecognizer, ConformerSizes
+
+        sizes = ConformerSizes(self.units, self.hidden_size, self.num_heads, self.kernel, self.dropout)
+        return ConformerRecognizer(num_classes, input_shape[1], self.convolutions, sizes, self.num_layers, prefix="")

@@ -1,0 +1,109 @@
+"""Networks that score characters along frames, for CTC. Imports MXNet: the description imports it when it builds.
+
+What a network says of a sample does not depend on how far it is padded, nor on what else is in its batch: padding is 0
+before each convolution, no convolution has a bias that would fill it, no batch norm counts it, and no recurrent layer
+begins in it.
+
+Legend: B batch, T frames (of scores behind the convolutions), F numbers of a frame, C channels, U units, K classes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
+
+from mxtrain.engine.backend import gluon
+from mxtrain.model.networks.bert import LayerNorm
+from mxtrain.model.networks.bilstm import BiLSTMLayer
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Array, OperatorModule
+
+nn = gluon.nn
+EPSILON = 1e-5
+
+
+class ConvolutionSizes(NamedTuple):
+    """Channels, kernel and step of a convolution, in time and over the numbers of a frame."""
+
+    channels: int
+    time_kernel: int
+    frequency_kernel: int
+    time_stride: int
+    frequency_stride: int
+
+
+def frame_mask(F: OperatorModule, frames_BTF: Array, length_B: Array) -> Array:
+    """1 for each frame of a sample and 0 behind, (B, T)."""
+    place_1T = F.expand_dims(F.contrib.arange_like(frames_BTF, axis=1), axis=0)
+    return F.broadcast_lesser(F.BlockGrad(place_1T), F.expand_dims(F.BlockGrad(length_B), axis=1))
+
+
+class Convolutions(gluon.HybridBlock):
+    """Frames (B, T, F) and a mask (B, T) to (T', B, C * F') and the mask of these, (B, T'); T' = T / steps, rounded up.
+
+    Args:
+        width: F.
+        sizes: of each convolution.
+    """
+
+    def __init__(self, width: int, sizes: Sequence[ConvolutionSizes], **kwargs: Any):
+        super().__init__(**kwargs)
+        self._strides = [size.time_stride for size in sizes]
+        self.width = width
+        with self.name_scope():
+            self.layers = nn.HybridSequential(prefix="")
+            before = 1
+            for size in sizes:
+                self.layers.add(nn.Conv2D(
+                    size.channels, (size.time_kernel, size.frequency_kernel),
+                    (size.time_stride, size.frequency_stride), (size.time_kernel // 2, size.frequency_kernel // 2),
+                    in_channels=before,
+                ))  # fmt: skip
+                before, self.width = size.channels, -(-self.width // size.frequency_stride)
+        self.width *= before
+
+    def hybrid_forward(self, F, frames_BTF, mask_BT):
+        x_BCTF = F.expand_dims(frames_BTF, axis=1)
+        for layer, stride in zip(self.layers, self._strides):
+            if stride > 1:
+                mask_BT = F.slice(mask_BT, begin=(None, None), end=(None, None), step=(1, stride))
+            mask_B1T1 = F.expand_dims(F.expand_dims(mask_BT, axis=1), axis=3)
+            x_BCTF = F.broadcast_mul(F.relu(layer(x_BCTF)), mask_B1T1)
+        return F.reshape(F.transpose(x_BCTF, axes=(2, 0, 1, 3)), shape=(0, 0, -1)), mask_BT
+
+
+class RecurrentRecognizer(gluon.HybridBlock):
+    """Frames (B, T, F) and their numbers (B,) to scores (B, T', K).
+
+    Args:
+        num_classes: K.
+        width: F.
+        sizes: of the convolutions.
+        units: of each direction.
+        num_layers: recurrent layers.
+        dropout: of what enters each, and the last layer.
+    """
+
+    def __init__(
+        self, num_classes: int, width: int, sizes: Sequence[ConvolutionSizes], units: int, num_layers: int,
+        dropout: float, **kwargs: Any,
+    ):  # fmt: skip
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.convolutions = Convolutions(width, sizes, prefix="convolutions_")
+            self.norms = nn.HybridSequential(prefix="")
+            self.layers = nn.HybridSequential(prefix="")
+            before = self.convolutions.width
+            for number in range(num_layers):
+                self.norms.add(LayerNorm(before, dropout, EPSILON, prefix=f"norm{number}_"))
+                self.layers.add(BiLSTMLayer(before, units, prefix=f"layer{number}_"))
+                before = 2 * units
+            self.last_dropout = nn.Dropout(dropout)
+            self.output = nn.Dense(num_classes, flatten=False, in_units=before)
+
+    def hybrid_forward(self, F, frames_BTF, length_B):
+        x_TBU, mask_BT = self.convolutions(frames_BTF, frame_mask(F, frames_BTF, length_B))
+        length_B = F.sum(mask_BT, axis=1)
+        for norm, layer in zip(self.norms, self.layers):
+            x_TBU = layer(norm(x_TBU), length_B)
+        return self.output(F.transpose(self.last_dropout(x_TBU), axes=(1, 0, 2)))

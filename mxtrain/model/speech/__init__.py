@@ -1,0 +1,1 @@
+"""What networks that score characters along frames have in common."""

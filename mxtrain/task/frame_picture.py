@@ -1,0 +1,54 @@
+"""Draws frames, time from left to right, with what is said in them and what was found.
+
+Legend: T frames, F numbers of a frame.
+"""
+
+from __future__ import annotations
+
+from typing import List, NamedTuple, Sequence
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from mxtrain.logger.fonts import drawable
+from mxtrain.task.sample_picture import FONT_SIZE, INK, PAPER, RIGHT, WRONG, font_for
+
+WIDTH = 640
+_STRIP, _GAP = 80, 10
+_LINE = FONT_SIZE + 6
+_LOW, _HIGH = 2, 98
+"""Percentiles of a sample's numbers that become black and white."""
+
+
+class SpokenFrames(NamedTuple):
+    """A sample and what the network says of it."""
+
+    frames_TF: np.ndarray
+    said: str
+    found: str
+
+
+def draw_frames(samples: Sequence[SpokenFrames], most: int) -> Image.Image:
+    """A strip for each of at most so many samples; under it what is said, and what was found, in red where that is
+    wrong. The first number of a frame is at the bottom, as low frequencies are."""
+    shown: List[SpokenFrames] = list(samples[:most])
+    height = _STRIP + 2 * _LINE + _GAP
+    sheet = Image.new("RGB", (WIDTH + 2 * _GAP, height * max(len(shown), 1) + _GAP), PAPER)
+    draw, longest = ImageDraw.Draw(sheet), max((len(one.frames_TF) for one in shown), default=1)
+    for number, one in enumerate(shown):
+        top = _GAP + number * height
+        width = max(round(WIDTH * len(one.frames_TF) / longest), 1)
+        sheet.paste(as_grey(one.frames_TF).resize((width, _STRIP), Image.Resampling.BILINEAR), (_GAP, top))
+        colour = RIGHT if one.said == one.found else WRONG
+        for line, (text, ink) in enumerate(((one.said, INK), (one.found, colour))):
+            (text,) = drawable([text])
+            place = (_GAP, top + _STRIP + 2 + line * _LINE)
+            draw.text(place, text, fill=ink, font=font_for(text))
+    return sheet
+
+
+def as_grey(frames_TF: np.ndarray) -> Image.Image:
+    """Frames as a picture, (F, T)."""
+    low, high = np.percentile(frames_TF, [_LOW, _HIGH])
+    grey_TF = np.clip((frames_TF - low) / max(high - low, 1e-6), 0, 1) * 255
+    return Image.fromarray(np.ascontiguousarray(grey_TF.astype(np.uint8).T[::-1]))

@@ -1,0 +1,115 @@
+"""Manifests, LibriSpeech's and Kaldi's folders: what they say, and what is wrong with them by file and line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import List
+
+import pytest
+
+from mxtrain.dataset.checking.dataset_check import CollectedFindings
+from mxtrain.dataset.checking.problems import STRICT
+from mxtrain.dataset.speech.utterances import read_kaldi, read_librispeech, read_manifest
+from mxtrain.errors import DataError
+
+
+def write(path: Path, *lines: str) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def test_manifests_say_by_their_content_what_they_are(tmp_path: Path) -> None:
+    nemo = write(tmp_path / "a", json.dumps({"audio_filepath": "x/1.wav", "duration": 1.5, "text": "one"}), "",
+                 json.dumps({"audio_filepath": "/2.wav", "offset": 2, "duration": 0.5, "text": "two"}))  # fmt: skip
+    baidu = write(tmp_path / "b", json.dumps({"key": "1.wav", "duration": "1.5", "text": "one"}))
+    mozilla = write(tmp_path / "c", "wav_filename,wav_filesize,transcript", '1.wav,10,"one, two"')
+    first, second = read_manifest(nemo, STRICT)
+    assert (first.path, first.text, first.said_s, first.begin_s, first.duration_s) == (
+        str(tmp_path / "x/1.wav"), "one", 1.5, 0.0, None,
+    )  # fmt: skip
+    assert (second.path, second.begin_s, second.duration_s, str(second.place)) == (
+        "/2.wav", 2.0, 0.5, f"{nemo}, line 3",
+    )  # fmt: skip
+    assert [(one.path, one.text) for one in read_manifest(baidu, STRICT)] == [(str(tmp_path / "1.wav"), "one")]
+    (only,) = read_manifest(mozilla, STRICT)
+    assert (only.text, only.place.line) == ("one, two", 2)
+
+
+WRONG = {
+    "{": "is no JSON",
+    "[1]": "is JSON, but no object",
+    '{"text": "a"}': "names no recording",
+    '{"audio_filepath": "1.wav"}': "has no transcript",
+    '{"audio_filepath": 3, "text": "a"}': "names no recording",
+    '{"audio_filepath": "1.wav", "text": "a", "duration": -1}': "is no time",
+    '{"audio_filepath": "1.wav", "text": "a", "duration": "x"}': "is no number",
+    '{"audio_filepath": "1.wav", "text": "a", "offset": NaN}': "is no time",
+    '{"audio_filepath": "1.wav", "text": "a", "duration": 0}': "has the duration 0",
+}
+
+
+def test_wrong_lines_of_a_manifest_are_listed_by_their_numbers(tmp_path: Path) -> None:
+    good = json.dumps({"audio_filepath": "1.wav", "text": "one"})
+    path = write(tmp_path / "a.jsonl", *[line for wrong in WRONG for line in (good, wrong)])
+    findings = CollectedFindings()
+    assert len(read_manifest(path, findings)) == len(WRONG)
+    problems = findings.shown["unreadable_row"]
+    assert [one.place.line for one in problems] == list(range(2, 2 * len(WRONG) + 1, 2))
+    for one, said in zip(problems, WRONG.values()):
+        assert said in one.fact and one.fact.startswith(f"{path}, line {one.place.line}")
+    with pytest.raises(DataError, match="line 2 is no JSON"):
+        read_manifest(path, STRICT)
+    with pytest.raises(DataError, match="is no manifest: its first line is neither"):
+        read_manifest(write(tmp_path / "b.txt", "hello world"), STRICT)
+
+
+def test_librispeech_lines_name_recordings_beside_them(tmp_path: Path) -> None:
+    for name in ("84-1-0000.flac", "84-1-0001.wav", "84-1-0009.flac"):
+        write(tmp_path / "84/1" / name)
+    write(tmp_path / "84/1/84-1.trans.txt", "84-1-0000 ONE TWO", "84-1-0001 THREE", "84-1-0002 FOUR")
+    findings = CollectedFindings()
+    found = read_librispeech(str(tmp_path), findings)
+    assert [(Path(one.path).name, one.text, one.place.line) for one in found] == [
+        ("84-1-0000.flac", "ONE TWO", 1), ("84-1-0001.wav", "THREE", 2),
+    ]  # fmt: skip
+    facts = [one.fact for one in findings.shown["missing_counterpart"]]
+    assert len(facts) == 2 and "line 3 is about '84-1-0002'" in facts[0] and "84-1-0009.flac' has no line" in facts[1]
+    with pytest.raises(DataError, match="line 3 is about '84-1-0002', and there is no"):
+        read_librispeech(str(tmp_path), STRICT)
+
+
+def kaldi(folder: Path, segments: List[str]) -> None:
+    write(folder / "a.wav")
+    write(folder / "wav.scp", "r1 a.wav", f"r2 {folder}/b.wav")
+    write(folder / "text", "u1 one two", "u2 three")
+    if segments:
+        write(folder / "segments", *segments)
+
+
+def test_kaldi_folders_with_and_without_segments(tmp_path: Path) -> None:
+    kaldi(tmp_path / "x", ["u1 r1 0.5 1.25", "u2 r2 1 -1"])
+    found = [(one.path, one.text, one.begin_s, one.duration_s) for one in read_kaldi(str(tmp_path / "x"), STRICT)]
+    assert found == [(str(tmp_path / "x/a.wav"), "one two", 0.5, 0.75), (str(tmp_path / "x/b.wav"), "three", 1.0, None)]
+    write(tmp_path / "y/wav.scp", "u1 c.wav")
+    write(tmp_path / "y/text", "u1 one")
+    (only,) = read_kaldi(str(tmp_path / "y"), STRICT)
+    assert (only.path, only.begin_s, only.duration_s) == (str(tmp_path / "y/c.wav"), 0.0, None)
+
+
+def test_commands_in_kaldi_folders_are_refused_and_never_run(tmp_path: Path) -> None:
+    kaldi(tmp_path, ["u1 r1 0 1", "u2 r9 0 1", "u3 r1 2 1", "u1 r1 1 2"])
+    write(tmp_path / "wav.scp", f"r1 touch {tmp_path}/run && cat a.wav |", "r2 b.wav")
+    findings = CollectedFindings()
+    assert read_kaldi(str(tmp_path), findings) == []
+    assert not (tmp_path / "run").exists()
+    (pipe,) = findings.shown["pipe"]
+    assert "wav.scp, line 1 is a command ('touch " in pipe.fact and "never run" in pipe.fact
+    assert [one.place.line for one in findings.shown["unreadable_row"]] == [3]
+    assert [one.fact for one in findings.shown["missing_counterpart"]] == [
+        f"{tmp_path}/segments, line 2 is of 'r9', which wav.scp does not have."
+    ]
+    assert [one.place.line for one in findings.shown["listed_twice"]] == [4]
+    with pytest.raises(DataError, match="is a command"):
+        read_kaldi(str(tmp_path), STRICT)

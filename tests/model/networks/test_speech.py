@@ -1,0 +1,74 @@
+"""Networks for CTC: scores do not depend on padding, and shapes are as their descriptions say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from mxtrain.engine.backend import autograd, mx, nd
+from mxtrain.model.conformer import Conformer
+from mxtrain.model.deep_speech2 import DeepSpeech2
+
+RECURRENT = DeepSpeech2(channels=[3, 4, 5], units=6, num_layers=2, dropout=0.0)
+ATTENDING = Conformer(channels=[3, 4], units=8, hidden_size=12, num_heads=2, num_layers=2, kernel=5, dropout=0.0)
+
+
+def built(model: Any) -> Any:
+    mx.random.seed(0)
+    network = model.build(7, (64, 12))
+    network.initialize(mx.init.Normal(0.3))
+    return network
+
+
+@pytest.mark.parametrize("model", [RECURRENT, ATTENDING], ids=["deep_speech2", "conformer"])
+@pytest.mark.parametrize("is_hybrid", [False, True])
+def test_scores_and_gradients_are_those_of_the_sample_alone(model: Any, is_hybrid: bool) -> None:
+    network = built(model)
+    if is_hybrid:
+        network.hybridize(static_alloc=True)
+    rng = np.random.RandomState(0)
+    lengths = [64, 37, 5]
+    frames = [rng.randn(length, 12).astype(np.float32) for length in lengths]
+    weights = [rng.randn(model.count_scores(length), 7).astype(np.float32) for length in lengths]
+
+    def of(rows: Any, width: int) -> Any:
+        """Scores of samples that are padded to a width with something, and the gradients of all parameters."""
+        padded = np.zeros((len(rows), width, 12), np.float32)
+        for row, index in enumerate(rows):
+            padded[row, : lengths[index]] = frames[index]
+        with autograd.record():
+            scores = network(nd.array(padded), nd.array([lengths[index] for index in rows]))
+            assert scores.shape == (len(rows), model.count_scores(width), 7)
+            loss = sum((scores[row, : len(weights[index])] * nd.array(weights[index])).sum()
+                       for row, index in enumerate(rows))  # fmt: skip
+        loss.backward()
+        found = [scores[row, : len(weights[index])].asnumpy() for row, index in enumerate(rows)]
+        return found, {name: one.grad().asnumpy().copy() for name, one in network.collect_params().items()}
+
+    together, gradients = of([0, 1, 2], 80)
+    alone = [of([index], lengths[index]) for index in range(3)]
+    for index in range(3):
+        np.testing.assert_allclose(together[index], alone[index][0][0], rtol=1e-4, atol=1e-5)
+    for name, gradient in gradients.items():
+        wanted = sum(one[1][name] for one in alone)
+        np.testing.assert_allclose(gradient, wanted, rtol=1e-3, atol=2e-4 * max(abs(wanted).max(), 1), err_msg=name)
+
+
+def test_the_number_of_scores_is_rounded_up() -> None:
+    assert [RECURRENT.count_scores(frames) for frames in (1, 4, 5, 8, 9)] == [1, 1, 2, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "kind, given, said",
+    [
+        (DeepSpeech2, {"time_strides": [2]}, "must have a number for each of channels"),
+        (DeepSpeech2, {"time_kernels": [4, 3, 3]}, "must be odd"), (Conformer, {"kernel": 4}, "must be odd"),
+        (Conformer, {"num_heads": 5}, "num_heads must divide units"),
+    ],
+)  # fmt: skip
+def test_sizes_that_do_not_fit_are_refused(kind: Any, given: Any, said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        kind(**given)

@@ -1,0 +1,155 @@
+"""Prefix beam search against sums over all alignments, alone and with n-grams."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Dict, List, Tuple
+
+import numpy as np
+import pytest
+
+from mxtrain.errors import DataError
+from mxtrain.task.ngrams import KneserNey
+from mxtrain.task.prefix_beam import best_of_batch, prefix_beam_search
+from mxtrain.task.speech_model import NEVER, ArpaScorer, CharacterScorer, read_arpa
+
+LN10 = np.log(10)
+ARPA = """\\data\\
+ngram 1=5
+ngram 2=3
+
+\\1-grams:
+-99\t<s>\t-0.5
+-1.5\t</s>
+-0.6\tab\t-0.2
+-0.9\tb\t-0.3
+-2.0\t<unk>
+
+\\2-grams:
+-0.1\t<s> ab
+-0.3\tab b
+-0.2\tb </s>
+
+\\end\\
+"""
+
+
+def log_p(seed: int, steps: int, classes: int) -> np.ndarray:
+    score = np.random.RandomState(seed).randn(steps, classes) * 1.5
+    return score - np.log(np.exp(score).sum(axis=1, keepdims=True))
+
+
+def summed(log_p_TK: np.ndarray) -> Dict[Tuple[int, ...], float]:
+    """log p of each text, over all of its alignments."""
+    blank, found = log_p_TK.shape[1] - 1, {}
+    for path in itertools.product(range(blank + 1), repeat=len(log_p_TK)):
+        text = tuple(one for one, _ in itertools.groupby(path) if one != blank)
+        one = sum(log_p_TK[step, state] for step, state in enumerate(path))
+        found[text] = np.logaddexp(found.get(text, -np.inf), one)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_with_all_prefixes_kept_probabilities_are_exact(seed: int) -> None:
+    given = log_p(seed, 6, 4)
+    texts = summed(given)
+    found = prefix_beam_search(given, 100_000, num_best=100_000)
+    assert {tuple(one.characters): one.score for one in found} == pytest.approx(texts, abs=1e-9)
+    assert [one.score for one in found] == pytest.approx(sorted(texts.values(), reverse=True))
+    best = max(texts, key=texts.__getitem__)
+    assert tuple(prefix_beam_search(given, 8)[0].characters) == best
+
+
+def test_a_sum_over_alignments_can_beat_the_likeliest_alignment() -> None:
+    given = np.log([[0.4, 1e-9, 0.6], [0.4, 1e-9, 0.6]])  # blank blank has 0.36, and the three ways of "a" 0.64
+    (found,) = prefix_beam_search(given, 4)
+    assert found.characters == [0] and found.score == pytest.approx(np.log(0.64), abs=1e-6)
+
+
+def test_scores_that_do_not_count_are_not_looked_at() -> None:
+    given = np.stack([log_p(0, 6, 4), log_p(1, 6, 4)])
+    found = best_of_batch(given, [6, 3], 50, None)
+    for row, count in enumerate([6, 3]):
+        texts = summed(given[row, :count])
+        best = max(texts, key=texts.__getitem__)
+        assert found[row].tolist() == [*best, *[-1] * (6 - len(best))]
+
+
+def test_an_arpa_file_backs_off(tmp_path) -> None:
+    (tmp_path / "a.arpa").write_text(ARPA)
+    model = read_arpa(str(tmp_path / "a.arpa"))
+    assert model.order == 2 and not model.is_of_characters
+    assert model.log_p(("<s>",), "ab") == pytest.approx(-0.1 * LN10)
+    assert model.log_p(("<s>",), "b") == pytest.approx((-0.5 - 0.9) * LN10)
+    assert model.log_p(("x", "b"), "ab") == pytest.approx((-0.3 - 0.6) * LN10)
+    assert model.log_p(("ab",), "nothing") == pytest.approx((-0.2 - 2.0) * LN10)
+    (tmp_path / "b.arpa").write_text(ARPA.replace("-2.0\t<unk>\n", ""))
+    assert read_arpa(str(tmp_path / "b.arpa")).log_p((), "nothing") == NEVER
+
+
+@pytest.mark.parametrize(
+    "wrong, said",
+    [
+        (ARPA.replace("-0.9\tb\t-0.3", "x\tb\t-0.3"), "line 9 is no 1-gram"),
+        (ARPA.replace("-0.3\tab b", "-0.3\tab"), "line 14 is no 2-gram"),
+        (ARPA.replace("\\end\\", ""), "is no ARPA file"), ("hello\n", "is no ARPA file"),
+    ],
+)  # fmt: skip
+def test_what_is_no_arpa_file_is_refused(tmp_path, wrong: str, said: str) -> None:
+    (tmp_path / "a.arpa").write_text(wrong)
+    with pytest.raises(DataError, match=said):
+        read_arpa(str(tmp_path / "a.arpa"))
+
+
+def words_score(model, text: str, weight: float, bonus: float) -> float:
+    """What a language model of words adds to a text, by itself."""
+    context: List[str] = ["<s>"]
+    total = 0.0
+    for word in text.split():
+        total += weight * model.log_p(tuple(context), word) + bonus
+        context.append(word)
+    return total + weight * model.log_p(tuple(context), "</s>")
+
+
+def test_words_are_scored_where_they_end(tmp_path) -> None:
+    (tmp_path / "a.arpa").write_text(ARPA)
+    model = read_arpa(str(tmp_path / "a.arpa"))
+    given, characters = log_p(5, 6, 4), "ab "
+    texts = summed(given)
+    scorer = ArpaScorer(model, characters, 0.7, 0.2)
+    found = prefix_beam_search(given, 100_000, scorer, 100_000)
+    for one in found:
+        text = "".join(characters[number] for number in one.characters)
+        assert one.score == pytest.approx(texts[tuple(one.characters)] + words_score(model, text, 0.7, 0.2), abs=1e-9)
+    assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
+
+
+def test_characters_of_a_file_are_scored_one_by_one(tmp_path) -> None:
+    (tmp_path / "a.arpa").write_text(ARPA.replace("ab", "a").replace("-2.0\t<unk>", "-1.0\t<space>\t-0.4"))
+    model = read_arpa(str(tmp_path / "a.arpa"))
+    assert model.is_of_characters
+    scorer = ArpaScorer(model, "ab ", 1.0, 0.0)
+    state = scorer.follow(scorer.begin(), 0)
+    np.testing.assert_allclose(scorer.scores(scorer.begin())[0], -0.1 * LN10)
+    np.testing.assert_allclose(scorer.scores(state), np.array([-0.8, -0.3, -1.2]) * LN10)
+    assert scorer.end(scorer.follow(state, 1)) == pytest.approx(-0.2 * LN10)
+
+
+def test_next_probabilities_are_those_of_the_last_token() -> None:
+    token_N = np.random.RandomState(0).randint(0, 5, 400)
+    model = KneserNey(token_N, 4, 6)
+    for context in ([], [1], [2, 3], [1, 2, 3], [0, 1, 2, 3, 4], [5, 1], [5]):
+        found = model.next_probabilities(context)
+        assert found.sum() == pytest.approx(1)
+        if context:
+            wanted = [np.exp(model.log_probabilities(np.array([*context, token]))[-1]) for token in range(6)]
+            np.testing.assert_allclose(found, wanted, rtol=1e-9)
+
+
+def test_training_transcripts_make_likely_what_they_hold() -> None:
+    labels = [np.array([0, 1, 2])] * 20 + [np.array([2, 1])]
+    scorer = CharacterScorer(labels, 3, 3, 1.0, 0.0)
+    flat = np.log(np.full((5, 4), 0.25))
+    best, *_ = prefix_beam_search(flat, 50, scorer)
+    assert best.characters == [0, 1, 2]
+    assert scorer.end(scorer.begin()) < scorer.end((1, 2))
