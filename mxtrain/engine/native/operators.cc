@@ -4,11 +4,11 @@
 
 namespace mxtrain {
 
-extern const Operator kAttention, kNorm, kAdamW;
+extern const Operator kAttention, kNorm, kAdamW, kRoiAlign, kSuppression;
 std::string find_blas();
 
-const Operator* const kOperators[] = {&kAttention, &kNorm, &kAdamW};
-const int kNumOperators = 3;
+const Operator* const kOperators[] = {&kAttention, &kNorm, &kAdamW, &kRoiAlign, &kSuppression};
+const int kNumOperators = 5;
 
 std::string prepare() {
   num_threads = omp_get_max_threads();

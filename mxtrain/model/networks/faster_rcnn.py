@@ -24,8 +24,9 @@ from mxtrain.dataset.image.box_arithmetic import (
     sampling_keys,
     take_rows,
 )
-from mxtrain.engine.backend import gluon, mx
+from mxtrain.engine.backend import gluon, mx, own_operators
 from mxtrain.model.detection.regions import PROPOSAL_VARIANCES
+from mxtrain.model.networks import fused
 from mxtrain.model.networks.two_forms import TwoForms
 from mxtrain.model.weights import ClassRows
 
@@ -177,6 +178,7 @@ class TwoStageNetwork(TwoForms):
         super().__init__(**kwargs)
         self._settings, self._picture, self._num_classes = settings, picture, num_classes
         self._region_side, self._strides = parts.region_side, [one.stride for one in maps]
+        self._sizes = [(one.height, one.width) for one in maps]
         self._num_anchors = sum(one.height * one.width * one.num_shapes for one in maps)
         self._train_post_nms, self._post_nms = settings.num_proposals(self._num_anchors)
         self._num_samples, self._max_positives = settings.sampled(self._num_anchors)
@@ -261,16 +263,24 @@ class TwoStageNetwork(TwoForms):
         row_BN5 = F.concat(score_BN1, left, top, right, bottom, dim=2)
         num_candidates = min(pre_nms, self._num_anchors)
         place_BT = F.topk(F.squeeze(score_BN1, axis=2), k=num_candidates, ret_typ="indices", axis=1, dtype="int32")
-        found_BT5 = F.contrib.box_nms(
-            take_rows(F, row_BN5, place_BT), overlap_thresh=settings.nms_iou, valid_thresh=NO_PROPOSAL / 2, topk=-1,
-            coord_start=1, score_index=0, id_index=-1, force_suppress=True,
-        )  # fmt: skip
-        found_BR5 = F.slice_axis(found_BT5, axis=1, begin=0, end=post_nms)
+        found_BR5 = self._suppress(F, take_rows(F, row_BN5, place_BT), num_candidates, post_nms)
         left, top, right, bottom = F.split(columns_of(F, found_BR5, 1, None), 4, axis=2)
         is_found_BR1 = left >= 0  # box_nms writes -1 into all columns of what it suppresses
         whole = (F.ones_like(right) * width, F.ones_like(bottom) * height)
         right, bottom = (F.where(is_found_BR1, side, most) for side, most in zip((right, bottom), whole))
         return F.BlockGrad(F.concat(F.relu(left), F.relu(top), right, bottom, is_found_BR1, dim=2))
+
+    def _suppress(self, F: OperatorModule, row_BT5: Array, num_candidates: int, post_nms: int) -> Array:
+        """Of scores and edges in the order of the scores those that stay, (B, R, 5), and rows of -1."""
+        if own_operators().path:
+            return fused.suppression(
+                F, row_BT5, num_candidates, min(post_nms, num_candidates), self._settings.nms_iou, NO_PROPOSAL / 2
+            )
+        found_BT5 = F.contrib.box_nms(
+            row_BT5, overlap_thresh=self._settings.nms_iou, valid_thresh=NO_PROPOSAL / 2, topk=-1, coord_start=1,
+            score_index=0, id_index=-1, force_suppress=True,
+        )  # fmt: skip
+        return F.slice_axis(found_BT5, axis=1, begin=0, end=post_nms)
 
     def _sample(self, F: OperatorModule, proposal_BP5: Array, box_BMD: Array, noise_BC: Array) -> Array:
         """Regions that are trained on, a sample of proposals and true boxes: edges, and 1 for those that count,
@@ -331,6 +341,27 @@ class TwoStageNetwork(TwoForms):
             count: R.
             side: cells along each side of a region.
         """
+        edge_Q4 = F.reshape(edge_BR4, shape=(-3, 0))
+        size_Q2 = columns_of(F, edge_Q4, 2, 4) - columns_of(F, edge_Q4, 0, 2) + 1
+        num_levels = max(len(maps) - 1, 1)  # the coarsest of a pyramid only proposes
+        level_Q = F.log2(F.sqrt(F.prod(size_Q2, axis=1)) / CANONICAL_SIDE + 1e-6)
+        level_Q = F.floor(math.log2(CANONICAL_STRIDE / self._strides[0]) + level_Q)
+        level_Q = F.clip(level_Q, 0, num_levels - 1)
+        if own_operators().path:
+            row_Q5 = F.concat(F.expand_dims(level_Q, axis=1), edge_Q4, dim=1)
+            return fused.roi_align(
+                F, maps[:num_levels], row_Q5, count, side, self._sizes[:num_levels], self._strides[:num_levels]
+            )
+        return self._align_each(F, maps[:num_levels], edge_BR4, level_Q, count, side)
+
+    def _align_each(
+        self, F: OperatorModule, maps: Sequence[Array], edge_BR4: Array, level_Q: Array, count: int, side: int
+    ) -> Array:  # fmt: skip
+        """`align_regions` by MXNet's operator, which reads all regions from each map.
+
+        Args:
+            level_Q: place of the map of each region in `maps`.
+        """
         picture_B1 = F.reshape(F.contrib.arange_like(edge_BR4, axis=0), shape=(-1, 1, 1))
         picture_BR1 = F.broadcast_like(picture_B1, columns_of(F, edge_BR4, 0, 1), lhs_axes=(1,), rhs_axes=(1,))
         row_Q5 = F.reshape(F.concat(picture_BR1, edge_BR4, dim=2), shape=(-3, 0))
@@ -343,10 +374,6 @@ class TwoStageNetwork(TwoForms):
 
         if len(maps) == 1:
             return read(0, row_Q5)
-        levels = [math.log2(stride) for stride in self._strides[:-1]]  # the coarsest only proposes
-        size_Q2 = columns_of(F, row_Q5, 3, 5) - columns_of(F, row_Q5, 1, 3) + 1
-        level_Q = F.log2(F.sqrt(F.prod(size_Q2, axis=1)) / CANONICAL_SIDE + 1e-6)
-        level_Q = F.clip(F.floor(math.log2(CANONICAL_STRIDE) + level_Q), levels[0], levels[-1])
         # Regions of picture -1 cost nothing, but ROIAlign neither writes their own values nor leaves others alone:
         # where row n is one, it sets the n-th number of the whole output to 0. So rows that nobody reads come first,
         # enough of them to hold all of these numbers: `spare` for each picture.
@@ -354,8 +381,8 @@ class TwoStageNetwork(TwoForms):
         spare_BS5 = -F.ones_like(F.slice_axis(F.concat(picture_BR1, edge_BR4, dim=2), axis=1, begin=0, end=spare))
         spare_S5 = F.reshape(spare_BS5, shape=(-3, 0))
         found = []
-        for number, level in enumerate(levels):
-            is_here_Q = level_Q == level
+        for number in range(len(maps)):
+            is_here_Q = level_Q == number
             here_Q5 = F.where(is_here_Q, row_Q5, -F.ones_like(row_Q5))
             values = read(number, F.concat(spare_S5, here_Q5, dim=0))
             # As (spare + R, B, ...), of which the first are spare: a batch may have any size.
