@@ -11,7 +11,6 @@ h, w height and width of a map. Edges are left, top, right, bottom in pixels of 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, Tuple
 
@@ -24,9 +23,9 @@ from mxtrain.dataset.image.box_arithmetic import (
     sampling_keys,
     take_rows,
 )
-from mxtrain.engine.backend import gluon, mx, own_operators
+from mxtrain.engine.backend import gluon, mx
 from mxtrain.model.detection.regions import PROPOSAL_VARIANCES
-from mxtrain.model.networks import fused
+from mxtrain.model.networks.region_operators import read_regions, suppress
 from mxtrain.model.networks.two_forms import TwoForms
 from mxtrain.model.weights import ClassRows
 
@@ -37,11 +36,6 @@ if TYPE_CHECKING:
 nn = gluon.nn
 NO_PROPOSAL = -1e30
 """The score of a proposal that is dropped: no map gives a lower one."""
-CANONICAL_SIDE, CANONICAL_STRIDE = 224.0, 16
-"""A region of this side in pixels is read from the map of this stride, one of half the side from the map of half the
-stride. Source: Lin et al., "Feature Pyramid Networks for Object Detection" (2017), equation 1."""
-SAMPLES_PER_CELL_SIDE = 2
-"""Points along each side of a region's cell at which RoIAlign reads a map."""
 
 
 @dataclass(frozen=True)
@@ -178,7 +172,7 @@ class TwoStageNetwork(TwoForms):
         super().__init__(**kwargs)
         self._settings, self._picture, self._num_classes = settings, picture, num_classes
         self._region_side, self._strides = parts.region_side, [one.stride for one in maps]
-        self._sizes = [(one.height, one.width) for one in maps]
+        self._places = list(maps)
         self._num_anchors = sum(one.height * one.width * one.num_shapes for one in maps)
         self._train_post_nms, self._post_nms = settings.num_proposals(self._num_anchors)
         self._num_samples, self._max_positives = settings.sampled(self._num_anchors)
@@ -263,24 +257,14 @@ class TwoStageNetwork(TwoForms):
         row_BN5 = F.concat(score_BN1, left, top, right, bottom, dim=2)
         num_candidates = min(pre_nms, self._num_anchors)
         place_BT = F.topk(F.squeeze(score_BN1, axis=2), k=num_candidates, ret_typ="indices", axis=1, dtype="int32")
-        found_BR5 = self._suppress(F, take_rows(F, row_BN5, place_BT), num_candidates, post_nms)
+        found_BR5 = suppress(
+            F, take_rows(F, row_BN5, place_BT), num_candidates, post_nms, settings.nms_iou, NO_PROPOSAL / 2
+        )
         left, top, right, bottom = F.split(columns_of(F, found_BR5, 1, None), 4, axis=2)
-        is_found_BR1 = left >= 0  # box_nms writes -1 into all columns of what it suppresses
+        is_found_BR1 = left >= 0
         whole = (F.ones_like(right) * width, F.ones_like(bottom) * height)
         right, bottom = (F.where(is_found_BR1, side, most) for side, most in zip((right, bottom), whole))
         return F.BlockGrad(F.concat(F.relu(left), F.relu(top), right, bottom, is_found_BR1, dim=2))
-
-    def _suppress(self, F: OperatorModule, row_BT5: Array, num_candidates: int, post_nms: int) -> Array:
-        """Of scores and edges in the order of the scores those that stay, (B, R, 5), and rows of -1."""
-        if own_operators().path:
-            return fused.suppression(
-                F, row_BT5, num_candidates, min(post_nms, num_candidates), self._settings.nms_iou, NO_PROPOSAL / 2
-            )
-        found_BT5 = F.contrib.box_nms(
-            row_BT5, overlap_thresh=self._settings.nms_iou, valid_thresh=NO_PROPOSAL / 2, topk=-1, coord_start=1,
-            score_index=0, id_index=-1, force_suppress=True,
-        )  # fmt: skip
-        return F.slice_axis(found_BT5, axis=1, begin=0, end=post_nms)
 
     def _sample(self, F: OperatorModule, proposal_BP5: Array, box_BMD: Array, noise_BC: Array) -> Array:
         """Regions that are trained on, a sample of proposals and true boxes: edges, and 1 for those that count,
@@ -331,9 +315,7 @@ class TwoStageNetwork(TwoForms):
     def align_regions(
         self, F: OperatorModule, maps: Sequence[Array], edge_BR4: Array, count: int, side: int
     ) -> Array:  # fmt: skip
-        """RoIAlign of regions, (B R, C, side, side): each is read from the map that its size asks for.
-
-        Source: Lin et al., "Feature Pyramid Networks for Object Detection" (2017), equation 1.
+        """RoIAlign of regions, (B R, C, side, side): see `read_regions`.
 
         Args:
             maps: (B, C, h, w) each, the finest first.
@@ -341,52 +323,4 @@ class TwoStageNetwork(TwoForms):
             count: R.
             side: cells along each side of a region.
         """
-        edge_Q4 = F.reshape(edge_BR4, shape=(-3, 0))
-        size_Q2 = columns_of(F, edge_Q4, 2, 4) - columns_of(F, edge_Q4, 0, 2) + 1
-        num_levels = max(len(maps) - 1, 1)  # the coarsest of a pyramid only proposes
-        level_Q = F.log2(F.sqrt(F.prod(size_Q2, axis=1)) / CANONICAL_SIDE + 1e-6)
-        level_Q = F.floor(math.log2(CANONICAL_STRIDE / self._strides[0]) + level_Q)
-        level_Q = F.clip(level_Q, 0, num_levels - 1)
-        if own_operators().path:
-            row_Q5 = F.concat(F.expand_dims(level_Q, axis=1), edge_Q4, dim=1)
-            return fused.roi_align(
-                F, maps[:num_levels], row_Q5, count, side, self._sizes[:num_levels], self._strides[:num_levels]
-            )
-        return self._align_each(F, maps[:num_levels], edge_BR4, level_Q, count, side)
-
-    def _align_each(
-        self, F: OperatorModule, maps: Sequence[Array], edge_BR4: Array, level_Q: Array, count: int, side: int
-    ) -> Array:  # fmt: skip
-        """`align_regions` by MXNet's operator, which reads all regions from each map.
-
-        Args:
-            level_Q: place of the map of each region in `maps`.
-        """
-        picture_B1 = F.reshape(F.contrib.arange_like(edge_BR4, axis=0), shape=(-1, 1, 1))
-        picture_BR1 = F.broadcast_like(picture_B1, columns_of(F, edge_BR4, 0, 1), lhs_axes=(1,), rhs_axes=(1,))
-        row_Q5 = F.reshape(F.concat(picture_BR1, edge_BR4, dim=2), shape=(-3, 0))
-
-        def read(number: int, row_Q5: Array) -> Array:
-            return F.contrib.ROIAlign(
-                maps[number], row_Q5, pooled_size=(side, side), spatial_scale=1.0 / self._strides[number],
-                sample_ratio=SAMPLES_PER_CELL_SIDE,
-            )  # fmt: skip
-
-        if len(maps) == 1:
-            return read(0, row_Q5)
-        # Regions of picture -1 cost nothing, but ROIAlign neither writes their own values nor leaves others alone:
-        # where row n is one, it sets the n-th number of the whole output to 0. So rows that nobody reads come first,
-        # enough of them to hold all of these numbers: `spare` for each picture.
-        spare = -(-count // (side * side - 1))
-        spare_BS5 = -F.ones_like(F.slice_axis(F.concat(picture_BR1, edge_BR4, dim=2), axis=1, begin=0, end=spare))
-        spare_S5 = F.reshape(spare_BS5, shape=(-3, 0))
-        found = []
-        for number in range(len(maps)):
-            is_here_Q = level_Q == number
-            here_Q5 = F.where(is_here_Q, row_Q5, -F.ones_like(row_Q5))
-            values = read(number, F.concat(spare_S5, here_Q5, dim=0))
-            # As (spare + R, B, ...), of which the first are spare: a batch may have any size.
-            values = F.slice_axis(F.reshape(values, shape=(-4, spare + count, -1, -2)), axis=0, begin=spare, end=None)
-            values = F.reshape(values, shape=(-3, -2))
-            found.append(F.where(is_here_Q, values, F.zeros_like(values)))
-        return F.add_n(*found)
+        return read_regions(F, maps, self._places, edge_BR4, count, side)
