@@ -239,6 +239,21 @@ def test_what_gluoncvs_scripts_do_trains_on_whole_batches(network, size, devkit)
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # GluonCV's
+def test_both_train_the_same_of_the_pyramid_of_a_faster_rcnn(devkit):
+    from mxtrain.model.faster_rcnn import FasterRCNN
+    from mxtrain.model.prepare import freeze, is_trained
+
+    (case,) = (one for one in detection_race.CASES if one.model == "faster_rcnn")
+    recipe = gluoncv_detection.build_recipe(gluoncv_detection.Work(case.name, 96, 2, 0, devkit))
+    theirs = {parameter.name for parameter in recipe.trainer._params}
+    network = FasterRCNN(name=case.ours, backbone="resnet18_v1b").build(20, (3, 96, 128))
+    freeze(network, detection_race.FROZEN)
+    ours = {parameter.name for parameter in network.features.collect_params().values() if is_trained(parameter)}
+    assert ours and ours == {name for name in theirs if name.startswith(("resnetv1b", "P"))}
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(bool(wire.available()), reason="no network namespaces here")
 def test_compression(tmp_path):
     series, result = run_part("compression", tmp_path)

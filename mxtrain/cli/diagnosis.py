@@ -243,7 +243,7 @@ def _operators(probe: ProbeResult) -> Finding:
     operators = probe.found.get("operators", {"compiled": False, "why": "not examined"})
     if operators["compiled"]:
         return Finding("own operators", "ok", "compiled for this processor")
-    remedy = "apt install g++: BERT then trains faster" if NO_COMPILER in operators["why"] else ""
+    remedy = "apt install g++: BERT and Faster R-CNN then train faster" if NO_COMPILER in operators["why"] else ""
     return Finding("own operators", "missing", operators["why"], remedy)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pydantic
 import pytest
-from two_stages import SIDE, check_names, check_values, nd_array, prepared, stock
+from two_stages import SIDE, check_names, check_values, nd_array, pictures, prepared, spread, stock
 
 from mxtrain.dataset.image.box_geometry import intersections_over_unions
 from mxtrain.dataset.image.boxes import Flag, padded, rows_of
@@ -300,6 +300,42 @@ def test_regions_are_read_from_the_map_of_their_size():
     # Every number: ROIAlign sets numbers of one region to 0 for another region that is in another map.
     wanted_Q = np.array([4, 4, 8, 8, 16, 16, 17, 17, 9, 9, 5, 5])
     np.testing.assert_allclose(found, np.broadcast_to(wanted_Q[:, None, None, None], (12, 1, 2, 2)))
+
+
+@pytest.mark.parametrize("fields", [PYRAMID, pytest.param(STAGED, marks=pytest.mark.slow)])
+def test_our_own_operators_compute_what_mxnets_compute(fields, monkeypatch):
+    """In both forms, with gradients of what is trained; in float64, since norms take most of a gradient away."""
+    from mxtrain.engine.backend import autograd, own_operators
+    from mxtrain.engine.native import Library
+    from mxtrain.model.networks import region_operators
+
+    if own_operators().path is None:
+        pytest.skip(own_operators().why)
+    draws = FasterRCNN(**fields).draws((3, SIDE, SIDE))
+    boxes = nd_array(padded([rows_of([[10, 10, 60, 70]], [0]), rows_of([[5, 40, 30, 90]], [1])], 1))
+    noise = nd_array(np.random.RandomState(1).rand(2, draws.regions + 1))
+    monkeypatch.setattr(region_operators, "CANONICAL_SIDE", 90.0)  # pictures are small
+
+    def computed():
+        _, network = prepared(FasterRCNN(**fields, init="msra"))
+        image = pictures(2)
+        spread(network, image)
+        network.cast("float64")
+        network.hybridize()
+        image = image.astype("float64")
+        with autograd.record():
+            outputs = network(image, boxes.astype("float64"), noise.astype("float64"))
+            loss = sum((one * one).mean() for one in outputs[:2] + outputs[3:])
+        loss.backward()
+        trained = [one for one in network.collect_params().values() if one.grad_req != "null"]
+        return [*(one.asnumpy() for one in (*outputs, *network(image))), *(one.grad().asnumpy() for one in trained)]
+
+    found = computed()
+    monkeypatch.setattr(region_operators, "own_operators", lambda: Library(None, "left out"))
+    wanted = computed()
+    assert len(found) == len(wanted) > 30
+    for one, other in zip(found, wanted):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-9 * abs(wanted[0]).max())
 
 
 def test_nothing_is_detected_in_padding():

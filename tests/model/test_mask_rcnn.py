@@ -163,9 +163,9 @@ def test_what_is_predicted_of_a_picture_depends_on_no_other(fields):
 def test_the_second_look_at_regions_keeps_all_of_their_features(monkeypatch):
     """Where regions are of several maps, each is seen as it is alone."""
     from mxtrain.engine.backend import nd
-    from mxtrain.model.networks import faster_rcnn
+    from mxtrain.model.networks import region_operators
 
-    monkeypatch.setattr(faster_rcnn, "CANONICAL_SIDE", 90.0)  # pictures are small
+    monkeypatch.setattr(region_operators, "CANONICAL_SIDE", 90.0)  # pictures are small
     _, network = prepared(MaskRCNN(**PYRAMID))
     image, kept = pictures(2), []
     spread(network, image)

@@ -4,11 +4,11 @@
 
 namespace mxtrain {
 
-extern const Operator kAttention, kCrossAttention, kNorm, kAdamW;
+extern const Operator kAttention, kCrossAttention, kNorm, kAdamW, kRoiAlign, kSuppression;
 std::string find_blas();
 
-const Operator* const kOperators[] = {&kAttention, &kCrossAttention, &kNorm, &kAdamW};
-const int kNumOperators = 4;
+const Operator* const kOperators[] = {&kAttention, &kCrossAttention, &kNorm, &kAdamW, &kRoiAlign, &kSuppression};
+const int kNumOperators = 6;
 
 std::string prepare() {
   num_threads = omp_get_max_threads();

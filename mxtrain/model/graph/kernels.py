@@ -1,12 +1,14 @@
 """Puts operators that oneDNN handles well in the place of equal ones that it does not. Imports no MXNet until called.
 
 A gradient that comes in another memory layout than its batch norm's input sends that norm to a reference kernel, which
-takes a hundred times as long as the compiled one. DNNL_VERBOSE=1 names them `ref:any`.
+takes a hundred times as long as the compiled one. DNNL_VERBOSE=1 names them `ref:any`. A convolution whose filters do
+not fill oneDNN's blocks is a plain matrix product instead (`x64:gemm`), and all around it is put into another layout.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, Set
+import functools
+from typing import TYPE_CHECKING, Any, Dict, Optional, Set
 
 from mxtrain.model.graph.trace import NotTraceable, blocks_by_path, trace
 from mxtrain.types import Shapes
@@ -15,6 +17,36 @@ if TYPE_CHECKING:
     from mxnet import gluon
 
     from mxtrain.annotations import Array, OperatorModule
+
+BLOCK = 16
+"""Channels that oneDNN's kernels for AVX-512 compute at once; those for AVX2 compute half as many."""
+
+
+def fill_block(layer: gluon.nn.Conv2D) -> None:
+    """Gives a convolution filters of zeros up to the next multiple of `BLOCK`, whose outputs are left out again.
+
+    oneDNN would do so by itself, in arrays larger than MXNet has room for; so MXNet takes a matrix product instead.
+
+    Args:
+        layer: its outputs are read once, by what wants channels last, say: they leave the blocks here.
+    """
+    channels = layer._kwargs["num_filter"]
+    missing = -channels % BLOCK
+    if layer._kwargs["num_group"] == 1 and 0 < missing <= channels:
+        filled = {**layer._kwargs, "num_filter": channels + missing}
+        # On the object: its class stays what others know it as.
+        object.__setattr__(layer, "hybrid_forward", functools.partial(_filled, layer, filled, missing))
+
+
+def _filled(
+    layer: gluon.nn.Conv2D, options: Dict[str, Any], missing: int, F: OperatorModule, x: Array, weight: Array,
+    bias: Optional[Array] = None,
+) -> Array:  # fmt: skip
+    given = [weight] if bias is None else [weight, bias]
+    zeros = (F.zeros_like(F.slice_axis(one, axis=0, begin=0, end=missing)) for one in given)
+    filled = (F.concat(one, more, dim=0) for one, more in zip(given, zeros))
+    y = F.slice_axis(F.Convolution(x, *filled, name="fwd", **options), axis=1, begin=0, end=-missing)
+    return y if layer.act is None else layer.act(y)
 
 
 def average_by_mean(network: gluon.Block, input_shape: Shapes) -> None:

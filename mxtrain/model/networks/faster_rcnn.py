@@ -11,7 +11,6 @@ h, w height and width of a map. Edges are left, top, right, bottom in pixels of 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, List, Mapping, Optional, Sequence, Tuple
 
@@ -26,6 +25,7 @@ from mxtrain.dataset.image.box_arithmetic import (
 )
 from mxtrain.engine.backend import gluon, mx
 from mxtrain.model.detection.regions import PROPOSAL_VARIANCES
+from mxtrain.model.networks.region_operators import read_regions, suppress
 from mxtrain.model.networks.two_forms import TwoForms
 from mxtrain.model.weights import ClassRows
 
@@ -36,11 +36,6 @@ if TYPE_CHECKING:
 nn = gluon.nn
 NO_PROPOSAL = -1e30
 """The score of a proposal that is dropped: no map gives a lower one."""
-CANONICAL_SIDE, CANONICAL_STRIDE = 224.0, 16
-"""A region of this side in pixels is read from the map of this stride, one of half the side from the map of half the
-stride. Source: Lin et al., "Feature Pyramid Networks for Object Detection" (2017), equation 1."""
-SAMPLES_PER_CELL_SIDE = 2
-"""Points along each side of a region's cell at which RoIAlign reads a map."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +172,7 @@ class TwoStageNetwork(TwoForms):
         super().__init__(**kwargs)
         self._settings, self._picture, self._num_classes = settings, picture, num_classes
         self._region_side, self._strides = parts.region_side, [one.stride for one in maps]
+        self._places = list(maps)
         self._num_anchors = sum(one.height * one.width * one.num_shapes for one in maps)
         self._train_post_nms, self._post_nms = settings.num_proposals(self._num_anchors)
         self._num_samples, self._max_positives = settings.sampled(self._num_anchors)
@@ -261,13 +257,11 @@ class TwoStageNetwork(TwoForms):
         row_BN5 = F.concat(score_BN1, left, top, right, bottom, dim=2)
         num_candidates = min(pre_nms, self._num_anchors)
         place_BT = F.topk(F.squeeze(score_BN1, axis=2), k=num_candidates, ret_typ="indices", axis=1, dtype="int32")
-        found_BT5 = F.contrib.box_nms(
-            take_rows(F, row_BN5, place_BT), overlap_thresh=settings.nms_iou, valid_thresh=NO_PROPOSAL / 2, topk=-1,
-            coord_start=1, score_index=0, id_index=-1, force_suppress=True,
-        )  # fmt: skip
-        found_BR5 = F.slice_axis(found_BT5, axis=1, begin=0, end=post_nms)
+        found_BR5 = suppress(
+            F, take_rows(F, row_BN5, place_BT), num_candidates, post_nms, settings.nms_iou, NO_PROPOSAL / 2
+        )
         left, top, right, bottom = F.split(columns_of(F, found_BR5, 1, None), 4, axis=2)
-        is_found_BR1 = left >= 0  # box_nms writes -1 into all columns of what it suppresses
+        is_found_BR1 = left >= 0
         whole = (F.ones_like(right) * width, F.ones_like(bottom) * height)
         right, bottom = (F.where(is_found_BR1, side, most) for side, most in zip((right, bottom), whole))
         return F.BlockGrad(F.concat(F.relu(left), F.relu(top), right, bottom, is_found_BR1, dim=2))
@@ -321,9 +315,7 @@ class TwoStageNetwork(TwoForms):
     def align_regions(
         self, F: OperatorModule, maps: Sequence[Array], edge_BR4: Array, count: int, side: int
     ) -> Array:  # fmt: skip
-        """RoIAlign of regions, (B R, C, side, side): each is read from the map that its size asks for.
-
-        Source: Lin et al., "Feature Pyramid Networks for Object Detection" (2017), equation 1.
+        """RoIAlign of regions, (B R, C, side, side): see `read_regions`.
 
         Args:
             maps: (B, C, h, w) each, the finest first.
@@ -331,35 +323,4 @@ class TwoStageNetwork(TwoForms):
             count: R.
             side: cells along each side of a region.
         """
-        picture_B1 = F.reshape(F.contrib.arange_like(edge_BR4, axis=0), shape=(-1, 1, 1))
-        picture_BR1 = F.broadcast_like(picture_B1, columns_of(F, edge_BR4, 0, 1), lhs_axes=(1,), rhs_axes=(1,))
-        row_Q5 = F.reshape(F.concat(picture_BR1, edge_BR4, dim=2), shape=(-3, 0))
-
-        def read(number: int, row_Q5: Array) -> Array:
-            return F.contrib.ROIAlign(
-                maps[number], row_Q5, pooled_size=(side, side), spatial_scale=1.0 / self._strides[number],
-                sample_ratio=SAMPLES_PER_CELL_SIDE,
-            )  # fmt: skip
-
-        if len(maps) == 1:
-            return read(0, row_Q5)
-        levels = [math.log2(stride) for stride in self._strides[:-1]]  # the coarsest only proposes
-        size_Q2 = columns_of(F, row_Q5, 3, 5) - columns_of(F, row_Q5, 1, 3) + 1
-        level_Q = F.log2(F.sqrt(F.prod(size_Q2, axis=1)) / CANONICAL_SIDE + 1e-6)
-        level_Q = F.clip(F.floor(math.log2(CANONICAL_STRIDE) + level_Q), levels[0], levels[-1])
-        # Regions of picture -1 cost nothing, but ROIAlign neither writes their own values nor leaves others alone:
-        # where row n is one, it sets the n-th number of the whole output to 0. So rows that nobody reads come first,
-        # enough of them to hold all of these numbers: `spare` for each picture.
-        spare = -(-count // (side * side - 1))
-        spare_BS5 = -F.ones_like(F.slice_axis(F.concat(picture_BR1, edge_BR4, dim=2), axis=1, begin=0, end=spare))
-        spare_S5 = F.reshape(spare_BS5, shape=(-3, 0))
-        found = []
-        for number, level in enumerate(levels):
-            is_here_Q = level_Q == level
-            here_Q5 = F.where(is_here_Q, row_Q5, -F.ones_like(row_Q5))
-            values = read(number, F.concat(spare_S5, here_Q5, dim=0))
-            # As (spare + R, B, ...), of which the first are spare: a batch may have any size.
-            values = F.slice_axis(F.reshape(values, shape=(-4, spare + count, -1, -2)), axis=0, begin=spare, end=None)
-            values = F.reshape(values, shape=(-3, -2))
-            found.append(F.where(is_here_Q, values, F.zeros_like(values)))
-        return F.add_n(*found)
+        return read_regions(F, maps, self._places, edge_BR4, count, side)

@@ -12,7 +12,7 @@ Source: MXNet 1.9.1, src/executor/graph_executor.cc (AggregateGradient), inplace
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Optional, Sequence, Tuple
 
 from mxtrain.engine.backend import nd
 
@@ -80,3 +80,38 @@ def cross_attention(
     """
     given = [query_TBU, key_value, F.BlockGrad(length_B), *([dropout_seed(F, query_TBU)] if dropout else [])]
     return F._internal._mxtrain_cross_attention(*given, num_heads=num_heads, p=dropout)[0]
+
+
+def roi_align(
+    F: OperatorModule, maps: Sequence[Array], row_Q5: Array, count: int, side: int, sizes: Sequence[Tuple[int, int]],
+    strides: Sequence[int],
+) -> Array:  # fmt: skip
+    """RoIAlign with two samples along each side of a cell, (B count, C, side, side); each region is read from one map.
+    At most six other operators may read a map, see above.
+
+    Args:
+        maps: (B, C, h, w) each.
+        row_Q5: of regions, those of a picture one after the other: place of a map in `maps`, left, top, right, bottom.
+        count: regions of each picture.
+        side: cells along each side of a region.
+        sizes: height and width of each map.
+        strides: pixels from one place of each map to the next.
+    """
+    heights, widths = zip(*sizes)
+    return F._internal._mxtrain_roi_align(
+        *maps, row_Q5, maps=len(maps), count=count, side=side, heights=heights, widths=widths,
+        scales=tuple(1.0 / stride for stride in strides),
+    )  # fmt: skip
+
+
+def suppression(F: OperatorModule, row_BT5: Array, candidates: int, keep: int, iou: float, least: float) -> Array:
+    """The first `keep` boxes of each picture that none of these before them covers, (B, keep, 5): non-maximum
+    suppression. Where there are fewer, the rest is -1. It has no gradient.
+
+    Args:
+        row_BT5: score, left, top, right, bottom; the highest scores first.
+        candidates: T.
+        iou: intersection over union that is covered.
+        least: what scores up to this is no box.
+    """
+    return F._internal._mxtrain_suppression(row_BT5, candidates=candidates, keep=keep, iou=iou, least=least)

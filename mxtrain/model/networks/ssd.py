@@ -13,6 +13,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Sequence
 
 from mxtrain.engine.backend import gluon, mx
+from mxtrain.model.graph.kernels import fill_block
 from mxtrain.model.networks import gluoncv
 from mxtrain.model.networks.feature_maps import find_features, take_initializers
 from mxtrain.model.weights import ClassRows
@@ -85,6 +86,8 @@ class MultiBoxNetwork(gluon.HybridBlock):
                 alloc = max(alloc // 2, LEAST_KEPT)
                 self.class_predictors.add(ConvPredictor(len(one.shapes) * (1 + num_classes), **convolution))
                 self.box_predictors.add(ConvPredictor(len(one.shapes) * 4, **convolution))
+        for predictor in (*self.class_predictors, *self.box_predictors):
+            fill_block(predictor.predictor)
         self.class_heads = {
             f"class_predictors.{number}.predictor": ClassRows(len(one.shapes), 1) for number, one in enumerate(maps)
         }

@@ -288,6 +288,82 @@ def test_workers_that_compute_with_others_are_refused():
         begin(2.0)
 
 
+CHANNELS, SIZES, STRIDES, COUNT, SIDE = 37, ((12, 17), (6, 9)), (4, 8), 20, 3
+"""Of channels one full vector, another one, and a part of a third."""
+
+
+def regions(dtype):
+    """Of two pictures (2 COUNT, 5): the place of a map, and edges that may lie outside of it, or have no area."""
+    draw = np.random.RandomState(4)
+    corner = draw.uniform(-30, 70, (2 * COUNT, 2))
+    edge_Q4 = np.concatenate([corner, corner + draw.uniform(-2, 50, corner.shape)], axis=1)
+    return nd.array(np.column_stack([np.arange(2 * COUNT) % 2, edge_Q4]), dtype=dtype)
+
+
+def plain_roi_align(row_Q5, number, one_map):
+    """MXNet's, of all regions from one map."""
+    picture_Q1 = nd.array(np.repeat([[0], [1]], COUNT, axis=0), dtype=row_Q5.dtype)
+    row_Q5 = nd.concat(picture_Q1, row_Q5[:, 1:], dim=1)
+    options = {"pooled_size": (SIDE, SIDE), "spatial_scale": 1 / STRIDES[number], "sample_ratio": 2}
+    return nd.contrib.ROIAlign(one_map, row_Q5, **options)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_roi_align_is_that_of_the_map_of_each_region(dtype):
+    maps, row_Q5 = arrays(dtype, *((2, CHANNELS, *size) for size in SIZES)), regions(dtype)
+    (head,) = arrays(dtype, (2 * COUNT, CHANNELS, SIDE, SIDE))
+
+    def plain(*maps):
+        here_Q = row_Q5[:, 0].reshape((-1, 1, 1, 1))
+        first, second = (plain_roi_align(row_Q5, number, one) for number, one in enumerate(maps))
+        return first * (1 - here_Q) + second * here_Q
+
+    def own(*maps):
+        return fused.roi_align(nd, maps, row_Q5, COUNT, SIDE, SIZES, STRIDES)
+
+    found, wanted = (with_gradients(function, maps, head) for function in (own, plain))
+    assert all(abs(one).max() > 0.5 for one in wanted)
+    for one, other in zip(found, wanted):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=TOLERANCE[dtype])
+
+
+def test_roi_align_of_a_diverged_network_reads_nothing():
+    row_Q5 = nd.array([[0, np.nan, 2, 9, 9], [np.nan, 0, 0, np.inf, 9], [-7, 0, 0, 8, 8], [9, 0, 0, 8, 8]])
+    maps = [nd.ones((1, 3, *size)) * number for number, size in enumerate(SIZES, 1)]
+    found = fused.roi_align(nd, maps, row_Q5, 4, 1, SIZES, STRIDES)[:, 0, 0, 0].asnumpy()
+    np.testing.assert_array_equal(found, [0, 0, 1, 2])
+
+
+def scored_boxes(dtype, batch=3, count=90):
+    draw = np.random.RandomState(6)
+    corner = draw.uniform(0, 60, (batch, count, 2))
+    score = np.sort(draw.randn(batch, count), axis=1)[:, ::-1, None]
+    box_BT5 = np.concatenate([score, corner, corner + draw.uniform(-1, 40, corner.shape)], axis=2)
+    box_BT5[:, 40, 1:] = box_BT5[:, 41, 1:]
+    return nd.array(box_BT5, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("keep", [7, 90])
+def test_suppression_is_mxnets(dtype, keep):
+    box_BT5 = scored_boxes(dtype)
+    wanted = nd.contrib.box_nms(
+        box_BT5, overlap_thresh=0.4, valid_thresh=-0.5, coord_start=1, score_index=0, id_index=-1, force_suppress=True
+    )[:, :keep].asnumpy()
+    found = fused.suppression(nd, box_BT5, 90, keep, 0.4, -0.5).asnumpy()
+    np.testing.assert_array_equal(found, wanted)
+    assert keep == 7 or 10 < (found[:, :, 1] >= 0).sum() / 3 < 60
+
+
+def test_suppression_gives_no_gradient():
+    box_BT5 = scored_boxes("float32")
+    box_BT5.attach_grad()
+    with autograd.record():
+        made = fused.suppression(nd, box_BT5, 90, 20, 0.4, 0.0).sum() + box_BT5.sum()
+    made.backward()
+    assert (box_BT5.grad == 1).asnumpy().all()
+
+
 def output_of(code: str, threads: str) -> str:
     """What a program prints in a process of its own with so many threads, whatever other tests say of operators."""
     environment = {name: value for name, value in os.environ.items() if name not in ("MXTRAIN_OPERATORS", "CXX")}
@@ -330,14 +406,19 @@ from mxtrain.model.networks import fused
 assert own_operators().path, own_operators().why
 mx.random.seed(5)
 rng = np.random.RandomState(0)
-qkv, x, gamma = (nd.array(rng.randn(*shape)) for shape in ((40, 3, 48), (100, 33), (33,)))
-for one in (qkv, x, gamma): one.attach_grad()
+shapes = (40, 3, 48), (100, 33), (33,), (2, 40, 9, 9)
+qkv, x, gamma, maps = given = [nd.array(rng.randn(*shape)) for shape in shapes]
+row = nd.array(np.column_stack([np.zeros(60), rng.uniform(-5, 20, (60, 2)), rng.uniform(20, 50, (60, 2))]))
+for one in given: one.attach_grad()
 with autograd.record():
+    seen = fused.roi_align(nd, [maps], row, 30, 3, [(9, 9)], [4])
     one = fused.attention(nd, qkv, nd.array([40, 3, 9]), 2, 0.2)
     other = fused.norm(nd, x, x, gamma, gamma, 0.2, 1e-5)
-    loss = one.square().sum() + other.square().sum()
+    loss = one.square().sum() + other.square().sum() + seen.square().sum()
 loss.backward()
-print(hashlib.sha256(b"".join(a.asnumpy().tobytes() for a in (one, other, qkv.grad, x.grad, gamma.grad))).hexdigest())
+kept = fused.suppression(nd, nd.array(-np.sort(-rng.rand(4, 50, 5), axis=1)), 50, 20, 0.3, 0.0)
+made = [one, other, seen, kept, *(one.grad for one in given)]
+print(hashlib.sha256(b"".join(one.asnumpy().tobytes() for one in made)).hexdigest())
 """
     found = {output_of(code, threads) for threads in ("1", "2", "3")}
     assert len(found) == 1
