@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -308,12 +309,13 @@ def test_the_race_of_language_needs_pytorch_or_gluonnlp(monkeypatch):
 @pytest.mark.parametrize("chosen", language_race.QUICK_RACES, ids=lambda one: one.network)
 def test_texts_of_the_race_have_all_words_and_are_enough(tmp_path, chosen):
     """Else the output layer would be smaller than it is said to be, or an epoch would end."""
+    chosen = replace(chosen, block_steps=20)
     overrides = dict(one.split("=", 1) for one in language_race._ours(chosen, "off", tmp_path).arguments[2:])
     for language in ("en", "de") if chosen.network == "transformer_tiny" else ("txt",):
         lines = [line.split() for line in (tmp_path / f"train.{language}").read_text().splitlines()]
         assert {len(line) for line in lines} == {chosen.size - 1}
         assert len(set(sum(lines, []))) + len(OWN_SPECIAL) == int(overrides["dataset.vocab_size"])
-        assert len(lines) > 1.02 * chosen.block_steps * (chosen.blocks + 3) * chosen.batch_size
+        assert len(lines) > chosen.block_steps * (chosen.blocks + 3) * chosen.batch_size
 
 
 def test_a_disk_is_filled(small_disk):

@@ -122,7 +122,7 @@ def _ours(race: Race, amp: str, folder: Path) -> Side:
 
 
 def _modeling(race: Race, folder: Path) -> List[str]:
-    """What models running text, and no other."""
+    """What trains a model of running text, which is written to `folder`."""
     network: List[str] = ["model=gpt", "optimizer=adamw", f"optimizer.lr={LR}", f"optimizer.wd={WD}"]
     if race.network in LSTMS:
         sizes = LSTMS[race.network]
@@ -133,33 +133,33 @@ def _modeling(race: Race, folder: Path) -> List[str]:
         sizes = GPTS[race.network]
         network += [f"model.num_heads={sizes.num_heads}", f"model.dropout={sizes.dropout}",
                     f"model.max_length={race.size}", "task.new_tokens=1"]  # fmt: skip
-    # A token is behind each line; each row of a batch reads a token more.
-    paths = folder / "train.txt", folder / "val.txt"
-    for path, windows in zip(paths, (_samples(race), 2 * race.batch_size)):
-        least = sizes.vocab_size // race.size if path is paths[0] else 0
-        _write_lines(path, sizes.vocab_size, race.size - 1, least + windows + race.batch_size)
+    for split, lines in _splits(race, sizes.vocab_size).items():
+        _write_lines(folder / f"{split}.txt", sizes.vocab_size, race.size - 1, lines)  # a token is behind each line
     return ["task=language_modeling", *network, f"model.num_layers={sizes.num_layers}", f"model.units={sizes.units}",
-            f"dataset.train={paths[0]}", f"dataset.val={paths[1]}", f"dataset.vocab_size={sizes.vocab_size}",
-            f"dataset.eval_batch_size={race.batch_size}"]  # fmt: skip
+            f"dataset.train={folder / 'train.txt'}", f"dataset.val={folder / 'val.txt'}",
+            f"dataset.vocab_size={sizes.vocab_size}", f"dataset.eval_batch_size={race.batch_size}"]  # fmt: skip
 
 
 def _translation(race: Race, folder: Path) -> List[str]:
-    """What translates texts of one length, one token of which is special."""
+    """What trains a translator; pairs of texts of one length are written to `folder`."""
     sizes = TRANSFORMERS[race.network]
-    for language in ("en", "de"):
-        _write_lines(folder / f"train.{language}", sizes.vocab_size, race.size - 1,
-                     2 * sizes.vocab_size // race.size + _samples(race))  # fmt: skip
+    for split, lines in _splits(race, sizes.vocab_size).items():
+        for language in ("en", "de"):
+            _write_lines(folder / f"{split}.{language}", sizes.vocab_size, race.size - 1, lines)  # one is special
     return ["task=translation", "dataset=parallel_text", "model=transformer", f"model.num_layers={sizes.num_layers}",
             "model.size=base", f"model.units={sizes.units}", f"model.hidden_size={sizes.hidden_size}",
             f"model.num_heads={sizes.num_heads}", f"model.dropout={sizes.dropout}", "model.tied=all",
             f"loss.label_smoothing={LABEL_SMOOTHING}", "optimizer=adam", f"optimizer.lr={LR}",
             f"optimizer.beta2={BETA2}", f"optimizer.epsilon={EPSILON}", f"dataset.train={folder / 'train'}",
-            f"dataset.vocab_size={sizes.vocab_size}", "dataset.batch_tokens=null"]  # fmt: skip
+            f"dataset.val={folder / 'val'}", f"dataset.vocab_size={sizes.vocab_size}",
+            "dataset.batch_tokens=null"]  # fmt: skip
 
 
-def _samples(race: Race) -> int:
-    """Rows of batches that are enough for a run."""
-    return race.block_steps * (race.blocks + AHEAD) * race.batch_size
+def _splits(race: Race, vocab_size: int) -> Dict[str, int]:
+    """Lines of each split: what has all words and is enough for a run; and some batches."""
+    some = 2 * race.batch_size
+    return {"train": 2 * vocab_size // race.size + race.block_steps * (race.blocks + AHEAD) * race.batch_size + some,
+            "val": some}  # fmt: skip
 
 
 def _write_lines(path: Path, vocab_size: int, length: int, count: int) -> None:
