@@ -95,22 +95,25 @@ def measure(options: Options) -> Measured:
 
 
 def _run(race: Race, options: Options, found: Measured) -> None:
+    """Measures one precision after the other: all sides of both would need 20 GiB for GPT-2."""
     folder = races.folder_of(race, options)
-    sides: Dict[str, Side] = {}
-    if options.torch_python and race.fp32 is not None:
-        sides = races.both_sides(race, _ours, folder, options.torch_python, "train")
-    if HAS_GLUONNLP and race.gluonnlp is not None:
-        sides.setdefault(OURS, _ours(race, "off", folder))
-        sides[GLUONNLP] = races.gluonnlp_side(race, tuned_environment())
-        sides[SHIPPED] = races.gluonnlp_side(race, default_environment())
-    if not sides:
-        say(f"  {race.name}: left out, there is nothing to compare with")
-        return
-    rates = races.rates_of(race, sides, folder, found)
-    races.compare_with_libraries(race, rates, found)
-    if SHIPPED in rates:
-        shares = ratios(rates[OURS], rates[SHIPPED])
-        found.series.append(Series(f"{race.name}: mxtrain / {SHIPPED}, pair by pair", "ratio", shares))
+    for amp, dtype in races.DTYPES.items():
+        own = folder / dtype
+        own.mkdir()
+        rivals: Dict[str, Side] = {}
+        if options.torch_python and race.fp32 is not None:
+            rivals[f"PyTorch, {dtype}"] = races.faster_torch(race, dtype, options.torch_python, own, "train")
+        if HAS_GLUONNLP and race.gluonnlp is not None and dtype == "float32":
+            rivals[GLUONNLP] = races.gluonnlp_side(race, tuned_environment())
+            rivals[SHIPPED] = races.gluonnlp_side(race, default_environment())
+        if not rivals:
+            say(f"  {race.name}, {dtype}: left out, there is nothing to compare with")
+            continue
+        rates = races.rates_of(race, {f"mxtrain, {dtype}": _ours(race, amp, own), **rivals}, own, found)
+        races.compare_with_libraries(race, rates, found)
+        if SHIPPED in rates:
+            shares = ratios(rates[OURS], rates[SHIPPED])
+            found.series.append(Series(f"{race.name}: mxtrain / {SHIPPED}, pair by pair", "ratio", shares))
 
 
 def _ours(race: Race, amp: str, folder: Path) -> Side:
