@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from bench_parts import (  # noqa: E402
     detection_files,
     detection_race,
     gluoncv_detection,
+    language_race,
     publish,
     race,
     segmentation,
@@ -27,9 +29,11 @@ from bench_parts import (  # noqa: E402
 )
 from bench_parts.fault_run import differences  # noqa: E402
 from bench_parts.faults import _fill  # noqa: E402
-from bench_parts.measured import Measured, Series, Target, in_turn  # noqa: E402
+from bench_parts.measured import Measured, Options, Series, Target, in_turn  # noqa: E402
 from bench_parts.processes import ProcessFailed, default_environment, tuned_environment  # noqa: E402
 from bench_parts.turns import Side, in_turns  # noqa: E402
+
+from mxtrain.dataset.language.tokenizing.base import OWN_SPECIAL  # noqa: E402
 
 # Loads the data as GluonCV's script does, and logs as it does.
 STAND_IN = """
@@ -285,6 +289,48 @@ def test_differences_of_runs_are_found():
 
 def test_the_race_needs_pytorch(tmp_path):
     assert "--torch-python" in race.missing("") and "is not there" in race.missing(str(tmp_path / "python"))
+
+
+@pytest.mark.slow
+def test_language_race(tmp_path):
+    """Half a minute: GluonNLP's networks and ours take turns; PyTorch is not installed here."""
+    pytest.importorskip("gluonnlp")
+    series, result = run_part("language_race", tmp_path, "--turns", "3")
+    compared = [chosen for chosen in language_race.QUICK_RACES if chosen.gluonnlp]
+    assert [target["limit"] for target in result["targets"]] == [1.3, 1.2]
+    names = [language_race.OURS, race.GLUONNLP, language_race.SHIPPED]
+    for title in (chosen.name for chosen in compared):
+        ours, theirs, _ = (series[f"{title}: {side}"]["values"] for side in names)
+        shares = [pytest.approx(a / b) for a, b in zip(ours, theirs)]
+        assert series[f"{title}: mxtrain / {race.GLUONNLP}, pair by pair"]["values"] == shares and len(shares) == 3
+        assert all(series[f"{title}: {side}, most memory"]["median"] > 100 for side in names)
+    assert {found["unit"] for found in series.values()} == {"tokens/s", "MiB", "ratio"}
+
+
+def test_races_of_language_can_be_chosen(tmp_path, monkeypatch):
+    ran = []
+    monkeypatch.setattr(language_race, "_run", lambda chosen, *_: ran.append(chosen))
+    language_race.measure(Options(False, tmp_path, turns=2, only="gpt"))
+    assert [(chosen.network, chosen.blocks, chosen.per_block) for chosen in ran] == [("gpt2", 2, 1024)]
+
+
+def test_the_race_of_language_needs_pytorch_or_gluonnlp(monkeypatch):
+    monkeypatch.setattr(language_race, "HAS_GLUONNLP", True)
+    assert language_race.missing("") == "" and "is not there" in language_race.missing("nowhere/python")
+    monkeypatch.setattr(language_race, "HAS_GLUONNLP", False)
+    assert "--torch-python" in language_race.missing("")
+
+
+@pytest.mark.parametrize("chosen", language_race.QUICK_RACES, ids=lambda one: one.network)
+def test_texts_of_the_race_have_all_words_and_are_enough(tmp_path, chosen):
+    """Else the output layer would be smaller than it is said to be, or an epoch would end."""
+    chosen = replace(chosen, block_steps=20)
+    overrides = dict(one.split("=", 1) for one in language_race._ours(chosen, "off", tmp_path).arguments[2:])
+    for language in ("en", "de") if chosen.network == "transformer_tiny" else ("txt",):
+        lines = [line.split() for line in (tmp_path / f"train.{language}").read_text().splitlines()]
+        assert {len(line) for line in lines} == {chosen.size - 1}
+        assert len(set(sum(lines, []))) + len(OWN_SPECIAL) == int(overrides["dataset.vocab_size"])
+        assert len(lines) > chosen.block_steps * (chosen.blocks + 3) * chosen.batch_size
 
 
 def test_a_disk_is_filled(small_disk):

@@ -27,6 +27,7 @@ from bench_parts import (
     gluoncv_workers,
     inference,
     killing,
+    language_race,
     links,
     loading,
     network,
@@ -90,6 +91,10 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
         "bfloat16 against float32: VOC AP and time of five seeds of task=detection (25 minutes)",
     ),
     "race": (race.measure, "training against PyTorch, float32 and bfloat16 (40 minutes; needs --torch-python)"),
+    "language_race": (
+        language_race.measure,
+        "GPT-2, Transformer and LSTM against PyTorch and GluonNLP (12 minutes; needs --torch-python or GluonNLP)",
+    ),
     "inference": (
         inference.measure,
         "evaluation against PyTorch, float32 and bfloat16 (15 minutes; needs --torch-python)",
@@ -158,6 +163,7 @@ def _measure(part: str, options: argparse.Namespace) -> Dict[str, Any]:
                 options.before,
                 options.turns,
                 options.steps,
+                options.only,
             )
         )
     return {
@@ -175,6 +181,8 @@ def _why_not(part: str, options: argparse.Namespace) -> str:
         return segmentation.missing(options.gluoncv_script)
     if part in ("race", "inference"):
         return race.missing(options.torch_python)
+    if part == "language_race":
+        return language_race.missing(options.torch_python)
     if part == "compression":
         return wire.available()
     if part == "links":
@@ -211,8 +219,14 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
     parser.add_argument(
         "--before", default="", help="start: another checkout, which is measured in turns with this one"
     )
-    parser.add_argument("--turns", type=int, default=0, help="segmentation, detection_race: blocks of each side (8, 5)")
+    parser.add_argument(
+        "--turns", type=int, default=0,
+        help="blocks of each side of segmentation, detection_race and language_race (8, 5, 4 to 6)",
+    )  # fmt: skip
     parser.add_argument("--steps", type=int, default=0, help="the same: steps of a block (1 to 10, by network)")
+    parser.add_argument(
+        "--only", default="", metavar="TEXT", help="language_race: networks with this in their names, e.g. GPT"
+    )
     options = parser.parse_args(arguments)
     if min(options.turns, options.steps) < 0:
         parser.error("--turns and --steps: type 1 or more, or leave them out")

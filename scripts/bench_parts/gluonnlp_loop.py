@@ -1,4 +1,5 @@
-"""A training loop with GluonNLP's own BERT, as its scripts/bert/finetune_classifier.py has it, to compare with.
+"""A training loop with GluonNLP's own networks, as its scripts have it, to compare with. BERT's is that of
+scripts/bert/finetune_classifier.py; for others see gluonnlp_language.py.
 
 python -m bench_parts.gluonnlp_loop NETWORK TOKENS BATCH_SIZE BLOCK_STEPS      takes turns: see turn.py
 
@@ -17,6 +18,8 @@ warnings.simplefilter("ignore")
 from gluonnlp.model.bert import BERTClassifier, BERTEncoder, BERTModel  # noqa: E402
 
 from bench_parts.bert_sizes import BERT_SIZES, NUM_CLASSES, VOCAB_SIZE  # noqa: E402
+from bench_parts.gluonnlp_language import Training, prepare_lstm, prepare_transformer, tokens_of  # noqa: E402
+from bench_parts.language_sizes import LSTMS, TRANSFORMERS  # noqa: E402
 from bench_parts.turn import Turns  # noqa: E402
 from mxtrain.engine.backend import autograd, gluon, mx, nd  # noqa: E402  # old MXNet on new numpy
 
@@ -33,27 +36,37 @@ def build(name: str, tokens: int) -> Any:
     return BERTClassifier(bert, NUM_CLASSES, dropout=0.1)
 
 
-def main(arguments: List[str]) -> None:
-    name, tokens, batch_size, block_steps = arguments[0], *map(int, arguments[1:4])
+def prepare_bert(name: str, tokens: int, batch_size: int) -> Training:
+    """Classification."""
     network = build(name, tokens)
     network.initialize(mx.init.Normal(0.02))
     network.hybridize(static_alloc=True)
-    loss_of = gluon.loss.SoftmaxCELoss()
-    loss_of.hybridize(static_alloc=True)
+    loss_of_scores = gluon.loss.SoftmaxCELoss()
+    loss_of_scores.hybridize(static_alloc=True)
     trainer = gluon.Trainer(network.collect_params(), "bertadam", {"learning_rate": 2e-5, "wd": 0.01}, kvstore=None)
+
+    def loss_of(words: Any, types: Any, lengths: Any, label: Any) -> Any:
+        return loss_of_scores(network(words, types, lengths), label).mean()
+
     batches = []
     for _ in range(8):
-        words = nd.random.randint(0, VOCAB_SIZE, (batch_size, tokens)).astype("float32")
-        label = nd.random.randint(0, NUM_CLASSES, (batch_size,)).astype("float32")
-        batches.append((words, nd.zeros_like(words), nd.full((batch_size,), tokens), label))
+        words = tokens_of(VOCAB_SIZE, batch_size, tokens)
+        label = tokens_of(NUM_CLASSES, batch_size)
+        batches.append([words, nd.zeros_like(words), nd.full((batch_size,), tokens), label])
+    return Training(loss_of, trainer, batches)
+
+
+def main(arguments: List[str]) -> None:
+    name, tokens, batch_size, block_steps = arguments[0], *map(int, arguments[1:4])
+    prepare = prepare_transformer if name in TRANSFORMERS else prepare_lstm if name in LSTMS else prepare_bert
+    training = prepare(name, tokens, batch_size)
     turns = Turns()
     losses: List[Any] = []
     for number in count(1):
-        words, types, lengths, label = batches[number % len(batches)]
         with autograd.record():
-            loss = loss_of(network(words, types, lengths), label).mean()
+            loss = training.loss_of(*training.batches[number % len(training.batches)])
         loss.backward()
-        trainer.step(1)
+        training.step()
         losses.append(loss)
         if number % block_steps == 0:
             print(f"step {number}: loss {nd.stack(*losses).mean().asscalar():.4f}", flush=True)

@@ -24,6 +24,7 @@ class Options:
         minutes: after which such a part begins no further run.
         turns: blocks of each side, where a part lets that be chosen; 0: its own number.
         steps: of a block, likewise.
+        only: a part of the names of the networks that are measured, where a part lets that be chosen.
     """
 
     quick: bool
@@ -35,6 +36,7 @@ class Options:
     before: str = ""
     turns: int = 0
     steps: int = 0
+    only: str = ""
 
 
 @dataclass(frozen=True)

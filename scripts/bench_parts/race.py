@@ -35,7 +35,7 @@ class Race:
     Attributes:
         network: what `torch_loop` calls it.
         size: pixels, or tokens.
-        fp32, bf16: how many times as fast as PyTorch it should be.
+        fp32, bf16: how many times as fast as PyTorch it should be, or None where it is not compared.
         defaults: how many times as fast as MXNet with its defaults, in each precision, or None.
         gluonnlp: how many times as fast as GluonNLP in float32, or None.
         starts: how often all sides are started anew, for `blocks` each: a process is fast or slow as a whole.
@@ -47,11 +47,21 @@ class Race:
     batch_size: int
     block_steps: int
     blocks: int
-    fp32: float
-    bf16: float
+    fp32: Optional[float]
+    bf16: Optional[float]
     defaults: Optional[Sequence[float]] = None
     gluonnlp: Optional[float] = None
     starts: int = 1
+
+    @property
+    def unit(self) -> str:
+        """Of what is counted."""
+        return "samples/s"
+
+    @property
+    def per_block(self) -> int:
+        """So many of them are in a block."""
+        return self.block_steps * self.batch_size
 
 
 RACES = (
@@ -104,21 +114,28 @@ def _run(race: Race, options: Options, found: Measured) -> None:
         case = Case(race.name, race.network, race.size, race.batch_size, race.block_steps, race.blocks)
         sides["MXNet's defaults, float32"] = hand_loop(case, default_environment())
     if race.gluonnlp is not None and HAS_GLUONNLP:
-        arguments = [race.network, race.size, race.batch_size, race.block_steps]
-        sides[GLUONNLP] = Side(["-m", "bench_parts.gluonnlp_loop", *map(str, arguments)], same_threads_environment())
+        sides[GLUONNLP] = gluonnlp_side(race, same_threads_environment())
     rates = rates_of(race, sides, folder, found)
-    for number, (dtype, target) in enumerate((("float32", race.fp32), ("bfloat16", race.bf16))):
-        ours, theirs = rates[f"mxtrain, {dtype}"], rates[f"PyTorch, {dtype}"]
-        found.compare(f"{race.name}: mxtrain / PyTorch, {dtype}", ours, theirs, target)
-        if race.defaults is not None:
-            plain = rates["MXNet's defaults, float32"]
-            found.compare(f"{race.name}: {dtype} / MXNet's defaults", ours, plain, race.defaults[number])
+    compare_with_libraries(race, rates, found)
+    for dtype, target in zip(DTYPES.values(), race.defaults or ()):
+        plain = rates["MXNet's defaults, float32"]
+        found.compare(f"{race.name}: {dtype} / MXNet's defaults", rates[f"mxtrain, {dtype}"], plain, target)
     ours = [rates[f"mxtrain, {dtype}"] for dtype in ("bfloat16", "float32")]
     found.compare(f"{race.name}: mxtrain, bfloat16 / float32", *ours, 1.0)
-    if GLUONNLP in rates and race.gluonnlp is not None:
-        found.compare(
-            f"{race.name}: mxtrain / GluonNLP, float32", rates["mxtrain, float32"], rates[GLUONNLP], race.gluonnlp
-        )
+
+
+def compare_with_libraries(race: Race, rates: Dict[str, List[float]], found: Measured) -> None:
+    """Notes how our sides stand to PyTorch's and GluonNLP's, where these were measured."""
+    rivals = [(f"PyTorch, {dtype}", dtype, target) for dtype, target in zip(DTYPES.values(), (race.fp32, race.bf16))]
+    for name, dtype, target in [*rivals, (GLUONNLP, "float32", race.gluonnlp)]:
+        if name in rates and target is not None:
+            found.compare(f"{race.name}: mxtrain / {name}", rates[f"mxtrain, {dtype}"], rates[name], target)
+
+
+def gluonnlp_side(race: Race, environment: Dict[str, str]) -> Side:
+    """GluonNLP's own network."""
+    arguments = [race.network, race.size, race.batch_size, race.block_steps]
+    return Side(["-m", "bench_parts.gluonnlp_loop", *map(str, arguments)], environment)
 
 
 def folder_of(race: Race, options: Options) -> Path:
@@ -140,7 +157,7 @@ def both_sides(
 
 
 def rates_of(race: Race, sides: Dict[str, Side], folder: Path, found: Measured) -> Dict[str, List[float]]:
-    """samples/s of each side's blocks, in turns; notes them, and the most memory of each."""
+    """What each side computes in a second, in each of its blocks, in turns; notes them, and the most memory of each."""
     peaks: Dict[str, List[float]] = {name: [] for name in sides}
     seconds: Dict[str, List[float]] = {name: [] for name in sides}
     for start in range(race.starts):
@@ -150,9 +167,8 @@ def rates_of(race: Race, sides: Dict[str, Side], folder: Path, found: Measured) 
         for name, values in in_turns(sides, race.blocks, own, memory).items():
             seconds[name] += values
             peaks[name].append(memory[name])
-    samples = race.block_steps * race.batch_size
-    rates = {name: [samples / value for value in values] for name, values in seconds.items()}
-    found.series += [Series(f"{race.name}: {name}", "samples/s", values) for name, values in rates.items()]
+    rates = {name: [race.per_block / value for value in values] for name, values in seconds.items()}
+    found.series += [Series(f"{race.name}: {name}", race.unit, values) for name, values in rates.items()]
     found.series += [Series(f"{race.name}: {name}, most memory", "MiB", values) for name, values in peaks.items()]
     return rates
 

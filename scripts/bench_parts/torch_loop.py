@@ -12,13 +12,15 @@ from __future__ import annotations
 import os
 import sys
 from itertools import count
-from typing import Any, List, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bench_parts import torch_language
 from bench_parts.bert_sizes import BERT_SIZES, NUM_CLASSES, VOCAB_SIZE
+from bench_parts.language_sizes import GPTS, TRANSFORMERS
 from bench_parts.turn import Turns
 
 
@@ -117,10 +119,8 @@ class Transformer(nn.Module):
         self.dropout = nn.Dropout(0.1)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        shape = (*x.shape[:2], self.heads, -1)
-        query, key, value = (part.view(shape).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
-        found = F.scaled_dot_product_attention(query, key, value, mask, 0.1 if self.training else 0.0)
-        found = self.projection(found.transpose(1, 2).reshape(x.shape))
+        options = {"attn_mask": mask, "dropout_p": 0.1 if self.training else 0.0}
+        found = self.projection(torch_language.attend(*self.qkv(x).chunk(3, -1), self.heads, **options))
         x = self.norm_attention(x + self.dropout(found))
         return self.norm(x + self.dropout(self.outer(F.gelu(self.inner(x)))))
 
@@ -157,23 +157,36 @@ def build(name: str, size: int) -> Tuple[nn.Module, bool]:
     return {"mobilenet": mobilenet, "densenet121": densenet121}[name](), True
 
 
-def main(arguments: List[str]) -> None:
-    name, size, batch_size, block_steps = arguments[0], *map(int, arguments[1:4])
-    dtype, way = getattr(torch, arguments[4]), arguments[5]
-    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
-    torch.manual_seed(0)
+Batch = Tuple[Sequence[Tensor], Optional[Tensor]]
+"""What the network is given, and classes; None: it computes the loss itself."""
+
+
+def prepare(name: str, size: int, batch_size: int) -> Tuple[nn.Module, Any, List[Batch]]:
+    """A network, its optimizer, and batches."""
+    batches: List[Batch] = []
+    if name in GPTS or name in TRANSFORMERS:
+        batches += [(torch_language.batch_of(name, size, batch_size), None) for _ in range(8)]
+        return (*torch_language.build(name, size), batches)
     network, reads_images = build(name, size)
-    batches = []
     for _ in range(8):
         given = torch.randint(VOCAB_SIZE, (batch_size, size))
         if reads_images:
             given = torch.randn(batch_size, 3, size, size).contiguous(memory_format=torch.channels_last)
-        batches.append((given, torch.randint(NUM_CLASSES, (batch_size,))))
+        batches.append(([given], torch.randint(NUM_CLASSES, (batch_size,))))
     if reads_images:
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         optimizer: Any = torch.optim.SGD(network.parameters(), 0.1, 0.9, weight_decay=1e-4, fused=True)
     else:
         optimizer = torch.optim.AdamW(network.parameters(), 2e-5, weight_decay=0.01, fused=True)
+    return network, optimizer, batches
+
+
+def main(arguments: List[str]) -> None:
+    name, size, batch_size, block_steps = arguments[0], *map(int, arguments[1:4])
+    dtype, way = getattr(torch, arguments[4]), arguments[5]
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    torch.manual_seed(0)
+    network, optimizer, batches = prepare(name, size, batch_size)
     trains = arguments[6] == "train"
     network.train(trains)
     call = torch.compile(network) if way == "compile" else network
@@ -184,9 +197,9 @@ def main(arguments: List[str]) -> None:
         if trains:
             optimizer.zero_grad(set_to_none=True)
         with torch.inference_mode(not trains), torch.autocast("cpu", dtype, enabled=dtype != torch.float32):
-            logits = call(given)
+            logits = call(*given)
         with torch.inference_mode(not trains):
-            loss = F.cross_entropy(logits.float(), label)
+            loss = logits if label is None else F.cross_entropy(logits.float(), label)
             if trains:
                 loss.backward()
                 optimizer.step()
