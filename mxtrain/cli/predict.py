@@ -74,6 +74,8 @@ def run(arguments: Sequence[str]) -> int:
     one_run(given, "predict")
     if not given.positionals[1:]:
         raise ConfigError(f"predict takes a run and files or folders: `{program()} predict RUN FILE...`.")
+    if "-" in given.positionals[1:] and not os.path.exists("-"):
+        raise ConfigError("predict reads files, not standard input: write it into a file, and name that instead of -.")
     checkpoint, description = restore_description(
         given, "predict", settings.which, overrides, PredictSettings.model_fields
     )
@@ -120,7 +122,8 @@ def run(arguments: Sequence[str]) -> int:
 def refuse_none(count: int, unreadable: Mapping[int, str]) -> None:
     """Raises: DataError: no file at all could be read."""
     if not count:
-        raise DataError("\n  ".join(["no file could be read:", *unreadable.values()]))
+        said = ["no file could be read:", *unreadable.values()] if unreadable else ["there is nothing in these files."]
+        raise DataError("\n  ".join(said))
 
 
 def choose_format(task: Task, settings: PredictSettings) -> str:

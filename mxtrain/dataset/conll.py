@@ -15,7 +15,7 @@ from mxtrain.dataset.language.conll_file import ColumnLayout, TaggedWords, read_
 from mxtrain.dataset.language.python_words import part_of, python_lines
 from mxtrain.dataset.language.tag_scheme import TAG_ORDER, unified
 from mxtrain.dataset.language.tagged import TaggedSentences
-from mxtrain.dataset.loading.regular_files import exists, read_text, refuse_shared
+from mxtrain.dataset.loading.regular_files import exists, files_in, first_of, read_text, refuse_shared
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.signature import Signature
 from mxtrain.errors import DataError, did_you_mean
@@ -66,8 +66,10 @@ class Conll(TextDataset):
         assert parts[0] is not None
         train, scheme = unified(parts[0], self.scheme, self.repair_tags, findings)
         names = sorted({tag for tags in train.tags for tag in tags}, key=lambda tag: (tag != "O", tag))
+        if not names:
+            raise DataError(f"{name}: there is no sentence with tags in it.")
         if len(names) < 2:
-            raise DataError(f"{name} has {len(names)} tags in its training sentences: at least 2 are needed.")
+            raise DataError(f"{name} has no other tag than '{names[0]}' in its training sentences.")
         others = [None if part is None else unified(part, scheme, self.repair_tags, findings, names)[0]
                   for part in parts[1:]]  # fmt: skip
         val, test = others
@@ -147,14 +149,14 @@ class Conll(TextDataset):
 
 def _missing(name: str, path: Path) -> str:
     """What to type where a file is not there."""
-    there = sorted(one.name for one in path.parent.iterdir() if one.is_file()) if path.parent.is_dir() else []
+    there = files_in(path.parent)
     if not there:
         return f"'{path.parent}' is no folder with files. Name the folder of {path.name} by dataset.root=FOLDER."
     hint = did_you_mean(path.name, there)
     or_none = "" if name == "train" else f", or dataset.{name}=null for a share of the training sentences"
     return (
         f"{path.parent} has no {path.name}. {hint} Name the file by dataset.{name}=NAME{or_none}. There: "
-        f"{', '.join(there[:12])}{', ...' if len(there) > 12 else ''}."
+        f"{first_of(there)}."
     ).replace("  ", " ")
 
 

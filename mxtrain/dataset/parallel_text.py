@@ -28,11 +28,11 @@ from mxtrain.dataset.language.parallel import StoredParallel
 from mxtrain.dataset.language.stored import TextRecord
 from mxtrain.dataset.language.text_files import name_of, prepare_texts
 from mxtrain.dataset.language.translation import TranslationDataset
-from mxtrain.dataset.loading.regular_files import exists, refuse_shared
+from mxtrain.dataset.loading.regular_files import exists, files_in, first_of, refuse_shared
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.loading.text_stream import GZIP, ending_of, open_text
 from mxtrain.dataset.table.columns import PARQUET, TABLES, Column, place_of, stream_rows
-from mxtrain.errors import DataError
+from mxtrain.errors import DataError, did_you_mean
 from mxtrain.types import OpenFraction, PathText, Positive
 
 Names = Union[None, PathText, List[PathText]]
@@ -126,7 +126,7 @@ class ParallelText(TranslationDataset):
                 raise DataError(
                     f"there is no {names[0]}, nor with {GZIP}: name what both files begin with, and their endings by "
                     f"dataset.source and dataset.target, here dataset.{side}={ending}; or a file that ends in "
-                    f"{', '.join(TABLES)}."
+                    f"{', '.join(TABLES)}.{_instead_of(name)}"
                 )
             found.append(Path(path))
         return found
@@ -144,7 +144,7 @@ class ParallelText(TranslationDataset):
         columns = [[self.source, self.target, self.header] if len(files) == 1 else [] for files in groups]
         shards = prepare_texts("parallel", flat, [[ending_of(file) for file in flat], *columns], 2, records, findings)
         if not len(shards):
-            raise DataError(f"{name_of(flat)}: there is no pair of texts.")
+            raise DataError(f"{' and '.join(map(str, flat))}: there is no pair of texts.")
         firsts = [str(files[0]) for files in groups]
         are_records = all(ending_of(name) == PARQUET for name in firsts)
         places = DataPlaces(firsts, shards.array("number"), shards.array("group"), are_records)
@@ -154,6 +154,18 @@ class ParallelText(TranslationDataset):
         if len(files) == 1:
             return stream_rows(files[0], [self.source, self.target], self.header, findings=findings)
         return _aligned(files, findings)
+
+
+def _instead_of(name: str) -> str:
+    """What to type instead of a name with which no two files begin, as far as can be seen."""
+    path = Path(name)
+    if path.is_file():
+        beginning = Path(name[: -len(GZIP)] if name.endswith(GZIP) else name).with_suffix("")
+        return f" {name} is one of two files, type {beginning}."
+    folder = path if path.is_dir() else path.parent
+    there = files_in(folder)
+    near = did_you_mean(path.name, {file.partition(".")[0] for file in there})
+    return f"{near} {folder} holds {first_of(there)}." if there else ""
 
 
 def _listed(given: Union[str, List[str]]) -> List[str]:

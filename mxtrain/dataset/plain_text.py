@@ -3,6 +3,7 @@ documentation, which is always there."""
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Sequence, Tuple, Union
 
@@ -123,6 +124,13 @@ class PlainText(TextDataset):
         whole = found["train"]
         num_test = 0 if "test" in found else int(round(len(whole) * self.test_fraction))
         num_val = 0 if "val" in found else int(round(len(whole) * self.val_fraction))
+        if "val" not in found and not num_val:
+            share = math.ceil(100 / max(len(whole), 1)) / 100
+            or_more = f", or hold out more: dataset.val_fraction={share:g}" if len(whole) > 1 else ""
+            raise DataError(
+                f"dataset.train={self.train} is too short to hold out dataset.val_fraction={self.val_fraction:g}. "
+                f"Give a text for validation by dataset.val=FILE{or_more}."
+            )
         end = len(whole) - num_test
         val, test = found.get("val", whole.part(end - num_val, end)), found.get("test", whole.part(end, len(whole)))
         return [whole.part(0, end - num_val), val, test]

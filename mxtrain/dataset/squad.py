@@ -18,6 +18,7 @@ from mxtrain.dataset.language.numpydoc_questions import numpydoc_questions, patt
 from mxtrain.dataset.language.questions import (
     ANSWER_OFFSET,
     NO_ANSWER,
+    REPEATED_ID,
     Questions,
     find_place,
     read_question_lines,
@@ -42,7 +43,7 @@ class Squad(TextDataset):
     SciPy."""
 
     serves: ClassVar[Tuple[str, ...]] = ("question_answering",)
-    problem_kinds: ClassVar[Tuple[str, ...]] = (ANSWER_OFFSET, NO_ANSWER)
+    problem_kinds: ClassVar[Tuple[str, ...]] = (ANSWER_OFFSET, NO_ANSWER, REPEATED_ID)
 
     root: Optional[PathText] = None
     """Folder of the files; null = types of parameters in the documentation of NumPy and SciPy."""
@@ -119,9 +120,11 @@ class Squad(TextDataset):
             return
         empty = [question for question in questions.questions if not question.answers]
         if empty:
+            others = len(empty) - 1
+            said = "has" if not others else f"and {others} other{'s' if others > 1 else ''} have"
             raise DataError(
-                f"{find_place(empty[0])}: the question '{empty[0].id}' and {len(empty) - 1} others have no answer, as "
-                "in SQuAD 2.0. Type dataset.null_answers=true."
+                f"{find_place(empty[0])}: the question '{empty[0].id}' {said} no answer, as in SQuAD 2.0. Type "
+                "dataset.null_answers=true."
             )
 
     def _of_files(self, root: str, findings: Findings) -> Tuple[str, List[Questions]]:

@@ -9,7 +9,7 @@ import itertools
 import json
 from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
-from mxtrain.errors import ConfigError
+from mxtrain.errors import ConfigError, DataError
 from mxtrain.loss.losses import SpanSoftmaxCrossEntropy
 from mxtrain.task.base import Report, Task
 from mxtrain.types import Artifact, Table, shapes_of
@@ -81,9 +81,19 @@ class QuestionAnswering(Task):
             yield number, answer_of(list(some))
 
     def write_as(self, form: str, signature: Signature, rows: Iterable[JsonObject]) -> Iterator[str]:
-        """The form that SQuAD's scripts read: one object of id -> answer."""
-        separator = "{"
+        """The form that SQuAD's scripts read: one object of id -> answer.
+
+        Raises:
+            DataError: two questions have one id, so that one of their answers would be lost.
+        """
+        separator, ids = "{", set()
         for row in rows:
+            if row["id"] in ids:
+                raise DataError(
+                    f"{row['file']}: another question has the id '{row['id']}', too, and format=squad has one answer "
+                    "for each id. Give each its own, or type format=jsonl."
+                )
+            ids.add(row["id"])
             yield f"{separator}\n{json.dumps(row['id'])}: {json.dumps(row['answer'])}"
             separator = ","
         yield "\n}\n" if separator == "," else "{}\n"

@@ -60,6 +60,12 @@ def test_what_is_wrong_is_refused_or_repaired(make: Any) -> None:
         make("a X O\nb O\n").open()
     with pytest.raises(DataError, match=r"line 1 has the tag 'B-LOC', which is not in the training sent.*Tags: O"):
         make(GOOD, "a x B-LOC\n").open()
+    with pytest.raises(DataError, match="there is no sentence with tags"):
+        make("", "a O\n").open()
+    with pytest.raises(DataError, match="no other tag than 'O'"):
+        make("a O\n").open()
+    with pytest.raises(DataError, match="line 1 has 1 column.*White space or tabs divide columns"):
+        make("a,X,O\n").open()
     with pytest.raises(DataError, match="line 1 has the tag 'PER', which is no O"):
         make("a PER\nb B-X\n").open()
 

@@ -93,7 +93,7 @@ def test_pairs_with_an_empty_side_are_left_out(write: Any) -> None:
     [
         (["a", "b", "c"], ["a", "b"], "t.en, line 3 has no counterpart: .*t.de has fewer lines"),
         (["a"], ["a", "b"], "t.de, line 2 has no counterpart: .*t.en has fewer lines"),
-        ([""], ["a"], "there is no pair of texts"),
+        ([""], ["a"], "t.en and .*t.de: there is no pair of texts"),
     ],
 )
 def test_what_cannot_be_trained_on_is_refused(write: Any, source: Any, target: Any, said: str) -> None:
@@ -107,6 +107,10 @@ def test_missing_files_say_what_to_type(write: Any, tmp_path: Path) -> None:
     write("t", ENGLISH, GERMAN)
     with pytest.raises(DataError, match="here dataset.target=fr"):
         described(str(tmp_path / "t"), target="fr").open()
+    with pytest.raises(DataError, match="Did you mean 't'.* holds t.de, t.en"):
+        described(str(tmp_path / "tt")).open()
+    with pytest.raises(DataError, match="t.en is one of two files, type .*/t[.]$"):
+        described(str(tmp_path / "t.en")).open()
     with pytest.raises(DataError, match="name the training pairs"):
         ParallelText().open()
 
@@ -193,7 +197,7 @@ def test_settings_that_do_not_fit_are_refused(settings: Any, said: str) -> None:
 
 def test_wordpiece_has_no_end_of_a_text(write: Any) -> None:
     dataset = described(write("t", ENGLISH * 20, GERMAN * 20), tokenizer="wordpiece")
-    with pytest.raises(DataError, match="translation needs a special token 'bos'"):
+    with pytest.raises(DataError, match="translation needs a special token 'bos'.*dataset.tokenizer=bpe"):
         dataset.sign(dataset.open(), Transformer())
 
 

@@ -39,7 +39,7 @@ def make(tmp_path: Path) -> Callable[..., Squad]:
 def test_questions_with_and_without_answers(make: Any) -> None:
     splits = make(squad(GOOD)).open()
     assert len(splits.train) == len(splits.val) == 1 and splits.test is None
-    with pytest.raises(DataError, match="'2' and 0 others have no answer.*Type dataset.null_answers=true"):
+    with pytest.raises(DataError, match="the question '2' has no answer.*Type dataset.null_answers=true"):
         make(squad(GOOD, NULL)).open()
     assert len(make(squad(GOOD, NULL), null_answers=True).open().train) == 2
 
@@ -63,7 +63,8 @@ def test_contexts_are_held_out_whole(make: Any) -> None:
         ({**GOOD, "answers": []}, "has no answer. Remove it, or mark it"),
         ({**GOOD, "is_impossible": True}, "is marked as impossible, and has an answer"),
         ({"id": "1", "question": 3}, "is no file of SQuAD"),
-        ({"question": "x"}, "is no file of SQuAD"),
+        ({"question": "x"}, "is no file of SQuAD .there is no 'id'.*qas, id"),
+        ({**GOOD, "answers": 3}, "is no file of SQuAD .its parts are of other kinds"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_refused(make: Any, entry: Dict[str, Any], said: str) -> None:
@@ -73,9 +74,19 @@ def test_what_is_wrong_is_refused(make: Any, entry: Dict[str, Any], said: str) -
 
 def test_data_check_lists_each(make: Any, check: Any) -> None:
     wrong: List[Any] = [{**GOOD, "id": "9", "answers": [{"text": "mat", "answer_start": 1}]}, {**GOOD, "answers": []}]
+    wrong += [{**GOOD, "id": "10", "question": " "}]
     found = check(make(squad(GOOD, *wrong)))
     name = "train-v1.1.json"
-    assert found == [("answer_offset", name, 1), ("no_answer", name, 2)]
+    assert sorted(found) == [
+        ("answer_offset", name, 1), ("empty_text", name, 3), ("no_answer", name, 2), ("repeated_id", name, 2)
+    ]  # fmt: skip
+
+
+def test_a_file_without_questions_is_refused_by_its_name(make: Any) -> None:
+    with pytest.raises(DataError, match="train-v1.1.json: there is no question"):
+        make('{"data": []}').open()
+    with pytest.raises(DataError, match="'2' and 1 other have no answer"):
+        make(squad(GOOD, NULL, {**NULL, "id": "3"})).open()
 
 
 def test_lines_to_predict_for(tmp_path: Path) -> None:

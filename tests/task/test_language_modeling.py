@@ -180,5 +180,12 @@ def test_files_are_found_by_their_endings_and_a_folder_without_any_is_refused(tm
     splits = PlainText(train=str(folder), tokenizer="words", vocab_size=100, test_fraction=0.1).open()
     assert splits.test is not None
     assert [len(part) for part in (splits.train, splits.val, splits.test)] == [41, 4, 5]
-    with pytest.raises(DataError, match="there is no such file or folder"):
-        PlainText(train=str(tmp_path / "texts2")).open()
+    with pytest.raises(DataError, match="there is no such file or folder. Did you mean 'wiki.txt'"):
+        (tmp_path / "wiki.txt").write_text("one two\n")
+        PlainText(train=str(tmp_path / "wikki.txt")).open()
+    with pytest.raises(DataError, match="is too short to hold out .* dataset.val=FILE"):
+        PlainText(train=str(tmp_path / "wiki.txt")).open()
+    (tmp_path / "wiki.txt").write_text("one two\n" * 6000)  # three parts
+    with pytest.raises(DataError, match="dataset.val=FILE, or hold out more: dataset.val_fraction=0.34"):
+        PlainText(train=str(tmp_path / "wiki.txt")).open()
+    assert len(PlainText(train=str(tmp_path / "wiki.txt"), val_fraction=0.34).open().val) == 1

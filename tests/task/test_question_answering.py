@@ -123,3 +123,6 @@ def test_predict_answers_each_question_once(train_run: Any, tmp_path: Path, caps
     assert answer and lines[0]["context"][begin : begin + len(answer)] == answer
     assert run(["predict", str(tmp_path / "run"), str(tmp_path / "x.jsonl"), "which=last", "format=squad"]) == 0
     assert json.loads(capsys.readouterr().out) == {"a": answer, "2": rows[1]["answer"]}
+    (tmp_path / "x.jsonl").write_text(f"{json.dumps(lines[0])}\n" * 2)
+    assert run(["predict", str(tmp_path / "run"), str(tmp_path / "x.jsonl"), "which=last", "format=squad"]) == 2
+    assert "x.jsonl:2: another question has the id 'a', too" in capsys.readouterr().err

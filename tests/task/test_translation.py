@@ -163,6 +163,14 @@ def test_a_run_is_measured_and_translates(
     assert cut["is_cut"] and "is_cut" not in first
     assert run(["predict", str(tmp_path / "run"), str(source), "format=text"]) == 0
     assert capsys.readouterr().out.split("\n") == [first["translation"], "", cut["translation"], ""]
+    source.write_text("")
+    for words, said in (
+        ([str(source)], "there is nothing in these files"),
+        (["-"], "predict reads files, not standard input"),
+        ([str(source), "dataset.vocab=v.json"], "dataset.vocab: how texts become tokens is part of what was trained"),
+    ):
+        assert run(["predict", str(tmp_path / "run"), *words]) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_what_is_shown_stands_beside_its_reference(train_run: Any, pairs: Any) -> None:

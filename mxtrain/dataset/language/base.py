@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Dict, Iterator, List, Optional, Sequence, Tuple, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    ClassVar,
+    Collection,
+    Dict,
+    Iterator,
+    List,
+    Optional,
+    Sequence,
+    Tuple,
+    TypeVar,
+)
 
 import numpy as np
 import pydantic
@@ -27,7 +40,7 @@ from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.loading.text_stream import ending_of
 from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.table.columns import TABLES, Column, numbered_rows
-from mxtrain.errors import CheckpointError, DataError, did_you_mean
+from mxtrain.errors import CheckpointError, ConfigError, DataError, did_you_mean
 from mxtrain.types import OpenFraction, PathText, Positive
 
 if TYPE_CHECKING:
@@ -35,6 +48,8 @@ if TYPE_CHECKING:
     from mxtrain.model.base import Model
 
 SHOWN_CLASSES = 12
+OF_THE_CHECKPOINT = ("vocab", "target_vocab", "vocab_size", "lowercase", "individual_digits")
+"""Settings of the tokenizer, which a checkpoint holds. `tokenizer` also says how a text is divided."""
 Found = TypeVar("Found")
 
 
@@ -106,6 +121,16 @@ class TextDataset(BaseDataset):
         tokens = (tokenizer_config.max_length,)
         shape = (tokens, tokens, (), *([(tokenizer_config.num_masked,)] if tokenizer_config.mask_fraction else []))
         return Signature(shape, class_names=list(splits.class_names), tokenizer_config=tokenizer_config)
+
+    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+        """See `BaseDataset.restored`: texts become tokens as they did."""
+        for name in OF_THE_CHECKPOINT:
+            if f"dataset.{name}" in typed:
+                raise ConfigError(
+                    f"dataset.{name}: how texts become tokens is part of what was trained, and {source} holds it. "
+                    "Leave it out."
+                )
+        return super().restored(given, typed, source)
 
     def require_same(self, signature: Signature, before: Signature, source: str) -> None:
         """See `BaseDataset.require_same`: with another vocabulary, embeddings would stand for other words."""

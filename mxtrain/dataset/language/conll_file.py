@@ -113,5 +113,5 @@ def least_is_enough(layout: ColumnLayout) -> bool:
 
 def _too_short(place: DataPlace, count: int, least: int) -> Problem:
     columns = "1 column" if count == 1 else f"{count} columns"
-    remedy = "Complete the line, or say by dataset.word and dataset.tag where word and tag stand."
+    remedy = "White space or tabs divide columns. Complete the line, or name them by dataset.word and dataset.tag."
     return Problem(SHORT_ROW, place, f"{place} has {columns}, and there must be {least}.", remedy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from mxtrain.dataset.checking.problems import STRICT, UNREADABLE_ROW, DataPlace, Findings, Problem
 from mxtrain.dataset.loading.regular_files import read_text
@@ -14,6 +14,8 @@ ANSWER_OFFSET = "answer_offset"
 """An answer that does not stand where it is said to."""
 NO_ANSWER = "no_answer"
 """A question without an answer that is not marked as such."""
+REPEATED_ID = "repeated_id"
+"""A question with the id of an earlier one of its file."""
 
 
 class Answer(NamedTuple):
@@ -68,7 +70,7 @@ def read_squad(path: str, findings: Findings = STRICT, with_answers: bool = True
 
     Args:
         path: of the file.
-        findings: gets answers that are not where they are said to be.
+        findings: gets answers that are not where they are said to be, and ids that are there twice.
         with_answers: whether there must be answers.
 
     Raises:
@@ -77,19 +79,33 @@ def read_squad(path: str, findings: Findings = STRICT, with_answers: bool = True
     try:
         content = json.loads(read_text(path))
         found = Questions()
+        ids: Set[str] = set()
         for number, (context, entry) in enumerate(_entries(content)):
             if not found.contexts or found.contexts[-1] is not context:
                 found.contexts.append(context)
             place = DataPlace(path, record=number)
             question = _question(entry, len(found.contexts) - 1, place)
+            if question.id in ids:
+                fact = f"{place} has the id '{question.id}' of an earlier question."
+                findings.remark(Problem(REPEATED_ID, place, fact, "Give each question an id of its own."))
+            ids.add(question.id)
             if not with_answers or _is_right(question, context, bool(entry.get("is_impossible")), findings):
                 found.questions.append(question)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(
-            f"{path} is no file of SQuAD ({type(error).__name__}: {error}): it must be JSON with data, paragraphs, "
-            "context, qas, question and answers with text and answer_start."
+            f"{path} is no file of SQuAD ({_reason(error)}): it must be JSON with data, paragraphs, context, qas, id, "
+            "question and answers with text and answer_start."
         ) from error
+    if not len(found) and not findings.goes_on:
+        raise DataError(f"{path}: there is no question.")
     return found
+
+
+def _reason(error: Exception) -> str:
+    """What is wrong with a JSON, in words."""
+    if isinstance(error, KeyError):
+        return f"there is no {error}"
+    return "its parts are of other kinds" if isinstance(error, (TypeError, AttributeError)) else str(error)
 
 
 def _entries(content: Any) -> Iterator[Tuple[str, Any]]:
@@ -152,7 +168,7 @@ def read_question_lines(path: str) -> Questions:
             row = json.loads(line)
             question, context = _text(row["question"]), _text(row["context"])
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            fact = f"{place} is no line of JSON with question and context ({type(error).__name__}: {error})."
+            fact = f"{place} is no line of JSON with question and context ({_reason(error)})."
             raise DataError(Problem(UNREADABLE_ROW, place, fact).sentence) from error
         if not found.contexts or found.contexts[-1] != context:
             found.contexts.append(context)

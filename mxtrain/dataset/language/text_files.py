@@ -24,10 +24,10 @@ from mxtrain.dataset.corpus.shards import Shards, ShardWriter
 from mxtrain.dataset.language.sources import LabelledTexts
 from mxtrain.dataset.language.stored import TextRecord, text_forms, write_texts
 from mxtrain.dataset.language.stored_sources import StoredDocuments, StoredTexts
-from mxtrain.dataset.loading.regular_files import FileId, exists, id_of, walk
+from mxtrain.dataset.loading.regular_files import FileId, exists, files_in, id_of, walk
 from mxtrain.dataset.loading.text_stream import GZIP, MAX_LINE, ending_of, open_text
 from mxtrain.dataset.table.columns import PARQUET, Column, Row, require_table, stream_rows
-from mxtrain.errors import DataError
+from mxtrain.errors import DataError, did_you_mean
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonObject
@@ -125,7 +125,9 @@ def list_text_files(
     found: Dict[FileId, Path] = {}
     for path in map(Path, [given] if isinstance(given, str) else given):
         if not exists(path):
-            raise DataError(f"'{path}': there is no such file or folder.")
+            raise DataError(
+                f"'{path}': there is no such file or folder.{did_you_mean(path.name, files_in(path.parent))}"
+            )
         listed = walk(path, endings, findings=findings) if path.is_dir() else [(path, id_of(path))]
         for file, number in listed:
             before = found.setdefault(number, file)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.dataset.checking.checks import Checked, SourceChecks, digest_of
-from mxtrain.dataset.checking.problems import DataPlace
+from mxtrain.dataset.checking.problems import EMPTY_TEXT, DataPlace, Problem
 from mxtrain.dataset.corpus.shards import Ragged
 from mxtrain.dataset.language.answer_window import Window, WindowSettings
 from mxtrain.dataset.language.loader import TextLoader
@@ -89,7 +89,13 @@ class _QuestionChecks(SourceChecks):
         """See `Checks`."""
         question = self._source.questions.questions[index]
         texts = (question.text, self._source.questions.contexts[question.context])
-        return Checked((), digest_of(*(text.encode("utf-8", "surrogatepass") for text in texts)))
+        problems = []
+        for name, text in zip(("question", "context"), texts):
+            if not text.strip():
+                place = self.place(index)
+                fact = f"{place} (question '{question.id}'): the {name} is empty."
+                problems.append(Problem(EMPTY_TEXT, place, fact, "Complete or remove it."))
+        return Checked(problems, digest_of(*(text.encode("utf-8", "surrogatepass") for text in texts)))
 
 
 class EncodedWindows:

@@ -41,6 +41,7 @@ FileId = Tuple[int, int]
 """Device and inode: the same for all names of a file or folder."""
 
 MAX_BYTES = 16 << 30
+SHOWN_NAMES = 12
 _KINDS = {
     stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device",
     stat.S_IFDIR: "a folder",
@@ -129,6 +130,19 @@ def _undecodable(path: str, content: bytes) -> Iterator[Problem]:
             place = DataPlace(path, number)
             fact = f"{place} is no UTF-8: it holds the byte 0x{line[error.start]:02x}."
             yield Problem(UNDECODABLE_TEXT, place, fact, "Convert it, e.g. iconv -f LATIN1 -t UTF-8 FILE.")
+
+
+def files_in(folder: AnyPath) -> List[str]:
+    """The names of the files in a folder, sorted; none where it is no folder or cannot be read."""
+    try:
+        return sorted(one.name for one in os.scandir(folder) if one.is_file())
+    except OSError:
+        return []
+
+
+def first_of(names: Sequence[str]) -> str:
+    """The first names of many, for a message."""
+    return f"{', '.join(names[:SHOWN_NAMES])}{', ...' if len(names) > SHOWN_NAMES else ''}"
 
 
 def exists(path: AnyPath) -> bool:

@@ -159,7 +159,8 @@ class BaseTokenizer:
         if found is None:
             raise DataError(
                 f"{needed_by} needs a special token '{role}', and the vocabulary has none of "
-                f"{', '.join(SPECIAL_NAMES[role])}. Give another file, or dataset.vocab=null for one that is trained."
+                f"{', '.join(SPECIAL_NAMES[role])}. Give another file, or have one trained: dataset.vocab=null "
+                "dataset.tokenizer=bpe."
             )
         return found
 
