@@ -92,6 +92,8 @@ class Task(Spec):
     """Whether `predict` writes these files also where no folder was named for them."""
     formats: ClassVar[Tuple[str, ...]] = ()
     """Forms of predictions besides JSONL and CSV, see `write_as`."""
+    model_option: ClassVar[str] = ""
+    """A model that fits, for messages; "" if there is none."""
     loss_option: ClassVar[str] = ""
     """The option of conf/loss/ to suggest where another does not fit."""
     metric_option: ClassVar[str] = ""
@@ -134,9 +136,10 @@ class Task(Spec):
             raise ConfigError(f"model takes {takes}, and dataset gives {dataset.gives}. Type {instead}, or {other}.")
         if self.name and model.serves and self.name not in model.serves:
             both = [f"task={name}, or " for name in model.serves if name in type(dataset).serves]
+            instead = f"model={self.model_option}" if self.model_option else "another model"
             raise ConfigError(
                 f"task={self.name} and the model {type(model).__name__} do not fit: it is for "
-                f"{', '.join(model.serves)}. Type {''.join(both)}another model."
+                f"{', '.join(model.serves)}. Type {''.join(both)}{instead}."
             )
         if loss.serves and self.name not in loss.serves:
             instead = f"loss={self.loss_option}" if self.loss_option else "another loss"

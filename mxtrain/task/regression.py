@@ -27,6 +27,7 @@ class Regression(Task):
     """One output (B, 1) against targets (B,), both in the targets' own unit."""
 
     name: ClassVar[str] = "regression"
+    model_option: ClassVar[str] = "mlp"
     loss_option: ClassVar[str] = "l2"
     metric_option: ClassVar[str] = "root_mean_squared_error"
 

@@ -44,6 +44,7 @@ class SpeechRecognition(Task):
     """
 
     name: ClassVar[str] = "speech_recognition"
+    model_option: ClassVar[str] = "deep_speech2"
     loss_option: ClassVar[str] = "ctc"
     metric_option: ClassVar[str] = "cer"
 

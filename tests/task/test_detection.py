@@ -281,7 +281,7 @@ def test_pictures_of_mistakes_and_of_what_is_found(describe_run: Any) -> None:
     "words, said",
     [
         ("task=detection loss=softmax_cross_entropy", "not for task=detection. Type loss=heatmap_focal"),
-        ("task=detection model=lenet", "Type another model"),
+        ("task=detection model=lenet", "Type model=centernet"),
         ("task=detection dataset=digits", "its samples are for task=classification"),
         ("task=detection metric=[accuracy]", "Type metric=[voc_ap]"),
         ("task=detection loss.label_smoothing=0.1", "Type loss.label_smoothing=0"),

@@ -206,9 +206,9 @@ def test_the_true_masks_of_pictures_are_drawn(describe_run: Any) -> None:
     [
         ("task=instance_segmentation loss=mask_two_stage", "does not fit what Yolact returns. Type loss=yolact"),
         ("task=instance_segmentation loss=heatmap_focal", "not for task=instance_segmentation. Type loss=yolact"),
-        ("task=instance_segmentation model=centernet", "Type another model"),
-        ("task=detection model=yolact", "Type another model"),
-        ("task=detection model=mask_rcnn", "Type another model"),
+        ("task=instance_segmentation model=centernet", "Type model=yolact"),
+        ("task=detection model=yolact", "Type model=centernet"),
+        ("task=detection model=mask_rcnn", "Type model=centernet"),
         ("task=instance_segmentation model.name=mask_rcnn_resnet50", "Did you mean 'mask_rcnn_resnet50_v1b'"),
         ("task=instance_segmentation model.name=resnet50_v1b", "no instance segmentation network 'resnet50_v1b'"),
         ("task=instance_segmentation dataset=digits", "its samples are for task=classification"),

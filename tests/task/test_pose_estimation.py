@@ -218,9 +218,9 @@ def test_what_is_explained_is_the_surest_key_point(describe_run: Any) -> None:
     "words, said",
     [
         ("task=pose_estimation loss=l2", "not for task=pose_estimation. Type loss=heatmap_l2"),
-        ("task=pose_estimation model=lenet", "Type another model"),
+        ("task=pose_estimation model=lenet", "Type model=pose_fpn"),
         ("task=pose_estimation model._target_=mxnet.gluon.nn.Flatten", "mxtrain.model.pose.base.PoseNetwork"),
-        ("task=pose_estimation model=fpn", "Type another model"),
+        ("task=pose_estimation model=fpn", "Type model=pose_fpn"),
         ("task=pose_estimation dataset=digits", "its samples are for task=classification"),
         ("task=pose_estimation metric=[accuracy]", "Type metric=[pck]"),
         ("task=pose_estimation loss.label_smoothing=0.1", "Type loss.label_smoothing=0"),
