@@ -60,6 +60,8 @@ def test_pairs_become_tokens_with_ends() -> None:
     assert label.tolist() == [
         [piece["b"], piece["c"], piece["a"], special.eos], [piece["c"], special.eos, NOTHING, NOTHING]
     ]  # fmt: skip
+    assert tokens.source_fits_N.tolist() == [True, True, False]
+    assert PairsAtHand([("a", "bcabcabcabcabca")]).tokens(configs).source_fits_N.tolist() == [True]
     assert tokens.fits_N.tolist() == [True, True, False] and tokens.size_N.tolist() == [3, 4, LONGEST]
     cut, length = tokens.source(np.array([2]), LONGEST)
     assert cut[0, -1] == special.eos and length[0] == LONGEST, "where it is not left out it is cut"
