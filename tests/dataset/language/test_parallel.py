@@ -67,6 +67,11 @@ def test_pairs_become_tokens_with_ends() -> None:
     assert cut[0, -1] == special.eos and length[0] == LONGEST, "where it is not left out it is cut"
 
 
+def test_of_a_target_that_is_cut_as_many_bytes_count_as_tokens_do() -> None:
+    pairs = PairsAtHand([("a", "bca"), ("abcabcabcabcabc", "ab"), ("a", "bc" * LONGEST), ("a", "")])
+    assert pairs.tokens(config(pairs)).bytes_N.tolist() == [3, 2, LONGEST - 1, 0]
+
+
 def test_texts_without_targets_ask_for_one() -> None:
     pairs = PairsAtHand([("ab", "c")])
     configs = config(pairs)
