@@ -178,6 +178,17 @@ def test_a_run_is_measured_and_translates(
         assert said in capsys.readouterr().err
 
 
+def test_of_special_tokens_only_an_end_is_written(describe_run: Any, pairs: Any) -> None:
+    description = describe_run(*SMALL, *TRANSFORMER, *pairs)
+    _, signature = open_data(description)
+    network = build_network(description, signature, mx.cpu(0))
+    strategy = description.parallel.build(build_objective(description, network, signature), 1)
+    searching = description.task.build_decode_with(description, signature, strategy)
+    special = signature.target_tokenizer_config.tokenizer.special
+    assert (searching.beam.bos, searching.beam.eos) == (special.bos, special.eos)
+    assert {*searching.beam.never} == {*special.ids} - {special.eos} >= {special.pad, special.bos, special.unknown}
+
+
 def test_a_source_is_cut_by_its_tokens_which_may_be_more_than_its_characters() -> None:
     config = TokenizerConfig(train_bpe(["abc"], 300, False, False), 16)
     signature = Signature(((16,), (), (16,), (16,)), tokenizer_config=config, target_tokenizer_config=config)
