@@ -20,7 +20,7 @@ class QuestionScores(NamedTuple):
     Attributes:
         number_M: of the questions in their split.
         exact_M, f1_M: of what was predicted.
-        window_N: which row of `CollectedAnswers.samples` decided each.
+        window_M: which row of `CollectedAnswers.samples` decided each.
         is_null_M: whether no answer was predicted.
     """
 

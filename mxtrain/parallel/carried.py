@@ -46,18 +46,18 @@ class CarriedState:
         if not self.shapes:
             return batch
         self._global_size = batch.global_size
+        restored, self._restored = self._restored, []
         if not batch.size:
             return batch
         if not batch.goes_on:
             device, dtype = self._place()
             rows = [nd.zeros((batch.size, *shape), ctx=device, dtype=dtype) for shape in self.shapes]
-        elif self._restored:
+        elif restored:
             begin, end = self._workers.world.share(batch.global_size)
             device, dtype = self._place()
-            rows = [nd.array(array[begin:end], ctx=device, dtype=dtype) for array in self._restored]
+            rows = [nd.array(array[begin:end], ctx=device, dtype=dtype) for array in restored]
         else:
             rows = self._rows
-        self._restored = []
         assert rows and len(rows[0]) == batch.size, "a batch goes on with the rows of the one before"
         return replace(batch, inputs=(*batch.inputs, *rows))
 
@@ -76,6 +76,8 @@ class CarriedState:
         """See `Stateful`. Collective: the rows of all workers."""
         if not self._global_size:
             return {}, {}
+        if self._restored:  # no batch has come since
+            return {str(number): array for number, array in enumerate(self._restored)}, {}
         if self._workers.world.size == 1:
             return {str(number): array for number, array in enumerate(self._rows)}, {}
         begin, end = self._workers.world.share(self._global_size)

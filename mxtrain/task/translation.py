@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapp
 
 import numpy as np
 
+from mxtrain.dataset.language.translation import configs_of
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.metric.metrics import OfTokens
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from mxtrain.annotations import Json, JsonObject, LossBlock
     from mxtrain.dataset.base import Samples
+    from mxtrain.dataset.language.parallel import AnyPairs
     from mxtrain.dataset.loading.loader import Collate
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
@@ -136,14 +138,13 @@ class Translation(BeamSearchTask):
         self, signature: Signature, source: Samples, found: Iterable[Tuple[int, np.ndarray]], top_k: int
     ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
         """Sources and translations; empty lines stay empty, and what was too long to be read whole is marked."""
-        pairs = source.pairs  # type: ignore[attr-defined]  # of pairs
-        config = signature.tokenizer_config
-        assert config is not None
+        pairs: AnyPairs = source  # type: ignore[assignment]  # of pairs
+        fits_N = pairs.tokens(configs_of(signature)).source_fits_N
         for number, prediction in found:
-            text = pairs[number][0]
+            text = pairs.pairs[number][0]
             said = self.row(signature, prediction, top_k) if text.strip() else {"translation": "", "score": 0.0}
             row = {"source": text, **said}
-            if len(text) >= config.max_length and len(config.tokenizer.tokens(text)) >= config.max_length:
+            if not fits_N[number]:
                 row["is_cut"] = True
             yield number, row
 

@@ -145,6 +145,12 @@ def test_tokens_of_translations_are_smoothed_over_the_vocabulary(smoothing):
     np.testing.assert_allclose(spec.build(size, False)(*given)[0].asnumpy(), own.sum(-1), rtol=1e-5)
 
 
+def test_tokens_of_running_text_count_where_there_is_one_to_predict():
+    given = [nd.array([[1.0, 2.0, 4.0], [8.0, 0.0, 0.0]]), nd.array([[0, 3, 6], [5, -1, -1]]), nd.ones((2,))]
+    loss, weight = losses.TokenCrossEntropy().build(7, True)(*given)
+    assert loss.asnumpy().tolist() == [7, 8] and weight.asnumpy().tolist() == [3, 1]
+
+
 class Target(gluon.HybridBlock):
     """A user's loss of indices, which is -score of the class."""
 

@@ -93,6 +93,32 @@ def test_a_checkpoint_goes_on_under_another_placement_to_the_same_numbers() -> N
     assert float(after.forward_backward(made[2])[0].asscalar()) == wanted[2]
 
 
+@pytest.mark.parametrize("num_workers", [1, 2, ROWS + 1])
+def test_a_checkpoint_that_is_written_before_the_next_batch_is_the_one_that_was_read(
+    num_workers: int, monkeypatch: Any
+) -> None:
+    made, _ = batches()
+    alone = build(*PLACEMENTS["single"])
+    for batch in made[:2]:
+        alone.forward_backward(batch)
+    before = alone.carried.save_state()[0]["0"].asnumpy()
+    alone.forward_backward(made[2])
+    after = alone.carried.save_state()[0]["0"].asnumpy()
+    rendezvous = Rendezvous(num_workers)
+    monkeypatch.setattr(Threads, "rendezvous", rendezvous, raising=False)
+
+    def work(world: World) -> Any:
+        strategy = build(Single(), 1, Threads().build(world))
+        strategy.carried.load_state({"0": before}, {}, "checkpoint")
+        at_once = np.array(strategy.carried.save_state()[0]["0"])
+        strategy.forward_backward(made[2].slice(*world.share(ROWS), ROWS))
+        found = strategy.carried.save_state()[0]["0"]
+        return at_once, found if num_workers > 1 else found.asnumpy()
+
+    for at_once, later in rendezvous.run(work):
+        assert np.array_equal(at_once, before) and np.array_equal(later, after)
+
+
 def test_workers_hold_their_rows_and_a_checkpoint_has_all(monkeypatch: Any) -> None:
     made, wanted = batches()
     rendezvous = Rendezvous(3)

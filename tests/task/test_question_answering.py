@@ -16,6 +16,7 @@ from mxtrain.engine.backend import autograd, nd
 from mxtrain.errors import ConfigError
 from mxtrain.loss.losses import SpanSoftmaxCrossEntropy
 from mxtrain.metric.answers import AnswerF1, CollectedAnswers, ExactMatch
+from mxtrain.task.question_answering import answer_of
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 TEXT = "red cat big dog old cow"
@@ -75,6 +76,13 @@ def test_the_best_answer_over_windows_counts_whoever_measured_them() -> None:
     part = collected((window(0, 2), scores(3, 3, 1.0)))  # "big"
     assert ExactMatch().compute(part) == 0.0 and AnswerF1().compute(part) == pytest.approx(2 / 3)
     assert ExactMatch().compute(CollectedAnswers()) == 0.0
+
+
+def test_a_row_has_the_score_of_the_best_window_and_the_least_of_none() -> None:
+    row = answer_of([(window(0, 0), scores(3, 3, 1.0, 0.5)), (window(0, 2), scores(3, 4, 3.0, 0.25))])
+    assert (row["answer"], row["begin"], row["score"], row["score_of_none"]) == ("big dog", 8, 6.0, 0.5)
+    row = answer_of([(window(0, 0), scores(3, 3, 1.0, 2.0)), (window(0, 2), scores(3, 4, 0.5, 3.0))])
+    assert (row["answer"], row["begin"], row["score"], row["score_of_none"]) == ("", None, 2.0, 4.0)
 
 
 def test_no_answer_is_predicted_where_its_least_score_is_far_enough_above() -> None:

@@ -14,10 +14,15 @@ from in_threads import Rendezvous, Threads
 
 from mxtrain.build import build_network, build_objective, build_run, build_step, open_data
 from mxtrain.cli.dispatch import run
+from mxtrain.dataset.language.parallel import PairsAtHand
+from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
+from mxtrain.dataset.language.tokenizing.library import train_bpe
+from mxtrain.dataset.signature import Signature
 from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.world import World
 from mxtrain.runtime.amx import computes_bfloat16, cpu_flags
+from mxtrain.task.translation import Translation
 from mxtrain.trainer.loaders import build_loader
 from mxtrain.verify import verify
 
@@ -171,6 +176,25 @@ def test_a_run_is_measured_and_translates(
     ):
         assert run(["predict", str(tmp_path / "run"), *words]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_of_special_tokens_only_an_end_is_written(describe_run: Any, pairs: Any) -> None:
+    description = describe_run(*SMALL, *TRANSFORMER, *pairs)
+    _, signature = open_data(description)
+    network = build_network(description, signature, mx.cpu(0))
+    strategy = description.parallel.build(build_objective(description, network, signature), 1)
+    searching = description.task.build_decode_with(description, signature, strategy)
+    special = signature.target_tokenizer_config.tokenizer.special
+    assert (searching.beam.bos, searching.beam.eos) == (special.bos, special.eos)
+    assert {*searching.beam.never} == {*special.ids} - {special.eos} >= {special.pad, special.bos, special.unknown}
+
+
+def test_a_source_is_cut_by_its_tokens_which_may_be_more_than_its_characters() -> None:
+    config = TokenizerConfig(train_bpe(["abc"], 300, False, False), 16)
+    signature = Signature(((16,), (), (16,), (16,)), tokenizer_config=config, target_tokenizer_config=config)
+    sources = PairsAtHand([("abcabc", None), ("\u7ffb\u8bd1\u7ffb\u8bd1\u7ffb\u8bd1", None)])
+    found = Translation().rows(signature, sources, enumerate([np.array([[-1.0, -1]])] * 2), 1)
+    assert [row.get("is_cut", False) for _, row in found] == [False, True], "18 bytes in UTF-8"
 
 
 def test_what_is_shown_stands_beside_its_reference(train_run: Any, pairs: Any) -> None:

@@ -37,8 +37,10 @@ class ParallelTokens:
     """Pairs as tokens, perhaps mapped from files.
 
     Attributes:
-        fits_N: whether both sides of a pair have at most `max_length` tokens.
+        source_fits_N: whether the source of a pair has at most `max_length` tokens.
+        fits_N: whether both of its sides have.
         size_N: tokens of the longer side of each pair, special ones included, after the cut.
+        bytes_N: of each target's text in UTF-8; of one that is cut, the share of its tokens that is left.
 
     Args:
         sides: tokens of sources, and of targets where these are known.
@@ -51,12 +53,14 @@ class ParallelTokens:
         self, sides: Sequence[Ragged], bytes_N: np.ndarray, configs: Sequence[TokenizerConfig],
         row_N: Optional[np.ndarray] = None,
     ) -> None:  # fmt: skip
-        self._sides, self.bytes_N, self._configs, self._row_N = sides, bytes_N, configs, row_N
+        self._sides, self._configs, self._row_N = sides, configs, row_N
         self._room = configs[0].max_length - 1
         lengths = [side.length if row_N is None else side.begin[row_N + 1] - side.begin[row_N] for side in sides]
+        self.source_fits_N = lengths[0] <= self._room
         self.fits_N = np.max(lengths, axis=0) <= self._room
         self._counts = [np.minimum(length_N, self._room).astype(np.int32) for length_N in lengths]
         self.size_N = np.max(self._counts, axis=0) + 1
+        self.bytes_N = bytes_N * (self._counts[-1] / np.maximum(lengths[-1], 1))
 
     def __len__(self) -> int:
         return len(self.size_N)

@@ -129,7 +129,9 @@ def beam_search(
                 return search.found()
             token_R = search.last_tokens()
             row = nd.array(row_R, ctx=device, dtype="int32")
-            if len(row_R) != before:  # the beams of a sentence are alike there: only sentences that leave matter
+            # The beams of a sentence are alike there, so only sentences that leave matter. But the first step makes
+            # beams of sentences: then as many rows as before may be other ones.
+            if place == 0 or len(row_R) != before:
                 fixed = [nd.take(array, row) for array in fixed]
             if len(row_R) != before or (row_R != np.arange(before)).any():
                 moving = [nd.take(array, row) for array in moving]

@@ -60,9 +60,16 @@ def test_pairs_become_tokens_with_ends() -> None:
     assert label.tolist() == [
         [piece["b"], piece["c"], piece["a"], special.eos], [piece["c"], special.eos, NOTHING, NOTHING]
     ]  # fmt: skip
+    assert tokens.source_fits_N.tolist() == [True, True, False]
+    assert PairsAtHand([("a", "bcabcabcabcabca")]).tokens(configs).source_fits_N.tolist() == [True]
     assert tokens.fits_N.tolist() == [True, True, False] and tokens.size_N.tolist() == [3, 4, LONGEST]
     cut, length = tokens.source(np.array([2]), LONGEST)
     assert cut[0, -1] == special.eos and length[0] == LONGEST, "where it is not left out it is cut"
+
+
+def test_of_a_target_that_is_cut_as_many_bytes_count_as_tokens_do() -> None:
+    pairs = PairsAtHand([("a", "bca"), ("abcabcabcabcabc", "ab"), ("a", "bc" * LONGEST), ("a", "")])
+    assert pairs.tokens(config(pairs)).bytes_N.tolist() == [3, 2, LONGEST - 1, 0]
 
 
 def test_texts_without_targets_ask_for_one() -> None:

@@ -111,6 +111,64 @@ def test_attention_to_another_text_is_that_to_itself_with_the_same_queries(dtype
         np.testing.assert_allclose(one, other, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * np.abs(other).max())
 
 
+def plain_heads(query, key, value, lengths, heads, causal):
+    """Attention by MXNet's operators: queries (T, B, U), keys and values (S, B, U)."""
+    count, sources, width = len(query), len(key), query.shape[2] // heads
+    query, key, value = (
+        one.reshape((len(one), -1, width)).transpose((1, 0, 2)) for one in (query, key, value)
+    )  # fmt: skip
+    is_hidden = np.arange(sources) >= np.repeat(lengths, heads)[:, None, None]
+    if causal:
+        is_hidden = is_hidden | (np.arange(sources) > np.arange(count)[:, None])
+    mask = nd.array(np.where(np.broadcast_to(is_hidden, (len(query), count, sources)), -1e9, 0), dtype=query.dtype)
+    weight = nd.softmax(nd.batch_dot(query * width**-0.5, key, transpose_b=True) + mask)
+    return nd.batch_dot(weight, value).transpose((1, 0, 2)).reshape((count, -1, heads * width))
+
+
+ODD_SIZES = [(1, 1, 1, 1), (2, 3, 1, 7), (128, 2, 3, 5), (129, 1, 2, 1), (257, 3, 2, 33)]
+"""Tokens, texts, heads and units of a head: about the ends of blocks of rows, and no multiples of a vector."""
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("sizes", ODD_SIZES)
+def test_attention_takes_any_sizes_wherever_arrays_begin(dtype, sizes):
+    """A text without tokens, and one with more than there are, look at all."""
+    tokens, texts, heads, width = sizes
+    units, lengths = heads * width, [0, tokens + 3, 1][:texts]
+    (whole,), (head,) = arrays(dtype, (tokens + 1, texts, 3 * units)), arrays(dtype, (tokens, texts, units))
+    for causal in (False, True):
+
+        def plain(whole, causal=causal):
+            seen = [length or tokens for length in lengths]
+            return plain_heads(*nd.split(whole[1:], 3, axis=2), seen, heads, causal)
+
+        def own(whole, causal=causal):
+            return fused.attention(nd, whole[1:], nd.array(lengths), heads, 0.0, causal)
+
+        wanted, found = (with_gradients(function, [whole], head) for function in (plain, own))
+        for one, other in zip(found, wanted):
+            np.testing.assert_allclose(one, other, rtol=1e-3, atol=TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("sources", [1, 6, 130])
+@pytest.mark.parametrize("sizes", ODD_SIZES)
+def test_attention_to_another_text_takes_any_sizes(dtype, sizes, sources):
+    tokens, texts, heads, width = sizes
+    units, lengths = heads * width, [min(5, sources), sources + 3, 0][:texts]
+    given = arrays(dtype, (tokens, texts, units), (sources, texts, 2 * units))
+    (head,) = arrays(dtype, (tokens, texts, units))
+
+    def plain(query, key_value):
+        seen = [length or sources for length in lengths]
+        return plain_heads(query, *nd.split(key_value, 2, axis=2), seen, heads, False)
+
+    wanted = with_gradients(plain, given, head)
+    found = with_gradients(lambda *two: fused.cross_attention(nd, *two, nd.array(lengths), heads, 0.0), given, head)
+    for one, other in zip(found, wanted):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=TOLERANCE[dtype])
+
+
 @pytest.mark.parametrize("shapes", [[(3, 2, 8), (4, 2, 8)], [(3, 2, 8), (4, 3, 16)], [(3, 2, 9), (4, 2, 18)]])
 def test_attention_refuses_what_does_not_fit(shapes):
     with pytest.raises(mx.MXNetError):

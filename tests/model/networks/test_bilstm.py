@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dropouts import count_dropouts
 
 from mxtrain.engine.backend import autograd, mx, nd
 from mxtrain.model.bilstm import BiLSTM
@@ -69,6 +70,7 @@ def test_padding_and_other_texts_change_nothing(hybrid: bool) -> None:
 
 def test_dropout_acts_between_layers() -> None:
     network = build(dropout=0.5, num_layers=2)
+    assert count_dropouts(network, 3, 0.5) == 3, "before each layer and before the scores"
     arguments = nd.ones((1, 9), dtype="int32"), nd.zeros((1, 9), dtype="int32"), nd.array([9])
     seen = []
     network.layers[1].register_forward_hook(lambda block, inputs, output: seen.append(inputs[0].asnumpy()))

@@ -172,6 +172,15 @@ def test_who_shares_a_batch_changes_nothing(size: int) -> None:
         assert apart == of_sentences(together)  # scores to the bit
 
 
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_sentence_that_leaves_at_once_leaves_its_source_to_nobody(size: int) -> None:
+    """`size` sentences of one row each, of which one goes on in `size` rows: as many rows as before."""
+    decoder, beam = TableDecoder(50, 3), Beam(BOS, EOS, size, never=(0, BOS))
+    limits = [0] * (size - 1) + [8]
+    found = of_sentences(search(decoder, list(range(size)), limits, beam))
+    require_same(found[-1], in_plain_python(decoder, size - 1, 8, beam, 1))
+
+
 def test_one_beam_takes_the_likeliest_token() -> None:
     decoder = TableDecoder(30, 5)
     (found,) = of_sentences(search(decoder, [4], [20], Beam(BOS, EOS, 1, 1.0)))[0]

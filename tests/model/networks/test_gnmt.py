@@ -7,6 +7,7 @@ from typing import Any, Dict, Tuple
 import numpy as np
 import pydantic
 import pytest
+from dropouts import count_dropouts
 
 from mxtrain.engine.backend import mx, nd
 from mxtrain.model.gnmt import Gnmt
@@ -115,6 +116,12 @@ def test_one_token_after_the_other_gives_the_same(tied: str, attention: str) -> 
         token = label.asnumpy()[rows, place].astype(int)
         found = -log_p.asnumpy()[np.arange(len(rows)), token] * (token >= 0)
         np.testing.assert_allclose(found, wanted[rows, place], rtol=1e-4, atol=1e-5)
+
+
+def test_what_enters_each_layer_and_the_output_is_dropped() -> None:
+    """Embeddings of both texts, two layers above the first of the encoder and of the decoder, the context and the
+    output layer."""
+    assert count_dropouts(build(dropout=0.1), 4, 0.1) == 2 + 2 + 2 + 1 + 1
 
 
 def test_one_layer_has_no_context_and_is_refused() -> None:

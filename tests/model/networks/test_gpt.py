@@ -7,6 +7,7 @@ from typing import Any, Dict, Tuple
 
 import numpy as np
 import pytest
+from dropouts import count_dropouts
 
 from mxtrain.engine.backend import autograd, mx, nd, own_operators
 from mxtrain.errors import ConfigError
@@ -48,6 +49,15 @@ def test_mxnets_operators_give_the_same(monkeypatch: pytest.MonkeyPatch, length:
     other = with_gradients(build(length), given(length))
     for name, array in own.items():
         np.testing.assert_allclose(array, other[name], rtol=2e-4, atol=2e-4 * np.abs(other[name]).max(), err_msg=name)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_embeddings_weights_of_attention_and_what_each_part_adds_are_dropped(
+    own: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not own:
+        monkeypatch.setattr(attention, "own_operators", lambda: SimpleNamespace(path=None))
+    assert count_dropouts(build(dropout=0.1), 2, 0.1) == 1 + 2 * 3
 
 
 @pytest.mark.parametrize("place", [0, 4, T - 1])

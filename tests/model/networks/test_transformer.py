@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Tuple
 import numpy as np
 import pydantic
 import pytest
+from dropouts import count_dropouts
 
 from mxtrain.engine.backend import autograd, mx, nd, own_operators
 from mxtrain.errors import ConfigError
@@ -180,6 +181,12 @@ def test_one_token_after_the_other_gives_the_same(tied: str, norm_first: bool) -
         token = label.asnumpy()[rows, place].astype(int)
         found = -log_p.asnumpy()[np.arange(len(rows)), token] * (token >= 0)
         np.testing.assert_allclose(found, wanted[rows, place], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("norm_first", [True, False])
+def test_embeddings_and_what_each_part_adds_are_dropped(norm_first: bool) -> None:
+    """Of both texts, and of two parts of each layer of the encoder and three of the decoder."""
+    assert count_dropouts(build(norm_first=norm_first, dropout=0.1), 4, 0.1) == 2 + 2 * (2 + 3)
 
 
 def test_sizes_are_the_published_ones() -> None:
