@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Dict, List, Sequence, Tuple
 
 import numpy as np
 import pydantic
-from PIL import Image
 from typing_extensions import Annotated
 
 from mxtrain.dataset.base import Samples, Splits
 from mxtrain.dataset.corpus.shards import Ragged
 from mxtrain.dataset.digits import read_digits
+from mxtrain.dataset.image.opening import open_image
 from mxtrain.dataset.image.settings import Range
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.speech.base import TranscribedDataset
@@ -99,10 +99,8 @@ def read_line(file: Path, content: bytes, height: int) -> np.ndarray:
     Raises:
         DataError: it is no picture that can be read.
     """
-    import io
-
     try:
-        with Image.open(io.BytesIO(content)) as picture:
+        with open_image(content) as picture:
             return picture_frames(picture, height)
     except Exception as error:  # Pillow raises OSError, SyntaxError, ValueError, struct.error and its own
         raise DataError(f"'{file}' is no picture that can be read: {type(error).__name__}: {error}.") from error

@@ -26,7 +26,7 @@ def write_files(devkit: Path, num_names: int) -> None:
     """
     from sklearn.datasets import load_sample_images
 
-    from mxtrain.dataset.image.voc_layout import VOC_CLASSES
+    from mxtrain.dataset.image.class_lists import VOC_CLASSES
 
     photographs = load_sample_images().images
     root = devkit / YEAR

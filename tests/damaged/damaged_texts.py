@@ -39,7 +39,7 @@ CASES: List[Case] = [
     Case(TEXTS, "a folder may not be read", "more' cannot be read: Permission denied"),
     Case(LINES, "it is in UTF-16", "is in UTF-16, not UTF-8"),
     Case(LINES, "it is a folder", "new.txt' cannot be read: Is a directory"),
-    Case(VOCAB, "it is in Latin-1", "is no vocabulary (DataError: "),
+    Case(VOCAB, "it is in Latin-1", "is no UTF-8: it holds the byte 0xe9"),
     Case(VOCAB, "its tokens are no list", "idx_to_token must be a list of texts"),
     Case(PACKED, "it is cut off", "train.csv.gz is damaged: it cannot be unpacked"),
     Case(PACKED, "it is not packed", "train.csv.gz is damaged: it cannot be unpacked (Not a gzipped file"),

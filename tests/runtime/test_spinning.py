@@ -67,8 +67,14 @@ from mxtrain.runtime.spinning import Brake
 gomp = ctypes.CDLL("libgomp.so.1")
 brake = Brake(gomp)
 def sleeps():
-    lines = [line for task in os.listdir("/proc/self/task") for line in open(f"/proc/self/task/{task}/status")]
-    return sum(int(line.split()[1]) for line in lines if line.startswith("voluntary"))
+    found = 0
+    for task in os.listdir("/proc/self/task"):
+        try:
+            lines = open(f"/proc/self/task/{task}/status").readlines()
+        except OSError:  # the thread ended meanwhile
+            continue
+        found += sum(int(line.split()[1]) for line in lines if line.startswith("voluntary"))
+    return found
 def count():
     before = sleeps()
     for _ in range(300):

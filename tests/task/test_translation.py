@@ -172,7 +172,7 @@ def test_a_run_is_measured_and_translates(
     for words, said in (
         ([str(source)], "there is nothing in these files"),
         (["-"], "predict reads files, not standard input"),
-        ([str(source), "dataset.vocab=v.json"], "dataset.vocab: how texts become tokens is part of what was trained"),
+        ([str(source), "dataset.vocab_size=900"], "dataset.vocab_size: how texts become tokens"),
     ):
         assert run(["predict", str(tmp_path / "run"), *words]) == 2
         assert said in capsys.readouterr().err

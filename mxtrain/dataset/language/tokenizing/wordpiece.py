@@ -60,8 +60,9 @@ def read_vocab(path: str, special: Sequence[str] = SPECIAL) -> Tuple[str, ...]:
         if not isinstance(vocab, list) or not all(isinstance(token, str) for token in vocab):
             raise ValueError("idx_to_token must be a list of texts")
     except (DataError, ValueError, KeyError, RecursionError) as error:
+        said = str(error) if isinstance(error, DataError) else f"{type(error).__name__}: {error}"
         raise DataError(
-            f"dataset.vocab={path} is no vocabulary ({type(error).__name__}: {error}). Give BERT's vocab.txt, or "
+            f"dataset.vocab={path} is no vocabulary ({said}). Give BERT's vocab.txt, or "
             "dataset.vocab=null for one that is made of the texts."
         ) from error
     missing = [token for token in special if token not in vocab]
