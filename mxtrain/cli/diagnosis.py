@@ -170,8 +170,8 @@ _REMEDIES: Tuple[Tuple[str, str], ...] = (
     (r"libcuda\.so", "this is a CUDA build and there is no NVIDIA driver: MXTRAIN_MXNET=cpu scripts/train"),
     (
         r"lib(cudart|cublas|cudnn|nccl|cufft|cusolver|cusparse|curand|nvrtc|nvToolsExt)",
-        "scripts/train installs it with cu112 to cu117 (by hand: pip install -r requirements/cuda11.txt); cu110 and cu102 "
-        "need CUDA on LD_LIBRARY_PATH. Or train on the CPU: MXTRAIN_MXNET=cpu scripts/train",
+        "scripts/train installs it with cu112 to cu117 (by hand: pip install -r requirements/cuda11.txt); cu110 and "
+        "cu102 need CUDA on LD_LIBRARY_PATH. Or train on the CPU: MXTRAIN_MXNET=cpu scripts/train",
     ),
     (r"No module named '?mxnet", "scripts/train prepares an environment that has it; or pip install mxnet==1.9.1"),
     (r"No module named", "scripts/train prepares an environment that has it; or pip install the missing package"),

@@ -20,7 +20,6 @@ TOLERANCES = {"float32": 1e-3, "float64": 1e-9}
 TIMEOUT_S = 900
 RESNET, SMALL = ("model.name=resnet50_v1b", 224, 64, 40), ("model.name=cifar_resnet20_v1", 32, 8, 4)
 """(model, pixels, batch size, steps) whose images are counted; the second one with --quick."""
-DETERMINISTIC = ("+runtime.env.MXNET_ENFORCE_DETERMINISM=1", "+runtime.env.MXNET_CUDNN_AUTOTUNE_DEFAULT=0")
 NOTHING: Mapping[str, str] = MappingProxyType({})
 State = Literal["ok", "failed", "not run"]
 
@@ -170,7 +169,8 @@ def stores(bench: Bench) -> Answer:
 def resume(bench: Bench) -> Answer:
     """Stopped in the middle of an epoch and continued, against the same run in one piece; with dropout."""
     common = [
-        "model=mlp", "model.dropout=0.2", "trainer.limit_train_batches=10", "trainer.max_epochs=2", *DETERMINISTIC,
+        "model=mlp", "model.dropout=0.2", "trainer.limit_train_batches=10", "trainer.max_epochs=2",
+        "runtime.deterministic=true",
     ]  # fmt: skip
     whole = bench.train("whole", *common)
     bench.train("parts", *common, "trainer.max_steps=13", exit_code=75)
