@@ -135,5 +135,6 @@ def answer_of(windows: Sequence[Tuple[Window, np.ndarray]]) -> Dict[str, Json]:
     return {
         "id": window.question.id, "question": window.question.text,
         "answer": "" if is_null else window.context[begin:end], "begin": None if is_null else begin,
-        "score": None if row[1] == NOWHERE else round(float(row[1]), 4), "score_of_none": round(float(row_NW[:, 4].min()), 4),
+        "score": None if row[1] == NOWHERE else round(float(row[1]), 4),
+        "score_of_none": round(float(row_NW[:, 4].min()), 4),
     }  # fmt: skip
