@@ -76,7 +76,7 @@ class EvalSettings(Spec):
     limit_batches: Optional[Positive] = None
     """Batches to measure, for quick trials; null: all."""
     output: Optional[PathText] = None
-    """Folder for the results; default: eval/<split> in the run directory, of an average eval/averaged/last-N/<split>."""
+    """Folder for the results; default: in the run directory eval/<split>, of an average eval/averaged/NAME/<split>."""
     explain: Optional[Literal["grad_cam", "integrated_gradients"]] = None
     """Draws what in a few samples decided, by this method; null: nothing."""
     explain_samples: Annotated[int, pydantic.Field(gt=0, le=LARGEST_NUM_EXPLAINED)] = 16
