@@ -101,6 +101,15 @@ def _why_irregular(path: AnyPath, status: os.stat_result) -> str:
     return f"'{path}' is {kind}, and only regular files are read."
 
 
+def why_stream(path: AnyPath) -> str:
+    """Why a path that leads to a pipe, a device or the like is not read; empty where it leads to anything else."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return ""
+    return "" if stat.S_ISDIR(status.st_mode) else _why_irregular(path, status)
+
+
 def read_text(path: AnyPath, findings: Findings = STRICT) -> str:
     """The text of a regular file in UTF-8, line ends as they are, without a byte order mark.
 
