@@ -176,7 +176,9 @@ class SpeechRecognition(Task):
         from mxtrain.task.frame_picture import SpokenFrames, draw_frames
 
         drawn = [
-            SpokenFrames(samples.read(index, seed=0, epoch=0, train=False), said, found)
+            SpokenFrames(
+                samples.read(index, seed=0, epoch=0, train=False), said, found, signature.audio is not None
+            )
             for index, (_, said, found) in enumerate(rows)
         ]
         return [Table("samples", ["sample", "said", "predicted"], rows),

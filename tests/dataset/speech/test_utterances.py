@@ -98,6 +98,18 @@ def test_kaldi_folders_with_and_without_segments(tmp_path: Path) -> None:
     assert (only.path, only.begin_s, only.duration_s) == (str(tmp_path / "y/c.wav"), 0.0, None)
 
 
+def test_tabs_separate_as_spaces_do(tmp_path: Path) -> None:
+    write(tmp_path / "k/wav.scp", "u1\ta b.wav", "u2   c.wav")
+    write(tmp_path / "k/text", "u1\tone two", "u2  three")
+    write(tmp_path / "k/segments", "u1\tu1 0\t1", "u2 u2 0 2")
+    found = [(Path(one.path).name, one.text, one.duration_s) for one in read_kaldi(str(tmp_path / "k"), STRICT)]
+    assert found == [("a b.wav", "one two", 1.0), ("c.wav", "three", 2.0)]
+    write(tmp_path / "l/1.flac")
+    write(tmp_path / "l/1.trans.txt", "1\tONE TWO")
+    (only,) = read_librispeech(str(tmp_path / "l"), STRICT)
+    assert (Path(only.path).name, only.text) == ("1.flac", "ONE TWO")
+
+
 def test_commands_in_kaldi_folders_are_refused_and_never_run(tmp_path: Path) -> None:
     kaldi(tmp_path, ["u1 r1 0 1", "u2 r9 0 1", "u3 r1 2 1", "u1 r1 1 2"])
     write(tmp_path / "wav.scp", f"r1 touch {tmp_path}/run && cat a.wav |", "r2 b.wav")
