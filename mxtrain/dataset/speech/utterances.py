@@ -18,7 +18,7 @@ from mxtrain.dataset.checking.problems import (
     Findings,
     Problem,
 )
-from mxtrain.dataset.loading.regular_files import read_text, walk
+from mxtrain.dataset.loading.regular_files import read_text, require_there, walk
 from mxtrain.errors import DataError
 
 AUDIO_KEYS = ("audio_filepath", "key", "wav_filename", "audio", "path", "wav")
@@ -57,6 +57,7 @@ def read_manifest(path: str, findings: Findings) -> List[Utterance]:
     Raises:
         DataError: it cannot be read, or a line is wrong.
     """
+    require_there(path)
     text = read_text(path, findings)
     rows = _json_rows(path, text, findings) if text.lstrip()[:1] in ("{", "[") else _csv_rows(path, text, findings)
     folder = Path(path).parent
@@ -174,6 +175,7 @@ def read_kaldi(folder: str, findings: Findings) -> List[Utterance]:
     Raises:
         DataError: a file is missing or wrong.
     """
+    require_there(os.path.join(folder, "wav.scp"))
     recordings: Dict[str, str] = {}
     refused: Set[str] = set()  # of which enough was said
     for line, name, rest in _keyed(folder, "wav.scp", findings):

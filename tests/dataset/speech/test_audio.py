@@ -13,6 +13,7 @@ import soundfile
 
 from mxtrain.dataset.checking.dataset_check import CollectedFindings, check_dataset
 from mxtrain.dataset.corpus import preparing
+from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.speech import prepared
 from mxtrain.dataset.speech.audio import AudioDataset
 from mxtrain.dataset.speech.features import Features
@@ -167,6 +168,25 @@ def test_training_refuses_the_first_or_leaves_them_out(tmp_path: Path, caplog: A
     # Of a network that gives a score for each frame the long transcript fits.
     splits = dataset(path, characters="abcd ", skip_unreadable=True).open()
     assert len(splits.train) + len(splits.val) == 13
+
+
+def test_punctuation_is_kept_or_removed_and_what_is_unknown_says_what_helps(tmp_path: Path) -> None:
+    path = manifest(tmp_path, more={"audio_filepath": "1.flac", "text": "Ab, c."})
+    assert set(dataset(path).open().class_names) == set(" abcd,.")
+    removed = dataset(path, punctuation="remove")
+    assert set(removed.open().class_names) == set(" abcd")
+    assert removed.transcript_signature == "NFC,lower,single_spaces,no_punctuation"
+    with pytest.raises(DataError, match="dataset.punctuation=remove, or add it to dataset.characters; it is 'abcd '"):
+        dataset(path, characters="abcd ").open()
+    signature = Signature(((64, 16), ()), class_names=list("abcd "), audio=FEATURES)
+    restored, _ = dataset(path).restored(signature, [], "run")
+    with pytest.raises(DataError, match="dataset.skip_unreadable=true to leave .* knows 'abcd ', in dataset.case=lower"):
+        restored.open()
+
+
+def test_too_few_seconds_for_any_utterance_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"dataset.max_seconds=0.1 leaves no .*the shortest, of .*line \d+, has 0\.\d\d s"):
+        dataset(manifest(tmp_path), max_seconds=0.1).open()
 
 
 def test_batches_have_at_most_so_many_seconds_and_each_utterance_once(tmp_path: Path) -> None:

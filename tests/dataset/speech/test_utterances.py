@@ -98,6 +98,15 @@ def test_kaldi_folders_with_and_without_segments(tmp_path: Path) -> None:
     assert (only.path, only.begin_s, only.duration_s) == (str(tmp_path / "y/c.wav"), 0.0, None)
 
 
+def test_the_nearest_spelling_is_named_where_nothing_is(tmp_path: Path) -> None:
+    write(tmp_path / "train/wav.scp")
+    write(tmp_path / "train.jsonl")
+    with pytest.raises(DataError, match=r"trian.jsonl' cannot be read: No such file.* Did you mean 'train.jsonl'\?"):
+        read_manifest(str(tmp_path / "trian.jsonl"), STRICT)
+    with pytest.raises(DataError, match=r"trein/wav.scp' cannot be read: No such file.* Did you mean 'train'\?"):
+        read_kaldi(str(tmp_path / "trein"), STRICT)
+
+
 def test_tabs_separate_as_spaces_do(tmp_path: Path) -> None:
     write(tmp_path / "k/wav.scp", "u1\ta b.wav", "u2   c.wav")
     write(tmp_path / "k/text", "u1\tone two", "u2  three")
