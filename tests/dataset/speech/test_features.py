@@ -68,6 +68,11 @@ def test_each_band_of_an_utterance_has_mean_0_and_deviation_1_whatever_its_volum
     np.testing.assert_allclose(log_mel(SOUND * np.float32(0.25), features), found, atol=1e-3)
 
 
+def test_a_band_that_never_changes_becomes_0() -> None:
+    features = SMALL.model_copy(update={"normalize": "utterance"})
+    assert not log_mel(np.zeros(300, np.float32), features).any()
+
+
 def test_short_sound_has_one_frame_and_long_sound_is_computed_in_parts(monkeypatch) -> None:
     assert log_mel(SOUND[:5], SMALL).shape == (1, 10)
     whole = log_mel(SOUND, SMALL)
