@@ -48,8 +48,8 @@ class Conformer(ConvolvedFrames):
             raise ValueError(f"num_heads must divide units, got num_heads={self.num_heads} and units={self.units}")
         if self.units // self.num_heads % 2:
             raise ValueError(
-                f"units / num_heads must be even, got units={self.units} and num_heads={self.num_heads}: rotary positions "
-                "turn pairs of a head's units"
+                f"units / num_heads must be even, got units={self.units} and num_heads={self.num_heads}: rotary "
+                "positions turn pairs of a head's units"
             )
         if self.kernel % 2 == 0:
             raise ValueError(f"kernel={self.kernel} must be odd")

@@ -201,13 +201,21 @@ def test_punctuation_is_kept_or_removed_and_what_is_unknown_says_what_helps(tmp_
     with pytest.raises(DataError, match="dataset.punctuation=remove, or add it to dataset.characters; it is 'abcd '"):
         dataset(path, characters="abcd ").open()
     signature = Signature(((64, 16), ()), class_names=list("abcd "), audio=FEATURES)
-    restored, _ = dataset(path).restored(signature, [], "run")
-    with pytest.raises(DataError, match="dataset.skip_unreadable=true to leave .* knows 'abcd ', in dataset.case=lower"):
+    restored: Any = SpeechManifest(train=path).restored(signature, [], "run")[0]
+    assert restored.features == FEATURES, "those of the network"
+    with pytest.raises(DataError, match="skip_unreadable=true to leave .* knows 'abcd ', in dataset.case=lower"):
         restored.open()
 
 
+def test_times_of_manifests_may_be_rounded(tmp_path: Path) -> None:
+    noise(tmp_path / "long.wav", 9.93, 3)
+    row = {"audio_filepath": "long.wav", "text": "a", "duration": 10.0}
+    splits = dataset(manifest(tmp_path, more=row)).open()
+    assert len(splits.train) + len(splits.val) == 13
+
+
 def test_too_few_seconds_for_any_utterance_are_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"dataset.max_seconds=0.1 leaves no .*the shortest, of .*line \d+, has 0\.\d\d s"):
+    with pytest.raises(DataError, match=r"dataset.max_seconds=0.1 leaves no .* of .*line \d+, has 0\.\d\d s"):
         dataset(manifest(tmp_path), max_seconds=0.1).open()
 
 
