@@ -115,3 +115,17 @@ def test_stripes_are_a_function_of_seed_epoch_and_utterance() -> None:
     short = np.ones((20, 80), np.float32)
     SpecAugment(frequency_masks=0).hide(short, 0, 0, 0)
     assert (short == 0).all(axis=1).sum() <= 8, "at most time_share of an utterance for a stripe"
+
+
+def test_stripes_have_up_to_their_width_anywhere() -> None:
+    narrow = SpecAugment(time_masks=0, frequency_masks=1, frequency_width=1)
+    wide = SpecAugment(time_masks=0, frequency_masks=1, frequency_width=50)  # of 8 bands
+    hidden = {"narrow": np.zeros(8), "wide": np.zeros(8)}
+    for epoch in range(400):
+        for name, augment in (("narrow", narrow), ("wide", wide)):
+            frames = np.ones((4, 8), np.float32)
+            augment.hide(frames, 0, epoch, 0)
+            hidden[name] += (frames == 0).all(axis=0)
+    assert 150 < hidden["narrow"].sum() < 250, "half of the time none, half of the time one"
+    assert hidden["wide"].sum() == pytest.approx(400 * 4, rel=0.1), "0 to 8, each as often"
+    np.testing.assert_allclose(hidden["wide"], hidden["wide"][::-1], rtol=0.25)
