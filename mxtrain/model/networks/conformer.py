@@ -67,15 +67,16 @@ def rotated(F: OperatorModule, qkv: Array, units: int, num_heads: int) -> Array:
     """
     half = units // num_heads // 2
     pairs = F.reshape(F.slice_axis(qkv, axis=2, begin=0, end=2 * units), shape=(0, 0, 2 * num_heads, 2, half))
-    one, other = F.split(pairs, num_outputs=2, axis=3, squeeze_axis=True)
-    place_T1 = F.reshape(F.contrib.arange_like(one, axis=0), shape=(-1, 1))
-    wave_1D = F.reshape(F.exp(F.contrib.arange_like(one, axis=3) * (-math.log(LONGEST_WAVE) / half)), shape=(1, -1))
-    angle_T11D = F.BlockGrad(F.reshape(F.broadcast_mul(place_T1, wave_1D), shape=(-1, 1, 1, half)))
-    sine, cosine = F.sin(angle_T11D), F.cos(angle_T11D)
-    turned = F.stack(
-        F.broadcast_mul(one, cosine) - F.broadcast_mul(other, sine),
-        F.broadcast_mul(one, sine) + F.broadcast_mul(other, cosine), axis=3,
+    place_T1 = F.reshape(F.contrib.arange_like(pairs, axis=0), shape=(-1, 1))
+    wave_1D = F.reshape(F.exp(F.contrib.arange_like(pairs, axis=4) * (-math.log(LONGEST_WAVE) / half)), shape=(1, -1))
+    angle_TD = F.broadcast_mul(place_T1, wave_1D)
+    # Made as large as the batch: operators that broadcast are slow, forward and backward.
+    cosine, sine = (
+        F.broadcast_like(F.BlockGrad(F.reshape(F.stack(*two, axis=1), shape=(-1, 1, 1, 2, half))), pairs,
+                         lhs_axes=(1, 2), rhs_axes=(1, 2))
+        for two in ([F.cos(angle_TD)] * 2, [-F.sin(angle_TD), F.sin(angle_TD)])
     )  # fmt: skip
+    turned = pairs * F.BlockGrad(cosine) + F.reverse(pairs, axis=3) * F.BlockGrad(sine)
     values = F.slice_axis(qkv, axis=2, begin=2 * units, end=None)
     return F.concat(F.reshape(turned, shape=(0, 0, -1)), values, dim=2)
 
