@@ -5,6 +5,7 @@ A pipe or a device has no end: /dev/zero would fill the memory, and a pipe witho
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from contextlib import contextmanager
@@ -34,7 +35,7 @@ from mxtrain.dataset.checking.problems import (
     Findings,
     Problem,
 )
-from mxtrain.errors import DataError
+from mxtrain.errors import DataError, did_you_mean
 
 AnyPath = Union[str, Path]
 FileId = Tuple[int, int]
@@ -152,6 +153,21 @@ def files_in(folder: AnyPath) -> List[str]:
 def first_of(names: Sequence[str]) -> str:
     """The first names of many, for a message."""
     return f"{', '.join(names[:SHOWN_NAMES])}{', ...' if len(names) > SHOWN_NAMES else ''}"
+
+
+def require_there(path: AnyPath) -> None:
+    """Raises: DataError: nothing is there; names what has the nearest spelling."""
+    if exists(path):
+        return
+    missing = Path(path)
+    while not exists(missing.parent):
+        missing = missing.parent
+    try:
+        there = os.listdir(missing.parent)
+    except OSError:
+        there = []
+    error = explain(path, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
+    raise DataError(f"{error}{did_you_mean(missing.name, there)}")
 
 
 def exists(path: AnyPath) -> bool:
