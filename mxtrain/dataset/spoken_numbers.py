@@ -11,6 +11,7 @@ from typing_extensions import Annotated
 from mxtrain.dataset.checking.problems import DataPlace, Findings
 from mxtrain.dataset.corpus.preparing import Advance, prepare
 from mxtrain.dataset.corpus.shards import ArrayForm, Shards, ShardWriter
+from mxtrain.dataset.loading.libraries import require_library
 from mxtrain.dataset.loading.loader import count_workers
 from mxtrain.dataset.loading.randomness import Draw, uniform
 from mxtrain.dataset.speech.aligned import Aligned
@@ -106,9 +107,8 @@ class SpokenNumbers(AlignedDataset):
         return [NumberPlan(text, self.voice, self.speed) for text in texts]
 
     def _spoken(self, numbers: Sequence[int]) -> List[Aligned]:
-        import num2words
-
-        texts = [num2words.num2words(number) for number in numbers]
+        library = require_library("num2words", "num2words", "dataset=spoken_numbers")
+        texts = [library.num2words(number) for number in numbers]
         made, rate = synthesize(self._plan(texts)), espeak_library().rate
         names, ends, found = made.ragged(NAMES), made.ragged(ENDS), []
         for index, text in enumerate(texts):

@@ -447,7 +447,7 @@ def require_same_names(signature: Signature, splits: Splits) -> None:
     Raises:
         DataError: they differ.
     """
-    learned, found = list(signature.class_names), list(splits.class_names)
+    learned, found = list(signature.class_names) or list(signature.symbols), list(splits.class_names)
     if learned != found:
         raise DataError(
             f"the dataset's {len(found)} classes are not those the model was trained on ({len(learned)}): "

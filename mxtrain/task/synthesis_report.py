@@ -79,11 +79,10 @@ class SynthesisReport(CollectingReport):
 
     def _symbols(self) -> Artifact:
         found = self._errors
-        rows: List[List[Any]] = [
-            [name, int(frames), total / frames]
-            for name, frames, total in zip(self._signature.symbols, found.frames_of_symbol, found.of_symbol) if frames
-        ]  # fmt: skip
-        return Table("symbols", ("symbol", "frames", ERRORS[0]), sorted(rows, key=lambda row: -row[2]))
+        means = found.of_symbol / np.maximum(found.frames_of_symbol, 1)
+        rows = [[self._signature.symbols[number], int(found.frames_of_symbol[number]), float(means[number])]
+                for number in np.argsort(-means, kind="stable").tolist() if found.frames_of_symbol[number]]  # fmt: skip
+        return Table("symbols", ("symbol", "frames", ERRORS[0]), rows)
 
     def _worst(self) -> Artifact:
         found = sorted(self._errors.of_sample.items(), key=lambda one: (-one[1][0] / one[1][2], one[0]))

@@ -81,8 +81,8 @@ def _durations(row: Dict[str, object], count: int) -> Tuple[Sequence[float], boo
     if len(keys) != 1:
         near: Optional[str] = next((key for key in row if key.startswith("duration") and key != "duration"), None)
         hint = did_you_mean(near, list(UNITS)) if near and not keys else ""
-        has = "both" if keys else f"neither{hint.rstrip('.')}"
-        raise ValueError(f"needs one of {' and '.join(UNITS)}, and has {has}")
+        has = "both" if keys else "neither"
+        raise ValueError(f"needs one of {' and '.join(UNITS)}, and has {has}.{hint}".rstrip(".?"))
     key, values = keys[0], row[keys[0]]
     if not isinstance(values, list):
         raise ValueError(f"has {key} that are no list")

@@ -1,7 +1,7 @@
 """A formant synthesiser: sound of phonemes with given durations, made of nothing but a table.
 
-A train of pulses and noise pass through resonances that move from phoneme to phoneme. It is a voice of a machine, and
-there is one; what it is good for is that where each phoneme begins is known to the sample, everywhere.
+The excitation of a voice and noise pass through resonances that move from phoneme to phoneme. There is one voice, which
+nobody takes for a person's; what it is good for is that where each phoneme begins is known to the sample, everywhere.
 
 Legend: S samples of sound, T frames of the synthesis, N phonemes, P frequencies, R resonances.
 """
@@ -33,7 +33,7 @@ class Phoneme(NamedTuple):
     Attributes:
         duration_s: about how long it is.
         begin, end: resonances, Hz; the phoneme moves from the one to the other.
-        voice: amplitude of the pulses.
+        voice: amplitude of the voice.
         noise: amplitude of the noise.
         noise_hz: centre of its band, and half of its width.
         closure: share of the phoneme that is silent before a burst, as in stops.
@@ -111,15 +111,15 @@ def say(symbols: Sequence[str], samples_N: Sequence[int], sample_rate: int, seed
     # that what resonates before and behind it does not come out at the other end.
     size = 1 << (3 * step - 1).bit_length()
     hz_P = np.fft.rfftfreq(size, 1 / sample_rate)
-    pulses = _filtered(_pulses(total, sample_rate), voice_T1 * _resonances(formant_TR, hz_P), step, size)
+    voiced_S = _filtered(_excitation(total, sample_rate), voice_T1 * _resonances(formant_TR, hz_P), step, size)
     noise_S, room_S = np.random.RandomState(seed).standard_normal((2, total))
     hiss_TP = noise_T1 * np.exp(-0.5 * ((hz_P - band_T2[:, :1]) / band_T2[:, 1:]) ** 2)
-    sound_S = pulses + _filtered(noise_S, hiss_TP, step, size) + _ROOM * room_S
+    sound_S = voiced_S + _filtered(noise_S, hiss_TP, step, size) + _ROOM * room_S
     return np.tanh(2 * sound_S).astype(np.float32)
 
 
-def _pulses(total: int, sample_rate: int) -> np.ndarray:
-    """A pulse wherever a period of the voice ends, of the same power whatever the pitch, (S,)."""
+def _excitation(total: int, sample_rate: int) -> np.ndarray:
+    """1 sample wherever a period of the voice ends, of the same power whatever the pitch, (S,)."""
     pitch_S = np.linspace(*PITCH_HZ, total)
     is_new_S = np.diff(np.floor(np.cumsum(pitch_S) / sample_rate), prepend=0.0) > 0
     return np.where(is_new_S, np.sqrt(sample_rate / pitch_S), 0.0)

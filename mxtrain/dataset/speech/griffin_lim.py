@@ -74,11 +74,11 @@ def griffin_lim(magnitude_TP: np.ndarray, features: Features, iterations: int, s
         seed: of the phases to begin with; the same seed gives the same sound.
     """
     phase_TP = np.random.RandomState(seed).uniform(-np.pi, np.pi, magnitude_TP.shape)
-    guess_TP = magnitude_TP * np.exp(1j * phase_TP)
-    before_TP = np.zeros_like(guess_TP)
+    guess_TP: np.ndarray = magnitude_TP * np.exp(1j * phase_TP)
+    before_TP: np.ndarray = np.zeros_like(guess_TP)
     for _ in range(iterations):
         found_TP = stft(istft(guess_TP, features), features)
-        ahead_TP = found_TP + MOMENTUM * (found_TP - before_TP)
+        ahead_TP: np.ndarray = found_TP + MOMENTUM * (found_TP - before_TP)
         before_TP = found_TP
         guess_TP = magnitude_TP * ahead_TP / np.maximum(np.abs(ahead_TP), _TINY)
     return istft(guess_TP, features)
@@ -87,7 +87,7 @@ def griffin_lim(magnitude_TP: np.ndarray, features: Features, iterations: int, s
 def spectral_convergence(sound_S: np.ndarray, magnitude_TP: np.ndarray, features: Features) -> float:
     """How far the magnitudes of a sound are from those that were wanted, as a share of these: 0 is exact."""
     found_TP = np.abs(stft(sound_S, features))
-    return float(np.linalg.norm(found_TP - magnitude_TP) / max(np.linalg.norm(magnitude_TP), _TINY))
+    return float(np.linalg.norm(found_TP - magnitude_TP)) / max(float(np.linalg.norm(magnitude_TP)), _TINY)
 
 
 def frames_to_sound(frames_TF: np.ndarray, features: Features, iterations: int) -> np.ndarray:
@@ -109,7 +109,7 @@ def frames_to_sound(frames_TF: np.ndarray, features: Features, iterations: int) 
 
 def wav_bytes(sound_S: np.ndarray, sample_rate: int) -> bytes:
     """A WAV file of one channel and 16 bits; what is louder than 1 is made so quiet that nothing is cut."""
-    loudest = max(float(np.abs(sound_S).max(initial=0.0)), 1.0)
+    loudest = max(1.0, float(sound_S.max()), -float(sound_S.min()))
     file = io.BytesIO()
     with wave.open(file, "wb") as writer:
         writer.setnchannels(1)
