@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Sequence
+from typing import TYPE_CHECKING, ClassVar, List, Sequence
 
 import numpy as np
 
@@ -30,9 +30,9 @@ _TEMPO = (0.7, 1.5)
 class FormantDigits(AlignedDataset):
     """Rows of digits as phonemes, whose durations are drawn."""
 
-    features: Features = Features(
-        window_ms=40.0, num_mels=64, preemphasis=0.0, normalize="none"
-    )  # fmt: skip
+    is_made: ClassVar[bool] = True
+
+    features: Features = Features(window_ms=40.0, num_mels=64, preemphasis=0.0, normalize="none")
     length: Range[Positive] = [1, 5]
     """Fewest and most digits of an utterance."""
     num_train: Positive = 800
@@ -45,10 +45,6 @@ class FormantDigits(AlignedDataset):
         sizes = (self.num_train, self.num_val, self.num_val)
         train, val, test = (self._plan(sum(sizes[:part]), sizes[part]) for part in range(3))
         return "dataset=formant_digits", train, val, test
-
-    def is_there(self, one: Utterance, findings: Findings) -> bool:
-        """See `AlignedDataset.is_there`: it is made when it is needed."""
-        return True
 
     def compute_features(self, name: str, given: Sequence[Aligned]) -> Shards:
         """See `AlignedDataset.compute_features`; the sound itself is not kept."""

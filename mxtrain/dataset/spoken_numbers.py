@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, NamedTuple, Sequence
+from typing import TYPE_CHECKING, ClassVar, List, NamedTuple, Sequence
 
 import numpy as np
 import pydantic
@@ -40,6 +40,8 @@ class NumberPlan(NamedTuple):
 class SpokenNumbers(AlignedDataset):
     """Different whole numbers as English words, by one voice."""
 
+    is_made: ClassVar[bool] = True
+
     voice: str = "en-us"
     """Of eSpeak NG, e.g. en-us+f2."""
     speed: Annotated[int, pydantic.Field(ge=80, le=400)] = 170
@@ -66,10 +68,6 @@ class SpokenNumbers(AlignedDataset):
         numbers, bounds = self._numbers(), [0, self.num_train, self.num_train + self.num_val, None]
         train, val, test = (self._spoken(numbers[begin:end]) for begin, end in zip(bounds, bounds[1:]))
         return "dataset=spoken_numbers", train, val, test
-
-    def is_there(self, one: Utterance, findings: Findings) -> bool:
-        """See `AlignedDataset.is_there`: it is made when it is needed."""
-        return True
 
     def compute_features(self, name: str, given: Sequence[Aligned]) -> Shards:
         """See `AlignedDataset.compute_features`; what is said is made once, whatever features are computed of it."""

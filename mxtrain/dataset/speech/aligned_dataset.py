@@ -58,6 +58,8 @@ class AlignedDataset(BaseDataset):
     gives: ClassVar[str] = "symbols"
     serves: ClassVar[Tuple[str, ...]] = ("speech_synthesis",)
     problem_kinds: ClassVar[Tuple[str, ...]] = (SILENT_AUDIO, CUT_AUDIO, UNKNOWN_SYMBOL, DURATION_MISMATCH)
+    is_made: ClassVar[bool] = False
+    """Whether recordings are made when they are needed. Then there are no files, and symbols of any split are known."""
 
     batch_size: Positive = 16
     eval_batch_size: Positive = 32
@@ -110,7 +112,7 @@ class AlignedDataset(BaseDataset):
 
     def is_there(self, one: Utterance, findings: Findings) -> bool:
         """Whether the recording of an utterance can be opened; else findings get why."""
-        return is_there(one, findings)
+        return self.is_made or is_there(one, findings)
 
     @property
     def batch_unit(self) -> Tuple[str, int]:
@@ -127,8 +129,7 @@ class AlignedDataset(BaseDataset):
         skipping = Skipping()
         of_each = skipping if self.skip_unreadable and not findings.goes_on else findings
         name, *given = self.utterances(of_each)
-        said = {symbol for one in given[0] or () for symbol in one.symbols}
-        symbols = sorted(said) if self.symbols == "auto" else list(dict.fromkeys(self.symbols))
+        symbols = self._symbols(given)
         found = [None if part is None else self._prepared(name, part, symbols, of_each) for part in given]
         skipping.say()
         trained = found[0]
@@ -146,6 +147,12 @@ class AlignedDataset(BaseDataset):
         assert others[0] is not None
         test = others[1] if others[1] is not None and len(others[1]) else None
         return Splits(kept, others[0], test, class_names=symbols)
+
+    def _symbols(self, given: Sequence[Optional[Sequence[Aligned]]]) -> List[str]:
+        if self.symbols != "auto":
+            return list(dict.fromkeys(self.symbols))
+        parts = given if self.is_made else given[:1]
+        return sorted({symbol for part in parts for one in part or () for symbol in one.symbols})
 
     def _prepared(
         self, name: str, given: Sequence[Aligned], symbols: Sequence[str], findings: Findings
