@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import re
 import traceback
 from typing import Iterable
 
@@ -106,8 +107,27 @@ class DivergenceError(MxtrainError):
     """Workers that must have the same weights have not."""
 
 
+NO_MEMORY = re.compile(
+    r"out of memory|Failed to allocate|Unable to allocate|std::bad_alloc|_STATUS_ALLOC_FAILED|Cannot allocate memory"
+)
+"""What MXNet's allocators (src/storage), CUDA's libraries, NumPy and C++ say."""
+LESS_MEMORY = "Lower the batch size, or the number of processes that share the device."
+
+
+def out_of_memory(error: BaseException, remedy: str = LESS_MEMORY) -> str:
+    """The message for an error whose cause is memory, of a device or of the host; empty for any other."""
+    lines = [line.strip() for line in str(error).splitlines() if NO_MEMORY.search(line)]
+    if not lines and not isinstance(error, MemoryError):
+        return ""
+    said = re.sub(r"^(MXNetError|Error): ", "", lines[-1]) if lines else "Python got none"
+    return f"out of memory ({said}). {remedy}"
+
+
 def unforeseen(error: Exception) -> str:
-    """The message for an unexpected error. Prints its traceback, unless the cause is a full disk."""
+    """The message for an unexpected error. Prints its traceback, unless the cause is a full disk or memory."""
+    said = out_of_memory(error)
+    if said:
+        return said
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         where = f" ({error.filename})" if error.filename else ""
         return f"{error.strerror}{where}. Make room and give the same command again."

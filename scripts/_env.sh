@@ -200,15 +200,20 @@ _build() {
 }
 
 _build_base() {
-  local folder="$1" variant="$2" python="$3" size="0.3 GB to download, 1 GB on disk, 1 to 2 minutes"
-  [[ "$variant" == cpu ]] || size="0.8 GB to download, 2 GB on disk, 2 to 5 minutes"
+  local folder="$1" variant="$2" python="$3" size="0.3 GB to download, 1 GB on disk, 1 to 2 minutes" libraries=()
+  # NVIDIA's libraries for the builds that mxtrain/runtime/cuda_libraries.py loads them for.
+  case "$variant" in
+    cu11[2-7]) size="2.4 GB to download, 5 GB on disk, 5 minutes or more"; libraries=(-r "$mxtrain_root/requirements/cuda11.txt") ;;
+    cu*) size="0.8 GB to download, 2 GB on disk, 2 to 5 minutes" ;;
+  esac
   _say "preparing ${folder##*/} with $python (once; $size)"
   rm -rf "$folder"
   "$python" -m venv "$folder" >&2 || _fail "$python could not make an environment in $folder; see the message above."
   _say "1/3 build tools"
   _install "$folder" -r "$mxtrain_root/requirements/build.txt"
   _say "2/3 MXNet ($variant), GluonCV, Hydra, TensorBoard and what they need, each file checked by its SHA-256"
-  _install "$folder" -r "$mxtrain_root/requirements/base.txt" -r "$mxtrain_root/requirements/mxnet-$variant.txt"
+  _install "$folder" -r "$mxtrain_root/requirements/base.txt" -r "$mxtrain_root/requirements/mxnet-$variant.txt" \
+    "${libraries[@]}"
   local site; site="$("$folder/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
   printf '%s\n' "$mxtrain_root" > "$site/mxtrain-checkout.pth"
   printf '#!/bin/sh\nexec "%s" -m mxtrain "$@"\n' "$folder/bin/python" > "$folder/bin/mxtrain"
@@ -216,14 +221,19 @@ _build_base() {
   _lend_library "$site" libgomp.so.1 'scikit_learn.libs/libgomp-*.so*'
   _lend_library "$site" libquadmath.so.0 'numpy.libs/libquadmath-*.so*'
   _say "3/3 importing MXNet and GluonCV"
-  if ! "$folder/bin/python" -W ignore -c 'import mxnet, gluoncv' > "$folder/import.log" 2>&1; then
+  if ! "$folder/bin/python" -W ignore -c 'import mxtrain.engine.backend, gluoncv' > "$folder/import.log" 2>&1; then
     tail -n 3 "$folder/import.log" >&2
     if [[ "$variant" == cpu ]]; then
       _say "MXNet can't be imported here; the reason is above. For a missing libgomp.so.1: apt install libgomp1"
       exit 1
     fi
-    _say "mxnet-$variant can't be imported here; it needs the CUDA ${variant:2:2}.${variant:4} libraries, cuDNN 8 and" \
-      "NCCL on the library path. Training on the CPU instead: MXTRAIN_MXNET=cpu scripts/train"
+    if ((${#libraries[@]})); then
+      _say "mxnet-$variant can't be imported here; it needs NVIDIA's driver (libcuda.so.1), and the reason is above." \
+        "Training on the CPU instead: MXTRAIN_MXNET=cpu scripts/train"
+    else
+      _say "mxnet-$variant can't be imported here; it needs the CUDA ${variant:2:2}.${variant:4} libraries, cuDNN 8 and" \
+        "NCCL on the library path. Training on the CPU instead: MXTRAIN_MXNET=cpu scripts/train"
+    fi
     exit 1
   fi
 }

@@ -228,8 +228,10 @@ def test_pictures_of_detection_are_read_alike_by_both_sides(devkit):
     [("ssd_512_mobilenet1.0", 512), ("yolo3_mobilenet0.25", 96), ("center_net_resnet18_v1b", 64),
      ("faster_rcnn_fpn_resnet18_v1b", 96)],
 )  # fmt: skip
-def test_what_gluoncvs_scripts_do_trains_on_whole_batches(network, size, devkit):
+def test_what_gluoncvs_scripts_do_trains_on_whole_batches(network, size, devkit, request):
     """Ten seconds each: three steps on two pictures each, with losses that are numbers, and weights that move."""
+    if network.startswith(gluoncv_detection.FASTER_RCNN):
+        request.getfixturevalue("written_memory")
     recipe = gluoncv_detection.build_recipe(gluoncv_detection.Work(network, size, 2, 0, devkit))
     steps = gluoncv_detection.train(recipe)
     seen = [next(steps).shape]

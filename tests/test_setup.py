@@ -18,6 +18,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from mxtrain.runtime import cuda_libraries
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -47,7 +49,17 @@ def test_the_base_lock_holds_no_mxnet_and_each_variant_exactly_one() -> None:
     for variant in VARIANTS:
         names = [str(item.name) + str(item.specifier) for item in _locked(ROOT / f"requirements/mxnet-{variant}.txt")]
         package = "mxnet" if variant == "cpu" else f"mxnet-{variant}"
-        assert names == [f"{package}==1.9.1"] == PROJECT["optional-dependencies"][variant]
+        libraries = ["mxtrain[cuda11]"] * (package in cuda_libraries.BUILDS)
+        assert names == [f"{package}==1.9.1"] and names + libraries == PROJECT["optional-dependencies"][variant]
+
+
+def test_nvidias_libraries_are_locked_in_the_versions_that_the_extra_allows() -> None:
+    locked = {item.name: str(item.specifier).removeprefix("==") for item in _locked(ROOT / "requirements/cuda11.txt")}
+    wanted = [Requirement(text) for text in PROJECT["optional-dependencies"]["cuda11"]]
+    assert {item.name for item in wanted} == set(locked)
+    assert all(item.specifier.contains(locked[item.name]) for item in wanted)
+    folders = {library.folder for library in cuda_libraries.LIBRARIES}
+    assert {f"nvidia-{folder.replace('_', '-')}-cu11" for folder in folders} == set(locked)
 
 
 @pytest.mark.parametrize("python", ["3.9.18", "3.10.13", "3.11.7"])

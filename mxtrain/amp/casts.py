@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
-from mxtrain.amp.operators import Operators
+from mxtrain.amp.operators import SPLITS, Operators
 from mxtrain.types import Shape
 
 if TYPE_CHECKING:
@@ -37,30 +37,25 @@ def with_marks(
         operators: its lists.
         keep: whether a node computes in float32 whatever the lists say.
     """
-    low: Set[Output] = set()
     of_layers: Set[Output] = set()
     nodes: List[GraphNode] = []
     for index, node in enumerate(graph["nodes"]):
         inputs = [(source, output) for source, output, *_ in node["inputs"]]
         is_join = node["op"] in operators.join
-        is_layer = node["op"] in operators.low | operators.follow | operators.follow_both
+        is_layer = node["op"] in operators.low | operators.follow | operators.follow_whole | operators.follow_both
         if is_layer or is_join and of_layers.issuperset(inputs):
             of_layers.add((index, 0))
         joins_layers = operators.join_layers and (index, 0) in of_layers
-        mark = "" if keep(node) else _mark(node, graph["nodes"], low, shapes, operators, joins_layers)
-        if mark:
-            node = {**node, "attrs": {**node.get("attrs", {}), mark: dtype}}
-            low.add((index, 0))
-        nodes.append(node)
+        mark = "" if keep(node) else _mark(node, nodes, shapes, operators, joins_layers)
+        nodes.append({**node, "attrs": {**node.get("attrs", {}), mark: dtype}} if mark else node)
     return {**graph, "nodes": nodes}
 
 
 def _mark(
-    node: GraphNode, nodes: Sequence[GraphNode], low: Set[Output], shapes: Mapping[str, Shape],
-    operators: Operators, joins_layers: bool,
-) -> str:  # fmt: skip
-    """The mark of an operator, or "" for none. `low` holds the outputs before it that are in the low precision."""
-    is_low = [(source, output) in low for source, output, *_ in node["inputs"]]
+    node: GraphNode, nodes: Sequence[GraphNode], shapes: Mapping[str, Shape], operators: Operators, joins_layers: bool
+) -> str:
+    """The mark of an operator, or "" for none. `nodes` are those before it, marked."""
+    is_low = [_precision(nodes[source], output) != FLOAT32 for source, output, *_ in node["inputs"]]
     if node["op"] in operators.low:
         output = shapes.get(f"{node['name']}_output")
         return ALL_INPUTS if operators.pays(node, _weight(node, nodes, shapes), output) else ""
@@ -68,8 +63,18 @@ def _mark(
         return ALL_INPUTS
     if node["op"] in operators.follow_both and all(is_low[:2]):
         return FIRST_TWO
+    if node["op"] in operators.follow_whole and is_low[0]:
+        return ALL_INPUTS
     follows = node["op"] in operators.follow and is_low and is_low[0] and operators.can_follow(node)
     return FIRST_INPUT if follows else ""
+
+
+def _precision(node: GraphNode, output: int) -> str:
+    """In which precision an output of a marked operator is."""
+    if output and node["op"] not in SPLITS:
+        return FLOAT32
+    attributes = node.get("attrs", {})
+    return next((attributes[mark] for mark in (ALL_INPUTS, FIRST_INPUT, FIRST_TWO) if mark in attributes), FLOAT32)
 
 
 def _weight(
@@ -116,11 +121,7 @@ class _Made:
     def cast(self, source: int, output: int, dtype: str) -> List[int]:
         """An output of the old graph in a precision, as an entry of the new one; each cast is made once."""
         node = self._old[source]
-        attributes = node.get("attrs", {})
-        # Only the first output has the low precision: a batch norm's others, mean and variance, are float32.
-        marks = (attributes.get(mark) for mark in (ALL_INPUTS, FIRST_INPUT, FIRST_TWO))
-        present = FLOAT32 if output else next(filter(None, marks), FLOAT32)
-        if present == dtype:
+        if _precision(node, output) == dtype:
             return [self._moved[source], output, 0]
         key = (source, output, dtype)
         if key not in self._casts:

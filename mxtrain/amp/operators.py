@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 AMX_BLOCK, BLOCK = 32, 16
 """Channels that oneDNN's kernels take at once: those for AMX, and those for AVX-512."""
+SPLITS = frozenset({"SliceChannel"})
+"""Operators of the lists all of whose outputs are in one precision. Of the others only the first output is in the low
+one: a batch norm's mean and variance are float32."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class Operators:
     Attributes:
         low: compute in it, from all of their inputs: matrix products and convolutions, which is where the time goes.
         follow: compute in what their first input is in; their other inputs stay as they are.
+        follow_whole: compute in what their first input is in, and take their other inputs in it, too.
         follow_both: compute in it if their first two inputs are in it; their other inputs stay as they are.
         join: compute in it if all inputs are in it, else in float32.
         join_layers: `join` computes in it, too, if one input is in it and all are made by layers: by operators of `low`
@@ -41,6 +45,7 @@ class Operators:
     pays: Callable[[GraphNode, Optional[Shape], Optional[Shape]], bool]
     can_follow: Callable[[GraphNode], bool] = lambda node: True
     join_layers: bool = False
+    follow_whole: FrozenSet[str] = frozenset()
     follow_both: FrozenSet[str] = frozenset()
 
 
@@ -101,7 +106,7 @@ BFLOAT16 = Operators(
     # Our attention stores what it takes and gives in it, and computes in float32.
     follow=frozenset({"BatchNorm", "Activation", "LeakyReLU", "Pooling", "Flatten", "Reshape", "_mxtrain_attention"}),
     follow_both=frozenset({"_mxtrain_cross_attention"}),
-    join=frozenset({"elemwise_add", "_plus", "_Plus", "Concat", "concat"}),
+    join=frozenset({"elemwise_add", "Concat"}),
     # What a layer that stays in float32 adds to bfloat16, or puts beside it, would make float32 of all that follows:
     # every shortcut of a ResNet's stage, all of a block of a DenseNet. Not so other sums, of which norms are made.
     join_layers=True,
@@ -119,12 +124,13 @@ FLOAT16 = Operators(
     }),
     # Sums over many elements (mean, softmax, norms over layers) and powers are not among them: float16 ends at 65504.
     follow=frozenset({
-        "BatchNorm", "Activation", "Pooling", "Flatten", "Reshape", "Dropout", "LeakyReLU", "relu", "clip", "Pad",
-        "transpose", "SwapAxis", "expand_dims", "squeeze", "slice", "slice_axis", "SliceChannel", "UpSampling",
+        "BatchNorm", "Activation", "Pooling", "Flatten", "Reshape", "Dropout", "relu", "clip", "Pad",
+        "transpose", "SwapAxis", "expand_dims", "squeeze", "slice", "slice_axis", "SliceChannel",
     }),
+    # A PReLU's slopes, the filters of a bilinear resize, the other maps of a nearest one.
+    follow_whole=frozenset({"LeakyReLU", "UpSampling"}),
     join=frozenset({
-        "elemwise_add", "_plus", "_Plus", "elemwise_mul", "broadcast_add", "broadcast_mul", "add_n", "Concat", "concat",
-        "stack", "where",
+        "elemwise_add", "elemwise_mul", "broadcast_add", "broadcast_mul", "add_n", "Concat", "stack", "where",
     }),
     pays=lambda node, weight, output: True,
 )  # fmt: skip

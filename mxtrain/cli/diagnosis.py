@@ -11,7 +11,8 @@ import sys
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Dict, List, Literal, Optional, Tuple
+from types import MappingProxyType
+from typing import Dict, List, Literal, Mapping, Optional, Tuple
 
 from mxtrain.cli.probing import ProbeResult, run_probe
 from mxtrain.cli.program import tensorboard
@@ -21,6 +22,7 @@ from mxtrain.runtime.cores import cgroup_quota, usable_cores
 from mxtrain.runtime.gpus import REMEDY, find_gpus, is_published_build, reason_against
 
 GPU_REMEDY = "with an NVIDIA driver: MXTRAIN_MXNET=cu117 scripts/train"
+GPU_FAILURE_REMEDY = "look at it with nvidia-smi (memory in use, errors); hide it with CUDA_VISIBLE_DEVICES"
 HOROVOD_REMEDY = "scripts/horovod builds it (two minutes; needs g++, make and CMake), for kvstore=horovod"
 
 
@@ -168,8 +170,8 @@ _REMEDIES: Tuple[Tuple[str, str], ...] = (
     (r"libcuda\.so", "this is a CUDA build and there is no NVIDIA driver: MXTRAIN_MXNET=cpu scripts/train"),
     (
         r"lib(cudart|cublas|cudnn|nccl|cufft|cusolver|cusparse|curand|nvrtc|nvToolsExt)",
-        "install that CUDA library and put its folder on LD_LIBRARY_PATH, or train on the CPU: "
-        "MXTRAIN_MXNET=cpu scripts/train",
+        "scripts/train installs it with cu112 to cu117 (by hand: pip install -r requirements/cuda11.txt); cu110 and "
+        "cu102 need CUDA on LD_LIBRARY_PATH. Or train on the CPU: MXTRAIN_MXNET=cpu scripts/train",
     ),
     (r"No module named '?mxnet", "scripts/train prepares an environment that has it; or pip install mxnet==1.9.1"),
     (r"No module named", "scripts/train prepares an environment that has it; or pip install the missing package"),
@@ -198,14 +200,17 @@ def _installing(*packages: str) -> str:
     return shlex.join([sys.executable, "-m", "pip", "install", *packages])
 
 
-def _gpus(count: int) -> Finding:
-    """The GPUs, and why MXNet may not run on what the driver reports."""
+def _gpus(count: int, failures: Mapping[str, str] = MappingProxyType({})) -> Finding:
+    """The GPUs, and why MXNet may not run on what the driver reports, or did not when it was tried."""
     known = find_gpus()
     reason = reason_against(known)
     if reason and (not count or is_published_build()):
         return Finding("GPUs", "missing", reason, REMEDY)
+    if failures:
+        each = "; ".join(f"gpu({index}): {why}" for index, why in failures.items())
+        return Finding("GPUs", "missing", f"{len(failures)} of {count} can't multiply: {each}", GPU_FAILURE_REMEDY)
     names = f" ({', '.join(gpu.name for gpu in known)})" if known else ""
-    return Finding("GPUs", "ok" if count else "missing", f"{count}{names}")
+    return Finding("GPUs", "ok" if count else "missing", f"{count}{names}" + ("; each multiplied" if count else ""))
 
 
 def _features(probe: ProbeResult) -> List[Finding]:
@@ -223,7 +228,7 @@ def _features(probe: ProbeResult) -> List[Finding]:
         cuda = Finding("CUDA", "missing", f"built in, but {why}", "check nvidia-smi and CUDA_VISIBLE_DEVICES")
     return [
         cuda,
-        _gpus(gpus),
+        _gpus(gpus, probe.found.get("gpu_failures", {})),
         flag("cuDNN", "CUDNN", "comes with the CUDA builds"),
         flag("NCCL", "NCCL", "comes with the CUDA builds; kvstore=device works without it"),
         flag("oneDNN", "MKLDNN", "take one of the published wheels: without it the CPU is many times slower"),

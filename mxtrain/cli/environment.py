@@ -65,10 +65,18 @@ def describe_here(config: Config, where: Where, together: bool = True) -> Descri
     return describe(config, where, together=together, set_environment=set_first)
 
 
-def set_environment(description: Description) -> runtime.RuntimeReport:
+def set_environment(description: Description, exact: bool = False) -> runtime.RuntimeReport:
     """Sets the variables that MXNet reads when it is imported, once more where it was done before: this process may
-    have become one of several on its host since."""
-    return _apply(description.runtime, description.parallel, description.amp, description.trainer.profile)
+    have become one of several on its host since.
+
+    Args:
+        description: of the run.
+        exact: whether float32 keeps all its bits where the description leaves that open.
+    """
+    spec = description.runtime
+    if exact and spec.tf32 == "auto":
+        spec = spec.model_copy(update={"tf32": False})
+    return _apply(spec, description.parallel, description.amp, description.trainer.profile)
 
 
 def _apply(spec: runtime.Runtime, parallel: Parallel, amp: Precision, profile: bool) -> runtime.RuntimeReport:

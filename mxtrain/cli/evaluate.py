@@ -13,6 +13,7 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.checkpoint import Checkpoint, refuse_links
+from mxtrain.checkpoint.average import AVERAGED
 from mxtrain.cli import arguments as command_line
 from mxtrain.cli.artifacts import show_artifacts
 from mxtrain.cli.eval_folder import EvaluationFolder
@@ -75,7 +76,7 @@ class EvalSettings(Spec):
     limit_batches: Optional[Positive] = None
     """Batches to measure, for quick trials; null: all."""
     output: Optional[PathText] = None
-    """Folder for the results; default: eval/<split> in the run directory."""
+    """Folder for the results; default: in the run directory eval/<split>, of an average eval/averaged/NAME/<split>."""
     explain: Optional[Literal["grad_cam", "integrated_gradients"]] = None
     """Draws what in a few samples decided, by this method; null: nothing."""
     explain_samples: Annotated[int, pydantic.Field(gt=0, le=LARGEST_NUM_EXPLAINED)] = 16
@@ -114,9 +115,7 @@ def run(arguments: Sequence[str]) -> int:
         raise DataError(f"split={split}: this dataset has no such split. Choose split=val or split=train.")
     passes = [(name, severity) for name in settings.corrupt or () for severity in SEVERITIES]
     corrupted = {one: dataset.corrupted(source, *one) for one in passes}
-    folder = Path(settings.output) if settings.output else run_dir_of(checkpoint) / "eval" / split
-    if not settings.output:
-        refuse_links(run_dir_of(checkpoint), ("eval", f"eval/{split}"))
+    folder = Path(settings.output) if settings.output else own_folder(checkpoint, split)
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     # Imports MXNet: only from here on.
     from mxtrain.trainer.attribution import LargestLosses
@@ -142,6 +141,19 @@ def run(arguments: Sequence[str]) -> int:
         raise DataError(str(error)) from error  # nothing was trained
     print(f"written to {folder}")
     return 0
+
+
+def own_folder(checkpoint: Checkpoint, split: str) -> Path:
+    """Where the results of a checkpoint go in its run directory; those of an average do not replace those of the run.
+
+    Raises:
+        RunDirectoryError: a link stands there.
+    """
+    is_average = "averaged_steps" in checkpoint.state
+    parts = ["eval", *([AVERAGED, checkpoint.path.name] if is_average else []), split]
+    run_dir = run_dir_of(checkpoint)
+    refuse_links(run_dir, ["/".join(parts[:end]) for end in range(1, len(parts) + 1)])
+    return run_dir.joinpath(*parts)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import json
 import logging
 import shlex
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Union
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Union
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
+from mxtrain.amp import FULL
 from mxtrain.checkpoint import lock_run_directory
 from mxtrain.cli import config_files, sweep
 from mxtrain.cli.arguments import config_flags
@@ -33,6 +35,7 @@ from mxtrain.errors import (
     ConfigError,
     MxtrainError,
     WrongData,
+    out_of_memory,
     unforeseen,
 )
 from mxtrain.runtime import RuntimeReport, huge_pages
@@ -143,12 +146,36 @@ def train_safely(
         result = failure(error)
         return replace(result, cause=f"{error} {checked_by(command)}") if isinstance(error, WrongData) else result
     except Exception as error:
-        result = Result("failed", EXIT_CRASHED, unforeseen(error), step=0, epoch=0)
+        cause = out_of_memory(error, less_memory(description)) or unforeseen(error)
+        synchronize()
+        result = Result("failed", EXIT_CRASHED, cause, step=0, epoch=0)
         if not (run_dir / "status.json").exists():
             from mxtrain.callback.status import StatusFile
 
             StatusFile(run_dir).on_end(result)
         return result
+
+
+def less_memory(description: Description) -> str:
+    """What to set so that a step takes less memory on each device."""
+    setting, size = description.dataset.batch_unit
+    parts = description.trainer.grad_accumulation
+    half = "" if description.amp.dtype != FULL.dtype else ", amp=bfloat16 on CPUs or amp=float16 on GPUs"
+    return (
+        f"A step takes dataset.{setting}={size} in trainer.grad_accumulation={parts} parts: "
+        f"trainer.grad_accumulation={2 * parts} gives the same gradient in about half the memory. What else helps: "
+        f"a lower dataset.{setting}, parallel=data over more devices{half}; where it fails while it validates, a lower "
+        f"dataset.eval_batch_size than {description.dataset.eval_batch_size}."
+    )
+
+
+def synchronize() -> None:
+    """Lets MXNet end what it still computes: an error that nobody waits for would be shown when Python ends."""
+    if "mxnet" in sys.modules:
+        from mxtrain.engine.backend import nd
+
+        with suppress(Exception):
+            nd.waitall()
 
 
 def checked_by(command: CommandLine) -> str:

@@ -31,7 +31,7 @@ from mxtrain.cli.output_file import open_output_file
 from mxtrain.cli.program import program
 from mxtrain.cli.restored import one_run, refuse_what_only_trains, restore_description, restore_inputs, run_dir_of
 from mxtrain.cli.settings import split_settings
-from mxtrain.dataset.loading.regular_files import explain
+from mxtrain.dataset.loading.regular_files import explain, why_stream
 from mxtrain.errors import ConfigError, DataError, LoaderError, did_you_mean
 from mxtrain.files.durable import encode_json, replace_file
 from mxtrain.types import PathText, Positive, Spec
@@ -74,8 +74,7 @@ def run(arguments: Sequence[str]) -> int:
     one_run(given, "predict")
     if not given.positionals[1:]:
         raise ConfigError(f"predict takes a run and files or folders: `{program()} predict RUN FILE...`.")
-    if "-" in given.positionals[1:] and not os.path.exists("-"):
-        raise ConfigError("predict reads files, not standard input: write it into a file, and name that instead of -.")
+    refuse_streams(given.positionals[1:], settings.skip_unreadable)
     checkpoint, description = restore_description(
         given, "predict", settings.which, overrides, PredictSettings.model_fields
     )
@@ -118,6 +117,23 @@ def run(arguments: Sequence[str]) -> int:
         lines = "".join(f"\n  {why}" for why in unreadable.values())
         print(f"files without a prediction, for they cannot be read: {len(unreadable)}{lines}", file=sys.stderr)
     return 0
+
+
+def refuse_streams(names: Sequence[str], skip_unreadable: bool) -> None:
+    """Refuses standard input, pipes and devices, which skipping would leave without a prediction.
+
+    Raises:
+        ConfigError: names the first.
+    """
+    for name in names:
+        why = "" if skip_unreadable else why_stream(name)
+        if name == "-" and not os.path.exists(name):
+            why = "predict reads files, not standard input."
+        if why:
+            raise ConfigError(
+                f"{why} Write it into a file whose name ends as its format says (x.jsonl, x.txt, x.png), and name that "
+                f"instead of {name}."
+            )
 
 
 def refuse_none(count: int, unreadable: Mapping[int, str]) -> None:

@@ -85,13 +85,25 @@ def bfloat16() -> Mapping[str, Json]:
 
 @_step
 def gpus() -> Mapping[str, Json]:
-    """Count the GPUs that MXNet can use."""
+    """Compute on each GPU that MXNet counts: it counts those, too, that it has no machine code for."""
     from mxtrain.engine.backend import mx
 
     try:
-        return {"gpus": mx.context.num_gpus()}
+        count = mx.context.num_gpus()
     except mx.MXNetError as error:  # a CUDA build on a machine whose driver can't be reached
         return {"gpus": 0, "gpu_error": str(error).splitlines()[-1]}
+    return {"gpus": count, "gpu_failures": {str(index): why for index in range(count) if (why := _try_gpu(index))}}
+
+
+def _try_gpu(index: int) -> str:
+    """Why a GPU does not compute; empty where it does."""
+    from mxtrain.engine.backend import mx, nd
+
+    try:
+        product = nd.dot(nd.ones((8, 8), ctx=mx.gpu(index)), nd.ones((8, 8), ctx=mx.gpu(index))).sum().asscalar()
+    except mx.MXNetError as error:
+        return str(error).splitlines()[-1]
+    return "" if product == 8.0**3 else f"it gave {product:g} where {8.0**3:g} is right"
 
 
 @_step

@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Collection, Dict, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Collection, Dict, Mapping, Sequence, Set, Tuple
 
 from omegaconf import OmegaConf
 
@@ -17,6 +17,7 @@ from mxtrain.cli.arguments import Arguments
 from mxtrain.cli.compose import Composed, Composer
 from mxtrain.cli.config_files import is_change
 from mxtrain.cli.environment import describe_here
+from mxtrain.cli.moved_data import find_data
 from mxtrain.cli.program import program
 from mxtrain.cli.trust import require_trusted
 from mxtrain.dataset.base import BaseDataset
@@ -100,7 +101,8 @@ def restore_description(
     def where(path: str) -> str:
         return f"the run's own {path.split('.')[0]}"
 
-    return checkpoint, describe_here(config, where)
+    described = describe_here(config, where)
+    return checkpoint, find_data(run_dir_of(checkpoint), described, names_of(overrides), needs_data=command == "eval")
 
 
 def on_this_machine(before: object, default: Config) -> object:
@@ -171,9 +173,13 @@ def restore_inputs(
     Raises:
         ConfigError: something of what enters the network was to be changed.
     """
-    typed = {word.lstrip("+").partition("=")[0] for word in overrides}
     signature = Signature.from_json(checkpoint.state["run"]["input"])
-    return description.dataset.restored(signature, typed, str(checkpoint.path))
+    return description.dataset.restored(signature, names_of(overrides), str(checkpoint.path))
+
+
+def names_of(overrides: Sequence[str]) -> Set[str]:
+    """The groups and settings that were typed."""
+    return {word.lstrip("+").partition("=")[0] for word in overrides}
 
 
 def run_dir_of(checkpoint: Checkpoint) -> Path:

@@ -23,9 +23,11 @@ from mxtrain.cli.compose import Composed, Composer
 from mxtrain.cli.config_files import CONFIG_NAME
 from mxtrain.cli.outcome import STOPS, Outcome, exit_code_of, print_cause, read_outcomes
 from mxtrain.cli.program import program, tensorboard
+from mxtrain.dataset.base import BaseDataset, open_splits
+from mxtrain.dataset.loading.described_paths import lost_paths
 from mxtrain.description.groups import Description
 from mxtrain.description.override_text import code_arguments, key_of, quote
-from mxtrain.errors import EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, ConfigError
+from mxtrain.errors import EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, ConfigError, DataError
 from mxtrain.logger.report import format_value, print_commands
 from mxtrain.logger.terminal import open_console
 from mxtrain.process.stopping import Terminated
@@ -61,12 +63,15 @@ def run_sweep(
     """
     first = composer.compose(next(jobs(composer, overrides)))
     listed = [*overrides, *sweeper_params(first, composer, overrides)]
-    descriptions, wrong = [], []
+    descriptions: List[Description] = []
+    wrong: List[str] = []
     for job_overrides in jobs(composer, listed):
         try:
             descriptions.append(check(job_overrides))
             refuse_other_task(descriptions[0], descriptions[-1])
-        except ConfigError as error:
+            if descriptions[-1].dataset not in [one.dataset for one in descriptions[:-1]]:
+                refuse_missing_data(descriptions[-1].dataset)
+        except (ConfigError, DataError) as error:
             wrong.extend(str(error).splitlines())
     if wrong:
         raise ConfigError("\n".join(dict.fromkeys(wrong)))
@@ -108,6 +113,17 @@ def refuse_other_task(first: Description, other: Description) -> None:
             f"the jobs of this sweep are of different tasks: {first.task.name or 'one'} and "
             f"{other.task.name or 'another'}. Sweep over each by itself."
         )
+
+
+def refuse_missing_data(dataset: BaseDataset) -> None:
+    """Refuses a dataset whose files are not there, as the job would. Only one of whose paths leads nowhere is opened,
+    which fails at once.
+
+    Raises:
+        DataError: says what is missing, and what to type.
+    """
+    if lost_paths(dataset):
+        open_splits(dataset)
 
 
 def refuse_links_in_sweep(folder: Path) -> None:

@@ -50,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
     if member is None and description.kvstore.distributed:
         with tempfile.TemporaryDirectory(prefix="mxtrain-verify-") as logs:
             return supervise_in(Path(logs), description, ["verify", *arguments], restarts=0)
-    set_environment(description)  # the host may be shared with other workers
+    set_environment(description, exact=True)  # the host may be shared with other workers
     # Imports MXNet: only from here on.
     from mxtrain.verify import verify
 

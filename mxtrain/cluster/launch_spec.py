@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-from mxtrain.cluster.member import HOST_WORKERS
+from mxtrain.cluster.member import HOST_RANK, HOST_WORKERS
 from mxtrain.cluster.network import LOOPBACK
 from mxtrain.cluster.process import LaunchSpec
 from mxtrain.cluster.spec import Cluster
@@ -77,9 +77,9 @@ def name_of(role: str, number: int) -> str:
 
 def launch_specs(
     cluster: Cluster, van: Optional[str], arguments: Sequence[str], logs: Path, root: Root,
-    environment: Mapping[str, str], host_workers: Optional[int] = None,
+    environment: Mapping[str, str], host_workers: Optional[Sequence[int]] = None,
 ) -> List[LaunchSpec]:  # fmt: skip
-    """The specs of all processes as they run on this machine; worker 0 has the supervisor's own output.
+    """The specs of all processes as they run on one machine; worker 0 has the supervisor's own output.
 
     Args:
         cluster: the description.
@@ -88,16 +88,19 @@ def launch_specs(
         logs: folder for the output of the others.
         root: where the scheduler listens.
         environment: what they are told besides.
-        host_workers: how many workers share a host; None: all of them.
+        host_workers: ranks of the workers that share this host; None: all of them.
     """
     variables = {**environment, **common_environment(cluster, van, root)}
-    variables[HOST_WORKERS] = str(host_workers or cluster.workers)
+    sharing = range(cluster.workers) if host_workers is None else host_workers
+    variables[HOST_WORKERS] = str(max(len(sharing), 1))
     specs = []
     for at, (role, number) in enumerate(roles(cluster, van)):
         name = name_of(role, number)
         own = {**variables, "DMLC_ROLE": role}
         if role == "worker":
             own[WORKER] = str(number)
+            if number in sharing:
+                own[HOST_RANK] = str(sharing.index(number))
         if root.folder is not None:
             own["PORT"] = str(root.port + at)
         log = None if name == "worker 0" else logs / f"{name.replace(' ', '-')}.log"

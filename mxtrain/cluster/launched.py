@@ -6,11 +6,11 @@ import os
 import re
 import socket
 import zlib
-from typing import Dict, List, Mapping, Optional
+from typing import Dict, List, Mapping, Optional, Sequence
 
 from mxtrain.cluster.hosts import NOWHERE, interface_address, is_own_address
 from mxtrain.cluster.launch_spec import Root, common_environment, local_root, roles
-from mxtrain.cluster.member import HOST_WORKERS
+from mxtrain.cluster.member import HOST_RANK, HOST_WORKERS
 from mxtrain.cluster.network import LOOPBACK, address_towards
 from mxtrain.cluster.spec import Cluster
 from mxtrain.errors import ConfigError
@@ -19,6 +19,8 @@ from mxtrain.private_sockets.folder import join_folder
 
 ROOT = "MXTRAIN_ROOT"
 """HOST:PORT at which the scheduler of processes that mpirun or srun started shall listen."""
+OWN_GPUS = "MXTRAIN_OWN_GPUS"
+"""1 where what starts the workers sets CUDA_VISIBLE_DEVICES to other GPUs for each of them."""
 _PORTS = (20000, 10000)
 """First and number of the ports below those that kernels give out; a job's number picks one."""
 _MAX_STEP = 0xFFFFFFF0
@@ -35,15 +37,47 @@ def rank_of(environ: Mapping[str, str]) -> Optional[int]:
     return None
 
 
-def local_size(environ: Mapping[str, str]) -> Optional[int]:
-    """The number of these processes that share this host."""
+def ranks_here(environ: Mapping[str, str]) -> List[int]:
+    """The numbers of those of these processes that share this host, in order; empty where nobody says. Where mpirun or
+    an old Slurm says only how many they are, they are taken to follow each other."""
     if "OMPI_COMM_WORLD_LOCAL_SIZE" in environ:
-        return int(environ["OMPI_COMM_WORLD_LOCAL_SIZE"])
+        size = int(environ["OMPI_COMM_WORLD_LOCAL_SIZE"])
+        first = int(environ["OMPI_COMM_WORLD_RANK"]) - int(environ.get("OMPI_COMM_WORLD_LOCAL_RANK", "0"))
+        return list(range(first, first + size))
+    if "SLURM_GTIDS" in environ:
+        return sorted(map(int, environ["SLURM_GTIDS"].split(",")))
     counts: List[int] = []  # "2(x3),1" is 2, 2, 2, 1
     for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", environ.get("SLURM_STEP_TASKS_PER_NODE", "")):
         counts += [int(count)] * int(times or 1)
     node = int(environ.get("SLURM_NODEID", "0"))
-    return counts[node] if node < len(counts) else None
+    return list(range(sum(counts[:node]), sum(counts[: node + 1])))
+
+
+def place_among(workers: Sequence[int], environ: Mapping[str, str]) -> Dict[str, str]:
+    """The variables that say how many workers share this host, and which of them this process is.
+
+    Args:
+        workers: the numbers of the workers among the processes that mpirun or srun started.
+        environ: what it has said.
+    """
+    here, rank = [rank for rank in ranks_here(environ) if rank in workers], rank_of(environ)
+    found = {HOST_WORKERS: str(len(here) or len(workers))}
+    if rank in here:
+        found[HOST_RANK] = str(here.index(rank))
+    return found
+
+
+def has_own_gpus(num_gpus: int, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether this process has GPUs that the others on this host do not see: `OWN_GPUS` says so, or srun has given it
+    fewer than the job has here.
+
+    Args:
+        num_gpus: that this process sees.
+        environ: what srun, or whoever sets CUDA_VISIBLE_DEVICES for each, has said.
+    """
+    on_node = environ.get("SLURM_GPUS_ON_NODE", "")
+    is_bound = rank_of(environ) is not None and on_node.isdecimal() and num_gpus < int(on_node)
+    return is_bound or environ.get(OWN_GPUS, "") == "1"
 
 
 def launched_environment(
@@ -76,9 +110,9 @@ def launched_environment(
             f"{cluster.workers} cluster.servers={cluster.servers}). Type {starter} -n {len(who)}."
         )
     role, number = who[rank]
-    root = find_root(environ, local_size(environ) == size, starter)
+    root = find_root(environ, len(ranks_here(environ)) == size, starter)
     variables = {**common_environment(cluster, van, root), "DMLC_ROLE": role}
-    variables[HOST_WORKERS] = str(min(cluster.workers, local_size(environ) or cluster.workers))
+    variables.update(place_among(range(size - cluster.workers, size), environ))
     if role == "worker":
         variables[WORKER] = str(number)
     if root.folder is not None:

@@ -11,8 +11,8 @@ from mxtrain.errors import ConfigError
 from mxtrain.kvstore.world import ALONE, WORKER, World
 
 ROLES = ("scheduler", "server", "worker")
-HOST_WORKERS = "MXTRAIN_HOST_WORKERS"
-"""How many workers share this host's cores."""
+HOST_WORKERS, HOST_RANK = "MXTRAIN_HOST_WORKERS", "MXTRAIN_HOST_RANK"
+"""How many workers share this host's cores and GPUs; this one's number among them, from 0."""
 HEARTBEAT_FD = "MXTRAIN_HEARTBEAT_FD"
 """The open file into which a process writes its heartbeats."""
 
@@ -25,6 +25,35 @@ class Member:
     """scheduler, server or worker, in ps-lite's sense."""
     world: World = ALONE
     """The rank of a worker among all workers."""
+
+
+@dataclass(frozen=True)
+class HostPlace:
+    """A worker among those that share its host."""
+
+    rank: int = 0
+    """From 0, another one for each worker of the host: its local rank."""
+    size: int = 1
+    """How many they are."""
+
+
+def find_host_place(environ: Mapping[str, str] = os.environ) -> HostPlace:
+    """This worker's place on its host, as our launchers, horovodrun, mpirun, srun or dmlc's local tracker say it; the
+    first of one where it runs alone, or nobody says.
+
+    Raises:
+        ConfigError: it is no number.
+    """
+    member = find_member(environ)
+    if member is None or member.role != "worker":
+        return HostPlace()
+    names = [HOST_RANK, "HOROVOD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"]
+    if environ.get("DMLC_JOB_CLUSTER") == "local":
+        names.insert(1, "DMLC_TASK_ID")
+    rank = next((_number(environ, name) for name in names if name in environ), 0)
+    sizes = (HOST_WORKERS, "HOROVOD_LOCAL_SIZE")
+    size = next((_number(environ, name) for name in sizes if name in environ), 1)
+    return HostPlace(rank, max(size, rank + 1))
 
 
 def find_member(environ: Mapping[str, str] = os.environ) -> Optional[Member]:

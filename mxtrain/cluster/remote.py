@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, Callable, Deque, Dict, Mapping, Optional, Sequ
 import mxtrain
 from mxtrain.cluster.frames import Message, decode, encode, pieces, split
 from mxtrain.cluster.hosts import interface_address
-from mxtrain.cluster.launched import local_size, own_address, rank_of
-from mxtrain.cluster.member import HEARTBEAT_FD, HOST_WORKERS
+from mxtrain.cluster.launched import OWN_GPUS, own_address, place_among, rank_of
+from mxtrain.cluster.member import HEARTBEAT_FD
 from mxtrain.cluster.process import kill_group, signal_parents_death, start_child, state_of
 from mxtrain.errors import EXIT_BAD_INPUT, EXIT_CRASHED, EXIT_FINISHED, ConfigError
 
@@ -49,6 +49,10 @@ REFUSAL = 600
 _F_SETPIPE_SZ = 1031
 _FORWARDED = {signal.SIGTERM: signal.SIGTERM, signal.SIGUSR1: signal.SIGTERM, signal.SIGUSR2: signal.SIGINT}
 """What comes from mpirun or srun -> what the workers get: mpirun keeps SIGTERM and SIGINT for itself."""
+
+
+OF_GPUS = ("CUDA_VISIBLE_DEVICES", OWN_GPUS)
+"""What srun, or a script that it starts, says to each process counts, and not what it says to the supervisor."""
 
 
 class Child:
@@ -232,9 +236,9 @@ class Relay:
         environment = {**os.environ, **message["environment"], **spec["environment"]}
         if "DMLC_LOCAL" not in environment:
             environment["DMLC_NODE_HOST"] = own_address(message["interface"], environment["DMLC_PS_ROOT_URI"])
-        if self._rank is not None:  # who else is here only mpirun and srun know
-            workers = int(environment["DMLC_NUM_WORKER"])
-            environment[HOST_WORKERS] = str(min(workers, local_size(os.environ) or workers))
+        if self._rank is not None:  # who else is here, and on which GPUs, only mpirun and srun know
+            environment.update(place_among(range(int(environment["DMLC_NUM_WORKER"])), os.environ))
+            environment.update({name: os.environ[name] for name in OF_GPUS if name in os.environ})
         return environment
 
     def _take_heartbeat(self, child: Child) -> bool:

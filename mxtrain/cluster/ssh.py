@@ -15,7 +15,7 @@ from typing import Callable, List, Optional, Sequence, Tuple
 import mxtrain
 from mxtrain.cluster.frames import Message, decode
 from mxtrain.cluster.hosts import Host, free_port, interface_address, is_own_address, read_hosts, spread
-from mxtrain.cluster.launch_spec import Root, inherited, launch_specs, passed
+from mxtrain.cluster.launch_spec import Root, inherited, launch_specs, name_of, passed
 from mxtrain.cluster.launcher import Launcher, directory_of, launch_message, python_of, relayed, started_here
 from mxtrain.cluster.process import Process, start_child
 from mxtrain.cluster.relayed import Channel
@@ -73,9 +73,9 @@ class SSHLauncher(Launcher):
         here, there = inherited(), passed(self.cluster.environment)
         processes = []
         for host in [self.hosts[0], *self._others]:
-            count = sum(who.startswith("worker") and place == host for who, place in self._where.items())
+            ranks = [rank for rank in range(self.cluster.workers) if self._where[name_of("worker", rank)] == host]
             environment = {**here, "DMLC_NODE_HOST": root.address} if host.is_here else there
-            specs = launch_specs(self.cluster, self.van, arguments, logs, root, environment, max(count, 1))
+            specs = launch_specs(self.cluster, self.van, arguments, logs, root, environment, ranks)
             mine = [spec if self._where[spec.name] == host else None for spec in specs]
             if host.is_here:
                 processes += [started_here(spec, stack) for spec in mine if spec is not None]

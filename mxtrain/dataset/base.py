@@ -6,7 +6,7 @@ Shapes are suffixes: C channels, H height, W width.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Collection, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import pydantic
 from typing_extensions import Annotated, Literal
@@ -20,6 +20,7 @@ from mxtrain.errors import ConfigError, DataError
 from mxtrain.types import Fraction, NonNegative, OpenFraction, Positive, PositiveFloat, Shape, Spec, shapes_of
 
 if TYPE_CHECKING:
+    from mxtrain.dataset.checking.checks import Checks
     from mxtrain.dataset.checking.problems import Findings
     from mxtrain.dataset.image.decoding import DecodedSource
     from mxtrain.dataset.loading.loader import BatchLoader
@@ -182,6 +183,10 @@ class BaseDataset(Spec):
         """The samples of training in each of the sizes that batches have in turn, and what enters the network then;
         empty: all have one size."""
         return ()
+
+    def further_checks(self, checks: Mapping[str, Checks], findings: Findings) -> Mapping[str, Checks]:
+        """The checks of each split with those that the description calls for; a problem of all goes to `findings`."""
+        return checks
 
     def remark(self, signature: Signature, splits: Splits) -> str:
         """A sentence on how samples enter the network; empty where there is nothing to say."""

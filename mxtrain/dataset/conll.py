@@ -11,7 +11,13 @@ import numpy as np
 from mxtrain.dataset.base import Samples, Splits
 from mxtrain.dataset.checking.problems import STRICT, DataPlace, Findings, NothingLeft, attempt
 from mxtrain.dataset.language.base import TextDataset, read_each
-from mxtrain.dataset.language.conll_file import ColumnLayout, TaggedWords, read_conll
+from mxtrain.dataset.language.conll_file import (
+    ENDLESS_SENTENCE,
+    ColumnLayout,
+    TaggedWords,
+    endless_sentence,
+    read_conll,
+)
 from mxtrain.dataset.language.python_words import part_of, python_lines
 from mxtrain.dataset.language.tag_scheme import TAG_ORDER, unified
 from mxtrain.dataset.language.tagged import TaggedSentences
@@ -29,7 +35,7 @@ class Conll(TextDataset):
     """Sentences with a tag for each word: from files with columns, or Python's standard library, line by line."""
 
     serves: ClassVar[Tuple[str, ...]] = ("token_classification",)
-    problem_kinds: ClassVar[Tuple[str, ...]] = (TAG_ORDER,)
+    problem_kinds: ClassVar[Tuple[str, ...]] = (TAG_ORDER, ENDLESS_SENTENCE)
 
     root: Optional[PathText] = None
     """Folder of the files; null = lines of Python's standard library, whose tags say what each name is."""
@@ -80,6 +86,12 @@ class Conll(TextDataset):
             kept, TaggedSentences(val, names), TaggedSentences(test, names) if test is not None and len(test) else None,
             class_names=names, build_tokenizer_config=lambda: self.tokenizer_config(kept.training_texts()),
         )  # fmt: skip
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        """See `BaseDataset.remark`."""
+        sources: List[Any] = [source for source in (splits.train, splits.val, splits.test) if source is not None]
+        endless = [problem.sentence for source in sources for problem in endless_sentence(source.words)]
+        return "\n".join([super().remark(signature, splits), *endless])
 
     def _of_python(self) -> Tuple[str, List[Optional[TaggedWords]]]:
         """Python's lines; a file is in one split."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 import subprocess
 import sys
@@ -23,19 +24,24 @@ if TYPE_CHECKING:
 
 PACKAGES = ("mxnet", "gluoncv", "hydra-core", "omegaconf", "numpy", "tensorboardX", "pydantic", "scikit-learn")
 
+META = "meta.json"
+WORKING_FOLDER = "working_folder"
+"""Where the run was started, from which its relative paths lead. It does not stand in checkpoints, which travel."""
+
 
 def write_meta(run_dir: Path, description: Description, runtime_report: RuntimeReport) -> None:
     """Writes meta.json into the run directory."""
-    write_json_atomic(run_dir / "meta.json", collect_meta(description, runtime_report))
+    write_json_atomic(run_dir / META, collect_meta(description, runtime_report))
 
 
 def collect_meta(description: Description, runtime_report: RuntimeReport) -> Mapping[str, Json]:
-    """argv, configuration hash, versions, git state, host, devices and runtime, as JSON-able values."""
+    """argv, working folder, configuration hash, versions, git state, host, devices and runtime, as JSON-able values."""
     from mxtrain.engine.backend import operators_in_use
 
     canonical = json.dumps(description.config, sort_keys=True, default=str)
     return {
         "argv": sys.argv,
+        WORKING_FOLDER: os.getcwd(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "config_sha256": hashlib.sha256(canonical.encode()).hexdigest(),
         "packages": {"mxtrain": __version__, **{name: package_version(name) for name in PACKAGES}},

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
 from mxtrain.engine import native
 from mxtrain.engine.late_functions import compiled_late
 from mxtrain.engine.late_modules import distutils_of_python, imported_late
-from mxtrain.runtime import spinning
+from mxtrain.runtime import cuda_libraries, spinning
 from mxtrain.runtime.apply import lets_threads_spin
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ with warnings.catch_warnings():
     hidden = [name for name in ("sklearn", "scipy.stats") if name not in sys.modules]
     sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     written = ("_make_ndarray_function", "_make_symbol_function")
+    cuda_libraries.load()
     with compiled_late(written), imported_late(("requests",)), distutils_of_python():
         import mxnet as mx
 

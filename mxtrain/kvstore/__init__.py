@@ -107,10 +107,10 @@ class NCCL(KVStore):
         return ""
 
     def build(self, world: World = ALONE) -> Store:
-        from mxtrain.kvstore.mxnet_store import MXNetStore, require_nccl
+        from mxtrain.kvstore.mxnet_store import NCCLStore, require_nccl
 
         require_nccl()
-        return MXNetStore("nccl")
+        return NCCLStore()
 
 
 class Joined(KVStore):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
+from typing import TYPE_CHECKING, Callable, Dict, FrozenSet, List, Optional, Sequence
 
 from mxtrain.engine.backend import mx, nd
 from mxtrain.errors import ConfigError
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class MXNetStore(Store):
-    """One of MXNet's stores: local, device or nccl.
+    """One of MXNet's stores: local or device.
 
     All keys go to MXNet in one call, so that Python costs little; the engine sums each as soon as its gradients are
     there, while the rest of the backward pass is still running.
@@ -27,8 +28,7 @@ class MXNetStore(Store):
 
     def __init__(self, kind: str, threshold: Optional[float] = None, tree: bool = False):
         self._kind, self._threshold, self._tree = kind, threshold, tree
-        self._store: mx.kv.KVStore = None  # made with the first sum
-        self._calls: Dict[str, Any] = {}
+        self._calls: List[Callable[[], None]] = []  # made with the first sum
 
     def reduce(self, reductions: Sequence[Reduction]) -> None:
         """Sums each parameter's gradients into its owner's, in place; with one replica there is nothing to do.
@@ -38,11 +38,10 @@ class MXNetStore(Store):
         """
         if not reductions or len(reductions[0].replicas) == 1:
             return
-        if self._store is None:
-            replicas = [list(reduction.replicas) for reduction in reductions]
-            # A list of lists, one of one array per key: a flat list of one key would mean something else.
-            self._prepare(replicas, [[reduction.replicas[reduction.owner]] for reduction in reductions])
-        self._push_and_pull()
+        if not self._calls:
+            self._calls = self._prepare(reductions)
+        for call in self._calls:
+            call()
 
     def sum_everywhere(self, replicas: Sequence[Sequence[nd.NDArray]]) -> None:
         """Makes the copies of each array, one per replica, their sum.
@@ -50,15 +49,20 @@ class MXNetStore(Store):
         Args:
             replicas: the same ones in every step; a store that is used so is used for nothing else.
         """
-        if self._store is None:
-            self._prepare([list(arrays) for arrays in replicas], [list(arrays) for arrays in replicas])
-        self._push_and_pull()
+        if not self._calls:
+            arrays = [list(copies) for copies in replicas]
+            self._calls = [self._sum(arrays, arrays)]
+        for call in self._calls:
+            call()
 
-    def _push_and_pull(self) -> None:
-        self._store.push(**self._calls["push"])
-        self._store.pull(**self._calls["pull"])
+    def _prepare(self, reductions: Sequence[Reduction]) -> List[Callable[[], None]]:
+        """The calls that sum the gradients."""
+        replicas = [list(reduction.replicas) for reduction in reductions]
+        # A list of lists, one of one array per key: a flat list of one key would mean something else.
+        return [self._sum(replicas, [[reduction.replicas[reduction.owner]] for reduction in reductions])]
 
-    def _prepare(self, pushed: List[List[nd.NDArray]], pulled: List[List[nd.NDArray]]) -> None:
+    def _sum(self, pushed: List[List[nd.NDArray]], pulled: List[List[nd.NDArray]]) -> Callable[[], None]:
+        """The call of a new store of MXNet's that sums each list of arrays into another."""
         if self._tree:
             os.environ["MXNET_KVSTORE_USETREE"] = "1"  # read when the store is made
         store = mx.kv.create(self._kind)
@@ -66,8 +70,22 @@ class MXNetStore(Store):
             store.set_gradient_compression({"type": "2bit", "threshold": self._threshold})
         keys = list(range(len(pushed)))
         store.init(keys, [nd.zeros_like(arrays[0]) for arrays in pushed])
-        self._calls = {"push": {"key": keys, "value": pushed}, "pull": {"key": keys, "out": pulled}}
-        self._store = store
+        return functools.partial(store.pushpull, keys, pushed, pulled)
+
+
+class NCCLStore(MXNetStore):
+    """MXNet's nccl. It knows one set of devices, which each call must name as a whole (`KVStoreNCCL` in MXNet's
+    src/kvstore/kvstore_nccl.h): so the sum is written to all replicas, and each stage has a store of its own."""
+
+    def __init__(self) -> None:
+        super().__init__("nccl")
+
+    def _prepare(self, reductions: Sequence[Reduction]) -> List[Callable[[], None]]:
+        by_devices: Dict[FrozenSet[mx.Context], List[List[nd.NDArray]]] = {}
+        for reduction in reductions:
+            arrays = list(reduction.replicas)
+            by_devices.setdefault(frozenset(array.context for array in arrays), []).append(arrays)
+        return [self._sum(arrays, arrays) for arrays in by_devices.values()]
 
 
 def require_nccl() -> None:

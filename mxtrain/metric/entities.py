@@ -13,14 +13,10 @@ from mxtrain.dataset.language.tags import count_entities
 from mxtrain.metric.host import Collected, HostMetric, HostPredictions
 
 
-class CollectedTags(Collected):
-    """Of each word: its sentence, and the codes of its true and its predicted tag, see `TagCodes`."""
+class WordTags(Collected):
+    """Of each word: its sentence, its true and its predicted tag."""
 
     width: ClassVar[int] = 3
-
-    def reset(self) -> None:
-        super().reset()
-        self._known: Optional[Dict[int, Tuple[int, int, int]]] = None
 
     def update(
         self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
@@ -28,11 +24,25 @@ class CollectedTags(Collected):
         """Notes a batch: predicted tags (B, T), true ones (B, T), -1 where no word begins, and of each sample its
         sentence and the code of each tag."""
         assert meta_B is not None
-        code_K = meta_B[0, 1:]
         for index, found_T, true_T, facts in zip(index_B, prediction_B, target_B, meta_B):
             is_word_T = true_T >= 0
-            true_W, found_W = (code_K[tag_T[is_word_T].astype(np.int64)] for tag_T in (true_T, found_T))
+            true_W, found_W = (self._noted(tag_T[is_word_T].astype(np.int64), facts[1:]) for tag_T in (true_T, found_T))
             self.add(int(index), np.stack([np.full(len(true_W), facts[0]), true_W, found_W], axis=1))
+
+    def _noted(self, tag_W: np.ndarray, code_K: np.ndarray) -> np.ndarray:
+        """What is kept of tags."""
+        return tag_W
+
+
+class CollectedTags(WordTags):
+    """The same with the codes of tags, see `TagCodes`, and what entities they make."""
+
+    def reset(self) -> None:
+        super().reset()
+        self._known: Optional[Dict[int, Tuple[int, int, int]]] = None
+
+    def _noted(self, tag_W: np.ndarray, code_K: np.ndarray) -> np.ndarray:
+        return code_K[tag_W]
 
     def merge(self, rows: np.ndarray) -> None:
         super().merge(rows)

@@ -98,7 +98,7 @@ class TextMetric(HostMetric):
 class SentenceAccuracy(TextMetric):
     """Share of texts that are the right one, character by character, from 0 to 1."""
 
-    serves: ClassVar[Tuple[str, ...]] = ("translation",)
+    serves: ClassVar[Tuple[str, ...]] = ("translation", "speech_recognition")
 
     @property
     def num_counts(self) -> int:

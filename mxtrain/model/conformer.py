@@ -19,7 +19,7 @@ class Conformer(ConvolvedFrames):
     feed-forward.
 
     Source: Gulati et al., "Conformer", https://arxiv.org/abs/2005.08100, with layer norms in the place of batch norms,
-    and without relative positions: the convolutions of each block tell the order.
+    and rotary positions (Su et al., "RoFormer", https://arxiv.org/abs/2104.09864) in the place of relative ones.
     """
 
     serves: ClassVar[Tuple[str, ...]] = ("speech_recognition",)
@@ -46,6 +46,11 @@ class Conformer(ConvolvedFrames):
     def _check_block(self) -> Conformer:
         if self.units % self.num_heads:
             raise ValueError(f"num_heads must divide units, got num_heads={self.num_heads} and units={self.units}")
+        if self.units // self.num_heads % 2:
+            raise ValueError(
+                f"units / num_heads must be even, got units={self.units} and num_heads={self.num_heads}: rotary "
+                "positions turn pairs of a head's units"
+            )
         if self.kernel % 2 == 0:
             raise ValueError(f"kernel={self.kernel} must be odd")
         return self

@@ -45,6 +45,11 @@ class FastSpeech(Model):
     def _check_block(self) -> FastSpeech:
         if self.units % self.num_heads:
             raise ValueError(f"num_heads must divide units, got num_heads={self.num_heads} and units={self.units}")
+        if self.units // self.num_heads % 2:
+            raise ValueError(
+                f"units / num_heads must be even, got units={self.units} and num_heads={self.num_heads}: rotary "
+                "positions turn pairs of units"
+            )
         for name in ("encoder_kernel", "decoder_kernel"):
             if getattr(self, name) % 2 == 0:
                 raise ValueError(f"{name}={getattr(self, name)} must be odd")

@@ -19,6 +19,7 @@ from typing_extensions import Annotated
 
 from mxtrain.errors import ConfigError
 from mxtrain.parallel.base import Objective, Strategy
+from mxtrain.parallel.host_gpus import first_of, place_among_gpus, share_of
 from mxtrain.runtime.gpus import REMEDY, find_gpus, is_published_build, reason_against
 from mxtrain.types import Positive, Spec
 
@@ -37,7 +38,8 @@ class Parallel(Spec):
     """Where the arithmetic happens: replicas x stages devices, each replica's share of a batch in microbatches."""
 
     devices: Devices = "auto"
-    """`auto`, or a kind and how many of it: cpu:2, gpu:4. Which GPUs these are is said by CUDA_VISIBLE_DEVICES=1,3."""
+    """`auto`, or a kind and how many of it: cpu:2, gpu:4. Which GPUs these are is said by CUDA_VISIBLE_DEVICES=1,3.
+    Each worker has as many of its own: the first worker of a host the first ones, the second the next."""
     batch_norm: Literal["per_device", "replicas", "global"] = "per_device"
     """What batch normalisation takes its mean and variance over: `per_device`: the samples that pass a device together,
     as MXNet does; `replicas`: those of all replicas' (and workers') microbatches of the same number; `global`: the
@@ -61,19 +63,24 @@ class Parallel(Spec):
         return replicas * stages
 
     def place(self) -> List[List[Context]]:
-        """The devices as mxnet Contexts, [replica][stage]; neighbouring stages have neighbouring numbers.
+        """The devices of this worker as mxnet Contexts, [replica][stage]; neighbouring stages have neighbouring
+        numbers.
 
         Raises:
-            ConfigError: the machine has fewer.
+            ConfigError: the machine has fewer, or too few for all of its workers.
         """
         from mxtrain.engine.backend import mx
 
         num_gpus = mx.context.num_gpus()
-        replicas, stages = self.axes(num_gpus)
+        among = place_among_gpus(num_gpus)
+        replicas, stages = self.axes(share_of(among, num_gpus))
         kind = "gpu" if self.devices.startswith("gpu") or (self.devices == "auto" and num_gpus) else "cpu"
+        first = 0
         if kind == "gpu":
             self._require_gpus(replicas * stages, num_gpus)
-        return [[mx.Context(kind, replica * stages + stage) for stage in range(stages)] for replica in range(replicas)]
+            first = first_of(among, replicas * stages, num_gpus, self.devices)
+        begins = range(first, first + replicas * stages, stages)
+        return [[mx.Context(kind, begin + stage) for stage in range(stages)] for begin in begins]
 
     def _require_gpus(self, wanted: int, num_gpus: int) -> None:
         """Raises: ConfigError: MXNet sees fewer, or can't run on what there is."""

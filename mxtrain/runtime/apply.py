@@ -147,6 +147,12 @@ def _wanted(
         yield native.VARIABLE, Wish(native.OFF, f"{GIVEN}: MXNet's operators only", is_given=True)
     elif runtime.operators == "auto" and not auto:
         yield native.VARIABLE, Wish(native.OFF, "runtime.mode=manual: MXNet's operators only")
+    if runtime.tf32 is False:
+        yield "NVIDIA_TF32_OVERRIDE", Wish("0", "float32 products on GPUs keep all 23 bits of mantissa", is_given=True)
+    if runtime.deterministic:
+        why = f"{GIVEN} (runtime.deterministic)"
+        yield "MXNET_ENFORCE_DETERMINISM", Wish("1", why, is_given=True)
+        yield "MXNET_CUDNN_AUTOTUNE_DEFAULT", Wish("0", why, is_given=True)
     for name, value in runtime.env.items():
         yield name, Wish(str(value), f"{GIVEN} (runtime.env)", is_given=True)
 

@@ -51,5 +51,12 @@ class Runtime(Spec):
     huge_pages: bool = False
     """Join the pages of memory that is computed in to pages of 2 MiB, where the kernel does so on request ("madvise" in
     /sys/kernel/mm/transparent_hugepage/enabled)."""
+    tf32: Union[Auto, bool] = "auto"
+    """Let GPUs from compute capability 8.0 on round the factors of float32 products and convolutions to TF32, which
+    keeps 10 of 23 bits of the mantissa (NVIDIA_TF32_OVERRIDE=0 forbids it to cuBLAS and cuDNN). auto: MXNet's and
+    NVIDIA's default, which is yes, but no for `verify`."""
+    deterministic: bool = False
+    """Take only kernels of GPUs that give the same bits each time (MXNET_ENFORCE_DETERMINISM), and choose them without
+    timing them (MXNET_CUDNN_AUTOTUNE_DEFAULT=0): slower, and a run continues to the same bits."""
     env: Dict[VariableName, Union[str, int]] = {}
     """Further environment variables, set before MXNet is imported."""

@@ -21,16 +21,24 @@ _LOW, _HIGH = 2, 98
 
 
 class SpokenFrames(NamedTuple):
-    """A sample and what the network says of it."""
+    """A sample and what the network says of it.
+
+    Attributes:
+        frames_TF: numbers along time.
+        said: the right text.
+        found: what was decoded.
+        is_sound: whether the numbers of a frame are bands, low ones first; else a column of a picture, from the top.
+    """
 
     frames_TF: np.ndarray
     said: str
     found: str
+    is_sound: bool
 
 
 def draw_frames(samples: Sequence[SpokenFrames], most: int) -> Image.Image:
     """A strip for each of at most so many samples; under it what is said, and what was found, in red where that is
-    wrong. The first number of a frame is at the bottom, as low frequencies are."""
+    wrong. Low frequencies are at the bottom; lines of writing stand upright."""
     shown: List[SpokenFrames] = list(samples[:most])
     height = _STRIP + 2 * _LINE + _GAP
     sheet = Image.new("RGB", (WIDTH + 2 * _GAP, height * max(len(shown), 1) + _GAP), PAPER)
@@ -38,7 +46,7 @@ def draw_frames(samples: Sequence[SpokenFrames], most: int) -> Image.Image:
     for number, one in enumerate(shown):
         top = _GAP + number * height
         width = max(round(WIDTH * len(one.frames_TF) / longest), 1)
-        sheet.paste(as_grey(one.frames_TF).resize((width, _STRIP), Image.Resampling.BILINEAR), (_GAP, top))
+        sheet.paste(as_grey(one).resize((width, _STRIP), Image.Resampling.BILINEAR), (_GAP, top))
         colour = RIGHT if one.said == one.found else WRONG
         for line, (text, ink) in enumerate(((one.said, INK), (one.found, colour))):
             (text,) = drawable([text])
@@ -66,15 +74,15 @@ def draw_compared(samples: Sequence[ComparedFrames], most: int) -> Image.Image:
         top, width = _GAP + number * height, max(round(WIDTH * len(one.right_TF) / longest), 1)
         limits = tuple(np.percentile(one.right_TF, [_LOW, _HIGH]).tolist())
         for row, frames_TF in enumerate((one.found_TF, one.right_TF)):
-            grey = as_grey(frames_TF, limits).resize((width, _STRIP), Image.Resampling.BILINEAR)
+            grey = as_grey(SpokenFrames(frames_TF, "", "", is_sound=True), limits).resize((width, _STRIP), Image.Resampling.BILINEAR)
             sheet.paste(grey, (_GAP, top + row * (_STRIP + 2)))
         (text,) = drawable([one.text])
         draw.text((_GAP, top + 2 * _STRIP + 4), text, fill=INK, font=font_for(text))
     return sheet
 
 
-def as_grey(frames_TF: np.ndarray, limits: Optional[Tuple[float, ...]] = None) -> Image.Image:
+def as_grey(sample: SpokenFrames, limits: Optional[Tuple[float, ...]] = None) -> Image.Image:
     """Frames as a picture, (F, T); `limits` become black and white, by default percentiles of these frames."""
-    low, high = np.percentile(frames_TF, [_LOW, _HIGH]) if limits is None else limits
-    grey_TF = np.clip((frames_TF - low) / max(high - low, 1e-6), 0, 1) * 255
-    return Image.fromarray(np.ascontiguousarray(grey_TF.astype(np.uint8).T[::-1]))
+    low, high = np.percentile(sample.frames_TF, [_LOW, _HIGH]) if limits is None else limits
+    grey_FT = np.clip((sample.frames_TF.T - low) / max(high - low, 1e-6), 0, 1) * 255
+    return Image.fromarray(np.ascontiguousarray(grey_FT[:: -1 if sample.is_sound else 1].astype(np.uint8)))

@@ -120,9 +120,10 @@ class QuestionAnswering(Task):
 
 
 def answer_of(windows: Sequence[Tuple[Window, np.ndarray]]) -> Dict[str, Json]:
-    """The best answer over the windows of a question."""
+    """The best answer over the windows of a question; it has no score where the context has no token to answer with."""
     import numpy as np
 
+    from mxtrain.dataset.language.answer_window import NOWHERE
     from mxtrain.metric.answers import best_of_questions, row_of
 
     row_NW = np.array([row_of(window, score_T2) for window, score_T2 in windows])
@@ -134,5 +135,6 @@ def answer_of(windows: Sequence[Tuple[Window, np.ndarray]]) -> Dict[str, Json]:
     return {
         "id": window.question.id, "question": window.question.text,
         "answer": "" if is_null else window.context[begin:end], "begin": None if is_null else begin,
-        "score": round(float(row[1]), 4), "score_of_none": round(float(row_NW[:, 4].min()), 4),
+        "score": None if row[1] == NOWHERE else round(float(row[1]), 4),
+        "score_of_none": round(float(row_NW[:, 4].min()), 4),
     }  # fmt: skip

@@ -50,7 +50,6 @@ class Arpa:
             word = UNKNOWN_WORD
             if (word,) not in self._log_p:
                 return NEVER
-        context = context[max(len(context) - self.order + 1, 0) :]
         weight = 0.0
         while (*context, word) not in self._log_p:
             weight += self._backoff.get(context, 0.0)

@@ -14,6 +14,7 @@ from typing_extensions import Annotated
 from mxtrain.dataset.base import open_splits
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
+from mxtrain.metric.texts import TextMetric
 from mxtrain.task.base import Report, Task
 from mxtrain.task.prefix_beam import best_of_batch
 from mxtrain.types import Artifact, NonNegativeFloat, PathText, Picture, Positive, Table, shapes_of
@@ -116,9 +117,11 @@ class SpeechRecognition(Task):
         return description.loss.build(self.num_classes(signature), training)
 
     def metric_signatures(self, description: Description, signature: Signature) -> Mapping[str, str]:
-        own = getattr(description.dataset, "transcript_signature", "none")
-        found = super().metric_signatures(description, signature)
-        return {name: f"{said},text={own},decoding={self._search}" for name, said in found.items()}
+        text = getattr(description.dataset, "transcript_signature", "none")
+        ours = f"text={text},decoding={self._search}"
+        of_texts = {name: metric for name, metric in description.metric.items() if isinstance(metric, TextMetric)}
+        found = {name: ",".join(filter(None, (metric.signature, ours))) for name, metric in of_texts.items()}
+        return {**super().metric_signatures(description, signature), **found}
 
     @property
     def _search(self) -> str:
@@ -176,7 +179,9 @@ class SpeechRecognition(Task):
         from mxtrain.task.frame_picture import SpokenFrames, draw_frames
 
         drawn = [
-            SpokenFrames(samples.read(index, seed=0, epoch=0, train=False), said, found)
+            SpokenFrames(
+                samples.read(index, seed=0, epoch=0, train=False), said, found, signature.audio is not None
+            )
             for index, (_, said, found) in enumerate(rows)
         ]
         return [Table("samples", ["sample", "said", "predicted"], rows),

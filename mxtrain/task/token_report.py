@@ -5,13 +5,12 @@ Legend: W words.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Optional, Sequence
+from typing import TYPE_CHECKING, List, Sequence
 
 import numpy as np
 
-from mxtrain.dataset.language.tags import TagCodes, is_plain
-from mxtrain.metric.entities import CollectedTags, Scores
-from mxtrain.metric.host import Collected, HostPredictions
+from mxtrain.dataset.language.tags import TagCodes, count_entities, is_plain
+from mxtrain.metric.entities import Scores, WordTags
 from mxtrain.task.collecting_report import CollectingReport
 from mxtrain.task.confusion import confusion_artifacts
 from mxtrain.types import Artifact, Table, TextLines
@@ -24,21 +23,6 @@ if TYPE_CHECKING:
 MAX_SHOWN = 20
 
 
-class _WordTags(Collected):
-    """Of each word: its sentence, its true and its predicted tag."""
-
-    width = 3
-
-    def update(
-        self, index_B: np.ndarray, prediction_B: HostPredictions, target_B: np.ndarray, meta_B: Optional[np.ndarray]
-    ) -> None:
-        assert meta_B is not None
-        for index, found_T, true_T, facts in zip(index_B, prediction_B, target_B, meta_B):
-            is_word_T = true_T >= 0
-            columns = [np.full(int(is_word_T.sum()), facts[0]), true_T[is_word_T], found_T[is_word_T]]
-            self.add(int(index), np.stack(columns, axis=1))
-
-
 class TokenReport(CollectingReport):
     """Precision, recall and F1 of each type as seqeval computes them, and of each tag.
 
@@ -49,7 +33,7 @@ class TokenReport(CollectingReport):
     """
 
     def __init__(self, decode: Decode, signature: Signature, source: TaggedSentences):
-        self._words = _WordTags()
+        self._words = WordTags()
         super().__init__(decode, self._words)
         self._names, self._source = list(signature.class_names), source
 
@@ -64,10 +48,8 @@ class TokenReport(CollectingReport):
         ]  # fmt: skip
 
     def _entities(self, sentence_W: np.ndarray, true_W: np.ndarray, found_W: np.ndarray) -> Artifact:
-        codes, collected = TagCodes(self._names), CollectedTags()
-        columns = [sentence_W, codes.code_K[true_W], codes.code_K[found_W]]
-        collected.add(0, np.stack(columns, axis=1))
-        counts = collected.counts()
+        codes = TagCodes(self._names)
+        counts = count_entities(codes.code_K[true_W], codes.code_K[found_W], sentence_W)
         rows: List[Sequence] = [
             [codes.types[kind], *Scores.of(*of_type), of_type[2]] for kind, of_type in sorted(counts.items())
         ]

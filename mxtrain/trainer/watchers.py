@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 from typing import Optional, Sequence
 
-from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED
+from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, out_of_memory
 from mxtrain.types import Callback, Result
 
 _LOG = logging.getLogger(__name__)
@@ -50,5 +50,5 @@ class Watchers:
 
 
 def describe_error(error: BaseException) -> str:
-    """The class and the message, as the last line of a traceback has them."""
-    return f"{type(error).__name__}: {error}"
+    """The class and the message, as the last line of a traceback has them; a sentence where memory was the cause."""
+    return out_of_memory(error) or f"{type(error).__name__}: {error}"

@@ -141,7 +141,8 @@ def test_an_average_is_measured_predicts_and_begins_other_runs(train_run: Any, t
     for name, array in read_ndarrays(path / "model.params").items():
         np.testing.assert_array_equal(array, mean[name].astype(np.float32))
     assert run(["eval", str(path)]) == 0
-    of_mean = json.loads((tmp_path / "run/eval/test/metrics.json").read_text())
+    of_mean = json.loads((tmp_path / "run/eval/averaged/last-3/test/metrics.json").read_text())
+    assert not (tmp_path / "run/eval/test").exists()  # that is of the run's own checkpoints
     assert run(["eval", str(tmp_path / "run"), "which=last"]) == 0
     of_last = json.loads((tmp_path / "run/eval/test/metrics.json").read_text())
     assert of_mean["loss"] != of_last["loss"]

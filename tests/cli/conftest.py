@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Optional
 
 import pytest
 
@@ -32,12 +33,19 @@ class Shell:
     def __init__(self, folder: Path):
         self.folder = folder
 
-    def __call__(self, *arguments: str, mxnet: bool = False, **environ: str) -> subprocess.CompletedProcess:
+    def __call__(
+        self, *arguments: str, mxnet: bool = False, memory_gib: Optional[int] = None, **environ: str
+    ) -> subprocess.CompletedProcess:
+        """Runs `python -m mxtrain ARGUMENTS`; with `memory_gib`, in no more address space than that."""
         start = ["-W", "error::DeprecationWarning:mxtrain", *(["-m", "mxtrain"] if mxnet else ["-c", WITHOUT_MXNET])]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environ}
+
+        def limit() -> None:
+            resource.setrlimit(resource.RLIMIT_AS, (memory_gib << 30, memory_gib << 30))
+
         return subprocess.run(
             [sys.executable, *start, *arguments], cwd=self.folder, env=environment, capture_output=True, text=True,
-            timeout=120, check=False,
+            timeout=120, check=False, preexec_fn=None if memory_gib is None else limit,
         )  # fmt: skip
 
     def refused(self, *arguments: str) -> str:

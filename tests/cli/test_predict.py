@@ -14,12 +14,14 @@ from PIL import Image
 
 from mxtrain.checkpoint import open_checkpoint
 from mxtrain.cli.dispatch import run
+from mxtrain.cli.predict import refuse_streams
 from mxtrain.dataset.base import open_splits
 from mxtrain.dataset.glue import LAYOUTS
 from mxtrain.dataset.image.files import open_files
 from mxtrain.dataset.loading.sources import Subset
 from mxtrain.dataset.make_record import make_record
 from mxtrain.dataset.signature import Signature
+from mxtrain.errors import ConfigError
 from mxtrain.trainer.loaders import build_loader
 from mxtrain.trainer.trained import load_trained
 
@@ -253,6 +255,19 @@ def test_predict_stops_at_an_unreadable_file_and_writes_nothing(damaged, tmp_pat
     assert fact.endswith("b.jpg' cannot be read as an image")
     assert remedy == "Replace or remove it, or type skip_unreadable=true to go on without such files."
     assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_streams_are_refused_with_what_to_do(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "x.txt").write_text("a text")
+    descriptor = os.open(tmp_path / "x.txt", os.O_RDONLY)
+    refuse_streams([str(tmp_path), str(tmp_path / "x.txt"), str(tmp_path / "gone"), f"/dev/fd/{descriptor}"], False)
+    os.close(descriptor)
+    for name, why in (("-", "not standard input"), (str(tmp_path / "pipe"), "is a named pipe, and only regular files"),
+                      ("/dev/zero", "is a device")):  # fmt: skip
+        with pytest.raises(ConfigError, match=f"{why}.* Write it into a file whose name ends .* instead of {name}"):
+            refuse_streams([name], False)
+    refuse_streams([str(tmp_path / "pipe")], True)  # it is listed at the end
 
 
 def test_predict_goes_on_where_asked_and_lists_what_it_left_out(damaged, tmp_path, capsys):

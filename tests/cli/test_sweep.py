@@ -147,6 +147,13 @@ def test_a_sweep_in_which_everything_fails_says_why_and_no_more(mxtrain) -> None
     assert [state for _, state, _ in rows(done.stdout)] == ["failed (3)"] * 2
 
 
+def test_data_of_all_jobs_are_looked_for_before_the_first_starts(mxtrain) -> None:
+    """Without MXNet, and with the dataset's own words, each once."""
+    done = mxtrain("-m", *FAST, "dataset=digits,image_folder", "dataset.batch_size=8,16")
+    assert done.returncode == 2 and not (mxtrain.folder / "s").exists()
+    assert done.stderr.count("data/image_folder") == 1 and done.stderr.count("dataset=image_folder") <= 2, done.stderr
+
+
 def test_folders_of_jobs_need_no_quotes_where_they_are_typed() -> None:
     assert job_folder(0, "model=lenet,optimizer.lr=0.1") == "0_model-lenet_optimizer.lr-0.1"
     assert (

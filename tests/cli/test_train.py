@@ -92,3 +92,15 @@ def test_the_example_of_own_code_runs(mxtrain) -> None:
     assert diary["state"] == "finished" and diary["best"]["value"] > 0.8
     evaluate = done.stdout.partition("# evaluate\n")[2].splitlines()[0]
     assert re.search(r" -m mxtrain eval r --config-dir \S*conf$", evaluate)
+
+
+def test_a_device_without_memory_names_the_batch_and_what_to_try(mxtrain) -> None:
+    """Four GiB for all, of which one step of this batch would take more."""
+    done = mxtrain(
+        "model=resnet", "dataset=synthetic", "dataset.num_samples=8192", "dataset.batch_size=4096",
+        "dataset.shape=[3,64,64]", "trainer.max_steps=2", "hydra.run.dir=r", mxnet=True, memory_gib=4,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: out of memory (") and "Traceback" not in done.stderr
+    assert "dataset.batch_size=4096 in trainer.grad_accumulation=1 parts: trainer.grad_accumulation=2" in done.stderr
+    assert json.loads((mxtrain.folder / "r/status.json").read_text())["cause"].startswith("out of memory (")

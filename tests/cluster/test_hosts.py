@@ -12,7 +12,7 @@ import pytest
 from mxtrain.cluster import launched
 from mxtrain.cluster.frames import LONGEST, decode, encode, joined, pieces
 from mxtrain.cluster.hosts import Host, interface_address, read_hosts, spread
-from mxtrain.cluster.launched import find_root, first_node, launched_environment, local_size
+from mxtrain.cluster.launched import find_root, first_node, launched_environment, ranks_here
 from mxtrain.cluster.spec import Cluster
 from mxtrain.cluster.ssh import SSHLauncher
 from mxtrain.errors import ConfigError
@@ -102,7 +102,7 @@ def test_ranks_are_scheduler_servers_workers() -> None:
 def test_a_batch_script_is_no_task_of_srun() -> None:
     script = {**SLURM, "SLURM_PROCID": "0", "SLURM_STEP_ID": str(0xFFFFFFFB)}
     assert launched_environment(Cluster(workers=2), "zmq", script) is None
-    assert local_size(SLURM) == 2
+    assert ranks_here(SLURM) == [2, 3]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from mxtrain.dataset.conll import Conll
 from mxtrain.dataset.language.conll_file import ColumnLayout, read_conll
 from mxtrain.dataset.language.python_words import tagged_lines
 from mxtrain.errors import DataError
+from mxtrain.model.bilstm import BiLSTM
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 GOOD = "-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\n\nPeter NNP B-PER\nBlackburn NNP I-PER\n"
@@ -82,6 +83,21 @@ def test_data_check_lists_all_of_it(make: Any, check: Any) -> None:
         ("empty_text", "train.txt", 3), ("short_row", "train.txt", 5), ("tag_order", "train.txt", 8),
         ("unknown_class", "valid.txt", 1),
     ]  # fmt: skip
+
+
+def test_a_file_without_empty_lines_is_one_sentence_and_said_to_be(make: Any, check: Any, tmp_path: Path) -> None:
+    words = [f"w{n} {'B-X' if n % 5 else 'O'}" for n in range(201)]
+    dataset = make("\n".join(words), "\n".join(["-DOCSTART- O", *words]))
+    splits = dataset.open()
+    said = dataset.remark(dataset.sign(splits, BiLSTM()), splits).split("\n")
+    fact = "has no empty line between words: its 201 words are one sentence."
+    assert len(said) == 3 and all(fact in line and "put an empty line between sentences" in line for line in said[1:])
+    assert str(tmp_path / "train.txt") in said[1] and str(tmp_path / "valid.txt") in said[2]
+    assert check(dataset)[:2] == [("endless_sentence", name, None) for name in ("train.txt", "valid.txt")]
+    for fine in (words[:200], [*words, "", "a O"]):
+        dataset = make("\n".join(fine), "\n".join(fine[:9]))
+        splits = dataset.open()
+        assert "\n" not in dataset.remark(dataset.sign(splits, BiLSTM()), splits)
 
 
 def test_python_lines_are_tagged_as_their_syntax_says() -> None:

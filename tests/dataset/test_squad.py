@@ -99,6 +99,21 @@ def test_lines_to_predict_for(tmp_path: Path) -> None:
         read_question_lines(str(path))
 
 
+def test_ids_may_be_whole_numbers_in_both_forms(make: Any, tmp_path: Path) -> None:
+    assert make(squad({**GOOD, "id": 7})).open().train.questions.questions[0].id == "7"
+    lines, whole = tmp_path / "x.jsonl", tmp_path / "x.json"
+    for given, ids in ((7, ["7"]), (True, None), ([1], None), (None, None), (1.5, None)):
+        entry = {"question": "Q", "id": given}
+        lines.write_text(json.dumps({**entry, "context": "The cat"}))
+        whole.write_text(json.dumps({"data": [{"paragraphs": [{"context": "The cat", "qas": [entry]}]}]}))
+        for path in (lines, whole):
+            if ids is not None:
+                assert [one.id for one in read_question_lines(str(path)).questions] == ids
+                continue
+            with pytest.raises(DataError, match="an id must be a text or a whole number, not"):
+                read_question_lines(str(path))
+
+
 def test_matches_are_marked_where_the_model_knows_a_third_type() -> None:
     assert Squad().for_model(BiLSTM()).window_settings.marks_matches
     assert not Squad().for_model(Bert()).window_settings.marks_matches

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ def test_which_variant_of_a_metric_was_measured_is_on_record(describe_run: Any, 
     write_meta(tmp_path, describe_run("metric=[accuracy,f1,top_k_accuracy]"), report)
     meta = json.loads((tmp_path / "meta.json").read_text())
     assert meta["metric_signatures"] == {"f1": "average=macro", "top_k_accuracy": "top_k=5"}
+    assert meta["working_folder"] == os.getcwd()
     write_meta(tmp_path, describe_run("task=segmentation", "metric=[mean_iou,mean_iou_all_classes]"), report)
     meta = json.loads((tmp_path / "meta.json").read_text())
     assert meta["metric_signatures"] == {

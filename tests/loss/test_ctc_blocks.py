@@ -112,3 +112,10 @@ def test_weights_of_samples_scale_their_gradients() -> None:
     loss.backward(nd.array([0, 1, 2, 0.5, 0]))
     _, whole = loss_and_gradient(SCORE, "float32")
     np.testing.assert_allclose(score.grad.asnumpy(), whole * np.array([0, 1, 2, 0.5, 0])[:, None, None], rtol=1e-5)
+
+
+def test_scores_of_half_precision_have_the_loss_in_single_precision() -> None:
+    half = SCORE.astype(np.float16)
+    loss = CTCLoss()(nd.array(half, dtype="float16"), nd.array(LABEL), nd.array(COUNT))
+    assert loss.dtype == np.float32
+    np.testing.assert_allclose(loss.asnumpy(), wanted(half.astype(np.float64)), rtol=1e-5)

@@ -29,12 +29,3 @@ def train_step():
         return output
 
     return call
-
-
-@pytest.fixture
-def written_memory(monkeypatch):
-    """GluonCV's pyramid adds up what ROIAlign leaves unwritten of regions in other maps, which is 0 at best. It leaves
-    them out where MXNet is as old as not to have `box_encode`."""
-    from mxtrain.engine.backend import nd
-
-    monkeypatch.delattr(nd.contrib, "box_encode")

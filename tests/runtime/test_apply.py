@@ -177,3 +177,34 @@ def test_mxnet_really_gets_the_threads() -> None:
         "print(ctypes.CDLL('libgomp.so.1').omp_get_max_threads())"
     )
     assert _python(code) == "3"
+
+
+def test_verify_forbids_tf32_and_a_given_value_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    from types import SimpleNamespace
+
+    from mxtrain.amp import FULL
+    from mxtrain.cli.environment import set_environment
+    from mxtrain.parallel.strategies import Single
+
+    found = {}
+    for given in ("auto", True, False):
+        for exact in (False, True):
+            monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
+            monkeypatch.delenv("MXTRAIN_RUNTIME_SET", raising=False)
+            description = SimpleNamespace(
+                runtime=Runtime(tf32=given), parallel=Single(), amp=FULL, trainer=SimpleNamespace(profile=False)
+            )
+            set_environment(description, exact)
+            found[given, exact] = os.environ.get("NVIDIA_TF32_OVERRIDE")
+    monkeypatch.delenv("NVIDIA_TF32_OVERRIDE", raising=False)
+    assert found == {
+        ("auto", False): None, ("auto", True): "0", (True, False): None, (True, True): None, (False, False): "0",
+        (False, True): "0",
+    }  # fmt: skip
+
+
+def test_deterministic_kernels() -> None:
+    environ: dict[str, str] = {}
+    apply(Runtime(deterministic=True), environ=environ)
+    assert environ["MXNET_ENFORCE_DETERMINISM"] == "1" and environ["MXNET_CUDNN_AUTOTUNE_DEFAULT"] == "0"
+    assert "NVIDIA_TF32_OVERRIDE" not in environ

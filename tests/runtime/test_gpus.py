@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mxtrain.cli import diagnosis
+from mxtrain.cli import diagnosis, probe
 from mxtrain.errors import ConfigError
 from mxtrain.parallel import strategies
 from mxtrain.parallel.strategies import Single
@@ -72,7 +72,31 @@ def test_doctor_says_it(driver) -> None:
     finding = diagnosis._gpus(0)
     assert finding.state == "missing" and "9.0" in finding.value and "1.9.1+sm90" in finding.remedy
     driver("NVIDIA L4, 8.9")
-    assert diagnosis._gpus(1) == diagnosis.Finding("GPUs", "ok", "1 (NVIDIA L4)")
+    assert diagnosis._gpus(1) == diagnosis.Finding("GPUs", "ok", "1 (NVIDIA L4); each multiplied")
+
+
+def test_doctor_computes_on_each_gpu_instead_of_counting(driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPU devices stand in for GPUs; the third is one that MXNet has no machine code for."""
+    from mxtrain.engine.backend import mx, nd
+
+    tried = []
+
+    def device(index: int):
+        tried.append(index)
+        if index == 2:
+            raise mx.MXNetError("Traceback\nno kernel image is available for execution on the device")
+        return mx.cpu(index)
+
+    monkeypatch.setattr(mx.context, "num_gpus", lambda: 4)
+    monkeypatch.setattr(mx, "gpu", device)
+    monkeypatch.setenv("PATH", "/nowhere")
+    found = probe.gpus()
+    assert sorted(set(tried)) == [0, 1, 2, 3]
+    assert found == {"gpus": 4, "gpu_failures": {"2": "no kernel image is available for execution on the device"}}
+    finding = diagnosis._gpus(4, found["gpu_failures"])
+    assert finding.state == "missing" and "1 of 4 can't multiply: gpu(2): no kernel image" in finding.value
+    monkeypatch.setattr(nd, "dot", lambda a, b: a + b)
+    assert probe.gpus()["gpu_failures"]["0"] == "it gave 128 where 512 is right"
 
 
 def test_which_wheels_are_the_published_ones() -> None:

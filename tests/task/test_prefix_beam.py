@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Dict, List, Tuple
+from typing import Dict, List, Optional, Tuple
 
 import numpy as np
 import pytest
@@ -58,6 +58,55 @@ def test_with_all_prefixes_kept_probabilities_are_exact(seed: int) -> None:
     assert [one.score for one in found] == pytest.approx(sorted(texts.values(), reverse=True))
     best = max(texts, key=texts.__getitem__)
     assert tuple(prefix_beam_search(given, 8)[0].characters) == best
+
+
+def one_by_one(log_p_TK: np.ndarray, width: int, scorer: Optional[CharacterScorer]) -> Tuple[Tuple[int, ...], float]:
+    """Algorithm 1 of Hannun et al., a prefix at a time: the best text and its score."""
+    blank = log_p_TK.shape[1] - 1
+    kept: Dict[Tuple[int, ...], Tuple[float, float]] = {(): (0.0, -np.inf)}
+
+    def added(text: Tuple[int, ...]) -> float:
+        state, total = (scorer.begin(), 0.0) if scorer is not None else (None, 0.0)
+        for one in text if scorer is not None else ():
+            total += scorer.scores(state)[one]  # type: ignore[union-attr]  # it is there
+            state = scorer.follow(state, one)  # type: ignore[union-attr, arg-type]
+        return total
+
+    for log_p_K in log_p_TK:
+        found: Dict[Tuple[int, ...], List[float]] = {}
+        for text, (in_blank, in_other) in kept.items():
+            whole = np.logaddexp(in_blank, in_other)
+            ways = [(text, 0, whole + log_p_K[blank])]
+            for one in range(blank):
+                is_again = text[-1:] == (one,)
+                ways.append(((*text, one), 1, (in_blank if is_again else whole) + log_p_K[one]))
+                if is_again:
+                    ways.append((text, 1, in_other + log_p_K[one]))
+            for longer, end, value in ways:
+                pair = found.setdefault(longer, [-np.inf, -np.inf])
+                pair[end] = np.logaddexp(pair[end], value)
+        best = sorted(found, key=lambda text: -np.logaddexp(*found[text]) - added(text))[:width]
+        kept = {text: (found[text][0], found[text][1]) for text in best}
+    ends = {}
+    for text, pair in kept.items():
+        state = None if scorer is None else scorer.begin()
+        for one in text if scorer is not None else ():
+            state = scorer.follow(state, one)  # type: ignore[union-attr, arg-type]
+        ends[text] = np.logaddexp(*pair) + added(text) + (0.0 if scorer is None else scorer.end(state))  # type: ignore[arg-type]
+    best_text = max(ends, key=ends.__getitem__)
+    return best_text, float(ends[best_text])
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 8])
+@pytest.mark.parametrize("has_model", [False, True])
+def test_narrow_beams_keep_what_the_algorithm_keeps(width: int, has_model: bool) -> None:
+    labels = [np.array([0, 1, 2, 0])] * 5 + [np.array([2, 2, 1])] * 3
+    scorer = CharacterScorer(labels, 3, 3, 1.5, 0.3) if has_model else None
+    for seed in range(12):
+        given = log_p(seed, 9, 4)
+        (found,) = prefix_beam_search(given, width, scorer)
+        text, score = one_by_one(given, width, scorer)
+        assert tuple(found.characters) == text and found.score == pytest.approx(score, abs=1e-9)
 
 
 def test_a_sum_over_alignments_can_beat_the_likeliest_alignment() -> None:

@@ -85,6 +85,12 @@ def test_a_row_has_the_score_of_the_best_window_and_the_least_of_none() -> None:
     assert (row["answer"], row["begin"], row["score"], row["score_of_none"]) == ("", None, 2.0, 4.0)
 
 
+def test_a_context_without_tokens_has_an_empty_answer_without_a_score() -> None:
+    empty = Window(0, window(0, 0).question, " ", np.zeros((0, 2), np.int64), 3, SETTINGS)
+    row = answer_of([(empty, scores(3, 3, 1.0, 0.5))])
+    assert (row["answer"], row["begin"], row["score"], row["score_of_none"]) == ("", None, None, 1.0)
+
+
 def test_no_answer_is_predicted_where_its_least_score_is_far_enough_above() -> None:
     def of(null_1: float, null_2: float, settings: WindowSettings = SETTINGS) -> float:
         samples = [(window(0, 0, (), settings), scores(3, 3, 1.0, null_1)),

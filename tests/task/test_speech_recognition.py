@@ -16,6 +16,7 @@ from mxtrain.dataset.digit_lines import DigitLines
 from mxtrain.dataset.signature import Signature
 from mxtrain.engine.backend import gluon, nd
 from mxtrain.errors import ConfigError, DataError
+from mxtrain.runtime.amx import computes_bfloat16, cpu_flags
 from mxtrain.task.sample_picture import RIGHT, WRONG
 from mxtrain.task.speech_recognition import SpeechRecognition
 from mxtrain.task.speech_report import SpeechReport
@@ -28,6 +29,10 @@ LINES = ("dataset.num_train=32", "dataset.num_val=8", "dataset.length=[1,2]", "d
 SMALL = (
     "model.channels=[2,3]", "model.time_kernels=[3,3]", "model.frequency_kernels=[3,3]", "model.time_strides=[2,2]",
     "model.frequency_strides=[2,2]", "model.units=8", "trainer.max_epochs=1", "dataset.batch_size=4",
+)  # fmt: skip
+CONFORMER = (
+    "model=conformer", "model.units=8", "model.hidden_size=12", "model.num_heads=2", "model.num_layers=2",
+    "model.kernel=3",
 )  # fmt: skip
 AUDIO = (*SMALL, "dataset.features.sample_rate=4000", "dataset.features.num_mels=16", "dataset.val_fraction=0.25")
 
@@ -171,14 +176,17 @@ def recordings(folder: Path, count: int = 16) -> str:
 
 
 def test_a_run_on_recordings_is_evaluated_and_predicts_files(train_run: Any, tmp_path: Path, capsys: Any) -> None:
-    given = ("dataset=speech_manifest", recordings(tmp_path), *AUDIO)
+    given = ("dataset=speech_manifest", recordings(tmp_path), *AUDIO, "metric=[cer,wer,sentence_accuracy]")
     made, result = train_run(*given, run_dir=tmp_path / "run")
     assert result.exit_code == 0
     signatures = made.info.metric_signatures
     assert signatures["wer"].endswith("unit=word,over=corpus,text=NFC,lower,single_spaces,decoding=greedy")
+    assert signatures["sentence_accuracy"] == "text=NFC,lower,single_spaces,decoding=greedy"
     assert run(["eval", str(tmp_path / "run"), "split=val", "task.language_model=train"]) == 0
     metrics = json.loads((tmp_path / "run" / "eval" / "val" / "metrics.json").read_text())
     assert metrics["samples"] == 4 and 0 <= metrics["cer"]
+    mistakes = (tmp_path / "run" / "eval" / "val" / "mistakes.csv").read_text().splitlines()[1:]
+    assert metrics["sentence_accuracy"] == 1 - len(mistakes) / 4
     assert "frequent_errors" in {path.stem for path in (tmp_path / "run" / "eval" / "val").iterdir()}
     new = tmp_path / "new"
     new.mkdir()
@@ -213,12 +221,18 @@ def test_lines_are_read_from_pictures(train_run: Any, tmp_path: Path, capsys: An
 @pytest.mark.slow
 @pytest.mark.parametrize("placement", [("parallel=pipeline", "parallel.microbatches=2"), ("parallel=data",)])
 def test_a_conformer_is_the_same_under_every_placement(describe_run: Any, placement: Tuple[str, ...]) -> None:
-    small = (
-        "trainer.clip_global_norm=null", "model.units=8", "model.hidden_size=12", "model.num_heads=2",
-        "model.num_layers=2", "model.kernel=3",
-    )  # fmt: skip
-    found = verify(describe_run("model=conformer", *LINES, *small, "dataset.batch_size=8", *placement), 2, 1e-5)
+    words = (*CONFORMER, *LINES, "trainer.clip_global_norm=null", "dataset.batch_size=8", *placement)
+    found = verify(describe_run(*words), 2, 1e-5)
     assert found.passed and found.bits, found
+
+
+@pytest.mark.slow  # kernels are made for each shape
+@pytest.mark.skipif(not computes_bfloat16(cpu_flags()), reason="this processor has no AVX-512")
+@pytest.mark.parametrize("model", [SMALL, CONFORMER], ids=["deep_speech2", "conformer"])
+def test_bfloat16_is_the_same_under_a_placement_and_near_float32(describe_run: Any, model: Tuple[str, ...]) -> None:
+    words = ("task=speech_recognition", *LINES, *model, "dataset.batch_size=8", "amp=bfloat16", "parallel=data")
+    found = verify(describe_run(*words), steps=2, tolerance=1e-6)
+    assert found.passed and found.low is not None, found
 
 
 @pytest.mark.slow

@@ -76,6 +76,10 @@ class SourceChecks:
         """See `Checks`."""
         return DataPlace(record=index) if self._places is None else self._places[index]
 
+    def texts(self, index: int) -> Sequence[str]:
+        """What of a sample becomes tokens; nothing of one without texts."""
+        return ()
+
 
 class FetchedChecks(SourceChecks):
     """Fetches each sample as validation would: the checks of a source that has none of its own and is no text."""
@@ -116,6 +120,16 @@ class SubsetChecks:
     def check(self, index: int) -> Checked:
         """See `Checks`."""
         return self._checks.check(int(self._index_N[index]))
+
+    def texts(self, index: int) -> Sequence[str]:
+        """See `SourceChecks`."""
+        return texts_of(self._checks, int(self._index_N[index]))
+
+
+def texts_of(checks: Checks, index: int) -> Sequence[str]:
+    """What of a sample becomes tokens, where the checks know it."""
+    own = getattr(checks, "texts", None)
+    return () if own is None else own(index)
 
 
 def checks_of(source: Any) -> Checks:

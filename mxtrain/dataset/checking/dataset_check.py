@@ -144,7 +144,8 @@ def check_dataset(dataset: BaseDataset, findings: CollectedFindings, watch: Watc
     if splits is None:
         return Census()
     sources = {"train": splits.train, "val": splits.val, "test": splits.test}
-    checks = {split: checks_of(source) for split, source in sources.items() if source is not None}
+    given = {split: checks_of(source) for split, source in sources.items() if source is not None}
+    checks = dataset.further_checks(given, findings)
     count = sum(map(len, checks.values()))
     watch.begin("reading", count)
     names = list(splits.class_names)

@@ -12,10 +12,12 @@ import os
 import time
 from typing import List, NamedTuple, Sequence
 
+from mxtrain.dataset.corpus.threads import in_order
 from mxtrain.dataset.loading.regular_files import AnyPath, explain, open_regular
 from mxtrain.errors import DataError
 from mxtrain.files.cache import read_cached, write_cached
 from mxtrain.files.durable import CHUNK_BYTES
+from mxtrain.logger.progress_display import ProgressDisplay
 
 _KIND = "contents"
 _OLD_ENOUGH_NS = 1_000_000_000
@@ -44,8 +46,13 @@ class FileContent(NamedTuple):
         _require_stamp(self.path, self.stamp)
 
 
-def contents_of(paths: Sequence[AnyPath]) -> List[FileContent]:
-    """The content of each file.
+def contents_of(paths: Sequence[AnyPath], what: str = "content of files", num_threads: int = 1) -> List[FileContent]:
+    """The content of each file; how far it is is shown where that takes long.
+
+    Args:
+        paths: of the files.
+        what: they are, for people.
+        num_threads: that read.
 
     Raises:
         DataError: one cannot be read, is no regular file, or is written to meanwhile.
@@ -56,10 +63,14 @@ def contents_of(paths: Sequence[AnyPath]) -> List[FileContent]:
     kept = read_cached(_KIND, index)
     known = json.loads(kept) if kept is not None else [[None, ""]] * len(paths)
     now_ns = time.time_ns()
-    found = [
-        digest if before == stamp else _digest(path, stamp)
-        for path, stamp, (before, digest) in zip(paths, stamps, known)
-    ]
+    found = [digest if before == stamp else "" for stamp, (before, digest) in zip(stamps, known)]
+    new = [number for number, digest in enumerate(found) if not digest]
+    with ProgressDisplay() as display:
+        display.begin(what, len(new))
+        digests = in_order(lambda number: _digest(paths[number], stamps[number]), new, num_threads)
+        for number, digest in zip(new, digests):
+            found[number] = digest
+            display.advance(1)
     is_old = [now_ns - max(stamp[3:]) > _OLD_ENOUGH_NS for stamp in stamps]
     rows = [[stamp if old else None, digest] for stamp, old, digest in zip(stamps, is_old, found)]
     if rows != known:

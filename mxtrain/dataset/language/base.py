@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -11,6 +12,7 @@ from typing import (
     Dict,
     Iterator,
     List,
+    Mapping,
     Optional,
     Sequence,
     Tuple,
@@ -22,8 +24,9 @@ import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.dataset.base import BaseDataset, Samples, Splits
-from mxtrain.dataset.checking.problems import STRICT, UNKNOWN_CLASS, DataPlace, Findings, Problem
+from mxtrain.dataset.checking.problems import STRICT, UNKNOWN_CLASS, DataPlace, Findings, Problem, attempt
 from mxtrain.dataset.language.sources import LabelledTexts, Pair, TextSource
+from mxtrain.dataset.language.text_checks import LostTextChecks
 from mxtrain.dataset.language.text_files import AnyTexts, TextTable
 from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
 from mxtrain.dataset.language.tokenizing.kinds import (
@@ -32,6 +35,7 @@ from mxtrain.dataset.language.tokenizing.kinds import (
     TokenizerSettings,
     TrainingTexts,
     build_tokenizer,
+    read_tokenizer,
     require_kind,
 )
 from mxtrain.dataset.language.tokenizing.library import LEAST_BPE
@@ -44,6 +48,7 @@ from mxtrain.errors import CheckpointError, ConfigError, DataError, did_you_mean
 from mxtrain.types import OpenFraction, PathText, Positive
 
 if TYPE_CHECKING:
+    from mxtrain.dataset.checking.checks import Checks
     from mxtrain.dataset.loading.loader import BatchLoader
     from mxtrain.model.base import Model
 
@@ -113,6 +118,26 @@ class TextDataset(BaseDataset):
         if mask_fraction:
             tokenizer.require("mask", "masked language modeling")
         return TokenizerConfig(tokenizer, self.max_length, mask_fraction)
+
+    @property
+    def vocabularies(self) -> List[TokenizerSettings]:
+        """Of the tokenizers of the texts of a sample; the last one is that of all further."""
+        return [self.tokenizer_settings]
+
+    def further_checks(self, checks: Mapping[str, Checks], findings: Findings) -> Mapping[str, Checks]:
+        """See `BaseDataset.further_checks`: whether given vocabularies lose characters."""
+        given = []
+        for settings in self.vocabularies:
+            if settings.vocab is None:
+                return checks
+            place, read = DataPlace(settings.vocab), partial(read_tokenizer, settings, settings.vocab)
+            tokenizer = attempt(findings, place, read)
+            if tokenizer is None:
+                return checks
+            given.append((tokenizer, settings.vocab))
+        if not any(tokenizer.lost_bytes for tokenizer, _ in given):
+            return checks
+        return {split: LostTextChecks(one, given) for split, one in checks.items()}
 
     def sign(self, splits: Splits, model: Model) -> Signature:
         """Tokens, token types, valid length, and positions where tokens are to be found."""

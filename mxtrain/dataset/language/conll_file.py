@@ -8,6 +8,10 @@ from typing import Iterator, List, NamedTuple, Optional, Sequence, Tuple
 from mxtrain.dataset.checking.problems import EMPTY_TEXT, SHORT_ROW, STRICT, DataPlace, Findings, Problem
 from mxtrain.dataset.loading.text_stream import open_text
 
+ENDLESS_SENTENCE = "endless_sentence"
+"""All words of a file in one sentence."""
+_MOST_WORDS = 200
+"""Of a file that is one sentence; longer ones of a language are rare."""
 DOCUMENT = "-DOCSTART-"
 """The word of a line that begins a document, in the files of CoNLL 2003."""
 
@@ -65,7 +69,19 @@ def read_conll(path: str, layout: ColumnLayout, findings: Findings = STRICT) -> 
         found.sentences.append([word for _, word, _ in rows])
         found.tags.append([tag for _, _, tag in rows])
         found.lines.append([line for line, _, _ in rows])
+    for problem in endless_sentence(found):
+        findings.remark(problem)
     return found
+
+
+def endless_sentence(words: TaggedWords) -> List[Problem]:
+    """The problem of a file that is one long sentence, for it has no empty line between words; none of any other."""
+    if not words.file or len(words) != 1 or len(words.sentences[0]) <= _MOST_WORDS:
+        return []
+    place = DataPlace(words.file)
+    fact = f"{place} has no empty line between words: its {len(words.sentences[0]):,} words are one sentence."
+    return [Problem(ENDLESS_SENTENCE, place, fact, "It is divided wherever dataset.max_length tokens are full: put an "
+                    "empty line between sentences.")]  # fmt: skip
 
 
 def _sentences(path: str, layout: ColumnLayout, findings: Findings) -> Iterator[List[Tuple[int, str, str]]]:

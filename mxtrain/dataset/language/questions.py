@@ -119,12 +119,21 @@ def _entries(content: Any) -> Iterator[Tuple[str, Any]]:
 
 def _question(entry: Any, context: int, place: DataPlace) -> Question:
     answers = [Answer(_text(one["text"]), int(one["answer_start"])) for one in entry.get("answers", ())]
-    return Question(_text(entry["id"]), _text(entry["question"]), context, tuple(answers), place)
+    return Question(_id(entry["id"]), _text(entry["question"]), context, tuple(answers), place)
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"a text was expected, not {value!r:.60}")
+    return value
+
+
+def _id(value: Any) -> str:
+    """An id as SQuAD's scripts read it back from the keys of a JSON: as a text."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str):
+        raise ValueError(f"an id must be a text or a whole number, not {value!r:.60}")
     return value
 
 
@@ -167,12 +176,13 @@ def read_question_lines(path: str) -> Questions:
         try:
             row = json.loads(line)
             question, context = _text(row["question"]), _text(row["context"])
+            own_id = _id(row.get("id", number))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             fact = f"{place} is no line of JSON with question and context ({_reason(error)})."
             raise DataError(Problem(UNREADABLE_ROW, place, fact).sentence) from error
         if not found.contexts or found.contexts[-1] != context:
             found.contexts.append(context)
-        found.questions.append(Question(str(row.get("id", number)), question, len(found.contexts) - 1, (), place))
+        found.questions.append(Question(own_id, question, len(found.contexts) - 1, (), place))
     if not len(found):
         raise DataError(f"{path}: there is no question.")
     return found

@@ -71,6 +71,9 @@ class _SentenceChecks(SourceChecks):
         words = self._source.words
         return DataPlace(words.file, words.lines[index][0]) if words.lines else DataPlace(record=index)
 
+    def texts(self, index: int) -> Sequence[str]:
+        return [" ".join(self._source.words.sentences[index])]
+
     def check(self, index: int) -> Checked:
         """See `Checks`. Short sentences may stand anywhere any number of times."""
         words, tags = self._source.words.sentences[index], self._source.words.tags[index]

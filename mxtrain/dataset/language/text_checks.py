@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
 
-from mxtrain.dataset.checking.checks import Checked, SourceChecks, digest_of
-from mxtrain.dataset.checking.problems import EMPTY_TEXT, DataPlaces, Problem
+from mxtrain.dataset.checking.checks import Checked, Checks, SourceChecks, digest_of, texts_of
+from mxtrain.dataset.checking.problems import EMPTY_TEXT, LOST_TEXT, DataPlace, DataPlaces, Problem
 from mxtrain.dataset.language.reference_text import MIN_WORDS
+from mxtrain.dataset.language.tokenizing.kinds import LOSES_NOTHING, name_lost
+
+if TYPE_CHECKING:
+    from mxtrain.dataset.language.tokenizing.base import BaseTokenizer
 
 REPLACED = "\N{REPLACEMENT CHARACTER}"
 
@@ -18,11 +22,14 @@ class TextChecks(SourceChecks):
         super().__init__(source, places)
         self._pairs = source.pairs
 
+    def texts(self, index: int) -> Sequence[str]:
+        first, second = self._pairs[index]
+        return [first] if second is None else [first, second]
+
     def check(self, index: int) -> Checked:
         """See `Checks`."""
-        first, second = self._pairs[index]
-        texts = [first] if second is None else [first, second]
-        place, names = self.place(index), ["the text"] if second is None else ["the first text", "the second text"]
+        texts, place = self.texts(index), self.place(index)
+        names = ["the text"] if len(texts) == 1 else ["the first text", "the second text"]
         problems = [
             Problem(EMPTY_TEXT, place, f"{place}: {name} is empty.", "Complete or remove it.")
             for name, text in zip(names, texts) if not text.strip()
@@ -32,8 +39,42 @@ class TextChecks(SourceChecks):
         return Checked(problems, b"" if problems else _digest_of_texts(texts), classes)
 
 
+class LostTextChecks:
+    """Checks of texts, and of what a given vocabulary loses of each.
+
+    Args:
+        checks: of the texts.
+        vocabularies: the tokenizer and the path of its file of each text of a sample; the last one of all further.
+    """
+
+    def __init__(self, checks: Checks, vocabularies: Sequence[Tuple[BaseTokenizer, str]]) -> None:
+        self._checks, self._vocabularies = checks, vocabularies
+
+    def __len__(self) -> int:
+        return len(self._checks)
+
+    def place(self, index: int) -> DataPlace:
+        """See `Checks`."""
+        return self._checks.place(index)
+
+    def check(self, index: int) -> Checked:
+        """See `Checks`."""
+        found, place = self._checks.check(index), self.place(index)
+        problems = list(found.problems)
+        for number, text in enumerate(texts_of(self._checks, index)):
+            tokenizer, path = self._vocabularies[min(number, len(self._vocabularies) - 1)]
+            lost = tokenizer.lost(text)
+            if lost:
+                fact = f"{place}: the vocabulary {path} loses characters of the text, {name_lost(lost)}."
+                problems.append(Problem(LOST_TEXT, place, fact, LOSES_NOTHING))
+        return Checked(problems, found.digest, found.classes)
+
+
 class ParagraphChecks(SourceChecks):
     """Checks of a sequence of paragraphs, as they are divided into splits."""
+
+    def texts(self, index: int) -> Sequence[str]:
+        return [self._source[index]]
 
     def check(self, index: int) -> Checked:
         """See `Checks`. Short ones, such as headings, may stand anywhere any number of times."""

@@ -60,7 +60,8 @@ class TranslationDataset(TextDataset):
         """See `BaseDataset.batch_unit`."""
         return super().batch_unit if self.batch_tokens is None else ("batch_tokens", self.batch_tokens)
 
-    def _settings(self) -> List[TokenizerSettings]:
+    @property
+    def vocabularies(self) -> List[TokenizerSettings]:
         """Of the tokenizers of sources and of targets, or of their joint one."""
         own = self.tokenizer_settings
         return [own] if self.joint_vocabulary else [own, own._replace(vocab=self.target_vocab)]
@@ -75,7 +76,7 @@ class TranslationDataset(TextDataset):
         keeps = findings is None or not findings.goes_on  # else the texts are nobody else's
         made = [
             build_tokenizer(settings, some) if keeps or settings.vocab else train_tokenizer(settings, some)
-            for settings, some in zip(self._settings(), texts)
+            for settings, some in zip(self.vocabularies, texts)
         ]
         for tokenizer in made:
             for role in ("bos", "eos"):

@@ -85,10 +85,13 @@ class _QuestionChecks(SourceChecks):
         question: Question = self._source.questions.questions[index]
         return question.place if question.place.file else DataPlace(record=index)
 
+    def texts(self, index: int) -> Sequence[str]:
+        question = self._source.questions.questions[index]
+        return question.text, self._source.questions.contexts[question.context]
+
     def check(self, index: int) -> Checked:
         """See `Checks`."""
-        question = self._source.questions.questions[index]
-        texts = (question.text, self._source.questions.contexts[question.context])
+        question, texts = self._source.questions.questions[index], self.texts(index)
         problems = []
         for name, text in zip(("question", "context"), texts):
             if not text.strip():

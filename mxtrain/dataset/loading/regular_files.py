@@ -5,6 +5,7 @@ A pipe or a device has no end: /dev/zero would fill the memory, and a pipe witho
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from contextlib import contextmanager
@@ -34,7 +35,7 @@ from mxtrain.dataset.checking.problems import (
     Findings,
     Problem,
 )
-from mxtrain.errors import DataError
+from mxtrain.errors import DataError, did_you_mean
 
 AnyPath = Union[str, Path]
 FileId = Tuple[int, int]
@@ -101,6 +102,15 @@ def _why_irregular(path: AnyPath, status: os.stat_result) -> str:
     return f"'{path}' is {kind}, and only regular files are read."
 
 
+def why_stream(path: AnyPath) -> str:
+    """Why a path that leads to a pipe, a device or the like is not read; empty where it leads to anything else."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return ""
+    return "" if stat.S_ISDIR(status.st_mode) else _why_irregular(path, status)
+
+
 def read_text(path: AnyPath, findings: Findings = STRICT) -> str:
     """The text of a regular file in UTF-8, line ends as they are, without a byte order mark.
 
@@ -143,6 +153,21 @@ def files_in(folder: AnyPath) -> List[str]:
 def first_of(names: Sequence[str]) -> str:
     """The first names of many, for a message."""
     return f"{', '.join(names[:SHOWN_NAMES])}{', ...' if len(names) > SHOWN_NAMES else ''}"
+
+
+def require_there(path: AnyPath) -> None:
+    """Raises: DataError: nothing is there; names what has the nearest spelling."""
+    if exists(path):
+        return
+    missing = Path(path)
+    while not exists(missing.parent):
+        missing = missing.parent
+    try:
+        there = os.listdir(missing.parent)
+    except OSError:
+        there = []
+    error = explain(path, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
+    raise DataError(f"{error}{did_you_mean(missing.name, there)}")
 
 
 def exists(path: AnyPath) -> bool:

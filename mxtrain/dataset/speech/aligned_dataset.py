@@ -141,7 +141,7 @@ class AlignedDataset(BaseDataset):
         others = [found[number] if given[number] is not None else trained.take(parts[number].tolist())
                   for number in (1, 2)]  # fmt: skip
         shared = trained.take(parts[0].tolist())
-        kept = shared.take(short_enough(shared.frame_N, self.features, self.max_seconds))
+        kept = shared.take(short_enough(shared.frame_N, shared.place, self.features, self.max_seconds))
         require_room(kept.frame_N, kept.place, self.features, self.batch_seconds)
         refuse_empty(name, len(kept), len(others[0] or ()), self.val_fraction)
         assert others[0] is not None

@@ -11,6 +11,9 @@ from typing import List, NamedTuple, Sequence
 import numpy as np
 
 SPACE = " "
+_APOSTROPHES = str.maketrans({"\u2019": "'", "\u02bc": "'"})
+_SAID = "%&@#"
+"""What Unicode calls punctuation, and people say."""
 
 
 class Alphabet:
@@ -53,16 +56,36 @@ class Transcript(NamedTuple):
         return self.alphabet.decode(prediction)
 
 
-def normalized(text: str, case: str) -> str:
+def normalized(text: str, case: str, punctuation: str = "keep") -> str:
     """A transcript as it is compared: Unicode's NFC, in one case, with single spaces between words and none around.
 
     Args:
         text: as it was written.
         case: lower, upper or keep.
+        punctuation: keep or remove.
     """
     text = unicodedata.normalize("NFC", text)
     text = text.lower() if case == "lower" else text.upper() if case == "upper" else text
-    return SPACE.join(unicodedata.normalize("NFC", text).split())
+    text = unicodedata.normalize("NFC", text)
+    return SPACE.join((without_punctuation(text) if punctuation == "remove" else text).split())
+
+
+def without_punctuation(text: str) -> str:
+    """A text with spaces in the place of punctuation, but for apostrophes between two letters, which become `'`, and
+    for what is said: %, &, @ and #."""
+    text = text.translate(_APOSTROPHES)
+    kept = list(text)
+    for place, character in enumerate(text):
+        if is_punctuation(character):
+            around = text[max(place - 1, 0) : place], text[place + 1 : place + 2]
+            if character != "'" or not all(map(str.isalpha, around)):
+                kept[place] = SPACE
+    return "".join(kept)
+
+
+def is_punctuation(character: str) -> bool:
+    """Whether a character is one that is not said."""
+    return unicodedata.category(character).startswith("P") and character not in _SAID
 
 
 def needed_frames(value: np.ndarray, begin_N1: np.ndarray) -> np.ndarray:

@@ -27,7 +27,7 @@ from mxtrain.dataset.loading.loader import count_workers
 from mxtrain.dataset.loading.regular_files import walk
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.signature import Signature
-from mxtrain.dataset.speech.alphabet import Alphabet, normalized
+from mxtrain.dataset.speech.alphabet import Alphabet, is_punctuation, normalized
 from mxtrain.dataset.speech.base import TranscribedDataset
 from mxtrain.dataset.speech.features import Features
 from mxtrain.dataset.speech.prepared import FEATURE, SECONDS, Recordings, features_for_now, features_of, problems_of
@@ -62,6 +62,8 @@ class AudioDataset(TranscribedDataset):
     """What is hidden of the frames in training."""
     case: Literal["lower", "upper", "keep"] = "lower"
     """Case of transcripts."""
+    punctuation: Literal["keep", "remove"] = "keep"
+    """Of transcripts; remove = all of it becomes spaces, but for apostrophes inside of words."""
     characters: str = "auto"
     """All that transcripts may hold, e.g. "abcdefghijklmnopqrstuvwxyz' "; auto = what the training transcripts hold."""
     max_seconds: Optional[PositiveFloat] = None
@@ -75,6 +77,8 @@ class AudioDataset(TranscribedDataset):
     """Threads that compute features, once; auto = the cores this process may use."""
     _count_scores: Callable[[int], Optional[int]] = pydantic.PrivateAttr(default=int)
     """How many scores the network gives for a number of frames: by it is known which transcripts fit."""
+    _is_restored: bool = pydantic.PrivateAttr(default=False)
+    """Whether the characters are those that a trained network knows."""
 
     def utterances(self, findings: Findings) -> Parts:
         """The utterances as the files say them.
@@ -105,7 +109,7 @@ class AudioDataset(TranscribedDataset):
 
     @property
     def transcript_signature(self) -> str:
-        return f"NFC,{self.case},single_spaces"
+        return f"NFC,{self.case},single_spaces{',no_punctuation' if self.punctuation == 'remove' else ''}"
 
     def for_model(self, model: Model) -> AudioDataset:
         """See `BaseDataset.for_model`: so that what does not fit its steps in time is found when data is opened."""
@@ -130,7 +134,9 @@ class AudioDataset(TranscribedDataset):
             raise ConfigError(
                 f"{wrong[0]}: the network of {source} has learned from its own features and characters. Leave it out."
             )
-        return self.with_characters("".join(given.class_names)).model_copy(update={"features": given.audio}), given
+        restored = self.with_characters("".join(given.class_names)).model_copy(update={"features": given.audio})
+        restored._is_restored = True
+        return restored, given
 
     def sign(self, splits: Splits, model: Model) -> Signature:
         signature = super().sign(splits, model)
@@ -146,8 +152,11 @@ class AudioDataset(TranscribedDataset):
         skipping = Skipping()
         of_each = skipping if self.skip_unreadable and not findings.goes_on else findings
         name, train, val, test = self.utterances(of_each)
-        given = [None if part is None else [one._replace(text=normalized(one.text, self.case)) for one in part]
-                 for part in (train, val, test)]  # fmt: skip
+        given = [
+            None if part is None else
+            [one._replace(text=normalized(one.text, self.case, self.punctuation)) for one in part]
+            for part in (train, val, test)
+        ]  # fmt: skip
         alphabet = self._alphabet(name, given[0] or [])
         found = [None if part is None else self._prepared(name, part, alphabet, of_each) for part in given]
         skipping.say()
@@ -159,7 +168,7 @@ class AudioDataset(TranscribedDataset):
         others = [found[number] if given[number] is not None else trained.take(parts[number].tolist())
                   for number in (1, 2)]  # fmt: skip
         shared = trained.take(parts[0].tolist())
-        kept = shared.take(short_enough(shared.frame_N, self.features, self.max_seconds))
+        kept = shared.take(short_enough(shared.frame_N, shared.place, self.features, self.max_seconds))
         require_room(kept.frame_N, kept.place, self.features, self.batch_seconds)
         refuse_empty(name, len(kept), len(others[0] or ()), self.val_fraction)
         assert others[0] is not None
@@ -205,9 +214,20 @@ class AudioDataset(TranscribedDataset):
         if unknown:
             shown = ", ".join(map(repr, unknown[:8]))
             fact = f"{one.place} holds {shown}, which {'is' if len(unknown) == 1 else 'are'} not in the alphabet."
-            remedy = f"Mend it, or add it to dataset.characters; it is {''.join(alphabet.characters)!r}."
-            findings.refuse(Problem(UNKNOWN_CHARACTER, one.place, fact, remedy))
+            findings.refuse(Problem(UNKNOWN_CHARACTER, one.place, fact, self._remedy_for(unknown, alphabet)))
         return not unknown
+
+    def _remedy_for(self, unknown: Sequence[str], alphabet: Alphabet) -> str:
+        """What to do about characters that the alphabet does not have."""
+        characters = repr("".join(alphabet.characters))
+        remedies = ["Mend it"]
+        if any(map(is_punctuation, unknown)) and self.punctuation == "keep":
+            remedies.append("type dataset.punctuation=remove")
+        if self._is_restored:
+            remedies.append("type dataset.skip_unreadable=true to leave such utterances out")
+            return f"{', or '.join(remedies)}; the network knows {characters}, in dataset.case={self.case}."
+        remedies.append("add it to dataset.characters")
+        return f"{', or '.join(remedies)}; it is {characters}."
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]

@@ -5,7 +5,6 @@ Legend: N utterances, T frames, F numbers of a frame.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Callable, List, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
@@ -25,10 +24,7 @@ from mxtrain.dataset.speech.utterances import Utterance
 if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonObject
 
-log = logging.getLogger(__name__)
 FEATURE, PROBLEM, SECONDS = "feature", "problem", "seconds"
-_MANY = 5000
-"""Files: hashing so many takes a while, which is said."""
 _BYTES_PER_BLOCK = 32 << 20
 """Of features, after which an interrupted preparation need not compute them again."""
 
@@ -78,12 +74,10 @@ def features_of(
         DataError: a file is written to meanwhile, or the disk is full.
     """
     paths = list(dict.fromkeys(one.path for one in utterances))
-    if len(paths) > _MANY:
-        log.info("%s: the content of %s files is looked at; at later starts only what has changed", what,
-                 f"{len(paths):,}")  # fmt: skip
     number = {path: index for index, path in enumerate(paths)}
     parts: List[Json] = [[number[one.path], one.begin_s, one.duration_s] for one in utterances]
-    made_of: Json = [features.model_dump(), [content.sha256 for content in contents_of(paths)], parts]
+    contents = contents_of(paths, f"content of the files for {what}", num_threads)
+    made_of: Json = [features.model_dump(), [content.sha256 for content in contents], parts]
     write = feature_writer(
         len(utterances), lambda index: compute_utterance(utterances[index], features, are_centred), num_threads
     )

@@ -79,11 +79,23 @@ def frames_of(seconds: float, features: Features) -> int:
     return int(seconds * features.sample_rate / features.step)
 
 
-def short_enough(frame_N: np.ndarray, features: Features, max_seconds: Optional[float]) -> List[int]:
-    """The indices of utterances of at most so many seconds."""
+def short_enough(
+    frame_N: np.ndarray, place: Callable[[int], DataPlace], features: Features, max_seconds: Optional[float]
+) -> List[int]:  # fmt: skip
+    """The indices of utterances of at most so many seconds.
+
+    Raises:
+        DataError: none is so short.
+    """
     if max_seconds is None:
         return list(range(len(frame_N)))
-    kept = np.flatnonzero(frame_N * (features.step / features.sample_rate) <= max_seconds)
+    step_s = features.step / features.sample_rate
+    kept = np.flatnonzero(frame_N * step_s <= max_seconds)
+    if len(frame_N) and not len(kept):
+        raise DataError(
+            f"dataset.max_seconds={max_seconds:g} leaves no training samples: the shortest, of "
+            f"{place(int(frame_N.argmin()))}, has {frame_N.min() * step_s:.2f} s. Choose more."
+        )
     if len(kept) < len(frame_N):
         log.info("dataset.max_seconds=%s: %s of %s utterances are not trained on", max_seconds,
                  f"{len(frame_N) - len(kept):,}", f"{len(frame_N):,}")  # fmt: skip

@@ -18,7 +18,7 @@ from mxtrain.dataset.checking.problems import (
     Findings,
     Problem,
 )
-from mxtrain.dataset.loading.regular_files import read_text, walk
+from mxtrain.dataset.loading.regular_files import read_text, require_there, walk
 from mxtrain.errors import DataError
 
 AUDIO_KEYS = ("audio_filepath", "key", "wav_filename", "audio", "path", "wav")
@@ -57,6 +57,7 @@ def read_manifest(path: str, findings: Findings) -> List[Utterance]:
     Raises:
         DataError: it cannot be read, or a line is wrong.
     """
+    require_there(path)
     text = read_text(path, findings)
     rows = json_rows(path, text, findings) if text.lstrip()[:1] in ("{", "[") else _csv_rows(path, text, findings)
     folder = Path(path).parent
@@ -149,7 +150,7 @@ def read_librispeech(folder: str, findings: Findings) -> List[Utterance]:
     recordings = {str(path) for path, _ in walk(folder, (".flac", ".wav"), findings=findings)}
     for path, _ in walk(folder, (".trans.txt",), findings=findings):
         for line, content in _lines(str(path), findings):
-            name, _, text = content.partition(" ")
+            name, text = _first_word(content)
             place = DataPlace(str(path), line)
             beside = (str(path.parent / f"{name}{ending}") for ending in (".flac", ".wav"))
             recording = next((one for one in beside if one in recordings), None)
@@ -175,6 +176,7 @@ def read_kaldi(folder: str, findings: Findings) -> List[Utterance]:
     Raises:
         DataError: a file is missing or wrong.
     """
+    require_there(os.path.join(folder, "wav.scp"))
     recordings: Dict[str, str] = {}
     refused: Set[str] = set()  # of which enough was said
     for line, name, rest in _keyed(folder, "wav.scp", findings):
@@ -242,14 +244,20 @@ def _keyed(folder: str, name: str, findings: Findings) -> Iterator[Tuple[int, st
     path = os.path.join(folder, name)
     seen: Dict[str, int] = {}
     for line, content in _lines(path, findings):
-        key, _, rest = content.partition(" ") if " " in content else content.partition("\t")
+        key, rest = _first_word(content)
         if key in seen:
             place = DataPlace(path, line)
             fact = f"{place} is about '{key}', as line {seen[key]} is."
             findings.refuse(Problem(LISTED_TWICE, place, fact, "Remove one."))
             continue
         seen[key] = line
-        yield line, key, rest.strip()
+        yield line, key, rest
+
+
+def _first_word(content: str) -> Tuple[str, str]:
+    """The first word of a line, and the rest of it; spaces or tabs stand between."""
+    word, *rest = content.split(None, 1)
+    return word, rest[0] if rest else ""
 
 
 def _lines(path: str, findings: Findings) -> Iterator[Tuple[int, str]]:

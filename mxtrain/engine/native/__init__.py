@@ -7,6 +7,7 @@ Where there is no compiler everything works all the same with MXNet's operators,
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import logging
 import os
@@ -17,7 +18,7 @@ import tempfile
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Iterator, NamedTuple, Optional, Sequence
+from typing import Iterator, NamedTuple, Optional, Sequence, Union
 
 from mxtrain.files.cache import Untrusted, opened, own_folder
 
@@ -39,6 +40,8 @@ FLAGS = (
 )  # fmt: skip
 COMPILE_TIMEOUT_S = 300
 FOLDER_PREFIX = "compiling-"
+_LOCKED_WITHIN_S = 2
+"""A process locks the folder that it has made."""
 
 log = logging.getLogger(__name__)
 
@@ -92,9 +95,9 @@ def _compile(compiler: Sequence[str], cache: Path, key: str) -> Path:
     log.info("compiling mxtrain's operators for this processor: once, a few seconds")
     for old in cache.glob(f"{FOLDER_PREFIX}*"):
         with suppress(FileNotFoundError):  # another process was faster
-            if time.time() - old.stat().st_mtime > 2 * COMPILE_TIMEOUT_S:  # of a process that was killed
+            if _is_abandoned(old):
                 shutil.rmtree(old, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX, dir=cache) as folder:
+    with tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX, dir=cache) as folder, _lock(folder):
         made = Path(folder) / "operators.so"
         sources = [str(FOLDER / name) for name in SOURCES if name.endswith(".cc")]
         _run(*compiler, *FLAGS, *sources, "-o", str(made), "-ldl")
@@ -104,6 +107,34 @@ def _compile(compiler: Sequence[str], cache: Path, key: str) -> Path:
         path = cache / f"{key}-{_digest(made.read_bytes())}.so"
         os.replace(made, path)
     return path
+
+
+def _is_abandoned(folder: Path) -> bool:
+    """Whether the process that made a folder is gone: nobody holds its lock, or it is older than any compilation.
+
+    Raises:
+        FileNotFoundError: the folder is gone, too.
+    """
+    age_s = time.time() - folder.stat().st_mtime
+    if age_s < _LOCKED_WITHIN_S:
+        return False
+    with _lock(folder) as is_ours:
+        return is_ours or age_s > 2 * COMPILE_TIMEOUT_S
+
+
+@contextmanager
+def _lock(folder: Union[str, Path]) -> Iterator[bool]:
+    """Whether a folder's lock is ours: another process may hold it, or its file system may have none. The kernel frees
+    it when the process ends, however it ends."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        is_ours = False
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_ours = True
+        yield is_ours
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

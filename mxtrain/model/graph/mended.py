@@ -48,6 +48,25 @@ def average(arguments: Mapping[str, Any]) -> Callable[[OperatorModule, Array], A
     return hybrid_forward
 
 
+def dropout(F: OperatorModule, x: Array, rate: float, axes: Tuple[int, ...] = ()) -> Array:
+    """Dropout by MXNet's kernels, on GPUs, too: cuDNN's draw from a state that no seed sets and no checkpoint has.
+
+    Args:
+        F: `nd` or `sym`.
+        x: any array.
+        rate: the share that becomes 0.
+        axes: along these one draw holds for all elements.
+    """
+    return F.Dropout(x, p=rate, axes=axes, cudnn_off=True)
+
+
+def _dropout_of(layer: gluon.nn.Dropout) -> Callable[[OperatorModule, Array], Array]:
+    def hybrid_forward(F: OperatorModule, x: Array) -> Array:
+        return dropout(F, x, layer._rate, layer._axes) if layer._rate > 0 else F.identity(x)
+
+    return hybrid_forward
+
+
 def mend_layers(network: gluon.Block) -> None:
     """Makes layers of Gluon's that use such an operator compute the same without it."""
     from mxtrain.engine.backend import gluon
@@ -57,6 +76,8 @@ def mend_layers(network: gluon.Block) -> None:
         # On the object: its class stays what others know it as.
         if type(block) is gluon.nn.SELU:
             object.__setattr__(block, "hybrid_forward", selu)
+        if type(block) is gluon.nn.Dropout:
+            object.__setattr__(block, "hybrid_forward", _dropout_of(block))
         if type(block) in pools and _is_average_beyond_the_edge("Pooling", _as_text(block._kwargs)):
             object.__setattr__(block, "hybrid_forward", average(block._kwargs))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Set, Tuple
@@ -20,6 +22,7 @@ MAX_TABLE_ROWS = 30
 RANDOM_PREFIXES = ("_random_", "_sample_", "_npi_normal", "_npi_uniform", "_npi_bernoulli", "_npi_choice", "_npi_gamma")
 RANDOM_OPS = {"_shuffle", "_npi_multinomial", "_npi_exponential", "_npi_shuffle", "_npi_gumbel", "_npi_laplace"}
 OPAQUE_OPS = {"Custom", "_foreach", "_while_loop", "_cond"}
+_AXES = re.compile(r"_[A-Z][A-Z0-9]*$")
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ class Summary:
     Attributes:
         rows: layers in the order in which they run.
         input_shape: of one sample.
+        input_names: of several inputs; empty where the network does not name them.
         parameters: numbers that are learned or frozen.
         trainable: those of them that are not frozen.
         statistics: numbers that move without a gradient (BatchNorm's mean and variance).
@@ -72,6 +76,7 @@ class Summary:
     trainable: int
     statistics: int
     flops: Optional[int]
+    input_names: Sequence[str] = ()
 
     def table(self, max_rows: int = MAX_TABLE_ROWS) -> Table:
         """A rich table of at most about `max_rows` rows: layers are grouped by the depth of their names."""
@@ -92,8 +97,10 @@ class Summary:
     def totals(self) -> str:
         """One line with the totals."""
         flops = "FLOPs unknown" if self.flops is None else f"{_short(self.flops)} FLOPs (multiply-add = 2)"
-        shape = " and ".join("x".join(map(str, shape)) or "1" for shape in shapes_of(self.input_shape))
-        return f"{self.parameters:,} parameters, {self.trainable:,} trainable; {flops} for one sample of {shape}"
+        shapes = ["x".join(map(str, shape)) or "1" for shape in shapes_of(self.input_shape)]
+        named = [f"{name} {shape}" for name, shape in zip(self.input_names, shapes)] or shapes
+        sample = " and ".join(filter(None, [", ".join(named[:-1]), named[-1]]))
+        return f"{self.parameters:,} parameters, {self.trainable:,} trainable; {flops} for one sample of {sample}"
 
     def grouped(self, max_rows: int) -> List[LayerRow]:
         """The rows, neighbours with the same beginning of the name made one until there are few enough."""
@@ -179,7 +186,20 @@ def summarize(network: gluon.Block, input_shape: Shapes) -> Summary:
         trainable=sum(_size(parameter) for parameter in learned if is_trained(parameter)),
         statistics=sum(_size(parameter) for parameter in parameters if not parameter._differentiable),
         flops=flops,
+        input_names=_input_names(network, len(shapes_of(input_shape))),
     )
+
+
+def _input_names(network: gluon.Block, count: int) -> List[str]:
+    """What a network calls its inputs, without the axes in the name (`token_BT` is `token`); none of a single one."""
+    call = getattr(network, "hybrid_forward", network.forward)
+    names: List[str] = []
+    for given in inspect.signature(call).parameters.values():
+        if given.kind is given.VAR_POSITIONAL:
+            names += [given.name] * (count - len(names))
+        elif given.name != "F" and given.name not in network._reg_params:
+            names.append(_AXES.sub("", given.name))
+    return names[:count] if len(names) >= count > 1 else []
 
 
 def _run(network: gluon.Block, input_shape: Shapes) -> Tuple[Mapping[str, gluon.Block], Mapping[str, Optional[Shape]]]:

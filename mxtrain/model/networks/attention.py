@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, List, Tuple
 
 from mxtrain.engine.backend import gluon, nd, own_operators
+from mxtrain.model.graph.mended import dropout
 from mxtrain.model.networks import fused
 from mxtrain.model.networks.bert import PADDING_SCORE
 
@@ -52,7 +53,7 @@ class Attention(gluon.HybridBlock):
     def weighted(self, F: OperatorModule, score: Array, value: Array) -> Array:
         """Scores (B * N, T, S) and values to contexts (T, B, U)."""
         weight = F.softmax(score, axis=-1)
-        return self.joined(F, F.batch_dot(F.Dropout(weight, p=self._rate) if self._rate else weight, value))
+        return self.joined(F, F.batch_dot(dropout(F, weight, self._rate) if self._rate else weight, value))
 
     def joined(self, F: OperatorModule, context: Array) -> Array:
         """(B * N, T, D) to (T, B, U)."""

@@ -13,6 +13,7 @@ import enum
 from typing import TYPE_CHECKING, Any, Dict, NamedTuple, Tuple
 
 from mxtrain.engine.backend import gluon, mx, own_operators
+from mxtrain.model.graph.mended import dropout
 from mxtrain.model.networks import fused
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class LayerNorm(gluon.HybridBlock):
     def hybrid_forward(self, F, x, residual=None, *, gamma, beta):
         if own_operators().path:
             return fused.norm(F, x, residual, gamma, beta, self._rate, self._epsilon)
-        x = F.Dropout(x, p=self._rate) if self._rate else x
+        x = dropout(F, x, self._rate) if self._rate else x
         x = x if residual is None else x + residual
         x_RU = F.reshape(x, shape=(-1, self._units))
         ones_U = F.BlockGrad(F.ones_like(gamma))
@@ -122,7 +123,7 @@ class SelfAttention(gluon.HybridBlock):
         query, key, value = F.split(qkv, num_outputs=3, axis=0, squeeze_axis=True)  # (B * N, T, U / N) each
         score = F.batch_dot(query * width**-0.5, key, transpose_b=True)
         weight = F.softmax(score + mask, axis=-1)
-        weight = F.Dropout(weight, p=self._rate) if self._rate else weight
+        weight = dropout(F, weight, self._rate) if self._rate else weight
         context = F.transpose(F.batch_dot(weight, value), axes=(1, 0, 2))
         return F.reshape(context, shape=(0, -1, self._units))
 

@@ -1,25 +1,32 @@
 """A Conformer that scores characters along frames. Imports MXNet: the description imports this module when it builds.
 
 What it says of a sample does not depend on padding, see `networks.speech`: attention looks at no padding, convolutions
-over time see zeros there, and layer norms stand for the batch norm of the paper. There are no positions besides: the
-convolutions of each block tell the order.
+over time see zeros there, and layer norms stand for the batch norm of the paper. Rotary positions stand for its
+relative ones: they need no scores of their own, so that attention stays the operator that stores none.
 
 Source: Gulati et al., "Conformer: Convolution-augmented Transformer for Speech Recognition" (2020),
-https://arxiv.org/abs/2005.08100.
+https://arxiv.org/abs/2005.08100; Su et al., "RoFormer" (2021), https://arxiv.org/abs/2104.09864.
 
-Legend: B batch, T frames, F numbers of a frame, U units, K classes. Time comes first, (T, B, U).
+Legend: B batch, T frames, F numbers of a frame, U units, N heads, D units of a head, K classes. Time comes first,
+(T, B, U).
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Sequence
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple, Sequence
 
 from mxtrain.engine.backend import gluon
 from mxtrain.model.networks.attention import PaddedAttention
 from mxtrain.model.networks.bert import LayerNorm
 from mxtrain.model.networks.speech import EPSILON, Convolutions, ConvolutionSizes, frame_mask
 
+if TYPE_CHECKING:
+    from mxtrain.annotations import Array, OperatorModule
+
 nn = gluon.nn
+LONGEST_WAVE = 10_000.0
+"""Frames over 2 pi, about, in which the slowest pair of a head's units turns once."""
 
 
 class ConformerSizes(NamedTuple):
@@ -48,21 +55,48 @@ class HalfFeedForward(gluon.HybridBlock):
         return x_TBU + 0.5 * self.dropout(self.reduce(hidden * F.sigmoid(hidden)))
 
 
+def rotated(F: OperatorModule, qkv: Array, units: int, num_heads: int) -> Array:
+    """Queries, keys and values (T, B, 3 * U) with queries and keys turned by angles that grow with their place: each
+    unit of the first half of a head with one of the second. So the product of two depends on how far apart they are.
+
+    Args:
+        F: operators.
+        qkv: queries, keys and values.
+        units: U.
+        num_heads: N; D is even.
+    """
+    half = units // num_heads // 2
+    pairs = F.reshape(F.slice_axis(qkv, axis=2, begin=0, end=2 * units), shape=(0, 0, 2 * num_heads, 2, half))
+    place_T1 = F.reshape(F.contrib.arange_like(pairs, axis=0), shape=(-1, 1))
+    wave_1D = F.reshape(F.exp(F.contrib.arange_like(pairs, axis=4) * (-math.log(LONGEST_WAVE) / half)), shape=(1, -1))
+    angle_TD = F.broadcast_mul(place_T1, wave_1D)
+    # Made as large as the batch: operators that broadcast are slow, forward and backward.
+    cosine, sine = (
+        F.broadcast_like(F.BlockGrad(F.reshape(F.stack(*two, axis=1), shape=(-1, 1, 1, 2, half))), pairs,
+                         lhs_axes=(1, 2), rhs_axes=(1, 2))
+        for two in ([F.cos(angle_TD)] * 2, [-F.sin(angle_TD), F.sin(angle_TD)])
+    )  # fmt: skip
+    turned = pairs * F.BlockGrad(cosine) + F.reverse(pairs, axis=3) * F.BlockGrad(sine)
+    values = F.slice_axis(qkv, axis=2, begin=2 * units, end=None)
+    return F.concat(F.reshape(turned, shape=(0, 0, -1)), values, dim=2)
+
+
 class SelfAttentionModule(gluon.HybridBlock):
     """Attention behind a norm, added to its input: (T, B, U) and lengths (B,) to (T, B, U)."""
 
     def __init__(self, sizes: ConformerSizes, **kwargs: Any):
         super().__init__(**kwargs)
-        units = sizes.units
+        self._units, self._num_heads = units, num_heads = sizes.units, sizes.num_heads
         with self.name_scope():
             self.norm = LayerNorm(units, 0.0, EPSILON, prefix="norm_")
             self.qkv = nn.Dense(3 * units, flatten=False, in_units=units, prefix="qkv_")
-            self.attention = PaddedAttention(sizes.num_heads, sizes.dropout, prefix="attention_")
+            self.attention = PaddedAttention(num_heads, sizes.dropout, prefix="attention_")
             self.projection = nn.Dense(units, flatten=False, in_units=units, prefix="projection_")
             self.dropout = nn.Dropout(sizes.dropout)
 
     def hybrid_forward(self, F, x_TBU, length_B):
-        context = self.attention(self.qkv(self.norm(F.identity(x_TBU))), length_B)
+        qkv = rotated(F, self.qkv(self.norm(F.identity(x_TBU))), self._units, self._num_heads)
+        context = self.attention(qkv, length_B)
         return x_TBU + self.dropout(self.projection(context))
 
 

@@ -1,7 +1,7 @@
 """A network that speaks symbols with given durations: encoder, length regulator, decoder. Imports MXNet.
 
 What it says of a sample does not depend on padding, nor on what else is in its batch; see `networks.conformer`, whose
-blocks stand for the feed-forward Transformer blocks of the paper: theirs have convolutions, too, and these need no
+blocks stand for the feed-forward Transformer blocks of the paper: theirs have convolutions, too, and these have rotary
 positions.
 
 Source: Ren et al., "FastSpeech: Fast, Robust and Controllable Text to Speech" (2019), https://arxiv.org/abs/1905.09263,

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Optional, Sequence, Tuple
 
 from mxtrain.engine.backend import nd
+from mxtrain.model.graph.mended import dropout
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Array, OperatorModule
@@ -26,7 +27,7 @@ SEED_BITS = 64
 def dropout_seed(F: OperatorModule, like: Array) -> Array:
     """(64,) ones where the network infers, zeros and twos while it trains."""
     options = {"ctx": like.context} if F is nd else {}
-    return F.BlockGrad(F.Dropout(F.ones(shape=(SEED_BITS,), **options), p=0.5))
+    return F.BlockGrad(dropout(F, F.ones(shape=(SEED_BITS,), **options), 0.5))
 
 
 def norm(

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, List, NamedTuple, Tuple
 
 from mxtrain.engine.backend import gluon, mx, nd
+from mxtrain.model.graph.mended import dropout
 from mxtrain.model.networks.language import TokenScores
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class LockedDropout(gluon.HybridBlock):
         self._rate = rate
 
     def hybrid_forward(self, F, x_TBU):
-        return F.Dropout(x_TBU, p=self._rate, axes=(0,)) if self._rate else x_TBU
+        return dropout(F, x_TBU, self._rate, axes=(0,)) if self._rate else x_TBU
 
 
 class WordEmbedding(gluon.HybridBlock):
@@ -79,7 +80,7 @@ class WordEmbedding(gluon.HybridBlock):
         x_TBE = F.Embedding(token_TB, table_VE, self._vocab_size, self._units)
         if self._rate:
             one_V1 = F.BlockGrad(F.ones_like(F.slice_axis(weight, axis=1, begin=0, end=1)))
-            mask_V1 = F.Dropout(one_V1, p=self._rate)
+            mask_V1 = dropout(F, one_V1, self._rate)
             x_TBE = F.broadcast_mul(x_TBE, F.BlockGrad(F.Embedding(token_TB, mask_V1, self._vocab_size, 1)))
         return x_TBE, table_VE
 
@@ -109,7 +110,7 @@ class LstmLayer(gluon.HybridBlock):
 
     def hybrid_forward(self, F, x_TBE, state_BH, cell_BH, i2h_weight, h2h_weight, i2h_bias, h2h_bias):
         if self._rate:
-            h2h_weight = F.Dropout(h2h_weight, p=self._rate)
+            h2h_weight = dropout(F, h2h_weight, self._rate)
         flat = [F.reshape(one, shape=(-1,)) for one in (i2h_weight, h2h_weight, i2h_bias, h2h_bias)]
         x_TBH, state_1BH, cell_1BH = F.RNN(
             x_TBE, F.concat(*flat, dim=0), F.expand_dims(state_BH, axis=0), F.expand_dims(cell_BH, axis=0),
@@ -148,10 +149,10 @@ class LstmNetwork(gluon.HybridBlock):
     def hybrid_forward(self, F, token_BT, label_BT, *states, table=None):
         x_TBU, table_VE = self.embedding(F.transpose(token_BT))
         x_TBU, after = self.dropout(x_TBU), []
-        for number, (layer, dropout) in enumerate(zip(self.layers, self.dropouts)):
+        for number, (layer, drop) in enumerate(zip(self.layers, self.dropouts)):
             x_TBU, *own = layer(x_TBU, *states[2 * number : 2 * number + 2])
             after += own
-            x_TBU = dropout(x_TBU)
+            x_TBU = drop(x_TBU)
         return (self.output(x_TBU, label_BT, table_VE if table is None else table), *after)
 
     # One token after the other.

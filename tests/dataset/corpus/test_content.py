@@ -37,6 +37,18 @@ def test_contents_are_remembered(files, monkeypatch):
     assert sha256(files) == expected
 
 
+def test_threads_find_the_same_and_say_how_far_they_are(tmp_path, monkeypatch):
+    paths = [tmp_path / str(number) for number in range(9)]
+    for path in paths:
+        path.write_bytes(path.name.encode() * 3000)
+    said = []
+    monkeypatch.setattr(content.ProgressDisplay, "begin", lambda self, *given: said.append(given))
+    monkeypatch.setattr(content.ProgressDisplay, "advance", lambda self, count: said.append(count))
+    found = [one.sha256 for one in contents_of(paths, "content of recordings", 3)]
+    assert found == [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths]
+    assert said == [("content of recordings", 9), *[1] * 9]
+
+
 def test_a_change_is_noticed(files, monkeypatch):
     monkeypatch.setattr(content, "_OLD_ENOUGH_NS", -1)
     before = sha256(files)

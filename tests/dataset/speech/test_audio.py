@@ -13,9 +13,11 @@ import soundfile
 
 from mxtrain.dataset.checking.dataset_check import CollectedFindings, check_dataset
 from mxtrain.dataset.corpus import preparing
+from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.speech import prepared
 from mxtrain.dataset.speech.audio import AudioDataset
 from mxtrain.dataset.speech.features import Features
+from mxtrain.dataset.speech.loader import FRAME_STEP
 from mxtrain.dataset.speech_manifest import SpeechManifest
 from mxtrain.dataset.spoken_digits import SpokenDigits
 from mxtrain.errors import DataError
@@ -68,6 +70,7 @@ def test_utterances_become_frames_and_characters(tmp_path: Path) -> None:
     assert train.transcript(0).text in ("ab c", "ab d") and train.label_of(0).tolist()[:3] == [1, 2, 0]
     frames = train.read(0, seed=0, epoch=0, train=False)
     assert frames.shape == (train.frame_N[0], 16) and frames.dtype == np.float32
+    assert not (frames == 0).any(), "nothing is hidden outside of training"
     hidden = [train.read(0, seed=0, epoch=epoch, train=True) for epoch in (0, 0, 1)]
     assert (hidden[0] == hidden[1]).all() and (hidden[0] != hidden[2]).any() and (hidden[0] == 0).any()
 
@@ -90,6 +93,26 @@ def test_features_are_computed_once_whatever_the_threads(tmp_path: Path, monkeyp
     noise(tmp_path / "3.flac", 0.9, 99)  # another recording under the same name, with the same manifest
     dataset(path).open()
     assert len(count) == 36
+
+
+def test_other_parts_and_other_features_are_other_frames(tmp_path: Path) -> None:
+    noise(tmp_path / "long.wav", 3.0, 1)
+
+    def read(begin_s: float, duration_s: float, **changed: Any) -> np.ndarray:
+        row = {"audio_filepath": "long.wav", "text": "a", "offset": begin_s, "duration": duration_s}
+        given = SpeechManifest(
+            train=manifest(tmp_path, 1, part=row), val_fraction=0.5, features=FEATURES.model_copy(update=changed)
+        )
+        splits = given.open()
+        source: Any = next(one for one in (splits.train, splits.val) if "long" in one.utterances[0].path)  # type: ignore
+        found: np.ndarray = source.read(0, seed=0, epoch=0, train=False)
+        return found
+
+    first = read(0.5, 1.0)
+    assert len(first) == FEATURES.count_frames(RATE)
+    assert len(read(0.5, 1.5)) == FEATURES.count_frames(RATE * 3 // 2)
+    for other in (read(1.0, 1.0), read(0.5, 1.0, preemphasis=0.0), read(0.5, 1.0, normalize="none")):
+        assert other.shape == first.shape and (other != first).any()
 
 
 def test_an_interrupted_preparation_goes_on_behind_what_is_on_the_disk(tmp_path: Path, monkeypatch: Any) -> None:
@@ -169,6 +192,33 @@ def test_training_refuses_the_first_or_leaves_them_out(tmp_path: Path, caplog: A
     assert len(splits.train) + len(splits.val) == 13
 
 
+def test_punctuation_is_kept_or_removed_and_what_is_unknown_says_what_helps(tmp_path: Path) -> None:
+    path = manifest(tmp_path, more={"audio_filepath": "1.flac", "text": "Ab, c."})
+    assert set(dataset(path).open().class_names) == set(" abcd,.")
+    removed = dataset(path, punctuation="remove")
+    assert set(removed.open().class_names) == set(" abcd")
+    assert removed.transcript_signature == "NFC,lower,single_spaces,no_punctuation"
+    with pytest.raises(DataError, match="dataset.punctuation=remove, or add it to dataset.characters; it is 'abcd '"):
+        dataset(path, characters="abcd ").open()
+    signature = Signature(((64, 16), ()), class_names=list("abcd "), audio=FEATURES)
+    restored: Any = SpeechManifest(train=path).restored(signature, [], "run")[0]
+    assert restored.features == FEATURES, "those of the network"
+    with pytest.raises(DataError, match="skip_unreadable=true to leave .* knows 'abcd ', in dataset.case=lower"):
+        restored.open()
+
+
+def test_times_of_manifests_may_be_rounded(tmp_path: Path) -> None:
+    noise(tmp_path / "long.wav", 9.93, 3)
+    row = {"audio_filepath": "long.wav", "text": "a", "duration": 10.0}
+    splits = dataset(manifest(tmp_path, more=row)).open()
+    assert len(splits.train) + len(splits.val) == 13
+
+
+def test_too_few_seconds_for_any_utterance_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"dataset.max_seconds=0.1 leaves no .* of .*line \d+, has 0\.\d\d s"):
+        dataset(manifest(tmp_path), max_seconds=0.1).open()
+
+
 def test_batches_have_at_most_so_many_seconds_and_each_utterance_once(tmp_path: Path) -> None:
     given = dataset(manifest(tmp_path), batch_seconds=4.0)
     splits = given.open()
@@ -186,6 +236,7 @@ def test_batches_have_at_most_so_many_seconds_and_each_utterance_once(tmp_path: 
     for found in (first, second):
         assert sorted(np.concatenate([batch.index_B for batch in found])) == list(range(9))
         assert all(batch.inputs[0].shape[0] * batch.inputs[0].shape[1] <= 400 for batch in found)
+        assert all(batch.inputs[0].shape[1] % FRAME_STEP == 0 for batch in found)
     assert len(first) == len(second) < 9 and max(batch.size for batch in first) > 3
     assert [batch.index_B.tolist() for batch in first] != [batch.index_B.tolist() for batch in second]
     assert [batch.size for batch in batches(0, train=False)] == [3, 3, 3]

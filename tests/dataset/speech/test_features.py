@@ -68,6 +68,11 @@ def test_each_band_of_an_utterance_has_mean_0_and_deviation_1_whatever_its_volum
     np.testing.assert_allclose(log_mel(SOUND * np.float32(0.25), features), found, atol=1e-3)
 
 
+def test_a_band_that_never_changes_becomes_0() -> None:
+    features = SMALL.model_copy(update={"normalize": "utterance"})
+    assert not log_mel(np.zeros(300, np.float32), features).any()
+
+
 def test_short_sound_has_one_frame_and_long_sound_is_computed_in_parts(monkeypatch) -> None:
     assert log_mel(SOUND[:5], SMALL).shape == (1, 10)
     whole = log_mel(SOUND, SMALL)
@@ -110,3 +115,17 @@ def test_stripes_are_a_function_of_seed_epoch_and_utterance() -> None:
     short = np.ones((20, 80), np.float32)
     SpecAugment(frequency_masks=0).hide(short, 0, 0, 0)
     assert (short == 0).all(axis=1).sum() <= 8, "at most time_share of an utterance for a stripe"
+
+
+def test_stripes_have_up_to_their_width_anywhere() -> None:
+    narrow = SpecAugment(time_masks=0, frequency_masks=1, frequency_width=1)
+    wide = SpecAugment(time_masks=0, frequency_masks=1, frequency_width=50)  # of 8 bands
+    hidden = {"narrow": np.zeros(8), "wide": np.zeros(8)}
+    for epoch in range(400):
+        for name, augment in (("narrow", narrow), ("wide", wide)):
+            frames = np.ones((4, 8), np.float32)
+            augment.hide(frames, 0, epoch, 0)
+            hidden[name] += (frames == 0).all(axis=0)
+    assert 150 < hidden["narrow"].sum() < 250, "half of the time none, half of the time one"
+    assert hidden["wide"].sum() == pytest.approx(400 * 4, rel=0.1), "0 to 8, each as often"
+    np.testing.assert_allclose(hidden["wide"], hidden["wide"][::-1], rtol=0.25)

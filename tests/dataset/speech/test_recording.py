@@ -40,6 +40,13 @@ def cut_flac(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-4000])
 
 
+def cut_behind_an_odd_chunk(path: Path) -> None:
+    """A chunk of an odd length has a byte of padding behind it."""
+    cut_wav(path)
+    content = path.read_bytes()
+    path.write_bytes(content[:12] + b"note\x03\x00\x00\x00abc\x00" + content[12:])
+
+
 def piped_wav(path: Path) -> None:
     """As written by a program that does not know the length."""
     soundfile.write(path, TONE, 8000)
@@ -60,6 +67,8 @@ def piped_wav(path: Path) -> None:
         ("a.wav", lambda path: soundfile.write(path, np.array([0.1, np.nan, 0.2]), 8000, subtype="FLOAT"),
          "unreadable_audio", "no finite numbers"),
         ("a.wav", cut_wav, "cut_audio", "75% of what its header says is there"),
+        ("a.wav", cut_behind_an_odd_chunk, "cut_audio", "75% of what its header says is there"),
+        ("a.wav", lambda path: soundfile.write(path, np.zeros((9, 65)), 8000), "unreadable_audio", "65 channels"),
         ("a.flac", cut_flac, "", ""),
     ],
 )  # fmt: skip
@@ -69,6 +78,14 @@ def test_what_cannot_be_used_is_refused_by_its_kind(tmp_path: Path, name: str, w
         read_recording(tmp_path / name, 8000)
     assert said in caught.value.fact
     assert caught.value.kind == kind or not kind and caught.value.kind in ("cut_audio", "unreadable_audio")
+
+
+def test_more_than_a_sample_may_take_is_refused_before_it_is_read(tmp_path: Path, monkeypatch) -> None:
+    soundfile.write(tmp_path / "a.wav", TONE, 8000)
+    monkeypatch.setattr("mxtrain.dataset.speech.recording.MOST_SECONDS", 0.6)
+    with pytest.raises(RecordingError, match="is 1 seconds long; at most 1 are read as one utterance"):
+        read_recording(tmp_path / "a.wav", 8000)
+    assert len(read_recording(tmp_path / "a.wav", 8000, 0.5)) == 4000
 
 
 def test_a_part_beyond_the_end_is_cut(tmp_path: Path) -> None:

@@ -37,6 +37,12 @@ def test_manifests_say_by_their_content_what_they_are(tmp_path: Path) -> None:
     assert (only.text, only.place.line) == ("one, two", 2)
 
 
+def test_recordings_may_be_in_the_users_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/u")
+    (only,) = read_manifest(write(tmp_path / "a", '{"audio_filepath": "~/1.wav", "text": "one"}'), STRICT)
+    assert only.path == "/home/u/1.wav"
+
+
 WRONG = {
     "{": "is no JSON",
     "[1]": "is JSON, but no object",
@@ -88,7 +94,7 @@ def kaldi(folder: Path, segments: List[str]) -> None:
         write(folder / "segments", *segments)
 
 
-def test_kaldi_folders_with_and_without_segments(tmp_path: Path) -> None:
+def test_kaldi_folders_with_and_without_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kaldi(tmp_path / "x", ["u1 r1 0.5 1.25", "u2 r2 1 -1"])
     found = [(one.path, one.text, one.begin_s, one.duration_s) for one in read_kaldi(str(tmp_path / "x"), STRICT)]
     assert found == [(str(tmp_path / "x/a.wav"), "one two", 0.5, 0.75), (str(tmp_path / "x/b.wav"), "three", 1.0, None)]
@@ -96,17 +102,43 @@ def test_kaldi_folders_with_and_without_segments(tmp_path: Path) -> None:
     write(tmp_path / "y/text", "u1 one")
     (only,) = read_kaldi(str(tmp_path / "y"), STRICT)
     assert (only.path, only.begin_s, only.duration_s) == (str(tmp_path / "y/c.wav"), 0.0, None)
+    monkeypatch.chdir(tmp_path)  # where Kaldi would be started
+    write(tmp_path / "c.wav")
+    (only,) = read_kaldi(str(tmp_path / "y"), STRICT)
+    assert only.path == "c.wav"
+
+
+def test_the_nearest_spelling_is_named_where_nothing_is(tmp_path: Path) -> None:
+    write(tmp_path / "train/wav.scp")
+    write(tmp_path / "train.jsonl")
+    with pytest.raises(DataError, match=r"trian.jsonl' cannot be read: No such file.* Did you mean 'train.jsonl'\?"):
+        read_manifest(str(tmp_path / "trian.jsonl"), STRICT)
+    with pytest.raises(DataError, match=r"trein/wav.scp' cannot be read: No such file.* Did you mean 'train'\?"):
+        read_kaldi(str(tmp_path / "trein"), STRICT)
+
+
+def test_tabs_separate_as_spaces_do(tmp_path: Path) -> None:
+    write(tmp_path / "k/wav.scp", "u1\ta b.wav", "u2   c.wav")
+    write(tmp_path / "k/text", "u1\tone two", "u2  three")
+    write(tmp_path / "k/segments", "u1\tu1 0\t1", "u2 u2 0 2")
+    found = [(Path(one.path).name, one.text, one.duration_s) for one in read_kaldi(str(tmp_path / "k"), STRICT)]
+    assert found == [("a b.wav", "one two", 1.0), ("c.wav", "three", 2.0)]
+    write(tmp_path / "l/1.flac")
+    write(tmp_path / "l/1.trans.txt", "1\tONE TWO")
+    (only,) = read_librispeech(str(tmp_path / "l"), STRICT)
+    assert (Path(only.path).name, only.text) == ("1.flac", "ONE TWO")
 
 
 def test_commands_in_kaldi_folders_are_refused_and_never_run(tmp_path: Path) -> None:
-    kaldi(tmp_path, ["u1 r1 0 1", "u2 r9 0 1", "u3 r1 2 1", "u1 r1 1 2"])
-    write(tmp_path / "wav.scp", f"r1 touch {tmp_path}/run && cat a.wav |", "r2 b.wav")
+    kaldi(tmp_path, ["u1 r1 0 1", "u2 r9 0 1", "u3 r1 2 1", "u1 r1 1 2", "u4 r2 1 1"])
+    write(tmp_path / "wav.scp", f"r1 touch {tmp_path}/run && cat a.wav |", "r2 b.wav", "r3 | cat a.wav")
     findings = CollectedFindings()
     assert read_kaldi(str(tmp_path), findings) == []
     assert not (tmp_path / "run").exists()
-    (pipe,) = findings.shown["pipe"]
+    pipe, other = findings.shown["pipe"]
+    assert "wav.scp, line 3 is a command" in other.fact
     assert "wav.scp, line 1 is a command ('touch " in pipe.fact and "never run" in pipe.fact
-    assert [one.place.line for one in findings.shown["unreadable_row"]] == [3]
+    assert [one.place.line for one in findings.shown["unreadable_row"]] == [3, 5]
     assert [one.fact for one in findings.shown["missing_counterpart"]] == [
         f"{tmp_path}/segments, line 2 is of 'r9', which wav.scp does not have."
     ]

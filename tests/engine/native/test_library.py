@@ -6,6 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
+import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -117,8 +119,27 @@ def test_a_damaged_library_is_made_anew(cache, quick, content):
 
 @needs_compiler
 def test_what_a_killed_compilation_left_goes(cache, quick):
-    left = cache / "compiling-abc"
-    left.mkdir(parents=True)
-    os.utime(left, (0, 0))
-    assert os.listdir(cache) == ["compiling-abc"] and native.library().path.parent == cache
-    assert not left.exists() and len(quick()) == 1
+    """At the next one, a few seconds later, but not what another process works in."""
+    left, at_work, new, old = (cache / f"compiling-{name}" for name in ("left", "at-work", "new", "old"))
+    for folder in (left, at_work, new, old):
+        folder.mkdir(parents=True)
+    for folder, age_s in ((left, 10), (at_work, 10), (old, 86400)):
+        os.utime(folder, (time.time() - age_s,) * 2)
+    with native._lock(at_work) as is_ours:
+        assert is_ours and native.library().path.parent == cache and len(quick()) == 1
+        assert sorted(cache.glob("compiling-*")) == [at_work, new]
+
+
+@needs_compiler
+def test_a_compilation_holds_the_lock_of_its_folder(cache, tmp_path, monkeypatch, quick):
+    seen = []
+    run = native._run
+
+    def look(*command: str) -> str:
+        seen.extend(folder for folder in cache.glob("compiling-*") if not stack.enter_context(native._lock(folder)))
+        return run(*command)
+
+    monkeypatch.setattr(native, "_run", look)
+    with ExitStack() as stack:
+        assert native.library().path is not None
+    assert len(seen) == 1 and not seen[0].exists()

@@ -1,11 +1,15 @@
 """Operators whose gradient MXNet computes wrongly are mended, or refused by name."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from mxtrain.engine.backend import autograd, gluon, nd
+from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.errors import ConfigError
 from mxtrain.model.custom import CustomModel
+from mxtrain.model.graph import mended
 from mxtrain.model.graph.mended import mend_layers, refuse_wrong
 from mxtrain.model.lenet import LeNet
 from mxtrain.model.mlp import MLP
@@ -165,3 +169,27 @@ def all_blocks(block):
     yield block
     for child in block._children.values():
         yield from all_blocks(child)
+
+
+def test_dropout_is_mxnets_own_on_gpus_too():
+    """Its draw follows the seed; cuDNN's does not. On a CPU there is but one, and its draw stays as it was."""
+    network = gluon.nn.HybridSequential()
+    network.add(gluon.nn.Dropout(0.5), gluon.nn.Dropout(0.5, axes=(1,)), gluon.nn.Dropout(0))
+    x, found = nd.ones((4, 5)), []
+    for mend in (False, True):
+        if mend:
+            mend_layers(network)
+        mx.random.seed(3)
+        with autograd.record():
+            found.append(network(x).asnumpy())
+    np.testing.assert_array_equal(*found)
+    assert 0 < (found[0] == 0).sum() < 20 and set(found[0].ravel().tolist()) <= {0.0, 2.0, 4.0}
+    nodes = json.loads(network(mx.sym.Variable("x")).tojson())["nodes"]
+    attributes = [node["attrs"] for node in nodes if node["op"] == "Dropout"]
+    assert [(one["cudnn_off"], one["axes"]) for one in attributes] == [("True", "()"), ("True", "(1,)")]
+
+
+def test_no_network_of_ours_calls_mxnets_dropout_by_itself():
+    folder = Path(mended.__file__).parents[1]
+    calling = {path.name for path in folder.rglob("*.py") if "F.Dropout(" in path.read_text(encoding="utf-8")}
+    assert calling == {"mended.py"}

@@ -56,6 +56,35 @@ def test_the_batch_is_left_out_of_a_shape_wherever_it_stands():
     assert shown == [(32, 8, 8), (64, 128), (512, 1, 1), (64, 8), (), None]
 
 
+class Two(gluon.HybridBlock):
+    def __init__(self):
+        super().__init__()
+        self.weight = self.params.get("weight", shape=(1,))
+
+    def hybrid_forward(self, F, token_BT, length_B, *states, weight=None):
+        return F.broadcast_mul(token_BT, weight)
+
+
+class Unnamed(gluon.HybridBlock):
+    def hybrid_forward(self, F, *inputs):
+        return inputs[0]
+
+
+@pytest.mark.parametrize(
+    "build, shapes, said",
+    [
+        (Two, ((8,), ()), "token 8 and length 1"),
+        (Two, ((8,), (), (2, 4), (2, 4)), "token 8, length 1, states 2x4 and states 2x4"),
+        (Unnamed, ((8,), (4,)), "inputs 8 and inputs 4"),
+        (Unnamed, (8, 4), "8x4"),
+    ],
+)
+def test_each_of_several_inputs_is_named_with_its_shape(build, shapes, said):
+    network = build()
+    network.initialize()
+    assert summarize(network, shapes).totals().endswith(f"for one sample of {said}")
+
+
 def test_grouped_convolutions_transposed_ones_and_matrix_products():
     class Mixed(gluon.HybridBlock):
         def __init__(self):

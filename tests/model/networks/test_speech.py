@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from mxtrain.engine.backend import autograd, mx, nd
 from mxtrain.model.conformer import Conformer
 from mxtrain.model.deep_speech2 import DeepSpeech2
+from mxtrain.model.networks.conformer import rotated
 
 RECURRENT = DeepSpeech2(channels=[3, 4, 5], units=6, num_layers=2, dropout=0.0)
 ATTENDING = Conformer(channels=[3, 4], units=8, hidden_size=12, num_heads=2, num_layers=2, kernel=5, dropout=0.0)
@@ -57,6 +58,23 @@ def test_scores_and_gradients_are_those_of_the_sample_alone(model: Any, is_hybri
         np.testing.assert_allclose(gradient, wanted, rtol=1e-3, atol=2e-4 * max(abs(wanted).max(), 1), err_msg=name)
 
 
+def test_products_of_queries_and_keys_depend_on_their_distance_alone() -> None:
+    rng, units, heads, size = np.random.RandomState(0), 12, 2, 6
+    same = rng.randn(3 * units)
+    found = rotated(nd, nd.array(np.tile(same, (9, 1, 1))), units, heads).asnumpy()[:, 0]
+    np.testing.assert_allclose(found[:, 2 * units :], np.tile(same[2 * units :], (9, 1)), rtol=1e-6)
+    # Pairs of units as complex numbers, turned by place * 10000 ** (-number / 3).
+    turn = np.exp(1j * np.arange(9)[:, None] * 10_000.0 ** (-np.arange(3) / 3))
+    for part in range(2 * heads):
+        head = same[part * size : (part + 1) * size]
+        wanted = (head[:3] + 1j * head[3:]) * turn
+        given = found[:, part * size : part * size + 3] + 1j * found[:, part * size + 3 : (part + 1) * size]
+        np.testing.assert_allclose(given, wanted, atol=1e-5)
+    products = found[:, :size] @ found[:, units : units + size].T
+    for distance in range(-8, 9):
+        np.testing.assert_allclose(np.diff(np.diag(products, distance)), 0, atol=1e-4)
+
+
 def test_the_number_of_scores_is_rounded_up() -> None:
     assert [RECURRENT.count_scores(frames) for frames in (1, 4, 5, 8, 9)] == [1, 1, 2, 2, 3]
 
@@ -67,6 +85,7 @@ def test_the_number_of_scores_is_rounded_up() -> None:
         (DeepSpeech2, {"time_strides": [2]}, "must have a number for each of channels"),
         (DeepSpeech2, {"time_kernels": [4, 3, 3]}, "must be odd"), (Conformer, {"kernel": 4}, "must be odd"),
         (Conformer, {"num_heads": 5}, "num_heads must divide units"),
+        (Conformer, {"num_heads": 32}, "units / num_heads must be even"),
     ],
 )  # fmt: skip
 def test_sizes_that_do_not_fit_are_refused(kind: Any, given: Any, said: str) -> None:

@@ -108,6 +108,15 @@ class BaseTokenizer:
         """Special tokens by role."""
         return SpecialTokens.named(self.find)
 
+    @property
+    def lost_bytes(self) -> bytes:
+        """Bytes of UTF-8 that it leaves out of texts without a token that stands for them."""
+        return b""
+
+    def lost(self, text: str) -> str:
+        """The characters of a text that hold `lost_bytes`, each once, in order."""
+        return ""
+
     def find(self, piece: str) -> Optional[int]:
         """The id of a token as the vocabulary writes it, or None."""
         raise NotImplementedError

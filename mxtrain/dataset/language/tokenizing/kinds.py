@@ -6,6 +6,7 @@ import base64
 import binascii
 import hashlib
 import json
+import logging
 from typing import TYPE_CHECKING, Any, Dict, List, Literal, NamedTuple, Optional, Protocol, Sequence
 
 import numpy as np
@@ -26,6 +27,10 @@ from mxtrain.files.cache import read_cached, write_cached
 
 if TYPE_CHECKING:
     from mxtrain.annotations import JsonObject
+
+MOST_NAMED = 8
+"""Characters that a vocabulary loses, in a message."""
+log = logging.getLogger(__name__)
 
 TokenizerKind = Literal["auto", "wordpiece", "bpe", "unigram", "sentencepiece_bpe", "words", "characters"]
 WITH_DIGITS = ("bpe", "unigram", "sentencepiece_bpe")
@@ -96,7 +101,9 @@ def build_tokenizer(settings: TokenizerSettings, texts: TrainingTexts) -> BaseTo
         DataError: the file is none, or a library is not installed.
     """
     if settings.vocab is not None:
-        return read_tokenizer(settings, settings.vocab)
+        given = read_tokenizer(settings, settings.vocab)
+        _warn_of_lost(given, settings.vocab, texts)
+        return given
     require_kind(settings)
     versions = [getattr(library, "__version__", "") for library in _libraries(settings.kind)]
     parts = [texts.digest(), _own_kind(settings.kind), settings.size, settings.lowercase, settings.individual_digits]
@@ -108,6 +115,29 @@ def build_tokenizer(settings: TokenizerSettings, texts: TrainingTexts) -> BaseTo
     made = train_tokenizer(settings, texts)
     write_cached("vocabularies", name, json.dumps(made.to_json()).encode())
     return made
+
+
+LOSES_NOTHING = "Give a vocabulary with all bytes, or have one trained: dataset.vocab=null dataset.tokenizer=bpe."
+
+
+def _warn_of_lost(tokenizer: BaseTokenizer, path: str, texts: TrainingTexts) -> None:
+    """Warns where a vocabulary leaves bytes out, and says what that is of these texts."""
+    if not tokenizer.lost_bytes:
+        return
+    found = [lost for text in texts.texts() if (lost := tokenizer.lost(text))]
+    characters = "".join(dict.fromkeys("".join(found)))
+    said = (
+        f"{len(found):,} of the training texts lose characters without a trace, {name_lost(characters)}; `data check` "
+        "lists them" if found else "characters that are written with them are lost; the training texts have none"
+    )  # fmt: skip
+    log.warning("the vocabulary %s lacks %s of the 256 bytes: %s. %s", path, len(tokenizer.lost_bytes), said,
+                LOSES_NOTHING)  # fmt: skip
+
+
+def name_lost(characters: str) -> str:
+    """The first few of different characters, and how many there are."""
+    shown = ", ".join(map(repr, characters[:MOST_NAMED]))
+    return f"{len(characters):,} different: {shown}{', ...' if len(characters) > MOST_NAMED else ''}"
 
 
 def require_kind(settings: TokenizerSettings) -> None:

@@ -71,6 +71,26 @@ class TokenizerFile(LibraryTokenizer):
     def require_usable(self) -> None:
         _ = self.library
 
+    @cached_property
+    def lost_bytes(self) -> bytes:
+        found = json.loads(self.text)
+        model, vocab = found["model"], self.library.get_vocab(with_added_tokens=False)
+        replaces = model.get("type", "BPE") != "BPE" or model.get("unk_token")
+        if replaces or not _is_byte_level(found.get("pre_tokenizer")):
+            return b""
+        return bytes(byte for byte, character in enumerate(byte_characters()) if character not in vocab)
+
+    def lost(self, text: str) -> str:
+        if not self.lost_bytes:
+            return ""
+        normalizer = self.library.normalizer
+        text = text if normalizer is None else normalizer.normalize_str(text)
+        kept = bytes(set(range(256)) - set(self.lost_bytes))
+        if not text.encode("utf-8", "surrogatepass").translate(None, kept):
+            return ""
+        encoded = {character: character.encode("utf-8", "surrogatepass") for character in text}  # in order
+        return "".join(character for character, some in encoded.items() if some.translate(None, kept))
+
     def find(self, piece: str) -> Optional[int]:
         found: Optional[int] = self.library.token_to_id(piece)
         return found
@@ -84,6 +104,21 @@ class TokenizerFile(LibraryTokenizer):
 
     def to_json(self) -> Mapping[str, Json]:
         return {"kind": self.kind, "file": self.text, "sha256": hashlib.sha256(self.text.encode()).hexdigest()}
+
+
+def _is_byte_level(pre_tokenizer: Any) -> bool:
+    """Whether texts are divided into bytes, by a tokenizer.json's own words."""
+    if not isinstance(pre_tokenizer, dict):
+        return False
+    return pre_tokenizer.get("type") == "ByteLevel" or any(map(_is_byte_level, pre_tokenizer.get("pretokenizers", ())))
+
+
+def byte_characters() -> List[str]:
+    """The character that stands for each byte in a byte-level vocabulary: itself where it can be seen, else one from
+    U+0100 on. Source: Radford et al., GPT-2, `bytes_to_unicode`."""
+    seen = {*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)}
+    others = iter(range(256, 512))
+    return [chr(byte) if byte in seen else chr(next(others)) for byte in range(256)]
 
 
 def parse_tokenizer(text: str) -> Any:

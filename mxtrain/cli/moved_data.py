@@ -1,0 +1,68 @@
+"""Data of a run that is looked at from another folder than the one in which it was started."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Collection, Dict, List
+
+from mxtrain.dataset.language.base import OF_THE_CHECKPOINT
+from mxtrain.dataset.loading.described_paths import leads, lost_paths, with_paths
+from mxtrain.dataset.loading.regular_files import read_text
+from mxtrain.description.groups import Description
+from mxtrain.description.provenance import META, WORKING_FOLDER
+from mxtrain.errors import MxtrainError
+
+
+def find_data(
+    run_dir: Path, description: Description, typed: Collection[str], needs_data: bool
+) -> Description:  # fmt: skip
+    """The description of a run with those relative paths of its dataset that lead nowhere from here as they were meant
+    where the run was started, if they lead somewhere from there; says so.
+
+    Args:
+        run_dir: its meta.json says where it was started; runs of earlier versions and copied checkpoints do not.
+        description: of the run, with what was typed.
+        typed: settings of this command, which mean this folder.
+        needs_data: whether a path that leads nowhere is worth a note.
+    """
+    if "dataset" in typed:
+        return description
+    known = {*(f"dataset.{name}" for name in OF_THE_CHECKPOINT), *typed}
+    lost = {name: paths for name, paths in lost_paths(description.dataset).items()
+            if f"dataset.{name}" not in known and not any(map(os.path.isabs, paths))}  # fmt: skip
+    folder = _started_in(run_dir)
+    found = {name: paths for name, paths in lost.items() if folder and all(leads(_from(folder, one)) for one in paths)}
+    if found:
+        print(f"{_shown(found)}: read from {folder}, where the run was started", file=sys.stderr)
+    left = {name: paths for name, paths in lost.items() if name not in found}
+    if left and needs_data:
+        also = f"nor from {folder}, where the run was started" if folder else "and nothing says where it was started"
+        print(
+            f"note: {_shown(left)} of the run leads nowhere from here, {also}. Start this where that was, or "
+            f"type {' '.join(f'dataset.{name}=PATH' for name in left)}.", file=sys.stderr,
+        )  # fmt: skip
+    if not found:
+        return description
+    return replace(description, dataset=with_paths(description.dataset, found, partial(_from, folder)))
+
+
+def _started_in(run_dir: Path) -> str:
+    """The folder in which a run was started; empty where its meta.json does not say it."""
+    try:
+        folder = json.loads(read_text(run_dir / META))[WORKING_FOLDER]
+    except (OSError, MxtrainError, ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    return folder if isinstance(folder, str) and os.path.isabs(folder) else ""
+
+
+def _from(folder: str, path: str) -> str:
+    return os.path.join(folder, path)  # an absolute one stays
+
+
+def _shown(paths: Dict[str, List[str]]) -> str:
+    return " ".join(f"dataset.{name}={','.join(some)}" for name, some in paths.items())

@@ -1,0 +1,201 @@
+"""The checks: each answers with a sentence and whether it passed, whatever happens in the processes that it starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Callable, Dict, List, Literal, Mapping, Sequence
+
+from bench_parts.processes import ROOT
+
+from gpu_check_parts.devices import Device, as_setting, visible
+
+TOLERANCES = {"float32": 1e-3, "float64": 1e-9}
+"""Relative. In float32 cuDNN sums in another order and may take algorithms that transform what is convolved."""
+TIMEOUT_S = 900
+RESNET, SMALL = ("model.name=resnet50_v1b", 224, 64, 40), ("model.name=cifar_resnet20_v1", 32, 8, 4)
+"""(model, pixels, batch size, steps) whose images are counted; the second one with --quick."""
+NOTHING: Mapping[str, str] = MappingProxyType({})
+State = Literal["ok", "failed", "not run"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One line of the table."""
+
+    state: State
+    text: str
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What the checks are given.
+
+    Attributes:
+        devices: those to check.
+        folder: for runs; nothing in it is needed afterwards.
+        quick: whether sizes are tiny, so that figures mean nothing.
+        torch_python: a Python that has PyTorch, or "".
+    """
+
+    devices: Sequence[Device]
+    folder: Path
+    quick: bool = False
+    torch_python: str = ""
+
+    @property
+    def on_gpus(self) -> bool:
+        """Whether the devices are GPUs, and no CPU devices that stand in."""
+        return self.devices[0].kind == "gpu"
+
+    def ask(self, *words: str, python: str = sys.executable, environ: Mapping[str, str] = NOTHING) -> Any:
+        """The JSON object in the last line that `python -m WORDS` prints. Raises: Failed: it ended in another way."""
+        done = self.run(*words, python=python, environ=environ)
+        if done.returncode:
+            raise Failed(done)
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def train(self, name: str, *overrides: str, exit_code: int = 0, devices: Sequence[Device] = ()) -> Dict[str, Any]:
+        """What status.json says of `python -m mxtrain OVERRIDES` in a run directory of that name.
+
+        Raises:
+            Failed: it ended with another exit code.
+        """
+        run, devices = self.folder / name, devices or self.devices[:1]
+        where = [f"parallel.devices={as_setting(devices)}", f"hydra.run.dir={run}", "trainer.test=false"]
+        environ = {"CUDA_VISIBLE_DEVICES": visible(devices)} if self.on_gpus else {}
+        done = self.run("mxtrain", *overrides, *where, environ=environ)
+        if done.returncode != exit_code:
+            raise Failed(done)
+        return json.loads((run / "status.json").read_text(encoding="utf-8"))
+
+    def run(
+        self, *words: str, python: str = sys.executable, environ: Mapping[str, str] = NOTHING
+    ) -> subprocess.CompletedProcess[str]:
+        """`python -m WORDS`, whatever comes of it."""
+        given = {**os.environ, "PYTHONPATH": f"{ROOT / 'scripts'}:{ROOT}", **environ}
+        command = [python, "-W", "ignore", "-m", *words]
+        try:
+            return subprocess.run(
+                command, env=given, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                timeout=TIMEOUT_S,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return subprocess.CompletedProcess(command, 1, "", f"it did not end within {TIMEOUT_S} s")
+
+
+class Failed(Exception):
+    """A process of a check ended with another exit code than it should."""
+
+    def __init__(self, done: subprocess.CompletedProcess):
+        lines = [line for line in (done.stderr or done.stdout or "").splitlines() if line.strip()]
+        said = next((line for line in reversed(lines) if "rror" in line), lines[-1] if lines else "it said nothing")
+        super().__init__(f"exit code {done.returncode}: {said.strip()[:300]}")
+
+
+CHECKS: Dict[str, Callable[[Bench], Answer]] = {}
+
+
+def _check(name: str) -> Callable[[Callable[[Bench], Answer]], Callable[[Bench], Answer]]:
+    def enter(function: Callable[[Bench], Answer]) -> Callable[[Bench], Answer]:
+        CHECKS[name] = function
+        return function
+
+    return enter
+
+
+@_check("first kernel")
+def first_kernel(bench: Bench) -> Answer:
+    """Each device convolves; where a wheel has no code for it, here it shows."""
+    words = []
+    for device in bench.devices:
+        found = bench.ask("gpu_check_parts.steps", "kernel", device.kind, str(device.number))
+        words.append(f"{device} {found['first_s']:.2f} s, then {1000 * found['next_s']:.1f} ms")
+    return Answer("ok", "; ".join(words))
+
+
+@_check("gradients against the CPU's")
+def gradients(bench: Bench) -> Answer:
+    """Float32 without TF32, which has ten bits of mantissa; float64."""
+    words, passed = [], True
+    for device in bench.devices:
+        environ = {"NVIDIA_TF32_OVERRIDE": "0"}
+        found = bench.ask("gpu_check_parts.steps", "gradients", device.kind, str(device.number), environ=environ)
+        passed &= all(found[dtype] <= limit for dtype, limit in TOLERANCES.items())
+        words.append(f"{device} " + ", ".join(f"{dtype} {value:.1e}" for dtype, value in found.items()))
+    limits = ", ".join(f"{dtype} {limit:g}" for dtype, limit in TOLERANCES.items())
+    return Answer("ok" if passed else "failed", f"{'; '.join(words)} (relative; at most {limits})")
+
+
+@_check("float16 with the loss scale")
+def float16(bench: Bench) -> Answer:
+    """A residual network learns digits; CPUs have no float16: there it is bfloat16."""
+    amp = "float16" if bench.on_gpus else "bfloat16"
+    epochs = 1 if bench.quick else 4
+    status = bench.train("float16", "model=resnet", f"amp={amp}", f"trainer.max_epochs={epochs}")
+    accuracy = status["metrics"]["val/accuracy"]
+    passed = accuracy > (0.2 if bench.quick else 0.9)
+    return Answer("ok" if passed else "failed", f"amp={amp}: val/accuracy {accuracy:.3f} after {epochs} epochs")
+
+
+@_check("gradients over all devices")
+def stores(bench: Bench) -> Answer:
+    """`verify` in float32 and float64 with the store that sums on the devices."""
+    if len(bench.devices) < 2:
+        return Answer("not run", "it needs two devices")
+    words, passed = [], True
+    for store in ("nccl", "device") if bench.on_gpus else ("device",):
+        report = bench.folder / f"verify-{store}.json"
+        environ = {"CUDA_VISIBLE_DEVICES": visible(bench.devices)} if bench.on_gpus else {}
+        done = bench.run(
+            "mxtrain", "verify", "model=lenet", "parallel=data", f"parallel.devices={as_setting(bench.devices)}",
+            f"kvstore={store}", f"output={report}", environ={"NVIDIA_TF32_OVERRIDE": "0", **environ},
+        )  # fmt: skip
+        if not report.exists():
+            raise Failed(done)
+        layers = json.loads(report.read_text(encoding="utf-8"))["layers"]
+        worst = max(max(layer["gradient_rel"], layer["parameter_rel"]) for layer in layers)
+        passed &= done.returncode == 0
+        words.append(f"kvstore={store} {worst:.1e}")
+    return Answer("ok" if passed else "failed", f"{', '.join(words)} (relative, of `verify`; at most 1e-06)")
+
+
+@_check("resume to the same bits")
+def resume(bench: Bench) -> Answer:
+    """Stopped in the middle of an epoch and continued, against the same run in one piece; with dropout."""
+    common = [
+        "model=mlp", "model.dropout=0.2", "trainer.limit_train_batches=10", "trainer.max_epochs=2",
+        "runtime.deterministic=true",
+    ]  # fmt: skip
+    whole = bench.train("whole", *common)
+    bench.train("parts", *common, "trainer.max_steps=13", exit_code=75)
+    parts = bench.train("parts", *common)
+    same = whole["weights_sha256"] == parts["weights_sha256"] and whole["step"] == parts["step"] == 20
+    verdict = "the same" if same else "different"
+    return Answer("ok" if same else "failed", f"weights after 20 steps, stopped after 13: {verdict}")
+
+
+@_check("ResNet-50, images/s")
+def speed(bench: Bench) -> Answer:
+    """On the first device, batches made once; beside PyTorch's where there is one."""
+    model, size, batch_size, steps = SMALL if bench.quick else RESNET
+    data = ["dataset=synthetic", f"dataset.shape=[3,{size},{size}]", f"dataset.batch_size={batch_size}",
+            f"dataset.num_samples={batch_size * steps * 2}", f"trainer.limit_train_batches={steps}"]  # fmt: skip
+    common = [model, *data, "optimizer=sgd", "trainer.max_epochs=2", "trainer.limit_val_batches=1"]
+    words: List[str] = []
+    for dtype, amp in (("float32", "off"), ("float16", "float16" if bench.on_gpus else "bfloat16")):
+        ours = bench.train(f"speed-{amp}", *common, f"amp={amp}")["samples_per_s"]
+        text = f"amp={amp} {ours:.0f}"
+        if bench.torch_python:
+            kind = "cuda" if bench.on_gpus else "cpu"
+            given = [f"{kind}:{bench.devices[0].number}" if bench.on_gpus else kind, str(size), str(batch_size)]
+            words_of = ["gpu_check_parts.torch_resnet", *given, str(min(steps, 20)), dtype]
+            theirs = bench.ask(*words_of, python=bench.torch_python)["samples_per_s"]
+            text += f" (PyTorch {theirs:.0f}, ratio {ours / theirs:.2f})"
+        words.append(text)
+    return Answer("ok", f"{size} px, batch {batch_size}: {', '.join(words)}")
