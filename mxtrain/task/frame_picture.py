@@ -74,8 +74,8 @@ def draw_compared(samples: Sequence[ComparedFrames], most: int) -> Image.Image:
         top, width = _GAP + number * height, max(round(WIDTH * len(one.right_TF) / longest), 1)
         limits = tuple(np.percentile(one.right_TF, [_LOW, _HIGH]).tolist())
         for row, frames_TF in enumerate((one.found_TF, one.right_TF)):
-            grey = as_grey(SpokenFrames(frames_TF, "", "", is_sound=True), limits).resize((width, _STRIP), Image.Resampling.BILINEAR)
-            sheet.paste(grey, (_GAP, top + row * (_STRIP + 2)))
+            grey = as_grey(SpokenFrames(frames_TF, "", "", is_sound=True), limits)
+            sheet.paste(grey.resize((width, _STRIP), Image.Resampling.BILINEAR), (_GAP, top + row * (_STRIP + 2)))
         (text,) = drawable([one.text])
         draw.text((_GAP, top + 2 * _STRIP + 4), text, fill=INK, font=font_for(text))
     return sheet
