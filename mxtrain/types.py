@@ -278,7 +278,19 @@ class TextLines:
     lines: Sequence[str]
 
 
-Artifact = Union[Picture, Table, TextLines]
+@dataclass(frozen=True)
+class Audio:
+    """A sound of what a task wants to have heard."""
+
+    name: str
+    """The name of its file, without an ending, and of its tag in TensorBoard."""
+    sample_rate: int
+    """Samples a second."""
+    encode: Callable[[], bytes]
+    """Makes the WAV file."""
+
+
+Artifact = Union[Picture, Table, TextLines, Audio]
 """What a task shows: loggers, `eval` and `predict` know these, and no task."""
 
 

@@ -13,6 +13,13 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 import pytest
 
+from mxtrain.runtime.amx import cpu_flags
+from mxtrain.runtime.openblas import CORE, openblas_core
+
+if openblas_core(cpu_flags()):
+    # As the command line does: a run in this process and one of another process have the same bits then.
+    os.environ.setdefault(CORE, openblas_core(cpu_flags()))
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores Ctrl-C, and so would all that the tests start and interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import List, Sequence
 
 from mxtrain.files.durable import replace_file
-from mxtrain.types import Artifact, Picture, Table, TextLines
+from mxtrain.types import Artifact, Audio, Picture, Table, TextLines
 
 MAX_SHOWN_ROWS = 60
 MAX_SHOWN_SAMPLES = 16
@@ -42,7 +42,7 @@ def _text(value: object) -> str:
 
 
 def write_artifacts(artifacts: Sequence[Artifact], folder: Path) -> List[str]:
-    """Writes tables as CSV files and pictures as PNG files, and returns their names; replaces earlier ones."""
+    """Writes tables as CSV, pictures as PNG and sounds as WAV files, and returns their names; replaces earlier ones."""
     folder.mkdir(parents=True, exist_ok=True)
     names: List[str] = []
     for artifact in artifacts:
@@ -54,6 +54,9 @@ def write_artifacts(artifacts: Sequence[Artifact], folder: Path) -> List[str]:
             artifact.draw(MAX_SHOWN_SAMPLES).save(picture, "PNG")
             names.append(f"{artifact.name}.png")
             replace_file(folder / names[-1], picture.getvalue())
+        elif isinstance(artifact, Audio):
+            names.append(f"{artifact.name}.wav")
+            replace_file(folder / names[-1], artifact.encode())
     return names
 
 

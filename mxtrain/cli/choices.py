@@ -27,7 +27,7 @@ OTHER_OPTIONS: Dict[str, Dict[str, str]] = {
     "parallel": {"none": "single", "null": "single", "false": "single", "dp": "data", "ddp": "data", "pp": "pipeline"},
     "early_stopping": {"true": "on"},
     "debug": {"true": "fast", "on": "fast"},
-    "model": {"mlpnet": "mlp", "transformer": "bert", "bi_lstm": "bilstm"},
+    "model": {"mlpnet": "mlp", "transformer": "bert", "bi_lstm": "bilstm", "fastspeech2": "fastspeech"},
     "task": {"mlm": "masked_language_modeling", "masked_lm": "masked_language_modeling",
              "pretraining": "masked_language_modeling", "classify": "classification",
              "image_classification": "classification", "text_classification": "classification",
@@ -35,7 +35,8 @@ OTHER_OPTIONS: Dict[str, Dict[str, str]] = {
              "named_entity_recognition": "token_classification", "sequence_labeling": "token_classification",
              "tagging": "token_classification", "squad": "question_answering", "qa": "question_answering",
              "asr": "speech_recognition",
-             "speech": "speech_recognition", "speech_to_text": "speech_recognition", "ctc": "speech_recognition"},
+             "speech": "speech_recognition", "speech_to_text": "speech_recognition", "ctc": "speech_recognition",
+             "tts": "speech_synthesis", "text_to_speech": "speech_synthesis"},
 }  # fmt: skip
 """Names that other programs have for our options."""
 

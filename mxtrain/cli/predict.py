@@ -57,7 +57,7 @@ class PredictSettings(Spec):
     output: Optional[PathText] = None
     """File for the predictions; default: standard output."""
     folder: Optional[PathText] = None
-    """Folder for pictures that a task predicts, such as masks; default: predict in the run directory."""
+    """Folder for files that a task predicts, such as masks; default: predict in the run directory."""
     format: str = "auto"
     """jsonl, csv, or one that a task has of its own; auto: csv where the output's name ends so, else jsonl."""
     top_k: Positive = 3
@@ -87,7 +87,8 @@ def run(arguments: Sequence[str]) -> int:
     source, places = dataset.open_inputs(given.positionals[1:], signature, settings.skip_unreadable, unreadable)
     refuse_none(len(places), unreadable)
     folder = files_folder(description.task, settings, checkpoint)
-    drawn = [] if folder is None else [folder / name for name in file_names(places)]
+    ending = description.task.writes_ending
+    drawn = [] if folder is None else [folder / name for name in file_names(places, ending)]
     refuse_overwriting([*drawn, *([Path(settings.output)] if settings.output else [])],
                        [*places, *given.positionals[1:]])  # fmt: skip
     sample_ids = description.task.sample_ids(form, places, dataset)
@@ -177,22 +178,29 @@ def files_folder(task: Task, settings: PredictSettings, checkpoint: Checkpoint) 
     return run_dir_of(checkpoint) / "predict"
 
 
-def file_names(places: Sequence[str]) -> List[str]:
-    """A path for a PNG about each file, as the files lie below the folder that holds them all.
+def file_names(places: Sequence[str], ending: str = ".png") -> List[str]:
+    """A path for what is written about each file, as the files lie below the folder that holds them all.
 
-    Of files that differ in their endings alone, all but the first keep theirs: `x.png`, `x.jpg.png`.
+    Of files that differ in their endings alone, all but the first keep theirs: `x.png`, `x.jpg.png`. For a line of a
+    file it has the number: `x-3.png`.
     """
     common = os.path.commonpath([os.path.dirname(os.path.abspath(place)) for place in places]) if places else ""
     names: List[str] = []
     taken: Set[str] = set()
     for place in places:
-        path = Path(os.path.relpath(os.path.abspath(place), common))
+        path = numbered_line(Path(os.path.relpath(os.path.abspath(place), common)))
         numbered = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
         wanted = (str(one) for one in itertools.chain([path.with_suffix(""), path], numbered))
         name = next(name for name in wanted if name.lower() not in taken)
         taken.add(name.lower())  # some file systems do not tell a from A
-        names.append(f"{name}.png")
+        names.append(f"{name}{ending}")
     return names
+
+
+def numbered_line(path: Path) -> Path:
+    """`x-3` for the place `x.jsonl:3`; other places stay what they are."""
+    name, _, line = path.name.rpartition(":")
+    return path.with_name(f"{Path(name).stem}-{line}") if name and line.isdigit() else path
 
 
 def refuse_overwriting(written: Iterable[Path], places: Sequence[str]) -> None:

@@ -32,6 +32,7 @@ SIGNATURE_STATE: Wanted = {
         "sample_rate": int, "window_ms": _NUMBER, "step_ms": _NUMBER, "num_mels": int, "low_hz": _NUMBER,
         "high_hz": _NUMBER, "preemphasis": _NUMBER, "normalize": str,
     },
+    "symbols?": [str],
     "key_points?": {"flip_pairs": [[int]], "skeleton": [[int]], "sigmas": [_NUMBER], "thing_names": [str]},
 }  # fmt: skip
 """The form of a signature in a checkpoint, which may come from anybody."""
@@ -47,6 +48,7 @@ class Signature:
         class_names: of what is predicted, where it has names.
         tokenizer_config: for text: how it becomes tokens.
         target_tokenizer_config: for translations: the same of the target; equal where both have one vocabulary.
+        symbols: for what is to be spoken: the characters or phonemes whose numbers enter the network.
         mask_values: for masks: the value of each class in a mask's file.
         category_ids: for things in pictures: the number of each class in the dataset's own files.
         key_points: for key points, whose names are `class_names`: what they have to do with each other.
@@ -65,11 +67,12 @@ class Signature:
     key_points: Optional[KeyPointSet] = None
     audio: Optional[Features] = None
     target_tokenizer_config: Optional[TokenizerConfig] = None
+    symbols: Sequence[str] = ()
 
     @property
     def vocab_size(self) -> Optional[int]:
-        """Number of tokens, for text."""
-        return self.tokenizer_config.size if self.tokenizer_config else None
+        """Number of tokens, for text, or of symbols."""
+        return self.tokenizer_config.size if self.tokenizer_config else len(self.symbols) or None
 
     @property
     def is_joint(self) -> Optional[bool]:
@@ -80,7 +83,7 @@ class Signature:
     def to_json(self) -> Mapping[str, Json]:
         """The plain values that a checkpoint holds."""
         lists: Dict[str, Json] = {name: list(getattr(self, name)) for name in ("shape", "mean", "std", "class_names")}
-        for name in ("mask_values", "category_ids"):
+        for name in ("mask_values", "category_ids", "symbols"):
             if getattr(self, name):
                 lists[name] = list(getattr(self, name))
         parts = {"tokenizer_config": self.tokenizer_config, "decoding": self.decoding, "key_points": self.key_points}

@@ -15,7 +15,7 @@ from mxtrain.logger.event_file import EventFile
 from mxtrain.logger.graph import build_graph_def
 from mxtrain.logger.hparams import end_summary, experiment_summary, select_hparams, start_summary
 from mxtrain.logger.rows import mean_of_rows
-from mxtrain.types import Artifact, Callback, Picture, Progress, Result, RunInfo, Table, Validation
+from mxtrain.types import Artifact, Audio, Callback, Picture, Progress, Result, RunInfo, Table, Validation
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Config, MetricRow
@@ -112,6 +112,9 @@ class TensorBoardLogger(Callback):
     def _add_artifact(self, artifact: Artifact, step: int) -> None:
         assert self._events is not None
         tag = f"val/{artifact.name}"
+        if isinstance(artifact, Audio):
+            self._events.add(lambda: [sound_of(artifact, tag)], step)
+            return
         if not isinstance(artifact, Picture):
             markdown = (
                 table_as_markdown(artifact, self._max_images) if isinstance(artifact, Table)
@@ -142,6 +145,14 @@ class TensorBoardLogger(Callback):
             self._newest_step.update(dict.fromkeys(values, step))
             summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
             self._events.add(lambda: [summary], step)
+
+
+def sound_of(audio: Audio, tag: str) -> Summary:
+    """The summary of a sound."""
+    sound = Summary.Audio(
+        sample_rate=audio.sample_rate, num_channels=1, encoded_audio_string=audio.encode(), content_type="audio/wav"
+    )
+    return Summary(value=[Summary.Value(tag=tag, audio=sound)])
 
 
 def metric_tags(run: RunInfo) -> List[str]:

@@ -138,6 +138,27 @@ class CTC(Loss):
         return CTCLoss()
 
 
+class FrameL1(Loss):
+    """Mean absolute difference of frames from those that are right, over all frames of the global batch that are no
+    padding; each band counts in units of its deviation."""
+
+    serves: ClassVar[Tuple[str, ...]] = ("speech_synthesis",)
+
+    def build(self, num_classes: int, training: bool) -> gluon.Block:
+        from mxtrain.loss.frame_blocks import AbsoluteFrameLoss
+
+        return AbsoluteFrameLoss()
+
+
+class FrameL2(FrameL1):
+    """Mean squared difference, likewise."""
+
+    def build(self, num_classes: int, training: bool) -> gluon.Block:
+        from mxtrain.loss.frame_blocks import SquaredFrameLoss
+
+        return SquaredFrameLoss()
+
+
 class SigmoidBCE(Loss):
     """Binary cross entropy of each class by itself."""
 

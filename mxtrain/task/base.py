@@ -29,9 +29,12 @@ if TYPE_CHECKING:
     from mxtrain.types import Batch, Shapes
 
 
-DATASETS = {"text": "dataset=text", "numbers": "dataset=tabular", "frames": "dataset=digit_lines"}
+DATASETS = {
+    "text": "dataset=text", "numbers": "dataset=tabular", "frames": "dataset=digit_lines",
+    "symbols": "dataset=formant_digits",
+}  # fmt: skip
 """A dataset for each kind of input that a model takes."""
-MODELS = {"text": "model=bert", "numbers": "model=mlp", "frames": "model=deep_speech2"}
+MODELS = {"text": "model=bert", "numbers": "model=mlp", "frames": "model=deep_speech2", "symbols": "model=fastspeech"}
 """A model for each kind of sample that a dataset gives."""
 
 WHOLE_BATCH = "whole_batch"
@@ -88,6 +91,8 @@ class Task(Spec):
     """Whether `predict` has something to say."""
     writes: ClassVar[str] = ""
     """What the files hold that `predict` writes beside its rows, one for each sample, such as "mask"; empty: none."""
+    writes_ending: ClassVar[str] = ".png"
+    """How the names of these files end."""
     writes_unasked: ClassVar[bool] = True
     """Whether `predict` writes these files also where no folder was named for them."""
     formats: ClassVar[Tuple[str, ...]] = ()
@@ -324,7 +329,8 @@ class Task(Spec):
             yield number, self.row(signature, prediction, top_k)
 
     def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
-        """The PNG that `predict` writes of one prediction, where `writes` says that it writes some.
+        """The file that `predict` writes of one prediction, where `writes` says that it writes some: a picture, or what
+        `writes_ending` says.
 
         Args:
             signature: of the network.
@@ -441,7 +447,7 @@ def require_same_names(signature: Signature, splits: Splits) -> None:
     Raises:
         DataError: they differ.
     """
-    learned, found = list(signature.class_names), list(splits.class_names)
+    learned, found = list(signature.class_names) or list(signature.symbols), list(splits.class_names)
     if learned != found:
         raise DataError(
             f"the dataset's {len(found)} classes are not those the model was trained on ({len(learned)}): "

@@ -5,7 +5,7 @@ Legend: T frames, F numbers of a frame.
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Sequence
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -55,8 +55,34 @@ def draw_frames(samples: Sequence[SpokenFrames], most: int) -> Image.Image:
     return sheet
 
 
-def as_grey(sample: SpokenFrames) -> Image.Image:
-    """Frames as a picture, (F, T)."""
-    low, high = np.percentile(sample.frames_TF, [_LOW, _HIGH])
+class ComparedFrames(NamedTuple):
+    """Frames that were found for a text, and those that are right."""
+
+    found_TF: np.ndarray
+    right_TF: np.ndarray
+    text: str
+
+
+def draw_compared(samples: Sequence[ComparedFrames], most: int) -> Image.Image:
+    """For each of at most so many samples the frames that were found, above those that are right, in the same greys;
+    under them the text."""
+    shown = list(samples[:most])
+    height = 2 * _STRIP + 2 + _LINE + _GAP
+    sheet = Image.new("RGB", (WIDTH + 2 * _GAP, height * max(len(shown), 1) + _GAP), PAPER)
+    draw, longest = ImageDraw.Draw(sheet), max((len(one.right_TF) for one in shown), default=1)
+    for number, one in enumerate(shown):
+        top, width = _GAP + number * height, max(round(WIDTH * len(one.right_TF) / longest), 1)
+        limits = tuple(np.percentile(one.right_TF, [_LOW, _HIGH]).tolist())
+        for row, frames_TF in enumerate((one.found_TF, one.right_TF)):
+            grey = as_grey(SpokenFrames(frames_TF, "", "", is_sound=True), limits)
+            sheet.paste(grey.resize((width, _STRIP), Image.Resampling.BILINEAR), (_GAP, top + row * (_STRIP + 2)))
+        (text,) = drawable([one.text])
+        draw.text((_GAP, top + 2 * _STRIP + 4), text, fill=INK, font=font_for(text))
+    return sheet
+
+
+def as_grey(sample: SpokenFrames, limits: Optional[Tuple[float, ...]] = None) -> Image.Image:
+    """Frames as a picture, (F, T); `limits` become black and white, by default percentiles of these frames."""
+    low, high = np.percentile(sample.frames_TF, [_LOW, _HIGH]) if limits is None else limits
     grey_FT = np.clip((sample.frames_TF.T - low) / max(high - low, 1e-6), 0, 1) * 255
     return Image.fromarray(np.ascontiguousarray(grey_FT[:: -1 if sample.is_sound else 1].astype(np.uint8)))

@@ -109,6 +109,11 @@ def small(tmp_path: Path) -> Dict[str, Tuple[str, ...]]:
             f"dataset.root={tmp_path}", "dataset.train=train.json", "dataset.max_question=3", "dataset.doc_stride=4",
             *tiny,
         ),
+        "speech_synthesis": (
+            "dataset.num_train=32", "dataset.num_val=10", "dataset.length=[1,2]", "dataset.features.sample_rate=4000",
+            "dataset.features.window_ms=200", "dataset.features.step_ms=50", "dataset.features.num_mels=16",
+            "model.units=8", "model.hidden_size=12", "task.iterations=2",
+        ),
         "speech_recognition": (
             "dataset.num_train=32", "dataset.num_val=10", "dataset.length=[1,3]", "dataset.height=8",
             "model.channels=[2,3,2]", "model.units=8", "model.num_layers=2",
@@ -278,6 +283,8 @@ def strip(line: str) -> Any:
         ("task=speech_recognition", "speech_recognition", "DigitLines"),
         ("dataset=digit_lines", "speech_recognition", "DigitLines"),
         ("model=deep_speech2", "speech_recognition", "DigitLines"),
+        ("task=speech_synthesis", "speech_synthesis", "FormantDigits"),
+        ("model=fastspeech", "speech_synthesis", "FormantDigits"),
         ("dataset=tabular", "regression", "Tabular"),
         ("task=regression", "regression", "Tabular"),
         ("task=segmentation", "segmentation", "DigitScenes"),

@@ -69,6 +69,8 @@ class Draw(enum.IntEnum):
     """And 3 above it: what a line of digits says, and how wide it is."""
     SPEC_AUGMENT = 727
     """And those above it up to 730: where stripes of a spectrogram are hidden."""
+    SPOKEN_TEXT = 731
+    SPOKEN_DURATION = 732
     VOCABULARY = 710
     """Which texts a vocabulary is made of."""
     CORRUPTION = 900

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import stat
 from typing import TYPE_CHECKING, Callable, ClassVar, Collection, Dict, List, Literal, Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -18,7 +17,6 @@ from mxtrain.dataset.base import BaseDataset, Samples, Splits
 from mxtrain.dataset.checking.problems import (
     EMPTY_TEXT,
     STRICT,
-    UNREADABLE_AUDIO,
     DataPlace,
     Findings,
     NothingLeft,
@@ -32,11 +30,11 @@ from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.speech.alphabet import Alphabet, is_punctuation, normalized
 from mxtrain.dataset.speech.base import TranscribedDataset
 from mxtrain.dataset.speech.features import Features
-from mxtrain.dataset.speech.loader import padded_frames
 from mxtrain.dataset.speech.prepared import FEATURE, SECONDS, Recordings, features_for_now, features_of, problems_of
 from mxtrain.dataset.speech.recording import CUT_AUDIO, ENDINGS, SILENT_AUDIO, require_soundfile
 from mxtrain.dataset.speech.source import SHORT_AUDIO, short_problem
 from mxtrain.dataset.speech.spec_augment import SpecAugment
+from mxtrain.dataset.speech.usable import Skipping, frames_of, is_there, is_whole, require_room, short_enough
 from mxtrain.dataset.speech.utterances import PIPE, Utterance
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.types import Positive, PositiveFloat
@@ -46,36 +44,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 UNKNOWN_CHARACTER = "unknown_character"
-REMEDY = "Restore or remove it, or type dataset.skip_unreadable=true to train without such utterances."
-_ROUNDING_S = 0.05
-"""By which times in manifests may differ from recordings."""
-
 Parts = Tuple[str, List[Utterance], Optional[List[Utterance]], Optional[List[Utterance]]]
 """The name of a dataset, and its utterances for training, validation and test; None where they are held out of those
 for training."""
-
-
-class Skipping(Findings):
-    """Leaves out what is wrong with single utterances, and says how many there were of each kind."""
-
-    def __init__(self) -> None:
-        self._count: Dict[str, int] = {}
-        self._first: Dict[str, str] = {}
-
-    def refuse(self, *problems: Problem, sentence: str = "") -> None:
-        for problem in problems:
-            self._count[problem.kind] = self._count.get(problem.kind, 0) + 1
-            self._first.setdefault(problem.kind, problem.fact)
-
-    @property
-    def goes_on(self) -> bool:
-        return True
-
-    def say(self) -> None:
-        """Warns of what was left out."""
-        for kind, count in self._count.items():
-            log.warning("dataset.skip_unreadable: %s left out, %s, e.g. %s `data check` lists all.",
-                        "1 is" if count == 1 else f"{count:,} are", kind, self._first[kind])  # fmt: skip
 
 
 class AudioDataset(TranscribedDataset):
@@ -121,7 +92,7 @@ class AudioDataset(TranscribedDataset):
     def batch_frames(self) -> Optional[int]:
         if self.batch_seconds is None:
             return None
-        return int(self.batch_seconds * self.features.sample_rate / self.features.step)
+        return frames_of(self.batch_seconds, self.features)
 
     @property
     def batch_unit(self) -> Tuple[str, int]:
@@ -134,14 +105,7 @@ class AudioDataset(TranscribedDataset):
 
     def is_there(self, one: Utterance, findings: Findings) -> bool:
         """Whether the recording of an utterance can be opened; else findings get why."""
-        try:
-            status = os.stat(one.path)
-            said = "" if stat.S_ISREG(status.st_mode) else "which is no regular file"
-        except (OSError, ValueError) as error:
-            said = f"which cannot be read: {getattr(error, 'strerror', None) or error}"
-        if said:
-            findings.refuse(Problem(UNREADABLE_AUDIO, one.place, f"{one.place} names '{one.path}', {said}.", REMEDY))
-        return not said
+        return is_there(one, findings)
 
     @property
     def transcript_signature(self) -> str:
@@ -203,8 +167,9 @@ class AudioDataset(TranscribedDataset):
         parts = split_indices(np.zeros(len(trained), np.int32), *held, self.split_seed)
         others = [found[number] if given[number] is not None else trained.take(parts[number].tolist())
                   for number in (1, 2)]  # fmt: skip
-        kept = self._short_enough(trained.take(parts[0].tolist()))
-        self._require_room(kept)
+        shared = trained.take(parts[0].tolist())
+        kept = shared.take(short_enough(shared.frame_N, shared.place, self.features, self.max_seconds))
+        require_room(kept.frame_N, kept.place, self.features, self.batch_seconds)
         refuse_empty(name, len(kept), len(others[0] or ()), self.val_fraction)
         assert others[0] is not None
         test_split = others[1] if others[1] is not None and len(others[1]) else None
@@ -230,7 +195,7 @@ class AudioDataset(TranscribedDataset):
         feature, seconds_N, problems = shards.ragged(FEATURE), shards.array(SECONDS), problems_of(shards)
         kept = [
             index for index, one in enumerate(readable)
-            if _is_whole(one, problems[index], float(seconds_N[index]), findings)
+            if is_whole(one, problems[index], float(seconds_N[index]), findings)
         ]  # fmt: skip
         row_N = np.array(kept, np.int64)
         made = Recordings([readable[index] for index in kept], feature, row_N, alphabet, self.augment)
@@ -264,36 +229,6 @@ class AudioDataset(TranscribedDataset):
         remedies.append("add it to dataset.characters")
         return f"{', or '.join(remedies)}; it is {characters}."
 
-    def _short_enough(self, train: Recordings) -> Recordings:
-        if self.max_seconds is None:
-            return train
-        step_s = self.features.step / self.features.sample_rate
-        kept = np.flatnonzero(train.frame_N * step_s <= self.max_seconds)
-        if len(train) and not len(kept):
-            raise DataError(
-                f"dataset.max_seconds={self.max_seconds:g} leaves no training samples: the shortest, of "
-                f"{train.place(int(train.frame_N.argmin()))}, has {train.frame_N.min() * step_s:.2f} s. Choose more."
-            )
-        if len(kept) < len(train):
-            log.info("dataset.max_seconds=%s: %s of %s utterances are not trained on", self.max_seconds,
-                     f"{len(train) - len(kept):,}", f"{len(train):,}")  # fmt: skip
-        return train.take(kept.tolist())
-
-    def _require_room(self, train: Recordings) -> None:
-        """Raises: DataError: the longest utterance of training does not fit into a batch."""
-        most = self.batch_frames
-        if most is None or not len(train):
-            return
-        index = int(train.frame_N.argmax())
-        needed = int(padded_frames(train.frame_N[index : index + 1])[0])
-        if needed > most:
-            needed_s = math.ceil(needed * self.features.step / self.features.sample_rate)
-            raise DataError(
-                f"dataset.batch_seconds={self.batch_seconds:g} has no room for the longest utterance, of "
-                f"{train.place(index)}. Type dataset.batch_seconds={needed_s} or more, or a smaller "
-                "dataset.max_seconds."
-            )
-
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
@@ -321,16 +256,3 @@ class AudioDataset(TranscribedDataset):
         made = Recordings(some, shards.ragged(FEATURE), np.array(kept, np.int64), alphabet, are_known=False)
         made.store = shards  # removed from the disk when nobody reads it any more
         return made, [one.path for one in some]
-
-
-def _is_whole(one: Utterance, problem: str, seconds: float, findings: Findings) -> bool:
-    """Whether an utterance was read, and is as long as it should be."""
-    if problem:
-        kind, _, said = problem.partition("\t")
-        findings.refuse(Problem(kind, one.place, f"{one.place}: '{one.path}' {said}", REMEDY))
-        return False
-    if seconds < one.said_s - max(_ROUNDING_S, 0.01 * one.said_s):
-        fact = f"{one.place}: '{one.path}' is cut: it has {seconds:.2f} s of {one.said_s:.2f} s."
-        findings.refuse(Problem(CUT_AUDIO, one.place, fact, REMEDY))
-        return False
-    return True

@@ -132,6 +132,16 @@ def log_mel(sound_S: np.ndarray, features: Features) -> np.ndarray:
     return frames_TF
 
 
+def centred(sound_S: np.ndarray, features: Features) -> np.ndarray:
+    """Sound with silence around it, of which frame t is centred in the middle of its t-th step: there is a frame for
+    each step that has begun, ceil(S / step), and a time is a place among frames."""
+    steps = max(-(-len(sound_S) // features.step), 1)
+    before = (features.window - features.step) // 2
+    padded_S = np.zeros((steps - 1) * features.step + max(features.window, features.step), np.float32)
+    padded_S[max(before, 0) : max(before, 0) + len(sound_S)] = sound_S[: len(padded_S) - max(before, 0)]
+    return padded_S
+
+
 def stored(frames_TF: np.ndarray) -> np.ndarray:
     """Frames as they are kept: in float16, a rounding of at most 0.001 of what is far below noise."""
     return frames_TF.astype(np.float16)

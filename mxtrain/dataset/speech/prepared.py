@@ -15,7 +15,7 @@ from mxtrain.dataset.corpus.preparing import Advance, Write, prepare, prepare_fo
 from mxtrain.dataset.corpus.shards import ArrayForm, Ragged, Shards, ShardWriter
 from mxtrain.dataset.corpus.threads import in_order
 from mxtrain.dataset.speech.alphabet import Alphabet
-from mxtrain.dataset.speech.features import Features, log_mel, stored
+from mxtrain.dataset.speech.features import Features, centred, log_mel, stored
 from mxtrain.dataset.speech.recording import RecordingError, read_recording
 from mxtrain.dataset.speech.source import TranscribedSource
 from mxtrain.dataset.speech.spec_augment import SpecAugment
@@ -43,21 +43,24 @@ class Computed(NamedTuple):
     seconds: float
 
 
-def compute(sound_S: np.ndarray, features: Features) -> Computed:
+def compute(sound_S: np.ndarray, features: Features, are_centred: bool = False) -> Computed:
     """The features of an utterance that was read."""
-    return Computed(stored(log_mel(sound_S, features)), "", len(sound_S) / features.sample_rate)
+    framed_S = centred(sound_S, features) if are_centred else sound_S
+    return Computed(stored(log_mel(framed_S, features)), "", len(sound_S) / features.sample_rate)
 
 
-def compute_utterance(utterance: Utterance, features: Features) -> Computed:
+def compute_utterance(utterance: Utterance, features: Features, are_centred: bool = False) -> Computed:
     """Reads an utterance and computes its features."""
     try:
         sound_S = read_recording(utterance.path, features.sample_rate, utterance.begin_s, utterance.duration_s)
     except RecordingError as error:
         return Computed(np.zeros((0, features.num_mels), np.float16), f"{error.kind}\t{error.fact}", 0.0)
-    return compute(sound_S, features)
+    return compute(sound_S, features, are_centred)
 
 
-def features_of(utterances: Sequence[Utterance], features: Features, what: str, num_threads: int) -> Shards:
+def features_of(
+    utterances: Sequence[Utterance], features: Features, what: str, num_threads: int, are_centred: bool = False
+) -> Shards:  # fmt: skip
     """Features of utterances, computed now or before; what is wrong with one is an array of its own.
 
     Args:
@@ -65,6 +68,7 @@ def features_of(utterances: Sequence[Utterance], features: Features, what: str, 
         features: what to compute.
         what: they are, for people.
         num_threads: that compute.
+        are_centred: see `features.centred`.
 
     Raises:
         DataError: a file is written to meanwhile, or the disk is full.
@@ -74,8 +78,11 @@ def features_of(utterances: Sequence[Utterance], features: Features, what: str, 
     parts: List[Json] = [[number[one.path], one.begin_s, one.duration_s] for one in utterances]
     contents = contents_of(paths, f"content of the files for {what}", num_threads)
     made_of: Json = [features.model_dump(), [content.sha256 for content in contents], parts]
-    write = feature_writer(len(utterances), lambda index: compute_utterance(utterances[index], features), num_threads)
-    return prepare("features", made_of, feature_forms(features), write, what=what, total=len(utterances))
+    write = feature_writer(
+        len(utterances), lambda index: compute_utterance(utterances[index], features, are_centred), num_threads
+    )
+    kind = "centred_features" if are_centred else "features"
+    return prepare(kind, made_of, feature_forms(features), write, what=what, total=len(utterances))
 
 
 def features_for_now(utterances: Sequence[Utterance], features: Features, num_threads: int) -> Shards:

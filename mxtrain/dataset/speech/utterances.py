@@ -59,13 +59,13 @@ def read_manifest(path: str, findings: Findings) -> List[Utterance]:
     """
     require_there(path)
     text = read_text(path, findings)
-    rows = _json_rows(path, text, findings) if text.lstrip()[:1] in ("{", "[") else _csv_rows(path, text, findings)
+    rows = json_rows(path, text, findings) if text.lstrip()[:1] in ("{", "[") else _csv_rows(path, text, findings)
     folder = Path(path).parent
     found = []
     for line, row in rows:
         place = DataPlace(path, line)
         try:
-            found.append(_utterance(row, folder, place))
+            found.append(utterance_of(row, folder, place))
         except ValueError as error:
             findings.refuse(Problem(UNREADABLE_ROW, place, f"{place} {error}."))
     if not found and not findings.goes_on:
@@ -73,7 +73,8 @@ def read_manifest(path: str, findings: Findings) -> List[Utterance]:
     return found
 
 
-def _json_rows(path: str, text: str, findings: Findings) -> Iterator[Tuple[int, Dict[str, object]]]:
+def json_rows(path: str, text: str, findings: Findings) -> Iterator[Tuple[int, Dict[str, object]]]:
+    """Number and object of each line of JSON."""
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
@@ -107,8 +108,8 @@ def _csv_rows(path: str, text: str, findings: Findings) -> Iterator[Tuple[int, D
         findings.refuse(Problem(UNREADABLE_ROW, place, f"{place} is no CSV: {error}."))
 
 
-def _utterance(row: Dict[str, object], folder: Path, place: DataPlace) -> Utterance:
-    """Raises: ValueError: something of it is missing or of another type."""
+def utterance_of(row: Dict[str, object], folder: Path, place: DataPlace) -> Utterance:
+    """The utterance of a line. Raises: ValueError: something of it is missing or of another type."""
     audio = next((row[key] for key in AUDIO_KEYS if key in row), None)
     text = next((row[key] for key in TEXT_KEYS if key in row), None)
     if not isinstance(audio, str) or not audio.strip():

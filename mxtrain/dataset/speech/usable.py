@@ -1,0 +1,119 @@
+"""Which utterances of a dataset of recordings can be used, and what is said of the others.
+
+Legend: N utterances.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import stat
+from typing import Callable, Dict, List, Optional
+
+import numpy as np
+
+from mxtrain.dataset.checking.problems import UNREADABLE_AUDIO, DataPlace, Findings, Problem
+from mxtrain.dataset.speech.features import Features
+from mxtrain.dataset.speech.loader import padded_frames
+from mxtrain.dataset.speech.recording import CUT_AUDIO
+from mxtrain.dataset.speech.utterances import Utterance
+from mxtrain.errors import DataError
+
+log = logging.getLogger(__name__)
+REMEDY = "Restore or remove it, or type dataset.skip_unreadable=true to train without such utterances."
+_ROUNDING_S = 0.05
+"""By which times in manifests may differ from recordings."""
+
+
+class Skipping(Findings):
+    """Leaves out what is wrong with single utterances, and says how many there were of each kind."""
+
+    def __init__(self) -> None:
+        self._count: Dict[str, int] = {}
+        self._first: Dict[str, str] = {}
+
+    def refuse(self, *problems: Problem, sentence: str = "") -> None:
+        for problem in problems:
+            self._count[problem.kind] = self._count.get(problem.kind, 0) + 1
+            self._first.setdefault(problem.kind, problem.fact)
+
+    @property
+    def goes_on(self) -> bool:
+        return True
+
+    def say(self) -> None:
+        """Warns of what was left out."""
+        for kind, count in self._count.items():
+            log.warning("dataset.skip_unreadable: %s left out, %s, e.g. %s `data check` lists all.",
+                        "1 is" if count == 1 else f"{count:,} are", kind, self._first[kind])  # fmt: skip
+
+
+def is_there(one: Utterance, findings: Findings) -> bool:
+    """Whether the recording of an utterance can be opened; else findings get why."""
+    try:
+        status = os.stat(one.path)
+        said = "" if stat.S_ISREG(status.st_mode) else "which is no regular file"
+    except (OSError, ValueError) as error:
+        said = f"which cannot be read: {getattr(error, 'strerror', None) or error}"
+    if said:
+        findings.refuse(Problem(UNREADABLE_AUDIO, one.place, f"{one.place} names '{one.path}', {said}.", REMEDY))
+    return not said
+
+
+def is_whole(one: Utterance, problem: str, seconds: float, findings: Findings) -> bool:
+    """Whether an utterance was read, and is as long as it should be."""
+    if problem:
+        kind, _, said = problem.partition("\t")
+        findings.refuse(Problem(kind, one.place, f"{one.place}: '{one.path}' {said}", REMEDY))
+        return False
+    if seconds < one.said_s - max(_ROUNDING_S, 0.01 * one.said_s):
+        fact = f"{one.place}: '{one.path}' is cut: it has {seconds:.2f} s of {one.said_s:.2f} s."
+        findings.refuse(Problem(CUT_AUDIO, one.place, fact, REMEDY))
+        return False
+    return True
+
+
+def frames_of(seconds: float, features: Features) -> int:
+    """The whole steps of so many seconds."""
+    return int(seconds * features.sample_rate / features.step)
+
+
+def short_enough(
+    frame_N: np.ndarray, place: Callable[[int], DataPlace], features: Features, max_seconds: Optional[float]
+) -> List[int]:  # fmt: skip
+    """The indices of utterances of at most so many seconds.
+
+    Raises:
+        DataError: none is so short.
+    """
+    if max_seconds is None:
+        return list(range(len(frame_N)))
+    step_s = features.step / features.sample_rate
+    kept = np.flatnonzero(frame_N * step_s <= max_seconds)
+    if len(frame_N) and not len(kept):
+        raise DataError(
+            f"dataset.max_seconds={max_seconds:g} leaves no training samples: the shortest, of "
+            f"{place(int(frame_N.argmin()))}, has {frame_N.min() * step_s:.2f} s. Choose more."
+        )
+    if len(kept) < len(frame_N):
+        log.info("dataset.max_seconds=%s: %s of %s utterances are not trained on", max_seconds,
+                 f"{len(frame_N) - len(kept):,}", f"{len(frame_N):,}")  # fmt: skip
+    found: List[int] = kept.tolist()
+    return found
+
+
+def require_room(
+    frame_N: np.ndarray, place: Callable[[int], DataPlace], features: Features, batch_seconds: Optional[float]
+) -> None:  # fmt: skip
+    """Raises: DataError: the longest utterance of training does not fit into a batch."""
+    if batch_seconds is None or not len(frame_N):
+        return
+    index = int(frame_N.argmax())
+    needed = int(padded_frames(frame_N[index : index + 1])[0])
+    if needed > frames_of(batch_seconds, features):
+        needed_s = math.ceil(needed * features.step / features.sample_rate)
+        raise DataError(
+            f"dataset.batch_seconds={batch_seconds:g} has no room for the longest utterance, of {place(index)}. Type "
+            f"dataset.batch_seconds={needed_s} or more, or a smaller dataset.max_seconds."
+        )
