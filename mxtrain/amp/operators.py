@@ -27,6 +27,7 @@ class Operators:
         low: compute in it, from all of their inputs: matrix products and convolutions, which is where the time goes.
         follow: compute in what their first input is in; their other inputs stay as they are.
         follow_both: compute in it if their first two inputs are in it; their other inputs stay as they are.
+        take: take their first input as it is, and give float32.
         join: compute in it if all inputs are in it, else in float32.
         join_layers: `join` computes in it, too, if one input is in it and all are made by layers: by operators of `low`
             and `follow`, and by `join` from such.
@@ -42,6 +43,7 @@ class Operators:
     can_follow: Callable[[GraphNode], bool] = lambda node: True
     join_layers: bool = False
     follow_both: FrozenSet[str] = frozenset()
+    take: FrozenSet[str] = frozenset()
 
 
 def has_kernels(node: GraphNode, weight: Optional[Shape], output: Optional[Shape], amx: Optional[bool] = None) -> bool:
@@ -101,6 +103,7 @@ BFLOAT16 = Operators(
     # Our attention stores what it takes and gives in it, and computes in float32.
     follow=frozenset({"BatchNorm", "Activation", "LeakyReLU", "Pooling", "Flatten", "Reshape", "_mxtrain_attention"}),
     follow_both=frozenset({"_mxtrain_cross_attention"}),
+    take=frozenset({"_mxtrain_cross_entropy"}),
     join=frozenset({"elemwise_add", "_plus", "_Plus", "Concat", "concat"}),
     # What a layer that stays in float32 adds to bfloat16, or puts beside it, would make float32 of all that follows:
     # every shortcut of a ResNet's stage, all of a block of a DenseNet. Not so other sums, of which norms are made.
