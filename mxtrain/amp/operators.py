@@ -103,7 +103,7 @@ BFLOAT16 = Operators(
     # Our attention stores what it takes and gives in it, and computes in float32.
     follow=frozenset({"BatchNorm", "Activation", "LeakyReLU", "Pooling", "Flatten", "Reshape", "_mxtrain_attention"}),
     follow_both=frozenset({"_mxtrain_cross_attention"}),
-    take=frozenset({"_mxtrain_cross_entropy"}),
+    take=frozenset({"_mxtrain_cross_entropy", "_mxtrain_dropout_sum"}),
     join=frozenset({"elemwise_add", "_plus", "_Plus", "Concat", "concat"}),
     # What a layer that stays in float32 adds to bfloat16, or puts beside it, would make float32 of all that follows:
     # every shortcut of a ResNet's stage, all of a block of a DenseNet. Not so other sums, of which norms are made.

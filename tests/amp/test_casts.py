@@ -105,7 +105,7 @@ def test_lists_decide_by_operator_and_by_what_pays():
 @pytest.mark.skipif(own_operators().path is None, reason=own_operators().why)
 def test_a_decoder_gives_attention_and_its_loss_what_dense_layers_made():
     """No cast between a dense layer and our own operators; the loss is float32."""
-    made = gpt.GptNetwork(64, 8, gpt.GptSizes(1, 32, 2, 8, 0.0), 1)
+    made = gpt.GptNetwork(64, 8, gpt.GptSizes(1, 32, 2, 8, 0.1), 1)
     made.initialize()
     made.hybridize()
     made(nd.zeros((1, 8)), nd.zeros((1, 8)))
@@ -114,7 +114,8 @@ def test_a_decoder_gives_attention_and_its_loss_what_dense_layers_made():
     lowered = BFloat16().lowered(BFloat16().marked(graph, shapes))
     nodes = lowered["nodes"]
     entering = {node["op"]: nodes[node["inputs"][0][0]]["op"] for node in nodes if node["op"].startswith("_mxtrain_")}
-    assert entering["_mxtrain_attention"] == entering["_mxtrain_cross_entropy"] == "FullyConnected"
+    for name in ("attention", "dropout_sum", "cross_entropy"):
+        assert entering[f"_mxtrain_{name}"] == "FullyConnected"
     behind = {
         node["op"] for node in nodes for source, *_ in node["inputs"] if nodes[source]["op"] == "_mxtrain_cross_entropy"
     }  # fmt: skip

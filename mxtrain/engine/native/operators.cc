@@ -4,9 +4,10 @@
 
 namespace mxtrain {
 
-extern const Operator kAttention, kCrossAttention, kNorm, kCrossEntropy, kAdamW, kRoiAlign, kSuppression;
+extern const Operator kAttention, kCrossAttention, kNorm, kDropoutSum, kCrossEntropy, kAdamW, kRoiAlign,
+    kSuppression;
 
-const Operator* const kOperators[] = {&kAttention, &kCrossAttention, &kNorm,      &kCrossEntropy,
+const Operator* const kOperators[] = {&kAttention, &kCrossAttention, &kNorm,     &kDropoutSum, &kCrossEntropy,
                                      &kAdamW,     &kRoiAlign,       &kSuppression};
 const int kNumOperators = sizeof kOperators / sizeof kOperators[0];
 

@@ -77,6 +77,22 @@ class LayerNorm(gluon.HybridBlock):
         return F.reshape_like(centred_RU * F.dot(scale_R1, gamma_1U) + F.dot(ones_R1, beta_1U), x)
 
 
+class DropoutSum(gluon.HybridBlock):
+    """dropout(x) + residual, of (T, B, U): what a part made, which nothing else reads, and what entered it."""
+
+    drops = True
+    """See `LayerNorm`."""
+
+    def __init__(self, dropout: float, **kwargs: Any):
+        super().__init__(**kwargs)
+        self._rate = dropout
+
+    def hybrid_forward(self, F, x, residual):
+        if self._rate and own_operators().path:
+            return fused.dropout_sum(F, x, residual, self._rate)
+        return (F.Dropout(x, p=self._rate) if self._rate else x) + residual
+
+
 class SelfAttention(gluon.HybridBlock):
     """Multi-head attention of a sequence to itself, without the last projection: (T, B, U) to (T, B, U).
 

@@ -46,6 +46,11 @@ def norm(
     return F._internal._mxtrain_norm(*given, residual=int(residual is not None), p=dropout, eps=epsilon)[0]
 
 
+def dropout_sum(F: OperatorModule, x: Array, residual: Array, dropout: float) -> Array:
+    """dropout(x) + residual, (..., U), float32 where x is bfloat16; nothing else may read `x`."""
+    return F._internal._mxtrain_dropout_sum(x, residual, dropout_seed(F, x), p=dropout)
+
+
 def attention(
     F: OperatorModule, qkv: Array, length_B: Optional[Array], num_heads: int, dropout: float, causal: bool = False
 ) -> Array:  # fmt: skip

@@ -42,12 +42,16 @@ class Stepwise(Protocol):
         """
 
 
+def large() -> int:
+    """Scores of one row of a batch, from which on they are computed in chunks."""
+    return LARGE_FOR_OWN if own_operators().path else LARGE
+
+
 def num_chunks(given: Union[str, int], length: int, vocab_size: int) -> int:
     """In how many parts of a window scores are computed: with a large vocabulary they are most of the memory of a
     step, and are needed three times by MXNet's operators (scores, logarithms of probabilities, gradients)."""
     if given == "auto":
-        large = LARGE_FOR_OWN if own_operators().path else LARGE
-        return min(MOST_CHUNKS, max(1, math.ceil(length * vocab_size / large)))
+        return min(MOST_CHUNKS, max(1, math.ceil(length * vocab_size / large())))
     return min(int(given), length)
 
 
