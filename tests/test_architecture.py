@@ -71,7 +71,7 @@ WITH_MXNET = {
     "mxtrain.model.networks.mask_rcnn", "mxtrain.model.networks.region_operators",
     "mxtrain.model.networks.region_parts", "mxtrain.model.networks.speech", "mxtrain.model.networks.two_forms",
     "mxtrain.model.networks.gluoncv", "mxtrain.model.networks.gluoncv_segmentation",
-    "mxtrain.optimizer.decoupled", "mxtrain.optimizer.ema", "mxtrain.optimizer.mended",
+    "mxtrain.optimizer.adam", "mxtrain.optimizer.ema", "mxtrain.optimizer.mended",
     "mxtrain.optimizer.updater", "mxtrain.parallel.balance", "mxtrain.parallel.carried",
     "mxtrain.parallel.chain", "mxtrain.parallel.cost",
     "mxtrain.parallel.executor",

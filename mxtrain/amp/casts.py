@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 FLOAT32 = "float32"
 ALL_INPUTS, FIRST_INPUT, FIRST_TWO = "__amp_all__", "__amp_first__", "__amp_two__"
-"""Attributes of marked nodes, whose value is the precision: it is that of all inputs, of the first one or two."""
+"""Attributes of marked nodes, whose value is the precision: it is that of all inputs, of the first one or two, and of
+the first output."""
+TAKEN = "__amp_taken__"
+"""The same: that of the first input, and of no output."""
 Output = Tuple[int, int]
 """(node, output) of a graph."""
 
@@ -65,6 +68,8 @@ def _mark(
         return FIRST_TWO
     if node["op"] in operators.follow_whole and is_low[0]:
         return ALL_INPUTS
+    if node["op"] in operators.take and is_low and is_low[0]:
+        return TAKEN
     follows = node["op"] in operators.follow and is_low and is_low[0] and operators.can_follow(node)
     return FIRST_INPUT if follows else ""
 
@@ -111,7 +116,7 @@ class _Made:
         """The next node, its inputs cast."""
         attributes, inputs = node.get("attrs", {}), node["inputs"]
         wanted = [attributes.get(ALL_INPUTS, FLOAT32)] * len(inputs)
-        for count, mark in ((1, FIRST_INPUT), (2, FIRST_TWO)):
+        for count, mark in ((1, FIRST_INPUT), (1, TAKEN), (2, FIRST_TWO)):
             if mark in attributes:
                 wanted[:count] = [attributes[mark]] * count
         entries = [self.cast(source, output, dtype) for (source, output, *_), dtype in zip(inputs, wanted)]

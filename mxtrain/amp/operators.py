@@ -31,6 +31,7 @@ class Operators:
         follow: compute in what their first input is in; their other inputs stay as they are.
         follow_whole: compute in what their first input is in, and take their other inputs in it, too.
         follow_both: compute in it if their first two inputs are in it; their other inputs stay as they are.
+        take: take their first input as it is, and give float32.
         join: compute in it if all inputs are in it, else in float32.
         join_layers: `join` computes in it, too, if one input is in it and all are made by layers: by operators of `low`
             and `follow`, and by `join` from such.
@@ -47,6 +48,7 @@ class Operators:
     join_layers: bool = False
     follow_whole: FrozenSet[str] = frozenset()
     follow_both: FrozenSet[str] = frozenset()
+    take: FrozenSet[str] = frozenset()
 
 
 def has_kernels(node: GraphNode, weight: Optional[Shape], output: Optional[Shape], amx: Optional[bool] = None) -> bool:
@@ -106,6 +108,7 @@ BFLOAT16 = Operators(
     # Our attention stores what it takes and gives in it, and computes in float32.
     follow=frozenset({"BatchNorm", "Activation", "LeakyReLU", "Pooling", "Flatten", "Reshape", "_mxtrain_attention"}),
     follow_both=frozenset({"_mxtrain_cross_attention"}),
+    take=frozenset({"_mxtrain_cross_entropy", "_mxtrain_dropout_sum"}),
     join=frozenset({"elemwise_add", "Concat"}),
     # What a layer that stays in float32 adds to bfloat16, or puts beside it, would make float32 of all that follows:
     # every shortcut of a ResNet's stage, all of a block of a DenseNet. Not so other sums, of which norms are made.

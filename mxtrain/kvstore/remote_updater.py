@@ -74,6 +74,9 @@ class RemoteUpdater:
 
     # A step.
 
+    multiplies = False
+    """See `Updater.multiplies`."""
+
     def update(self, gradients: Sequence[nd.NDArray], lr: float) -> None:
         """One update by this worker's gradients; the weights become those of the servers. Asynchronous.
 

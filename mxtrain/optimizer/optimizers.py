@@ -38,6 +38,11 @@ class Adam(Optimizer):
     mxnet_name: ClassVar[str] = "adam"
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
 
+    def build(self, steps_per_epoch: int) -> mx.optimizer.Optimizer:
+        from mxtrain.optimizer.adam import AdamOptimizer
+
+        return AdamOptimizer(**self.arguments(steps_per_epoch))
+
 
 class AdamW(Optimizer):
     """Adam with decoupled weight decay. Source: Loshchilov and Hutter, https://arxiv.org/abs/1711.05101, algorithm 2,
@@ -53,7 +58,7 @@ class AdamW(Optimizer):
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
 
     def build(self, steps_per_epoch: int) -> mx.optimizer.Optimizer:
-        from mxtrain.optimizer.decoupled import AdamWOptimizer
+        from mxtrain.optimizer.adam import AdamWOptimizer
 
         return AdamWOptimizer(**self.arguments(steps_per_epoch))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -112,9 +112,27 @@ class Updater:
                 self._updater.states[i] = create_state(optimizer, i, weight, self.names[i])
                 self._updater.states_synced[i] = True  # MXNet's updater raises KeyError for a state without it
 
-    def update(self, gradients: Sequence[nd.NDArray], lr: float) -> None:
-        """One step for all parameters. `gradients` are of the mean loss, in the order of `names`."""
+    @property
+    def multiplies(self) -> bool:
+        """Whether `update` takes a factor: the optimizer reads gradients once, and multiplies them then."""
+        return getattr(self._optimizer, "factor", False) is None
+
+    def update(self, gradients: Sequence[nd.NDArray], lr: float, factor: Optional[nd.NDArray] = None) -> None:
+        """One step for all parameters.
+
+        Args:
+            gradients: of the mean loss, in the order of `names`.
+            lr: learning rate.
+            factor: what gradients are multiplied by before anything else, (1,); only where `multiplies`.
+        """
         self._optimizer.lr = lr
+        if factor is not None:
+            with self._optimizer.multiplying(factor):
+                self._update_all(gradients, lr)
+        else:
+            self._update_all(gradients, lr)
+
+    def _update_all(self, gradients: Sequence[nd.NDArray], lr: float) -> None:
         for run in self._runs_at(lr):
             self._updater(run, [gradients[i] for i in run], [self._weights[i] for i in run])
 

@@ -20,6 +20,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import bounds
+from mxtrain.model.graph.trace import blocks_by_path
 from mxtrain.model.prepare import distinct_parameters, is_trained
 from mxtrain.parallel.balance import Cut, choose_cut
 from mxtrain.parallel.base import Layout, Objective, Reduction, Strategy
@@ -65,6 +66,17 @@ def split(batch: Batch, num_parts: int) -> Iterator[Batch]:
         yield batch.slice(begin, end)
 
 
+def read_tables_directly(network: gluon.Block) -> None:
+    """Makes layers that share a table read the parameter itself, for a graph that is not cut between them."""
+    blocks = [block for _, block in blocks_by_path(network)]
+    copying = [block for block in blocks if getattr(block, "copies_table", False)]
+    for block in copying:
+        block.copies_table = False
+    for block in blocks if copying else ():
+        if isinstance(block, gluon.HybridBlock):
+            block._clear_cached_op()  # it may have been traced before
+
+
 class Grid(Strategy):
     """Replicas x stages.
 
@@ -96,6 +108,8 @@ class Grid(Strategy):
         self._is_alone = self._workers.world.size == 1 and not self._workers.elastic
         has_one_shard = len(devices) * self._num_microbatches == 1 and self._is_alone
         joint = "per_device" if has_one_shard else parallel.batch_norm
+        if len(devices[0]) == 1 and joint == "per_device":
+            read_tables_directly(self.network)
         graph = self._graph(len(devices[0]), joint)
         # With several stages it is `Staged`.
         cut = self._choose_cut(graph, objective, parallel, workers or Store())  # type: ignore[arg-type]

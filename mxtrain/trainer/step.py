@@ -79,15 +79,17 @@ class TrainingStep:
             self._put_back_statistics()
             return sums
         weight = self.strategy.objective.meter.weight(sums)
-        if weight is not None:
-            divide_by_weight(gradients, weight, batch.global_size)
+        factor = None if weight is None else division_by_weight(weight, batch.global_size)
         # After unscaling and dividing: the limit is one for the gradient of the mean.
         if self._clip_global_norm is not None:
-            self.grad_norm = clip_by_global_norm(gradients, self._clip_global_norm)
+            self.grad_norm, factor = clip_by_global_norm(gradients, self._clip_global_norm, factor), None
+        elif factor is not None and not self.updater.multiplies:
+            multiply(gradients, factor)
+            factor = None
         if world.size > 1:
             self.seed_random(step)  # what an optimizer draws must be the same on all workers
         if batch.size or not self.store.updates:
-            self.updater.update(gradients, lr)
+            self.updater.update(gradients, lr, *([] if factor is None else [factor]))
         else:
             self.updater.skip()  # no samples, no update: elsewhere the sum of the others' gradients is one
         self.strategy.publish(self.strategy.trainable)  # nothing else has changed here
@@ -148,8 +150,13 @@ def divide_by_weight(gradients: List[nd.NDArray], weight: nd.NDArray, num_sample
             servers update.
         num_samples: that the gradients were divided by.
     """
-    factor = num_samples / nd.maximum(weight, 1e-12) * (weight > 0)
-    multiply(gradients, factor)
+    multiply(gradients, division_by_weight(weight, num_samples))
+
+
+def division_by_weight(weight: nd.NDArray, num_samples: int) -> nd.NDArray:
+    """What `divide_by_weight` multiplies by, (1,)."""
+    factor: nd.NDArray = num_samples / nd.maximum(weight, 1e-12) * (weight > 0)
+    return factor.reshape((1,))
 
 
 def multiply(gradients: List[nd.NDArray], factor: nd.NDArray) -> None:
@@ -162,8 +169,11 @@ def multiply(gradients: List[nd.NDArray], factor: nd.NDArray) -> None:
             nd.broadcast_mul(gradient, local_factor.reshape((1,) * gradient.ndim), out=gradient)
 
 
-def clip_by_global_norm(gradients: List[nd.NDArray], max_norm: float) -> nd.NDArray:
-    """Scales all gradients in place so that their common L2 norm is at most `max_norm`; returns the norm before, (1,).
+def clip_by_global_norm(
+    gradients: List[nd.NDArray], max_norm: float, factor: Optional[nd.NDArray] = None
+) -> nd.NDArray:  # fmt: skip
+    """Multiplies all gradients in place by a factor, (1,), if there is one, and scales them so that their common L2
+    norm is at most `max_norm`; returns the norm before that, (1,).
 
     Source: Pascanu et al., https://arxiv.org/abs/1211.5063, algorithm 1. Unlike gluon.utils.clip_global_norm this never
     waits for the device.
@@ -172,5 +182,9 @@ def clip_by_global_norm(gradients: List[nd.NDArray], max_norm: float) -> nd.NDAr
     first = gradients[0].context
     sums = [nd.sum(nd.multi_sum_sq(*run, num_arrays=len(run))).reshape((1,)).as_in_context(first) for run in runs]
     norm = nd.sqrt(nd.add_n(*sums))
-    multiply(gradients, nd.minimum(max_norm / (norm + 1e-6), 1.0))  # 1e-6 as in PyTorch's clip_grad_norm_
+    if factor is not None:
+        norm = norm * factor.as_in_context(first).astype(norm.dtype, copy=False)
+    limit = nd.minimum(max_norm / (norm + 1e-6), 1.0)  # 1e-6 as in PyTorch's clip_grad_norm_
+    # One pass over the gradients for both.
+    multiply(gradients, limit if factor is None else limit * factor.as_in_context(first).astype(norm.dtype, copy=False))
     return norm

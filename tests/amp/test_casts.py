@@ -10,11 +10,12 @@ import pytest
 from mxtrain.amp import FULL, BFloat16, Float16
 from mxtrain.amp.operators import has_kernels, overruns
 from mxtrain.build import hybridize
-from mxtrain.engine.backend import gluon, mx, nd
+from mxtrain.engine.backend import gluon, mx, nd, own_operators
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
 from mxtrain.model.graph.trace import symbol_of
+from mxtrain.model.networks import gpt
 from mxtrain.model.networks.classifier import build_resnet
 from mxtrain.model.prepare import initialize
 from mxtrain.parallel.base import Objective
@@ -99,6 +100,26 @@ def test_lists_decide_by_operator_and_by_what_pays():
     assert found[("output", "FullyConnected")] == "float32"  # 3 classes
     assert "amp_cast" in symbol.tojson(remove_amp_cast=False)
     assert [np.dtype(kind) for kind in symbol.infer_type(data="float32")[1]] == [np.float32]
+
+
+@pytest.mark.skipif(own_operators().path is None, reason=own_operators().why)
+def test_a_decoder_gives_attention_and_its_loss_what_dense_layers_made():
+    """No cast between a dense layer and our own operators; the loss is float32."""
+    made = gpt.GptNetwork(64, 8, gpt.GptSizes(1, 32, 2, 8, 0.1), 1)
+    made.initialize()
+    made.hybridize()
+    made(nd.zeros((1, 8)), nd.zeros((1, 8)))
+    graph = json.loads(symbol_of(made, num_inputs=2, training=True)[0].tojson())
+    shapes = {parameter.name: parameter.shape for parameter in made.collect_params().values()}
+    lowered = BFloat16().lowered(BFloat16().marked(graph, shapes))
+    nodes = lowered["nodes"]
+    entering = {node["op"]: nodes[node["inputs"][0][0]]["op"] for node in nodes if node["op"].startswith("_mxtrain_")}
+    for name in ("attention", "dropout_sum", "cross_entropy"):
+        assert entering[f"_mxtrain_{name}"] == "FullyConnected"
+    behind = {
+        node["op"] for node in nodes for source, *_ in node["inputs"] if nodes[source]["op"] == "_mxtrain_cross_entropy"
+    }  # fmt: skip
+    assert "amp_cast" not in behind
 
 
 def test_convolutions_that_overrun_their_memory_stay_in_float32():

@@ -8,7 +8,7 @@ import pytest
 from mxtrain.engine import native
 from mxtrain.engine.backend import autograd, gluon, mx, nd
 from mxtrain.errors import CheckpointError, ConfigError
-from mxtrain.optimizer import decoupled, optimizers
+from mxtrain.optimizer import adam, optimizers
 from mxtrain.optimizer.base import Optimizer
 from mxtrain.optimizer.updater import Updater, similar_sizes
 
@@ -107,7 +107,7 @@ def test_a_gradient_of_zero_does_no_harm(kind):
     assert all(np.isfinite(value.asnumpy()).all() for value in values.values())
 
 
-@pytest.mark.parametrize("kind", ALL, ids=lambda c: c.mxnet_name)
+@pytest.mark.parametrize("kind", [*ALL, optimizers.AdamW], ids=lambda c: c.__name__)
 def test_the_layout_of_a_weight_changes_no_bit(kind):
     """oneDNN keeps a convolution's weight in its own layout after inference, until it is updated: then operators that
     update in place find it elsewhere than they write it."""
@@ -195,9 +195,9 @@ def test_arrays_are_updated_together_where_that_is_faster():
 def test_adamw_follows_its_paper(dtype, tolerance, bias_correction, operators, monkeypatch):
     """In float64, too, where MXNet's operator leaves noise."""
     if operators == "mxnet":
-        monkeypatch.setattr(decoupled, "own_operators", lambda: native.Library(None, "a test"))
-    elif decoupled.own_operators().path is None:
-        pytest.skip(decoupled.own_operators().why)
+        monkeypatch.setattr(adam, "own_operators", lambda: native.Library(None, "a test"))
+    elif adam.own_operators().path is None:
+        pytest.skip(adam.own_operators().why)
     values = {name: value.astype(dtype) for name, value in weights().items()}
     expected = {name: value.asnumpy().astype(np.float64) for name, value in values.items()}
     multipliers = {"dense.weight": (1.0, 1.0), "dense.bias": (1.0, 0.0), "output.weight": (2.0, 1.0)}
@@ -226,3 +226,24 @@ def test_a_checkpoint_sets_no_attribute_but_the_optimizers_numbers(name):
     with pytest.raises(CheckpointError, match=name):
         one.restore(arrays, {**numbers, "attributes": {**numbers["attributes"], name: 1.0}})
     assert vars(one._optimizer) == before
+
+
+@pytest.mark.parametrize("kind", [optimizers.Adam, optimizers.AdamW])
+@pytest.mark.parametrize("clip", [None, 0.5])
+def test_a_factor_is_that_of_the_gradients(kind, clip):
+    """Multiplied within the update, or before it: the same bits."""
+    found = []
+    for within in (False, True):
+        values = weights()
+        one = updater(kind(wd=0.1, clip_gradient=clip), values)
+        if not one.multiplies:
+            pytest.skip("our own operators are not there")
+        for step in range(1, 4):
+            factor, given = nd.array([0.3 * step]), gradients(step, SHAPES.values())
+            if within:
+                one.update(given, 0.05, factor)
+            else:
+                one.update([gradient * factor.asscalar() for gradient in given], 0.05)
+        found.append([array.asnumpy() for array in (*values.values(), *one.arrays().values())])
+    for before, during in zip(*found):
+        np.testing.assert_array_equal(before, during)

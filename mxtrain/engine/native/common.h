@@ -41,6 +41,40 @@ inline float exp_of(float x) {
 }
 inline double exp_of(double x) { return std::exp(x); }
 
+// Numbers as they are stored to numbers to compute with, times a factor, and back. Loops over BFloat16 itself, whose
+// conversions branch, do not become vectors.
+template <typename S, typename T>
+inline void widen(const S* from, int64_t count, T factor, T* to) {
+#pragma omp simd
+  for (int64_t j = 0; j < count; ++j) to[j] = from[j] * factor;
+}
+inline void widen(const BFloat16* from, int64_t count, float factor, float* to) {
+  const uint16_t* bits = &from->bits;
+#pragma omp simd
+  for (int64_t j = 0; j < count; ++j) {
+    const uint32_t all = static_cast<uint32_t>(bits[j]) << 16;
+    float value;
+    std::memcpy(&value, &all, sizeof value);
+    to[j] = value * factor;
+  }
+}
+template <typename S, typename T>
+inline void narrow(const T* from, int64_t count, T factor, S* to) {
+#pragma omp simd
+  for (int64_t j = 0; j < count; ++j) to[j] = from[j] * factor;
+}
+inline void narrow(const float* from, int64_t count, float factor, BFloat16* to) {
+  uint16_t* bits = &to->bits;
+#pragma omp simd
+  for (int64_t j = 0; j < count; ++j) {
+    const float value = from[j] * factor;
+    uint32_t all;
+    std::memcpy(&all, &value, sizeof all);
+    const uint32_t rounded = (all + 0x7FFFu + ((all >> 16) & 1u)) >> 16;  // to the nearest, ties to even
+    bits[j] = static_cast<uint16_t>((all & 0x7FFFFFFFu) > 0x7F800000u ? 0x7FC0u : rounded);
+  }
+}
+
 // Random numbers as a function of a key and a counter: Philox4x32-10. Source: Salmon et al., "Parallel random numbers:
 // as easy as 1, 2, 3", 2011, section 3.
 struct Key {
@@ -110,15 +144,20 @@ inline Dropout dropout_of(double probability, const Array& seed) {
 
 inline bool has_dropout(const Attributes& attributes) { return attributes.number("p", 0) > 0; }
 
-// The version of an operator for how the first output is stored.
+// The version of an operator for a type.
 template <void (*Single)(const Call&), void (*Double)(const Call&), void (*Half)(const Call&) = nullptr>
-void by_type(const Call& call) {
-  const int type = call.outputs[0].dtype;
+void by_type_of(int type, const Call& call) {
   if (type == kBFloat16 && Half) {
     Half(call);
   } else {
     (type == kFloat64 ? Double : Single)(call);
   }
+}
+
+// The version of an operator for how the first output is stored.
+template <void (*Single)(const Call&), void (*Double)(const Call&), void (*Half)(const Call&) = nullptr>
+void by_type(const Call& call) {
+  by_type_of<Single, Double, Half>(call.outputs[0].dtype, call);
 }
 
 }  // namespace mxtrain

@@ -141,20 +141,22 @@ int _opCallInferType(void* handle, const char* const* keys, const char* const* v
   return guarded([&] {
     const Operator* op = static_cast<Handle*>(handle)->op;
     const int loose = op->num_loose({keys, values, count}), type = in_types[0];
-    const bool is_bfloat16 = type == mxtrain::kBFloat16 && op->takes_bfloat16;
+    const bool is_bfloat16 = type == mxtrain::kBFloat16 && op->bfloat16.inputs;
     if (!is_bfloat16 && !is_float(type) && type != mxtrain::kUnknown) {
-      throw std::invalid_argument(op->takes_bfloat16 ? "takes float32, float64 and bfloat16 only"
-                                                     : "takes float32 and float64 only");
+      throw std::invalid_argument(op->bfloat16.inputs ? "takes float32, float64 and bfloat16 only"
+                                                      : "takes float32 and float64 only");
     }
     for (int i = 0; i < num_inputs; ++i) {
       const bool is_loose = i >= num_inputs - loose;
       if (!is_loose || in_types[i] == mxtrain::kUnknown) {
-        in_types[i] = is_loose && is_bfloat16 ? mxtrain::kFloat32 : type;
+        in_types[i] = is_bfloat16 && i >= op->bfloat16.inputs ? mxtrain::kFloat32 : type;
       } else if (!is_float(in_types[i])) {
-        throw std::invalid_argument("takes lengths and seeds in float32 and float64 only");
+        throw std::invalid_argument("takes lengths, labels and seeds in float32 and float64 only");
       }
     }
-    for (int i = 0; i < num_outputs; ++i) out_types[i] = i && is_bfloat16 ? mxtrain::kFloat32 : type;
+    for (int i = 0; i < num_outputs; ++i) {
+      out_types[i] = is_bfloat16 && i >= op->bfloat16.outputs ? mxtrain::kFloat32 : type;
+    }
   });
 }
 

@@ -132,8 +132,11 @@ struct Operator {
   void (*shapes)(const Attributes&, std::vector<Dims>* inputs, std::vector<Dims>* outputs);
   // How many of the last inputs may have another floating type than the rest.
   int (*num_loose)(const Attributes&);
-  // Whether the rest and the first output may be bfloat16; further outputs are float32 then.
-  bool takes_bfloat16;
+  // How many of the first inputs may be bfloat16, and how many of the first outputs are it then; all others are float32
+  // then. (Gradients have the types of what they are of.)
+  struct {
+    int inputs, outputs;
+  } bfloat16;
   void (*forward)(const Call&);
   // Inputs: gradients of outputs, inputs, outputs. nullptr: it has no gradient.
   void (*backward)(const Call&);

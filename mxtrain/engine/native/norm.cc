@@ -199,7 +199,7 @@ void norm_backward_of(const Call& call) {
 
 extern const Operator kNorm;
 const Operator kNorm = {
-    "_mxtrain_norm", norm_count, norm_shapes, norm_loose, false,
+    "_mxtrain_norm", norm_count, norm_shapes, norm_loose, {0, 0},
     by_type<norm_forward_of<float>, norm_forward_of<double>>,
     by_type<norm_backward_of<float>, norm_backward_of<double>>};
 

@@ -214,7 +214,7 @@ void roi_align_backward_of(const Call& call) {
 
 extern const Operator kRoiAlign;
 const Operator kRoiAlign = {
-    "_mxtrain_roi_align", roi_align_count, roi_align_shapes, roi_align_loose, false,
+    "_mxtrain_roi_align", roi_align_count, roi_align_shapes, roi_align_loose, {0, 0},
     by_type<roi_align_forward_of<float>, roi_align_forward_of<double>>,
     by_type<roi_align_backward_of<float>, roi_align_backward_of<double>>};
 

@@ -91,7 +91,7 @@ void suppression_backward_of(const Call& call) {
 
 extern const Operator kSuppression;
 const Operator kSuppression = {
-    "_mxtrain_suppression", suppression_count, suppression_shapes, suppression_loose, false,
+    "_mxtrain_suppression", suppression_count, suppression_shapes, suppression_loose, {0, 0},
     by_type<suppression_forward_of<float>, suppression_forward_of<double>>,
     by_type<suppression_backward_of<float>, suppression_backward_of<double>>};
 

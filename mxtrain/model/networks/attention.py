@@ -103,8 +103,7 @@ class CausalAttention(Attention):
 
     def hybrid_forward(self, F, qkv):
         if own_operators().path:
-            length_B = F.sum(F.ones_like(F.slice_axis(qkv, axis=2, begin=0, end=1)), axis=(0, 2))
-            return fused.attention(F, F.identity(qkv), length_B, self._num_heads, self._rate, causal=True)
+            return fused.attention(F, qkv, None, self._num_heads, self._rate, causal=True)
         query, key, value = self.heads(F, qkv)
         place_T = F.contrib.arange_like(qkv, axis=0)
         is_ahead_TT = F.broadcast_greater(F.reshape(place_T, shape=(1, -1)), F.reshape(place_T, shape=(-1, 1)))

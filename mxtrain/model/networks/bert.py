@@ -78,6 +78,22 @@ class LayerNorm(gluon.HybridBlock):
         return F.reshape_like(centred_RU * F.dot(scale_R1, gamma_1U) + F.dot(ones_R1, beta_1U), x)
 
 
+class DropoutSum(gluon.HybridBlock):
+    """dropout(x) + residual, of (T, B, U): what a part made, which nothing else reads, and what entered it."""
+
+    drops = True
+    """See `LayerNorm`."""
+
+    def __init__(self, dropout: float, **kwargs: Any):
+        super().__init__(**kwargs)
+        self._rate = dropout
+
+    def hybrid_forward(self, F, x, residual):
+        if self._rate and own_operators().path:
+            return fused.dropout_sum(F, x, residual, self._rate)
+        return (F.Dropout(x, p=self._rate) if self._rate else x) + residual
+
+
 class SelfAttention(gluon.HybridBlock):
     """Multi-head attention of a sequence to itself, without the last projection: (T, B, U) to (T, B, U).
 
@@ -211,8 +227,11 @@ class Embed(gluon.HybridBlock):
     """Indices (B, T) to embeddings (B, T, U), and if it is shared the table itself, (V, U), as a tensor.
 
     A decoder that shares the table reads that tensor, so that only one operator of the graph reads the parameter, and
-    stages may be cut between the two: the table and its gradient then travel with each microbatch.
+    stages may be cut between the two: the table and its gradient then travel with each microbatch. Where nothing is cut
+    (`mxtrain.parallel.grid.Grid`) it is the parameter itself, and no copy is made of it or its gradient.
     """
+
+    copies_table = True
 
     def __init__(self, size: int, units: int, is_shared: bool = False, std: float = INITIAL_STD, **kwargs: Any):
         super().__init__(**kwargs)
@@ -222,7 +241,7 @@ class Embed(gluon.HybridBlock):
     def hybrid_forward(self, F, index_BT, weight):
         if not self._is_shared:
             return F.Embedding(index_BT, weight, self._size, self._units)
-        table_VU = F.identity(weight)
+        table_VU = F.identity(weight) if self.copies_table else weight
         return F.Embedding(index_BT, table_VU, self._size, self._units), table_VU
 
 

@@ -47,21 +47,26 @@ def norm(
     return F._internal._mxtrain_norm(*given, residual=int(residual is not None), p=dropout, eps=epsilon)[0]
 
 
+def dropout_sum(F: OperatorModule, x: Array, residual: Array, dropout: float) -> Array:
+    """dropout(x) + residual, (..., U), float32 where x is bfloat16; nothing else may read `x`."""
+    return F._internal._mxtrain_dropout_sum(x, residual, dropout_seed(F, x), p=dropout)
+
+
 def attention(
-    F: OperatorModule, qkv: Array, length_B: Array, num_heads: int, dropout: float, causal: bool = False
+    F: OperatorModule, qkv: Array, length_B: Optional[Array], num_heads: int, dropout: float, causal: bool = False
 ) -> Array:  # fmt: skip
     """Multi-head attention of sequences to themselves; nothing else may read `qkv`.
 
     Args:
         qkv: queries, keys and values of all heads, (T, B, 3 * U).
-        length_B: of each text, (B,): what lies behind is not looked at.
+        length_B: of each text, (B,): what lies behind is not looked at. None: no text is padded.
         causal: whether each token looks at itself and those before it only.
 
     Returns:
         (T, B, U).
     """
-    given = [qkv, F.BlockGrad(length_B), *([dropout_seed(F, qkv)] if dropout else [])]
-    options = {"causal": 1} if causal else {}
+    given = [qkv, *([] if length_B is None else [F.BlockGrad(length_B)]), *([dropout_seed(F, qkv)] if dropout else [])]
+    options = {**({"causal": 1} if causal else {}), **({"padded": 0} if length_B is None else {})}
     return F._internal._mxtrain_attention(*given, num_heads=num_heads, p=dropout, **options)[0]
 
 
@@ -81,6 +86,21 @@ def cross_attention(
     """
     given = [query_TBU, key_value, F.BlockGrad(length_B), *([dropout_seed(F, query_TBU)] if dropout else [])]
     return F._internal._mxtrain_cross_attention(*given, num_heads=num_heads, p=dropout)[0]
+
+
+def cross_entropy(F: OperatorModule, score: Array, label: Array, num_classes: int) -> Tuple[Array, Array]:
+    """-log p of classes for p = softmax(scores), and the mean of -log p over all classes; nothing else may read
+    `score`.
+
+    Args:
+        score: (..., num_classes).
+        label: (...), -1 where none counts: both are 0 there.
+
+    Returns:
+        (...) both, float32 where scores are bfloat16.
+    """
+    own, mean, _ = F._internal._mxtrain_cross_entropy(score, F.BlockGrad(label), classes=num_classes)
+    return own, mean
 
 
 def roi_align(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, List, NamedTuple, Tuple
 
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.model.networks.attention import CausalAttention
-from mxtrain.model.networks.bert import INITIAL_STD, Embed, LayerNorm, normal
+from mxtrain.model.networks.bert import INITIAL_STD, DropoutSum, Embed, LayerNorm, normal
 from mxtrain.model.networks.language import TokenScores
 
 if TYPE_CHECKING:
@@ -54,13 +54,13 @@ class DecoderLayer(gluon.HybridBlock):
             self.ffn_norm = LayerNorm(units, epsilon=EPSILON, prefix="ffn_norm_")
             self.ffn_1 = nn.Dense(4 * units, flatten=False, in_units=units, weight_initializer=normal())
             self.ffn_2 = nn.Dense(units, flatten=False, in_units=4 * units, weight_initializer=added)
-            self.dropout = nn.Dropout(sizes.dropout)
+            self.residual_sum = DropoutSum(sizes.dropout)
 
     def hybrid_forward(self, F, x_TBU):
         # Through identities: our own norm loses what else comes back to its input, see `fused`.
         context_TBU = self.attention(self.qkv(self.attention_norm(F.identity(x_TBU))))
-        x_TBU = x_TBU + self.dropout(self.projection(context_TBU))
-        return x_TBU + self.dropout(self._feed_forward(F, self.ffn_norm(F.identity(x_TBU))))
+        x_TBU = self.residual_sum(self.projection(context_TBU), x_TBU)
+        return self.residual_sum(self._feed_forward(F, self.ffn_norm(F.identity(x_TBU))), x_TBU)
 
     def _feed_forward(self, F: OperatorModule, x_TBU: Array) -> Array:
         return self.ffn_2(F.LeakyReLU(self.ffn_1(x_TBU), act_type="gelu"))

@@ -8,15 +8,21 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, List, Protocol, Sequence, Tuple, Union
 
-from mxtrain.engine.backend import gluon
+from mxtrain.engine.backend import gluon, own_operators
+from mxtrain.model.networks import fused
 
 if TYPE_CHECKING:
     import numpy as np
     from mxnet import Context
     from mxnet.ndarray import NDArray
 
+    from mxtrain.annotations import Array, OperatorModule
+
 LARGE = 1 << 18
-"""Scores of one row of a batch, from which on they are computed in chunks."""
+"""Scores of one row of a batch, from which on they are computed in chunks by MXNet's operators."""
+LARGE_FOR_OWN = 1 << 25
+"""The same with our own operator, which stores neither logarithms of probabilities nor their gradients. Each chunk
+makes a gradient of the whole table."""
 MOST_CHUNKS = 8
 
 
@@ -36,11 +42,16 @@ class Stepwise(Protocol):
         """
 
 
+def large() -> int:
+    """Scores of one row of a batch, from which on they are computed in chunks."""
+    return LARGE_FOR_OWN if own_operators().path else LARGE
+
+
 def num_chunks(given: Union[str, int], length: int, vocab_size: int) -> int:
     """In how many parts of a window scores are computed: with a large vocabulary they are most of the memory of a
-    step, and are needed three times (scores, logarithms of probabilities, gradients)."""
+    step, and are needed three times by MXNet's operators (scores, logarithms of probabilities, gradients)."""
     if given == "auto":
-        return min(MOST_CHUNKS, max(1, math.ceil(length * vocab_size / LARGE)))
+        return min(MOST_CHUNKS, max(1, math.ceil(length * vocab_size / large())))
     return min(int(given), length)
 
 
@@ -58,6 +69,20 @@ class OutputLayer(gluon.HybridBlock):
         super().__init__(**kwargs)
         self._vocab_size = vocab_size
         self.bias = self.params.get("bias", shape=(vocab_size,), init="zeros") if has_bias else None
+
+    def losses(self, F: OperatorModule, state: Array, label: Array, table_VU: Array, bias: Any) -> Tuple[Array, Array]:
+        """-log p of the tokens that follow states (..., U), and the mean of -log p over the vocabulary.
+
+        Args:
+            label: these tokens, (...), -1 where none counts: both are 0 there.
+        """
+        score = self._scores(F, state, table_VU, bias)
+        if own_operators().path:
+            return fused.cross_entropy(F, score, label, self._vocab_size)
+        log_p = F.log_softmax(score)
+        counts = label >= 0
+        # -1 becomes token 0, as `pick` would clip it silently; its loss is multiplied by 0.
+        return -F.pick(log_p, F.relu(label), axis=-1) * counts, -F.mean(log_p, axis=-1) * counts
 
     def _scores(self, F, state, table_VU, bias):
         given = [state, table_VU, *([] if bias is None else [bias])]
@@ -93,9 +118,7 @@ class TokenScores(OutputLayer):
         parts = []
         for begin, end in zip(self._bounds, self._bounds[1:]):
             state, label = (F.slice_axis(one, axis=0, begin=begin, end=end) for one in (state_TBU, label_TB))
-            log_p = F.log_softmax(self._scores(F, state, table_VU, bias))
-            # -1 becomes token 0, as `pick` would clip it silently; its loss is multiplied by 0.
-            parts.append(F.broadcast_mul(-F.pick(log_p, F.relu(label), axis=-1), label >= 0))
+            parts.append(self.losses(F, state, label, table_VU, bias)[0])
         return F.transpose(parts[0] if len(parts) == 1 else F.concat(*parts, dim=0))
 
 

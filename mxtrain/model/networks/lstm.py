@@ -62,8 +62,10 @@ class WordEmbedding(gluon.HybridBlock):
     """Tokens (T, B) to embeddings (T, B, E), and the table itself, (V, E), as a tensor.
 
     Dropout forgets whole words: each token of the vocabulary is in all places of a batch, or in none. Its mask is
-    looked up, so that no second table is made.
+    looked up, so that no second table is made. For `copies_table` see `mxtrain.model.networks.bert.Embed`.
     """
+
+    copies_table = True
 
     drops = True
 
@@ -75,8 +77,7 @@ class WordEmbedding(gluon.HybridBlock):
         )
 
     def hybrid_forward(self, F, token_TB, weight):
-        # One operator reads the parameter, so that stages may be cut between this and a tied output layer.
-        table_VE = F.identity(weight)
+        table_VE = F.identity(weight) if self.copies_table else weight
         x_TBE = F.Embedding(token_TB, table_VE, self._vocab_size, self._units)
         if self._rate:
             one_V1 = F.BlockGrad(F.ones_like(F.slice_axis(weight, axis=1, begin=0, end=1)))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, List, NamedTuple, Tuple
 
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.model.networks.attention import CausalAttention, CrossAttention, PaddedAttention
-from mxtrain.model.networks.bert import Embed, LayerNorm
+from mxtrain.model.networks.bert import DropoutSum, Embed, LayerNorm
 from mxtrain.model.networks.translation import TargetScores
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ class TransformerLayer(gluon.HybridBlock):
                     setattr(self, f"{part}_projection", projection)
             self.ffn_1 = nn.Dense(inside, activation="relu", flatten=False, in_units=units, prefix="ffn_1_")
             self.ffn_2 = nn.Dense(units, flatten=False, in_units=inside, prefix="ffn_2_")
-            self.dropout = nn.Dropout(sizes.dropout)
+            self.residual_sum = DropoutSum(sizes.dropout)
 
     def enter(self, F: OperatorModule, part: str, x: Array) -> Array:
         """What enters a part."""
@@ -72,7 +72,7 @@ class TransformerLayer(gluon.HybridBlock):
     def leave(self, part: str, x: Array, made: Array) -> Array:
         """What entered and what a part made of it, added up."""
         if self._sizes.norm_first:
-            return x + self.dropout(made)
+            return self.residual_sum(made, x)
         return getattr(self, f"{part}_norm")(made, x)
 
     def feed_forward(self, F: OperatorModule, x: Array) -> Array:

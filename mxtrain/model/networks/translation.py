@@ -30,19 +30,13 @@ class TargetScores(OutputLayer):
     def hybrid_forward(self, F, state_TBU, label_BT, table_VU, bias=None):
         label_TB = F.transpose(label_BT)
         if self._chunks == 1:
-            own, mean = self._losses(F, state_TBU, label_TB, table_VU, bias)
+            own, mean = self.losses(F, state_TBU, label_TB, table_VU, bias)
             return F.transpose(own), F.transpose(mean)
         states, labels = self._cut(F, state_TBU), self._cut(F, label_TB)
-        parts = [self._losses(F, state, label, table_VU, bias) for state, label in zip(states, labels)]
+        parts = [self.losses(F, state, label, table_VU, bias) for state, label in zip(states, labels)]
         joined = (F.reshape(F.stack(*some, axis=1), shape=(-3, 0)) for some in zip(*parts))
         own, mean = (F.slice_like(one, label_TB, axes=(0,)) for one in joined)
         return F.transpose(own), F.transpose(mean)
-
-    def _losses(self, F, state, label, table_VU, bias):
-        log_p = F.log_softmax(self._scores(F, state, table_VU, bias))
-        counts = label >= 0
-        # -1 becomes token 0, as `pick` would clip it silently; its loss is multiplied by 0.
-        return -F.pick(log_p, F.relu(label), axis=-1) * counts, -F.mean(log_p, axis=-1) * counts
 
     def _cut(self, F, array_TB):
         """Chunks of the same length, ceil(T / C), the last of which may end in places that are none."""

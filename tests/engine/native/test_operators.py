@@ -17,6 +17,8 @@ from mxtrain.trainer import snapshot
 
 pytestmark = pytest.mark.skipif(own_operators().path is None, reason=own_operators().why)
 TOLERANCE = {"float32": 2e-5, "float64": 1e-10}
+SHORT = np.dtype([("bfloat16", np.uint16)])
+"""MXNet's own name for it."""
 TOKENS, TEXTS, HEADS, WIDTH = 150, 3, 4, 16
 
 
@@ -177,17 +179,16 @@ def test_attention_refuses_what_does_not_fit(shapes):
 
 def test_attention_stores_bfloat16_and_computes_in_float32():
     (qkv,), (head,) = arrays("float32", (9, 2, 48)), arrays("float32", (9, 2, 16))
-    short = np.dtype([("bfloat16", np.uint16)])  # MXNet's own name for it
-    qkv[:] = nd.amp_cast(nd.amp_cast(qkv, dtype=short), dtype="float32")  # so that the cast loses nothing
-    head = nd.amp_cast(nd.amp_cast(head, dtype=short), dtype="float32")
+    qkv[:] = nd.amp_cast(nd.amp_cast(qkv, dtype=SHORT), dtype="float32")  # so that the cast loses nothing
+    head = nd.amp_cast(nd.amp_cast(head, dtype=SHORT), dtype="float32")
 
     def attention(qkv, in_short):
-        made = fused.attention(nd, nd.amp_cast(qkv, dtype=short) if in_short else qkv, nd.array([9, 4]), 2, 0.0)
+        made = fused.attention(nd, nd.amp_cast(qkv, dtype=SHORT) if in_short else qkv, nd.array([9, 4]), 2, 0.0)
         return nd.amp_cast(made, dtype="float32")
 
     wanted, found = (with_gradients(lambda qkv, s=in_short: attention(qkv, s), [qkv], head) for in_short in (0, 1))
     np.testing.assert_array_equal(
-        found[0], nd.amp_cast(nd.amp_cast(nd.array(wanted[0]), dtype=short), dtype="float32").asnumpy()
+        found[0], nd.amp_cast(nd.amp_cast(nd.array(wanted[0]), dtype=SHORT), dtype="float32").asnumpy()
     )
     np.testing.assert_allclose(found[1], wanted[1], atol=0.01 * abs(wanted[1]).max())
 
@@ -328,7 +329,7 @@ def test_wrong_calls_are_refused():
         nd._internal._mxtrain_adamw(*arrays_, size=1, lrs=[1.0], etas=[1.0], wds=[])[0].wait_to_read()
     with pytest.raises(mx.MXNetError, match=r"Provided = \[2\], inferred shape=\[3\]"):
         fused.attention(nd, nd.ones((4, 3, 24)), nd.ones((2,)), 2, 0.0).wait_to_read()
-    with pytest.raises(mx.MXNetError, match="lengths and seeds in float32"):
+    with pytest.raises(mx.MXNetError, match="lengths, labels and seeds in float32"):
         fused.attention(nd, nd.ones((4, 1, 24)), nd.ones((1,), dtype="int32"), 2, 0.0).wait_to_read()
     with pytest.raises(mx.MXNetError, match="heads must divide the units"):
         fused.attention(nd, nd.ones((4, 1, 24)), nd.ones((1,)), 3, 0.0).wait_to_read()
@@ -480,3 +481,77 @@ print(hashlib.sha256(b"".join(one.asnumpy().tobytes() for one in made)).hexdiges
 """
     found = {output_of(code, threads) for threads in ("1", "2", "3")}
     assert len(found) == 1
+
+
+CLASSES = 2500
+"""More than two blocks of them."""
+
+
+def numpy_cross_entropy(score, label, of_loss, of_mean):
+    """Losses, means and the gradient of the scores (R, V), in float64."""
+    score, of_loss, of_mean = (one.astype(np.float64) for one in (score, of_loss, of_mean))
+    log_p = score - np.log(np.exp(score - score.max(axis=1, keepdims=True)).sum(axis=1, keepdims=True))
+    log_p -= score.max(axis=1, keepdims=True)
+    counts = label >= 0
+    hit = np.eye(score.shape[1])[np.maximum(label, 0)]
+    each = -(of_loss[:, None] * hit + of_mean[:, None] / score.shape[1])
+    gradient = each - np.exp(log_p) * each.sum(axis=1, keepdims=True)
+    return -(log_p * hit).sum(axis=1) * counts, -log_p.mean(axis=1) * counts, gradient * counts[:, None]
+
+
+@pytest.mark.parametrize("dtype", [*TOLERANCE, "bfloat16"])
+def test_cross_entropy_is_that_of_a_softmax(dtype):
+    rng = np.random.RandomState(0)
+    label = np.array([0, -1, CLASSES - 1, 1024, 5, 1023])
+    score = rng.randn(len(label), CLASSES).astype("float32")
+    score[3] += 1000.0 * np.linspace(0, 1, CLASSES)  # ever larger ones, the last of which has all of the probability
+    score[4] += 1000.0 * np.linspace(1, 0, CLASSES)
+    of_loss, of_mean = (rng.rand(len(label)).astype("float32") for _ in range(2))
+    given = nd.array(score).astype("float64" if dtype == "float64" else "float32")
+    given.attach_grad()
+    with autograd.record():
+        own = nd.amp_cast(given, dtype=SHORT) if dtype == "bfloat16" else given
+        loss, mean = fused.cross_entropy(nd, own, nd.array(label, dtype=given.dtype), CLASSES)
+        total = (loss * nd.array(of_loss, dtype=given.dtype) + mean * nd.array(of_mean, dtype=given.dtype)).sum()
+    total.backward()
+    if dtype == "bfloat16":  # what it is told, exactly
+        score = nd.amp_cast(nd.amp_cast(given, dtype=SHORT), dtype="float32").asnumpy()
+    wanted = numpy_cross_entropy(score, label, of_loss, of_mean)
+    limits = {"float32": 1e-5, "float64": 1e-12, "bfloat16": 1e-5}[dtype]
+    for one, other in zip((loss, mean), wanted):
+        np.testing.assert_allclose(one.asnumpy(), other, rtol=limits, atol=limits)
+    rounding = 2**-8 if dtype == "bfloat16" else limits  # of what is handed back
+    np.testing.assert_allclose(given.grad.asnumpy(), wanted[2], rtol=rounding, atol=limits)
+
+
+@pytest.mark.parametrize("dtype", [*TOLERANCE, "bfloat16"])
+def test_dropout_and_a_sum_drop_as_many_as_they_should(dtype):
+    """What is dropped in forward has no gradient, all else is scaled; inference drops nothing."""
+    given, residual, head = arrays("float64" if dtype == "float64" else "float32", *[(40, 3, 97)] * 3)
+    given[:] = nd.sign(given) * 2  # bfloat16 loses nothing
+
+    def summed(x, residual):
+        own = nd.amp_cast(x, dtype=SHORT) if dtype == "bfloat16" else x
+        return fused.dropout_sum(nd, own, residual, 0.2)
+
+    mx.random.seed(3)
+    made, of_x, of_residual = with_gradients(summed, [given, residual], head)
+    factor = (made - residual.asnumpy()) / given.asnumpy()
+    dropped = np.abs(factor) < 1e-5
+    assert abs(dropped.mean() - 0.2) < 0.02
+    np.testing.assert_allclose(factor[~dropped], 1.25, rtol=1e-5)
+    np.testing.assert_array_equal(of_residual, head.asnumpy())
+    limit = 2**-8 if dtype == "bfloat16" else 1e-6
+    np.testing.assert_allclose(of_x, np.where(dropped, 0, 1.25 * head.asnumpy()), rtol=limit)
+    np.testing.assert_array_equal(summed(given, residual).asnumpy(), (given + residual).asnumpy())
+
+
+def test_causal_attention_without_lengths_is_that_of_full_texts():
+    (qkv,), (head,) = arrays("float32", (40, TEXTS, 96)), arrays("float32", (40, TEXTS, 32))
+    full = nd.full((TEXTS,), 40)
+    wanted, found = (
+        with_gradients(lambda qkv, length=length: fused.attention(nd, qkv, length, HEADS, 0.0, True), [qkv], head)
+        for length in (full, None)
+    )
+    for one, other in zip(found, wanted):
+        np.testing.assert_array_equal(one, other)

@@ -1,0 +1,141 @@
+"""Adam with decoupled weight decay, which MXNet 1.9.1 has as an operator but not as an optimizer, and Adam itself: in
+one pass over their arrays, by an operator of our own."""
+
+from __future__ import annotations
+
+import math
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.engine.backend import mx, nd, own_operators
+
+
+class OwnAdam:
+    """Mixed into optimizers that `_mxtrain_adamw` computes, where our own operators are there.
+
+    Attributes:
+        factor: what gradients are multiplied by first, (1,), within `multiplying`; False where that cannot be.
+    """
+
+    def __init__(self, **arguments: Any):
+        super().__init__(**arguments)
+        self.aggregate_num = 1  # above 0: several arrays at a time
+        self._has_own = own_operators().path is not None
+        self.factor: Any = None if self._has_own else False
+
+    @contextmanager
+    def multiplying(self, factor: nd.NDArray) -> Iterator[None]:
+        """Updates within it multiply gradients by that number first."""
+        self.factor = factor
+        try:
+            yield
+        finally:
+            self.factor = None
+
+    def _own(
+        self, weight: Sequence[nd.NDArray], grad: Sequence[nd.NDArray],
+        state: Sequence[Tuple[nd.NDArray, nd.NDArray]], **options: Any,
+    ) -> None:  # fmt: skip
+        """One update of several arrays by our own operator."""
+        arrays = [(w, g, *moments) for w, g, moments in zip(weight, grad, state)]
+        given: List[nd.NDArray] = [array for one in arrays for array in one]
+        if self.factor is not None:
+            given.append(self.factor.as_in_context(weight[0].context).astype(weight[0].dtype, copy=False))
+            options["scaled"] = 1
+        for name in ("beta1", "beta2", "epsilon", "rescale_grad", "clip_gradient"):
+            if getattr(self, name) is not None:
+                options[name] = getattr(self, name)
+        # A convolution's weight may lie in oneDNN's layout, after inference, where operators of a library cannot write.
+        made = [nd.empty(w.shape, w.context, w.dtype) if w.ndim > 2 else w for w in weight]
+        out = [array for w, (_, _, *moments) in zip(made, arrays) for array in (w, *moments)]
+        nd._internal._mxtrain_adamw(*given, out=out, size=len(arrays), **options)
+        for one, other in zip(made, weight):
+            if one is not other:
+                one.copyto(other)
+
+
+class AdamOptimizer(OwnAdam, mx.optimizer.Adam):
+    """MXNet's Adam, in one pass over weight, gradient and moments where our own operators are there.
+
+    Source: Kingma and Ba, https://arxiv.org/abs/1412.6980, algorithm 1, in the order of its section 2's last sentence.
+    """
+
+    def __init__(self, **arguments: Any):
+        super().__init__(**arguments)
+        if not self._has_own:
+            self.aggregate_num = 0  # MXNet's takes one array at a time
+
+    def update(self, index, weight, grad, state):
+        if not self._has_own:
+            super().update(index, weight, grad, state)
+            return
+        if not isinstance(index, (list, tuple)):
+            index, weight, grad, state = [index], [weight], [grad], [state]
+        self._update_count(index)
+        steps = [self._index_update_count[i] for i in index]
+        corrections = [math.sqrt(1 - self.beta2**step) / (1 - self.beta1**step) for step in steps]
+        self._own(
+            weight, grad, state, lrs=corrections, wds=self._get_wds(index), etas=self._get_lrs(index), coupled=1
+        )
+
+
+class AdamWOptimizer(OwnAdam, mx.optimizer.Optimizer):
+    """weight -= rate * (mean / (sqrt(variance) + epsilon) + wd * weight).
+
+    Source: Loshchilov and Hutter, https://arxiv.org/abs/1711.05101, algorithm 2, whose schedule multiplier is the rate.
+
+    Args:
+        bias_correction: whether the moments' bias towards 0 is corrected, as Adam's is in MXNet.
+        arguments: beta1, beta2, epsilon, and MXNet's own.
+    """
+
+    def __init__(
+        self, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-6, bias_correction: bool = True,
+        **arguments: Any,
+    ):  # fmt: skip
+        super().__init__(**arguments)
+        self.beta1, self.beta2, self.epsilon, self.bias_correction = beta1, beta2, epsilon, bias_correction
+        self._scales: Dict[Tuple[mx.Context, float], nd.NDArray] = {}
+
+    def create_state(self, index: int, weight: nd.NDArray) -> Tuple[nd.NDArray, nd.NDArray]:
+        return nd.zeros_like(weight), nd.zeros_like(weight)
+
+    def update(self, index, weight, grad, state):
+        if not isinstance(index, (list, tuple)):
+            index, weight, grad, state = [index], [weight], [grad], [state]
+        self._update_count(index)
+        rates, decays = self._get_lrs(index), self._get_wds(index)
+        corrections = [self._correction(self._index_update_count[i]) for i in index]
+        if self._has_own:
+            self._own(weight, grad, state, lrs=corrections, wds=decays, etas=rates)
+            return
+        means, variances = zip(*state)
+        common = {"beta1": self.beta1, "beta2": self.beta2, "epsilon": self.epsilon}
+        if self.clip_gradient is not None:
+            common["clip_gradient"] = self.clip_gradient
+        if weight[0].dtype == np.float32:
+            mx.nd.contrib.multi_adamw_update(
+                list(weight), list(grad), list(means), list(variances), self._scale(weight[0]), out=list(weight),
+                size=len(index), lrs=corrections, wds=decays, etas=rates, **common,
+            )  # fmt: skip
+            return
+        # In float64 (verify) that operator takes its arrays for float32 and leaves noise in them.
+        for w, g, mean, variance, rate, wd, correction in zip(
+            weight, grad, means, variances, rates, decays, corrections
+        ):  # fmt: skip
+            nd._internal._mul_scalar(w, scalar=1 - rate * wd, out=w)
+            nd.adam_update(
+                w, g, mean, variance, out=w, lr=rate * correction, wd=0.0, rescale_grad=self.rescale_grad, **common
+            )
+
+    def _correction(self, step: int) -> float:
+        return math.sqrt(1 - self.beta2**step) / (1 - self.beta1**step) if self.bias_correction else 1.0
+
+    def _scale(self, weight: nd.NDArray) -> nd.NDArray:
+        """`rescale_grad` as an array, which the operator wants; made once."""
+        key = (weight.context, self.rescale_grad)
+        if key not in self._scales:
+            self._scales[key] = nd.full((1,), self.rescale_grad, ctx=weight.context)
+        return self._scales[key]
