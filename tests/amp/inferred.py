@@ -21,7 +21,7 @@ FLOAT32_INPUTS = {"BatchNorm": 1}
 
 def without_own_operators(monkeypatch: Any) -> None:
     """Networks are traced as on GPUs, for which there are no operators of our own."""
-    for module in ("attention", "bert", "region_operators"):
+    for module in ("attention", "bert", "language", "region_operators"):
         monkeypatch.setattr(f"mxtrain.model.networks.{module}.own_operators", lambda: Library(None, "a test"))
 
 

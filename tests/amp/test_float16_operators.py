@@ -15,6 +15,7 @@ from mxtrain.model.bilstm import BiLSTM
 from mxtrain.model.centernet import CenterNet
 from mxtrain.model.conformer import Conformer
 from mxtrain.model.deep_speech2 import DeepSpeech2
+from mxtrain.model.fastspeech import FastSpeech
 from mxtrain.model.fpn import FPN
 from mxtrain.model.gnmt import Gnmt
 from mxtrain.model.gpt import Gpt
@@ -180,6 +181,7 @@ OWN = {
     ],
     "conformer": [(lambda: Conformer().build(5, (200, 80)), 2)],
     "deep_speech2": [(lambda: DeepSpeech2().build(5, (200, 80)), 2)],
+    "fastspeech": [(lambda: FastSpeech(dropout=0.1).build_text(20, ((12,), (), (40,), (40, 4)), 30), 4)],
     "written by a user": [(Gated, 1)],
 }
 """Option of conf/model/ -> networks with all that it can be made of, and the number of their inputs."""
