@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple
@@ -18,6 +19,7 @@ from mxtrain.errors import ConfigError
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import ALONE, World
+from mxtrain.logger.progress_display import ProgressDisplay
 from mxtrain.model.graph.summary import has_random_layers
 from mxtrain.model.graph.trace import blocks_by_path
 from mxtrain.parallel.base import Objective, Strategy
@@ -38,6 +40,9 @@ FLOOR = 1e-3
 # which a gradient feels percents. Two sides that compute in it, in other sums, are held to this share of the
 # length (Euclidean norm) of all gradients together: what is wrong by a factor or a sign is far beyond it.
 LOW_TOLERANCE = 0.2
+QUIET_S = 2.0
+"""Seconds after which progress is shown."""
+STEPS = "steps of both sides:"
 
 
 @dataclass
@@ -162,22 +167,28 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
 
         return side(dtype, build, MXNetStore("local"))
 
-    def compared(dtype: str, *sides: TrainingStep) -> List[Difference]:
-        stream = (batch.cast(dtype) for batch in batches(data.train, steps))
-        return compare(sides, stream, lr)
+    with ProgressDisplay(quiet_s=QUIET_S if world.rank == 0 else threading.TIMEOUT_MAX) as display:
 
-    placed = placement("float32")
-    cut_before = placed.strategy.layout.cut_before
-    bits: List[Difference] = []
-    if sums_in_order(description, len(devices) * world.size):
-        bits = compared("float32", placed, reference("float32", cut_before))
-    low: Optional[float] = None
-    if description.amp.dtype != FULL.dtype:
-        first_batch = itertools.islice(batches(data.train, 2), 1)
-        low = compare_lengths((placement("float32"), reference("float32")), first_batch, lr)
-    if cut_before:  # in float64 other blocks take other times
-        parallel = parallel.model_copy(update={"cut_before": cut_before})
-    layers = compared("float64", placement("float64"), reference("float64"))
+        def compared(dtype: str, build_other: Callable[[], TrainingStep], placed: TrainingStep) -> List[Difference]:
+            stream = (batch.cast(dtype) for batch in batches(data.train, steps))
+            return compare((placed, build_other()), stream, lr, display.advance)
+
+        display.begin("building the placement", 0)
+        placed = placement("float32")
+        cut_before = placed.strategy.layout.cut_before
+        bits: List[Difference] = []
+        if sums_in_order(description, len(devices) * world.size):
+            display.begin(f"comparing bits, {STEPS}", 2 * steps)
+            bits = compared("float32", lambda: reference("float32", cut_before), placed)
+        low: Optional[float] = None
+        if description.amp.dtype != FULL.dtype:
+            display.begin(f"comparing in {description.amp.dtype}, {STEPS}", 2)
+            first_batch = itertools.islice(batches(data.train, 2), 1)
+            low = compare_lengths((placement("float32"), reference("float32")), first_batch, lr, display.advance)
+        if cut_before:  # in float64 other blocks take other times
+            parallel = parallel.model_copy(update={"cut_before": cut_before})
+        display.begin(f"comparing in float64, {STEPS}", 2 * steps)
+        layers = compared("float64", lambda: reference("float64"), placement("float64"))
     if joined is not None:
         joined.close()
     return Verification(layers, tolerance, steps, bits, remarks, low, description.amp.dtype)
@@ -260,10 +271,13 @@ def own_share(batch: Batch, world: World) -> Batch:
     return batch.slice(begin, end, batch.size)
 
 
-def compare(sides: Sequence[TrainingStep], stream: Iterator[Batch], lr: float) -> List[Difference]:
-    """Trains two sides on the same batches; how the first one, if it is rank 0, differs from the second."""
+def compare(
+    sides: Sequence[TrainingStep], stream: Iterator[Batch], lr: float, advance: Callable[[int], None] = lambda _: None
+) -> List[Difference]:
+    """Trains two sides on the same batches; how the first one, if it is rank 0, differs from the second. Each step of a
+    side advances by one."""
     layers: Dict[str, Difference] = {}
-    for values, gradients in trained(sides, stream, lr):
+    for values, gradients in trained(sides, stream, lr, advance):
         for name, absolute, relative in _differences(values[1], values[0]):
             layer = _layer(layers, name)
             layer.parameter_abs = max(layer.parameter_abs, absolute)
@@ -275,24 +289,30 @@ def compare(sides: Sequence[TrainingStep], stream: Iterator[Batch], lr: float) -
     return list(layers.values())
 
 
-def compare_lengths(sides: Sequence[TrainingStep], stream: Iterator[Batch], lr: float) -> float:
+def compare_lengths(
+    sides: Sequence[TrainingStep], stream: Iterator[Batch], lr: float, advance: Callable[[int], None] = lambda _: None
+) -> float:
     """The largest length of the difference of all gradients together, over that on one device; see `compare`."""
     worst = 0.0
-    for _, (found, wanted) in trained(sides, stream, lr):
+    for _, (found, wanted) in trained(sides, stream, lr, advance):
         difference = _length(found[name] - array for name, array in wanted.items())
         worst = max(worst, float(np.nan_to_num(difference / _length(wanted.values()), nan=np.inf)))
     return worst
 
 
 def trained(
-    sides: Sequence[TrainingStep], stream: Iterator[Batch], lr: float
+    sides: Sequence[TrainingStep], stream: Iterator[Batch], lr: float, advance: Callable[[int], None]
 ) -> Iterator[Tuple[Sequence[Mapping[str, np.ndarray]], Sequence[Mapping[str, np.ndarray]]]]:
     """Trains sides on the same batches: after each the parameters and the gradients of all of them."""
     for number, batch in enumerate(stream, start=1):
         for side in sides:
             side(own_share(batch, side.store.world), lr, number)
             HEARTBEAT.begin_batch()
-        values, gradients = zip(*map(_state, sides))
+        states = []
+        for side in sides:
+            states.append(_state(side))  # waits for the device
+            advance(1)
+        values, gradients = zip(*states)
         yield values, gradients
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mxtrain.cli.dispatch import run
+from mxtrain.logger.progress_display import ProgressDisplay
 from mxtrain.parallel.strategies import Data
 from mxtrain.verify import multiply_in_float64, verify
 
@@ -105,6 +106,24 @@ def test_the_command_says_what_it_did(tmp_path, capsys):
     found = json.loads(file.read_text())
     assert found["passed"] and found["steps"] == 2 and len(found["layers"]) > 5
     assert np.isfinite([layer["gradient_abs"] for layer in found["layers"]]).all()
+
+
+def test_what_takes_longer_shows_how_far_it_is(describe_run, monkeypatch):
+    shown = []
+
+    class Seen(ProgressDisplay):
+        def begin(self, what, total):
+            shown.append([what, total, 0])
+
+        def advance(self, count):
+            shown[-1][2] += count
+
+    monkeypatch.setattr("mxtrain.verify.ProgressDisplay", Seen)
+    verify(describe_run(*SMALL, "parallel=data", "amp=bfloat16"), 3, 1e-6)
+    assert [line[0] for line in shown[1:]] == [
+        f"comparing {what}, steps of both sides:" for what in ("bits", "in bfloat16", "in float64")
+    ]
+    assert [(total, done) for _, total, done in shown] == [(0, 0), (6, 6), (2, 2), (6, 6)]
 
 
 def test_leaky_relus_are_computed_in_float64():
