@@ -151,7 +151,8 @@ FAULTS = [
     ),
     Fault(
         "a mean over weights is left a mean over samples", "mxtrain/trainer/step.py",
-        "            divide_by_weight(gradients, weight, batch.global_size)\n", "            pass\n", WEIGHTS,
+        "        factor = None if weight is None else division_by_weight(weight, batch.global_size)\n",
+        "        factor = None\n", WEIGHTS,
     ),
     Fault(
         "half of the weight is divided by", "mxtrain/metric/meter.py",

@@ -91,7 +91,7 @@ class DropoutSum(gluon.HybridBlock):
     def hybrid_forward(self, F, x, residual):
         if self._rate and own_operators().path:
             return fused.dropout_sum(F, x, residual, self._rate)
-        return (F.Dropout(x, p=self._rate) if self._rate else x) + residual
+        return (dropout(F, x, self._rate) if self._rate else x) + residual
 
 
 class SelfAttention(gluon.HybridBlock):
