@@ -108,6 +108,7 @@ def test_a_ring_that_breaks_between_two_batch_norms_goes_on_without_a_trace(tmp_
     env = {"PYTHONPATH": f"{Path(__file__).parents[2]}:{tmp_path}"}
     given = ("kvstore=horovod", "cluster.backoff=0.1", "cluster.workers=3", "cluster.restarts=0", "--config-dir",
              str(tmp_path / "conf"), "model=dies", "parallel.batch_norm=global", "dataset.batch_size=300",
+             "optimizer=sgd", "optimizer.lr=0.05",  # Adam makes steps of the noise in gradients that are 0
              "trainer.max_steps=12")  # fmt: skip
     found = {}
     for name, at in (("undisturbed", -1), ("run", 8)):
@@ -118,7 +119,7 @@ def test_a_ring_that_breaks_between_two_batch_norms_goes_on_without_a_trace(tmp_
     assert steps(tmp_path / "run") == list(range(1, 13))
     # Over the whole batch: the same with two workers as with three, moving statistics included.
     for name, wanted in found["undisturbed"].items():
-        np.testing.assert_allclose(found["run"][name], wanted, rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(found["run"][name], wanted, rtol=1e-3, atol=1e-5)
     assert status(tmp_path / "run")["exit_code"] == 75
 
 
