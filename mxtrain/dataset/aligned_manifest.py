@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import List, Optional, Union
+from functools import partial
+from typing import Optional
 
 from mxtrain.dataset.checking.problems import Findings
-from mxtrain.dataset.speech.aligned import Aligned
 from mxtrain.dataset.speech.aligned_dataset import AlignedDataset, Parts
 from mxtrain.dataset.speech.aligned_lines import read_aligned
-from mxtrain.types import PathText
-
-Files = Union[PathText, List[PathText]]
+from mxtrain.dataset.speech.manifests import Files, read_parts
 
 
 class AlignedManifest(AlignedDataset):
@@ -25,12 +23,4 @@ class AlignedManifest(AlignedDataset):
 
     def utterances(self, findings: Findings) -> Parts:
         """See `AlignedDataset.utterances`."""
-
-        def read(files: Files) -> List[Aligned]:
-            paths = [files] if isinstance(files, str) else files
-            return [one for path in paths for one in read_aligned(path, findings)]
-
-        train = read(self.train)
-        val, test = (None if files is None else read(files) for files in (self.val, self.test))
-        name = self.train if isinstance(self.train, str) else ", ".join(self.train)
-        return name, train, val, test
+        return read_parts(partial(read_aligned, findings=findings), self.train, self.val, self.test)

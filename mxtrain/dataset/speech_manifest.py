@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import List, Optional, Union
+from functools import partial
+from typing import Optional
 
 from mxtrain.dataset.checking.problems import Findings
 from mxtrain.dataset.speech.audio import AudioDataset, Parts
-from mxtrain.dataset.speech.utterances import Utterance, read_manifest
-from mxtrain.types import PathText
-
-Files = Union[PathText, List[PathText]]
+from mxtrain.dataset.speech.manifests import Files, read_parts
+from mxtrain.dataset.speech.utterances import read_manifest
 
 
 class SpeechManifest(AudioDataset):
@@ -24,12 +23,4 @@ class SpeechManifest(AudioDataset):
 
     def utterances(self, findings: Findings) -> Parts:
         """See `AudioDataset.utterances`."""
-
-        def read(files: Files) -> List[Utterance]:
-            paths = [files] if isinstance(files, str) else files
-            return [one for path in paths for one in read_manifest(path, findings)]
-
-        train = read(self.train)
-        val, test = (None if files is None else read(files) for files in (self.val, self.test))
-        name = self.train if isinstance(self.train, str) else ", ".join(self.train)
-        return name, train, val, test
+        return read_parts(partial(read_manifest, findings=findings), self.train, self.val, self.test)

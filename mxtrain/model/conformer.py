@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, List, Tuple
 import pydantic
 from typing_extensions import Annotated
 
-from mxtrain.model.speech.base import ConvolvedFrames, Odd
+from mxtrain.model.speech.base import ConvolvedFrames, Odd, check_block
 from mxtrain.types import OpenFraction, Positive, Shape
 
 if TYPE_CHECKING:
@@ -44,15 +44,7 @@ class Conformer(ConvolvedFrames):
 
     @pydantic.model_validator(mode="after")
     def _check_block(self) -> Conformer:
-        if self.units % self.num_heads:
-            raise ValueError(f"num_heads must divide units, got num_heads={self.num_heads} and units={self.units}")
-        if self.units // self.num_heads % 2:
-            raise ValueError(
-                f"units / num_heads must be even, got units={self.units} and num_heads={self.num_heads}: rotary "
-                "positions turn pairs of a head's units"
-            )
-        if self.kernel % 2 == 0:
-            raise ValueError(f"kernel={self.kernel} must be odd")
+        check_block(self.units, self.num_heads, kernel=self.kernel)
         return self
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.HybridBlock:

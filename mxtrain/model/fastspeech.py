@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Tuple
 import pydantic
 
 from mxtrain.model.base import Model
-from mxtrain.model.speech.base import Odd
+from mxtrain.model.speech.base import Odd, check_block
 from mxtrain.types import OpenFraction, Positive, Shapes, shapes_of
 
 if TYPE_CHECKING:
@@ -43,16 +43,8 @@ class FastSpeech(Model):
 
     @pydantic.model_validator(mode="after")
     def _check_block(self) -> FastSpeech:
-        if self.units % self.num_heads:
-            raise ValueError(f"num_heads must divide units, got num_heads={self.num_heads} and units={self.units}")
-        if self.units // self.num_heads % 2:
-            raise ValueError(
-                f"units / num_heads must be even, got units={self.units} and num_heads={self.num_heads}: rotary "
-                "positions turn pairs of units"
-            )
-        for name in ("encoder_kernel", "decoder_kernel"):
-            if getattr(self, name) % 2 == 0:
-                raise ValueError(f"{name}={getattr(self, name)} must be odd")
+        kernels = {"encoder_kernel": self.encoder_kernel, "decoder_kernel": self.decoder_kernel}
+        check_block(self.units, self.num_heads, **kernels)
         return self
 
     def build_text(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.HybridBlock:

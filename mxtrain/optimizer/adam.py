@@ -56,6 +56,11 @@ class OwnAdam:
                 one.copyto(other)
 
 
+def correction(optimizer: mx.optimizer.Optimizer, step: int) -> float:
+    """By which a rate is multiplied, because the moments begin with 0."""
+    return math.sqrt(1 - optimizer.beta2**step) / (1 - optimizer.beta1**step)
+
+
 class AdamOptimizer(OwnAdam, mx.optimizer.Adam):
     """MXNet's Adam, in one pass over weight, gradient and moments where our own operators are there.
 
@@ -75,7 +80,7 @@ class AdamOptimizer(OwnAdam, mx.optimizer.Adam):
             index, weight, grad, state = [index], [weight], [grad], [state]
         self._update_count(index)
         steps = [self._index_update_count[i] for i in index]
-        corrections = [math.sqrt(1 - self.beta2**step) / (1 - self.beta1**step) for step in steps]
+        corrections = [correction(self, step) for step in steps]
         self._own(
             weight, grad, state, lrs=corrections, wds=self._get_wds(index), etas=self._get_lrs(index), coupled=1
         )
@@ -131,7 +136,7 @@ class AdamWOptimizer(OwnAdam, mx.optimizer.Optimizer):
             )
 
     def _correction(self, step: int) -> float:
-        return math.sqrt(1 - self.beta2**step) / (1 - self.beta1**step) if self.bias_correction else 1.0
+        return correction(self, step) if self.bias_correction else 1.0
 
     def _scale(self, weight: nd.NDArray) -> nd.NDArray:
         """`rescale_grad` as an array, which the operator wants; made once."""

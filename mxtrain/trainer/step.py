@@ -138,23 +138,17 @@ class TrainingStep:
             mx.random.seed((self._random_seed * 2654435761 + step * 40503 + rank * 69069 + 12345) % (2**31))
 
 
-def divide_by_weight(gradients: List[nd.NDArray], weight: nd.NDArray, num_samples: int) -> None:
-    """Makes gradients of a mean over samples those of a mean over weights, in place: sum(loss) / sum(weight).
+def division_by_weight(weight: nd.NDArray, num_samples: int) -> nd.NDArray:
+    """What makes gradients of a mean over samples those of a mean over weights, sum(loss) / sum(weight), (1,).
 
     Until here they have the scale of a mean over samples, so that thresholds of compression and loss scales mean the
     same for every task. Where the weight is 0 the gradient is, too. Never waits for the device.
 
     Args:
-        gradients: of sum(loss) / num_samples.
         weight: of the samples that the gradients are of, (1,): all workers' where they are summed, a worker's own where
             servers update.
         num_samples: that the gradients were divided by.
     """
-    multiply(gradients, division_by_weight(weight, num_samples))
-
-
-def division_by_weight(weight: nd.NDArray, num_samples: int) -> nd.NDArray:
-    """What `divide_by_weight` multiplies by, (1,)."""
     factor: nd.NDArray = num_samples / nd.maximum(weight, 1e-12) * (weight > 0)
     return factor.reshape((1,))
 

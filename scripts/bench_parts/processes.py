@@ -50,27 +50,32 @@ def tuning_of(environment: Mapping[str, str]) -> Dict[str, str]:
 
 
 def run(
-    arguments: Sequence[str], environment: Mapping[str, str], folder: Path, exit_codes: Sequence[int] = (0,)
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    exit_codes: Optional[Sequence[int]] = (0,),
+    python: str = sys.executable,
+    timeout_s: float = TIMEOUT_S,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `python ARGUMENTS` in `folder` to its end.
+    """Runs `python ARGUMENTS` in `folder` to its end; `exit_codes=None` takes any.
 
     Raises:
         ProcessFailed: it ended with another exit code; the message holds the end of what it printed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     process = subprocess.Popen(
-        [sys.executable, *arguments], env=dict(environment), cwd=folder, stdin=subprocess.DEVNULL,
+        [python, *arguments], env=dict(environment), cwd=folder, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     try:
-        stdout, stderr = process.communicate(timeout=TIMEOUT_S)
+        stdout, stderr = process.communicate(timeout=timeout_s)
     except BaseException:
         # Its own children, too: a DataLoader's workers, the runs of a kill sweep.
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         raise
     done = subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
-    if done.returncode not in exit_codes:
+    if exit_codes is not None and done.returncode not in exit_codes:
         tail = "\n".join((done.stdout + done.stderr).splitlines()[-15:])
         raise ProcessFailed(f"python {' '.join(arguments)}: exit code {done.returncode}\n{tail}")
     return done

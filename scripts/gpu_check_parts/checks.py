@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Callable, Dict, List, Literal, Mapping, Sequence
 
-from bench_parts.processes import ROOT
+from bench_parts import processes
 
 from gpu_check_parts.devices import Device, as_setting, visible
 
@@ -53,6 +52,10 @@ class Bench:
         """Whether the devices are GPUs, and no CPU devices that stand in."""
         return self.devices[0].kind == "gpu"
 
+    def seeing(self, devices: Sequence[Device]) -> Dict[str, str]:
+        """The variables under which a process sees these devices only."""
+        return {"CUDA_VISIBLE_DEVICES": visible(devices)} if self.on_gpus else {}
+
     def ask(self, *words: str, python: str = sys.executable, environ: Mapping[str, str] = NOTHING) -> Any:
         """The JSON object in the last line that `python -m WORDS` prints. Raises: Failed: it ended in another way."""
         done = self.run(*words, python=python, environ=environ)
@@ -68,8 +71,7 @@ class Bench:
         """
         run, devices = self.folder / name, devices or self.devices[:1]
         where = [f"parallel.devices={as_setting(devices)}", f"hydra.run.dir={run}", "trainer.test=false"]
-        environ = {"CUDA_VISIBLE_DEVICES": visible(devices)} if self.on_gpus else {}
-        done = self.run("mxtrain", *overrides, *where, environ=environ)
+        done = self.run("mxtrain", *overrides, *where, environ=self.seeing(devices))
         if done.returncode != exit_code:
             raise Failed(done)
         return json.loads((run / "status.json").read_text(encoding="utf-8"))
@@ -78,15 +80,12 @@ class Bench:
         self, *words: str, python: str = sys.executable, environ: Mapping[str, str] = NOTHING
     ) -> subprocess.CompletedProcess[str]:
         """`python -m WORDS`, whatever comes of it."""
-        given = {**os.environ, "PYTHONPATH": f"{ROOT / 'scripts'}:{ROOT}", **environ}
-        command = [python, "-W", "ignore", "-m", *words]
+        given = {**processes.untouched_environment(), **environ}
+        arguments = ["-W", "ignore", "-m", *words]
         try:
-            return subprocess.run(
-                command, env=given, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                timeout=TIMEOUT_S,
-            )  # fmt: skip
+            return processes.run(arguments, given, self.folder, None, python, TIMEOUT_S)
         except subprocess.TimeoutExpired:
-            return subprocess.CompletedProcess(command, 1, "", f"it did not end within {TIMEOUT_S} s")
+            return subprocess.CompletedProcess(arguments, 1, "", f"it did not end within {TIMEOUT_S} s")
 
 
 class Failed(Exception):
@@ -151,10 +150,10 @@ def stores(bench: Bench) -> Answer:
     words, passed = [], True
     for store in ("nccl", "device") if bench.on_gpus else ("device",):
         report = bench.folder / f"verify-{store}.json"
-        environ = {"CUDA_VISIBLE_DEVICES": visible(bench.devices)} if bench.on_gpus else {}
         done = bench.run(
             "mxtrain", "verify", "model=lenet", "parallel=data", f"parallel.devices={as_setting(bench.devices)}",
-            f"kvstore={store}", f"output={report}", environ={"NVIDIA_TF32_OVERRIDE": "0", **environ},
+            f"kvstore={store}", f"output={report}",
+            environ={"NVIDIA_TF32_OVERRIDE": "0", **bench.seeing(bench.devices)},
         )  # fmt: skip
         if not report.exists():
             raise Failed(done)

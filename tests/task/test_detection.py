@@ -25,7 +25,7 @@ from mxtrain.loss.detection import HeatmapFocal
 from mxtrain.metric.meter import Meter
 from mxtrain.model.detection.heatmap import HeatmapCoding
 from mxtrain.task.detection import Detection
-from mxtrain.trainer.step import divide_by_weight
+from mxtrain.trainer.step import division_by_weight, multiply
 from mxtrain.types import Batch
 
 TASK = Detection()
@@ -139,7 +139,7 @@ def test_things_are_counted_over_the_whole_batch_and_a_batch_without_any_is_lear
     for weights, expected in (([3.0, 1.0, 0.0], 6.0 * 3 / 4), ([0.0, 0.0, 0.0], 6.0 * 3)):
         sums = meter(nd.array([1.0, 1.0, 1.0]), nd.array(weights))
         one = gradient.copy()
-        divide_by_weight([one], meter.weight(sums), 3)
+        multiply([one], division_by_weight(meter.weight(sums), 3))
         assert one.asscalar() == pytest.approx(expected)
         assert meter.values(sums.asnumpy(), 3)["loss"] == pytest.approx(3 / max(sum(weights), 1))
 

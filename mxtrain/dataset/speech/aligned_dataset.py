@@ -12,10 +12,9 @@ import numpy as np
 import pydantic
 
 from mxtrain.dataset.base import BaseDataset, Samples, Splits
-from mxtrain.dataset.checking.problems import STRICT, Findings, NothingLeft
+from mxtrain.dataset.checking.problems import STRICT, Findings
 from mxtrain.dataset.corpus.shards import Shards
 from mxtrain.dataset.loading.loader import count_workers
-from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.speech.aligned import (
     DURATION_MISMATCH,
@@ -32,7 +31,7 @@ from mxtrain.dataset.speech.features import Features
 from mxtrain.dataset.speech.loader import padded_frames
 from mxtrain.dataset.speech.prepared import FEATURE, SECONDS, features_of, problems_of
 from mxtrain.dataset.speech.recording import CUT_AUDIO, SILENT_AUDIO, require_soundfile
-from mxtrain.dataset.speech.usable import Skipping, frames_of, is_there, is_whole, require_room, short_enough
+from mxtrain.dataset.speech.usable import Skipping, divide, frames_of, is_there, is_whole
 from mxtrain.dataset.speech.utterances import Utterance
 from mxtrain.errors import CheckpointError, ConfigError, DataError
 from mxtrain.types import NonNegative, Positive, PositiveFloat
@@ -132,21 +131,7 @@ class AlignedDataset(BaseDataset):
         symbols = self._symbols(given)
         found = [None if part is None else self._prepared(name, part, symbols, of_each) for part in given]
         skipping.say()
-        trained = found[0]
-        if trained is None or not len(trained):
-            raise NothingLeft(f"{name}: no utterance for training can be used.")
-        held = [0.0 if part is not None else share for part, share in
-                zip(given[1:], (self.val_fraction, self.test_fraction))]  # fmt: skip
-        parts = split_indices(np.zeros(len(trained), np.int32), held[0], held[1], self.split_seed)
-        others = [found[number] if given[number] is not None else trained.take(parts[number].tolist())
-                  for number in (1, 2)]  # fmt: skip
-        shared = trained.take(parts[0].tolist())
-        kept = shared.take(short_enough(shared.frame_N, shared.place, self.features, self.max_seconds))
-        require_room(kept.frame_N, kept.place, self.features, self.batch_seconds)
-        refuse_empty(name, len(kept), len(others[0] or ()), self.val_fraction)
-        assert others[0] is not None
-        test = others[1] if others[1] is not None and len(others[1]) else None
-        return Splits(kept, others[0], test, class_names=symbols)
+        return divide(name, found, self, symbols)
 
     def _symbols(self, given: Sequence[Optional[Sequence[Aligned]]]) -> List[str]:
         if self.symbols != "auto":

@@ -19,13 +19,11 @@ from mxtrain.dataset.checking.problems import (
     STRICT,
     DataPlace,
     Findings,
-    NothingLeft,
     Problem,
 )
 from mxtrain.dataset.corpus.shards import Ragged, Shards
 from mxtrain.dataset.loading.loader import count_workers
 from mxtrain.dataset.loading.regular_files import walk
-from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.speech.alphabet import Alphabet, is_punctuation, normalized
 from mxtrain.dataset.speech.base import TranscribedDataset
@@ -34,7 +32,7 @@ from mxtrain.dataset.speech.prepared import FEATURE, SECONDS, Recordings, featur
 from mxtrain.dataset.speech.recording import CUT_AUDIO, ENDINGS, SILENT_AUDIO, require_soundfile
 from mxtrain.dataset.speech.source import SHORT_AUDIO, short_problem
 from mxtrain.dataset.speech.spec_augment import SpecAugment
-from mxtrain.dataset.speech.usable import Skipping, frames_of, is_there, is_whole, require_room, short_enough
+from mxtrain.dataset.speech.usable import Skipping, divide, frames_of, is_there, is_whole
 from mxtrain.dataset.speech.utterances import PIPE, Utterance
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.types import Positive, PositiveFloat
@@ -160,20 +158,7 @@ class AudioDataset(TranscribedDataset):
         alphabet = self._alphabet(name, given[0] or [])
         found = [None if part is None else self._prepared(name, part, alphabet, of_each) for part in given]
         skipping.say()
-        trained = found[0]
-        if trained is None or not len(trained):
-            raise NothingLeft(f"{name}: no utterance for training can be used.")
-        held = (0.0 if val is not None else self.val_fraction, 0.0 if test is not None else self.test_fraction)
-        parts = split_indices(np.zeros(len(trained), np.int32), *held, self.split_seed)
-        others = [found[number] if given[number] is not None else trained.take(parts[number].tolist())
-                  for number in (1, 2)]  # fmt: skip
-        shared = trained.take(parts[0].tolist())
-        kept = shared.take(short_enough(shared.frame_N, shared.place, self.features, self.max_seconds))
-        require_room(kept.frame_N, kept.place, self.features, self.batch_seconds)
-        refuse_empty(name, len(kept), len(others[0] or ()), self.val_fraction)
-        assert others[0] is not None
-        test_split = others[1] if others[1] is not None and len(others[1]) else None
-        return Splits(kept, others[0], test_split, class_names=alphabet.characters)
+        return divide(name, found, self, alphabet.characters)
 
     def _alphabet(self, name: str, train: Sequence[Utterance]) -> Alphabet:
         """Raises: DataError: there are no characters."""

@@ -9,21 +9,48 @@ import logging
 import math
 import os
 import stat
-from typing import Callable, Dict, List, Optional
+from typing import TYPE_CHECKING, Callable, Dict, List, Optional, Protocol, Sequence, TypeVar, Union
 
 import numpy as np
 
-from mxtrain.dataset.checking.problems import UNREADABLE_AUDIO, DataPlace, Findings, Problem
+from mxtrain.dataset.base import Splits
+from mxtrain.dataset.checking.problems import UNREADABLE_AUDIO, DataPlace, Findings, NothingLeft, Problem
+from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.speech.features import Features
 from mxtrain.dataset.speech.loader import padded_frames
 from mxtrain.dataset.speech.recording import CUT_AUDIO
 from mxtrain.dataset.speech.utterances import Utterance
 from mxtrain.errors import DataError
 
+if TYPE_CHECKING:
+    from mxtrain.dataset.speech.aligned_dataset import AlignedDataset
+    from mxtrain.dataset.speech.audio import AudioDataset
+
 log = logging.getLogger(__name__)
 REMEDY = "Restore or remove it, or type dataset.skip_unreadable=true to train without such utterances."
 _ROUNDING_S = 0.05
 """By which times in manifests may differ from recordings."""
+
+
+class UsableUtterances(Protocol):
+    """Utterances of one split.
+
+    Attributes:
+        frame_N: frames of each.
+    """
+
+    frame_N: np.ndarray
+
+    def __len__(self) -> int: ...
+
+    def place(self, index: int) -> DataPlace:
+        """Where an utterance stands."""
+
+    def take(self: Source, indices: Sequence[int]) -> Source:
+        """Some of them."""
+
+
+Source = TypeVar("Source", bound=UsableUtterances)
 
 
 class Skipping(Findings):
@@ -117,3 +144,31 @@ def require_room(
             f"dataset.batch_seconds={batch_seconds:g} has no room for the longest utterance, of {place(index)}. Type "
             f"dataset.batch_seconds={needed_s} or more, or a smaller dataset.max_seconds."
         )
+
+
+def divide(
+    name: str, found: Sequence[Optional[Source]], dataset: Union[AlignedDataset, AudioDataset],
+    class_names: Sequence[str],
+) -> Splits:  # fmt: skip
+    """The splits of a dataset: those that it has, and those that are held out of training.
+
+    Args:
+        name: of the dataset, for messages.
+        found: utterances for training, validation and test that can be used; None where there is no such split.
+        dataset: its description.
+        class_names: see `Splits`.
+
+    Raises:
+        DataError: a split that must be there has no samples, or the longest utterance does not fit into a batch.
+    """
+    trained, val, test = found
+    if trained is None or not len(trained):
+        raise NothingLeft(f"{name}: no utterance for training can be used.")
+    shares = (0.0 if val is not None else dataset.val_fraction, 0.0 if test is not None else dataset.test_fraction)
+    parts = split_indices(np.zeros(len(trained), np.int32), *shares, dataset.split_seed)
+    shared, *held_out = (trained.take(part.tolist()) for part in parts)
+    val, test = (own if own is not None else held for own, held in zip((val, test), held_out))
+    kept = shared.take(short_enough(shared.frame_N, shared.place, dataset.features, dataset.max_seconds))
+    require_room(kept.frame_N, kept.place, dataset.features, dataset.batch_seconds)
+    refuse_empty(name, len(kept), len(val), dataset.val_fraction)
+    return Splits(kept, val, test if len(test) else None, class_names=class_names)

@@ -54,10 +54,10 @@ def dropout(F: OperatorModule, x: Array, rate: float, axes: Tuple[int, ...] = ()
     Args:
         F: `nd` or `sym`.
         x: any array.
-        rate: the share that becomes 0.
+        rate: the share that becomes 0; where it is 0, `x` itself is given.
         axes: along these one draw holds for all elements.
     """
-    return F.Dropout(x, p=rate, axes=axes, cudnn_off=True)
+    return F.Dropout(x, p=rate, axes=axes, cudnn_off=True) if rate else x
 
 
 def _dropout_of(layer: gluon.nn.Dropout) -> Callable[[OperatorModule, Array], Array]:

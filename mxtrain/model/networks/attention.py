@@ -53,7 +53,7 @@ class Attention(gluon.HybridBlock):
     def weighted(self, F: OperatorModule, score: Array, value: Array) -> Array:
         """Scores (B * N, T, S) and values to contexts (T, B, U)."""
         weight = F.softmax(score, axis=-1)
-        return self.joined(F, F.batch_dot(dropout(F, weight, self._rate) if self._rate else weight, value))
+        return self.joined(F, F.batch_dot(dropout(F, weight, self._rate), value))
 
     def joined(self, F: OperatorModule, context: Array) -> Array:
         """(B * N, T, D) to (T, B, U)."""

@@ -66,7 +66,7 @@ class LayerNorm(gluon.HybridBlock):
     def hybrid_forward(self, F, x, residual=None, *, gamma, beta):
         if own_operators().path:
             return fused.norm(F, x, residual, gamma, beta, self._rate, self._epsilon)
-        x = dropout(F, x, self._rate) if self._rate else x
+        x = dropout(F, x, self._rate)
         x = x if residual is None else x + residual
         x_RU = F.reshape(x, shape=(-1, self._units))
         ones_U = F.BlockGrad(F.ones_like(gamma))
@@ -91,7 +91,7 @@ class DropoutSum(gluon.HybridBlock):
     def hybrid_forward(self, F, x, residual):
         if self._rate and own_operators().path:
             return fused.dropout_sum(F, x, residual, self._rate)
-        return (dropout(F, x, self._rate) if self._rate else x) + residual
+        return dropout(F, x, self._rate) + residual
 
 
 class SelfAttention(gluon.HybridBlock):
@@ -139,7 +139,7 @@ class SelfAttention(gluon.HybridBlock):
         query, key, value = F.split(qkv, num_outputs=3, axis=0, squeeze_axis=True)  # (B * N, T, U / N) each
         score = F.batch_dot(query * width**-0.5, key, transpose_b=True)
         weight = F.softmax(score + mask, axis=-1)
-        weight = dropout(F, weight, self._rate) if self._rate else weight
+        weight = dropout(F, weight, self._rate)
         context = F.transpose(F.batch_dot(weight, value), axes=(1, 0, 2))
         return F.reshape(context, shape=(0, -1, self._units))
 

@@ -55,7 +55,7 @@ class LockedDropout(gluon.HybridBlock):
         self._rate = rate
 
     def hybrid_forward(self, F, x_TBU):
-        return dropout(F, x_TBU, self._rate, axes=(0,)) if self._rate else x_TBU
+        return dropout(F, x_TBU, self._rate, axes=(0,))
 
 
 class WordEmbedding(gluon.HybridBlock):
@@ -110,8 +110,7 @@ class LstmLayer(gluon.HybridBlock):
             setattr(self, name, self.params.get(name, shape=shape, init=drawn))
 
     def hybrid_forward(self, F, x_TBE, state_BH, cell_BH, i2h_weight, h2h_weight, i2h_bias, h2h_bias):
-        if self._rate:
-            h2h_weight = dropout(F, h2h_weight, self._rate)
+        h2h_weight = dropout(F, h2h_weight, self._rate)
         flat = [F.reshape(one, shape=(-1,)) for one in (i2h_weight, h2h_weight, i2h_bias, h2h_bias)]
         x_TBH, state_1BH, cell_1BH = F.RNN(
             x_TBE, F.concat(*flat, dim=0), F.expand_dims(state_BH, axis=0), F.expand_dims(cell_BH, axis=0),

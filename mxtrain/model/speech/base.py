@@ -16,6 +16,20 @@ if TYPE_CHECKING:
 Odd = Annotated[int, pydantic.Field(ge=1, le=63)]
 
 
+def check_block(units: int, num_heads: int, **kernels: int) -> None:
+    """Raises: ValueError: a block of attention with rotary positions and of convolution cannot be so."""
+    if units % num_heads:
+        raise ValueError(f"num_heads must divide units, got num_heads={num_heads} and units={units}")
+    if units // num_heads % 2:
+        raise ValueError(
+            f"units / num_heads must be even, got units={units} and num_heads={num_heads}: rotary positions turn pairs "
+            "of a head's units"
+        )
+    for name, size in kernels.items():
+        if size % 2 == 0:
+            raise ValueError(f"{name}={size} must be odd")
+
+
 class ConvolvedFrames(Model):
     """Convolutions over time and over the numbers of a frame, which make fewer and wider frames."""
 
