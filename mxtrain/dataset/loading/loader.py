@@ -131,6 +131,8 @@ class BatchLoader:
         if not self.train:
             return self._still_order()
         drawn = self.sampler.draw(epoch)
+        if self.sampler.takes_all:  # in order; of millions of samples, each array would be felt
+            return self._shuffle(drawn, epoch)
         return drawn[self._shuffle(drawn % self.total, epoch)]
 
     def _still_order(self) -> np.ndarray:
@@ -147,7 +149,8 @@ class BatchLoader:
 
     def _indices(self, epoch: int, start: int) -> List[np.ndarray]:
         """The indices of the samples of each whole batch from `start` on."""
-        return self._batches_of(self._order(epoch) % self.total, start)
+        order = self._order(epoch)
+        return self._batches_of(order if self.sampler.takes_all else order % self.total, start)
 
     def _make_batches(self, epoch: int, start: int) -> Iterator[Batch]:
         for index_B in self._indices(epoch, start):

@@ -93,11 +93,12 @@ def order_by_length(
     pool = batches_per_pool * batch_size
     # Of the last pool, too, the samples that fill no batch are random ones, not the longest.
     whole = len(order) // batch_size * batch_size
-    parts = [order[begin : min(begin + pool, whole)] for begin in range(0, whole, pool)]
-    parts = [part[np.argsort(length_N[part], kind="stable")] for part in parts]
-    batches = np.concatenate(parts).reshape(-1, batch_size) if parts else order[:0].reshape(0, batch_size)
-    shuffled = batches[np.argsort(bits(seed, epoch, np.arange(len(batches)), Draw.BATCH_ORDER), kind="stable")]
-    return np.concatenate([shuffled.ravel(), order[whole:]])
+    for begin in range(0, whole, pool):
+        part = order[begin : min(begin + pool, whole)]
+        part[:] = part[np.argsort(length_N[part], kind="stable")]
+    turn = np.argsort(bits(seed, epoch, np.arange(whole // batch_size), Draw.BATCH_ORDER), kind="stable")
+    order[:whole] = order[:whole].reshape(-1, batch_size)[turn].ravel()
+    return order
 
 
 def cut_by_size(size_N: np.ndarray, budget: int) -> np.ndarray:
