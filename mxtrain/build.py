@@ -28,6 +28,7 @@ from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.base import Layout, Objective, Strategy
 from mxtrain.parallel.fence import can_be_fenced
 from mxtrain.parallel.placement import placement_table
+from mxtrain.runtime.gpu_memory import GpuMemoryMeter
 from mxtrain.trainer import Trainer, resume
 from mxtrain.trainer.cadence import Cadence
 from mxtrain.trainer.evaluate import Evaluator
@@ -229,6 +230,7 @@ def build_run(
     runner = Runner(
         step, plan, data, build_evaluator(measured, step.strategy, signature), meter, checkpoints,
         description.early_stopping, callbacks, profiling, Stragglers(description.cluster.balance == "speed"),
+        GpuMemoryMeter(strategy.layout.gpus if is_first else []),
     )  # fmt: skip
     if checkpoint is not None:
         runner.restore(checkpoint)

@@ -53,7 +53,8 @@ LAYER_OF = {part: number for number, layer in enumerate(LAYERS) for part in laye
 
 # Modules that need MXNet to be imported at all: they are imported by `build` and what it makes, when a run is built.
 WITH_MXNET = {
-    "mxtrain.amp.scaling", "mxtrain.build", "mxtrain.dataset.loading.placing", "mxtrain.engine.backend",
+    "mxtrain.amp.scaling", "mxtrain.build", "mxtrain.dataset.loading.placing", "mxtrain.dataset.loading.staging",
+    "mxtrain.engine.backend",
     "mxtrain.engine.limits", "mxtrain.engine.trace", "mxtrain.kvstore.async_store", "mxtrain.kvstore.buckets",
     "mxtrain.kvstore.compressed_message", "mxtrain.kvstore.compression", "mxtrain.kvstore.dist_store",
     "mxtrain.kvstore.horovod_store", "mxtrain.kvstore.joined_store", "mxtrain.kvstore.message",

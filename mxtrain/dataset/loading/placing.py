@@ -8,10 +8,12 @@ x * scale + shift in float32, so they agree to the last bit.
 
 from __future__ import annotations
 
-from typing import Sequence, Tuple, Union
+import functools
+from typing import Optional, Sequence, Tuple, Union
 
 import numpy as np
 
+from mxtrain.dataset.loading.staging import Staging
 from mxtrain.engine.backend import autograd, mx, nd
 from mxtrain.types import Shape
 
@@ -49,6 +51,8 @@ class Placer:
         self.scale_1C11 = (1.0 / (255.0 * std_C)).astype(np.float32)[None, :, None, None]
         self.shift_1C11 = (-mean_C / std_C).astype(np.float32)[None, :, None, None]
         self.device = as_device(device)
+        self._on_device: Optional[Tuple[nd.NDArray, nd.NDArray]] = None
+        """Scale and shift, once a batch has needed them."""
         self.finish = self._finish_on_device if self.device.device_type == "gpu" else self._finish_on_host
 
     def __call__(
@@ -80,15 +84,25 @@ class Placer:
         data = self._copy(image_BCHW).astype("float32")
         if self.averages:
             data = data.mean(axis=1, keepdims=True)
-        data = nd.broadcast_mul(data, self._copy(self.scale_1C11))
-        return nd.broadcast_add(data, self._copy(self.shift_1C11))
+        if self._on_device is None:
+            self._on_device = (self._copy(self.scale_1C11), self._copy(self.shift_1C11))
+        scale_1C11, shift_1C11 = self._on_device
+        return nd.broadcast_add(nd.broadcast_mul(data, scale_1C11), shift_1C11)
 
     def _copy(self, array: np.ndarray) -> nd.NDArray:
         return copy_to(array, self.device)
 
 
+@functools.cache
+def staging_for(device: mx.Context) -> Staging:
+    """The buffers of a GPU."""
+    return Staging(mx.Context("cpu_pinned", device.device_id), device)
+
+
 def copy_to(array: np.ndarray, device: mx.Context) -> nd.NDArray:
-    """The array on a device."""
+    """The array on a device; on a GPU it may still be under way."""
+    if device.device_type == "gpu":
+        return staging_for(device).copy(array)
     # Not nd.from_numpy: without a copy, MXNet calls back into Python to free the array, even at interpreter exit.
     # Not nd.array: it does the same as this, with twice the Python around it.
     result = nd.empty(array.shape, ctx=device, dtype=array.dtype)
