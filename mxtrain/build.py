@@ -66,6 +66,8 @@ def build_network(description: Description, signature: Signature, device: Contex
         seed=description.trainer.seed, device=device, vocab_size=signature.vocab_size,
         output_shapes=[*description.task.output_shapes(description, signature), *description.model.state_shapes],
         output_names=description.task.output_names(signature), is_joint=signature.is_joint,
+        field_sizes=signature.field_sizes, num_numbers=signature.num_numbers,
+        num_indices=signature.num_indices,
     )  # fmt: skip
     if description.model.weights:
         for line in str(prepared.weights_report).splitlines():
