@@ -323,7 +323,7 @@ def _length(arrays: Iterable[np.ndarray]) -> float:
 
 def _state(side: TrainingStep) -> Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]:
     """Parameters and gradients by structural name."""
-    gradients = {one.name: one.replicas[one.owner].asnumpy() for one in side.strategy.reductions}
+    gradients = {one.name: side.strategy.gradient(one) for one in side.strategy.reductions}
     return snapshot.copy_parameters(side.strategy), gradients
 
 

@@ -54,6 +54,7 @@ LAYER_OF = {part: number for number, layer in enumerate(LAYERS) for part in laye
 # Modules that need MXNet to be imported at all: they are imported by `build` and what it makes, when a run is built.
 WITH_MXNET = {
     "mxtrain.amp.scaling", "mxtrain.build", "mxtrain.dataset.loading.placing", "mxtrain.engine.backend",
+    "mxtrain.engine.gluon_parameters",
     "mxtrain.engine.limits", "mxtrain.engine.trace", "mxtrain.kvstore.async_store", "mxtrain.kvstore.buckets",
     "mxtrain.kvstore.compressed_message", "mxtrain.kvstore.compression", "mxtrain.kvstore.dist_store",
     "mxtrain.kvstore.horovod_store", "mxtrain.kvstore.joined_store", "mxtrain.kvstore.message",
@@ -61,6 +62,7 @@ WITH_MXNET = {
     "mxtrain.kvstore.remote_updater", "mxtrain.kvstore.update_server", "mxtrain.loss.blocks", "mxtrain.loss.ctc_blocks",
     "mxtrain.loss.detection_blocks", "mxtrain.loss.frame_blocks", "mxtrain.loss.pose_blocks",
     "mxtrain.loss.region_blocks", "mxtrain.metric.meter",
+    "mxtrain.model.networks.embedding_table",
     "mxtrain.model.networks.bert", "mxtrain.model.networks.bilstm",
     "mxtrain.model.networks.center_net", "mxtrain.model.networks.classifier", "mxtrain.model.networks.conformer",
     "mxtrain.model.networks.gpt", "mxtrain.model.networks.language", "mxtrain.model.networks.lstm",
@@ -72,10 +74,12 @@ WITH_MXNET = {
     "mxtrain.model.networks.region_parts", "mxtrain.model.networks.speech", "mxtrain.model.networks.two_forms",
     "mxtrain.model.networks.gluoncv", "mxtrain.model.networks.gluoncv_segmentation",
     "mxtrain.optimizer.adam", "mxtrain.optimizer.ema", "mxtrain.optimizer.mended",
+    "mxtrain.optimizer.rows", "mxtrain.optimizer.state",
     "mxtrain.optimizer.updater", "mxtrain.parallel.balance", "mxtrain.parallel.carried",
     "mxtrain.parallel.chain", "mxtrain.parallel.cost",
     "mxtrain.parallel.executor",
     "mxtrain.parallel.fence", "mxtrain.parallel.grid", "mxtrain.parallel.lockstep", "mxtrain.parallel.norm",
+    "mxtrain.parallel.row_tables",
     "mxtrain.parallel.reference", "mxtrain.parallel.stage", "mxtrain.parallel.tape", "mxtrain.trainer.elastic",
     "mxtrain.trainer.attribution", "mxtrain.trainer.ending", "mxtrain.trainer.loaders", "mxtrain.trainer.evaluate",
     "mxtrain.trainer.validation",
