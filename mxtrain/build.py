@@ -67,6 +67,7 @@ def build_network(description: Description, signature: Signature, device: Contex
         seed=description.trainer.seed, device=device, vocab_size=signature.vocab_size,
         output_shapes=[*description.task.output_shapes(description, signature), *description.model.state_shapes],
         output_names=description.task.output_names(signature), is_joint=signature.is_joint,
+        field_sizes=signature.field_sizes, num_numbers=signature.num_numbers,
         sparse_from=sparse_from(description),
     )  # fmt: skip
     say_dense_tables(description, prepared)

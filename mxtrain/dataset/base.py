@@ -58,7 +58,7 @@ class BaseDataset(Spec):
     """Base of the descriptions of all datasets."""
 
     gives: ClassVar[str] = ""
-    """What its samples are: "images", "text" or "numbers"."""
+    """What its samples are: "images", "text", "numbers" or "features", for example."""
     serves: ClassVar[Tuple[str, ...]] = ("classification",)
     """Names of the tasks that its samples are made for; the first is meant where only the dataset is named."""
 

@@ -10,6 +10,7 @@ from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.language.tokenizing.base import TOKENIZER_STATE
 from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
 from mxtrain.dataset.speech.features import Features
+from mxtrain.dataset.table.feature_columns import FEATURE_COLUMNS_STATE, FeatureColumns
 from mxtrain.errors import DamagedCheckpoint
 from mxtrain.types import Shapes
 
@@ -33,6 +34,7 @@ SIGNATURE_STATE: Wanted = {
         "high_hz": _NUMBER, "preemphasis": _NUMBER, "normalize": str,
     },
     "symbols?": [str],
+    "columns?": FEATURE_COLUMNS_STATE,
     "key_points?": {"flip_pairs": [[int]], "skeleton": [[int]], "sigmas": [_NUMBER], "thing_names": [str]},
 }  # fmt: skip
 """The form of a signature in a checkpoint, which may come from anybody."""
@@ -53,6 +55,7 @@ class Signature:
         category_ids: for things in pictures: the number of each class in the dataset's own files.
         key_points: for key points, whose names are `class_names`: what they have to do with each other.
         audio: for recordings: how they become frames.
+        columns: for features of a table: what each column is, and how its cells become ids and numbers.
         decoding: for images: how files are read; None in checkpoints that were made before mxtrain kept it.
     """
 
@@ -68,11 +71,22 @@ class Signature:
     audio: Optional[Features] = None
     target_tokenizer_config: Optional[TokenizerConfig] = None
     symbols: Sequence[str] = ()
+    columns: Optional[FeatureColumns] = None
 
     @property
     def vocab_size(self) -> Optional[int]:
         """Number of tokens, for text, or of symbols."""
         return self.tokenizer_config.size if self.tokenizer_config else len(self.symbols) or None
+
+    @property
+    def field_sizes(self) -> Optional[Sequence[int]]:
+        """For features of a table: how many ids each field has; None where there are no features."""
+        return None if self.columns is None else self.columns.field_sizes
+
+    @property
+    def num_numbers(self) -> int:
+        """For features of a table: how many numbers enter beside the ids."""
+        return 0 if self.columns is None else self.columns.num_numbers
 
     @property
     def is_joint(self) -> Optional[bool]:
@@ -87,6 +101,8 @@ class Signature:
             if getattr(self, name):
                 lists[name] = list(getattr(self, name))
         parts = {"tokenizer_config": self.tokenizer_config, "decoding": self.decoding, "key_points": self.key_points}
+        if self.columns is not None:
+            lists["columns"] = self.columns.to_json()
         if self.audio is not None:
             lists["audio"] = self.audio.model_dump()
         if self.is_joint:
@@ -106,6 +122,7 @@ class Signature:
         return cls(**{
             **given, "shape": shape, "tokenizer_config": source,
             "target_tokenizer_config": source if is_joint else TokenizerConfig.from_json(target) if target else None,
+            "columns": FeatureColumns.from_json(given["columns"]) if given.get("columns") else None,
             "audio": features_from(given["audio"]) if given.get("audio") else None,
             "decoding": Decoding.from_json(decoding) if decoding else None,
             "key_points": KeyPointSet.from_json(points, len(values["class_names"])) if points else None,

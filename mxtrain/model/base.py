@@ -31,7 +31,8 @@ class Model(Spec):
     """
 
     reads: ClassVar[Tuple[str, ...]] = ("images",)
-    """What it takes, as `gives` of datasets says: "images", "text", "numbers"; empty where only its code knows."""
+    """What it takes, as `gives` of datasets says: "images", "text", "numbers", "features"; empty where only its code
+    knows."""
 
     serves: ClassVar[Tuple[str, ...]] = ()
     """Names of the tasks that it is made for, the first of which is meant where only the model is named; empty: any."""
@@ -120,3 +121,15 @@ class Model(Spec):
             is_joint: whether both are one.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how to build a network that translates")
+
+    def build_features(self, num_classes: int, field_sizes: Sequence[int], num_numbers: int) -> gluon.Block:
+        """The network for features of a table, uninitialised. It takes ids (B, F) int32 and numbers (B, N) float32;
+        where F or N is 0, only the other.
+
+        Args:
+            num_classes: length of the output vector.
+            field_sizes: how many ids each of the F fields has; they are ids of one joined table, in which those of a
+                field begin at the sum of the sizes of the fields before it.
+            num_numbers: N.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say how to build its network for features")

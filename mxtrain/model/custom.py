@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, ClassVar, Mapping, Optional, Tuple, Type
+from typing import TYPE_CHECKING, ClassVar, Mapping, Sequence, Tuple, Type
 
 from mxtrain.description.config import call_target, name_of
 from mxtrain.description.wrapped import Wrapped
@@ -31,11 +31,11 @@ class CustomFields(Model):
 class CustomModel(Wrapped, CustomFields):
     """Wraps a HybridBlock class, or a function that returns one.
 
-    Where it has an argument called `num_classes` or `classes` (or `input_shape`, and for text `vocab_size`) that the
-    description does not give, it gets the dataset's.
+    Where it has an argument called `num_classes` or `classes` (or `input_shape`, for text `vocab_size`, for
+    features of tables `field_sizes` and `num_numbers`) that the description does not give, it gets the dataset's.
     """
 
-    filled: ClassVar[Tuple[str, ...]] = (*NUM_CLASSES_NAMES, "input_shape", "vocab_size")
+    filled: ClassVar[Tuple[str, ...]] = (*NUM_CLASSES_NAMES, "input_shape", "vocab_size", "field_sizes", "num_numbers")
     reads: ClassVar[Tuple[str, ...]] = ()
 
     @classmethod
@@ -43,15 +43,16 @@ class CustomModel(Wrapped, CustomFields):
         return CustomFields
 
     def build(self, num_classes: int, input_shape: Shape) -> gluon.Block:
-        return self._build(num_classes, input_shape, None)
+        return self._build(num_classes, input_shape=input_shape)
 
     def build_text(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.Block:
-        return self._build(num_classes, input_shape, vocab_size)
+        return self._build(num_classes, input_shape=input_shape, vocab_size=vocab_size)
 
-    def _build(self, num_classes: int, input_shape: Shapes, vocab_size: Optional[int]) -> gluon.Block:
-        known = {**dict.fromkeys(NUM_CLASSES_NAMES, num_classes), "input_shape": input_shape}
-        if vocab_size is not None:
-            known["vocab_size"] = vocab_size
+    def build_features(self, num_classes: int, field_sizes: Sequence[int], num_numbers: int) -> gluon.Block:
+        return self._build(num_classes, field_sizes=list(field_sizes), num_numbers=num_numbers)
+
+    def _build(self, num_classes: int, **known: object) -> gluon.Block:
+        known.update(dict.fromkeys(NUM_CLASSES_NAMES, num_classes))
         takes = inspect.signature(self.target).parameters
         fitted = {name: value for name, value in known.items() if name in takes}
         return self._call({**fitted, **self.arguments})

@@ -56,7 +56,8 @@ def prepare_network(
     model: Model, *, num_classes: int, input_shape: Shapes, seed: int,
     device: Union[None, Context, List[Context]] = None, vocab_size: Optional[int] = None,
     output_shapes: Optional[Sequence[Shape]] = None, output_names: Sequence[str] = (),
-    is_joint: Optional[bool] = None, sparse_from: Optional[int] = None,
+    is_joint: Optional[bool] = None, field_sizes: Optional[Sequence[int]] = None, num_numbers: int = 0,
+    sparse_from: Optional[int] = None,
 ) -> Prepared:  # fmt: skip
     """Builds the network of a description and gives every parameter its first value.
 
@@ -74,6 +75,8 @@ def prepare_network(
             `num_classes`.
         output_names: of what each score is of, for weights of a file with scores of some of them.
         is_joint: of a network that translates: whether source and target have one vocabulary.
+        field_sizes: of a network for features: how many ids each field has.
+        num_numbers: of a network for features: how many numbers enter beside the ids.
         sparse_from: rows from which on a table of embeddings gets gradients of the rows that a batch reads alone;
             None: never.
 
@@ -86,7 +89,9 @@ def prepare_network(
     """
     from mxtrain.engine.backend import mx
 
-    if vocab_size is None:
+    if field_sizes is not None:
+        network = model.build_features(num_classes, field_sizes, num_numbers)
+    elif vocab_size is None:
         network = model.build(num_classes, shapes_of(input_shape)[0])
     elif is_joint is not None:
         network = model.build_translator(num_classes, input_shape, vocab_size, is_joint)

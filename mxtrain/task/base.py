@@ -31,10 +31,13 @@ if TYPE_CHECKING:
 
 DATASETS = {
     "text": "dataset=text", "numbers": "dataset=tabular", "frames": "dataset=digit_lines",
-    "symbols": "dataset=formant_digits",
+    "symbols": "dataset=formant_digits", "features": "dataset=breast_cancer",
 }  # fmt: skip
 """A dataset for each kind of input that a model takes."""
-MODELS = {"text": "model=bert", "numbers": "model=mlp", "frames": "model=deep_speech2", "symbols": "model=fastspeech"}
+MODELS = {
+    "text": "model=bert", "numbers": "model=mlp", "frames": "model=deep_speech2", "symbols": "model=fastspeech",
+    "features": "model=deepfm",
+}  # fmt: skip
 """A model for each kind of sample that a dataset gives."""
 
 WHOLE_BATCH = "whole_batch"

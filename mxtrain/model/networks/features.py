@@ -1,0 +1,151 @@
+"""Parts of networks that read features: linear terms, interactions of pairs and dense layers, each once.
+
+What enters is `id_BF`, ids of one joined table, and `number_BN`; either is left out where there are no such columns. A
+number is a feature whose value is the number, an id one whose value is 1, as in "Factorization Machines".
+
+Legend: B batch, F fields, N numbers, C = F + N features, U units, K outputs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, List, Sequence, Tuple
+
+from mxtrain.engine.backend import gluon, mx
+from mxtrain.model.networks.classifier import build_activation
+from mxtrain.model.networks.embedding_table import EmbeddingTable
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import Array, OperatorModule
+
+nn = gluon.nn
+
+
+class FeatureBlock(gluon.HybridBlock):
+    """Base of what reads `id_BF`, `number_BN` or both, in this order.
+
+    Args:
+        field_sizes: ids of each field.
+        num_numbers: N.
+    """
+
+    def __init__(self, field_sizes: Sequence[int], num_numbers: int, **kwargs: Any):
+        super().__init__(**kwargs)
+        self.num_ids, self.num_fields, self.num_numbers = sum(field_sizes), len(field_sizes), num_numbers
+
+    def apart(self, inputs: Sequence[Array]) -> Tuple[List[Array], List[Array]]:
+        """[id_BF] and [number_BN], each empty where there are no such columns."""
+        count = int(bool(self.num_fields))
+        return list(inputs[:count]), list(inputs[count:])
+
+
+class LinearTerms(FeatureBlock):
+    """Features to the sum of w x over all of them, and a bias: (B, K)."""
+
+    def __init__(self, num_outputs: int, field_sizes: Sequence[int], num_numbers: int, **kwargs: Any):
+        super().__init__(field_sizes, num_numbers, **kwargs)
+        with self.name_scope():
+            if field_sizes:
+                self.table = EmbeddingTable(self.num_ids, num_outputs)
+            if num_numbers:
+                self.number = nn.Dense(num_outputs, use_bias=False, in_units=num_numbers)
+            self.bias = self.params.get("bias", shape=(num_outputs,), init=mx.init.Zero())
+
+    def hybrid_forward(self, F, *inputs, bias):
+        ids, numbers = self.apart(inputs)
+        terms = [F.sum(self.table(id_BF), axis=1) for id_BF in ids] + [self.number(one) for one in numbers]
+        return F.broadcast_add(sum(terms[1:], terms[0]), F.reshape(bias, shape=(1, -1)))
+
+
+class FeatureVectors(FeatureBlock):
+    """Features to one vector for each, its value times the vector of the feature: (B, C, U)."""
+
+    def __init__(self, field_sizes: Sequence[int], num_numbers: int, units: int, scale: float = 0.01, **kwargs: Any):
+        super().__init__(field_sizes, num_numbers, **kwargs)
+        with self.name_scope():
+            if field_sizes:
+                self.table = EmbeddingTable(self.num_ids, units, scale)
+            if num_numbers:
+                self.number = self.params.get("number", shape=(num_numbers, units), init=mx.init.Normal(scale))
+
+    def hybrid_forward(self, F, *inputs, **weights):
+        ids, numbers = self.apart(inputs)
+        vectors = [self.table(id_BF) for id_BF in ids]
+        for number_BN in numbers:
+            number_1NU = F.expand_dims(weights["number"], axis=0)
+            vectors.append(F.broadcast_mul(F.expand_dims(number_BN, axis=2), number_1NU))
+        return vectors[0] if len(vectors) == 1 else F.concat(*vectors, dim=1)
+
+
+def pairwise(F: OperatorModule, vector_BCU: Array) -> Array:
+    """The sum over all pairs of features of the products of their vectors, (B, 1).
+
+    Source: Rendle, "Factorization Machines" (2010), lemma 3.1: half of (square of the sum - sum of the squares).
+    """
+    of_sum_BU = F.square(F.sum(vector_BCU, axis=1))
+    of_each_BU = F.sum(F.square(vector_BCU), axis=1)
+    return 0.5 * F.sum(of_sum_BU - of_each_BU, axis=1, keepdims=True)
+
+
+def dense_layers(hidden: Sequence[int], activation: str, dropout: float) -> gluon.HybridBlock:
+    """Dense layers on what is flattened, each with activation and dropout."""
+    layers = nn.HybridSequential(prefix="")
+    layers.add(nn.Flatten())
+    for units in hidden:
+        layers.add(nn.Dense(units), build_activation(activation))
+        if dropout:
+            layers.add(nn.Dropout(dropout))
+    return layers
+
+
+class FactorizationMachineNetwork(gluon.HybridBlock):
+    """Linear terms and the interactions of all pairs: (B, 1)."""
+
+    def __init__(self, field_sizes: Sequence[int], num_numbers: int, units: int, **kwargs: Any):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.linear = LinearTerms(1, field_sizes, num_numbers)
+            self.vectors = FeatureVectors(field_sizes, num_numbers, units)
+
+    def hybrid_forward(self, F, *inputs):
+        return self.linear(*inputs) + pairwise(F, self.vectors(*inputs))
+
+
+class DeepFMNetwork(gluon.HybridBlock):
+    """A factorization machine, and dense layers on the same vectors: (B, 1)."""
+
+    def __init__(
+        self, field_sizes: Sequence[int], num_numbers: int, units: int, hidden: Sequence[int], activation: str,
+        dropout: float, **kwargs: Any,
+    ):  # fmt: skip
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.linear = LinearTerms(1, field_sizes, num_numbers)
+            self.vectors = FeatureVectors(field_sizes, num_numbers, units)
+            self.deep = dense_layers(hidden, activation, dropout)
+            self.output = nn.Dense(1, use_bias=False)  # the linear terms have one
+
+    def hybrid_forward(self, F, *inputs):
+        vector_BCU = self.vectors(*inputs)
+        return self.linear(*inputs) + pairwise(F, vector_BCU) + self.output(self.deep(vector_BCU))
+
+
+class WideDeepNetwork(FeatureBlock):
+    """Linear terms, and dense layers on the vectors of ids and the numbers as they are: (B, K)."""
+
+    def __init__(
+        self, num_outputs: int, field_sizes: Sequence[int], num_numbers: int, units: int, hidden: Sequence[int],
+        activation: str, dropout: float, **kwargs: Any,
+    ):  # fmt: skip
+        super().__init__(field_sizes, num_numbers, **kwargs)
+        with self.name_scope():
+            self.linear = LinearTerms(num_outputs, field_sizes, num_numbers)
+            if field_sizes:
+                self.vectors = FeatureVectors(field_sizes, 0, units)
+            self.deep = dense_layers(hidden, activation, dropout)
+            self.output = nn.Dense(num_outputs, use_bias=False)  # the linear terms have one
+
+    def hybrid_forward(self, F, *inputs):
+        ids, numbers = self.apart(inputs)
+        parts = [F.flatten(self.vectors(id_BF)) for id_BF in ids] + numbers
+        deep_BH = self.deep(parts[0] if len(parts) == 1 else F.concat(*parts, dim=1))
+        return self.linear(*inputs) + self.output(deep_BH)

@@ -1,0 +1,41 @@
+"""Wide & Deep: linear terms beside dense layers on vectors of ids."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, List, Sequence, Tuple
+
+from mxtrain.model.base import Model
+from mxtrain.model.networks.layers import Activation
+from mxtrain.types import OpenFraction, Positive
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+
+class WideDeep(Model):
+    """score = b + sum over i of w_i x_i + that of dense layers on the vectors of all ids and all numbers.
+
+    The wide part reads the features as they are: crossed features are columns of the table, where somebody wants some.
+
+    Source: Cheng et al., "Wide & Deep Learning for Recommender Systems" (2016), https://arxiv.org/abs/1606.07792,
+    equation 3.
+    """
+
+    reads: ClassVar[Tuple[str, ...]] = ("features",)
+
+    units: Positive = 8
+    """Length of the vector of each id."""
+    hidden: List[Positive] = [128, 64]
+    """Units of each hidden layer, first to last."""
+    activation: Activation = "relu"
+    """Activation after each hidden layer."""
+    dropout: OpenFraction = 0.0
+    """Probability that a hidden unit is dropped while training."""
+
+    def build_features(self, num_classes: int, field_sizes: Sequence[int], num_numbers: int) -> gluon.HybridBlock:
+        """See `Model.build_features`."""
+        from mxtrain.model.networks import features
+
+        return features.WideDeepNetwork(
+            num_classes, field_sizes, num_numbers, self.units, self.hidden, self.activation, self.dropout, prefix=""
+        )

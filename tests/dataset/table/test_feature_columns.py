@@ -1,0 +1,50 @@
+"""Columns of features: sizes, shapes, and their form in a checkpoint."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Dict
+
+import pytest
+
+from mxtrain.checkpoint.run_state import _problems, _unknown
+from mxtrain.dataset.signature import SIGNATURE_STATE, Signature
+from mxtrain.dataset.table.feature_columns import FeatureColumn, FeatureColumns
+from mxtrain.errors import DamagedCheckpoint
+
+COLUMNS = FeatureColumns((
+    FeatureColumn("age", "number", mean=40.0, std=12.5, indicator=True),
+    FeatureColumn("town", "category", vocabulary=("Rome", "Oslo")),
+    FeatureColumn("page", "hashed", buckets=100),
+    FeatureColumn("visits", "number", mean=1.5, std=0.5, log=True),
+))  # fmt: skip
+
+
+def test_fields_have_ids_for_what_is_missing_and_for_what_is_unseen() -> None:
+    assert COLUMNS.field_sizes == (4, 101) and COLUMNS.num_numbers == 3 and COLUMNS.shapes == ((2,), (3,))
+    assert dict(COLUMNS.fields[0].id_of) == {"Rome": 2, "Oslo": 3}
+
+
+def test_an_input_without_columns_is_left_out() -> None:
+    assert FeatureColumns(COLUMNS.fields).shapes == ((2,),) and FeatureColumns(COLUMNS.numbers).shapes == ((3,),)
+
+
+def test_they_come_back_from_a_checkpoint() -> None:
+    signature = Signature(COLUMNS.shapes, columns=COLUMNS)
+    values = json.loads(json.dumps(signature.to_json()))
+    assert not [*_problems(values, SIGNATURE_STATE, ""), *_unknown(values, SIGNATURE_STATE, "")]
+    found = Signature.from_json(values)
+    assert found.columns == COLUMNS and found.shape == COLUMNS.shapes
+    assert found.field_sizes == (4, 101) and found.num_numbers == 3
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"kind": "text"}, {"buckets": 0}, {"buckets": -3}, {"kind": "number", "buckets": 0, "std": 0.0}, {"name": "age"},
+     {"buckets": 2**31}],
+)  # fmt: skip
+def test_what_is_no_column_is_damage(change: Dict[str, Any]) -> None:
+    values: Any = json.loads(json.dumps(COLUMNS.to_json()))
+    values[2].update(change)
+    with pytest.raises(DamagedCheckpoint, match="The checkpoint cannot be used: "):
+        FeatureColumns.from_json(values)
