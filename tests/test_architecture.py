@@ -68,7 +68,7 @@ WITH_MXNET = {
     "mxtrain.model.networks.gpt", "mxtrain.model.networks.language", "mxtrain.model.networks.lstm",
     "mxtrain.model.networks.attention", "mxtrain.model.networks.gnmt", "mxtrain.model.networks.transformer",
     "mxtrain.model.networks.translation", "mxtrain.model.networks.fastspeech",
-    "mxtrain.model.networks.embedding_table", "mxtrain.model.networks.features",
+    "mxtrain.model.networks.features",
     "mxtrain.model.networks.fpn", "mxtrain.model.networks.ssd", "mxtrain.model.networks.yolo3",
     "mxtrain.model.networks.faster_rcnn", "mxtrain.model.networks.feature_maps", "mxtrain.model.networks.fused",
     "mxtrain.model.networks.mask_rcnn", "mxtrain.model.networks.region_operators",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.checkpoint import require_same_arrays
+from mxtrain.checkpoint.pieces import write_rows
 from mxtrain.engine.backend import mx, nd, same_device_runs
 from mxtrain.errors import CheckpointError, ConfigError
 from mxtrain.optimizer.rows import TouchedRows, exact_update, lazy_update
@@ -217,7 +218,7 @@ class Updater:
         if odd:
             raise CheckpointError(f"the checkpoint's optimizer state does not fit: look at {', '.join(odd[:5])}.")
         for name, array in own.items():
-            array[:] = given[name]
+            write_rows(given[name], array)
         for name, value in numbers["attributes"].items():
             setattr(self._optimizer, name, value)
         for i, name in enumerate(self.names):

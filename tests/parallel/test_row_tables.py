@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from id_networks import FIELDS, NUMBERS, ROWS, SHAPES, Scorer, batch, build_network, build_step, values
+from in_threads import Rendezvous, ThreadStore
 
 from mxtrain.engine.backend import autograd, gluon, nd
 from mxtrain.engine.native import Library
 from mxtrain.errors import DataError
+from mxtrain.kvstore.world import World
 from mxtrain.model.graph.id_inputs import make_sparse
 from mxtrain.model.networks.embedding_table import EmbeddingTable
 from mxtrain.optimizer import optimizers
@@ -127,6 +129,29 @@ def test_placements_train_what_one_device_trains(placement: Any, parts: int, cli
     wanted = cast(build_step(spec, sparse=lazy, lazy=lazy, **given))
     for name in wanted:
         np.testing.assert_allclose(found[name], wanted[name], rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_workers_train_what_one_worker_trains(lazy: bool) -> None:
+    """Each reads rows that the other does not; the second has no sample of the third batch, and both end with the same
+    bits. The sum of two has no order, so these are those of one worker with two replicas."""
+    rendezvous, sizes = Rendezvous(2), (8, 5, 1, 8)
+
+    def work(world: World) -> Any:
+        step = build_step(optimizers.Adam(wd=0.01), lazy=lazy, store=ThreadStore(world, rendezvous))
+        for number, size in enumerate(sizes, 1):
+            whole = batch(number, size)
+            begin, end = world.share(size)
+            share = whole.slice(begin, end, size) if end > begin else Batch((), (), 0, size)
+            step(step.strategy.look_ahead(share), 0.1 / number, number)
+        return values(step)
+
+    found = rendezvous.run(work)
+    alone = build_step(optimizers.Adam(wd=0.01), lazy=lazy, placement=Data(devices="cpu:2"))
+    wanted = values(train(alone, sizes=sizes))
+    for name in wanted:
+        np.testing.assert_array_equal(found[0][name], found[1][name], err_msg=name)
+        np.testing.assert_array_equal(found[0][name], wanted[name], err_msg=name)
 
 
 def test_no_array_but_the_table_and_its_state_has_all_rows() -> None:
