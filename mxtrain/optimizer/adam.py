@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import math
 from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.engine.backend import mx, nd, own_operators
+from mxtrain.optimizer.rows import TouchedRows
 
 
 class OwnAdam:
@@ -24,6 +25,8 @@ class OwnAdam:
         self.aggregate_num = 1  # above 0: several arrays at a time
         self._has_own = own_operators().path is not None
         self.factor: Any = None if self._has_own else False
+        self._rows: Optional[TouchedRows] = None
+        self._lazy = False
 
     @contextmanager
     def multiplying(self, factor: nd.NDArray) -> Iterator[None]:
@@ -38,12 +41,15 @@ class OwnAdam:
         self, weight: Sequence[nd.NDArray], grad: Sequence[nd.NDArray],
         state: Sequence[Tuple[nd.NDArray, nd.NDArray]], **options: Any,
     ) -> None:  # fmt: skip
-        """One update of several arrays by our own operator."""
+        """One update of several arrays by our own operator, or of a table by the gradient of some of its rows."""
         arrays = [(w, g, *moments) for w, g, moments in zip(weight, grad, state)]
         given: List[nd.NDArray] = [array for one in arrays for array in one]
         if self.factor is not None:
             given.append(self.factor.as_in_context(weight[0].context).astype(weight[0].dtype, copy=False))
             options["scaled"] = 1
+        if self._rows is not None:
+            given.append(self._rows.number_K)
+            options.update(count=len(self._rows), rows="lazy" if self._lazy else "exact")
         for name in ("beta1", "beta2", "epsilon", "rescale_grad", "clip_gradient"):
             if getattr(self, name) is not None:
                 options[name] = getattr(self, name)
@@ -54,6 +60,20 @@ class OwnAdam:
         for one, other in zip(made, weight):
             if one is not other:
                 one.copyto(other)
+
+    def update_rows(
+        self, index: int, table_RU: nd.NDArray, gradient_CU: nd.NDArray, state: Tuple[nd.NDArray, nd.NDArray],
+        rows: TouchedRows, lazy: bool,
+    ) -> bool:  # fmt: skip
+        """One update of a table in one pass, without a copy of its rows; False: our own operator cannot."""
+        if not self._has_own or not len(rows):
+            return False
+        self._rows, self._lazy = rows, lazy
+        try:
+            self.update(index, table_RU, gradient_CU[: len(rows)], state)  # type: ignore[attr-defined]  # the optimizer's
+        finally:
+            self._rows = None
+        return True
 
 
 def correction(optimizer: mx.optimizer.Optimizer, step: int) -> float:

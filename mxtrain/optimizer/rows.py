@@ -11,7 +11,7 @@ Legend: R rows of the table, K rows that have a gradient, U units.
 from __future__ import annotations
 
 import operator
-from typing import Optional
+from typing import Dict, Optional
 
 import numpy as np
 
@@ -28,10 +28,7 @@ class TouchedRows:
 
     Attributes:
         id_K: their ids on the host, ascending.
-        index_K: the same on the table's device, int32; only where there are any.
     """
-
-    index_K: nd.NDArray
 
     def __init__(self, table: nd.NDArray):
         self._table = table
@@ -46,8 +43,22 @@ class TouchedRows:
                 "numbered from 0. The dataset's ids are of other columns than the network's."
             )
         self.id_K = id_K
-        if len(id_K):  # MXNet has no empty arrays
-            self.index_K = nd.array(id_K, ctx=self._table.context, dtype=np.int32)
+        self._on_device: Dict[str, nd.NDArray] = {}
+
+    @property
+    def index_K(self) -> nd.NDArray:
+        """Their ids on the table's device, int32; only where there are any."""
+        return self._as("int32")
+
+    @property
+    def number_K(self) -> nd.NDArray:
+        """The same as float64, which operators of a library take."""
+        return self._as("float64")
+
+    def _as(self, dtype: str) -> nd.NDArray:
+        if dtype not in self._on_device:
+            self._on_device[dtype] = nd.array(self.id_K, ctx=self._table.context, dtype=dtype)
+        return self._on_device[dtype]
 
     def __len__(self) -> int:
         return len(self.id_K)
@@ -106,18 +117,18 @@ def exact_update(
     """Updates all rows, a piece at a time, in place; see `lazy_update`. No gradient of all rows is made."""
     num_rows, units = table_RU.shape
     step = max(1, min(num_rows, ELEMENTS_AT_ONCE // units))
-    nothing_PU = nd.zeros((step, units), ctx=table_RU.context, dtype=table_RU.dtype)
+    gradient_PU = nd.zeros((step, units), ctx=table_RU.context, dtype=table_RU.dtype)
     count = optimizer._index_update_count[index]
     begins = np.arange(0, num_rows, step)
-    ends_K = np.searchsorted(rows.id_K, begins + step)
     done = 0
-    for begin, until in zip(begins.tolist(), ends_K.tolist()):
+    for begin, until in zip(begins.tolist(), np.searchsorted(rows.id_K, begins + step).tolist()):
         end = min(begin + step, num_rows)
-        gradient_PU = nothing_PU[: end - begin]
         if until > done:
-            gradient_PU = nd.zeros(gradient_PU.shape, ctx=table_RU.context, dtype=table_RU.dtype)
-            put_rows(gradient_CU[done:until], rows.index_K[done:until] - begin, gradient_PU)
+            place = rows.index_K[done:until] - begin
+            put_rows(gradient_CU[done:until], place, gradient_PU)
         optimizer._index_update_count[index] = count  # it is one update, whatever the number of pieces
         piece = map_state(state, operator.itemgetter(slice(begin, end)))  # views, as that of the table
-        optimizer.update(index, table_RU[begin:end], gradient_PU, piece)
+        optimizer.update(index, table_RU[begin:end], gradient_PU[: end - begin], piece)
+        if until > done:
+            put_rows(nd.zeros((until - done, units), ctx=place.context, dtype=gradient_PU.dtype), place, gradient_PU)
         done = until

@@ -136,11 +136,12 @@ class Updater:
             self._updater(run, [gradients[i] for i in run], [self._weights[i] for i in run])
 
     def _update_rows(self, i: int, gradient: nd.NDArray) -> None:
-        weight = self._weights[i]
-        update = lazy_update if self._lazy or self._rests(i) else exact_update
-        update(
-            self._optimizer, i, weight, self._updater.states[i], self._rows[i], gradient.as_in_context(weight.context)
-        )
+        weight, state, rows = self._weights[i], self._updater.states[i], self._rows[i]
+        gradient = gradient.as_in_context(weight.context)
+        lazy = self._lazy or self._rests(i)
+        own = getattr(self._optimizer, "update_rows", None)
+        if own is None or not own(i, weight, gradient, state, rows, lazy):
+            (lazy_update if lazy else exact_update)(self._optimizer, i, weight, state, rows, gradient)
 
     def _rests(self, i: int) -> bool:
         """Whether a gradient of 0 changes nothing."""
