@@ -172,6 +172,24 @@ class RegressionLoss(gluon.Block):
         return self.block(prediction_B1, target_B.reshape((-1, 1)))
 
 
+class BinaryCrossEntropyLoss(gluon.HybridBlock):
+    """Scores (B, 1) and targets (B,), 0 or 1, to -w y log p - (1 - y) log(1 - p), (B,), with p = sigmoid(score).
+
+    -log p is softplus(-score), which has no logarithm of 0.
+    """
+
+    weighted = False
+
+    def __init__(self, pos_weight: float):
+        super().__init__()
+        self._pos_weight = pos_weight
+
+    def hybrid_forward(self, F, score_B1, target_B):
+        score_B = F.reshape(score_B1, shape=(-1,))
+        yes_B, no_B = F.Activation(-score_B, act_type="softrelu"), F.Activation(score_B, act_type="softrelu")
+        return self._pos_weight * target_B * yes_B + (1 - target_B) * no_B
+
+
 class IndexLabelLoss(gluon.Block):
     """A user's loss, which takes class indices; it may be a block that cannot be hybridized."""
 

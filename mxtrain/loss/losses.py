@@ -165,6 +165,22 @@ class SigmoidBCE(Loss):
     gluon_name: ClassVar[str] = "SigmoidBCELoss"
 
 
+class BinaryCrossEntropy(Loss):
+    """Binary cross entropy of one score and a yes/no target: -w y log p - (1 - y) log(1 - p), with p = sigmoid(score);
+    the mean over samples."""
+
+    serves: ClassVar[Tuple[str, ...]] = ("tabular",)
+
+    pos_weight: PositiveFloat = 1.0
+    """How much a positive sample weighs (w above), against 1 of a negative one; above 1 probabilities come out higher
+    than they are. Source: as `pos_weight` of PyTorch's BCEWithLogitsLoss."""
+
+    def build(self, num_classes: int, training: bool) -> gluon.Block:
+        from mxtrain.loss.blocks import BinaryCrossEntropyLoss
+
+        return BinaryCrossEntropyLoss(self.pos_weight)
+
+
 class KLDiv(Loss):
     """Kullback-Leibler divergence between the target distribution and the softmax."""
 

@@ -21,6 +21,7 @@ class FactorizationMachine(Model):
     """
 
     reads: ClassVar[Tuple[str, ...]] = ("features",)
+    serves: ClassVar[Tuple[str, ...]] = ("tabular",)
 
     units: Positive = 8
     """Length of each feature's vector v."""

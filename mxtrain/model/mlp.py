@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, List, Tuple
+from typing import TYPE_CHECKING, ClassVar, List, Sequence, Tuple
 
+from mxtrain.errors import ConfigError
 from mxtrain.model.base import Model
 from mxtrain.model.networks.layers import Activation
 from mxtrain.types import OpenFraction, Positive, Shape
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 class MLP(Model):
     """Dense layers of the given widths, each with an activation and dropout, then the output layer."""
 
-    reads: ClassVar[Tuple[str, ...]] = ("images", "numbers")
-    serves: ClassVar[Tuple[str, ...]] = ("classification", "regression")
+    reads: ClassVar[Tuple[str, ...]] = ("images", "numbers", "features")
+    serves: ClassVar[Tuple[str, ...]] = ("classification", "regression", "tabular")
 
     hidden: List[Positive] = [128, 64]
     """Units of each hidden layer, first to last; `[]` is a linear classifier."""
@@ -30,3 +31,16 @@ class MLP(Model):
         from mxtrain.model.networks import classifier
 
         return classifier.build_mlp(num_classes, self.hidden, self.activation, self.dropout)
+
+    def build_features(self, num_classes: int, field_sizes: Sequence[int], num_numbers: int) -> gluon.HybridBlock:
+        """See `Model.build_features`.
+
+        Raises:
+            ConfigError: there are categories, which dense layers alone cannot read.
+        """
+        if field_sizes:
+            raise ConfigError(
+                f"model: a multilayer perceptron reads numbers, and {len(field_sizes)} columns are categories. Type "
+                "model=wide_deep, whose deep part is one, or model=deepfm."
+            )
+        return self.build(num_classes, (num_numbers,))

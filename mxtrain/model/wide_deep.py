@@ -22,6 +22,7 @@ class WideDeep(Model):
     """
 
     reads: ClassVar[Tuple[str, ...]] = ("features",)
+    serves: ClassVar[Tuple[str, ...]] = ("tabular",)
 
     units: Positive = 8
     """Length of the vector of each id."""

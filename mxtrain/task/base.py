@@ -36,7 +36,7 @@ DATASETS = {
 """A dataset for each kind of input that a model takes."""
 MODELS = {
     "text": "model=bert", "numbers": "model=mlp", "frames": "model=deep_speech2", "symbols": "model=fastspeech",
-    "features": "model=deepfm",
+    "features": "model=wide_deep",
 }  # fmt: skip
 """A model for each kind of sample that a dataset gives."""
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from mxtrain.dataset.image.key_points import KeyPointSet
     from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
+    from mxtrain.dataset.table.feature_columns import FeatureColumns
 
 
 class Samples(Protocol):
@@ -76,6 +77,7 @@ class Splits:
         key_points: For things with key points, whose names are `class_names`: what these have to do with each other.
         build_tokenizer_config: For text: makes the vocabulary, which may take a while. Its splits are
             `language.sources.TextSource`s, and it has no classes but its tokens where these are to be predicted.
+        build_columns: For features of a table: counts values and measures numbers of the training rows.
     """
 
     train: Samples
@@ -90,3 +92,4 @@ class Splits:
     category_ids: Sequence[int] = ()
     key_points: Optional[KeyPointSet] = None
     build_tokenizer_config: Optional[Callable[[], TokenizerConfig]] = None
+    build_columns: Optional[Callable[[], FeatureColumns]] = None

@@ -19,7 +19,7 @@ from mxtrain.dataset.checking.problems import (
 )
 from mxtrain.dataset.loading.regular_files import exists
 from mxtrain.dataset.loading.text_stream import ending_of, open_text
-from mxtrain.dataset.table.parquet import read_parquet
+from mxtrain.dataset.table.parquet import parquet_names, read_parquet
 from mxtrain.errors import DataError, did_you_mean
 
 Column = Union[str, int]
@@ -59,7 +59,7 @@ def numbered_rows(
 
 def stream_rows(
     path: Union[str, Path], columns: Sequence[Column], header: bool, skip_short: bool = False,
-    findings: Findings = STRICT,
+    findings: Findings = STRICT, form: Optional[str] = None, null: Optional[str] = None,
 ) -> Iterator[Tuple[int, Row]]:  # fmt: skip
     """The line that each row ends in, from 1 (of Parquet the row's number, from 0), and the row's given columns.
 
@@ -70,25 +70,29 @@ def stream_rows(
         header: whether the first row of a TSV or CSV names its columns.
         skip_short: leave out rows that end before a column, as some published files have them.
         findings: gets rows that cannot be used, and those of another length than the first.
+        form: the ending that says what the file is, where its name does not: .tsv or .csv.
+        null: what a null of JSON or Parquet is read as; None = no text, so that its row cannot be used.
 
     Raises:
         DataError: the file cannot be read, or lacks a column somewhere; the message names the line.
     """
     path = Path(path)
-    ending = require_table(path)
+    ending = form or require_table(path)
+    if form:
+        require_file(path)
     if ending == PARQUET:
         as_texts = ((number, names, {name: _as_written(value) for name, value in row.items()})
                     for number, names, row in read_parquet(path, [str(column) for column in columns]))  # fmt: skip
-        yield from _usable(path, as_texts, columns, skip_short, findings)
+        yield from _usable(path, as_texts, columns, skip_short, findings, ending, null)
         return
     with open_text(path, "" if ending == ".csv" else "\n", findings) as lines:
         if ending == ".jsonl":
-            yield from _usable(path, _read_jsonl(path, lines, findings), columns, skip_short, findings)
+            yield from _usable(path, _read_jsonl(path, lines, findings), columns, skip_short, findings, ending, null)
             return
         rows = _name_cells(_read_cells(path, lines, ending), header)
         if findings.goes_on:
             rows = _remark_lengths(str(path), rows, findings)
-        yield from _usable(path, rows, columns, skip_short, findings, header)
+        yield from _usable(path, rows, columns, skip_short, findings, ending, null, header)
 
 
 def require_table(path: Union[str, Path]) -> str:
@@ -100,17 +104,42 @@ def require_table(path: Union[str, Path]) -> str:
     ending = ending_of(path)
     if ending not in TABLES:
         raise DataError(f"{path}: texts are read from files that end in {', '.join(TABLES)}, or .gz behind these.")
-    if not exists(path):
-        raise DataError(f"{path}: there is no such file.")
+    require_file(path)
     return ending
 
 
+def require_file(path: Union[str, Path]) -> None:
+    """Raises: DataError: there is no such file."""
+    if not exists(path):
+        raise DataError(f"{path}: there is no such file.")
+
+
+def names_of_columns(path: Union[str, Path]) -> List[str]:
+    """The names in the first row of a TSV or CSV, in the first object of a JSONL, or in the schema of a Parquet.
+
+    Raises:
+        DataError: the file cannot be read, or is empty.
+    """
+    path = Path(path)
+    ending = require_table(path)
+    if ending == PARQUET:
+        return parquet_names(path)
+    with open_text(path, "" if ending == ".csv" else "\n", STRICT) as lines:
+        if ending == ".jsonl":
+            found = next((names for _, names, _ in _read_jsonl(path, lines, STRICT)), [])
+        else:
+            header = next((cells for _, cells in _read_cells(path, lines, ending) if cells), [])
+            found = [cell.strip() for cell in header]
+    if not found:
+        raise DataError(f"{path} is empty: there are no columns.")
+    return found
+
+
 def _usable(
-    path: Path, rows: Iterator[NamedRow], columns: Sequence[Column], skip_short: bool, findings: Findings,
-    header: bool = False,
+    path: Path, rows: Iterator[NamedRow], columns: Sequence[Column], skip_short: bool, findings: Findings, ending: str,
+    null: Optional[str], header: bool = False,
 ) -> Iterator[Tuple[int, Row]]:  # fmt: skip
     """The given columns of the rows that have them, as texts."""
-    ending = ending_of(path)
     has_cells = ending in (".tsv", ".csv")
     first: Optional[Mapping[Column, Any]] = None
     for line, names, row in rows:
@@ -131,14 +160,15 @@ def _usable(
             if not has_cells or not findings.goes_on:  # else it was remarked by its length
                 findings.refuse(Problem(SHORT_ROW, place, fact))
             continue
-        for column in columns:
-            reason = _no_text(row[column])
+        cells: List[Any] = [null if row[column] is None else row[column] for column in columns]
+        for column, cell in zip(columns, cells):
+            reason = _no_text(cell)
             if reason:
                 place = place_of(path, line)
                 findings.refuse(Problem(UNREADABLE_ROW, place, f"{place}: '{column}' {reason}."))
                 break
         else:
-            yield line, tuple(row[column] for column in columns)
+            yield line, tuple(cells)
 
 
 def place_of(path: Union[str, Path], number: int) -> DataPlace:

@@ -43,7 +43,7 @@ class FeatureColumn:
         vocabulary: of a category, in the order of ids from `FIRST_VALUE` on.
         buckets: of a hashed column, whose ids are from `FIRST_BUCKET` on.
         mean, std: of a number, over the training rows that have one, after the logarithm; a missing number is the mean.
-        log: whether a number x enters as the logarithm of a count: log(x)^2 above 2, else x.
+        log: whether a number x enters as log(1 + max(x, 0)), as counts do.
         indicator: whether a number is followed by another one, which is 1 where it is missing, else 0.
     """
 

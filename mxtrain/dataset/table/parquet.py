@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Iterator, List, Mapping, Tuple
 
@@ -18,17 +19,28 @@ def read_parquet(path: Path, columns: List[str]) -> Iterator[Tuple[int, List[str
     Raises:
         DataError: pyarrow is not installed, or the file is no Parquet.
     """
+    with _opened(path) as table:
+        names = list(table.schema_arrow.names)
+        wanted = [name for name in columns if name in names]
+        number = 0
+        for batch in table.iter_batches(_ROWS_AT_ONCE, columns=wanted, use_threads=False):
+            for row in batch.to_pylist():
+                yield number, names, row
+                number += 1
+
+
+def parquet_names(path: Path) -> List[str]:
+    """The names of all columns; raises as `read_parquet`."""
+    with _opened(path) as table:
+        return list(table.schema_arrow.names)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     parquet = require_library("pyarrow.parquet", "'mxtrain[parquet]'", f"{path}: Parquet")
     damaged = require_library("pyarrow", "'mxtrain[parquet]'", "Parquet").ArrowException
     with open_regular(path) as (file, _):
         try:
-            table = parquet.ParquetFile(file)
-            names = list(table.schema_arrow.names)
-            wanted = [name for name in columns if name in names]
-            number = 0
-            for batch in table.iter_batches(_ROWS_AT_ONCE, columns=wanted, use_threads=False):
-                for row in batch.to_pylist():
-                    yield number, names, row
-                    number += 1
+            yield parquet.ParquetFile(file)
         except (damaged, OSError) as error:
             raise DataError(f"{path} cannot be read as Parquet: {error}") from error

@@ -1,0 +1,54 @@
+"""Criteo's click logs: is an advertisement clicked?
+
+    label, 13 counts and 26 categories (hexadecimal), separated by tabs, without a header; an empty cell is missing.
+
+Source: https://ailab.criteo.com/ressources; the Display Advertising Challenge (dac/train.txt) and the Terabyte logs
+(day_0.gz to day_23.gz).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Sequence, Tuple
+
+from mxtrain.dataset.loading.text_stream import open_text
+from mxtrain.dataset.table.feature_columns import Kind
+from mxtrain.dataset.table.feature_files import FeatureFiles
+from mxtrain.dataset.table.feature_statistics import WantedColumn
+from mxtrain.dataset.table.feature_store import ReadColumn, TableLayout
+from mxtrain.errors import DataError
+from mxtrain.types import Positive
+
+COUNTS = tuple(f"I{number}" for number in range(1, 14))
+CATEGORIES = tuple(f"C{number}" for number in range(1, 27))
+NAMES = (*COUNTS, *CATEGORIES)
+
+
+class Criteo(FeatureFiles):
+    """Criteo's click logs. Counts enter as log(1 + x), standardised; a missing one is the mean, and a further number
+    says that it is missing."""
+
+    categories: Literal["hashed", "category"] = "hashed"
+    """hashed = each of the 26 columns has `buckets` ids; category = a vocabulary of the values that come min_count
+    times, which are counted in memory."""
+    buckets: Positive = 100_000
+    min_count: Positive = 10
+    batch_size: Positive = 2048
+    eval_batch_size: Positive = 8192
+
+    def wanted(self, path: str) -> Sequence[WantedColumn]:
+        counts = [WantedColumn(name, "count") for name in COUNTS]
+        return [*counts, *(WantedColumn(name, self.categories, self.buckets, self.min_count) for name in CATEGORIES)]
+
+    def layout(self, path: str, columns: Sequence[Tuple[str, Kind]], with_target: bool) -> TableLayout:
+        """See `FeatureFiles.layout`; files to predict for may have no label, as the challenge's test.txt."""
+        begin = 1
+        if not with_target:
+            with open_text(path, "\n") as lines:
+                begin = next(lines, "").rstrip("\r\n").count("\t") + 1 - len(NAMES)
+            if begin not in (0, 1):
+                raise DataError(
+                    f"{path}, line 1 has {begin + len(NAMES)} columns; a line of Criteo's has {len(NAMES)}, or "
+                    f"{1 + len(NAMES)} with the label in front, separated by tabs."
+                )
+        read = tuple(ReadColumn(name, kind, begin + NAMES.index(name)) for name, kind in columns)
+        return TableLayout(read, 0 if with_target else None, self.class_names(), ("",), False, ".tsv")

@@ -1,0 +1,92 @@
+"""A table with a yes/no target: CSV, TSV, JSON lines or Parquet."""
+
+from __future__ import annotations
+
+import logging
+from typing import Collection, Dict, List, Literal, Sequence, Tuple
+
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.dataset.base import BaseDataset
+from mxtrain.dataset.signature import Signature
+from mxtrain.dataset.table.column_kinds import (
+    GUESSED_ROWS,
+    ColumnSpec,
+    as_column_specs,
+    guess_kinds,
+    header_of,
+)
+from mxtrain.dataset.table.feature_columns import Kind
+from mxtrain.dataset.table.feature_files import FeatureFiles
+from mxtrain.dataset.table.feature_statistics import WantedColumn
+from mxtrain.dataset.table.feature_store import ReadColumn, TableLayout
+from mxtrain.errors import DataError
+
+log = logging.getLogger(__name__)
+
+
+class FeatureTable(FeatureFiles):
+    """A table of categories and numbers, one column of which says yes or no."""
+
+    target: str = "target"
+    """Column to predict."""
+    classes: Annotated[List[str], pydantic.Field(min_length=2, max_length=2)] = ["0", "1"]
+    """The two values of the target as they are written; the second is the positive one, whose probability is
+    predicted."""
+    columns: Annotated[Dict[str, ColumnSpec], pydantic.BeforeValidator(as_column_specs)] = {}
+    """What columns are, by name: number, count (a number that enters as log(1 + x)), category, hashed or ignore, e.g.
+    {age: number, town: hashed}; or with settings of its own, {town: {kind: hashed, buckets: 5000}}."""
+    others: Literal["guess", "ignore"] = "guess"
+    """Columns that `columns` does not name: guessed from the first rows, which is said, or ignored."""
+    missing: List[str] = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "?"]
+    """Cells that mean that there is no value."""
+
+    @pydantic.model_validator(mode="after")
+    def _check_target(self) -> FeatureTable:
+        if self.target in self.columns:
+            raise ValueError(f"columns names the target '{self.target}', which cannot be predicted from itself")
+        if len(set(self.classes)) < 2:
+            raise ValueError(f"classes={self.classes} must differ")
+        return self
+
+    def class_names(self) -> Tuple[str, str]:
+        return (self.classes[0], self.classes[1])
+
+    def wanted(self, path: str) -> Sequence[WantedColumn]:
+        """In the order of the file."""
+        specs = self.kinds(path)
+        if not specs:
+            raise DataError(f"{path}: no column is left to predict '{self.target}' from.")
+        return [WantedColumn(name, one.kind, one.buckets or self.buckets, one.min_count or self.min_count)
+                for name, one in specs.items()]  # fmt: skip
+
+    def kinds(self, path: str) -> Dict[str, ColumnSpec]:
+        """What each column is that is not ignored, in the order of the file; says what was guessed.
+
+        Raises:
+            DataError: the file lacks a column that the description names.
+        """
+        names = header_of(path, [self.target], "dataset.target")
+        header_of(path, list(self.columns), "dataset.columns")
+        open_names = [name for name in names if name not in self.columns and name != self.target]
+        guessed: Dict[str, ColumnSpec] = {}
+        if open_names and self.others == "guess":
+            found = guess_kinds(path, open_names, self.missing)
+            guessed = {name: ColumnSpec(kind=kind) for name, kind in found.items()}
+            shown = ", ".join(f"{name}: {kind}" for name, kind in found.items())
+            log.info("dataset.columns, guessed from the first %s rows of %s: {%s}", f"{GUESSED_ROWS:,}", path, shown)
+        known = {**self.columns, **guessed}
+        return {name: known[name] for name in names if name in known and known[name].kind != "ignore"}
+
+    def layout(self, path: str, columns: Sequence[Tuple[str, Kind]], with_target: bool) -> TableLayout:
+        read = tuple(ReadColumn(name, kind, name) for name, kind in columns)
+        return TableLayout(read, self.target if with_target else None, self.class_names(), tuple(self.missing))
+
+    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+        super().restored(given, typed, source)
+        assert given.columns is not None
+        # As trained: nothing is guessed anew of files that may have changed, or are not there.
+        columns = {column.name: ColumnSpec(kind="count" if column.log else column.kind)
+                   for column in given.columns.columns}  # fmt: skip
+        return self.model_copy(update={"columns": columns, "others": "ignore"}), given

@@ -1,0 +1,116 @@
+"""Base of datasets of features and a yes/no target."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.dataset.base import BaseDataset, Splits
+from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
+from mxtrain.dataset.signature import Signature
+from mxtrain.dataset.table.feature_rows import FeatureLoader, FeatureRows
+from mxtrain.dataset.table.feature_statistics import WantedColumn, build_columns
+from mxtrain.dataset.table.feature_store import FeatureStore
+from mxtrain.errors import CheckpointError, ConfigError
+from mxtrain.types import LARGEST_COUNT
+
+if TYPE_CHECKING:
+    from mxtrain.dataset.loading.loader import BatchLoader
+    from mxtrain.model.base import Model
+
+MOST_NAMED = 12
+"""Columns that a sentence names; of more only how many there are."""
+
+
+class FeatureDataset(BaseDataset):
+    """Rows of categories and numbers, and whether something is so."""
+
+    gives: ClassVar[str] = "features"
+    serves: ClassVar[Tuple[str, ...]] = ("tabular",)
+
+    def split(
+        self, origin: str, wanted: Sequence[WantedColumn], class_names: Sequence[str], train: Sequence[FeatureStore],
+        val: Optional[Sequence[FeatureStore]] = None, test: Optional[Sequence[FeatureStore]] = None,
+    ) -> Splits:  # fmt: skip
+        """Splits of files; what has no files is held out of the training rows, of each class the same share.
+
+        Args:
+            origin: of the rows, for messages.
+            wanted: the columns.
+            class_names: of targets 0 and 1.
+            train, val, test: files; None = there are none.
+
+        Raises:
+            DataError: nothing is left to train on or to validate with.
+        """
+        rows = FeatureRows(train)
+        held = 0.0 if val is not None else self.val_fraction, 0.0 if test is not None else self.test_fraction
+        parts = split_indices(rows.read_labels(), *held, self.split_seed)
+        trained = FeatureRows(train, None if len(parts[0]) == len(rows) else parts[0])
+        val_rows = FeatureRows(val) if val is not None else rows.take(parts[1])
+        test_rows = FeatureRows(test) if test is not None else rows.take(parts[2]) if len(parts[2]) else None
+        refuse_empty(origin, len(trained), len(val_rows), self.val_fraction)
+        return Splits(
+            trained, val_rows, test_rows, list(class_names),
+            build_columns=lambda: build_columns(train, trained.row_N, wanted),
+        )  # fmt: skip
+
+    def sign(self, splits: Splits, model: Model) -> Signature:
+        assert splits.build_columns is not None
+        columns = splits.build_columns()
+        if sum(columns.field_sizes) > LARGEST_COUNT:
+            raise ConfigError(
+                f"dataset: the fields have {sum(columns.field_sizes):,} ids together, and MXNet 1.9.1 counts to "
+                f"{LARGEST_COUNT:,}. Choose fewer dataset.buckets, or a larger dataset.min_count."
+            )
+        return Signature(columns.shapes, class_names=list(splits.class_names), columns=columns)
+
+    def require_same(self, signature: Signature, before: Signature, source: str) -> None:
+        own, other = signature.columns, before.columns
+        if own != other:
+            assert own is not None and other is not None
+            names = [column.name for column in own.columns]
+            changed = [column.name for column in other.columns if column not in own.columns] or names
+            raise CheckpointError(
+                f"{source} was trained with other columns than there are now, or with other values in them: "
+                f"{', '.join(changed[:MOST_NAMED])}. Give it the data and the settings of dataset that it was trained "
+                "with, or choose another hydra.run.dir."
+            )
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        columns = signature.columns
+        assert columns is not None
+        parts = []
+        if columns.fields:
+            parts.append(f"{_named([f'{column.name} ({column.num_ids:,})' for column in columns.fields])} as ids")
+        if columns.numbers:
+            parts.append(f"{_named([column.name for column in columns.numbers])} as numbers")
+        added = sum(column.indicator for column in columns.numbers)
+        parts += [f"{added} that say whether a number is missing"] if added else []
+        label_N = splits.train.read_labels()  # type: ignore[attr-defined]  # they are `FeatureRows`
+        return f"rows with {', '.join(parts)}; {label_N.mean():.2%} of {len(label_N):,} training rows are positive"
+
+    def build_loader(  # type: ignore[override]  # of its own samples
+        self, source: FeatureRows, signature: Signature, *, num_classes: int, **options: Any
+    ) -> BatchLoader:  # fmt: skip
+        options.pop("in_order", None)  # it is
+        return FeatureLoader(source, signature, **options)
+
+
+def _named(names: List[str]) -> str:
+    return ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} columns"
+
+
+def store_of(name: str, numbers: Sequence[str], value_RN: np.ndarray, label_R: np.ndarray) -> FeatureStore:
+    """Rows of numbers that are in memory.
+
+    Args:
+        name: of the data, which says what it holds.
+        numbers: names of columns.
+        value_RN: numbers.
+        label_R: targets, 0 or 1.
+    """
+    count = len(label_R)
+    empty = np.empty((count, 0), np.uint32)
+    return FeatureStore(name, numbers, (), value_RN.astype(np.float32), empty, label_R.astype(np.uint8))

@@ -1,0 +1,108 @@
+"""Base of datasets of features in files: which files, what becomes of their columns, and files to predict for."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Collection, Dict, List, Optional, Sequence, Tuple, Union
+
+from mxtrain.dataset.base import BaseDataset, Samples, Splits
+from mxtrain.dataset.checking.problems import STRICT, DataPlace, Findings, NothingLeft, attempt
+from mxtrain.dataset.loading.regular_files import refuse_shared
+from mxtrain.dataset.signature import Signature
+from mxtrain.dataset.table.columns import require_file
+from mxtrain.dataset.table.feature_columns import Kind
+from mxtrain.dataset.table.feature_dataset import FeatureDataset
+from mxtrain.dataset.table.feature_rows import FeatureRows
+from mxtrain.dataset.table.feature_statistics import WantedColumn
+from mxtrain.dataset.table.feature_store import FeatureStore, TableLayout, open_inputs, open_store
+from mxtrain.errors import ConfigError, DataError
+from mxtrain.types import OpenFraction, PathText, Positive
+
+OF_THE_COLUMNS = ("columns", "others", "buckets", "min_count", "categories")
+"""Settings that decide what the columns of a network are."""
+Names = Union[None, PathText, List[PathText]]
+
+
+class FeatureFiles(FeatureDataset):
+    """Features in files, each of which is prepared once."""
+
+    train: Names = None
+    """File of training rows, or a list of files."""
+    val: Names = None
+    """The same of validation; null = val_fraction of the training rows."""
+    test: Names = None
+    """The same of testing; null = test_fraction of the training rows."""
+    buckets: Positive = 1000
+    """Of a hashed column: each value has the id of crc32(value) modulo this."""
+    min_count: Positive = 1
+    """Of a category: how often a value must come in the training rows to have an id of its own."""
+    batch_size: Positive = 256
+    eval_batch_size: Positive = 1024
+    val_fraction: OpenFraction = 0.15
+    test_fraction: OpenFraction = 0.15
+
+    def wanted(self, path: str) -> Sequence[WantedColumn]:
+        """The columns of the network, as the description and the first training file say.
+
+        Raises:
+            DataError: the file lacks a column that the description names.
+        """
+        raise NotImplementedError
+
+    def layout(self, path: str, columns: Sequence[Tuple[str, Kind]], with_target: bool) -> TableLayout:
+        """How a file is read that has columns of these names and kinds.
+
+        Raises:
+            DataError: the file is none of this format.
+        """
+        raise NotImplementedError
+
+    def class_names(self) -> Tuple[str, str]:
+        """Of the targets 0 and 1."""
+        return ("0", "1")
+
+    def open(self) -> Splits:
+        """See `BaseDataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        if not self.train:
+            raise DataError("dataset.train: name the file of training rows, e.g. dataset.train=train.csv.")
+        named = {"train": self.train, "val": self.val, "test": self.test}
+        files = {name: [given] if isinstance(given, str) else given for name, given in named.items() if given}
+        for paths in files.values():
+            for path in paths:
+                require_file(path)
+        refuse_shared(files, findings)
+        wanted = self.wanted(files["train"][0])
+        columns = [(column.name, column.read_kind) for column in wanted]
+        found: Dict[str, List[Optional[FeatureStore]]] = {
+            name: [attempt(findings, DataPlace(path), partial(self._open, path, columns, findings)) for path in paths]
+            for name, paths in files.items()
+        }
+        stores = {name: [store for store in some if store is not None] for name, some in found.items()}
+        if any(len(stores[name]) < len(files[name]) for name in files):
+            raise NothingLeft(f"dataset.train={self.train}: a table cannot be read.")
+        origin = f"dataset.train={files['train'][0]}"
+        return self.split(origin, wanted, self.class_names(), stores["train"], stores.get("val"), stores.get("test"))
+
+    def _open(self, path: str, columns: Sequence[Tuple[str, Kind]], findings: Findings) -> FeatureStore:
+        return open_store(path, self.layout(path, columns, True), findings)
+
+    def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
+        for setting in typed:
+            if setting.split(".")[:2] in (["dataset", name] for name in OF_THE_COLUMNS):
+                raise ConfigError(f"{setting}: {source} keeps its columns as it was trained with them. Leave it out.")
+        return self, given
+
+    def open_inputs(
+        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
+    ) -> Tuple[Samples, Sequence[str]]:
+        """All rows of the files; a place is `file:row`."""
+        assert signature.columns is not None
+        columns = [(column.name, column.kind) for column in signature.columns.columns]
+        stores, places = open_inputs(
+            names, lambda path: self.layout(path, columns, False), skip_unreadable, unreadable
+        )
+        return FeatureRows(stores), places

@@ -1,0 +1,309 @@
+"""Rows of a table, prepared once: numbers, codes of categories and targets in arrays that are mapped into memory.
+
+A code says which value a cell has, before anybody decided which values get ids: the number of the value in the order in
+which the file has them, or a hash of it. So other settings of vocabularies, buckets or splits read no file again.
+
+Legend: R rows of a file, N columns of numbers, F columns with codes.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.dataset.checking.problems import (
+    LABEL_RANGE,
+    NOT_A_NUMBER,
+    STRICT,
+    DataPlaces,
+    Findings,
+    Problem,
+)
+from mxtrain.dataset.corpus.content import contents_of
+from mxtrain.dataset.corpus.preparing import Advance, prepare, prepare_for_now
+from mxtrain.dataset.corpus.shards import ArrayForm, Shards, ShardWriter
+from mxtrain.dataset.loading.text_stream import ending_of
+from mxtrain.dataset.table.columns import PARQUET, Column, place_of, stream_rows
+from mxtrain.errors import DataError
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import JsonObject
+    from mxtrain.dataset.table.feature_columns import Kind
+
+MISSING_CODE = 0
+UNKNOWN = 255
+"""The target of a row whose target is not known."""
+MOST_VALUES = 4_000_000
+"""Different values of all columns of categories together: they are counted in memory."""
+_ROWS_AT_ONCE = 4096
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+class ReadColumn(NamedTuple):
+    """A column that is read.
+
+    Attributes:
+        name: of the feature.
+        kind: category = codes number its values, hashed = codes are hashes, number.
+        at: the column's name in the file, or its number.
+    """
+
+    name: str
+    kind: Kind
+    at: Column
+
+
+class TableLayout(NamedTuple):
+    """How a file is read.
+
+    Attributes:
+        columns: features.
+        target: column of the target; None where it is not read.
+        classes: the two values of the target as they are written; the second one is 1.
+        missing: cells that mean that there is no value.
+        header: whether the first row of a TSV or CSV names its columns.
+        form: see `stream_rows`.
+    """
+
+    columns: Tuple[ReadColumn, ...]
+    target: Optional[Column]
+    classes: Tuple[str, str]
+    missing: Tuple[str, ...] = ("",)
+    header: bool = True
+    form: Optional[str] = None
+
+
+@dataclass
+class FeatureStore:
+    """The rows of one file.
+
+    Attributes:
+        key: what they were made of; the same key means the same content.
+        numbers, codes: names of the columns of `number_RN` and `code_RF`.
+        number_RN: float32, NaN where missing.
+        code_RF: uint32, `MISSING_CODE` where missing.
+        label_R: uint8, 0 or 1, or `UNKNOWN`.
+        texts: of columns of categories: the text of each code from 1 on.
+        file: its path; empty where rows come from no file.
+        number_R: the line or the record of each row; None = in order.
+        shards: where the arrays are, which must not be removed meanwhile.
+    """
+
+    key: str
+    numbers: Sequence[str]
+    codes: Sequence[str]
+    number_RN: np.ndarray
+    code_RF: np.ndarray
+    label_R: np.ndarray
+    texts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    file: str = ""
+    number_R: Optional[np.ndarray] = None
+    shards: Optional[Shards] = None
+
+    def __len__(self) -> int:
+        return len(self.label_R)
+
+    def places(self, row_N: np.ndarray) -> DataPlaces:
+        """Where rows stand."""
+        number_N = row_N if self.number_R is None else self.number_R[row_N]
+        return DataPlaces([self.file], number_N, None, ending_of(self.file) == PARQUET or not self.file)
+
+
+def bucket_code(text: str) -> int:
+    """The code of a value that is hashed, the same in every process and on every machine: CRC-32 of its UTF-8, and 1
+    for 0, which means a missing value."""
+    return zlib.crc32(text.encode()) or 1
+
+
+def open_store(path: str, layout: TableLayout, findings: Findings = STRICT) -> FeatureStore:
+    """The rows of a file, prepared before or now.
+
+    Args:
+        path: of the file.
+        layout: how it is read.
+        findings: gets rows that cannot be used; they are left out.
+
+    Raises:
+        DataError: the file cannot be read.
+    """
+    numbers = [column.name for column in layout.columns if column.kind == "number"]
+    codes = [column.name for column in layout.columns if column.kind != "number"]
+    forms = {"label": ArrayForm("uint8"), "place": ArrayForm("int64")}
+    if numbers:
+        forms["number"] = ArrayForm("float32", (len(numbers),))
+    if codes:
+        forms["code"] = ArrayForm("uint32", (len(codes),))
+
+    def write(writer: ShardWriter, advance: Advance) -> JsonObject:
+        return _Writing(path, layout, findings).write(writer, advance)
+
+    if findings.goes_on:
+        shards = prepare_for_now("features", forms, write)
+    else:
+        (content,) = contents_of([path], f"content of {path}")
+        made_of = [content.sha256, ending_of(path), *layout]
+        shards = prepare("features", made_of, forms, write, what=f"rows of {path}", total=0)
+        content.require_unchanged()
+    count = len(shards)
+    return FeatureStore(
+        shards.key, numbers, codes,
+        shards.array("number") if numbers else np.empty((count, 0), np.float32),
+        shards.array("code") if codes else np.empty((count, 0), np.uint32),
+        shards.array("label"), shards.facts["texts"], path, shards.array("place"), shards,
+    )  # fmt: skip
+
+
+class _Writing:
+    """Reads a file and appends its rows."""
+
+    def __init__(self, path: str, layout: TableLayout, findings: Findings) -> None:
+        self._path, self._layout, self._findings = path, layout, findings
+        self._missing = frozenset(layout.missing)
+        self._code_of: Dict[str, Dict[str, int]] = {
+            column.name: {} for column in layout.columns if column.kind == "category"
+        }
+        no, yes = layout.classes
+        self._label_of = {no: 0, yes: 1}
+
+    def write(self, writer: ShardWriter, advance: Advance) -> JsonObject:
+        """All rows; nothing is made sure of before the end, since codes are known only to who read the rows before."""
+        layout = self._layout
+        target = [] if layout.target is None else [layout.target]
+        at = [*(column.at for column in layout.columns), *target]
+        null = layout.missing[0] if layout.missing else None
+        rows = stream_rows(self._path, at, layout.header, False, self._findings, layout.form, null)
+        while some := list(islice(rows, _ROWS_AT_ONCE)):
+            self._append(some, writer)
+            advance(len(some))
+        return {"texts": {name: list(code_of) for name, code_of in self._code_of.items()}}
+
+    def _append(self, rows: List[Tuple[int, Tuple[str, ...]]], writer: ShardWriter) -> None:
+        lines = [line for line, _ in rows]
+        cells = [[cell.strip() for cell in column] for column in zip(*(row for _, row in rows))]
+        kept_R = np.ones(len(rows), bool)
+        found: Dict[str, List[np.ndarray]] = {"number": [], "code": []}
+        for column, texts in zip(self._layout.columns, cells):
+            if column.kind == "number":
+                found["number"].append(self._numbers(column, texts, lines, kept_R))
+            else:
+                found["code"].append(self._codes(column, texts))
+        label_R = np.full(len(rows), UNKNOWN, np.uint8)
+        if self._layout.target is not None:
+            label_R = self._labels(cells[-1], lines, kept_R)
+        arrays = {name: np.stack(columns, axis=1)[kept_R] for name, columns in found.items() if columns}
+        arrays.update(label=label_R[kept_R], place=np.array(lines, np.int64)[kept_R])
+        writer.append(int(kept_R.sum()), arrays)
+
+    def _numbers(self, column: ReadColumn, texts: List[str], lines: List[int], kept_R: np.ndarray) -> np.ndarray:
+        """Numbers of cells, NaN where missing; a row with a cell that is none is not kept."""
+        is_missing_R = np.array([text in self._missing for text in texts], bool)
+        try:
+            value_R = np.array([math.nan if text in self._missing else float(text) for text in texts])
+        except ValueError:
+            value_R = np.array([math.nan if text in self._missing else _number_of(text) for text in texts])
+        wrong_R = ~is_missing_R & ~(np.abs(value_R) <= _LARGEST)
+        for index in np.flatnonzero(wrong_R).tolist():
+            self._refuse(NOT_A_NUMBER, lines[index], f"'{column.name}' is {why_no_number(texts[index])}.",
+                         "Correct the cell, or name such cells in dataset.missing.")  # fmt: skip
+        kept_R &= ~wrong_R
+        return np.where(wrong_R, math.nan, value_R).astype(np.float32)
+
+    def _codes(self, column: ReadColumn, texts: List[str]) -> np.ndarray:
+        code_of = self._code_of.get(column.name)
+        codes: Dict[str, int] = dict.fromkeys(self._missing, MISSING_CODE)
+        for text in dict.fromkeys(texts):
+            if text in codes:
+                continue
+            codes[text] = bucket_code(text) if code_of is None else code_of.setdefault(text, len(code_of) + 1)
+        if code_of is not None and sum(map(len, self._code_of.values())) > MOST_VALUES:
+            largest = max(self._code_of, key=lambda name: len(self._code_of[name]))
+            raise DataError(
+                f"{self._path}: its categories have more than {MOST_VALUES:,} different values, of which "
+                f"{len(self._code_of[largest]):,} are of '{largest}'. Hash that column: type "
+                f"dataset.columns={{{largest}: hashed}}."
+            )
+        return np.array([codes[text] for text in texts], np.uint32)
+
+    def _labels(self, texts: List[str], lines: List[int], kept_R: np.ndarray) -> np.ndarray:
+        label_of = {text: self._label_of[text] if text in self._label_of else _as_label(text, self._label_of)
+                    for text in set(texts)}  # fmt: skip
+        for index, text in enumerate(texts):
+            if label_of[text] == UNKNOWN:
+                no, yes = self._layout.classes
+                said = f"the target is {repr(text) if text else 'empty'}; allowed are '{no}' and '{yes}'."
+                self._refuse(LABEL_RANGE, lines[index], said, "Correct it, or name the two in dataset.classes.")
+        label_R = np.array([label_of[text] for text in texts], np.uint8)
+        kept_R &= label_R != UNKNOWN
+        return label_R
+
+    def _refuse(self, kind: str, line: int, fact: str, remedy: str) -> None:
+        place = place_of(self._path, line)
+        self._findings.refuse(Problem(kind, place, f"{place}: {fact}", remedy))
+
+
+def _as_label(text: str, label_of: Mapping[str, int]) -> int:
+    """The target that is the same number otherwise written, as 1.0 for 1."""
+    value = _number_of(text)
+    return next((label for name, label in label_of.items() if _number_of(name) == value), UNKNOWN)
+
+
+def _number_of(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def why_no_number(text: str) -> str:
+    """What a cell is that holds no finite number that a 32-bit float can be."""
+    value = _number_of(text)
+    if math.isnan(value):
+        return f"'{text}', no number" if text.lower() != "nan" else "nan, no finite number"
+    if math.isinf(value):
+        return f"{value}, no finite number"
+    return f"{value}, and the largest number that is read is {_LARGEST:.1e}"
+
+
+def iterate_rows(stores: Sequence[FeatureStore], row_N: Optional[np.ndarray], size: int = 65536) -> Iterator[Any]:
+    """(store, rows in it) of pieces of rows that are numbered through all stores; None = all, in order."""
+    begin = 0
+    for store in stores:
+        if row_N is None:
+            own = np.arange(len(store))
+        else:
+            own = row_N[(row_N >= begin) & (row_N < begin + len(store))] - begin
+        for first in range(0, len(own), size):
+            yield store, own[first : first + size]
+        begin += len(store)
+
+
+def open_inputs(
+    paths: Sequence[str], layout_of: Callable[[str], TableLayout], skip_unreadable: bool, unreadable: Dict[int, str]
+) -> Tuple[List[FeatureStore], List[str]]:
+    """Files to predict for, and where each of their rows stands, as `file:row`.
+
+    Args:
+        paths: of the files.
+        layout_of: says how one is read.
+        skip_unreadable, unreadable: see `BaseDataset.open_inputs`.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+    stores, places = [], []
+    for number, path in enumerate(paths):
+        try:
+            store = open_store(path, layout_of(path))
+        except DataError as error:
+            if not skip_unreadable:
+                raise DataError(f"{error} Or type skip_unreadable=true to go on without such files.") from error
+            unreadable[-1 - number] = str(error)  # none of its rows has a place
+            continue
+        stores.append(store)
+        places += [f"{path}:{row}" for row in range(1, len(store) + 1)]
+    return stores, places
