@@ -50,7 +50,7 @@ class EmbeddingTable(gluon.HybridBlock):
             The table, on its device: the very array.
         """
         table = self.weight.list_data()[0]
-        self._rows_held = capacity
+        self._rows_held, self.weight.whole_shape = capacity, table.shape
         rows = nd.zeros((capacity, self.units), ctx=table.context, dtype=table.dtype)
         exchange(self.weight, rows, "null" if self.weight.lr_mult == 0 else "write")
         return table
