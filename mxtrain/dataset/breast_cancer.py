@@ -12,7 +12,7 @@ from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.table.feature_dataset import FeatureDataset, store_of
 from mxtrain.dataset.table.feature_rows import FeatureRows
 from mxtrain.dataset.table.feature_statistics import WantedColumn
-from mxtrain.dataset.table.feature_store import ReadColumn, TableLayout, open_inputs
+from mxtrain.dataset.table.feature_store import FeatureLayout, ReadColumn, open_inputs
 from mxtrain.types import OpenFraction, Positive
 
 MEASURES = ("radius", "texture", "perimeter", "area", "smoothness", "compactness", "concavity", "concave points",
@@ -44,6 +44,6 @@ class BreastCancer(FeatureDataset):
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
         """All rows of tables with the 30 numbers, by name; a place is `file:row`."""
-        layout = TableLayout(tuple(ReadColumn(name, "number", name) for name in NAMES), None, ("0", "1"))
+        layout = FeatureLayout(tuple(ReadColumn(name, "number", name) for name in NAMES), None, ("0", "1"))
         stores, places = open_inputs(names, lambda path: layout, skip_unreadable, unreadable)
         return FeatureRows(stores), places

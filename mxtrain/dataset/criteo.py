@@ -14,7 +14,7 @@ from mxtrain.dataset.loading.text_stream import open_text
 from mxtrain.dataset.table.feature_columns import Kind
 from mxtrain.dataset.table.feature_files import FeatureFiles
 from mxtrain.dataset.table.feature_statistics import WantedColumn
-from mxtrain.dataset.table.feature_store import ReadColumn, TableLayout
+from mxtrain.dataset.table.feature_store import FeatureLayout, ReadColumn
 from mxtrain.errors import DataError
 from mxtrain.types import Positive
 
@@ -39,7 +39,7 @@ class Criteo(FeatureFiles):
         counts = [WantedColumn(name, "count") for name in COUNTS]
         return [*counts, *(WantedColumn(name, self.categories, self.buckets, self.min_count) for name in CATEGORIES)]
 
-    def layout(self, path: str, columns: Sequence[Tuple[str, Kind]], with_target: bool) -> TableLayout:
+    def layout(self, path: str, columns: Sequence[Tuple[str, Kind]], with_target: bool) -> FeatureLayout:
         """See `FeatureFiles.layout`; files to predict for may have no label, as the challenge's test.txt."""
         begin = 1
         if not with_target:
@@ -51,4 +51,4 @@ class Criteo(FeatureFiles):
                     f"{1 + len(NAMES)} with the label in front, separated by tabs."
                 )
         read = tuple(ReadColumn(name, kind, begin + NAMES.index(name)) for name, kind in columns)
-        return TableLayout(read, 0 if with_target else None, self.class_names(), ("",), False, ".tsv")
+        return FeatureLayout(read, 0 if with_target else None, self.class_names(), ("",), False, ".tsv")

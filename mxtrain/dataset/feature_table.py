@@ -20,7 +20,7 @@ from mxtrain.dataset.table.column_kinds import (
 from mxtrain.dataset.table.feature_columns import Kind
 from mxtrain.dataset.table.feature_files import FeatureFiles
 from mxtrain.dataset.table.feature_statistics import WantedColumn
-from mxtrain.dataset.table.feature_store import ReadColumn, TableLayout
+from mxtrain.dataset.table.feature_store import FeatureLayout, ReadColumn
 from mxtrain.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -79,9 +79,9 @@ class FeatureTable(FeatureFiles):
         known = {**self.columns, **guessed}
         return {name: known[name] for name in names if name in known and known[name].kind != "ignore"}
 
-    def layout(self, path: str, columns: Sequence[Tuple[str, Kind]], with_target: bool) -> TableLayout:
+    def layout(self, path: str, columns: Sequence[Tuple[str, Kind]], with_target: bool) -> FeatureLayout:
         read = tuple(ReadColumn(name, kind, name) for name, kind in columns)
-        return TableLayout(read, self.target if with_target else None, self.class_names(), tuple(self.missing))
+        return FeatureLayout(read, self.target if with_target else None, self.class_names(), tuple(self.missing))
 
     def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         super().restored(given, typed, source)

@@ -27,7 +27,7 @@ class TabularClassification(Task):
     name: ClassVar[str] = "tabular"
     model_option: ClassVar[str] = "wide_deep"
     loss_option: ClassVar[str] = "binary_cross_entropy"
-    metric_option: ClassVar[str] = "roc_auc"
+    metric_option: ClassVar[str] = "log_loss"
     has_classes: ClassVar[bool] = True
 
     baseline_rows: NonNegative = 200_000

@@ -30,12 +30,13 @@ if TYPE_CHECKING:
     from mxtrain.task.tabular import TabularClassification
     from mxtrain.types import Batch
 
-HEADER = ("model", "roc_auc", "average_precision", "log_loss", "expected_calibration_error")
+HEADER = ("model", "ROC AUC", "PR AUC", "log loss", "ECE")
 _ROWS_AT_ONCE = 65536
 
 
 class TabularReport(Report):
-    """The network beside a logistic regression and a constant, and its calibration curve.
+    """The network beside scikit-learn's logistic regression (C=1) and the base rate of the training rows, which is
+    always predicted then; and its calibration curve.
 
     Args:
         task: decodes.
@@ -70,7 +71,8 @@ class TabularReport(Report):
         return [
             Table("models", HEADER, rows),
             Table("calibration", ("from", "to", "samples", "mean probability", "share that is positive"),
-                  [[round(float(cell), 4) for cell in row] for row in zip(*curve)]),
+                  [[round(low, 4), round(high, 4), count, round(mean, 4), round(share, 4)]
+                   for low, high, count, mean, share in zip(*(column.tolist() for column in curve))]),
             Picture("calibration_curve", lambda most: draw_calibration(curve, title)),
         ]  # fmt: skip
 
@@ -90,12 +92,12 @@ class TabularReport(Report):
         label_N = train.read_labels()
         rate = float(np.clip(label_N.mean(), 1e-12, 1 - 1e-12))
         constant = np.full(len(target_N), np.log(rate / (1 - rate)))
-        rows = [self._row(f"always the base rate of training, {rate:.4g}", constant, target_N)]
+        rows = [self._row(f"base rate, {rate:.4g}", constant, target_N)]
         most = self._task.baseline_rows
         if most and 0 < label_N[:most].sum() < len(label_N[:most]):
-            taken = "" if len(train) <= most else f" of the first {most:,} training rows"
+            taken = "" if len(train) <= most else f" of {most:,} rows"
             score_N = self._logistic_regression(train.take(range(min(most, len(train)))), index_N)
-            rows.insert(0, self._row(f"logistic regression (scikit-learn, C=1){taken}", score_N, target_N))
+            rows.insert(0, self._row(f"logistic regression{taken}", score_N, target_N))
         return rows
 
     def _logistic_regression(self, train: FeatureRows, index_N: np.ndarray) -> np.ndarray:

@@ -83,13 +83,14 @@ class FeatureDataset(BaseDataset):
         assert columns is not None
         parts = []
         if columns.fields:
-            parts.append(f"{_named([f'{column.name} ({column.num_ids:,})' for column in columns.fields])} as ids")
+            parts.append(_named("categories", [f"{column.name}: {column.num_ids:,} ids" for column in columns.fields]))
         if columns.numbers:
-            parts.append(f"{_named([column.name for column in columns.numbers])} as numbers")
+            parts.append(_named("numbers", [column.name for column in columns.numbers]))
         added = sum(column.indicator for column in columns.numbers)
-        parts += [f"{added} that say whether a number is missing"] if added else []
+        parts += [f"{added} further to say where a number is missing"] if added else []
         label_N = splits.train.read_labels()  # type: ignore[attr-defined]  # they are `FeatureRows`
-        return f"rows with {', '.join(parts)}; {label_N.mean():.2%} of {len(label_N):,} training rows are positive"
+        names = splits.class_names
+        return f"rows of {', '.join(parts)}; {label_N.mean():.2%} of {len(label_N):,} training rows are {names[1]}"
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: FeatureRows, signature: Signature, *, num_classes: int, **options: Any
@@ -98,8 +99,8 @@ class FeatureDataset(BaseDataset):
         return FeatureLoader(source, signature, **options)
 
 
-def _named(names: List[str]) -> str:
-    return ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} columns"
+def _named(what: str, names: List[str]) -> str:
+    return f"{len(names)} {what}" + (f" ({', '.join(names)})" if len(names) <= MOST_NAMED else "")
 
 
 def store_of(name: str, numbers: Sequence[str], value_RN: np.ndarray, label_R: np.ndarray) -> FeatureStore:

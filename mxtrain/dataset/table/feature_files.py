@@ -14,7 +14,7 @@ from mxtrain.dataset.table.feature_columns import Kind
 from mxtrain.dataset.table.feature_dataset import FeatureDataset
 from mxtrain.dataset.table.feature_rows import FeatureRows
 from mxtrain.dataset.table.feature_statistics import WantedColumn
-from mxtrain.dataset.table.feature_store import FeatureStore, TableLayout, open_inputs, open_store
+from mxtrain.dataset.table.feature_store import FeatureLayout, FeatureStore, open_inputs, open_store
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.types import OpenFraction, PathText, Positive
 
@@ -49,7 +49,7 @@ class FeatureFiles(FeatureDataset):
         """
         raise NotImplementedError
 
-    def layout(self, path: str, columns: Sequence[Tuple[str, Kind]], with_target: bool) -> TableLayout:
+    def layout(self, path: str, columns: Sequence[Tuple[str, Kind]], with_target: bool) -> FeatureLayout:
         """How a file is read that has columns of these names and kinds.
 
         Raises:

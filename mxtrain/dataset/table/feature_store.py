@@ -58,7 +58,7 @@ class ReadColumn(NamedTuple):
     at: Column
 
 
-class TableLayout(NamedTuple):
+class FeatureLayout(NamedTuple):
     """How a file is read.
 
     Attributes:
@@ -120,7 +120,7 @@ def bucket_code(text: str) -> int:
     return zlib.crc32(text.encode()) or 1
 
 
-def open_store(path: str, layout: TableLayout, findings: Findings = STRICT) -> FeatureStore:
+def open_store(path: str, layout: FeatureLayout, findings: Findings = STRICT) -> FeatureStore:
     """The rows of a file, prepared before or now.
 
     Args:
@@ -161,7 +161,7 @@ def open_store(path: str, layout: TableLayout, findings: Findings = STRICT) -> F
 class _Writing:
     """Reads a file and appends its rows."""
 
-    def __init__(self, path: str, layout: TableLayout, findings: Findings) -> None:
+    def __init__(self, path: str, layout: FeatureLayout, findings: Findings) -> None:
         self._path, self._layout, self._findings = path, layout, findings
         self._missing = frozenset(layout.missing)
         self._code_of: Dict[str, Dict[str, int]] = {
@@ -283,7 +283,7 @@ def iterate_rows(stores: Sequence[FeatureStore], row_N: Optional[np.ndarray], si
 
 
 def open_inputs(
-    paths: Sequence[str], layout_of: Callable[[str], TableLayout], skip_unreadable: bool, unreadable: Dict[int, str]
+    paths: Sequence[str], layout_of: Callable[[str], FeatureLayout], skip_unreadable: bool, unreadable: Dict[int, str]
 ) -> Tuple[List[FeatureStore], List[str]]:
     """Files to predict for, and where each of their rows stands, as `file:row`.
 

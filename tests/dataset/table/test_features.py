@@ -1,0 +1,296 @@
+"""Tables as ids and numbers: against a computation cell by cell, and what is found wrong with them."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import zlib
+from pathlib import Path
+from typing import Any, Dict, List, Sequence
+
+import numpy as np
+import pytest
+
+from mxtrain.dataset.base import open_splits
+from mxtrain.dataset.criteo import CATEGORIES, COUNTS, Criteo
+from mxtrain.dataset.feature_table import FeatureTable
+from mxtrain.dataset.table import feature_store
+from mxtrain.dataset.table.column_kinds import ColumnSpec
+from mxtrain.dataset.table.feature_columns import FeatureColumns
+from mxtrain.dataset.table.feature_rows import FeatureEncoder, FeatureRows
+from mxtrain.errors import DataError
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+KINDS = {"age": "number", "town": "category", "page": "hashed", "visits": "count", "note": "ignore"}
+NAMES = ["age", "town", "page", "visits", "note", "target"]
+
+
+def rows_of(count: int, seed: int) -> List[Dict[str, str]]:
+    draw = np.random.RandomState(seed)
+    rows = []
+    for number in range(count):
+        rows.append({
+            "age": "" if draw.rand() < 0.2 else f"{draw.randn() * 10 + 40:.2f}",
+            "town": ["Rome", "Oslo", "Bonn, am Rhein", "", f"rare {number}"][draw.randint(5)],
+            "page": "" if draw.rand() < 0.1 else f"/page/{draw.randint(50)}", "visits": str(draw.randint(-1, 1000)),
+            "note": "x", "target": str(int(draw.rand() < 0.3)),
+        })  # fmt: skip
+    return rows
+
+
+def write_csv(path: Path, rows: Sequence[Dict[str, str]]) -> str:
+    with path.open("w", newline="") as stream:
+        csv.writer(stream).writerows([NAMES, *([row[name] for name in NAMES] for row in rows)])
+    return str(path)
+
+
+def table(**given: Any) -> FeatureTable:
+    specs = {name: ColumnSpec(kind=kind) for name, kind in KINDS.items()}  # type: ignore[arg-type]
+    return FeatureTable(**{"columns": specs, "min_count": 3, "buckets": 7, **given})
+
+
+def encoded(dataset: Any, source: Any) -> Any:
+    columns = dataset.sign(dataset.open(), None).columns
+    return columns, *FeatureEncoder(columns)(source, np.arange(len(source)))
+
+
+def wanted(columns: FeatureColumns, trained: List[Dict[str, str]], rows: List[Dict[str, str]]) -> Any:
+    """Ids and numbers by the guide's rules, cell by cell."""
+    counts: Dict[str, int] = {}
+    for row in trained:
+        counts[row["town"]] = counts.get(row["town"], 0) + 1
+    towns = sorted((town for town, count in counts.items() if town and count >= 3), key=lambda t: (-counts[t], t))
+    ages = np.array([float(row["age"]) for row in trained if row["age"]], np.float32).astype(float)
+    visits = np.array([np.log1p(max(float(row["visits"]), 0)) for row in trained])
+    ids, numbers = [], []
+    for row in rows:
+        town = 0 if not row["town"] else 2 + towns.index(row["town"]) if row["town"] in towns else 1
+        page = 1 + zlib.crc32(row["page"].encode()) % 7 if row["page"] else 0
+        ids.append([town, 2 + len(towns) + page])
+        age = (float(row["age"]) - ages.mean()) / ages.std() if row["age"] else 0.0
+        visit = (np.log1p(max(float(row["visits"]), 0)) - visits.mean()) / visits.std()
+        numbers.append([age, float(not row["age"]), visit])
+    return ids, numbers
+
+
+def test_cells_become_ids_and_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feature_store, "_ROWS_AT_ONCE", 64)  # values go on behind those of the rows before
+    trained, tested = rows_of(300, 0), rows_of(80, 1)
+    dataset = table(train=write_csv(tmp_path / "a.csv", trained), test=write_csv(tmp_path / "b.csv", tested))
+    splits = dataset.open()
+    held = splits.val.row_N.tolist()
+    assert len(splits.train) == 255 and len(held) == 45 and len(splits.test) == 80
+    kept = [row for number, row in enumerate(trained) if number not in held]
+    for source, rows in ((splits.train, kept), (splits.val, [trained[n] for n in held]), (splits.test, tested)):
+        columns, id_BF, number_BN = encoded(dataset, source)
+        ids, numbers = wanted(columns, kept, rows)
+        assert id_BF.dtype == np.int32 and id_BF.tolist() == ids
+        np.testing.assert_allclose(number_BN, numbers, rtol=1e-5, atol=1e-5)
+        assert source.read_labels().tolist() == [int(row["target"]) for row in rows]
+    assert {1, 0} <= {row[0] for row in ids}, "some towns are unseen, and some are missing"
+    assert [column.indicator for column in columns.numbers] == [True, False]
+
+
+def test_several_files_are_as_one(tmp_path: Path) -> None:
+    trained, val = rows_of(300, 0), rows_of(20, 2)
+    whole = [write_csv(tmp_path / "whole.csv", trained)]
+    parts = [write_csv(tmp_path / f"{n}.csv", trained[100 * n : 100 * n + 100]) for n in range(3)]
+    found = []
+    for files in (whole, parts):
+        dataset = table(train=files, val=write_csv(tmp_path / "val.csv", val), test_fraction=0.2)
+        splits = dataset.open()
+        found.append([encoded(dataset, source) for source in (splits.train, splits.val, splits.test)])
+        assert str(splits.train.checks().place(0)).endswith("line 2")
+    for (one, *arrays), (other, *others) in zip(*found):
+        assert one.fields == other.fields and len(one.columns) == 4
+        for array, same in zip(arrays, others):
+            np.testing.assert_allclose(array, same, atol=1e-6)
+    whole_rows, part_rows = (table(train=files).open().train for files in (whole, parts))
+    assert whole_rows.read_labels().tolist() == part_rows.read_labels().tolist()
+
+
+@pytest.mark.parametrize("ending", [".tsv", ".jsonl", ".csv.gz", ".parquet"])
+def test_other_files_give_the_same(tmp_path: Path, ending: str) -> None:
+    rows = [{name: text.replace(", ", " ") for name, text in row.items()} for row in rows_of(60, 0)]
+    path = tmp_path / f"t{ending}"
+    if ending == ".tsv":
+        path.write_text("\n".join("\t".join(row) for row in [NAMES, *([r[n] for n in NAMES] for r in rows)]))
+    elif ending == ".csv.gz":
+        with gzip.open(path, "wt") as stream:
+            stream.write("\n".join(",".join(row) for row in [NAMES, *([r[n] for n in NAMES] for r in rows)]))
+    else:
+        numbers = ("age", "visits", "target")
+        typed = [{n: None if not r[n] else float(r[n]) if n in numbers else r[n] for n in NAMES} for r in rows]
+        if ending == ".jsonl":
+            path.write_text("\n".join(map(json.dumps, typed)))
+        else:
+            pyarrow = pytest.importorskip("pyarrow")
+            from pyarrow import parquet
+
+            parquet.write_table(pyarrow.Table.from_pylist(typed), path)
+    dataset, same = table(train=str(path)), table(train=write_csv(tmp_path / "same.csv", rows))
+    found, expected = (encoded(one, one.open().train) for one in (dataset, same))
+    assert found[0] == expected[0] and all((a == b).all() for a, b in zip(found[1:], expected[1:]))
+
+
+def test_columns_that_nobody_named_are_guessed_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [{**row, "note": "", "page": f"/{number}"} for number, row in enumerate(rows_of(400, 0))]
+    dataset = table(train=write_csv(tmp_path / "t.csv", rows), columns={"visits": ColumnSpec(kind="count")})
+    with caplog.at_level("INFO"):
+        columns = dataset.sign(dataset.open(), None).columns
+    assert columns is not None
+    assert [(column.name, column.kind, column.log) for column in columns.columns] == [
+        ("age", "number", False), ("town", "category", False), ("page", "hashed", False), ("visits", "number", True),
+    ]  # fmt: skip
+    (said,) = [record.getMessage() for record in caplog.records if "guessed" in record.getMessage()]
+    assert said.endswith("t.csv: {age: number, town: category, page: hashed, note: ignore}")
+
+
+def test_rows_are_read_once_and_again_only_when_their_file_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: List[str] = []
+    stream_rows = feature_store.stream_rows
+    monkeypatch.setattr(feature_store, "stream_rows", lambda path, *rest: read.append(path) or stream_rows(path, *rest))
+    path = write_csv(tmp_path / "t.csv", rows_of(60, 0))
+    table(train=path).open()
+    for other in ({}, {"buckets": 9}, {"min_count": 1}, {"split_seed": 5}, {"val_fraction": 0.4}):
+        dataset = table(train=path, **other)
+        dataset.sign(dataset.open(), None)  # type: ignore[arg-type]
+    assert read == [path]
+    write_csv(tmp_path / "t.csv", rows_of(61, 0))
+    assert len(table(train=path).open().train.row_N) == 43 and read == [path] * 2
+
+
+def broken(tmp_path: Path, change: Any) -> str:
+    path = tmp_path / "t.csv"
+    write_csv(path, rows_of(60, 0))
+    lines = path.read_text().splitlines()
+    change(lines)
+    path.write_text("\n".join(lines))
+    return str(path)
+
+
+def at(number: int, text: str) -> Any:
+    return lambda lines: lines.__setitem__(number - 1, text)
+
+
+@pytest.mark.parametrize(
+    "change, given, words",
+    [
+        (at(3, "many,Rome,/p,5,x,1"), {}, "t.csv, line 3: 'age' is 'many', no number. Correct the cell"),
+        (at(3, "inf,Rome,/p,5,x,1"), {}, "line 3: 'age' is inf, no finite number"),
+        (at(3, "1e39,Rome,/p,5,x,1"), {}, "line 3: 'age' is 1e.39, and the largest number that is read is 3.4e.38"),
+        (at(4, "40,Rome,/p,5,x,2"), {}, "line 4: the target is '2'; allowed are '0' and '1'. Correct it, or name"),
+        (at(4, "40,Rome,/p,5,x,"), {}, "line 4: the target is empty; allowed are '0' and '1'"),
+        (at(4, "40,Rome,/p"), {}, "line 4: it has 3 columns, so there is none for 'visits'"),
+        (at(1, "age,twon,page,visits,note,target"), {}, "has no column 'town'. Did you mean 'twon'. It has age, twon"),
+        (at(1, "age,town,page,age,note,target"), {}, "t.csv: two columns are called 'age'"),
+        (at(1, "age,town,page,visits,note,goal"), {}, "dataset.target: .*t.csv has no column 'target'.* It has age"),
+        (lambda lines: None, {"train": None}, "dataset.train: name the file of training rows"),
+        (lambda lines: None, {"train": "gone.csv"}, "gone.csv: there is no such file"),
+        (lambda lines: None, {"train": "t.txt"}, "t.txt: there is no such file"),
+        (lambda lines: lines.clear(), {}, "t.csv is empty: there are no columns"),
+        (lambda lines: None, {"columns": {}, "others": "ignore"}, "no column is left to predict 'target' from"),
+    ],
+)  # fmt: skip
+def test_tables_that_cannot_be_used_are_refused(tmp_path: Path, change: Any, given: Any, words: str) -> None:
+    path = broken(tmp_path, change)
+    with pytest.raises(DataError, match=words):
+        open_splits(table(**{"train": path, **given}))
+
+
+def test_a_check_names_every_row_that_is_wrong(tmp_path: Path, check: Any) -> None:
+    def change(lines: List[str]) -> None:
+        lines[2], lines[4], lines[6] = "many,Rome,/p,5,x,1", "1,Rome,/p,5,x,yes", "1,Rome"
+        lines[8] = lines[9]
+
+    dataset = table(train=broken(tmp_path, change), val_fraction=0.3)
+    found = check(dataset)
+    assert found[:3] == [("short_row", "t.csv", 7), ("not_a_number", "t.csv", 3), ("label_range", "t.csv", 5)]
+    assert len(found) == 4 and found[3][0].startswith("duplicate")
+    assert sum(check.census.num_samples.values()) == 57
+    assert [name for name in check.census.class_names] == ["0", "1"] and check.census.class_counts["train"].all()
+    path = write_csv(tmp_path / "t.csv", rows_of(60, 0))
+    assert check(table(train=path)) == []
+
+
+def test_targets_may_be_words_and_numbers_otherwise_written(tmp_path: Path) -> None:
+    rows = rows_of(60, 0)
+    for number, row in enumerate(rows):
+        row["target"] = ("0.0", "1.0")[number % 2]
+    path = write_csv(tmp_path / "t.csv", rows)
+    assert table(train=path).open().train.read_labels().mean() == pytest.approx(0.5, abs=0.05)
+    for number, row in enumerate(rows):
+        row["target"] = ("good", "bad")[number % 3 == 0]
+    dataset = table(train=write_csv(tmp_path / "t.csv", rows), classes=["good", "bad"])
+    splits = dataset.open()
+    assert splits.class_names == ["good", "bad"] and splits.train.read_labels().mean() == pytest.approx(1 / 3, abs=0.05)
+
+
+def test_too_many_values_to_count_are_refused_with_what_to_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feature_store, "MOST_VALUES", 5)
+    with pytest.raises(DataError, match=r"are of 'town'. Hash that column: type dataset.columns=\{town: hashed\}"):
+        table(train=write_csv(tmp_path / "t.csv", rows_of(60, 0))).open()
+
+
+def criteo_line(number: int, label: str = "1") -> str:
+    counts = ["" if place == number % 13 else str(place * number - 1) for place in range(13)]
+    categories = ["" if place == number % 26 else f"{(place + number % 3) * 2654435761 % 2**32:08x}"
+                  for place in range(26)]  # fmt: skip
+    return "\t".join([label, *counts, *categories])
+
+
+@pytest.mark.parametrize("categories", ["hashed", "category"])
+def test_criteos_lines(tmp_path: Path, categories: Any) -> None:
+    lines = [criteo_line(number, str(number % 2)) for number in range(60)]
+    (tmp_path / "train.txt").write_text("\n".join(lines[:40]) + "\n")
+    with gzip.open(tmp_path / "day_0.gz", "wt") as stream:
+        stream.write("\n".join(lines[40:]) + "\n")
+    dataset = Criteo(train=[str(tmp_path / "train.txt"), str(tmp_path / "day_0.gz")], val_fraction=0.5,
+                     test_fraction=0.0, categories=categories, buckets=11, min_count=2)  # fmt: skip
+    splits = dataset.open()
+    columns, id_BF, number_BN = encoded(dataset, splits.val)
+    assert [column.name for column in columns.columns] == [*COUNTS, *CATEGORIES] and splits.test is None
+    cells = [lines[number].split("\t") for number in splits.val.row_N]
+    trained = [lines[number].split("\t") for number in splits.train.row_N]
+    begin = np.cumsum([0, *columns.field_sizes])[:26]
+    for place in range(26):
+        texts = [row[14 + place] for row in cells]
+        if categories == "hashed":
+            own = [1 + zlib.crc32(text.encode()) % 11 if text else 0 for text in texts]
+        else:
+            vocabulary = columns.fields[place].vocabulary
+            assert set(vocabulary) == {v for v in {r[14 + place] for r in trained} - {""}
+                                       if [r[14 + place] for r in trained].count(v) >= 2}  # fmt: skip
+            own = [0 if not text else 2 + vocabulary.index(text) if text in vocabulary else 1 for text in texts]
+        assert (id_BF[:, place] - begin[place]).tolist() == own
+    second = np.array([np.log1p(max(float(row[2]), 0)) for row in trained if row[2]])
+    expected = [(np.log1p(max(float(row[2]), 0)) - second.mean()) / second.std() if row[2] else 0 for row in cells]
+    at = columns.numbers[0].num_numbers
+    assert columns.numbers[1].indicator and any(not row[2] for row in cells)
+    np.testing.assert_allclose(number_BN[:, at], expected, rtol=1e-4, atol=1e-5)
+    assert number_BN[:, at + 1].tolist() == [float(not row[2]) for row in cells]
+
+
+@pytest.mark.parametrize("begin", [0, 1])
+def test_criteos_lines_to_predict_for_may_have_no_label(tmp_path: Path, begin: int) -> None:
+    path = tmp_path / "test.txt"
+    (tmp_path / "train.txt").write_text("\n".join(criteo_line(n, str(n % 2)) for n in range(40)) + "\n")
+    dataset = Criteo(train=str(tmp_path / "train.txt"))
+    signature = dataset.sign(dataset.open(), None)  # type: ignore[arg-type]
+    path.write_text("\n".join("\t".join(criteo_line(n).split("\t")[1 - begin :]) for n in (7, 8)) + "\n")
+    source, places = dataset.open_inputs([str(path)], signature, False, {})
+    assert isinstance(source, FeatureRows) and places == [f"{path}:1", f"{path}:2"]
+    whole = dataset.open()
+    everything = FeatureRows(whole.train.stores)  # type: ignore[attr-defined]
+    encoder = FeatureEncoder(signature.columns)  # type: ignore[arg-type]
+    for found, same in zip(encoder(source, np.arange(2)), encoder(everything, np.array([7, 8]))):
+        assert (found == same).all()
+    path.write_text("1\t2\n")
+    with pytest.raises(DataError, match="line 1 has 2 columns; a line of Criteo's has 39, or 40 with the label"):
+        dataset.open_inputs([str(path)], signature, False, {})

@@ -1,0 +1,76 @@
+"""Metrics of scores and yes/no targets against scikit-learn's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn import metrics
+from sklearn.calibration import calibration_curve as sklearns_curve
+
+from mxtrain.engine.backend import nd
+from mxtrain.metric import binary
+from mxtrain.metric.meter import Meter
+
+RNG = np.random.RandomState(0)
+TARGETS = (RNG.rand(400) < 0.1).astype(np.float64)  # positive ones are rare
+SCORES = (RNG.randn(400) + 1.5 * TARGETS - 2).round(1)  # with ties
+PROBABILITIES = 1 / (1 + np.exp(-SCORES))
+EXPECTED = {
+    binary.RocAuc: metrics.roc_auc_score(TARGETS, SCORES),
+    binary.AveragePrecision: metrics.average_precision_score(TARGETS, SCORES),
+    binary.BrierScore: metrics.brier_score_loss(TARGETS, PROBABILITIES),
+}
+
+
+@pytest.mark.parametrize("kind", EXPECTED)
+def test_it_is_scikit_learns(kind: Any) -> None:
+    assert kind().of_samples(SCORES, TARGETS) == pytest.approx(EXPECTED[kind], abs=1e-12)
+
+
+def test_log_loss_is_scikit_learns_also_of_certain_predictions() -> None:
+    meter = Meter({"log_loss": binary.LogLoss()}, 1)
+    scores, targets = np.append(SCORES, [60.0, -200.0]), np.append(TARGETS, [0.0, 1.0])
+    sums = meter(nd.zeros(len(scores)), nd.array(scores).reshape((-1, 1)), nd.array(targets)).asnumpy()
+    found = meter.values(sums.astype(float), len(scores))["log_loss"]
+    ours = metrics.log_loss(TARGETS, PROBABILITIES) * len(TARGETS) + 60 + 200
+    assert found == pytest.approx(ours / len(scores), rel=1e-5)
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "quantile"])
+def test_the_calibration_curve_is_scikit_learns(strategy: Any) -> None:
+    score_N = RNG.randn(400) * 2 - 1  # without ties, about which they differ
+    probability_N = binary.sigmoid(score_N)
+    target_N = (RNG.rand(400) < probability_N**2).astype(float)
+    share_D, mean_D = sklearns_curve(target_N, probability_N, n_bins=7, strategy=strategy)
+    metric = binary.ExpectedCalibrationError(num_bins=7, strategy=strategy)
+    curve = metric.curve(probability_N, target_N)
+    np.testing.assert_allclose(curve.share_D, share_D)
+    np.testing.assert_allclose(curve.probability_D, mean_D)
+    assert curve.count_D.sum() == 400 and (curve.low_D <= mean_D).all() and (mean_D <= curve.high_D).all()
+    wanted = sum(count * abs(p - s) for count, p, s in zip(curve.count_D, mean_D, share_D)) / 400
+    assert metric.of_samples(score_N, target_N) == pytest.approx(wanted) and wanted > 0.05
+    assert metric.signature == f"num_bins=7 strategy={strategy}"
+
+
+def test_right_probabilities_have_no_error() -> None:
+    target_N = np.tile([0.0, 0.0, 0.0, 1.0], 25)
+    assert binary.ExpectedCalibrationError().of_samples(np.full(100, -np.log(3)), target_N) == pytest.approx(0)
+    assert binary.ExpectedCalibrationError().of_samples(np.full(100, np.log(3)), target_N) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("size", [0, 1, 5])
+@pytest.mark.parametrize("target", [0.0, 1.0])
+def test_samples_of_one_kind_say_nothing(size: int, target: float) -> None:
+    scores, targets = np.arange(size, dtype=float), np.full(size, target)
+    assert binary.RocAuc().of_samples(scores, targets) == 0.5
+    assert binary.AveragePrecision().of_samples(scores, targets) == (1.0 if target and size else 0.0)
+
+
+def test_scores_tell_samples_apart_whose_probabilities_are_both_1_in_32_bits() -> None:
+    score_N = np.float32([20, 30, 40])
+    assert len(set(np.float32(1) / (1 + np.exp(-score_N)))) == 1
+    assert binary.RocAuc().of_samples(score_N, np.float32([0, 1, 1])) == 1.0
+    with np.errstate(all="raise", under="ignore"):
+        np.testing.assert_allclose(binary.sigmoid(np.array([-800.0, 0.0, 800.0])), [0, 0.5, 1], atol=1e-300)
