@@ -16,13 +16,15 @@ from mxtrain.cluster.stragglers import Stragglers
 from mxtrain.dataset.base import Splits, open_splits
 from mxtrain.dataset.signature import Signature
 from mxtrain.description.groups import Description
+from mxtrain.description.sparse_tables import PAYS_FROM, is_lazy, obstacle, sparse_from
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.metric.host import HostMetric
 from mxtrain.metric.meter import Meter
+from mxtrain.model.graph.id_inputs import tables_of
 from mxtrain.model.graph.summary import graph_nodes, has_random_layers, summarize
-from mxtrain.model.prepare import parameter_multipliers, prepare_network
+from mxtrain.model.prepare import Prepared, parameter_multipliers, prepare_network
 from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.base import Layout, Objective, Strategy
@@ -67,12 +69,32 @@ def build_network(description: Description, signature: Signature, device: Contex
         output_shapes=[*description.task.output_shapes(description, signature), *description.model.state_shapes],
         output_names=description.task.output_names(signature), is_joint=signature.is_joint,
         field_sizes=signature.field_sizes, num_numbers=signature.num_numbers,
-        num_indices=signature.num_indices,
+        num_indices=signature.num_indices, sparse_from=sparse_from(description),
     )  # fmt: skip
+    say_dense_tables(description, prepared)
     if description.model.weights:
         for line in str(prepared.weights_report).splitlines():
             log.info("%s", line)
     return hybridize(prepared.network)
+
+
+def say_dense_tables(description: Description, prepared: Prepared) -> None:
+    """Says why the gradient of a large table holds all of its rows, where others would hold a batch's alone.
+
+    Raises:
+        ConfigError: that was asked for, and the network cannot.
+    """
+    against, _ = obstacle(description)
+    if description.trainer.sparse_grad is True and prepared.dense_tables:
+        raise ConfigError(
+            f"trainer.sparse_grad=true: {prepared.dense_tables[0]}. Type trainer.sparse_grad=auto, or look ids up in "
+            "an EmbeddingTable and nowhere else."
+        )
+    reasons = list(prepared.dense_tables)
+    if against and description.trainer.sparse_grad == "auto":
+        reasons += [against] * any(table.num_rows >= PAYS_FROM for table in tables_of(prepared.network))
+    for reason in reasons:
+        log.info("the gradient of a table of embeddings holds all of its rows: %s", reason)
 
 
 def hybridize(block: gluon.Block) -> gluon.Block:
@@ -109,7 +131,8 @@ def build_objective(
     shape, trained = signature.shape, description.task.training_shapes(description, signature)
     predicted = None if trained == shape else shape
     return Objective(
-        network, loss, meter, trained, max(end - begin, 1), description.amp, predicted, description.model.state_shapes
+        network, loss, meter, trained, max(end - begin, 1), description.amp, predicted, description.model.state_shapes,
+        description.dataset.batch_size,
     )
 
 
@@ -125,7 +148,9 @@ def build_step(
     if store.updates:
         updater = store.build_updater(description.config, weights, multipliers, steps_per_epoch)
     else:
-        updater = Updater(description.optimizer.build(steps_per_epoch), weights, multipliers)
+        updater = Updater(
+            description.optimizer.build(steps_per_epoch), weights, multipliers, strategy.rows, is_lazy(description)
+        )
     draws = description.optimizer.draws_random or has_random_layers(network, signature.shape)
     return TrainingStep(
         strategy, store, updater,
@@ -213,6 +238,7 @@ def build_run(
         description.dataset.require_same(signature, before, str(checkpoint.path))
     parallel = resume.same_cut(description.parallel, checkpoint, len(devices[0]))
     strategy = parallel.build(objective, description.trainer.grad_accumulation, workers)
+    data.train.look_ahead = strategy.look_ahead
     step = build_step(description, network, signature, len(data.train), strategy, workers)
     identity: Dict[str, Json] = {
         "description": description.config, "input": signature.to_json(), "cut_before": strategy.layout.cut_before,

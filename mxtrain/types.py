@@ -122,6 +122,10 @@ class Spec(pydantic.BaseModel):
         raise ConfigError(f"{path}._target_={target!r:.100}: must be a subclass of {cls.__module__}.{cls.__name__}.")
 
 
+DistinctIds = Tuple["np.ndarray", "np.ndarray"]
+"""Of an input that holds ids, on the host: its K distinct ids (K,), ascending, and where each id stands among them."""
+
+
 @dataclass(frozen=True)
 class Batch:
     """One batch on a device.
@@ -145,6 +149,9 @@ class Batch:
     goes_on: bool = False
     """Whether each row goes on where the same row of the batch before ended, so that a network that carries state gets
     the state of that row. It has all rows of the batch before."""
+    ids: Optional[Mapping[int, DistinctIds]] = None
+    """By the number of an input: its distinct ids, where they were looked for ahead of time. A part of the batch has
+    none."""
 
     def __post_init__(self) -> None:
         if not self.global_size:

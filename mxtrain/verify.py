@@ -14,6 +14,7 @@ from mxtrain.amp import FULL
 from mxtrain.build import build_network, build_objective, build_step
 from mxtrain.dataset.base import open_splits
 from mxtrain.description.groups import Description
+from mxtrain.description.sparse_tables import is_lazy
 from mxtrain.engine.backend import gluon
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.mxnet_store import MXNetStore
@@ -25,7 +26,7 @@ from mxtrain.model.graph.trace import blocks_by_path
 from mxtrain.parallel.base import Objective, Strategy
 from mxtrain.parallel.reference import Reference
 from mxtrain.process.heartbeat import HEARTBEAT
-from mxtrain.trainer import snapshot
+from mxtrain.trainer import Trainer, snapshot
 from mxtrain.trainer.loaders import build_data
 from mxtrain.trainer.step import TrainingStep
 from mxtrain.types import Batch, Shapes
@@ -146,9 +147,11 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
     remarks: List[str] = []
     lr, exact = description.rates.lr, replace(description, amp=FULL)
 
-    def side(dtype: str, build_strategy: Callable[[Objective, Store], Strategy], store: Store) -> TrainingStep:
-        described = exact if dtype == "float64" else description
-        network = build_network(description, signature, first)
+    def side(
+        dtype: str, build_strategy: Callable[[Objective, Store], Strategy], store: Store, settings: Trainer
+    ) -> TrainingStep:  # fmt: skip
+        described = replace(exact if dtype == "float64" else description, trainer=settings)
+        network = build_network(described, signature, first)
         refuse_float32_only(network)
         network.cast(dtype)
         if dtype == "float64":
@@ -159,13 +162,15 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
 
     def placement(dtype: str) -> TrainingStep:
         store = joined or description.kvstore.build()
-        return side(dtype, lambda objective, store: parallel.build(objective, parts, store), store)
+        return side(
+            dtype, lambda objective, store: parallel.build(objective, parts, store), store, description.trainer
+        )
 
     def reference(dtype: str, cut_before: Sequence[str] = ()) -> TrainingStep:
         def build(objective: Objective, store: Store) -> Strategy:
             return Reference(objective, first, parallel, len(devices), parts, cut_before, world.size)
 
-        return side(dtype, build, MXNetStore("local"))
+        return side(dtype, build, MXNetStore("local"), with_whole_gradients(description))
 
     with ProgressDisplay(quiet_s=QUIET_S if world.rank == 0 else threading.TIMEOUT_MAX) as display:
 
@@ -192,6 +197,13 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
     if joined is not None:
         joined.close()
     return Verification(layers, tolerance, steps, bits, remarks, low, description.amp.dtype)
+
+
+def with_whole_gradients(description: Description) -> Trainer:
+    """The settings of the reference: its gradients hold all rows of a table, unless updates are to be lazy, which moves
+    other rows than the dense computation does."""
+    trainer = description.trainer
+    return trainer if is_lazy(description) else trainer.model_copy(update={"sparse_grad": False})
 
 
 def refuse_incomparable(description: Description) -> None:
@@ -323,7 +335,7 @@ def _length(arrays: Iterable[np.ndarray]) -> float:
 
 def _state(side: TrainingStep) -> Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]:
     """Parameters and gradients by structural name."""
-    gradients = {one.name: one.replicas[one.owner].asnumpy() for one in side.strategy.reductions}
+    gradients = {one.name: side.strategy.gradient(one) for one in side.strategy.reductions}
     return snapshot.copy_parameters(side.strategy), gradients
 
 

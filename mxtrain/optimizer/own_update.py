@@ -30,20 +30,25 @@ class OwnUpdate:
         finally:
             self.factor = None
 
-    def _own(self, operator: Any, arrays: Sequence[Sequence[nd.NDArray]], names: Sequence[str], **options: Any) -> None:
+    def _own(
+        self, operator: Any, arrays: Sequence[Sequence[nd.NDArray]], names: Sequence[str],
+        further: Sequence[nd.NDArray] = (), **options: Any,
+    ) -> None:  # fmt: skip
         """One update of several parameters.
 
         Args:
             operator: takes and writes the arrays of all, one parameter after the other.
             arrays: (weight, gradient, *state) of each.
             names: attributes of the optimizer that the operator takes, where they are not None.
-            options: further ones.
+            further: arrays that it takes last.
+            options: further attributes.
         """
         given: List[nd.NDArray] = [array for one in arrays for array in one]
         first = given[0]
         if self.factor is not None:
             given.append(self.factor.as_in_context(first.context).astype(first.dtype, copy=False))
             options["scaled"] = 1
+        given += further
         for name in (*names, "rescale_grad", "clip_gradient"):
             if getattr(self, name) is not None:
                 options[name] = getattr(self, name)

@@ -93,6 +93,8 @@ class BatchLoader:
         self.coverage = "" if self.num_batches == whole else f"{self.num_batches} of {whole} batches"
         """How much of the split an epoch is; empty for all of it."""
         self.world = world
+        self.look_ahead: Optional[Callable[[Batch], Batch]] = None
+        """What is done to each batch last, by the thread that reads: work that would otherwise be the step's."""
         self.sampler = sampler or EverySample(num_samples)
 
     def __len__(self) -> int:
@@ -120,11 +122,10 @@ class BatchLoader:
         return run_ahead(lambda: self._collated(epoch, start), self.prefetch)
 
     def _collated(self, epoch: int, start: int) -> Iterator[Batch]:
-        batches = self._make_batches(epoch, start)
-        if self._collate is None:
-            return batches
-        collate = self._collate
-        return (collate(batch, epoch) if batch.size else batch for batch in batches)
+        for batch in self._make_batches(epoch, start):
+            if self._collate is not None and batch.size:
+                batch = self._collate(batch, epoch)
+            yield batch if self.look_ahead is None else self.look_ahead(batch)
 
     def _order(self, epoch: int) -> np.ndarray:
         """The samples of an epoch, as `Sampler` names them; each `batch_size` of them are a batch."""
