@@ -16,6 +16,7 @@ from mxtrain.cluster.stragglers import Stragglers
 from mxtrain.dataset.base import Splits, open_splits
 from mxtrain.dataset.signature import Signature
 from mxtrain.description.groups import Description
+from mxtrain.description.remedies import less_memory
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import ALONE, World
@@ -176,6 +177,7 @@ def build_plan(description: Description, steps_per_epoch: int, identity: Mapping
         monitor=trainer.monitor,
         direction=direction,
         identity=identity,
+        less_memory=less_memory(description),
     )
 
 
