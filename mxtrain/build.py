@@ -16,6 +16,7 @@ from mxtrain.cluster.stragglers import Stragglers
 from mxtrain.dataset.base import Splits, open_splits
 from mxtrain.dataset.signature import Signature
 from mxtrain.description.groups import Description
+from mxtrain.description.remedies import less_memory
 from mxtrain.description.sparse_tables import PAYS_FROM, is_lazy, obstacle, sparse_from
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store
@@ -203,6 +204,7 @@ def build_plan(description: Description, steps_per_epoch: int, identity: Mapping
         monitor=trainer.monitor,
         direction=direction,
         identity=identity,
+        less_memory=less_memory(description),
     )
 
 

@@ -9,13 +9,16 @@ import ctypes
 import importlib
 import logging
 import os
+import time
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from mxtrain.types import GpuMemory
 
 _LOG = logging.getLogger(__name__)
-_RUNTIMES = ("libcudart.so.11.0", "libcudart.so.10.2")
-"""CUDA's runtime, by the names under which the builds of MXNet have it in the process."""
+_RUNTIMES = ("libcudart.so.11.0", "libcudart.so.10.2", "libcudart.so.12")
+"""CUDA's runtime, by the names under which builds of MXNet have it in the process, the last one users' own."""
+INTERVAL_S = 1.0
+"""Seconds in which the driver is asked once at most: where every step's row is written, that is not once a step."""
 _MB = 1e6
 
 
@@ -34,6 +37,8 @@ class GpuMemoryMeter:
         self._handles: Dict[int, Any] = {}
         self._peak_mb: Dict[int, float] = {}
         self._library: Any = None
+        self._found: List[GpuMemory] = []
+        self._read_at: Optional[float] = None
         if not ordinals:
             return
         try:
@@ -48,19 +53,22 @@ class GpuMemoryMeter:
             self._give_up(error)
 
     def read(self) -> List[GpuMemory]:
-        """Of each GPU; empty where nothing can be read. Some hundred microseconds: not for every step."""
-        try:
-            return [self._read(ordinal, handle) for ordinal, handle in self._handles.items()]
-        except Exception as error:
-            self._give_up(error)
-            return []
+        """Of each GPU, as it was at most `INTERVAL_S` ago; empty where nothing can be read."""
+        now = time.monotonic()
+        if self._handles and (self._read_at is None or now - self._read_at >= INTERVAL_S):
+            self._read_at = now
+            try:
+                self._found = [self._read(ordinal, handle) for ordinal, handle in self._handles.items()]
+            except Exception as error:
+                self._give_up(error)
+        return self._found
 
     def _read(self, ordinal: int, handle: Any) -> GpuMemory:
-        own = [
-            process.usedGpuMemory
-            for process in self._library.nvmlDeviceGetComputeRunningProcesses(handle)
-            if process.pid == os.getpid() and process.usedGpuMemory is not None
-        ]
+        try:
+            processes = self._library.nvmlDeviceGetComputeRunningProcesses(handle)
+        except self._library.NVMLError:  # drivers before 510 lack the function, some GPUs do not support it
+            processes = []
+        own = [one.usedGpuMemory for one in processes if one.pid == os.getpid() and one.usedGpuMemory is not None]
         used_mb = (sum(own) if own else self._library.nvmlDeviceGetMemoryInfo(handle).used) / _MB
         self._peak_mb[ordinal] = max(used_mb, self._peak_mb.get(ordinal, 0.0))
         return GpuMemory(f"gpu:{ordinal}", used_mb, self._peak_mb[ordinal], bool(own))
@@ -71,15 +79,28 @@ class GpuMemoryMeter:
         bus_id = bus_id_of(ordinal)
         if bus_id is not None:
             return self._library.nvmlDeviceGetHandleByPciBusId(bus_id)
-        visible = [name.strip() for name in environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-        name = visible[ordinal] if ordinal < len(visible) else str(ordinal)
-        if name.isdigit():
-            return self._library.nvmlDeviceGetHandleByIndex(int(name))
-        return self._library.nvmlDeviceGetHandleByUUID(name)
+        handles = [
+            self._library.nvmlDeviceGetHandleByIndex(index) for index in range(self._library.nvmlDeviceGetCount())
+        ]
+        names = [str(index) for index in range(len(handles))]
+        if "CUDA_VISIBLE_DEVICES" in environ:
+            names = [name.strip() for name in environ["CUDA_VISIBLE_DEVICES"].split(",")]
+        name = names[ordinal] if ordinal < len(names) else ""
+        by_bus = environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or (
+            len({self._library.nvmlDeviceGetName(handle) for handle in handles}) == 1  # none is faster
+        )
+        if by_bus and name.isdigit() and int(name) < len(handles):
+            return handles[int(name)]
+        # The beginning of an identifier is enough for CUDA, where only one GPU's begins so.
+        identifiers = [self._library.nvmlDeviceGetUUID(handle) for handle in handles]
+        found = [index for index, uuid in enumerate(identifiers) if name.startswith("GPU-") and uuid.startswith(name)]
+        if len(found) != 1:
+            raise LookupError(f"nobody says which GPU gpu({ordinal}) is; set CUDA_DEVICE_ORDER=PCI_BUS_ID")
+        return handles[found[0]]
 
     def _give_up(self, error: Exception) -> None:
         _LOG.info("The memory in use on GPUs is not shown: %s: %s", type(error).__name__, error)
-        self._handles = {}
+        self._handles, self._found = {}, []
 
 
 def bus_id_of(ordinal: int) -> Optional[str]:

@@ -137,7 +137,8 @@ class Runner:
                 result = self._ending.failed(str(problem), problem.exit_code, self.state, self._recorder)
             except BaseException as problem:
                 error = problem
-                result = self._ending.failed(describe_error(problem), EXIT_CRASHED, self.state, self._recorder)
+                said = describe_error(problem, self._plan.less_memory)
+                result = self._ending.failed(said, EXIT_CRASHED, self.state, self._recorder)
             if self._profiling:
                 self._profiling.break_off()
             HEARTBEAT.end()

@@ -9,13 +9,16 @@ x * scale + shift in float32, so they agree to the last bit.
 from __future__ import annotations
 
 import functools
-from typing import Optional, Sequence, Tuple, Union
+from typing import Dict, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
-from mxtrain.dataset.loading.staging import Staging
+from mxtrain.dataset.loading.staging import Staging, copy_and_wait
 from mxtrain.engine.backend import autograd, mx, nd
 from mxtrain.types import Shape
+
+HostArrays = Tuple[np.ndarray, ...]
+"""Inputs or targets, as a loader reads them."""
 
 
 def as_device(device: Union[str, mx.Context]) -> mx.Context:
@@ -101,13 +104,17 @@ def staging_for(device: mx.Context) -> Staging:
 
 def copy_to(array: np.ndarray, device: mx.Context) -> nd.NDArray:
     """The array on a device; on a GPU it may still be under way."""
-    if device.device_type == "gpu":
-        return staging_for(device).copy(array)
-    # Not nd.from_numpy: without a copy, MXNet calls back into Python to free the array, even at interpreter exit.
-    # Not nd.array: it does the same as this, with twice the Python around it.
-    result = nd.empty(array.shape, ctx=device, dtype=array.dtype)
-    result._sync_copyfrom(np.ascontiguousarray(array))
-    return result
+    return staging_for(device).copy(array) if device.device_type == "gpu" else copy_and_wait(array, device)
+
+
+def place(device: mx.Context, *groups: HostArrays) -> Tuple[Tuple[nd.NDArray, ...], ...]:
+    """Groups of arrays on a device, see `copy_to`. One that stands in several places is copied once; what a loader has
+    put on the device itself stays as it is."""
+    placed: Dict[int, nd.NDArray] = {}
+    for array in (array for group in groups for array in group):
+        if id(array) not in placed:
+            placed[id(array)] = array if isinstance(array, nd.NDArray) else copy_to(array, device)
+    return tuple(tuple(placed[id(array)] for array in group) for group in groups)
 
 
 def _fit_channels(values: Sequence[float], channels: int) -> Sequence[float]:
