@@ -66,6 +66,7 @@ def build_network(description: Description, signature: Signature, device: Contex
         output_shapes=[*description.task.output_shapes(description, signature), *description.model.state_shapes],
         output_names=description.task.output_names(signature), is_joint=signature.is_joint,
         field_sizes=signature.field_sizes, num_numbers=signature.num_numbers,
+        catalog_sizes=signature.catalog_sizes, mean_rating=signature.mean[0] if signature.has_ratings else 0.0,
     )  # fmt: skip
     if description.model.weights:
         for line in str(prepared.weights_report).splitlines():

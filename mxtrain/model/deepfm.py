@@ -20,7 +20,7 @@ class DeepFM(Model):
     https://arxiv.org/abs/1703.04247, equations 1 to 4.
     """
 
-    reads: ClassVar[Tuple[str, ...]] = ("features",)
+    reads: ClassVar[Tuple[str, ...]] = ("features", "interactions")
 
     units: Positive = 8
     """Length of each feature's vector, which both parts share."""

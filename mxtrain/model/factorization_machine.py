@@ -20,7 +20,7 @@ class FactorizationMachine(Model):
     Source: Rendle, "Factorization Machines" (2010), equation 1.
     """
 
-    reads: ClassVar[Tuple[str, ...]] = ("features",)
+    reads: ClassVar[Tuple[str, ...]] = ("features", "interactions")
 
     units: Positive = 8
     """Length of each feature's vector v."""

@@ -54,6 +54,7 @@ def prepare_network(
     device: Union[None, Context, List[Context]] = None, vocab_size: Optional[int] = None,
     output_shapes: Optional[Sequence[Shape]] = None, output_names: Sequence[str] = (),
     is_joint: Optional[bool] = None, field_sizes: Optional[Sequence[int]] = None, num_numbers: int = 0,
+    catalog_sizes: Optional[Tuple[int, int]] = None, mean_rating: float = 0.0,
 ) -> Prepared:  # fmt: skip
     """Builds the network of a description and gives every parameter its first value.
 
@@ -73,6 +74,8 @@ def prepare_network(
         is_joint: of a network that translates: whether source and target have one vocabulary.
         field_sizes: of a network for features: how many ids each field has.
         num_numbers: of a network for features: how many numbers enter beside the ids.
+        catalog_sizes: of a network for recommendation: how many users and items there are.
+        mean_rating: of a network for recommendation, where ratings are to be predicted.
 
     Returns:
         The network and the report on its weights.
@@ -83,7 +86,9 @@ def prepare_network(
     """
     from mxtrain.engine.backend import mx
 
-    if field_sizes is not None:
+    if catalog_sizes is not None:
+        network = model.build_recommender(*catalog_sizes, mean_rating)
+    elif field_sizes is not None:
         network = model.build_features(num_classes, field_sizes, num_numbers)
     elif vocab_size is None:
         network = model.build(num_classes, shapes_of(input_shape)[0])

@@ -21,7 +21,7 @@ class WideDeep(Model):
     equation 3.
     """
 
-    reads: ClassVar[Tuple[str, ...]] = ("features",)
+    reads: ClassVar[Tuple[str, ...]] = ("features", "interactions")
 
     units: Positive = 8
     """Length of the vector of each id."""

@@ -32,11 +32,12 @@ if TYPE_CHECKING:
 DATASETS = {
     "text": "dataset=text", "numbers": "dataset=tabular", "frames": "dataset=digit_lines",
     "symbols": "dataset=formant_digits", "features": "dataset=breast_cancer",
+    "interactions": "dataset=imported_names",
 }  # fmt: skip
 """A dataset for each kind of input that a model takes."""
 MODELS = {
     "text": "model=bert", "numbers": "model=mlp", "frames": "model=deep_speech2", "symbols": "model=fastspeech",
-    "features": "model=deepfm",
+    "features": "model=deepfm", "interactions": "model=fism",
 }  # fmt: skip
 """A model for each kind of sample that a dataset gives."""
 
