@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
+import pydantic
+from typing_extensions import Annotated
 
 from mxtrain.dataset.checking.problems import DataPlaces, Findings
 from mxtrain.dataset.recommendation.base import InteractionDataset
 from mxtrain.dataset.recommendation.catalog import Catalog
 from mxtrain.dataset.recommendation.python_imports import read_imports
-from mxtrain.dataset.recommendation.source import Pairs, at_least
+from mxtrain.dataset.recommendation.source import InteractionRows, at_least
 from mxtrain.types import Positive
 
 
@@ -20,6 +22,8 @@ class ImportedNames(InteractionDataset):
 
     feedback: Literal["implicit"] = "implicit"
     """Nobody rates an import."""
+    negatives: Annotated[int, pydantic.Field(ge=1, le=999)] = 16
+    batch_size: Positive = 256
     min_user_items: Positive = 5
     """Files of fewer names are left out."""
     min_item_users: Positive = 5
@@ -29,7 +33,7 @@ class ImportedNames(InteractionDataset):
     def named(self) -> str:
         return "dataset=imported_names"
 
-    def read(self, findings: Findings) -> Pairs:
+    def read(self, findings: Findings) -> InteractionRows:
         """See `InteractionDataset.read`."""
         imports = read_imports()
         files = list(imports.names_of)
@@ -39,5 +43,5 @@ class ImportedNames(InteractionDataset):
         item_P = np.array([number_of[name] for file in files for name in imports.names_of[file]], np.int64)
         places = DataPlaces(files, np.zeros(len(user_P), np.int64), user_P, are_records=True)
         catalog = Catalog(tuple(files), tuple(names), imports.origin)
-        pairs = Pairs(catalog, user_P, item_P, np.ones(len(user_P), np.float32), None, places)
+        pairs = InteractionRows(catalog, user_P, item_P, np.ones(len(user_P), np.float32), None, places)
         return at_least(pairs, self.min_user_items, self.min_item_users)

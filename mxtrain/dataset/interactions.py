@@ -9,8 +9,8 @@ import pydantic
 
 from mxtrain.dataset.checking.problems import Findings
 from mxtrain.dataset.recommendation.base import InteractionDataset
-from mxtrain.dataset.recommendation.reading import Columns, read_pairs
-from mxtrain.dataset.recommendation.source import Pairs
+from mxtrain.dataset.recommendation.rows import Columns, read_pairs
+from mxtrain.dataset.recommendation.source import InteractionRows
 from mxtrain.dataset.table.columns import Column, stream_rows
 from mxtrain.types import PathText
 
@@ -44,7 +44,7 @@ class InteractionTable(InteractionDataset):
     def named(self) -> str:
         return f"dataset.path={self.path}"
 
-    def read(self, findings: Findings) -> Pairs:
+    def read(self, findings: Findings) -> InteractionRows:
         """See `InteractionDataset.read`."""
         chosen = [self.user, self.item, *(one for one in (self.rating, self.timestamp) if one is not None)]
         rows = stream_rows(self.path, chosen, self.header, findings=findings)

@@ -8,8 +8,8 @@ from typing import Dict, Optional, Tuple
 from mxtrain.dataset.checking.problems import Findings
 from mxtrain.dataset.loading.regular_files import exists
 from mxtrain.dataset.recommendation.base import InteractionDataset
-from mxtrain.dataset.recommendation.reading import Columns, read_pairs, separated_rows
-from mxtrain.dataset.recommendation.source import Pairs
+from mxtrain.dataset.recommendation.rows import Columns, read_pairs, separated_rows
+from mxtrain.dataset.recommendation.source import InteractionRows
 from mxtrain.dataset.table.columns import stream_rows
 from mxtrain.errors import DataError
 from mxtrain.types import PathText
@@ -33,7 +33,7 @@ class MovieLens(InteractionDataset):
     def named(self) -> str:
         return f"dataset.root={self.root}"
 
-    def read(self, findings: Findings) -> Pairs:
+    def read(self, findings: Findings) -> InteractionRows:
         """See `InteractionDataset.read`."""
         path = self._file()
         if path.name == CSV:

@@ -21,6 +21,11 @@ def own_and_others(F: OperatorModule, array_BC: Array) -> Tuple[Array, Array]:
     return F.slice_axis(array_BC, axis=1, begin=0, end=1), F.slice_axis(array_BC, axis=1, begin=1, end=None)
 
 
+def counts(F: OperatorModule, score_BC: Array, item_BC: Array) -> Array:
+    """1 for each candidate, 0 where there is none, in the precision of the scores."""
+    return F.where(item_BC >= 0, F.ones_like(score_BC), F.zeros_like(score_BC))
+
+
 def softplus(F: OperatorModule, array: Array) -> Array:
     """log(1 + exp(x)), which is -log sigmoid(-x)."""
     return F.Activation(array, act_type="softrelu")
@@ -33,7 +38,7 @@ class SampledBCELoss(gluon.HybridBlock):
     weighted = True
 
     def hybrid_forward(self, F, score_BC, item_BC):
-        (own_B1, other_BN), counts_BC = own_and_others(F, score_BC), F.cast(item_BC >= 0, "float32")
+        (own_B1, other_BN), counts_BC = own_and_others(F, score_BC), counts(F, score_BC, item_BC)
         loss_BC = F.concat(softplus(F, -own_B1), softplus(F, other_BN), dim=1) * counts_BC
         return F.sum(loss_BC, axis=1), F.sum(counts_BC, axis=1)
 
@@ -46,7 +51,7 @@ class BPRLoss(gluon.HybridBlock):
 
     def hybrid_forward(self, F, score_BC, item_BC):
         own_B1, other_BN = own_and_others(F, score_BC)
-        _, counts_BN = own_and_others(F, F.cast(item_BC >= 0, "float32"))
+        _, counts_BN = own_and_others(F, counts(F, score_BC, item_BC))
         loss_BN = softplus(F, F.broadcast_sub(other_BN, own_B1)) * counts_BN
         return F.sum(loss_BN, axis=1), F.sum(counts_BN, axis=1)
 
@@ -57,6 +62,6 @@ class SampledSoftmaxLoss(gluon.HybridBlock):
     weighted = False
 
     def hybrid_forward(self, F, score_BC, item_BC):
-        hidden_BC = (1 - F.cast(item_BC >= 0, "float32")) * PADDING_SCORE
+        hidden_BC = (1 - counts(F, score_BC, item_BC)) * PADDING_SCORE
         own_B1, _ = own_and_others(F, F.log_softmax(score_BC + hidden_BC, axis=1))
         return -F.reshape(own_B1, shape=(-1,))

@@ -32,8 +32,8 @@ class Model(Spec):
     """
 
     reads: ClassVar[Tuple[str, ...]] = ("images",)
-    """What it takes, as `gives` of datasets says: "images", "text", "numbers", "features", "interactions"; empty
-    where only its code knows."""
+    """What it takes, as `gives` of datasets says: "images", "text", "numbers", "features", "interactions"; empty where
+    only its code knows."""
 
     serves: ClassVar[Tuple[str, ...]] = ()
     """Names of the tasks that it is made for, the first of which is meant where only the model is named; empty: any."""

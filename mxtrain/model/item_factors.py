@@ -17,7 +17,7 @@ class ItemFactors(Model):
     vectors of the items in the user's history, without the item itself.
 
     Source: Kabbur, Ning, Karypis, "FISM: Factored Item Similarity Models for Top-N Recommender Systems" (2013); with
-    `user_vectors` Koren, "Factorization Meets the Neighborhood" (2008), section 4 (SVD++).
+    `user_vectors` Koren, https://doi.org/10.1145/1401890.1401944 (2008), section 4 (SVD++).
     """
 
     reads: ClassVar[Tuple[str, ...]] = ("interactions",)
@@ -39,7 +39,7 @@ class ItemFactors(Model):
         """See `Model.build_recommender`."""
         from mxtrain.model.networks import recommendation
 
-        return recommendation.ItemFactors(
+        return recommendation.ItemFactorsNetwork(
             num_users, num_items, self.units, mean, self.scale, self.alpha, self.dropout, self.user_vectors, prefix=""
         )
 
@@ -47,4 +47,4 @@ class ItemFactors(Model):
         """See `Model.score_all`."""
         from mxtrain.model.networks import recommendation
 
-        return recommendation.ItemFactors.score_all(values, self.alpha, *inputs)
+        return recommendation.ItemFactorsNetwork.score_all(values, self.alpha, *inputs)

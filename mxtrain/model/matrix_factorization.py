@@ -30,10 +30,10 @@ class MatrixFactorization(Model):
         """See `Model.build_recommender`."""
         from mxtrain.model.networks import recommendation
 
-        return recommendation.MatrixFactorization(num_users, num_items, self.units, mean, self.scale, prefix="")
+        return recommendation.MatrixFactorizationNetwork(num_users, num_items, self.units, mean, self.scale, prefix="")
 
     def score_all(self, values: Mapping[str, NDArray], inputs: Sequence[NDArray]) -> Optional[NDArray]:
         """See `Model.score_all`."""
         from mxtrain.model.networks import recommendation
 
-        return recommendation.MatrixFactorization.score_all(values, inputs[0])
+        return recommendation.MatrixFactorizationNetwork.score_all(values, inputs[0])

@@ -39,6 +39,6 @@ class NeuMF(Model):
         """See `Model.build_recommender`."""
         from mxtrain.model.networks import recommendation
 
-        return recommendation.NeuMF(
+        return recommendation.NeuMFNetwork(
             num_users, num_items, self.units, self.hidden, self.activation, self.dropout, mean, self.scale, prefix=""
         )

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _SHOWN_ITEMS = 10
 _ITEMS = ", "
+_OF_RATINGS, _OF_RANKS = "root_mean_squared_error,mean_absolute_error", "ndcg_at_k_sampled,hr_at_k_sampled"
 
 
 class Recommendation(Task):
@@ -41,7 +42,7 @@ class Recommendation(Task):
     name: ClassVar[str] = "recommendation"
     model_option: ClassVar[str] = "fism"
     loss_option: ClassVar[str] = "sampled_bce"
-    metric_option: ClassVar[str] = "hr_at_k_sampled"
+    metric_option: ClassVar[str] = "ndcg_at_k_sampled"
     lists: ClassVar[Tuple[str, str]] = ("items", "items")
 
     baselines: bool = True
@@ -60,7 +61,7 @@ class Recommendation(Task):
             raise ConfigError(f"loss: {given} does not fit. {instead}.")
         for name, metric in description.metric.items():
             if isinstance(metric, OfValues if not is_rated else RankingMetric):
-                fitting = "[root_mean_squared_error,mean_absolute_error]" if is_rated else "[hr_at_k_sampled,hr_at_k]"
+                fitting = f"[{_OF_RATINGS if is_rated else _OF_RANKS}]"
                 raise ConfigError(
                     f"metric.{name}: it does not fit dataset.feedback={'explicit' if is_rated else 'implicit'}. Type "
                     f"metric={fitting} trainer.monitor=val/{fitting[1:].partition(',')[0]}."

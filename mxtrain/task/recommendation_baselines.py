@@ -94,7 +94,7 @@ def mean_ratings(known_by: Interactions, source: Interactions) -> Tuple[np.ndarr
     """For each sample of `source` the mean of the training ratings, and that plus how far the item's and then the
     user's ratings are from it, damped as if 25 and 10 further ratings were as expected.
 
-    Source: Koren, "Factorization Meets the Neighborhood" (2008), section 2.1, as in "Factor in the Neighbors" (2010).
+    Source: Koren, https://doi.org/10.1145/1401890.1401944 (2008), section 2.1, as in "Factor in the Neighbors" (2010).
     """
     known, rating_P = known_by.known, known_by.known_rating_P.astype(np.float64)
     mean = rating_P.mean()

@@ -56,7 +56,7 @@ class RankReport(CollectingReport):
 
     def __init__(self, source: Interactions, depth: int, num_sampled: int, with_baselines: bool) -> None:
         self._ranks = CandidateRanks(num_sampled)
-        super().__init__(_nobody, self._ranks)
+        super().__init__(None, self._ranks)
         self._source, self._depth, self._num_sampled = source, depth, num_sampled
         self._with_baselines = with_baselines
 
@@ -64,6 +64,8 @@ class RankReport(CollectingReport):
         """See `Report`."""
         self.finish()
         rows_NW = self._ranks.samples()
+        if not len(rows_NW):
+            return []
         measured = self._source.take(rows_NW[:, 0].astype(int).tolist())
         rows = [self._row("this network", rows_NW[:, 2], rows_NW[:, 3])]
         if self._with_baselines:
@@ -84,10 +86,6 @@ class RankReport(CollectingReport):
     def _row(self, name: str, sampled_N: np.ndarray, among_all_N: np.ndarray) -> Row:
         kinds = (HitRate(k=self._depth), NDCG(k=self._depth))
         return (name, *(round(float(kind.gain(one).mean()), 4) for one in (sampled_N, among_all_N) for kind in kinds))
-
-
-def _nobody(outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
-    raise AssertionError("`decode_by` says who decodes")
 
 
 class RatingReport(Report):

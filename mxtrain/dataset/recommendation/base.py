@@ -13,7 +13,14 @@ from mxtrain.dataset.checking.problems import STRICT, Findings
 from mxtrain.dataset.loading.regular_files import exists
 from mxtrain.dataset.loading.text_stream import open_text
 from mxtrain.dataset.recommendation.catalog import Catalog
-from mxtrain.dataset.recommendation.source import FEW_ITEMS, FEWEST, Interactions, Pairs, leave_one_out, newest_of_each
+from mxtrain.dataset.recommendation.source import (
+    FEW_ITEMS,
+    FEWEST,
+    InteractionRows,
+    Interactions,
+    leave_one_out,
+    newest_of_each,
+)
 from mxtrain.dataset.signature import Signature
 from mxtrain.errors import CheckpointError, DataError, did_you_mean
 from mxtrain.types import Positive, Shape
@@ -35,7 +42,7 @@ class InteractionDataset(BaseDataset):
     problem_kinds: ClassVar[Tuple[str, ...]] = (FEW_ITEMS,)
 
     feedback: Literal["implicit", "explicit"] = "implicit"
-    """implicit = that a user has an item is all that is known, and items are ranked; explicit = ratings are predicted."""
+    """implicit = that a user has an item is all that is known: items are ranked; explicit = ratings are predicted."""
     negatives: Annotated[int, pydantic.Field(ge=1, le=999)] = 4
     """Items of a training sample that its user has not in training, drawn anew in each epoch; not used for ratings."""
     sampled_negatives: Annotated[int, pydantic.Field(ge=1, le=9999)] = 99
@@ -45,7 +52,7 @@ class InteractionDataset(BaseDataset):
     batch_size: Positive = 512
     eval_batch_size: Positive = 256
 
-    def read(self, findings: Findings) -> Pairs:
+    def read(self, findings: Findings) -> InteractionRows:
         """All interactions.
 
         Args:
@@ -108,7 +115,8 @@ class InteractionDataset(BaseDataset):
         train = splits.train
         assert isinstance(train, Interactions)
         users, items, count = len(train.catalog.users), len(train.catalog.items), len(train.seen)
-        origin = ", ".join(f"{name} {version}" for name, version in train.catalog.origin)
+        first, *others = (" ".join(pair) for pair in train.catalog.origin or [("",)])
+        origin = f"{first} and {len(others)} packages, whose versions checkpoints hold" if others else first
         return (
             f"{count:,} interactions of {users:,} users with {items:,} items, {len(splits.val):,} held out for "
             f"validation and {len(splits.test or ()):,} for testing{f'; of {origin}' if origin else ''}"

@@ -22,7 +22,7 @@ FEW_ITEMS = "few_items"
 """Of a user: none is held out, so nothing is measured for him."""
 
 
-class Pairs(NamedTuple):
+class InteractionRows(NamedTuple):
     """Interactions as they were read.
 
     Attributes:
@@ -40,10 +40,10 @@ class Pairs(NamedTuple):
     time_P: Optional[np.ndarray]
     places: DataPlaces
 
-    def take(self, kept: np.ndarray) -> Pairs:
+    def take(self, kept: np.ndarray) -> InteractionRows:
         """Some of them."""
         time_P = None if self.time_P is None else self.time_P[kept]
-        return Pairs(
+        return InteractionRows(
             self.catalog, self.user_P[kept], self.item_P[kept], self.rating_P[kept], time_P, self.places.take(kept)
         )
 
@@ -104,7 +104,7 @@ class InteractionChecks(SourceChecks):
         return Checked(digest=digest_of(pair.tobytes()))
 
 
-def newest_of_each(pairs: Pairs, findings: Findings, remarks: bool) -> Pairs:
+def newest_of_each(pairs: InteractionRows, findings: Findings, remarks: bool) -> InteractionRows:
     """Each pair of user and item once, as it was last: by time, where that is known, else by place; sorted by user and
     item.
 
@@ -126,11 +126,11 @@ def newest_of_each(pairs: Pairs, findings: Findings, remarks: bool) -> Pairs:
     return pairs.take(np.flatnonzero(is_last))
 
 
-def _times(pairs: Pairs) -> Tuple[np.ndarray, ...]:
+def _times(pairs: InteractionRows) -> Tuple[np.ndarray, ...]:
     return () if pairs.time_P is None else (pairs.time_P,)
 
 
-def leave_one_out(pairs: Pairs, split_seed: int, findings: Findings) -> List[Interactions]:
+def leave_one_out(pairs: InteractionRows, split_seed: int, findings: Findings) -> List[Interactions]:
     """Training, validation and test: of each user the last interaction is for testing and the one before for
     validation, or two that `split_seed` chooses, where no time is known. A user with fewer than `FEWEST` only trains.
 
@@ -150,7 +150,8 @@ def leave_one_out(pairs: Pairs, split_seed: int, findings: Findings) -> List[Int
     if findings.goes_on:
         for user in np.flatnonzero((count_U < FEWEST) & (count_U > 0)).tolist():
             place = pairs.places[int(end_U[user]) - 1]
-            fact = f"{place}: user {pairs.catalog.users[user]} has {count_U[user]} items, and {FEWEST} are needed to hold any out."
+            name, count = pairs.catalog.users[user], count_U[user]
+            fact = f"{place}: user {name} has {count} items, and {FEWEST} are needed to hold any out."
             findings.remark(Problem(FEW_ITEMS, place, fact, "Nothing is measured for this user."))
     is_test, is_val = is_measured_P & (from_end_P == 0), is_measured_P & (from_end_P == 1)
     parts = [np.flatnonzero(~is_test & ~is_val), np.flatnonzero(is_val), np.flatnonzero(is_test)]
@@ -165,7 +166,7 @@ def leave_one_out(pairs: Pairs, split_seed: int, findings: Findings) -> List[Int
     ]  # fmt: skip
 
 
-def at_least(pairs: Pairs, fewest_items: int, fewest_users: int) -> Pairs:
+def at_least(pairs: InteractionRows, fewest_items: int, fewest_users: int) -> InteractionRows:
     """Without users of fewer items, and items of fewer users, until none is left."""
     while True:
         of_user, of_item = (np.bincount(ids) for ids in (pairs.user_P, pairs.item_P))

@@ -21,7 +21,7 @@ Values = Mapping[str, "nd.NDArray"]
 """Parameters by structural name."""
 
 
-class MatrixFactorization(gluon.HybridBlock):
+class MatrixFactorizationNetwork(gluon.HybridBlock):
     """score = bias + bias of the user + bias of the item + product of their vectors.
 
     Source: Koren, Bell, Volinsky, "Matrix Factorization Techniques for Recommender Systems" (2009), equation 4.
@@ -45,13 +45,13 @@ class MatrixFactorization(gluon.HybridBlock):
         return score_BI + values["item_bias.weight"].T + values["user_bias.weight"].take(user_B) + values["bias"]
 
 
-class ItemFactors(gluon.HybridBlock):
+class ItemFactorsNetwork(gluon.HybridBlock):
     """score = bias + bias of the user + bias of the item + product of its vector and the user's, which is the sum of
     vectors of the items in the user's history over their number to the power of `alpha`, and where `with_users` one of
     the user's own.
 
     Source: Kabbur, Ning, Karypis, "FISM: Factored Item Similarity Models for Top-N Recommender Systems" (2013),
-    equation 4; with the user's own Koren, "Factorization Meets the Neighborhood" (2008), equation 15 (SVD++).
+    equation 4; with the user's own Koren, https://doi.org/10.1145/1401890.1401944 (2008), equation 15 (SVD++).
     """
 
     def __init__(
@@ -59,8 +59,9 @@ class ItemFactors(gluon.HybridBlock):
         with_users: bool, **kwargs: Any,
     ):  # fmt: skip
         super().__init__(**kwargs)
-        self._alpha, self._dropout = alpha, dropout
+        self._alpha = alpha
         with self.name_scope():
+            self.dropout = nn.Dropout(dropout) if dropout else None
             self.history, self.items = EmbeddingTable(num_items, units, scale), EmbeddingTable(num_items, units, scale)
             self.user_bias, self.item_bias = EmbeddingTable(num_users, 1), EmbeddingTable(num_items, 1)
             self.users = EmbeddingTable(num_users, units, scale) if with_users else None
@@ -70,8 +71,8 @@ class ItemFactors(gluon.HybridBlock):
         user_BU = pooled(F, self.history(F.relu(item_BH)), item_BH, self._alpha)
         if self.users is not None:
             user_BU = user_BU + self.users(user_B)
-        if self._dropout:
-            user_BU = F.Dropout(user_BU, p=self._dropout)
+        if self.dropout is not None:
+            user_BU = self.dropout(user_BU)
         score_BC = products(F, user_BU, self.items(item_BC)) + last_of(F, self.item_bias(item_BC))
         return F.broadcast_add(F.broadcast_add(score_BC, self.user_bias(user_B)), F.reshape(bias, shape=(1, 1)))
 
@@ -85,7 +86,7 @@ class ItemFactors(gluon.HybridBlock):
         return score_BI + values["item_bias.weight"].T + values["user_bias.weight"].take(user_B) + values["bias"]
 
 
-class NeuMF(gluon.HybridBlock):
+class NeuMFNetwork(gluon.HybridBlock):
     """Neural matrix factorization: a weighted product of vectors (GMF) and a multilayer perceptron of further ones.
 
     The perceptron's first layer is the sum of one of the user's vector and one of the item's, which is a layer of both
@@ -153,7 +154,8 @@ def last_of(F: OperatorModule, array_BC1: Array) -> Array:
 
 def pooled(F: OperatorModule, vector_BHU: Array, item_BH: Array, alpha: float) -> Array:
     """The sum of the vectors of a history over their number to the power of `alpha`, (B, U); 0 of an empty one."""
-    counts_BH = F.cast(item_BH >= 0, "float32")
+    one_BH = F.ones_like(last_of(F, F.slice_axis(vector_BHU, axis=2, begin=0, end=1)))  # in the vectors' precision
+    counts_BH = F.where(item_BH >= 0, one_BH, F.zeros_like(one_BH))
     number_B1 = F.relu(F.sum(counts_BH, axis=1, keepdims=True) - 1) + 1  # at least 1
     weight_BH = F.broadcast_div(counts_BH, number_B1**alpha)
     return F.reshape(F.batch_dot(F.expand_dims(weight_BH, axis=1), vector_BHU), shape=(0, -1))

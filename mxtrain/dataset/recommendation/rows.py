@@ -23,7 +23,7 @@ from mxtrain.dataset.checking.problems import (
 )
 from mxtrain.dataset.loading.text_stream import open_text
 from mxtrain.dataset.recommendation.catalog import Catalog
-from mxtrain.dataset.recommendation.source import Pairs
+from mxtrain.dataset.recommendation.source import InteractionRows
 from mxtrain.dataset.table.columns import PARQUET, place_of
 from mxtrain.errors import DataError
 
@@ -49,7 +49,7 @@ class Columns(NamedTuple):
         return ["user", "item", *(["rating"] if self.has_rating else []), *(["timestamp"] if self.has_time else [])]
 
 
-def read_pairs(path: Path, rows: NumberedRows, columns: Columns, findings: Findings) -> Pairs:
+def read_pairs(path: Path, rows: NumberedRows, columns: Columns, findings: Findings) -> InteractionRows:
     """The interactions of a file; users and items have their places in the order in which they come.
 
     Args:
@@ -83,7 +83,7 @@ def read_pairs(path: Path, rows: NumberedRows, columns: Columns, findings: Findi
         number_P.append(number)
     if not user_P:
         raise DataError(f"{path}: there is no interaction in it.")
-    return Pairs(
+    return InteractionRows(
         Catalog(tuple(users), tuple(items)), np.array(user_P, np.int32), np.array(item_P, np.int32),
         np.array(rating_P, np.float32), np.array(time_P, np.float64) if columns.has_time else None,
         DataPlaces([str(path)], number_P, None, path.suffix == PARQUET),
