@@ -59,7 +59,7 @@ class InteractionLoader(BatchLoader):
         from mxtrain.dataset.loading.placing import copy_to
 
         user_B, item_BC = self._source.user_N[share_B], self._candidates(share_B, epoch)
-        inputs = [user_B, np.maximum(item_BC, 0)]
+        inputs = [user_B.astype(np.int32), np.maximum(item_BC, 0)]
         if self._max_history:
             inputs.append(self._histories(share_B, index_B, epoch))
         target = item_BC if self._num_others is not None else self._source.rating_N[share_B]

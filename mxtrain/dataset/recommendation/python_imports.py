@@ -31,7 +31,7 @@ _VERSION = 1
 _NAME = r"[\w.]+(?:[ \t]+as[ \t]+\w+)?"
 IMPORT = re.compile(
     rf"^[ \t]*(?:from[ \t]+(?P<module>\.*[\w.]*)[ \t]+import[ \t]+"
-    rf"(?P<names>\([^)]*\)|[^\n#;(]+(?:\\\n[^\n#;]+)*)"
+    rf"(?P<names>\([^)]*\)|[^\n#;(\\]+(?:\\\n[^\n#;\\]+)*)"
     rf"|import[ \t]+(?P<modules>{_NAME}(?:[ \t]*,[ \t]*{_NAME})*))",
     re.MULTILINE,
 )
