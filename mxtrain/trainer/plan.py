@@ -47,7 +47,7 @@ class Plan:
     """Whether a new best is saved when it is found, whatever the cadence says."""
 
     less_memory: str = LESS_MEMORY
-    """What to set where a device has too little memory, in sentences."""
+    """What to set where a device has too little memory."""
 
     @property
     def saves_midway(self) -> bool:

@@ -35,7 +35,7 @@ class Staging:
         self._rings: Dict[Tuple[str, int], List[nd.NDArray]] = {}
         self._turns: Dict[Tuple[str, int], int] = {}
         self._lock = threading.Lock()
-        self._is_refused = False
+        self.is_refused = False
         """Whether there was no such memory when it was last asked for."""
 
     def copy(self, array: np.ndarray) -> nd.NDArray:
@@ -60,12 +60,12 @@ class Staging:
         there is none."""
         key = (np.dtype(dtype).name, 1 << max(size - 1, 0).bit_length())
         ring = self._rings.setdefault(key, [])
-        if len(ring) < self._count and not self._is_refused:
+        if len(ring) < self._count and not self.is_refused:
             try:
                 ring.append(nd.empty((key[1],), ctx=self._memory, dtype=dtype))
                 return ring[-1]
             except mx.MXNetError as error:
-                self._is_refused = True
+                self.is_refused = True
                 logging.getLogger(__name__).warning(
                     "There is no (more) page-locked memory for batches to %s, so that copying them takes longer: %s",
                     self._device, str(error).strip().splitlines()[-1],
