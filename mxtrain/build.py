@@ -16,6 +16,7 @@ from mxtrain.cluster.stragglers import Stragglers
 from mxtrain.dataset.base import Splits, open_splits
 from mxtrain.dataset.signature import Signature
 from mxtrain.description.groups import Description
+from mxtrain.description.remedies import less_memory
 from mxtrain.description.sparse_tables import PAYS_FROM, is_lazy, obstacle, sparse_from
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store
@@ -30,6 +31,7 @@ from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.base import Layout, Objective, Strategy
 from mxtrain.parallel.fence import can_be_fenced
 from mxtrain.parallel.placement import placement_table
+from mxtrain.runtime.gpu_memory import GpuMemoryMeter
 from mxtrain.trainer import Trainer, resume
 from mxtrain.trainer.cadence import Cadence
 from mxtrain.trainer.evaluate import Evaluator
@@ -68,7 +70,7 @@ def build_network(description: Description, signature: Signature, device: Contex
         output_shapes=[*description.task.output_shapes(description, signature), *description.model.state_shapes],
         output_names=description.task.output_names(signature), is_joint=signature.is_joint,
         field_sizes=signature.field_sizes, num_numbers=signature.num_numbers,
-        sparse_from=sparse_from(description),
+        num_indices=signature.num_indices, sparse_from=sparse_from(description),
     )  # fmt: skip
     say_dense_tables(description, prepared)
     if description.model.weights:
@@ -202,6 +204,7 @@ def build_plan(description: Description, steps_per_epoch: int, identity: Mapping
         monitor=trainer.monitor,
         direction=direction,
         identity=identity,
+        less_memory=less_memory(description),
     )
 
 
@@ -257,6 +260,7 @@ def build_run(
     runner = Runner(
         step, plan, data, build_evaluator(measured, step.strategy, signature), meter, checkpoints,
         description.early_stopping, callbacks, profiling, Stragglers(description.cluster.balance == "speed"),
+        GpuMemoryMeter(strategy.layout.gpus if is_first else []),
     )  # fmt: skip
     if checkpoint is not None:
         runner.restore(checkpoint)

@@ -11,7 +11,21 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Mapping, Optional, Protocol, Sequence, Tuple, Type, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    ClassVar,
+    Dict,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Protocol,
+    Sequence,
+    Tuple,
+    Type,
+    Union,
+)
 
 import pydantic
 from typing_extensions import Annotated
@@ -182,6 +196,27 @@ class Stateful(Protocol):
         """
 
 
+class GpuMemory(NamedTuple):
+    """The memory of a GPU, in megabytes.
+
+    Attributes:
+        device: e.g. "gpu:0".
+        used_mb: now.
+        peak_mb: the most that was seen since the run began; it is looked at as often as rows are written.
+        is_own: whether it is what this process has in use; else that of all processes.
+    """
+
+    device: str
+    used_mb: float
+    peak_mb: float
+    is_own: bool
+
+    def scalars(self) -> Dict[str, float]:
+        """By TensorBoard tag."""
+        name = self.device.replace(":", "")
+        return {f"perf/{name}_memory_mb": self.used_mb, f"perf/{name}_memory_peak_mb": self.peak_mb}
+
+
 @dataclass(frozen=True)
 class Progress:
     """The progress of a run; all counts are of finished work."""
@@ -190,6 +225,8 @@ class Progress:
     epoch: int
     total_steps: Optional[int]
     """Steps that the limits allow in all; None where only a time limit ends the run."""
+    gpu_memory: Sequence[GpuMemory] = ()
+    """Of each GPU, as it was just now; empty on CPUs."""
 
 
 @dataclass(frozen=True)

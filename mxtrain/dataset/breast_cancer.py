@@ -11,8 +11,8 @@ from mxtrain.dataset.loading.official import sklearn_datasets
 from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.table.feature_dataset import FeatureDataset, store_of
 from mxtrain.dataset.table.feature_rows import FeatureRows
-from mxtrain.dataset.table.feature_statistics import WantedColumn
-from mxtrain.dataset.table.feature_store import FeatureLayout, ReadColumn, open_inputs
+from mxtrain.dataset.table.feature_statistics import WantedColumn, build_columns
+from mxtrain.dataset.table.feature_store import FeatureLayout, ReadColumn, open_inputs, open_store
 from mxtrain.types import OpenFraction, Positive
 
 MEASURES = ("radius", "texture", "perimeter", "area", "smoothness", "compactness", "concavity", "concave points",
@@ -38,12 +38,15 @@ class BreastCancer(FeatureDataset):
         rows = np.loadtxt(sklearn_datasets("breast_cancer") / "data" / "breast_cancer.csv", delimiter=",", skiprows=1)
         store = store_of("scikit-learn's breast cancer data", NAMES, rows[:, :-1], 1 - rows[:, -1])
         wanted = [WantedColumn(name, "number") for name in NAMES]
-        return self.split("scikit-learn's breast cancer data", wanted, CLASS_NAMES, [store])
+        return self.split(
+            "scikit-learn's breast cancer data", CLASS_NAMES,
+            lambda rows: build_columns(rows.stores, rows.row_N, wanted), FeatureRows([store]),
+        )  # fmt: skip
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
     ) -> Tuple[Samples, Sequence[str]]:
         """All rows of tables with the 30 numbers, by name; a place is `file:row`."""
         layout = FeatureLayout(tuple(ReadColumn(name, "number", name) for name in NAMES), None, ("0", "1"))
-        stores, places = open_inputs(names, lambda path: layout, skip_unreadable, unreadable)
+        stores, places = open_inputs(names, lambda path: open_store(path, layout), skip_unreadable, unreadable)
         return FeatureRows(stores), places

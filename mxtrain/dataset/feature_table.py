@@ -87,6 +87,6 @@ class FeatureTable(FeatureFiles):
         super().restored(given, typed, source)
         assert given.columns is not None
         # As trained: nothing is guessed anew of files that may have changed, or are not there.
-        columns = {column.name: ColumnSpec(kind="count" if column.log else column.kind)
-                   for column in given.columns.columns}  # fmt: skip
+        columns = {column.name: ColumnSpec(kind="count" if column.log else column.kind)  # type: ignore[arg-type]
+                   for column in given.columns.columns}  # none is indexed  # fmt: skip
         return self.model_copy(update={"columns": columns, "others": "ignore"}), given

@@ -84,6 +84,11 @@ class Signature:
         return None if self.columns is None else self.columns.field_sizes
 
     @property
+    def num_indices(self) -> Optional[int]:
+        """For rows of ids and values: how many ids there are; else None."""
+        return None if self.columns is None else self.columns.num_indices
+
+    @property
     def num_numbers(self) -> int:
         """For features of a table: how many numbers enter beside the ids."""
         return 0 if self.columns is None else self.columns.num_numbers

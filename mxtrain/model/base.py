@@ -133,3 +133,13 @@ class Model(Spec):
             num_numbers: N.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how to build its network for features")
+
+    def build_indexed(self, num_classes: int, num_indices: int) -> gluon.Block:
+        """The network for features by index, as in libsvm's files, uninitialised. It takes ids (B, L) int32 and their
+        values (B, L) float32, which are 0 behind a row's last one.
+
+        Args:
+            num_classes: length of the output vector.
+            num_indices: ids are from 0 to this.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not say how to build its network for indexed features")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Sequence, Tuple
 
 from mxtrain.errors import ConfigError
 from mxtrain.model.base import Model
-from mxtrain.types import Positive
+from mxtrain.types import NonNegative
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -20,11 +20,11 @@ class FactorizationMachine(Model):
     Source: Rendle, "Factorization Machines" (2010), equation 1.
     """
 
-    reads: ClassVar[Tuple[str, ...]] = ("features",)
+    reads: ClassVar[Tuple[str, ...]] = ("features", "indexed_features")
     serves: ClassVar[Tuple[str, ...]] = ("tabular",)
 
-    units: Positive = 8
-    """Length of each feature's vector v."""
+    units: NonNegative = 8
+    """Length of each feature's vector v; 0 = linear terms alone."""
 
     def build_features(self, num_classes: int, field_sizes: Sequence[int], num_numbers: int) -> gluon.HybridBlock:
         """See `Model.build_features`; raises where there is more than one score."""
@@ -32,6 +32,13 @@ class FactorizationMachine(Model):
 
         require_one_score(self, num_classes)
         return features.FactorizationMachineNetwork(field_sizes, num_numbers, self.units, prefix="")
+
+    def build_indexed(self, num_classes: int, num_indices: int) -> gluon.HybridBlock:
+        """See `Model.build_indexed`; raises where there is more than one score."""
+        from mxtrain.model.networks import features
+
+        require_one_score(self, num_classes)
+        return features.IndexedMachineNetwork(num_indices, self.units, prefix="")
 
 
 def require_one_score(model: Model, num_classes: int) -> None:

@@ -57,7 +57,7 @@ def prepare_network(
     device: Union[None, Context, List[Context]] = None, vocab_size: Optional[int] = None,
     output_shapes: Optional[Sequence[Shape]] = None, output_names: Sequence[str] = (),
     is_joint: Optional[bool] = None, field_sizes: Optional[Sequence[int]] = None, num_numbers: int = 0,
-    sparse_from: Optional[int] = None,
+    num_indices: Optional[int] = None, sparse_from: Optional[int] = None,
 ) -> Prepared:  # fmt: skip
     """Builds the network of a description and gives every parameter its first value.
 
@@ -77,6 +77,7 @@ def prepare_network(
         is_joint: of a network that translates: whether source and target have one vocabulary.
         field_sizes: of a network for features: how many ids each field has.
         num_numbers: of a network for features: how many numbers enter beside the ids.
+        num_indices: of a network for ids and values: how many ids there are.
         sparse_from: rows from which on a table of embeddings gets gradients of the rows that a batch reads alone;
             None: never.
 
@@ -89,7 +90,9 @@ def prepare_network(
     """
     from mxtrain.engine.backend import mx
 
-    if field_sizes is not None:
+    if num_indices is not None:
+        network = model.build_indexed(num_classes, num_indices)
+    elif field_sizes is not None:
         network = model.build_features(num_classes, field_sizes, num_numbers)
     elif vocab_size is None:
         network = model.build(num_classes, shapes_of(input_shape)[0])

@@ -18,6 +18,11 @@ class SGD(RowwiseOptimizer):
     mxnet_name: ClassVar[str] = "sgd"
     lr_scaling: ClassVar[Optional[str]] = "linear"
 
+    def build(self, steps_per_epoch: int) -> mx.optimizer.Optimizer:
+        from mxtrain.optimizer.sgd import SGDOptimizer
+
+        return SGDOptimizer(**self.arguments(steps_per_epoch))
+
 
 class NAG(RowwiseOptimizer):
     """Nesterov's accelerated gradient."""

@@ -87,6 +87,11 @@ class Layout:
     def num_devices(self) -> int:
         return sum(map(len, self.devices))
 
+    @property
+    def gpus(self) -> List[int]:
+        """The numbers of the GPUs among them, each once, in order."""
+        return sorted({device.device_id for row in self.devices for device in row if device.device_type == "gpu"})
+
 
 class Strategy:
     """Computes gradients of the mean loss over a global batch, and knows the canonical parameters.

@@ -141,7 +141,9 @@ class Grid(Strategy):
             read = {tensor for stage in form.stages for tensor in stage.inputs}
             without_gradient.update(head for head in form.heads[self._num_outputs(form) :] if head not in read)
             self._executor = Pipelined(
-                objective, devices, form.stages, self._order, form.inputs, form.heads, without_gradient, self._fences()
+                objective, devices, form.stages, self._order, form.inputs, form.heads, without_gradient, self._fences(),
+                # On a CPU statistics move in backward passes, which one thread computes behind all that came before.
+                self._fences(of_readers=True) if devices[0][0].device_type == "gpu" else (),
             )  # fmt: skip
         self._statistics_store = MXNetStore("device" if devices[0][0].device_type == "gpu" else "local")
         has_one_copy = len(devices) == 1 and self._is_alone
@@ -315,14 +317,15 @@ class Grid(Strategy):
         # A backward takes about twice a forward; only the order is used.
         return timetable(self._schedule, num_microbatches, [1.0] * num_stages, [2.0] * num_stages).actions
 
-    def _fences(self) -> List[Fence]:
-        """The fences around batch norms' statistics, one for each replica."""
+    def _fences(self, of_readers: bool = False) -> List[Fence]:
+        """The fences around batch norms' statistics, one for each replica: readers wait for backward passes, or with
+        `of_readers` forward passes wait for readers."""
         names = {parameter.name: name for name, parameter in self._parameters.items()}
         pairs = [(names[a], self._parameters[names[b]]) for a, b in written_together(self.network).items()]
         return [
             Fence(
                 [self._copies[name][replica] for name, _ in pairs],
-                [parameter.list_grad()[replica] for _, parameter in pairs],
+                [] if of_readers else [parameter.list_grad()[replica] for _, parameter in pairs],
             )
             for replica in range(len(self._devices))
         ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, List, Tuple, Union
 
 import numpy as np
 
-from mxtrain.dataset.table.feature_rows import FeatureEncoder, FeatureRows
+from mxtrain.dataset.table.feature_rows import FeatureRows
 from mxtrain.errors import DataError
 from mxtrain.metric.binary import (
     CalibrationCurve,
@@ -106,26 +106,14 @@ class TabularReport(Report):
         from sklearn.linear_model import LogisticRegression
 
         assert self._signature.columns is not None
-        encoder = FeatureEncoder(self._signature.columns)
-        width = sum(self._signature.columns.field_sizes)
-        index_T = np.arange(len(train))
+        encoder = train.build_encoder(self._signature.columns)
         x_T, x_N = (
-            vstack([as_design(*encoder(source, index[begin : begin + _ROWS_AT_ONCE]), width)
+            vstack([encoder.design(source, index[begin : begin + _ROWS_AT_ONCE])
                     for begin in range(0, max(len(index), 1), _ROWS_AT_ONCE)])
-            for source, index in ((train, index_T), (self._source, index_N))
+            for source, index in ((train, np.arange(len(train))), (self._source, index_N))
         )  # fmt: skip
         fitted = LogisticRegression(C=1.0, max_iter=1000).fit(x_T, train.read_labels())
         return fitted.decision_function(x_N)
-
-
-def as_design(id_BF: np.ndarray, number_BM: np.ndarray, width: int) -> Any:
-    """A sparse matrix (B, width + M): a 1 for each id, and the numbers."""
-    from scipy.sparse import csr_matrix, hstack
-
-    count, fields = id_BF.shape
-    ones = np.ones(count * fields, np.float64)
-    hot = csr_matrix((ones, id_BF.ravel(), np.arange(count + 1) * fields), shape=(count, width))
-    return hstack([hot, csr_matrix(number_BM.astype(np.float64))], format="csr")
 
 
 def draw_calibration(curve: CalibrationCurve, title: str) -> Image.Image:

@@ -16,6 +16,7 @@ from gpu_check_parts.devices import Device, as_setting, visible
 
 TOLERANCES = {"float32": 1e-3, "float64": 1e-9}
 """Relative. In float32 cuDNN sums in another order and may take algorithms that transform what is convolved."""
+STATISTICS_LIMIT = 1e-5
 TIMEOUT_S = 900
 RESNET, SMALL = ("model.name=resnet50_v1b", 224, 64, 40), ("model.name=cifar_resnet20_v1", 32, 8, 4)
 """(model, pixels, batch size, steps) whose images are counted; the second one with --quick."""
@@ -162,6 +163,27 @@ def stores(bench: Bench) -> Answer:
         passed &= done.returncode == 0
         words.append(f"kvstore={store} {worst:.1e}")
     return Answer("ok" if passed else "failed", f"{', '.join(words)} (relative, of `verify`; at most 1e-06)")
+
+
+@_check("batch norm's statistics")
+def statistics(bench: Bench) -> Answer:
+    """Whether they are a batch's mean and variance; cuDNN divides the variance by n - 1, MXNet's own kernels by n."""
+    words, passed = [], True
+    for device in bench.devices:
+        found = bench.ask("gpu_check_parts.steps", "statistics", device.kind, str(device.number))
+        divisor = min(("n", "n-1"), key=found.__getitem__)
+        passed &= max(found["mean"], found[divisor]) <= STATISTICS_LIMIT
+        words.append(f"{device} mean {found['mean']:.1e}, variance {found[divisor]:.1e} (divided by {divisor})")
+    return Answer("ok" if passed else "failed", f"{'; '.join(words)} (at most {STATISTICS_LIMIT:g})")
+
+
+@_check("dropout by the seed")
+def dropout(bench: Bench) -> Answer:
+    """The same seed drops the same, of a layer and of an operator: what an exact resume needs."""
+    found = {device: bench.ask("gpu_check_parts.steps", "dropout", device.kind, str(device.number))
+             for device in bench.devices}  # fmt: skip
+    wrong = [str(device) for device, one in found.items() if not (one["same"] and one["anew"])]
+    return Answer("failed", f"{', '.join(wrong)}: not the same") if wrong else Answer("ok", "the same on each device")
 
 
 @_check("resume to the same bits")

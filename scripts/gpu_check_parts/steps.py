@@ -1,6 +1,6 @@
 """What is computed on a device by itself, one JSON object on standard output: a process of its own, which may crash.
 
-python -m gpu_check_parts.steps kernel|gradients cpu|gpu NUMBER
+python -m gpu_check_parts.steps kernel|gradients|statistics|dropout cpu|gpu NUMBER
 """
 
 from __future__ import annotations
@@ -38,6 +38,45 @@ def gradients(device: Any) -> Dict[str, Any]:
         dtype: max(_differences(_gradients(mx.cpu(0), dtype), _gradients(device, dtype)))
         for dtype in ("float32", "float64")
     }
+
+
+def statistics(device: Any) -> Dict[str, Any]:
+    """What one batch moves a batch norm's mean and variance by, against NumPy: the largest difference of the mean, of
+    the variance where it is divided by n, and where by n - 1."""
+    from mxtrain.engine.backend import autograd, gluon, nd
+
+    norm = gluon.nn.BatchNorm(in_channels=5, momentum=0.9, prefix="checked_")
+    norm.initialize(ctx=device)
+    image = np.random.RandomState(SEED).randn(BATCH, 5, 3, 3).astype(np.float32) * 2 + 1
+    with autograd.record():
+        loss = norm(nd.array(image, ctx=device)).square().sum()
+    loss.backward()
+    nd.waitall()
+    mean, variance = (getattr(norm, f"running_{name}").data().asnumpy() for name in ("mean", "var"))
+    by_n, by_n1 = (image.var(axis=(0, 2, 3), ddof=less) for less in (0, 1))
+    return {
+        "mean": float(np.abs(mean - 0.1 * image.mean(axis=(0, 2, 3))).max()),
+        "n": float(np.abs(variance - 0.9 - 0.1 * by_n).max()), "n-1": float(np.abs(variance - 0.9 - 0.1 * by_n1).max()),
+    }  # fmt: skip
+
+
+def dropout(device: Any) -> Dict[str, Any]:
+    """Whether a layer and an operator drop the same after the same seed, and something else without."""
+    from mxtrain.engine.backend import autograd, gluon, mx, nd
+
+    layer, data = gluon.nn.Dropout(0.5), nd.ones((64, 64), ctx=device)
+    layer.hybridize()
+
+    def drawn() -> np.ndarray:
+        with autograd.train_mode():
+            return np.stack([layer(data).asnumpy(), nd.Dropout(data, p=0.5).asnumpy()])
+
+    found = []
+    for _ in range(2):
+        mx.random.seed(7, ctx=device)
+        mx.random.seed(7)
+        found.append(drawn())
+    return {"same": bool((found[0] == found[1]).all()), "anew": bool((drawn() != found[0]).any())}
 
 
 def _gradients(device: Any, dtype: str) -> List[Tuple[str, np.ndarray]]:
@@ -78,8 +117,8 @@ def _differences(wanted: List[Tuple[str, np.ndarray]], found: List[Tuple[str, np
 def main() -> None:
     from mxtrain.engine.backend import mx
 
-    found = {"kernel": kernel, "gradients": gradients}[sys.argv[1]](mx.Context(sys.argv[2], int(sys.argv[3])))
-    print(json.dumps(found))
+    steps = {"kernel": kernel, "gradients": gradients, "statistics": statistics, "dropout": dropout}
+    print(json.dumps(steps[sys.argv[1]](mx.Context(sys.argv[2], int(sys.argv[3])))))
 
 
 if __name__ == "__main__":

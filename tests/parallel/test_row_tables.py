@@ -62,7 +62,7 @@ def test_exact_updates_are_the_dense_ones_to_the_bit(kind: Any, own: bool, monke
     """Untouched rows decay and go on by their momentum, a piece of the table at a time."""
     monkeypatch.setattr("mxtrain.optimizer.rows.ELEMENTS_AT_ONCE", 7 * 4)  # 7 rows, of which the last piece has 5
     if not own:
-        monkeypatch.setattr("mxtrain.optimizer.adam.own_operators", lambda: Library(None))
+        monkeypatch.setattr("mxtrain.optimizer.own_update.own_operators", lambda: Library(None))
     spec = kind(wd=0.0 if kind is optimizers.GroupAdaGrad else 0.01, clip_gradient=0.05)
     if kind is optimizers.GroupAdaGrad:  # matrices only
         networks = []

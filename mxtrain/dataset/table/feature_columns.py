@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Dict, Literal, Mapping, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Literal, Mapping, Optional, Tuple
 
 from mxtrain.errors import DamagedCheckpoint
 from mxtrain.types import LARGEST_COUNT, Shape
@@ -17,8 +17,8 @@ from mxtrain.types import LARGEST_COUNT, Shape
 if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonObject, Wanted
 
-Kind = Literal["category", "hashed", "number"]
-KINDS: Tuple[Kind, ...] = ("category", "hashed", "number")
+Kind = Literal["category", "hashed", "number", "indexed"]
+KINDS: Tuple[Kind, ...] = ("category", "hashed", "number", "indexed")
 MISSING, UNSEEN = 0, 1
 """Ids within a field: of an empty cell, and of a value that no vocabulary has. Hashed fields have no unseen values."""
 FIRST_VALUE, FIRST_BUCKET = 2, 1
@@ -27,7 +27,7 @@ _NUMBER = (int, float)
 FEATURE_COLUMNS_STATE: Wanted = [
     {
         "name": str, "kind": str, "vocabulary?": [str], "buckets?": int, "mean?": _NUMBER, "std?": _NUMBER,
-        "log?": bool, "indicator?": bool,
+        "log?": bool, "indicator?": bool, "length?": int,
     }
 ]  # fmt: skip
 """The form of columns in a checkpoint, which may come from anybody."""
@@ -39,12 +39,14 @@ class FeatureColumn:
 
     Attributes:
         name: as the table's header has it.
-        kind: category = each value of a vocabulary has an id; hashed = each bucket of a hash has one; number.
+        kind: category = each value of a vocabulary has an id; hashed = each bucket of a hash has one; number; indexed =
+            all that a row has, as ids and values, which stands alone.
         vocabulary: of a category, in the order of ids from `FIRST_VALUE` on.
-        buckets: of a hashed column, whose ids are from `FIRST_BUCKET` on.
+        buckets: of a hashed column, whose ids are from `FIRST_BUCKET` on; of an indexed one the ids, from 0 on.
         mean, std: of a number, over the training rows that have one, after the logarithm; a missing number is the mean.
         log: whether a number x enters as log(1 + max(x, 0)), as counts do.
         indicator: whether a number is followed by another one, which is 1 where it is missing, else 0.
+        length: of an indexed one: the ids that a row has at most.
     """
 
     name: str
@@ -55,12 +57,13 @@ class FeatureColumn:
     std: float = 1.0
     log: bool = False
     indicator: bool = False
+    length: int = 0
 
     @property
     def num_ids(self) -> int:
         """How many ids the field has; 0 of a number."""
-        if self.kind == "number":
-            return 0
+        if self.kind in ("number", "indexed"):
+            return self.buckets
         return FIRST_VALUE + len(self.vocabulary) if self.kind == "category" else FIRST_BUCKET + self.buckets
 
     @property
@@ -106,8 +109,15 @@ class FeatureColumns:
         return sum(column.num_numbers for column in self.numbers)
 
     @property
+    def num_indices(self) -> Optional[int]:
+        """How many ids there are, where rows are ids and values; else None."""
+        return self.columns[0].buckets if self.columns[0].kind == "indexed" else None
+
+    @property
     def shapes(self) -> Tuple[Shape, ...]:
-        """Of what enters the network of one sample: (F,), (N,), or one of them."""
+        """Of what enters the network of one sample: (F,), (N,), or one of them; of ids and values (L,) and (L,)."""
+        if self.num_indices is not None:
+            return ((self.columns[0].length,),) * 2
         return tuple((size,) for size in (len(self.fields), self.num_numbers) if size)
 
     def to_json(self) -> Json:
@@ -139,10 +149,11 @@ def _column_from(values: JsonObject) -> FeatureColumn:
     if "vocabulary" in given:
         given["vocabulary"] = tuple(given["vocabulary"])
     found = FeatureColumn(**given)
-    is_hashed, is_number = found.kind == "hashed", found.kind == "number"
-    if found.kind not in KINDS or is_hashed != (found.buckets > 0) or (is_number and not found.std > 0):
+    has_buckets = found.kind in ("hashed", "indexed")
+    is_odd = (found.kind == "number" and not found.std > 0) or (found.kind == "indexed") != (found.length > 0)
+    if found.kind not in KINDS or has_buckets != (found.buckets > 0) or is_odd:
         raise DamagedCheckpoint(
             f"The checkpoint cannot be used: its column '{found.name}' is of kind '{found.kind}' with {found.buckets} "
-            f"buckets and a deviation of {found.std}."
+            f"buckets, a length of {found.length} and a deviation of {found.std}."
         )
     return found

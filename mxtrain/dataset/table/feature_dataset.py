@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, ClassVar, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -10,13 +10,13 @@ from mxtrain.dataset.base import BaseDataset, Splits
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.table.feature_rows import FeatureLoader, FeatureRows
-from mxtrain.dataset.table.feature_statistics import WantedColumn, build_columns
 from mxtrain.dataset.table.feature_store import FeatureStore
 from mxtrain.errors import CheckpointError, ConfigError
 from mxtrain.types import LARGEST_COUNT
 
 if TYPE_CHECKING:
     from mxtrain.dataset.loading.loader import BatchLoader
+    from mxtrain.dataset.table.feature_columns import FeatureColumns
     from mxtrain.model.base import Model
 
 MOST_NAMED = 12
@@ -30,31 +30,27 @@ class FeatureDataset(BaseDataset):
     serves: ClassVar[Tuple[str, ...]] = ("tabular",)
 
     def split(
-        self, origin: str, wanted: Sequence[WantedColumn], class_names: Sequence[str], train: Sequence[FeatureStore],
-        val: Optional[Sequence[FeatureStore]] = None, test: Optional[Sequence[FeatureStore]] = None,
+        self, origin: str, class_names: Sequence[str], measure: Callable[[FeatureRows], FeatureColumns],
+        train: FeatureRows, val: Optional[FeatureRows] = None, test: Optional[FeatureRows] = None,
     ) -> Splits:  # fmt: skip
         """Splits of files; what has no files is held out of the training rows, of each class the same share.
 
         Args:
             origin: of the rows, for messages.
-            wanted: the columns.
             class_names: of targets 0 and 1.
-            train, val, test: files; None = there are none.
+            measure: makes columns of the training rows.
+            train, val, test: rows of files; None = there are none.
 
         Raises:
             DataError: nothing is left to train on or to validate with.
         """
-        rows = FeatureRows(train)
         held = 0.0 if val is not None else self.val_fraction, 0.0 if test is not None else self.test_fraction
-        parts = split_indices(rows.read_labels(), *held, self.split_seed)
-        trained = FeatureRows(train, None if len(parts[0]) == len(rows) else parts[0])
-        val_rows = FeatureRows(val) if val is not None else rows.take(parts[1])
-        test_rows = FeatureRows(test) if test is not None else rows.take(parts[2]) if len(parts[2]) else None
-        refuse_empty(origin, len(trained), len(val_rows), self.val_fraction)
-        return Splits(
-            trained, val_rows, test_rows, list(class_names),
-            build_columns=lambda: build_columns(train, trained.row_N, wanted),
-        )  # fmt: skip
+        parts = split_indices(train.read_labels(), *held, self.split_seed)
+        trained = train if len(parts[0]) == len(train) else train.take(parts[0])
+        val = train.take(parts[1]) if val is None else val
+        test = train.take(parts[2]) if test is None and len(parts[2]) else test
+        refuse_empty(origin, len(trained), len(val), self.val_fraction)
+        return Splits(trained, val, test, list(class_names), build_columns=lambda: measure(trained))
 
     def sign(self, splits: Splits, model: Model) -> Signature:
         assert splits.build_columns is not None
@@ -82,7 +78,9 @@ class FeatureDataset(BaseDataset):
         columns = signature.columns
         assert columns is not None
         parts = []
-        if columns.fields:
+        if columns.num_indices is not None:
+            parts.append(f"up to {columns.columns[0].length} of {columns.num_indices:,} features by index")
+        elif columns.fields:
             parts.append(_named("categories", [f"{column.name}: {column.num_ids:,} ids" for column in columns.fields]))
         if columns.numbers:
             parts.append(_named("numbers", [column.name for column in columns.numbers]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Collection, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Callable, Collection, Dict, List, Mapping, Sequence, Tuple, TypeVar, Union
 
 from mxtrain.dataset.base import BaseDataset, Samples, Splits
 from mxtrain.dataset.checking.problems import STRICT, DataPlace, Findings, NothingLeft, attempt
@@ -13,13 +13,14 @@ from mxtrain.dataset.table.columns import require_file
 from mxtrain.dataset.table.feature_columns import Kind
 from mxtrain.dataset.table.feature_dataset import FeatureDataset
 from mxtrain.dataset.table.feature_rows import FeatureRows
-from mxtrain.dataset.table.feature_statistics import WantedColumn
+from mxtrain.dataset.table.feature_statistics import WantedColumn, build_columns
 from mxtrain.dataset.table.feature_store import FeatureLayout, FeatureStore, open_inputs, open_store
 from mxtrain.errors import ConfigError, DataError
 from mxtrain.types import OpenFraction, PathText, Positive
 
 OF_THE_COLUMNS = ("columns", "others", "buckets", "min_count", "categories")
 """Settings that decide what the columns of a network are."""
+Store = TypeVar("Store")
 Names = Union[None, PathText, List[PathText]]
 
 
@@ -67,25 +68,15 @@ class FeatureFiles(FeatureDataset):
 
     def examine(self, findings: Findings) -> Splits:
         """See `BaseDataset.examine`."""
-        if not self.train:
-            raise DataError("dataset.train: name the file of training rows, e.g. dataset.train=train.csv.")
-        named = {"train": self.train, "val": self.val, "test": self.test}
-        files = {name: [given] if isinstance(given, str) else given for name, given in named.items() if given}
-        for paths in files.values():
-            for path in paths:
-                require_file(path)
-        refuse_shared(files, findings)
+        files = files_of(self.train, self.val, self.test, findings)
         wanted = self.wanted(files["train"][0])
         columns = [(column.name, column.read_kind) for column in wanted]
-        found: Dict[str, List[Optional[FeatureStore]]] = {
-            name: [attempt(findings, DataPlace(path), partial(self._open, path, columns, findings)) for path in paths]
-            for name, paths in files.items()
-        }
-        stores = {name: [store for store in some if store is not None] for name, some in found.items()}
-        if any(len(stores[name]) < len(files[name]) for name in files):
-            raise NothingLeft(f"dataset.train={self.train}: a table cannot be read.")
-        origin = f"dataset.train={files['train'][0]}"
-        return self.split(origin, wanted, self.class_names(), stores["train"], stores.get("val"), stores.get("test"))
+        stores = open_all(files, lambda path: self._open(path, columns, findings), findings)
+        return self.split(
+            f"dataset.train={files['train'][0]}", self.class_names(),
+            lambda rows: build_columns(rows.stores, rows.row_N, wanted),
+            **{name: FeatureRows(some) for name, some in stores.items()},
+        )  # fmt: skip
 
     def _open(self, path: str, columns: Sequence[Tuple[str, Kind]], findings: Findings) -> FeatureStore:
         return open_store(path, self.layout(path, columns, True), findings)
@@ -103,6 +94,39 @@ class FeatureFiles(FeatureDataset):
         assert signature.columns is not None
         columns = [(column.name, column.kind) for column in signature.columns.columns]
         stores, places = open_inputs(
-            names, lambda path: self.layout(path, columns, False), skip_unreadable, unreadable
+            names, lambda path: open_store(path, self.layout(path, columns, False)), skip_unreadable, unreadable
         )
         return FeatureRows(stores), places
+
+
+def files_of(train: Names, val: Names, test: Names, findings: Findings) -> Dict[str, List[str]]:
+    """The files of each split that has some.
+
+    Raises:
+        DataError: no training file is named, or one is not there.
+    """
+    if not train:
+        raise DataError("dataset.train: name the file of training rows, e.g. dataset.train=train.csv.")
+    named = {"train": train, "val": val, "test": test}
+    files = {name: [given] if isinstance(given, str) else given for name, given in named.items() if given}
+    for paths in files.values():
+        for path in paths:
+            require_file(path)
+    refuse_shared(files, findings)
+    return files
+
+
+def open_all(
+    files: Mapping[str, Sequence[str]], open_one: Callable[[str], Store], findings: Findings
+) -> Dict[str, List[Store]]:  # fmt: skip
+    """The rows of all files of each split.
+
+    Raises:
+        DataError: a file cannot be read; `NothingLeft` where that was said.
+    """
+    found = {name: [attempt(findings, DataPlace(path), partial(open_one, path)) for path in paths]
+             for name, paths in files.items()}  # fmt: skip
+    stores = {name: [store for store in some if store is not None] for name, some in found.items()}
+    if any(len(stores[name]) < len(files[name]) for name in files):
+        raise NothingLeft(f"dataset.train={files['train'][0]}: a table cannot be read.")
+    return stores

@@ -69,6 +69,10 @@ class FeatureRows:
         """What `data check` does with each row."""
         return FeatureChecks(self)
 
+    def build_encoder(self, columns: FeatureColumns) -> FeatureEncoder:
+        """What makes inputs of a network of its rows."""
+        return FeatureEncoder(columns)
+
 
 class FeatureChecks(SourceChecks):
     """Checks of `FeatureRows`: cells were looked at when the table was read, so rows are only compared and counted."""
@@ -116,6 +120,17 @@ class FeatureEncoder:
     def inputs(self, source: FeatureRows, index_B: np.ndarray) -> List[np.ndarray]:
         """What enters a network: ids, numbers, or both."""
         return [array for array in self(source, index_B) if array.shape[1]]
+
+    def design(self, source: FeatureRows, index_B: np.ndarray) -> Any:
+        """A sparse matrix (B, ids + M) for linear models: a 1 for each id, and the numbers."""
+        from scipy.sparse import csr_matrix, hstack
+
+        id_BF, number_BM = self(source, index_B)
+        count, fields = id_BF.shape
+        ones = np.ones(count * fields)
+        shape = (count, sum(self._columns.field_sizes))
+        hot = csr_matrix((ones, id_BF.ravel(), np.arange(count + 1) * fields), shape=shape)
+        return hstack([hot, csr_matrix(number_BM.astype(np.float64))], format="csr")
 
     def _ids(self, store: FeatureStore, row_B: np.ndarray) -> np.ndarray:
         lookups = self._lookups_of(store)
@@ -175,7 +190,8 @@ class FeatureLoader(BatchLoader):
 
         super().__init__(len(source), **options)
         assert signature.columns is not None
-        self._source, self._encoder, self._device = source, FeatureEncoder(signature.columns), as_device(device)
+        self._source, self._device = source, as_device(device)
+        self._encoder = source.build_encoder(signature.columns)
 
     def _read_share(
         self, share_B: np.ndarray, index_B: np.ndarray, epoch: int

@@ -12,7 +12,21 @@ import math
 import zlib
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Sized,
+    Tuple,
+    TypeVar,
+)
 
 import numpy as np
 
@@ -35,6 +49,7 @@ if TYPE_CHECKING:
     from mxtrain.annotations import JsonObject
     from mxtrain.dataset.table.feature_columns import Kind
 
+Store = TypeVar("Store", bound=Sized)
 MISSING_CODE = 0
 UNKNOWN = 255
 """The target of a row whose target is not known."""
@@ -283,13 +298,13 @@ def iterate_rows(stores: Sequence[FeatureStore], row_N: Optional[np.ndarray], si
 
 
 def open_inputs(
-    paths: Sequence[str], layout_of: Callable[[str], FeatureLayout], skip_unreadable: bool, unreadable: Dict[int, str]
-) -> Tuple[List[FeatureStore], List[str]]:
+    paths: Sequence[str], open_one: Callable[[str], Store], skip_unreadable: bool, unreadable: Dict[int, str]
+) -> Tuple[List[Store], List[str]]:
     """Files to predict for, and where each of their rows stands, as `file:row`.
 
     Args:
         paths: of the files.
-        layout_of: says how one is read.
+        open_one: opens one.
         skip_unreadable, unreadable: see `BaseDataset.open_inputs`.
 
     Raises:
@@ -298,7 +313,7 @@ def open_inputs(
     stores, places = [], []
     for number, path in enumerate(paths):
         try:
-            store = open_store(path, layout_of(path))
+            store = open_one(path)
         except DataError as error:
             if not skip_unreadable:
                 raise DataError(f"{error} Or type skip_unreadable=true to go on without such files.") from error

@@ -98,16 +98,36 @@ def dense_layers(hidden: Sequence[int], activation: str, dropout: float) -> gluo
 
 
 class FactorizationMachineNetwork(gluon.HybridBlock):
-    """Linear terms and the interactions of all pairs: (B, 1)."""
+    """Linear terms and the interactions of all pairs: (B, 1); without units linear terms alone."""
 
     def __init__(self, field_sizes: Sequence[int], num_numbers: int, units: int, **kwargs: Any):
         super().__init__(**kwargs)
         with self.name_scope():
             self.linear = LinearTerms(1, field_sizes, num_numbers)
-            self.vectors = FeatureVectors(field_sizes, num_numbers, units)
+            self.vectors = FeatureVectors(field_sizes, num_numbers, units) if units else None
 
     def hybrid_forward(self, F, *inputs):
-        return self.linear(*inputs) + pairwise(F, self.vectors(*inputs))
+        linear_B1 = self.linear(*inputs)
+        return linear_B1 if self.vectors is None else linear_B1 + pairwise(F, self.vectors(*inputs))
+
+
+class IndexedMachineNetwork(gluon.HybridBlock):
+    """A factorization machine of ids (B, L) and their values (B, L): (B, 1); without units linear terms alone."""
+
+    def __init__(self, num_ids: int, units: int, **kwargs: Any):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.linear = EmbeddingTable(num_ids, 1)
+            self.vectors = EmbeddingTable(num_ids, units) if units else None
+            self.bias = self.params.get("bias", shape=(1,), init=mx.init.Zero())
+
+    def hybrid_forward(self, F, id_BL, value_BL, bias):
+        value_BL1 = F.expand_dims(value_BL, axis=2)
+        linear_B1 = F.sum(F.broadcast_mul(self.linear(id_BL), value_BL1), axis=1)
+        score_B1 = F.broadcast_add(linear_B1, F.reshape(bias, shape=(1, 1)))
+        if self.vectors is None:
+            return score_B1
+        return score_B1 + pairwise(F, F.broadcast_mul(self.vectors(id_BL), value_BL1))
 
 
 class DeepFMNetwork(gluon.HybridBlock):

@@ -41,7 +41,7 @@ def test_they_come_back_from_a_checkpoint() -> None:
 @pytest.mark.parametrize(
     "change",
     [{"kind": "text"}, {"buckets": 0}, {"buckets": -3}, {"kind": "number", "buckets": 0, "std": 0.0}, {"name": "age"},
-     {"buckets": 2**31}],
+     {"buckets": 2**31}, {"length": 3}, {"kind": "indexed"}],
 )  # fmt: skip
 def test_what_is_no_column_is_damage(change: Dict[str, Any]) -> None:
     values: Any = json.loads(json.dumps(COLUMNS.to_json()))

@@ -1,0 +1,141 @@
+"""Files of libsvm and libffm: ids and values line by line, the machine's formula over them, and what is found wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, List, Tuple
+
+import numpy as np
+import pytest
+
+from mxtrain.dataset.libsvm import Libsvm
+from mxtrain.errors import DataError
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+Line = Tuple[int, List[Tuple[int, float]]]
+
+
+def lines_of(count: int, seed: int = 0) -> List[Line]:
+    draw = np.random.RandomState(seed)
+    rows = []
+    for _ in range(count):
+        ids = draw.permutation(np.arange(1, 30))[: draw.randint(1, 8)]
+        rows.append((int(draw.randint(2)), [(int(one), round(float(draw.randn()), 3)) for one in ids]))
+    return rows
+
+
+def write(path: Path, rows: List[Line], negative: str = "-1", fields: bool = False) -> str:
+    text = [
+        " ".join([("+1" if label else negative), *(f"{'7:' * fields}{one}:{value}" for one, value in pairs)])
+        for label, pairs in rows
+    ]
+    path.write_text("# a remark\n\n" + "\n".join(text) + "\n")
+    return str(path)
+
+
+def expected(rows: List[Line], length: int, num_ids: int) -> Any:
+    ids, values = np.zeros((len(rows), length), int), np.zeros((len(rows), length))
+    for row, (_, pairs) in enumerate(rows):
+        for place, (one, value) in enumerate(pairs[:length]):
+            if one < num_ids:
+                ids[row, place], values[row, place] = one, value
+    return ids, values
+
+
+@pytest.mark.parametrize("fields", [False, True])
+@pytest.mark.parametrize("most", [None, 3])
+def test_lines_become_ids_and_values(tmp_path: Path, fields: bool, most: Any) -> None:
+    rows = lines_of(100)
+    test = [*lines_of(20, 1), (1, [(1000, 2.0), (5, 1.5)])]  # no training row has the first
+    dataset = Libsvm(train=write(tmp_path / "a.txt", rows, "0", fields), test=write(tmp_path / "b.txt", test),
+                     max_features=most)  # fmt: skip
+    splits = dataset.open()
+    signature = dataset.sign(splits, None)  # type: ignore[arg-type]
+    columns, train = signature.columns, splits.train
+    kept = [rows[number] for number in train.row_N]  # type: ignore[attr-defined]
+    longest = max(len(pairs) for _, pairs in kept)
+    length, num_ids = most or longest, 1 + max(one for _, pairs in kept for one, _ in pairs[:most])
+    assert columns is not None and signature.shape == ((length,), (length,)) and signature.num_indices == num_ids
+    for source, own in ((train, kept), (splits.test, test)):
+        encoder = source.build_encoder(columns)  # type: ignore[attr-defined, union-attr]
+        found = encoder.inputs(source, np.arange(len(own)))
+        ids, values = expected(own, length, num_ids)
+        assert found[0].dtype == np.int32 and (found[0] == ids).all()
+        np.testing.assert_allclose(found[1], values, rtol=1e-6)
+        assert source.read_labels().tolist() == [label for label, _ in own]  # type: ignore[attr-defined, union-attr]
+        dense = np.zeros((len(own), num_ids))
+        for row in range(len(own)):
+            np.add.at(dense[row], ids[row], values[row])
+        np.testing.assert_allclose(encoder.design(source, np.arange(len(own))).toarray(), dense, rtol=1e-6)
+
+
+@pytest.mark.parametrize("units", [0, 3])
+def test_the_network_is_the_formula_over_all_values(units: int) -> None:
+    from mxtrain.engine.backend import nd
+    from mxtrain.model.factorization_machine import FactorizationMachine
+    from mxtrain.model.prepare import prepare_network
+
+    network = prepare_network(
+        FactorizationMachine(units=units), num_classes=1, input_shape=((8,), (8,)), seed=0, num_indices=30
+    ).network
+    draw = np.random.RandomState(0)
+    weights = {}
+    for name, parameter in network._collect_params_with_prefix().items():
+        weights[name] = draw.randn(*parameter.shape)
+        parameter.set_data(nd.array(weights[name]))
+    rows = lines_of(10)
+    ids, values = expected(rows, 8, 30)
+    found = network(nd.array(ids, dtype="int32"), nd.array(values)).asnumpy()
+    for row, (_, pairs) in enumerate(rows):
+        x = np.zeros(30)
+        for one, value in pairs:
+            x[one] = value
+        score = float(weights["bias"]) + float(x @ weights["linear.weight"])
+        if units:
+            product = weights["vectors.weight"] @ weights["vectors.weight"].T
+            score += sum(product[i, j] * x[i] * x[j] for i in range(30) for j in range(i + 1, 30))
+        assert found[row, 0] == pytest.approx(score, rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "line, words",
+    [
+        ("2 1:1", "line 5: the target is '2'; allowed are 0 or -1, and 1. Correct or remove it."),
+        ("1:1 2:1", "line 5: the target is '1:1'; allowed"),
+        ("1 1:1 two:2", "line 5: 'two:2' is no index:value, and no field:index:value."),
+        ("1 1:1 2", "line 5: '2' is no index:value"),
+        ("1 1:x", "line 5: '1:x' is no index:value"),
+        ("1 2147483648:1", "line 5: the index 2147483648 is not from 0 to 2,147,483,646."),
+        ("1 -3:1", "line 5: the index -3 is not from 0"),
+        ("1 3:nan", "line 5: a value is no finite number of 32 bits."),
+        ("1 3:1e39", "line 5: a value is no finite number of 32 bits."),
+    ],
+)
+def test_lines_that_cannot_be_used_are_refused_and_listed(tmp_path: Path, check: Any, line: str, words: str) -> None:
+    path = write(tmp_path / "t.txt", lines_of(60))
+    text = Path(path).read_text().splitlines()
+    text[4] = line
+    Path(path).write_text("\n".join(text))
+    with pytest.raises(DataError, match=words):
+        Libsvm(train=path).open()
+    kind = "label_range" if "target" in words else "unreadable_row"
+    assert check(Libsvm(train=path)) == [(kind, "t.txt", 5)]
+    assert sum(check.census.num_samples.values()) == 59
+
+
+def test_lines_to_predict_for_need_no_target(tmp_path: Path, train_run: Any, capsys: Any) -> None:
+    from mxtrain.cli import main
+
+    rows = lines_of(120)
+    train_run("task=tabular", "dataset=libsvm", f"dataset.train={write(tmp_path / 'a.txt', rows)}",
+              "model=factorization_machine", "trainer.max_epochs=1")  # fmt: skip
+    bare = "\n".join(" ".join(f"{one}:{value}" for one, value in pairs) for _, pairs in rows[:5])
+    (tmp_path / "bare.txt").write_text(bare + "\n")
+    write(tmp_path / "whole.txt", rows[:5])
+    outputs = []
+    for name in ("bare.txt", "whole.txt"):
+        capsys.readouterr()
+        assert main(["predict", str(tmp_path / "run"), f"{tmp_path}/{name}"]) == 0
+        outputs.append(capsys.readouterr().out.replace(name, ""))
+    assert outputs[0] == outputs[1] and len(outputs[0].splitlines()) == 5
