@@ -71,6 +71,7 @@ def build_network(description: Description, signature: Signature, device: Contex
         output_names=description.task.output_names(signature), is_joint=signature.is_joint,
         field_sizes=signature.field_sizes, num_numbers=signature.num_numbers,
         num_indices=signature.num_indices, sparse_from=sparse_from(description),
+        catalog_sizes=signature.catalog_sizes, mean_rating=signature.mean[0] if signature.has_ratings else 0.0,
     )  # fmt: skip
     say_dense_tables(description, prepared)
     if description.model.weights:

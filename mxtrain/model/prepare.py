@@ -58,6 +58,7 @@ def prepare_network(
     output_shapes: Optional[Sequence[Shape]] = None, output_names: Sequence[str] = (),
     is_joint: Optional[bool] = None, field_sizes: Optional[Sequence[int]] = None, num_numbers: int = 0,
     num_indices: Optional[int] = None, sparse_from: Optional[int] = None,
+    catalog_sizes: Optional[Tuple[int, int]] = None, mean_rating: float = 0.0,
 ) -> Prepared:  # fmt: skip
     """Builds the network of a description and gives every parameter its first value.
 
@@ -80,6 +81,8 @@ def prepare_network(
         num_indices: of a network for ids and values: how many ids there are.
         sparse_from: rows from which on a table of embeddings gets gradients of the rows that a batch reads alone;
             None: never.
+        catalog_sizes: of a network for recommendation: how many users and items there are.
+        mean_rating: of a network for recommendation, where ratings are to be predicted.
 
     Returns:
         The network and the report on its weights.
@@ -90,7 +93,9 @@ def prepare_network(
     """
     from mxtrain.engine.backend import mx
 
-    if num_indices is not None:
+    if catalog_sizes is not None:
+        network = model.build_recommender(*catalog_sizes, mean_rating)
+    elif num_indices is not None:
         network = model.build_indexed(num_classes, num_indices)
     elif field_sizes is not None:
         network = model.build_features(num_classes, field_sizes, num_numbers)

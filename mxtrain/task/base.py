@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 DATASETS = {
     "text": "dataset=text", "numbers": "dataset=tabular", "frames": "dataset=digit_lines",
     "symbols": "dataset=formant_digits", "features": "dataset=breast_cancer",
-    "indexed_features": "dataset=libsvm",
+    "indexed_features": "dataset=libsvm", "interactions": "dataset=imported_names",
 }  # fmt: skip
 """A dataset for each kind of input that a model takes."""
 MODELS = {
     "text": "model=bert", "numbers": "model=mlp", "frames": "model=deep_speech2", "symbols": "model=fastspeech",
-    "features": "model=wide_deep", "indexed_features": "model=factorization_machine",
+    "features": "model=wide_deep", "indexed_features": "model=factorization_machine", "interactions": "model=fism",
 }  # fmt: skip
 """A model for each kind of sample that a dataset gives."""
 

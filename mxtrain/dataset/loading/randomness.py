@@ -73,10 +73,16 @@ class Draw(enum.IntEnum):
     SPOKEN_DURATION = 732
     VOCABULARY = 710
     """Which texts a vocabulary is made of."""
+    CANDIDATES = 740
+    """Which items an evaluation compares with the one that was held out."""
+    HISTORY = 741
+    """Which of a user's items enter a network that takes only so many."""
     CORRUPTION = 900
     """And 99 above it, one for each way to corrupt a sample."""
     MIX_SHARE = 1000
     """And those above it: rejection sampling takes a new one each round."""
+    NEGATIVE_ITEM = 2000
+    """And those above it: which items stand for those that a user does not want."""
 
 
 def bits(seed: int, epoch: int, index_B: np.ndarray, draw: int) -> np.ndarray:
