@@ -38,7 +38,7 @@ from mxtrain.trainer.resume import Beginning, begin
 from mxtrain.trainer.runner import Runner
 from mxtrain.trainer.saving import NoStore
 from mxtrain.trainer.step import TrainingStep
-from mxtrain.types import BY_HAND, Callback, CommandLine, RunInfo
+from mxtrain.types import BY_HAND, Callback, CommandLine, RunInfo, Stateful
 
 if TYPE_CHECKING:
     from mxnet import Context, gluon
@@ -64,7 +64,7 @@ def build_network(description: Description, signature: Signature, device: Contex
         description.model, num_classes=description.task.num_classes(signature), input_shape=signature.shape,
         seed=description.trainer.seed, device=device, vocab_size=signature.vocab_size,
         output_shapes=[*description.task.output_shapes(description, signature), *description.model.state_shapes],
-        output_names=description.task.output_names(signature), is_joint=signature.is_joint,
+        output_names=description.task.output_names(signature), is_joint=signature.is_joint, actions=signature.actions,
     )  # fmt: skip
     if description.model.weights:
         for line in str(prepared.weights_report).splitlines():
@@ -112,9 +112,14 @@ def build_objective(
 
 def build_step(
     description: Description, network: gluon.Block, signature: Signature, steps_per_epoch: int, strategy: Strategy,
-    store: Store,
+    store: Store, states: Optional[Mapping[str, Stateful]] = None,
 ) -> TrainingStep:  # fmt: skip
-    """Builds the training step: updater and moving average around a placed network and a store."""
+    """Builds the training step: updater and moving average around a placed network and a store.
+
+    Args:
+        description, network, signature, steps_per_epoch, strategy, store: of the run.
+        states: by name, what else changes in training: in the loader.
+    """
     trainer = description.trainer
     multipliers = parameter_multipliers(description.model, network)
     weights = {name: strategy.values[name] for name in strategy.trainable}
@@ -128,7 +133,7 @@ def build_step(
         strategy, store, updater,
         build_average(trainer.ema_decay, strategy.values, strategy.publish), trainer.clip_global_norm,
         trainer.seed if draws else None, description.amp.build_scaling(),
-        description.task.build_states(strategy.objective.loss),
+        {**description.task.build_states(strategy.objective.loss), **(states or {})},
     )  # fmt: skip
 
 
@@ -210,7 +215,8 @@ def build_run(
         description.dataset.require_same(signature, before, str(checkpoint.path))
     parallel = resume.same_cut(description.parallel, checkpoint, len(devices[0]))
     strategy = parallel.build(objective, description.trainer.grad_accumulation, workers)
-    step = build_step(description, network, signature, len(data.train), strategy, workers)
+    data.train.follow([strategy], workers)
+    step = build_step(description, network, signature, len(data.train), strategy, workers, data.train.states)
     identity: Dict[str, Json] = {
         "description": description.config, "input": signature.to_json(), "cut_before": strategy.layout.cut_before,
     }  # fmt: skip

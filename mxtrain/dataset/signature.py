@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence
 
+from mxtrain.dataset.acting.policy import Actions
 from mxtrain.dataset.image.key_points import KeyPointSet
 from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.language.tokenizing.base import TOKENIZER_STATE
@@ -33,6 +34,7 @@ SIGNATURE_STATE: Wanted = {
         "high_hz": _NUMBER, "preemphasis": _NUMBER, "normalize": str,
     },
     "symbols?": [str],
+    "actions?": {"count": int, "size": int},
     "key_points?": {"flip_pairs": [[int]], "skeleton": [[int]], "sigmas": [_NUMBER], "thing_names": [str]},
 }  # fmt: skip
 """The form of a signature in a checkpoint, which may come from anybody."""
@@ -48,6 +50,7 @@ class Signature:
         class_names: of what is predicted, where it has names.
         tokenizer_config: for text: how it becomes tokens.
         target_tokenizer_config: for translations: the same of the target; equal where both have one vocabulary.
+        actions: for who acts: what it may do.
         symbols: for what is to be spoken: the characters or phonemes whose numbers enter the network.
         mask_values: for masks: the value of each class in a mask's file.
         category_ids: for things in pictures: the number of each class in the dataset's own files.
@@ -68,6 +71,7 @@ class Signature:
     audio: Optional[Features] = None
     target_tokenizer_config: Optional[TokenizerConfig] = None
     symbols: Sequence[str] = ()
+    actions: Optional[Actions] = None
 
     @property
     def vocab_size(self) -> Optional[int]:
@@ -86,7 +90,10 @@ class Signature:
         for name in ("mask_values", "category_ids", "symbols"):
             if getattr(self, name):
                 lists[name] = list(getattr(self, name))
-        parts = {"tokenizer_config": self.tokenizer_config, "decoding": self.decoding, "key_points": self.key_points}
+        parts = {
+            "tokenizer_config": self.tokenizer_config, "decoding": self.decoding, "key_points": self.key_points,
+            "actions": self.actions,
+        }  # fmt: skip
         if self.audio is not None:
             lists["audio"] = self.audio.model_dump()
         if self.is_joint:
@@ -108,6 +115,7 @@ class Signature:
             "target_tokenizer_config": source if is_joint else TokenizerConfig.from_json(target) if target else None,
             "audio": features_from(given["audio"]) if given.get("audio") else None,
             "decoding": Decoding.from_json(decoding) if decoding else None,
+            "actions": Actions.from_json(given["actions"]) if given.get("actions") else None,
             "key_points": KeyPointSet.from_json(points, len(values["class_names"])) if points else None,
         })  # fmt: skip
 

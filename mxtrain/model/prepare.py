@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from mxnet import Context, gluon
     from mxnet.initializer import Initializer
 
+    from mxtrain.dataset.acting.policy import Actions
+
 __all__ = [
     "Prepared",
     "WeightsReport",
@@ -53,7 +55,7 @@ def prepare_network(
     model: Model, *, num_classes: int, input_shape: Shapes, seed: int,
     device: Union[None, Context, List[Context]] = None, vocab_size: Optional[int] = None,
     output_shapes: Optional[Sequence[Shape]] = None, output_names: Sequence[str] = (),
-    is_joint: Optional[bool] = None,
+    is_joint: Optional[bool] = None, actions: Optional[Actions] = None,
 ) -> Prepared:  # fmt: skip
     """Builds the network of a description and gives every parameter its first value.
 
@@ -71,6 +73,7 @@ def prepare_network(
             `num_classes`.
         output_names: of what each score is of, for weights of a file with scores of some of them.
         is_joint: of a network that translates: whether source and target have one vocabulary.
+        actions: of a network that acts: what it may do.
 
     Returns:
         The network and the report on its weights.
@@ -81,7 +84,9 @@ def prepare_network(
     """
     from mxtrain.engine.backend import mx
 
-    if vocab_size is None:
+    if actions is not None:
+        network = model.build_policy(actions, shapes_of(input_shape)[0])
+    elif vocab_size is None:
         network = model.build(num_classes, shapes_of(input_shape)[0])
     elif is_joint is not None:
         network = model.build_translator(num_classes, input_shape, vocab_size, is_joint)

@@ -73,6 +73,14 @@ class Draw(enum.IntEnum):
     SPOKEN_DURATION = 732
     VOCABULARY = 710
     """Which texts a vocabulary is made of."""
+    ACTION = 740
+    """And 1 above it: what is added to a policy before it acts."""
+    EPISODE = 742
+    """The seed that an episode of a roll-out begins with."""
+    MEASURED_EPISODE = 743
+    """And 2 above it: the same of validation, testing and prediction."""
+    MINIBATCH = 746
+    """Which steps of a roll-out are learned from together."""
     CORRUPTION = 900
     """And 99 above it, one for each way to corrupt a sample."""
     MIX_SHARE = 1000
