@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, Optional, Sequence, Tuple, Union
 
 import pydantic
 from typing_extensions import Literal
@@ -140,7 +140,9 @@ class Gymnasium(BaseDataset):
                 f"dataset.id={self.id}: its observations or actions are others than those that the network has learned "
                 "with. Name that environment."
             )
-        return (RolloutLoader if isinstance(source, Environments) else EpisodeLoader)(source, **options)
+        if isinstance(source, Environments):
+            return RolloutLoader(source, **options)
+        return EpisodeLoader(source, **options)
 
     def open_inputs(
         self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Optional
 
-from mxtrain.dataset.acting.policy import Actions, fact
+from mxtrain.dataset.acting.policy import Actions, facts_of
 from mxtrain.engine.backend import gluon
 
 
@@ -29,15 +29,16 @@ class PolicyLossBlock(gluon.HybridBlock):
 
     def hybrid_forward(self, F, output_BO, facts_BX):
         actions = self._actions
-        advantage_B = fact(F, facts_BX, "advantage")
+        names = ("advantage", "log_probability", "value_target")
+        advantage_B, old_log_p_B, target_B = facts_of(F, facts_BX, *names)
         log_p_B = actions.log_probability(F, output_BO, facts_BX)
         if self._clip_range is None:
             gain_B = log_p_B * advantage_B
         else:
-            ratio_B = F.exp(log_p_B - fact(F, facts_BX, "log_probability"))
+            ratio_B = F.exp(log_p_B - old_log_p_B)
             clipped_B = F.clip(ratio_B, 1 - self._clip_range, 1 + self._clip_range)
             gain_B = F.minimum(ratio_B * advantage_B, clipped_B * advantage_B)
-        error_B = F.square(actions.value(F, output_BO) - fact(F, facts_BX, "value_target"))
+        error_B = F.square(actions.value(F, output_BO) - target_B)
         loss_B = self._value_coefficient * error_B - gain_B
         if self._entropy_coefficient:
             loss_B = loss_B - self._entropy_coefficient * actions.entropy(F, output_BO)
@@ -51,4 +52,4 @@ class EpisodeLossBlock(gluon.HybridBlock):
         return super().__call__(facts_BX)
 
     def hybrid_forward(self, F, facts_BX):
-        return -fact(F, facts_BX, "return")
+        return -facts_of(F, facts_BX, "return")[0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar, Literal, Sequence, Tuple
 
-from mxtrain.dataset.acting.policy import Actions, fact
+from mxtrain.dataset.acting.policy import Actions, facts_of
 from mxtrain.metric.metrics import EPSILON, Metric
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ def sums_of(F: OperatorModule, *arrays: Array) -> Array:
 
 
 class OfEpisodes(Metric):
-    """Base of means over the episodes that ended with one of the samples; not a number where none did. The sums are that
-    of what is measured, and of episodes."""
+    """Base of means over the episodes that ended with one of the samples; not a number where none did. The sums are
+    those of what is measured, and of episodes."""
 
     serves: ClassVar[Tuple[str, ...]] = ("reinforcement_learning",)
     of: ClassVar[str]
@@ -35,7 +35,7 @@ class OfEpisodes(Metric):
 
     def measure(self, F: OperatorModule, outputs: Sequence[Array], targets: Sequence[Array], num_classes: int) -> Array:
         (facts_BX,) = targets
-        return sums_of(F, fact(F, facts_BX, self.of), fact(F, facts_BX, "ended"))
+        return sums_of(F, *facts_of(F, facts_BX, self.of, "ended"))
 
     def value(self, sums: np.ndarray, count: int) -> float:
         return float(sums[0] / sums[1]) if sums[1] else math.nan
@@ -70,8 +70,8 @@ class PolicyEntropy(OfPolicy):
 
 
 class ApproximateDivergence(OfPolicy):
-    """How far the policy has moved from the one that acted: an estimate of the Kullback-Leibler divergence in nats, which
-    has no bias and is never negative, the mean of r - 1 - log r over actions, r being the ratio of their p.
+    """How far the policy has moved from the one that acted: an estimate of the Kullback-Leibler divergence in nats,
+    which has no bias and is never negative, the mean of r - 1 - log r over actions, r being the ratio of their p.
 
     Source: J. Schulman, "Approximating KL divergence" (2020), estimator k3.
     """
@@ -81,7 +81,7 @@ class ApproximateDivergence(OfPolicy):
     def measure(self, F: OperatorModule, outputs: Sequence[Array], targets: Sequence[Array], num_classes: int) -> Array:
         (facts_BX,) = targets
         now_B = self.actions.log_probability(F, outputs[0], facts_BX)
-        log_ratio_B = now_B - fact(F, facts_BX, "log_probability")
+        log_ratio_B = now_B - facts_of(F, facts_BX, "log_probability")[0]
         return sums_of(F, F.exp(log_ratio_B) - 1 - log_ratio_B)
 
 
@@ -94,8 +94,8 @@ class ExplainedVariance(OfPolicy):
 
     def measure(self, F: OperatorModule, outputs: Sequence[Array], targets: Sequence[Array], num_classes: int) -> Array:
         (facts_BX,) = targets
-        target_B = fact(F, facts_BX, "value_target")
-        error_B = target_B - fact(F, facts_BX, "value")
+        target_B, value_B = facts_of(F, facts_BX, "value_target", "value")
+        error_B = target_B - value_B
         return sums_of(F, target_B, F.square(target_B), error_B, F.square(error_B))
 
     def value(self, sums: np.ndarray, count: int) -> float:

@@ -5,7 +5,7 @@ Legend: N episodes, X facts about an episode.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Tuple
+from typing import TYPE_CHECKING, List, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -36,10 +36,10 @@ class EpisodeReport(Report):
         return_N, length_N = (facts_NX[order, FACTS.index(name)] for name in ("return", "length"))
         rows = [[int(index), float(found), int(length)]
                 for index, found, length in zip(index_N[order], return_N, length_N)]  # fmt: skip
-        spread = [["mean", float(return_N.mean()), float(length_N.mean())],
-                  ["standard deviation", float(return_N.std()), float(length_N.std())],
-                  ["least", float(return_N.min()), float(length_N.min())],
-                  ["most", float(return_N.max()), float(length_N.max())]]  # fmt: skip
+        spread: List[Sequence[Union[str, float]]] = [
+            [name, float(function(return_N)), float(function(length_N))]
+            for name, function in (("mean", np.mean), ("deviation", np.std), ("least", np.min), ("most", np.max))
+        ]
         return [
             Table("returns", ["over episodes", "return", "length"], spread),
             Table("episodes", ["episode", "return", "length"], rows, is_shown=False),

@@ -9,6 +9,7 @@ import logging
 from typing import TYPE_CHECKING, ClassVar, List, Mapping, Sequence, Tuple
 
 from mxtrain.dataset.acting.policy import FACTS, Actions
+from mxtrain.dataset.gymnasium import Gymnasium
 from mxtrain.errors import ConfigError, LoaderError, MxtrainError
 from mxtrain.loss.policy import PolicyLoss
 from mxtrain.metric.episodes import ApproximateDivergence, ExplainedVariance, PolicyEntropy
@@ -31,9 +32,9 @@ log = logging.getLogger("mxtrain")
 
 
 class ReinforcementLearning(Task):
-    """Outputs (B, O) of a policy and a value against facts (B, X) about actions, see `dataset.acting.policy`. In training
-    a sample is a step in an environment; else it is an episode, whose loss is minus its return. Predictions are the
-    return and the length of each episode, (B, 2)."""
+    """Outputs (B, O) of a policy and a value against facts (B, X) about actions, see `dataset.acting.policy`. In
+    training a sample is a step in an environment; else it is an episode, whose loss is minus its return. Predictions
+    are the return and the length of each episode, (B, 2)."""
 
     name: ClassVar[str] = "reinforcement_learning"
     reads_files: ClassVar[bool] = False
@@ -52,30 +53,35 @@ class ReinforcementLearning(Task):
 
     def check(self, description: Description) -> None:
         super().check(description)
-        dataset, loss, kvstore, cluster = (
-            description.dataset, description.loss, description.kvstore, description.cluster
-        )  # fmt: skip
+        loss, trainer = description.loss, description.trainer
         if not isinstance(loss, PolicyLoss):
             raise ConfigError(
-                "loss: task=reinforcement_learning learns from facts about actions, which a loss of (predictions, labels)"
-                " does not know. Type loss=ppo or loss=a2c."
+                "loss: task=reinforcement_learning learns from facts about actions, which a loss of (predictions, "
+                "labels) does not know. Type loss=ppo or loss=a2c."
             )
         loss.require_unsmoothed("actions are no labels to smooth")
-        passes = getattr(dataset, "passes", 1)
-        if loss.clips_ratio() is None and passes > 1:
+        if trainer.overfit_batches is not None:
             raise ConfigError(
-                f"dataset.passes={passes}: a second pass learns from actions of earlier weights, which only loss=ppo "
-                "corrects. Type loss=ppo, or dataset.passes=1."
+                f"trainer.overfit_batches={trainer.overfit_batches}: samples come from the weights, so no batch is the "
+                "same again. Leave it out."
             )
-        if description.trainer.overfit_batches is not None:
+        if isinstance(description.dataset, Gymnasium):
+            self._check_passes(description.dataset, loss)
+            self._check_workers(description, description.dataset)
+
+    def _check_passes(self, dataset: Gymnasium, loss: PolicyLoss) -> None:
+        if loss.clips_ratio() is None and dataset.passes not in ("auto", 1):
             raise ConfigError(
-                f"trainer.overfit_batches={description.trainer.overfit_batches}: samples come from the weights, so no "
-                "batch is the same again. Leave it out."
+                f"dataset.passes={dataset.passes}: a second pass learns from actions of earlier weights, which only "
+                "loss=ppo corrects. Type loss=ppo, or dataset.passes=1."
             )
-        if cluster.workers > getattr(dataset, "num_envs", cluster.workers):
+
+    def _check_workers(self, description: Description, dataset: Gymnasium) -> None:
+        cluster, is_async = description.cluster, description.kvstore.updates
+        if cluster.workers > dataset.num_envs:
             raise ConfigError(
-                f"cluster.workers={cluster.workers}: there are only dataset.num_envs={dataset.num_envs} environments to "  # type: ignore[attr-defined]
-                "share. Type more of them, or fewer workers."
+                f"cluster.workers={cluster.workers}: there are only dataset.num_envs={dataset.num_envs} environments "
+                "to share. Type more of them, or fewer workers."
             )
         if cluster.balance != "equal":
             raise ConfigError(
@@ -83,15 +89,14 @@ class ReinforcementLearning(Task):
                 "Type cluster.balance=equal."
             )
         normalizes = {
-            "dataset.normalize_rewards": getattr(dataset, "normalize_rewards", False),
+            "dataset.normalize_rewards": dataset.normalize_rewards,
             "model.normalize_observations": getattr(description.model, "normalize_observations", False),
         }
-        for setting, is_on in normalizes.items():
-            if is_on and kvstore.updates and cluster.workers > 1:
-                raise ConfigError(
-                    f"{setting}=true with kvstore=dist_async: workers wait for nobody, so each would have statistics of "
-                    f"its own. Type {setting}=false, or kvstore=dist_sync."
-                )
+        for setting in (name for name, is_on in normalizes.items() if is_on and is_async and cluster.workers > 1):
+            raise ConfigError(
+                f"{setting}=true with kvstore=dist_async: workers wait for nobody, so each would have statistics of "
+                f"its own. Type {setting}=false, or kvstore=dist_sync."
+            )
 
     def num_classes(self, signature: Signature) -> int:
         return actions_of(signature).num_outputs

@@ -104,14 +104,15 @@ class Spaces:
             DataError: its actions are of a kind that no policy is for, or its observations have no fixed size.
         """
         spaces = require_gymnasium().spaces
-        space, shape, dtype = environment.observation_space, (), "float32"
+        space, dtype, flattened = environment.observation_space, "float32", None
+        shape: Shape
         if isinstance(space, spaces.Box):
             is_picture = len(space.shape) == 3 and space.dtype == np.uint8
-            shape, dtype = space.shape, "uint8" if is_picture else "float32"
-            shape, flattened = (shape[2:] + shape[:2] if is_picture else shape or (1,)), None
+            dtype = "uint8" if is_picture else "float32"
+            shape = space.shape[2:] + space.shape[:2] if is_picture else space.shape or (1,)
         else:
             if not getattr(space, "is_np_flattenable", False):
-                raise DataError(f"dataset.id={name}: its observations, {_short(space)}, have no fixed number of numbers.")
+                raise DataError(f"dataset.id={name}: its observations, {_short(space)}, have no fixed size.")
             shape, flattened = (spaces.flatdim(space),), space
         action = environment.action_space
         if isinstance(action, spaces.Discrete):
@@ -148,10 +149,10 @@ class Spaces:
         if self.actions.count:
             return (action_EA[:, 0].astype(np.int64) + self.start).tolist()
         clipped_EA = np.clip(action_EA, self.low, self.high).astype(self.action_dtype)
-        return clipped_EA.reshape((-1, *self.action_shape))  # type: ignore[no-any-return]
+        return list(clipped_EA.reshape((-1, *self.action_shape)))
 
 
-class Stage:
+class VectorEnvironment:
     """Some environments side by side, each with its open episode.
 
     Args:
@@ -226,7 +227,7 @@ class Stage:
         if self._spaces.is_picture or np.isfinite(self.observation_E).all():
             return
         number = int(np.argmin(np.isfinite(self.observation_E.reshape((len(self._names), -1))).all(axis=1)))
-        raise self._failure(number, f"not all numbers of its observation are finite: {self.observation_E[number]!s:.100}")
+        raise self._failure(number, f"its observation is not finite: {self.observation_E[number]!s:.100}")
 
     def drawn(self, number: int) -> np.ndarray:
         """A picture of an environment as it is, (H, W, 3), uint8.
@@ -237,7 +238,7 @@ class Stage:
         try:
             found = self._environments[number].render()
         except Exception as error:  # whatever an environment's own code raises
-            raise DataError(f"{self._id} cannot be drawn: {_said(error)}. Install what it needs to be drawn.") from error
+            raise DataError(f"{self._id} cannot be drawn: {_said(error)}. Install what it draws with.") from error
         if not isinstance(found, np.ndarray) or found.ndim != 3 or found.shape[2] != 3:
             raise DataError(f"{self._id} cannot be drawn: it gives no picture (render_mode=rgb_array).")
         return found.astype(np.uint8)

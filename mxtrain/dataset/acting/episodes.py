@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple, Un
 
 import numpy as np
 
-from mxtrain.dataset.acting.environments import Maker, Spaces, Stage
+from mxtrain.dataset.acting.environments import Maker, Spaces, VectorEnvironment
 from mxtrain.dataset.acting.policy import FACTS, NUM_FACTS
 from mxtrain.dataset.loading.loader import BatchLoader
 from mxtrain.dataset.loading.randomness import bits
@@ -79,21 +79,21 @@ class Episodes:
             LoaderError: it raised something.
         """
         one = self.played[index]
-        stage = Stage(self.maker, self.spaces, [f"episode {index}"], render_mode="rgb_array")
+        playing = VectorEnvironment(self.maker, self.spaces, [f"episode {index}"], render_mode="rgb_array")
         screen = os.environ.get(SCREEN)
         os.environ.setdefault(SCREEN, "dummy")
         try:
             count = len(one.action_TA)
             wanted = set(range(count + 1)) if most is None else {*np.linspace(0, count, most).astype(int).tolist()}
-            stage.begin(0, one.seed)
-            found = [stage.drawn(0)] if 0 in wanted else []
+            playing.begin(0, one.seed)
+            found = [playing.drawn(0)] if 0 in wanted else []
             for number, action in enumerate(self.spaces.actions_for(one.action_TA), start=1):
-                stage.step(0, action, one.action_TA[number - 1])
+                playing.step(0, action, one.action_TA[number - 1])
                 if number in wanted:
-                    found.append(stage.drawn(0))
+                    found.append(playing.drawn(0))
             return found
         finally:
-            stage.close()
+            playing.close()
             if screen is None:
                 del os.environ[SCREEN]
 
@@ -119,20 +119,20 @@ class EpisodeLoader(BatchLoader):
     def _read_share(
         self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
     ) -> Tuple[Tuple[NDArray, ...], Tuple[NDArray, ...]]:  # fmt: skip
-        from mxtrain.dataset.loading.placing import copy_to
+        from mxtrain.dataset.loading.placing import as_device, copy_to
 
-        first_B, facts_BX = self._play(share_B)
-        return (copy_to(first_B, self._device),), (copy_to(facts_BX, self._device),)
+        first_B, facts_BX = (copy_to(array, as_device(self._device)) for array in self._play(share_B))
+        return (first_B,), (facts_BX,)
 
     def _play(self, index_B: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
         """First observations, and facts, of whole episodes side by side."""
         spaces, actions = self._source.spaces, self._source.spaces.actions
-        stage = Stage(self._source.maker, spaces, [f"episode {index}" for index in index_B])
+        playing = VectorEnvironment(self._source.maker, spaces, [f"episode {index}" for index in index_B])
         try:
             for place, index in enumerate(index_B):
-                stage.begin(place, int(self._source.seed_N[index]))
-            first_B = stage.observation_E.astype(np.float32)
-            stage.require_finite()
+                playing.begin(place, int(self._source.seed_N[index]))
+            first_B = playing.observation_E.astype(np.float32)
+            playing.require_finite()
             open_places = list(range(len(index_B)))
             still = np.zeros((len(index_B), actions.count or actions.size), np.float32)
             for step in range(MOST_STEPS + 1):
@@ -141,19 +141,19 @@ class EpisodeLoader(BatchLoader):
                         f"episode {index_B[open_places[0]]} of {self._source.maker.id} has not ended after {step:,} "
                         "steps. Type dataset.max_episode_steps=N."
                     )
-                action_BA = actions.choose(self._following.act(stage.observation_E), still)
+                action_BA = actions.choose(self._following.act(playing.observation_E), still)
                 chosen = spaces.actions_for(action_BA)
-                ended = [place for place in open_places if any(stage.step(place, chosen[place], action_BA[place])[1:])]
-                stage.require_finite()
+                ended = [place for place in open_places if any(playing.step(place, chosen[place], action_BA[place])[1:])]
+                playing.require_finite()
                 open_places = [place for place in open_places if place not in ended]
                 if not open_places:
                     break
         finally:
-            stage.close()
+            playing.close()
         facts_BX = np.zeros((len(index_B), NUM_FACTS + actions.size), np.float32)
-        facts_BX[:, FACTS.index("return")] = stage.returns
-        facts_BX[:, FACTS.index("length")] = [len(taken) for taken in stage.taken]
+        facts_BX[:, FACTS.index("return")] = playing.returns
+        facts_BX[:, FACTS.index("length")] = [len(taken) for taken in playing.taken]
         facts_BX[:, FACTS.index("ended")] = 1
         for place, index in enumerate(index_B.tolist()):
-            self._source.played[index] = Played(stage.seeds[place], np.stack(stage.taken[place]))
+            self._source.played[index] = Played(playing.seeds[place], np.stack(playing.taken[place]))
         return first_B, facts_BX

@@ -5,13 +5,13 @@ Legend: E environments, O outputs of the network.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Sequence
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.dataset.acting.moments import RunningMoments
 from mxtrain.dataset.loading.placing import as_device, copy_to
-from mxtrain.engine.backend import nd
+from mxtrain.engine.backend import host_view, nd
 
 if TYPE_CHECKING:
     from typing import Union
@@ -35,6 +35,7 @@ class Following:
         self._device = as_device(device)
         self._strategies: List[Strategy] = []
         self._dtype = "float32"
+        self._key: Optional[Tuple[Tuple[int, ...], str]] = None
         self._moment_names: Dict[str, str] = {}
 
     def follow(self, strategies: Sequence[Strategy]) -> None:
@@ -53,8 +54,21 @@ class Following:
     def act(self, observation_E: np.ndarray) -> np.ndarray:
         """What the network says of observations, (E, O) float32: one way to the device and back."""
         assert self._strategies, "a loader whose samples come from the weights follows a network"
-        outputs = self._strategies[0].predict((copy_to(observation_E.astype(self._dtype), self._device),))
+        outputs = self._strategies[0].predict((self._entering(observation_E),))
         return outputs[0].asnumpy().astype(np.float32, copy=False)
+
+    def _entering(self, observation_E: np.ndarray) -> nd.NDArray:
+        """Observations on the device. On a CPU they are written to memory that the device reads: MXNet's copy waits for
+        an empty operator in its engine, which takes as long as a small network. Nothing reads it when this is called,
+        as `act` waits for what comes out."""
+        if self._device.device_type != "cpu" or observation_E.ndim != 2:
+            return copy_to(observation_E.astype(self._dtype), self._device)
+        key = (observation_E.shape, self._dtype)
+        if key != self._key:
+            self._buffer = nd.zeros(observation_E.shape, ctx=self._device, dtype=self._dtype)
+            self._memory, self._key = host_view(self._buffer), key
+        self._memory[...] = observation_E
+        return self._buffer
 
     def publish(self, moments: RunningMoments) -> None:
         """Gives statistics of observations to the network, if it wants them."""

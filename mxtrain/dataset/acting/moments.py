@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Mapping, Tuple
+from typing import TYPE_CHECKING, Callable, Mapping, Tuple
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from mxtrain.kvstore.store import Store
+    from mxtrain.kvstore.store import Numbers
+
+    Total = Callable[[Numbers], np.ndarray]
+    """Sums of some numbers over workers, see `Store.total`."""
 
 
 class RunningMoments:
@@ -29,25 +32,25 @@ class RunningMoments:
         """Of the population; 1 where nothing was seen."""
         return self._squares / self.count if self.count else np.ones(self.shape)
 
-    def update(self, rows: np.ndarray, workers: Store) -> None:
+    def update(self, rows: np.ndarray, total: Total = np.asarray) -> None:
         """Adds the rows (N, ...) of all workers. Collective.
 
         Args:
             rows: of this worker.
-            workers: who have others.
+            total: sums over workers, who have others.
         """
         rows = rows.reshape((len(rows), -1)).astype(np.float64)
-        count, *sums = workers.total([len(rows), *rows.sum(axis=0)])
+        count, *sums = total([len(rows), *rows.sum(axis=0)])
         if not count:
             return
         # Twice, as a mean that is known takes the mean out before numbers are squared.
         mean = np.array(sums) / count
-        squares = np.asarray(workers.total(((rows - mean) ** 2).sum(axis=0)))
+        squares = np.asarray(total(((rows - mean) ** 2).sum(axis=0)))
         shift = mean.reshape(self.shape) - self.mean
-        total = self.count + count
-        self.mean = self.mean + shift * (count / total)
-        self._squares = self._squares + squares.reshape(self.shape) + shift**2 * (self.count * count / total)
-        self.count = total
+        whole = self.count + count
+        self.mean = self.mean + shift * (count / whole)
+        self._squares = self._squares + squares.reshape(self.shape) + shift**2 * (self.count * count / whole)
+        self.count = whole
 
     def arrays(self) -> Mapping[str, np.ndarray]:
         """All of it, as a checkpoint holds it."""

@@ -29,10 +29,11 @@ episode's return and length, else 0. Behind these columns is the action."""
 NUM_FACTS = len(FACTS)
 
 
-def fact(F: OperatorModule, facts_NX: Array, name: str) -> Array:
-    """One of `FACTS` of each sample, (N,)."""
-    begin = FACTS.index(name)
-    return F.reshape(F.slice_axis(facts_NX, axis=1, begin=begin, end=begin + 1), shape=(-1,))
+def facts_of(F: OperatorModule, facts_NX: Array, *names: str) -> List[Array]:
+    """Some of `FACTS` of each sample, (N,) each."""
+    known_NX = F.BlockGrad(F.slice_axis(facts_NX, axis=1, begin=0, end=NUM_FACTS))
+    columns = F.split(known_NX, num_outputs=NUM_FACTS, axis=1, squeeze_axis=True)
+    return [columns[FACTS.index(name)] for name in names]
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class Actions:
 
     def log_probability(self, F: OperatorModule, output_NO: Array, facts_NX: Array) -> Array:
         """log p of each action, which stands behind the `FACTS`, under its policy, (N,)."""
-        action_NA = F.slice_axis(facts_NX, axis=1, begin=NUM_FACTS, end=NUM_FACTS + self.size)
+        action_NA = F.BlockGrad(F.slice_axis(facts_NX, axis=1, begin=NUM_FACTS, end=NUM_FACTS + self.size))
         if self.count:
             return F.pick(F.log_softmax(self._scores(F, output_NO), axis=1), F.reshape(action_NA, shape=(-1,)), axis=1)
         mean_NA = F.slice_axis(output_NO, axis=1, begin=0, end=self.size)

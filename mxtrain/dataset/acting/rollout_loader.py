@@ -1,11 +1,11 @@
 """Batches of roll-outs: each is gone through several times, in parts that hold as many steps of each environment.
 
-Legend: B batch, E environments of this worker, S steps of each in a batch.
+Legend: B batch, E environments of this worker, T steps of a roll-out, S steps of each in a batch, P batches of a pass.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from mxtrain.types import Batch, Stateful
 
 if TYPE_CHECKING:
     from mxnet import Context
+    from mxnet.ndarray import NDArray
 
     from mxtrain.kvstore.store import Store
     from mxtrain.parallel.base import Strategy
@@ -37,6 +38,7 @@ class RolloutLoader(BatchLoader):
         self.rollouts = Rollouts(source, options.get("seed", 0), Following(device))
         self._settings, self._device = source.settings, device
         super().__init__(len(source), **{**options, "prefetch": 0})
+        self._placed: Optional[Tuple[Rollout, Tuple[int, int], Tuple[NDArray, NDArray]]] = None
         self._steps_each = self.batch_size // source.settings.num_envs
 
     @property
@@ -69,24 +71,41 @@ class RolloutLoader(BatchLoader):
 
     def _batch(self, rollout: Rollout, number: int, turn: int, part: int) -> Batch:
         """A part of a pass over a roll-out, environment after environment."""
-        from mxtrain.dataset.loading.placing import copy_to
-
-        count, steps = len(rollout.facts_ETX), self._settings.rollout_steps
-        global_size = self._settings.num_envs * self._steps_each
+        count, global_size = len(rollout.facts_ETX), self._settings.num_envs * self._steps_each
         if not count:
             return Batch((), (), 0, global_size)
-        own = slice(part * self._steps_each, (part + 1) * self._steps_each)
-        if self._steps_each == steps:
-            arrays = [rollout.observation_ET, rollout.facts_ETX]
-        else:
-            first = self.world.share(self._settings.num_envs)[0]
-            index = first * steps + np.arange(count * steps)
-            key_ET = bits(self.seed, number * self._settings.passes + turn, index, Draw.MINIBATCH)
-            order_ES = np.argsort(key_ET.reshape((count, steps)), axis=1, kind="stable")[:, own]
-            place_E1 = np.arange(count)[:, None]
-            arrays = [array[place_E1, order_ES] for array in (rollout.observation_ET, rollout.facts_ETX)]
-        observation_B, facts_BX = (
-            copy_to(array.reshape((-1, *array.shape[2:])).astype(np.float32, copy=False), self._device)
-            for array in arrays
+        is_whole = self._steps_each == self._settings.rollout_steps
+        key = (number, 0 if is_whole else turn)
+        if self._placed is None or self._placed[0] is not rollout or self._placed[1] != key:
+            self._placed = (rollout, key, self._place(rollout, key))
+        size = count * self._steps_each
+        observations, facts = self._placed[2]
+        return Batch((observations,), (facts,), len(facts)).slice(part * size, (part + 1) * size, global_size)
+
+    def _place(self, rollout: Rollout, key: Tuple[int, int]) -> Tuple[NDArray, NDArray]:
+        """All batches of a pass on the device, one behind the other: few copies, each of which costs as much as a small
+        network."""
+        from mxtrain.dataset.loading.placing import as_device, copy_to
+
+        count, steps = rollout.facts_ETX.shape[:2]
+        order_PES = self._order(key, count).reshape((count, steps // self._steps_each, -1)).swapaxes(0, 1)
+        place_1E1 = np.arange(count)[None, :, None]
+        observations, facts = (
+            copy_to(
+                array[place_1E1, order_PES].reshape((count * steps, *array.shape[2:])).astype(np.float32, copy=False),
+                as_device(self._device),
+            )
+            for array in (rollout.observation_ET, rollout.facts_ETX)
         )
-        return Batch((observation_B,), (facts_BX,), count * self._steps_each, global_size)
+        return observations, facts
+
+    def _order(self, key: Tuple[int, int], count: int) -> np.ndarray:
+        """The order in which a pass goes through the steps of each environment, (E, T)."""
+        number, turn = key
+        steps = self._settings.rollout_steps
+        if self._steps_each == steps:
+            return np.tile(np.arange(steps), (count, 1))
+        first, _ = self.world.share(self._settings.num_envs)
+        index = first * steps + np.arange(count * steps)
+        random = bits(self.seed, number * self._settings.passes + turn, index, Draw.MINIBATCH)
+        return np.argsort(random.reshape((count, steps)), axis=1, kind="stable")

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.dataset.acting.advantages import discounted_sums, generalised_advantages
-from mxtrain.dataset.acting.environments import Maker, Spaces, Stage
+from mxtrain.dataset.acting.environments import Maker, Spaces, VectorEnvironment
 from mxtrain.dataset.acting.moments import RunningMoments
 from mxtrain.dataset.acting.policy import NUM_FACTS
 from mxtrain.dataset.loading.randomness import Draw, bits, uniform
 from mxtrain.errors import CheckpointError
-from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import ALONE, World
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonObject
     from mxtrain.dataset.acting.following import Following
+    from mxtrain.kvstore.store import Numbers, Store
     from mxtrain.parallel.base import Strategy
 
 log = logging.getLogger("mxtrain")
@@ -94,9 +94,9 @@ class Rollouts:
 
     def __init__(self, source: Environments, seed: int, following: Following):
         self._source, self._seed, self._following = source, seed, following
-        self._workers = self._summing = Store()
+        self._workers: Optional[Store] = None
         self._world = ALONE
-        self._stage: Optional[Stage] = None
+        self._playing: Optional[VectorEnvironment] = None
         self._discounted_E = np.zeros(0)
         self._open: Optional[Rollout] = None
         self._restored: Mapping[str, np.ndarray] = {}
@@ -107,9 +107,7 @@ class Rollouts:
     def follow(self, strategies: Sequence[Strategy], workers: Optional[Store]) -> None:
         """See `BatchLoader.follow`."""
         self._following.follow(strategies)
-        if workers is not None:
-            # Where servers update, workers wait for nobody within an epoch: each has statistics of its own.
-            self._workers, self._summing = workers, workers.within_step()
+        self._workers = workers
 
     def share(self, world: World) -> None:
         """Workers have come or gone: who has which environment changes, so all begin new episodes."""
@@ -118,9 +116,9 @@ class Rollouts:
 
     def end(self) -> None:
         """Closes the environments."""
-        if self._stage is not None:
-            self._stage.close()
-        self._stage, self._open = None, None
+        if self._playing is not None:
+            self._playing.close()
+        self._playing, self._open = None, None
 
     def of(self, number: int, is_new: bool) -> Rollout:
         """The roll-out of a number. Collective, as statistics are those of all workers.
@@ -129,7 +127,7 @@ class Rollouts:
             number: from 0, over all epochs.
             is_new: whether it is learned from for the first time; else it is the last one again.
         """
-        if self._stage is None:
+        if self._playing is None:
             self._begin(number)
         if is_new or self._open is None:
             self._open = self._collect(number)
@@ -139,6 +137,15 @@ class Rollouts:
         """The last roll-out is not learned from any more behind the batch that comes."""
         self._open = None
 
+    def _total(self, values: Numbers) -> np.ndarray:
+        """Sums over all workers; where servers update, of this one, as workers wait for nobody within an epoch."""
+        workers = self._workers.within_step() if self._workers is not None else None
+        return np.asarray(values, np.float64) if workers is None else workers.total(values)
+
+    def _gather(self, rows: np.ndarray) -> np.ndarray:
+        """The rows of all environments, in their order."""
+        return rows if self._workers is None else self._workers.gather_rows(rows)
+
     # Playing.
 
     def _own(self) -> range:
@@ -147,7 +154,7 @@ class Rollouts:
 
     def _begin(self, number: int) -> None:
         source, own = self._source, self._own()
-        self._stage = stage = Stage(source.maker, source.spaces, [f"environment {one}" for one in own])
+        self._playing = playing = VectorEnvironment(source.maker, source.spaces, [f"environment {one}" for one in own])
         self._discounted_E = np.zeros(len(own))
         restored, self._restored = self._restored, {}
         seed_E = self._episode_seeds(number)[0]
@@ -160,7 +167,7 @@ class Rollouts:
                     "be played again as it was, and it begins a new one", one, source.maker.id,
                 )  # fmt: skip
             self._discounted_E[place] = 0.0
-            stage.begin(place, int(seed_E[place]))
+            playing.begin(place, int(seed_E[place]))
         if "facts" in restored:
             steps, (begin, end) = source.settings.rollout_steps, (own.start, own.stop)
             observation_ET, facts_ETX = (restored[name][begin:end] for name in ("observations", "facts"))
@@ -171,13 +178,13 @@ class Rollouts:
 
     def _resume(self, place: int, episode: np.ndarray, actions: np.ndarray) -> bool:
         """Plays an open episode again; whether it led to where it was."""
-        assert self._stage is not None
+        assert self._playing is not None
         seed, length = int(episode[0]), int(episode[1])
         size = self._source.spaces.actions.size
         action_TA = actions[: length * size].reshape((length, size)).astype(np.float32)
-        is_open = self._stage.replay(place, seed, action_TA)
+        is_open = self._playing.replay(place, seed, action_TA)
         self._discounted_E[place] = episode[2]
-        found = self._stage.observation_E[place].reshape(-1).astype(np.float64)
+        found = self._playing.observation_E[place].reshape(-1).astype(np.float64)
         return is_open and bool((found == episode[_EPISODE_FACTS:]).all())
 
     def _episode_seeds(self, number: int) -> np.ndarray:
@@ -204,31 +211,31 @@ class Rollouts:
         return (np.sqrt(-2.0 * np.log(first)) * np.cos(2.0 * np.pi * second)).astype(np.float32)
 
     def _collect(self, number: int) -> Rollout:
-        assert self._stage is not None
-        stage, spaces, settings = self._stage, self._source.spaces, self._source.settings
+        assert self._playing is not None
+        playing, spaces, settings = self._playing, self._source.spaces, self._source.settings
         steps, size, actions = settings.rollout_steps, len(self._own()), spaces.actions
         self._following.publish(self._moments["observation"])
         noise_TE, seed_TE = self._noise(number), self._episode_seeds(number)
-        observation_TE = np.empty((steps, *stage.observation_E.shape), spaces.dtype)
+        observation_TE = np.empty((steps, *playing.observation_E.shape), spaces.dtype)
         output_TE = np.empty((steps, size, actions.num_outputs), np.float32)
         action_TE = np.empty((steps, size, actions.size), np.float32)
         reward_TE, ended_TE, over_TE = (np.zeros((steps, size)) for _ in range(3))
         return_TE, length_TE = (np.zeros((steps, size)) for _ in range(2))
         cut_off: List[Tuple[int, int, np.ndarray]] = []
         for step in range(steps if size else 0):
-            observation_TE[step] = stage.observation_E
-            output_TE[step] = output_EO = self._following.act(stage.observation_E)
+            observation_TE[step] = playing.observation_E
+            output_TE[step] = output_EO = self._following.act(playing.observation_E)
             action_TE[step] = action_EA = actions.choose(output_EO, noise_TE[step])
             for place, action in enumerate(spaces.actions_for(action_EA)):
-                reward_TE[step, place], terminated, truncated = stage.step(place, action, action_EA[place])
+                reward_TE[step, place], terminated, truncated = playing.step(place, action, action_EA[place])
                 if terminated or truncated:
                     ended_TE[step, place], over_TE[step, place] = 1.0, terminated
-                    return_TE[step, place] = stage.returns[place]
-                    length_TE[step, place] = len(stage.taken[place])
+                    return_TE[step, place] = playing.returns[place]
+                    length_TE[step, place] = len(playing.taken[place])
                     if not terminated:
-                        cut_off.append((step, place, stage.observation_E[place].copy()))
-                    stage.begin(place, int(seed_TE[step + 1, place]))
-            stage.require_finite()
+                        cut_off.append((step, place, playing.observation_E[place].copy()))
+                    playing.begin(place, int(seed_TE[step + 1, place]))
+            playing.require_finite()
         value_TE = output_TE[:, :, -1].astype(np.float64)
         next_value_TE = self._next_values(value_TE, ended_TE, cut_off)
         if settings.normalize_rewards:
@@ -246,7 +253,7 @@ class Rollouts:
         facts_TEX = np.concatenate([np.stack(facts, axis=-1), action_TE], axis=-1).astype(np.float32)
         if self._following.has_moments:
             rows = observation_TE.reshape((steps * size, *spaces.shape))
-            self._moments["observation"].update(rows, self._summing)
+            self._moments["observation"].update(rows, self._total)
         return Rollout(np.ascontiguousarray(observation_TE.swapaxes(0, 1)),
                        np.ascontiguousarray(facts_TEX.swapaxes(0, 1)))  # fmt: skip
 
@@ -255,15 +262,15 @@ class Rollouts:
     ) -> np.ndarray:  # fmt: skip
         """The value of the observation after each step: 0 where the episode is over, that of its last observation where
         only its time is."""
-        assert self._stage is not None
+        assert self._playing is not None
         size = value_TE.shape[1]
         if not size:
             return value_TE
-        last_E = self._following.act(self._stage.observation_E)[:, -1]
+        last_E = self._following.act(self._playing.observation_E)[:, -1]
         next_TE = np.concatenate([value_TE[1:], last_E[None]]) * (1.0 - ended_TE)
         for begin in range(0, len(cut_off), size):
             some = cut_off[begin : begin + size]  # in batches of one size alone, for which the network has its memory
-            observation_E = self._stage.observation_E.copy()
+            observation_E = self._playing.observation_E.copy()
             observation_E[: len(some)] = [observation for _, _, observation in some]
             for (step, place, _), value in zip(some, self._following.act(observation_E)[:, -1]):
                 next_TE[step, place] = value
@@ -275,13 +282,13 @@ class Rollouts:
             reward_TE, ended_TE, self._discounted_E, self._source.settings.gamma
         )
         moments = self._moments["return"]
-        moments.update(sum_TE.reshape((-1, 1)), self._summing)
+        moments.update(sum_TE.reshape((-1, 1)), self._total)
         return np.clip(reward_TE / np.sqrt(moments.variance + EPSILON), -LARGEST_REWARD, LARGEST_REWARD)
 
     def _standardized(self, advantage_TE: np.ndarray) -> np.ndarray:
         """Advantages with mean 0 and deviation 1 over the roll-outs of all workers."""
         moments = RunningMoments(())
-        moments.update(advantage_TE.reshape((-1, 1)), self._summing)
+        moments.update(advantage_TE.reshape((-1, 1)), self._total)
         return (advantage_TE - moments.mean) / (np.sqrt(moments.variance) + EPSILON)
 
     # In checkpoints.
@@ -289,24 +296,24 @@ class Rollouts:
     def save_state(self) -> Tuple[Mapping[str, np.ndarray], Mapping[str, Json]]:
         """See `Stateful`. Collective, but where the environments have not begun."""
         arrays = {f"{name}.{key}": array for name, one in self._moments.items() for key, array in one.arrays().items()}
-        return {**arrays, **(self._restored if self._stage is None else self._rows(self._stage))}, {}
+        return {**arrays, **(self._restored if self._playing is None else self._rows(self._playing))}, {}
 
-    def _rows(self, stage: Stage) -> Dict[str, np.ndarray]:
+    def _rows(self, playing: VectorEnvironment) -> Dict[str, np.ndarray]:
         """Open episodes and the open roll-out of all workers, a row for each environment."""
         size = len(self._own())
-        taken = [np.concatenate(one) if one else np.zeros(0, np.float32) for one in stage.taken]
+        taken = [np.concatenate(one) if one else np.zeros(0, np.float32) for one in playing.taken]
         lengths = [len(one) // self._source.spaces.actions.size for one in taken]
-        facts = np.stack([np.array(stage.seeds, np.float64), lengths, self._discounted_E], axis=1)
-        episodes = np.concatenate([facts, stage.observation_E.reshape((size, -1))], axis=1)
-        rows = {"episodes": self._workers.gather_rows(episodes)}
+        facts = np.stack([np.array(playing.seeds, np.float64), lengths, self._discounted_E], axis=1)
+        episodes = np.concatenate([facts, playing.observation_E.reshape((size, -1))], axis=1)
+        rows = {"episodes": self._gather(episodes)}
         longest = max(int(rows["episodes"][:, 1].max()), 1) * self._source.spaces.actions.size
         padded = np.zeros((size, longest))
         for row, one in zip(padded, taken):
             row[: len(one)] = one
-        rows["actions"] = self._workers.gather_rows(padded).astype(np.float32)
+        rows["actions"] = self._gather(padded).astype(np.float32)
         if self._open is not None:
             for name, array in (("observations", self._open.observation_ET), ("facts", self._open.facts_ETX)):
-                rows[name] = self._workers.gather_rows(array.reshape((size, -1)).astype(np.float64)).astype(array.dtype)
+                rows[name] = self._gather(array.reshape((size, -1)).astype(np.float64)).astype(array.dtype)
         return rows
 
     def load_state(self, arrays: Mapping[str, np.ndarray], values: JsonObject, source: str) -> None:

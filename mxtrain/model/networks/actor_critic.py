@@ -33,8 +33,8 @@ class ActorCriticSizes(NamedTuple):
 
 
 class Normalize(gluon.HybridBlock):
-    """Takes running means out of observations, and divides by running deviations. Whoever plays keeps the statistics, as
-    parameters without a gradient, so that they are where the weights are."""
+    """Takes running means out of observations, and divides by running deviations. Whoever plays keeps the statistics,
+    as parameters without a gradient, so that they are where the weights are."""
 
     def __init__(self, shape: Shape, **kwargs):
         super().__init__(**kwargs)
