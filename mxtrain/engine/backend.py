@@ -149,12 +149,12 @@ def _operator_names() -> List[str]:
 
 
 def host_view(array: mx.nd.NDArray) -> numpy.ndarray:
-    """The memory of a dense array on a CPU, to be written to where nothing in the engine uses it. It is valid as long as
-    the array is there."""
+    """The memory of a dense array on a CPU, to be written to where nothing in the engine uses it. It is valid as long
+    as the array is there."""
     array.wait_to_read()
     pointer = ctypes.c_void_p()
     mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
     dtype = numpy.dtype(array.dtype)
     assert pointer.value is not None
-    memory = (ctypes.c_char * (array.size * dtype.itemsize)).from_address(pointer.value)
-    return numpy.frombuffer(memory, dtype).reshape(array.shape)
+    memory = (ctypes.c_uint8 * (array.size * dtype.itemsize)).from_address(pointer.value)
+    return numpy.ctypeslib.as_array(memory).view(dtype).reshape(array.shape)

@@ -38,7 +38,8 @@ def main(rollouts: int) -> None:
     parameters = [*policy.parameters(), *value.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=1e-3, eps=1e-8)
     mode = gymnasium.vector.AutoresetMode.SAME_STEP
-    environments = gymnasium.vector.SyncVectorEnv([lambda: gymnasium.make("CartPole-v1")] * NUM_ENVS, autoreset_mode=mode)
+    makers = [lambda: gymnasium.make("CartPole-v1")] * NUM_ENVS
+    environments = gymnasium.vector.SyncVectorEnv(makers, autoreset_mode=mode)
     observation, _ = environments.reset(seed=0)
     running, finished = np.zeros(NUM_ENVS), list[float]()
     started = (time.process_time(), time.monotonic())

@@ -142,10 +142,13 @@ class EpisodeLoader(BatchLoader):
                         "steps. Type dataset.max_episode_steps=N."
                     )
                 action_BA = actions.choose(self._following.act(playing.observation_E), still)
-                chosen = spaces.actions_for(action_BA)
-                ended = [place for place in open_places if any(playing.step(place, chosen[place], action_BA[place])[1:])]
+                chosen, still_open = spaces.actions_for(action_BA), []
+                for place in open_places:
+                    _, terminated, truncated = playing.step(place, chosen[place], action_BA[place])
+                    if not (terminated or truncated):
+                        still_open.append(place)
                 playing.require_finite()
-                open_places = [place for place in open_places if place not in ended]
+                open_places = still_open
                 if not open_places:
                     break
         finally:

@@ -88,7 +88,7 @@ class RolloutLoader(BatchLoader):
         from mxtrain.dataset.loading.placing import as_device, copy_to
 
         count, steps = rollout.facts_ETX.shape[:2]
-        order_PES = self._order(key, count).reshape((count, steps // self._steps_each, -1)).swapaxes(0, 1)
+        order_PES = self._steps_of(key, count).reshape((count, steps // self._steps_each, -1)).swapaxes(0, 1)
         place_1E1 = np.arange(count)[None, :, None]
         observations, facts = (
             copy_to(
@@ -99,7 +99,7 @@ class RolloutLoader(BatchLoader):
         )
         return observations, facts
 
-    def _order(self, key: Tuple[int, int], count: int) -> np.ndarray:
+    def _steps_of(self, key: Tuple[int, int], count: int) -> np.ndarray:
         """The order in which a pass goes through the steps of each environment, (E, T)."""
         number, turn = key
         steps = self._settings.rollout_steps

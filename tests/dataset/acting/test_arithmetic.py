@@ -13,7 +13,13 @@ from mxtrain.dataset.acting.policy import FACTS, NUM_FACTS, Actions
 from mxtrain.engine.backend import autograd, nd
 from mxtrain.loss.policy import PolicyLoss, ProximalPolicyLoss
 from mxtrain.loss.policy_blocks import EpisodeLossBlock
-from mxtrain.metric.episodes import ApproximateDivergence, EpisodeLength, EpisodeReturn, ExplainedVariance, PolicyEntropy
+from mxtrain.metric.episodes import (
+    ApproximateDivergence,
+    EpisodeLength,
+    EpisodeReturn,
+    ExplainedVariance,
+    PolicyEntropy,
+)
 
 DISCRETE, GAUSSIAN = Actions(count=3), Actions(size=2)
 both = pytest.mark.parametrize("actions", [DISCRETE, GAUSSIAN], ids=["discrete", "gaussian"])

@@ -210,7 +210,8 @@ def test_without_gymnasium_it_is_said_what_to_install(monkeypatch: Any) -> None:
 
 @pytest.mark.parametrize("settings, said", [
     ({"batch_size": 100}, "it can be 8, 16, 32, 64, 128, 256"), ({"id": "mine:Env-v0"}, "a module in front of an id"),
-    ({"kwargs": {"render_mode": "human"}}, "render_mode is chosen by what wants to draw"), ({"prefetch": 2}, "prefetch"),
+    ({"kwargs": {"render_mode": "human"}}, "render_mode is chosen by what wants to draw"),
+    ({"prefetch": 2}, "prefetch"),
 ])  # fmt: skip
 def test_wrong_settings_are_refused(settings: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
