@@ -42,7 +42,7 @@ from mxtrain.trainer.resume import Beginning, begin
 from mxtrain.trainer.runner import Runner
 from mxtrain.trainer.saving import NoStore
 from mxtrain.trainer.step import TrainingStep
-from mxtrain.types import BY_HAND, Callback, CommandLine, RunInfo
+from mxtrain.types import BY_HAND, Callback, CommandLine, RunInfo, Stateful
 
 if TYPE_CHECKING:
     from mxnet import Context, gluon
@@ -72,6 +72,7 @@ def build_network(description: Description, signature: Signature, device: Contex
         field_sizes=signature.field_sizes, num_numbers=signature.num_numbers,
         num_indices=signature.num_indices, sparse_from=sparse_from(description),
         catalog_sizes=signature.catalog_sizes, mean_rating=signature.mean[0] if signature.has_ratings else 0.0,
+        actions=signature.actions,
     )  # fmt: skip
     say_dense_tables(description, prepared)
     if description.model.weights:
@@ -140,9 +141,14 @@ def build_objective(
 
 def build_step(
     description: Description, network: gluon.Block, signature: Signature, steps_per_epoch: int, strategy: Strategy,
-    store: Store,
+    store: Store, states: Optional[Mapping[str, Stateful]] = None,
 ) -> TrainingStep:  # fmt: skip
-    """Builds the training step: updater and moving average around a placed network and a store."""
+    """Builds the training step: updater and moving average around a placed network and a store.
+
+    Args:
+        description, network, signature, steps_per_epoch, strategy, store: of the run.
+        states: by name, what else changes in training: in the loader.
+    """
     trainer = description.trainer
     multipliers = parameter_multipliers(description.model, network)
     weights = {name: strategy.values[name] for name in strategy.trainable}
@@ -158,7 +164,7 @@ def build_step(
         strategy, store, updater,
         build_average(trainer.ema_decay, strategy.values, strategy.publish), trainer.clip_global_norm,
         trainer.seed if draws else None, description.amp.build_scaling(),
-        description.task.build_states(strategy.objective.loss),
+        {**description.task.build_states(strategy.objective.loss), **(states or {})},
     )  # fmt: skip
 
 
@@ -242,7 +248,8 @@ def build_run(
     parallel = resume.same_cut(description.parallel, checkpoint, len(devices[0]))
     strategy = parallel.build(objective, description.trainer.grad_accumulation, workers)
     data.train.look_ahead = strategy.look_ahead
-    step = build_step(description, network, signature, len(data.train), strategy, workers)
+    data.train.follow([strategy], workers)
+    step = build_step(description, network, signature, len(data.train), strategy, workers, data.train.states)
     identity: Dict[str, Json] = {
         "description": description.config, "input": signature.to_json(), "cut_before": strategy.layout.cut_before,
     }  # fmt: skip
@@ -304,6 +311,7 @@ def what_is_trained(description: Description, plan: Plan, signature: Signature, 
         "lr_scaling": description.rates.facts,
         "graph_nodes": lambda: graph_nodes(network, signature.shape),
         "model_table": summarize(network, signature.shape).table(), "predicts": description.task.predicts,
+        "reads_files": description.task.reads_files,
     }  # fmt: skip
 
 

@@ -175,8 +175,10 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
     with ProgressDisplay(quiet_s=QUIET_S if world.rank == 0 else threading.TIMEOUT_MAX) as display:
 
         def compared(dtype: str, build_other: Callable[[], TrainingStep], placed: TrainingStep) -> List[Difference]:
+            sides = (placed, build_other())
+            data.train.follow([side.strategy for side in sides])
             stream = (batch.cast(dtype) for batch in batches(data.train, steps))
-            return compare((placed, build_other()), stream, lr, display.advance)
+            return compare(sides, stream, lr, display.advance)
 
         display.begin("building the placement", 0)
         placed = placement("float32")
@@ -188,8 +190,10 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
         low: Optional[float] = None
         if description.amp.dtype != FULL.dtype:
             display.begin(f"comparing in {description.amp.dtype}, {STEPS}", 2)
+            sides = (placement("float32"), reference("float32"))
+            data.train.follow([side.strategy for side in sides])
             first_batch = itertools.islice(batches(data.train, 2), 1)
-            low = compare_lengths((placement("float32"), reference("float32")), first_batch, lr, display.advance)
+            low = compare_lengths(sides, first_batch, lr, display.advance)
         if cut_before:  # in float64 other blocks take other times
             parallel = parallel.model_copy(update={"cut_before": cut_before})
         display.begin(f"comparing in float64, {STEPS}", 2 * steps)

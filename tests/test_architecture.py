@@ -19,6 +19,7 @@ LAYERS = [
     {
         "annotations", "errors", "types", "files", "cluster.network", "process",
         "dataset.image.box_arithmetic", "dataset.image.box_geometry", "dataset.image.boxes", "dataset.image.key_points",
+        "dataset.acting.policy",
         "dataset.image.class_lists", "dataset.image.mask_arithmetic", "dataset.image.mask_rows",
         "dataset.language.answer_scores", "dataset.language.answer_window", "dataset.language.tags",
         "dataset.speech.alphabet",
@@ -53,7 +54,8 @@ LAYER_OF = {part: number for number, layer in enumerate(LAYERS) for part in laye
 
 # Modules that need MXNet to be imported at all: they are imported by `build` and what it makes, when a run is built.
 WITH_MXNET = {
-    "mxtrain.amp.scaling", "mxtrain.build", "mxtrain.dataset.loading.placing", "mxtrain.dataset.loading.staging",
+    "mxtrain.amp.scaling", "mxtrain.build", "mxtrain.dataset.acting.following",
+    "mxtrain.dataset.loading.placing", "mxtrain.dataset.loading.staging",
     "mxtrain.engine.backend", "mxtrain.engine.gluon_parameters",
     "mxtrain.engine.limits", "mxtrain.engine.trace", "mxtrain.kvstore.async_store", "mxtrain.kvstore.buckets",
     "mxtrain.kvstore.compressed_message", "mxtrain.kvstore.compression", "mxtrain.kvstore.dist_store",
@@ -61,11 +63,12 @@ WITH_MXNET = {
     "mxtrain.kvstore.mxnet_store",
     "mxtrain.kvstore.remote_updater", "mxtrain.kvstore.update_server", "mxtrain.loss.blocks", "mxtrain.loss.ctc_blocks",
     "mxtrain.loss.detection_blocks", "mxtrain.loss.frame_blocks", "mxtrain.loss.pose_blocks",
-    "mxtrain.loss.ranking_blocks", "mxtrain.loss.region_blocks", "mxtrain.metric.meter",
+    "mxtrain.loss.policy_blocks", "mxtrain.loss.ranking_blocks", "mxtrain.loss.region_blocks", "mxtrain.metric.meter",
     "mxtrain.model.networks.embedding_table",
     "mxtrain.model.networks.bert", "mxtrain.model.networks.bilstm",
     "mxtrain.model.networks.center_net", "mxtrain.model.networks.classifier", "mxtrain.model.networks.conformer",
     "mxtrain.model.networks.gpt", "mxtrain.model.networks.language", "mxtrain.model.networks.lstm",
+    "mxtrain.model.networks.actor_critic",
     "mxtrain.model.networks.attention", "mxtrain.model.networks.gnmt", "mxtrain.model.networks.transformer",
     "mxtrain.model.networks.translation", "mxtrain.model.networks.traced_step",
     "mxtrain.model.networks.features", "mxtrain.model.networks.fastspeech", "mxtrain.model.networks.recommendation",

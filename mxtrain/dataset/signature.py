@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence, Tuple
 
+from mxtrain.dataset.acting.policy import Actions
 from mxtrain.dataset.image.key_points import KeyPointSet
 from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.language.tokenizing.base import TOKENIZER_STATE
@@ -37,6 +38,7 @@ SIGNATURE_STATE: Wanted = {
     "symbols?": [str],
     "catalog?": CATALOG_STATE,
     "columns?": FEATURE_COLUMNS_STATE,
+    "actions?": {"count": int, "size": int},
     "key_points?": {"flip_pairs": [[int]], "skeleton": [[int]], "sigmas": [_NUMBER], "thing_names": [str]},
 }  # fmt: skip
 """The form of a signature in a checkpoint, which may come from anybody."""
@@ -52,6 +54,7 @@ class Signature:
         class_names: of what is predicted, where it has names.
         tokenizer_config: for text: how it becomes tokens.
         target_tokenizer_config: for translations: the same of the target; equal where both have one vocabulary.
+        actions: for who acts: what it may do.
         symbols: for what is to be spoken: the characters or phonemes whose numbers enter the network.
         mask_values: for masks: the value of each class in a mask's file.
         category_ids: for things in pictures: the number of each class in the dataset's own files.
@@ -76,6 +79,7 @@ class Signature:
     symbols: Sequence[str] = ()
     columns: Optional[FeatureColumns] = None
     catalog: Optional[Catalog] = None
+    actions: Optional[Actions] = None
 
     @property
     def catalog_sizes(self) -> Optional[Tuple[int, int]]:
@@ -119,7 +123,10 @@ class Signature:
         for name in ("mask_values", "category_ids", "symbols"):
             if getattr(self, name):
                 lists[name] = list(getattr(self, name))
-        parts = {"tokenizer_config": self.tokenizer_config, "decoding": self.decoding, "key_points": self.key_points}
+        parts = {
+            "tokenizer_config": self.tokenizer_config, "decoding": self.decoding, "key_points": self.key_points,
+            "actions": self.actions,
+        }  # fmt: skip
         if self.columns is not None:
             lists["columns"] = self.columns.to_json()
         if self.catalog is not None:
@@ -147,6 +154,7 @@ class Signature:
             "catalog": Catalog.from_json(given["catalog"]) if given.get("catalog") else None,
             "audio": features_from(given["audio"]) if given.get("audio") else None,
             "decoding": Decoding.from_json(decoding) if decoding else None,
+            "actions": Actions.from_json(given["actions"]) if given.get("actions") else None,
             "key_points": KeyPointSet.from_json(points, len(values["class_names"])) if points else None,
         })  # fmt: skip
 

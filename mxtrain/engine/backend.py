@@ -166,3 +166,15 @@ def _operator_names() -> List[str]:
     size, names = mx.base.mx_uint(), ctypes.POINTER(ctypes.c_char_p)()
     mx.base.check_call(mx.base._LIB.MXListAllOpNames(ctypes.byref(size), ctypes.byref(names)))
     return [mx.base.py_str(names[i]) for i in range(size.value)]
+
+
+def host_view(array: mx.nd.NDArray) -> numpy.ndarray:
+    """The memory of a dense array on a CPU, to be written to where nothing in the engine uses it. It is valid as long
+    as the array is there."""
+    array.wait_to_read()
+    pointer = ctypes.c_void_p()
+    mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
+    dtype = numpy.dtype(array.dtype)
+    assert pointer.value is not None
+    memory = (ctypes.c_uint8 * (array.size * dtype.itemsize)).from_address(pointer.value)
+    return numpy.ctypeslib.as_array(memory).view(dtype).reshape(array.shape)

@@ -24,6 +24,8 @@ class Loss(Spec):
     """Whether targets are -1 and 1 instead of 0 and 1."""
     serves: ClassVar[Tuple[str, ...]] = ("classification",)
     """Names of the tasks whose outputs and targets it takes; empty: any."""
+    passes: ClassVar[int] = 1
+    """How often a sample that the weights have drawn is learned from, before others are drawn with new weights."""
 
     def require_unsmoothed(self, reason: str = "") -> None:
         """Raises: ConfigError: labels are to be smoothed where there is nothing to smooth; says so by the reason."""

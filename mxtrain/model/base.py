@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from mxnet import gluon
     from mxnet.ndarray import NDArray
 
+    from mxtrain.dataset.acting.policy import Actions
+
 Init = Literal["xavier", "msra", "orthogonal", "normal", "default"]
 
 
@@ -95,6 +97,16 @@ class Model(Spec):
             input_shape: (C, H, W) of one sample.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how to build its network")
+
+    def build_policy(self, actions: Actions, input_shape: Shape) -> gluon.Block:
+        """The network that acts, uninitialised: (B, ...) to (B, O), see `dataset.acting.policy`. By default the network
+        for O numbers.
+
+        Args:
+            actions: what it may do.
+            input_shape: of one observation.
+        """
+        return self.build(actions.num_outputs, input_shape)
 
     def build_text(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.Block:
         """The network for text, uninitialised. It takes tokens, token types (B, T) and valid lengths (B,).

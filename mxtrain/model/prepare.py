@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from mxnet import Context, gluon
     from mxnet.initializer import Initializer
 
+    from mxtrain.dataset.acting.policy import Actions
+
 __all__ = [
     "Prepared",
     "WeightsReport",
@@ -58,7 +60,7 @@ def prepare_network(
     output_shapes: Optional[Sequence[Shape]] = None, output_names: Sequence[str] = (),
     is_joint: Optional[bool] = None, field_sizes: Optional[Sequence[int]] = None, num_numbers: int = 0,
     num_indices: Optional[int] = None, sparse_from: Optional[int] = None,
-    catalog_sizes: Optional[Tuple[int, int]] = None, mean_rating: float = 0.0,
+    catalog_sizes: Optional[Tuple[int, int]] = None, mean_rating: float = 0.0, actions: Optional[Actions] = None,
 ) -> Prepared:  # fmt: skip
     """Builds the network of a description and gives every parameter its first value.
 
@@ -83,6 +85,7 @@ def prepare_network(
             None: never.
         catalog_sizes: of a network for recommendation: how many users and items there are.
         mean_rating: of a network for recommendation, where ratings are to be predicted.
+        actions: of a network that acts: what it may do.
 
     Returns:
         The network and the report on its weights.
@@ -93,7 +96,9 @@ def prepare_network(
     """
     from mxtrain.engine.backend import mx
 
-    if catalog_sizes is not None:
+    if actions is not None:
+        network = model.build_policy(actions, shapes_of(input_shape)[0])
+    elif catalog_sizes is not None:
         network = model.build_recommender(*catalog_sizes, mean_rating)
     elif num_indices is not None:
         network = model.build_indexed(num_classes, num_indices)

@@ -120,6 +120,11 @@ def small(tmp_path: Path) -> Dict[str, Tuple[str, ...]]:
             "dataset.features.window_ms=200", "dataset.features.step_ms=50", "dataset.features.num_mels=16",
             "model.units=8", "model.hidden_size=12", "task.iterations=2",
         ),
+        "reinforcement_learning": (
+            "dataset.num_envs=4", "dataset.rollout_steps=8", "dataset.val_episodes=10", "dataset.test_episodes=5",
+            "dataset.eval_batch_size=5", "dataset.normalize_rewards=true", "model.normalize_observations=true",
+            "dataset.batch_size=8", "model.hidden=[8]",
+        ),
         "speech_recognition": (
             "dataset.num_train=32", "dataset.num_val=10", "dataset.length=[1,3]", "dataset.height=8",
             "model.channels=[2,3,2]", "model.units=8", "model.num_layers=2",

@@ -17,6 +17,7 @@ from typing import (
     Generator,
     Iterator,
     List,
+    Mapping,
     NamedTuple,
     Optional,
     Sequence,
@@ -33,13 +34,15 @@ from mxtrain.dataset.loading.sample_reader import Encode, ReadBatch, SampleReade
 from mxtrain.dataset.loading.sampling import EverySample, Sampler
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.runtime.cores import usable_cores
-from mxtrain.types import Batch, Shape
+from mxtrain.types import Batch, Shape, Stateful
 
 if TYPE_CHECKING:
     from mxnet import Context
 
     from mxtrain.dataset.base import Source
     from mxtrain.dataset.loading.placing import HostArrays
+    from mxtrain.kvstore.store import Store
+    from mxtrain.parallel.base import Strategy
 
 Collate = Callable[[Batch, int], Batch]
 """(batch, epoch) -> the batch that a task makes of it: a function of (seed, epoch, sample index), on any worker."""
@@ -100,6 +103,21 @@ class BatchLoader:
         """What is done to each batch last, by the thread that reads: work that would otherwise be the step's."""
         self.sampler = sampler or EverySample(num_samples)
         self._device = as_device(device)
+
+    @property
+    def states(self) -> Mapping[str, Stateful]:
+        """By name, what changes in a loader while its batches are trained on; checkpoints hold it. Most have nothing:
+        their batches are functions of seed, epoch and number."""
+        return {}
+
+    def follow(self, strategies: Sequence[Strategy], workers: Optional[Store] = None) -> None:
+        """Gives it the network, with its weights as they are at any time, before the first epoch: for samples that come
+        from the weights. Such a loader makes no batch before it is asked for it.
+
+        Args:
+            strategies: the first one predicts; several have the same weights.
+            workers: who make the other shares.
+        """
 
     def __len__(self) -> int:
         """Batches per epoch, a partial last one included."""
