@@ -5,8 +5,6 @@ Legend: N samples, B batch, F features.
 
 from __future__ import annotations
 
-import csv
-import math
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Optional, Sequence, Tuple
@@ -24,10 +22,11 @@ from mxtrain.dataset.checking.problems import (
     attempt,
 )
 from mxtrain.dataset.loading.official import sklearn_datasets
-from mxtrain.dataset.loading.regular_files import exists, open_regular, refuse_shared
+from mxtrain.dataset.loading.regular_files import refuse_shared
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.signature import Signature
-from mxtrain.dataset.table.columns import read_columns
+from mxtrain.dataset.table.cells import LARGEST_NUMBER, number_of, why_no_number
+from mxtrain.dataset.table.columns import names_of_columns, read_columns
 from mxtrain.dataset.table.rows import RowLoader, Rows
 from mxtrain.errors import CheckpointError, DataError, did_you_mean
 from mxtrain.types import OpenFraction, PathText, Positive
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     from mxtrain.dataset.loading.loader import BatchLoader
     from mxtrain.model.base import Model
 
-_LARGEST = float(np.finfo(np.float32).max)
 DIABETES = ("age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6")
 """Features of scikit-learn's diabetes data. Source: B. Efron et al., "Least Angle Regression", 2004."""
 
@@ -101,11 +99,7 @@ class Tabular(BaseDataset):
             return self.features
         if path.endswith(".jsonl"):
             raise DataError("dataset.features: name the columns to predict from, a file of JSON lines has no header.")
-        if not exists(path):
-            raise DataError(f"{path}: there is no such file.")
-        with open_regular(path) as (file, _):  # what is no UTF-8 is said where the rows are read
-            first = file.readline().decode("utf-8-sig", "replace").rstrip("\r\n")
-        names = [one.strip() for one in (first.split("\t") if path.endswith(".tsv") else next(csv.reader([first]), []))]
+        names = names_of_columns(path)
         if self.target not in names:
             raise DataError(
                 f"dataset.target={self.target}: {path}, line 1: there is no column '{self.target}'."
@@ -122,16 +116,12 @@ class Tabular(BaseDataset):
         found = np.empty((len(rows), len(columns)))
         for number, row in enumerate(rows):
             for column, text in enumerate(row):
-                try:
-                    value = float(text)
-                except ValueError:
-                    value = math.nan
-                found[number, column] = value
-                if not -_LARGEST <= value <= _LARGEST:
-                    what = f"'{columns[column]}' is {_why_no_number(text)}."
+                found[number, column] = value = number_of(text)
+                if not -LARGEST_NUMBER <= value <= LARGEST_NUMBER:
+                    what = f"'{columns[column]}' is {why_no_number(text)}."
                     problem = Problem(NOT_A_NUMBER, places[number], f"{places[number]}: {what}", "Correct the cell.")
                     findings.refuse(problem, sentence=f"{path}, row {number + 1}: {what}")
-        kept = (np.abs(found) <= _LARGEST).all(axis=1)  # is false for a NaN
+        kept = (np.abs(found) <= LARGEST_NUMBER).all(axis=1)  # is false for a NaN
         found = found[kept]
         places = places.take(np.flatnonzero(kept))
         return Rows(found[:, : len(names)], found[:, -1] if with_target else None, places)
@@ -172,17 +162,6 @@ class Tabular(BaseDataset):
             parts.append(rows.value_NF)
             places += [f"{name}:{row}" for row in range(1, len(rows) + 1)]
         return Rows(np.concatenate(parts) if parts else np.zeros((0, len(signature.class_names)))), places
-
-
-def _why_no_number(text: str) -> str:
-    """What a cell is that holds no finite number that a 32-bit float can be."""
-    try:
-        value = float(text)
-    except ValueError:
-        return f"'{text}', no number"
-    if not math.isfinite(value):
-        return f"{value}, no finite number"
-    return f"{value}, and the largest number that is read is {_LARGEST:.1e}"
 
 
 def read_diabetes() -> Rows:

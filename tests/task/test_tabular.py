@@ -16,11 +16,15 @@ from sklearn.linear_model import LogisticRegression
 from mxtrain.cli import main
 from mxtrain.dataset.base import open_splits
 from mxtrain.errors import CheckpointError, ConfigError
+from mxtrain.runtime.amx import computes_bfloat16, cpu_flags
+from mxtrain.verify import verify
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
-LINEAR = ("task=tabular", "model=mlp", "model.hidden=[]", "optimizer=sgd", "optimizer.lr=0.1", "optimizer.momentum=0",
-          "lr_scheduler=constant", "trainer.max_steps=5", "trainer.max_epochs=null")  # fmt: skip
+LINEAR = (
+    "task=tabular", "model=mlp", "model.hidden=[]", "optimizer=sgd", "optimizer.lr=0.1", "optimizer.momentum=0",
+    "optimizer.wd=0", "lr_scheduler=constant", "trainer.max_steps=5", "trainer.max_epochs=null",
+)  # fmt: skip
 
 
 def write_table(path: Path, count: int, seed: int = 0) -> str:
@@ -159,6 +163,21 @@ def test_what_a_checkpoint_keeps_of_columns_is_not_changed_later(
     assert main(["eval", run_dir, "split=val"]) == 0
     with pytest.raises(CheckpointError, match="was trained with other columns than there are now, .*: town, age"):
         train_run(*words, "checkpoint.resume=auto", "trainer.max_epochs=2")
+
+
+@pytest.mark.parametrize("model", ["factorization_machine", "deepfm", "wide_deep"])
+def test_networks_are_the_same_under_placements(describe_run: Any, tmp_path: Path, model: str) -> None:
+    words = ("task=tabular", f"model={model}", "dataset=feature_table", "dataset.target=sick", "dataset.batch_size=16",
+             f"dataset.train={write_table(tmp_path / 'train.csv', 100)}")  # fmt: skip
+    placed = ("parallel=hybrid", "parallel.microbatches=2", "trainer.grad_accumulation=2")
+    found = verify(describe_run(*words, *placed), 3, 1e-6)
+    assert found.passed and found.bits, found
+
+
+@pytest.mark.skipif(not computes_bfloat16(cpu_flags()), reason="this processor has no AVX-512")
+def test_bfloat16_is_the_same_under_a_placement(describe_run: Any) -> None:
+    found = verify(describe_run("task=tabular", "dataset.batch_size=16", "amp=bfloat16", "parallel=data"), 3, 1e-6)
+    assert found.passed and found.low is not None, found
 
 
 @pytest.mark.parametrize("sampler", ["balanced", "weighted"])

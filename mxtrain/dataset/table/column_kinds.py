@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from itertools import islice
 from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence
 
+import numpy as np
+
+from mxtrain.dataset.table.cells import number_of
 from mxtrain.dataset.table.columns import names_of_columns, stream_rows
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.types import Positive, Spec
@@ -73,16 +75,8 @@ def guess_kinds(path: str, names: Sequence[str], missing: Sequence[str]) -> Dict
         texts = [text for row in rows if (text := row[number].strip()) not in missing]
         if not texts:
             found[name] = "ignore"
-        elif all(map(is_number, texts)):
+        elif np.isfinite([number_of(text) for text in texts]).all():
             found[name] = "number"
         else:
             found[name] = "category" if len(set(texts)) <= MOST_CATEGORIES else "hashed"
     return found
-
-
-def is_number(text: str) -> bool:
-    """Whether a cell holds a finite number."""
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False

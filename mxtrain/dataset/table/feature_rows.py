@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from mxtrain.dataset.loading.placing import HostArrays
     from mxtrain.dataset.signature import Signature
 
+_ROWS_AT_ONCE = 1 << 20
+
 
 class FeatureRows:
     """Rows of features.
@@ -61,7 +63,11 @@ class FeatureRows:
 
     def read_labels(self) -> np.ndarray:
         """The class of each row, for `dataset.sampler`."""
-        return self.labels(np.arange(len(self))).astype(np.int32)
+        label_N = np.empty(len(self), np.int32)
+        for begin in range(0, len(self), _ROWS_AT_ONCE):
+            index = np.arange(begin, min(begin + _ROWS_AT_ONCE, len(self)))
+            label_N[index] = self.labels(index)
+        return label_N
 
     def checks(self) -> Checks:
         """What `data check` does with each row."""

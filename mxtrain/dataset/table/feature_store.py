@@ -42,6 +42,7 @@ from mxtrain.dataset.corpus.content import contents_of
 from mxtrain.dataset.corpus.preparing import Advance, prepare, prepare_for_now
 from mxtrain.dataset.corpus.shards import ArrayForm, Shards, ShardWriter
 from mxtrain.dataset.loading.text_stream import ending_of
+from mxtrain.dataset.table.cells import LARGEST_NUMBER, number_of, why_no_number
 from mxtrain.dataset.table.columns import PARQUET, Column, place_of, stream_rows
 from mxtrain.errors import DataError
 
@@ -56,7 +57,6 @@ UNKNOWN = 255
 MOST_VALUES = 4_000_000
 """Different values of all columns of categories together: they are counted in memory."""
 _ROWS_AT_ONCE = 4096
-_LARGEST = float(np.finfo(np.float32).max)
 
 
 class ReadColumn(NamedTuple):
@@ -220,8 +220,8 @@ class _Writing:
         try:
             value_R = np.array([math.nan if text in self._missing else float(text) for text in texts])
         except ValueError:
-            value_R = np.array([math.nan if text in self._missing else _number_of(text) for text in texts])
-        wrong_R = ~is_missing_R & ~(np.abs(value_R) <= _LARGEST)
+            value_R = np.array([math.nan if text in self._missing else number_of(text) for text in texts])
+        wrong_R = ~is_missing_R & ~(np.abs(value_R) <= LARGEST_NUMBER)
         for index in np.flatnonzero(wrong_R).tolist():
             self._refuse(NOT_A_NUMBER, lines[index], f"'{column.name}' is {why_no_number(texts[index])}.",
                          "Correct the cell, or name such cells in dataset.missing.")  # fmt: skip
@@ -263,37 +263,18 @@ class _Writing:
 
 def _as_label(text: str, label_of: Mapping[str, int]) -> int:
     """The target that is the same number otherwise written, as 1.0 for 1."""
-    value = _number_of(text)
-    return next((label for name, label in label_of.items() if _number_of(name) == value), UNKNOWN)
-
-
-def _number_of(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
-
-
-def why_no_number(text: str) -> str:
-    """What a cell is that holds no finite number that a 32-bit float can be."""
-    value = _number_of(text)
-    if math.isnan(value):
-        return f"'{text}', no number" if text.lower() != "nan" else "nan, no finite number"
-    if math.isinf(value):
-        return f"{value}, no finite number"
-    return f"{value}, and the largest number that is read is {_LARGEST:.1e}"
+    value = number_of(text)
+    return next((label for name, label in label_of.items() if number_of(name) == value), UNKNOWN)
 
 
 def iterate_rows(stores: Sequence[FeatureStore], row_N: Optional[np.ndarray], size: int = 65536) -> Iterator[Any]:
-    """(store, rows in it) of pieces of rows that are numbered through all stores; None = all, in order."""
+    """(store, rows in it) of pieces of rows that are ascending and numbered through all stores; None = all."""
     begin = 0
     for store in stores:
-        if row_N is None:
-            own = np.arange(len(store))
-        else:
-            own = row_N[(row_N >= begin) & (row_N < begin + len(store))] - begin
-        for first in range(0, len(own), size):
-            yield store, own[first : first + size]
+        first, last = (0, len(store)) if row_N is None else np.searchsorted(row_N, [begin, begin + len(store)]).tolist()
+        for low in range(first, last, size):
+            high = min(low + size, last)
+            yield store, np.arange(low, high) if row_N is None else row_N[low:high] - begin
         begin += len(store)
 
 

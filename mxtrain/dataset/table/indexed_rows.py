@@ -25,6 +25,7 @@ from mxtrain.dataset.corpus.content import contents_of
 from mxtrain.dataset.corpus.preparing import Advance, prepare, prepare_for_now
 from mxtrain.dataset.corpus.shards import ArrayForm, Ragged, Shards, ShardWriter
 from mxtrain.dataset.loading.text_stream import open_text
+from mxtrain.dataset.table.cells import LARGEST_NUMBER
 from mxtrain.dataset.table.feature_rows import FeatureRows
 from mxtrain.dataset.table.feature_store import UNKNOWN
 from mxtrain.types import LARGEST_COUNT
@@ -39,7 +40,6 @@ _FORMS = {
     "place": ArrayForm("int64"),
 }  # fmt: skip
 _ROWS_AT_ONCE = 4096
-_LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass
@@ -153,7 +153,7 @@ def _row_of(line: int, cells: Sequence[str], with_target: bool) -> IndexedRow:
     if ids and not 0 <= min(ids) <= max(ids) < LARGEST_COUNT:
         wrong_id = next(one for one in ids if not 0 <= one < LARGEST_COUNT)
         raise _WrongLine(f"the index {wrong_id} is not from 0 to {LARGEST_COUNT - 1:,}.")
-    if not all(-_LARGEST <= value <= _LARGEST for value in values):  # is false for a NaN
+    if not all(-LARGEST_NUMBER <= value <= LARGEST_NUMBER for value in values):  # is false for a NaN
         raise _WrongLine("a value is no finite number of 32 bits.")
     return IndexedRow(line, label, ids, values)
 

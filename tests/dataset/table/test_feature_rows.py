@@ -294,3 +294,14 @@ def test_criteos_lines_to_predict_for_may_have_no_label(tmp_path: Path, begin: i
     path.write_text("1\t2\n")
     with pytest.raises(DataError, match="line 1 has 2 columns; a line of Criteo's has 39, or 40 with the label"):
         dataset.open_inputs([str(path)], signature, False, {})
+
+
+def test_a_vocabulary_has_values_that_come_often_enough_the_most_frequent_first(tmp_path: Path) -> None:
+    towns = [town for town, count in (("two", 2), ("b three", 3), ("a three", 3), ("four", 4)) for _ in range(count)]
+    rows = [{**row, "town": towns[n % len(towns)] if n < len(towns) else ""} for n, row in enumerate(rows_of(60, 0))]
+    dataset = table(train=write_csv(tmp_path / "t.csv", rows), val=write_csv(tmp_path / "v.csv", rows_of(9, 1)),
+                    test_fraction=0.0)  # fmt: skip
+    for min_count, wanted_towns in ((3, ("four", "a three", "b three")), (2, ("four", "a three", "b three", "two"))):
+        dataset = dataset.model_copy(update={"min_count": min_count})
+        columns = dataset.sign(dataset.open(), None).columns
+        assert columns is not None and columns.fields[0].vocabulary == wanted_towns
