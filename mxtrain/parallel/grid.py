@@ -106,7 +106,8 @@ class Grid(Strategy):
         obey_placement(self.network)
         # Before anything looks at the network's parameters: what computes has the rows of a batch only.
         num_samples = objective.global_batch_size or objective.batch_size
-        self._tables = RowTables(self.network, objective.input_shape, num_samples, self._workers)
+        shape, predict_shape = objective.input_shape, objective.predict_shape or objective.input_shape
+        self._tables = RowTables(self.network, shape, predict_shape, num_samples, self._workers)
         self.rows = self._tables.rows
         self._devices, self._num_parts = devices, grad_accumulation
         self._num_microbatches = parallel.num_microbatches()

@@ -46,11 +46,13 @@ class IdInput:
         tables: structural name -> the block, of each table.
         width: F.
         num_samples: of a whole batch of all workers.
+        least: C is at least that: ids of a sample that is predicted, which may have more.
     """
 
-    def __init__(self, number: int, tables: Dict[str, EmbeddingTable], width: int, num_samples: int):
+    def __init__(self, number: int, tables: Dict[str, EmbeddingTable], width: int, num_samples: int, least: int):
         self.number, self.width = number, width
-        self.capacity = min(num_samples * width, min(table.num_rows for table in tables.values()))
+        self.num_rows = min(table.num_rows for table in tables.values())
+        self.capacity = min(max(num_samples * width, least), self.num_rows)
         self._blocks = tables
         self.tables = {name: table.compact(self.capacity) for name, table in tables.items()}
         self.rows = {name: TouchedRows(table) for name, table in self.tables.items()}
@@ -94,19 +96,23 @@ class RowTables:
     Args:
         network: initialised, on one device. Its tables that are marked leave it.
         input_shape: of one sample, or of each of several inputs.
+        predict_shape: the same in prediction.
         num_samples: of a whole batch of all workers.
         workers: who have the other shares of a batch.
     """
 
-    def __init__(self, network: gluon.Block, input_shape: Shapes, num_samples: int, workers: Store):
+    def __init__(
+        self, network: gluon.Block, input_shape: Shapes, predict_shape: Shapes, num_samples: int, workers: Store
+    ):  # fmt: skip
         self._network, self._workers = network, workers
         names = {parameter: name for name, parameter in distinct_parameters(network).items()}
         marked: Dict[int, Dict[str, EmbeddingTable]] = {}
         for table in tables_of(network):
             if table.ids_from is not None:
                 marked.setdefault(table.ids_from, {})[names[table.weight]] = table
+        trained, predicted = ([math.prod(one) for one in shapes_of(shape)] for shape in (input_shape, predict_shape))
         self.inputs = [
-            IdInput(number, tables, math.prod(shapes_of(input_shape)[number]), num_samples)
+            IdInput(number, tables, trained[number], num_samples, predicted[number])
             for number, tables in sorted(marked.items())
         ]
         self._copies: Dict[str, Sequence[nd.NDArray]] = {}
@@ -171,8 +177,10 @@ class RowTables:
 
     def fitting(self, batch: Batch) -> Iterator[Batch]:
         """Parts of a batch whose rows the network has room for."""
-        room = min((max(1, one.capacity // one.width) for one in self.inputs), default=batch.size)
-        if batch.size <= room or all(one.capacity == len(min(one.tables.values(), key=len)) for one in self.inputs):
+        crowded = [one for one in self.inputs if one.capacity < one.num_rows]
+        widths = [math.prod(batch.inputs[one.number].shape[1:]) for one in crowded]
+        room = min((max(1, one.capacity // width) for one, width in zip(crowded, widths)), default=batch.size)
+        if batch.size <= room:
             yield batch
             return
         for begin in range(0, batch.size, room):

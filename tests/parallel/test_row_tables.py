@@ -14,11 +14,13 @@ from mxtrain.engine.backend import autograd, gluon, nd
 from mxtrain.engine.native import Library
 from mxtrain.errors import DataError
 from mxtrain.kvstore.world import World
+from mxtrain.metric.meter import Meter
 from mxtrain.model.graph.id_inputs import make_sparse
 from mxtrain.model.networks.embedding_table import EmbeddingTable
 from mxtrain.optimizer import optimizers
 from mxtrain.optimizer.base import RowwiseOptimizer
-from mxtrain.parallel.strategies import Data, Hybrid
+from mxtrain.parallel.base import Objective
+from mxtrain.parallel.strategies import Data, Hybrid, Single
 from mxtrain.types import Batch
 
 ROWWISE = [
@@ -173,6 +175,31 @@ def test_predictions_are_the_dense_ones_whatever_the_size_of_a_batch() -> None:
     few = [array[:2] for array in inputs]
     np.testing.assert_allclose(step.strategy.predict(few)[0].asnumpy(), dense(*few).asnumpy(), rtol=1e-6)
     np.testing.assert_allclose(step.strategy.gather()(*inputs).asnumpy(), dense(*inputs).asnumpy(), rtol=1e-6)
+
+
+class Picks(gluon.HybridBlock):
+    """As many scores as a sample has ids."""
+
+    def __init__(self, **kwargs: Any):
+        super().__init__(**kwargs)
+        with self.name_scope():
+            self.table = EmbeddingTable(ROWS, 1, 0.5)
+
+    def hybrid_forward(self, F, id_BC):
+        return F.reshape(self.table(id_BC), (0, -1))
+
+
+def test_a_sample_that_is_predicted_may_have_more_ids_than_one_that_is_trained_on() -> None:
+    """Candidates of a recommendation: 2 in training, 15 in prediction, and no room for all of them at once."""
+    network, dense = Picks(), Picks()
+    assert make_sparse(network, (2,), 1) == []
+    for one in (network, dense):
+        one.initialize(force_reinit=True)
+    dense.table.weight.set_data(network.table.weight.data())
+    objective = Objective(network, lambda *_: None, Meter({}, 1), (2,), 4, predict_shape=(15,))  # type: ignore[arg-type]
+    strategy = Single().build(objective, 1)
+    id_BC = nd.array(np.random.RandomState(0).randint(0, ROWS, (7, 15)), dtype="int32")
+    np.testing.assert_array_equal(strategy.predict([id_BC])[0].asnumpy(), dense(id_BC).asnumpy())
 
 
 def test_looking_ahead_changes_nothing() -> None:
