@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mxnet.symbol import Symbol
     from rich.console import RenderableType
 
+    from mxtrain.parallel.base import Strategy
     from mxtrain.types import Batch, Shape
 
     Array = Union[NDArray, Symbol]
@@ -98,6 +99,9 @@ class EpochLoader(Protocol):
     """A loader of a split, as whoever measures it sees it."""
 
     def epoch(self, epoch: int = 0) -> Generator[Batch, None, None]: ...
+
+    def follow(self, strategies: Sequence[Strategy]) -> None:
+        """Gives it the network, where its samples come from the weights."""
 
 
 class UsageReport(Protocol):

@@ -16,18 +16,22 @@ from mxtrain.cluster.stragglers import Stragglers
 from mxtrain.dataset.base import Splits, open_splits
 from mxtrain.dataset.signature import Signature
 from mxtrain.description.groups import Description
+from mxtrain.description.remedies import less_memory
+from mxtrain.description.sparse_tables import PAYS_FROM, is_lazy, obstacle, sparse_from
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.metric.host import HostMetric
 from mxtrain.metric.meter import Meter
+from mxtrain.model.graph.id_inputs import tables_of
 from mxtrain.model.graph.summary import graph_nodes, has_random_layers, summarize
-from mxtrain.model.prepare import parameter_multipliers, prepare_network
+from mxtrain.model.prepare import Prepared, parameter_multipliers, prepare_network
 from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.base import Layout, Objective, Strategy
 from mxtrain.parallel.fence import can_be_fenced
 from mxtrain.parallel.placement import placement_table
+from mxtrain.runtime.gpu_memory import GpuMemoryMeter
 from mxtrain.trainer import Trainer, resume
 from mxtrain.trainer.cadence import Cadence
 from mxtrain.trainer.evaluate import Evaluator
@@ -38,7 +42,7 @@ from mxtrain.trainer.resume import Beginning, begin
 from mxtrain.trainer.runner import Runner
 from mxtrain.trainer.saving import NoStore
 from mxtrain.trainer.step import TrainingStep
-from mxtrain.types import BY_HAND, Callback, CommandLine, RunInfo
+from mxtrain.types import BY_HAND, Callback, CommandLine, RunInfo, Stateful
 
 if TYPE_CHECKING:
     from mxnet import Context, gluon
@@ -66,12 +70,34 @@ def build_network(description: Description, signature: Signature, device: Contex
         output_shapes=[*description.task.output_shapes(description, signature), *description.model.state_shapes],
         output_names=description.task.output_names(signature), is_joint=signature.is_joint,
         field_sizes=signature.field_sizes, num_numbers=signature.num_numbers,
-        num_indices=signature.num_indices,
+        num_indices=signature.num_indices, sparse_from=sparse_from(description),
+        catalog_sizes=signature.catalog_sizes, mean_rating=signature.mean[0] if signature.has_ratings else 0.0,
+        actions=signature.actions,
     )  # fmt: skip
+    say_dense_tables(description, prepared)
     if description.model.weights:
         for line in str(prepared.weights_report).splitlines():
             log.info("%s", line)
     return hybridize(prepared.network)
+
+
+def say_dense_tables(description: Description, prepared: Prepared) -> None:
+    """Says why the gradient of a large table holds all of its rows, where others would hold a batch's alone.
+
+    Raises:
+        ConfigError: that was asked for, and the network cannot.
+    """
+    against, _ = obstacle(description)
+    if description.trainer.sparse_grad is True and prepared.dense_tables:
+        raise ConfigError(
+            f"trainer.sparse_grad=true: {prepared.dense_tables[0]}. Type trainer.sparse_grad=auto, or look ids up in "
+            "an EmbeddingTable and nowhere else."
+        )
+    reasons = list(prepared.dense_tables)
+    if against and description.trainer.sparse_grad == "auto":
+        reasons += [against] * any(table.num_rows >= PAYS_FROM for table in tables_of(prepared.network))
+    for reason in reasons:
+        log.info("the gradient of a table of embeddings holds all of its rows: %s", reason)
 
 
 def hybridize(block: gluon.Block) -> gluon.Block:
@@ -108,15 +134,21 @@ def build_objective(
     shape, trained = signature.shape, description.task.training_shapes(description, signature)
     predicted = None if trained == shape else shape
     return Objective(
-        network, loss, meter, trained, max(end - begin, 1), description.amp, predicted, description.model.state_shapes
+        network, loss, meter, trained, max(end - begin, 1), description.amp, predicted, description.model.state_shapes,
+        description.dataset.batch_size,
     )
 
 
 def build_step(
     description: Description, network: gluon.Block, signature: Signature, steps_per_epoch: int, strategy: Strategy,
-    store: Store,
+    store: Store, states: Optional[Mapping[str, Stateful]] = None,
 ) -> TrainingStep:  # fmt: skip
-    """Builds the training step: updater and moving average around a placed network and a store."""
+    """Builds the training step: updater and moving average around a placed network and a store.
+
+    Args:
+        description, network, signature, steps_per_epoch, strategy, store: of the run.
+        states: by name, what else changes in training: in the loader.
+    """
     trainer = description.trainer
     multipliers = parameter_multipliers(description.model, network)
     weights = {name: strategy.values[name] for name in strategy.trainable}
@@ -124,13 +156,15 @@ def build_step(
     if store.updates:
         updater = store.build_updater(description.config, weights, multipliers, steps_per_epoch)
     else:
-        updater = Updater(description.optimizer.build(steps_per_epoch), weights, multipliers)
+        updater = Updater(
+            description.optimizer.build(steps_per_epoch), weights, multipliers, strategy.rows, is_lazy(description)
+        )
     draws = description.optimizer.draws_random or has_random_layers(network, signature.shape)
     return TrainingStep(
         strategy, store, updater,
         build_average(trainer.ema_decay, strategy.values, strategy.publish), trainer.clip_global_norm,
         trainer.seed if draws else None, description.amp.build_scaling(),
-        description.task.build_states(strategy.objective.loss),
+        {**description.task.build_states(strategy.objective.loss), **(states or {})},
     )  # fmt: skip
 
 
@@ -177,6 +211,7 @@ def build_plan(description: Description, steps_per_epoch: int, identity: Mapping
         monitor=trainer.monitor,
         direction=direction,
         identity=identity,
+        less_memory=less_memory(description),
     )
 
 
@@ -212,7 +247,9 @@ def build_run(
         description.dataset.require_same(signature, before, str(checkpoint.path))
     parallel = resume.same_cut(description.parallel, checkpoint, len(devices[0]))
     strategy = parallel.build(objective, description.trainer.grad_accumulation, workers)
-    step = build_step(description, network, signature, len(data.train), strategy, workers)
+    data.train.look_ahead = strategy.look_ahead
+    data.train.follow([strategy], workers)
+    step = build_step(description, network, signature, len(data.train), strategy, workers, data.train.states)
     identity: Dict[str, Json] = {
         "description": description.config, "input": signature.to_json(), "cut_before": strategy.layout.cut_before,
     }  # fmt: skip
@@ -231,6 +268,7 @@ def build_run(
     runner = Runner(
         step, plan, data, build_evaluator(measured, step.strategy, signature), meter, checkpoints,
         description.early_stopping, callbacks, profiling, Stragglers(description.cluster.balance == "speed"),
+        GpuMemoryMeter(strategy.layout.gpus if is_first else []),
     )  # fmt: skip
     if checkpoint is not None:
         runner.restore(checkpoint)
@@ -273,6 +311,7 @@ def what_is_trained(description: Description, plan: Plan, signature: Signature, 
         "lr_scaling": description.rates.facts,
         "graph_nodes": lambda: graph_nodes(network, signature.shape),
         "model_table": summarize(network, signature.shape).table(), "predicts": description.task.predicts,
+        "reads_files": description.task.reads_files,
     }  # fmt: skip
 
 

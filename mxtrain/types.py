@@ -11,7 +11,21 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, ClassVar, Mapping, Optional, Protocol, Sequence, Tuple, Type, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    ClassVar,
+    Dict,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Protocol,
+    Sequence,
+    Tuple,
+    Type,
+    Union,
+)
 
 import pydantic
 from typing_extensions import Annotated
@@ -108,6 +122,10 @@ class Spec(pydantic.BaseModel):
         raise ConfigError(f"{path}._target_={target!r:.100}: must be a subclass of {cls.__module__}.{cls.__name__}.")
 
 
+DistinctIds = Tuple["np.ndarray", "np.ndarray"]
+"""Of an input that holds ids, on the host: its K distinct ids (K,), ascending, and where each id stands among them."""
+
+
 @dataclass(frozen=True)
 class Batch:
     """One batch on a device.
@@ -131,6 +149,9 @@ class Batch:
     goes_on: bool = False
     """Whether each row goes on where the same row of the batch before ended, so that a network that carries state gets
     the state of that row. It has all rows of the batch before."""
+    ids: Optional[Mapping[int, DistinctIds]] = None
+    """By the number of an input: its distinct ids, where they were looked for ahead of time. A part of the batch has
+    none."""
 
     def __post_init__(self) -> None:
         if not self.global_size:
@@ -175,6 +196,27 @@ class Stateful(Protocol):
         """
 
 
+class GpuMemory(NamedTuple):
+    """The memory of a GPU, in megabytes.
+
+    Attributes:
+        device: e.g. "gpu:0".
+        used_mb: now.
+        peak_mb: the most that was seen since the run began; it is looked at as often as rows are written.
+        is_own: whether it is what this process has in use; else that of all processes.
+    """
+
+    device: str
+    used_mb: float
+    peak_mb: float
+    is_own: bool
+
+    def scalars(self) -> Dict[str, float]:
+        """By TensorBoard tag."""
+        name = self.device.replace(":", "")
+        return {f"perf/{name}_memory_mb": self.used_mb, f"perf/{name}_memory_peak_mb": self.peak_mb}
+
+
 @dataclass(frozen=True)
 class Progress:
     """The progress of a run; all counts are of finished work."""
@@ -183,6 +225,8 @@ class Progress:
     epoch: int
     total_steps: Optional[int]
     """Steps that the limits allow in all; None where only a time limit ends the run."""
+    gpu_memory: Sequence[GpuMemory] = ()
+    """Of each GPU, as it was just now; empty on CPUs."""
 
 
 @dataclass(frozen=True)
@@ -246,6 +290,8 @@ class RunInfo:
     """How the run was started."""
     predicts: bool = True
     """Whether `predict` has something to say with the trained network."""
+    reads_files: bool = True
+    """Whether `predict` says it of files."""
 
 
 @dataclass(frozen=True)

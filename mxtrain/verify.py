@@ -14,6 +14,7 @@ from mxtrain.amp import FULL
 from mxtrain.build import build_network, build_objective, build_step
 from mxtrain.dataset.base import open_splits
 from mxtrain.description.groups import Description
+from mxtrain.description.sparse_tables import is_lazy
 from mxtrain.engine.backend import gluon
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.mxnet_store import MXNetStore
@@ -25,7 +26,7 @@ from mxtrain.model.graph.trace import blocks_by_path
 from mxtrain.parallel.base import Objective, Strategy
 from mxtrain.parallel.reference import Reference
 from mxtrain.process.heartbeat import HEARTBEAT
-from mxtrain.trainer import snapshot
+from mxtrain.trainer import Trainer, snapshot
 from mxtrain.trainer.loaders import build_data
 from mxtrain.trainer.step import TrainingStep
 from mxtrain.types import Batch, Shapes
@@ -146,9 +147,11 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
     remarks: List[str] = []
     lr, exact = description.rates.lr, replace(description, amp=FULL)
 
-    def side(dtype: str, build_strategy: Callable[[Objective, Store], Strategy], store: Store) -> TrainingStep:
-        described = exact if dtype == "float64" else description
-        network = build_network(description, signature, first)
+    def side(
+        dtype: str, build_strategy: Callable[[Objective, Store], Strategy], store: Store, settings: Trainer
+    ) -> TrainingStep:  # fmt: skip
+        described = replace(exact if dtype == "float64" else description, trainer=settings)
+        network = build_network(described, signature, first)
         refuse_float32_only(network)
         network.cast(dtype)
         if dtype == "float64":
@@ -159,19 +162,23 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
 
     def placement(dtype: str) -> TrainingStep:
         store = joined or description.kvstore.build()
-        return side(dtype, lambda objective, store: parallel.build(objective, parts, store), store)
+        return side(
+            dtype, lambda objective, store: parallel.build(objective, parts, store), store, description.trainer
+        )
 
     def reference(dtype: str, cut_before: Sequence[str] = ()) -> TrainingStep:
         def build(objective: Objective, store: Store) -> Strategy:
             return Reference(objective, first, parallel, len(devices), parts, cut_before, world.size)
 
-        return side(dtype, build, MXNetStore("local"))
+        return side(dtype, build, MXNetStore("local"), with_whole_gradients(description))
 
     with ProgressDisplay(quiet_s=QUIET_S if world.rank == 0 else threading.TIMEOUT_MAX) as display:
 
         def compared(dtype: str, build_other: Callable[[], TrainingStep], placed: TrainingStep) -> List[Difference]:
+            sides = (placed, build_other())
+            data.train.follow([side.strategy for side in sides])
             stream = (batch.cast(dtype) for batch in batches(data.train, steps))
-            return compare((placed, build_other()), stream, lr, display.advance)
+            return compare(sides, stream, lr, display.advance)
 
         display.begin("building the placement", 0)
         placed = placement("float32")
@@ -183,8 +190,10 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
         low: Optional[float] = None
         if description.amp.dtype != FULL.dtype:
             display.begin(f"comparing in {description.amp.dtype}, {STEPS}", 2)
+            sides = (placement("float32"), reference("float32"))
+            data.train.follow([side.strategy for side in sides])
             first_batch = itertools.islice(batches(data.train, 2), 1)
-            low = compare_lengths((placement("float32"), reference("float32")), first_batch, lr, display.advance)
+            low = compare_lengths(sides, first_batch, lr, display.advance)
         if cut_before:  # in float64 other blocks take other times
             parallel = parallel.model_copy(update={"cut_before": cut_before})
         display.begin(f"comparing in float64, {STEPS}", 2 * steps)
@@ -192,6 +201,13 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
     if joined is not None:
         joined.close()
     return Verification(layers, tolerance, steps, bits, remarks, low, description.amp.dtype)
+
+
+def with_whole_gradients(description: Description) -> Trainer:
+    """The settings of the reference: its gradients hold all rows of a table, unless updates are to be lazy, which moves
+    other rows than the dense computation does."""
+    trainer = description.trainer
+    return trainer if is_lazy(description) else trainer.model_copy(update={"sparse_grad": False})
 
 
 def refuse_incomparable(description: Description) -> None:
@@ -323,7 +339,7 @@ def _length(arrays: Iterable[np.ndarray]) -> float:
 
 def _state(side: TrainingStep) -> Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]:
     """Parameters and gradients by structural name."""
-    gradients = {one.name: one.replicas[one.owner].asnumpy() for one in side.strategy.reductions}
+    gradients = {one.name: side.strategy.gradient(one) for one in side.strategy.reductions}
     return snapshot.copy_parameters(side.strategy), gradients
 
 

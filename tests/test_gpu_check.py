@@ -22,7 +22,8 @@ def test_every_check_passes_on_cpu_devices(capsys: pytest.CaptureFixture[str]) -
     assert program.main(["--devices", "cpu:0,cpu:1", "--quick"]) == 0
     lines = capsys.readouterr().out.splitlines()
     rows = [line.split(" | ")[:2] for line in lines if line.startswith("| ") and "---" not in line][1:]
-    assert rows == [[f"| {name}", "ok"] for name in ("versions", *checks.CHECKS)]
+    states = {name: "not run" if name == "memory in use" else "ok" for name in ("versions", *checks.CHECKS)}
+    assert rows == [[f"| {name}", state] for name, state in states.items()]
     assert lines[-1] == "CPU devices stood in: this says nothing about GPUs."
 
 
@@ -67,6 +68,65 @@ def test_wrong_gradients_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     assert checks.gradients(bench).state == "failed"
 
 
+def test_another_divisor_of_a_variance_is_named_and_a_wrong_mean_fails() -> None:
+    from mxtrain.engine.backend import mx
+
+    right = steps.statistics(mx.cpu(0))
+    assert max(right["mean"], right["n"]) < 1e-6 and right["n-1"] > 1e-3
+    by_cudnn = {"mean": right["mean"], "n": right["n-1"], "n-1": right["n"]}
+    wrong = {**right, "mean": 1e-3}
+    for found, state, said in ((right, "ok", "by n)"), (by_cudnn, "ok", "by n-1)"), (wrong, "failed", "mean 1.0e-03")):
+        answer = checks.statistics(asked(found))
+        assert answer.state == state and said in answer.text
+
+
+def test_dropout_that_follows_no_seed_or_never_changes_fails() -> None:
+    from mxtrain.engine.backend import mx
+
+    assert steps.dropout(mx.cpu(0)) == {"same": True, "anew": True}
+    assert checks.dropout(asked({"same": False, "anew": True})).state == "failed"
+    assert checks.dropout(asked({"same": True, "anew": False})).state == "failed"
+
+
+def test_a_skipped_step_that_changes_something_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mxtrain.engine.backend import mx
+    from mxtrain.trainer.step import TrainingStep
+
+    assert steps.skipped(mx.cpu(1)) == {"skipped": 5, "changed": []}
+    monkeypatch.setattr(TrainingStep, "_put_back_statistics", lambda step: None)
+    found = steps.skipped(mx.cpu(0))
+    assert len(found["changed"]) == 6 and all("running" in name for name in found["changed"])
+    assert checks.skipped(asked(found)).state == "failed"
+    assert checks.skipped(asked({"skipped": 4, "changed": []})).state == "failed"
+
+
+def test_batches_that_arrive_otherwise_or_without_buffers_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mxtrain.dataset.loading.staging import Staging
+    from mxtrain.engine.backend import mx, nd
+
+    monkeypatch.setattr(steps, "FED", 6)
+    found = steps.feeding(mx.cpu(1))
+    assert found["same"] and found["buffers"] and checks.feeding(asked(found)).state == "ok"
+    monkeypatch.setattr(Staging, "copy", lambda staging, array: nd.zeros(array.shape, ctx=mx.cpu(1)))
+    found = steps.feeding(mx.cpu(1))
+    assert not found["same"] and not found["buffers"] and checks.feeding(asked(found)).state == "failed"
+
+
+@pytest.mark.parametrize(
+    ("shown", "state"),
+    [([{"used_mb": 700.0, "is_own": True}], "ok"), ([{"used_mb": 90.0, "is_own": True}], "failed"), ([], "failed")],
+)
+def test_memory_that_is_unknown_or_less_than_what_is_held_fails(shown: list, state: str) -> None:
+    bench = SimpleNamespace(**vars(asked({"shown": shown, "bus_id": None})), on_gpus=True)
+    answer = checks.memory(bench)
+    assert answer.state == state and "gpu" not in answer.text and "no known place" in answer.text
+
+
+def asked(found: dict) -> SimpleNamespace:
+    """A bench whose one device answers so."""
+    return SimpleNamespace(devices=devices.read_devices("cpu:0"), ask=lambda *_, **__: found)
+
+
 def test_a_resume_to_other_weights_fails(tmp_path: Path) -> None:
     hashes = iter("aab")
     bench = SimpleNamespace(train=lambda *_, **__: {"weights_sha256": next(hashes), "step": 20})
@@ -78,6 +138,7 @@ def test_a_check_that_crashes_is_a_line_of_the_table_and_the_others_go_on(tmp_pa
         (), -11, "", "noise\nCUDA error: no kernel image is available\nlast"))  # fmt: skip
     bench = checks.Bench(devices.read_devices("cpu:0,cpu:1"), tmp_path)
     answers = dict(program._run_all(bench))
-    assert list(answers) == list(checks.CHECKS) and {answer.state for answer in answers.values()} == {"failed"}
+    assert list(answers) == list(checks.CHECKS) and answers.pop("memory in use").state == "not run"
+    assert {answer.state for answer in answers.values()} == {"failed"}
     assert answers["first kernel"].text == "exit code -11: CUDA error: no kernel image is available"
     assert json.dumps(program.table(list(answers.items())))

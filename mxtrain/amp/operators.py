@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 AMX_BLOCK, BLOCK = 32, 16
 """Channels that oneDNN's kernels take at once: those for AMX, and those for AVX-512."""
-SPLITS = frozenset({"SliceChannel"})
+SPLITS = frozenset({"SliceChannel", "RNN"})
 """Operators of the lists all of whose outputs are in one precision. Of the others only the first output is in the low
 one: a batch norm's mean and variance are float32."""
 
@@ -102,6 +102,11 @@ def has_eltwise_kernel(node: GraphNode) -> bool:
     return node["op"] != "LeakyReLU" or node.get("attrs", {}).get("act_type", "leaky") in ("leaky", "elu", "gelu")
 
 
+def takes_float16(node: GraphNode, weight: Optional[Shape], output: Optional[Shape]) -> bool:
+    """Whether all inputs of a layer may be in float16: not lengths, which it holds exactly up to 2048."""
+    return node.get("attrs", {}).get("use_sequence_length", "False") not in ("True", "1")
+
+
 BFLOAT16 = Operators(
     low=frozenset({"Convolution", "FullyConnected"}),
     # Those for which oneDNN has kernels. MXNet computes others by way of float32 copies, or not at all.
@@ -121,7 +126,7 @@ BFLOAT16 = Operators(
 FLOAT16 = Operators(
     low=frozenset({
         # Not dot: networks write sums with it (BERT's layer norms), which float16 has no room for.
-        "Convolution", "Deconvolution", "FullyConnected", "batch_dot",
+        "Convolution", "Deconvolution", "FullyConnected", "RNN", "batch_dot",
         "_contrib_interleaved_matmul_selfatt_qk", "_contrib_interleaved_matmul_selfatt_valatt",
         "_contrib_interleaved_matmul_encdec_qk", "_contrib_interleaved_matmul_encdec_valatt",
     }),
@@ -135,6 +140,7 @@ FLOAT16 = Operators(
     join=frozenset({
         "elemwise_add", "elemwise_mul", "broadcast_add", "broadcast_mul", "add_n", "Concat", "stack", "where",
     }),
-    pays=lambda node, weight, output: True,
+    pays=takes_float16,
 )  # fmt: skip
-"""For cuDNN and cuBLAS, which add in float32 inside of products."""
+"""For cuDNN and cuBLAS, which add in float32 inside of products, those of an RNN included (from cuDNN 7.5 on, for which
+rnn-inl.h of MXNet 1.9.1 asks it)."""

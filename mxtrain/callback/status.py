@@ -45,6 +45,12 @@ class StatusFile(Callback):
 
     def on_steps(self, rows: Sequence[MetricRow], progress: Progress) -> None:
         self._status.update(step=progress.step, epoch=progress.epoch, samples_per_s=rows[-1]["samples_per_s"])
+        if progress.gpu_memory:
+            self._status["gpu_memory"] = [
+                {"device": one.device, "used_mb": round(one.used_mb), "peak_mb": round(one.peak_mb),
+                 "of": "process" if one.is_own else "device"}
+                for one in progress.gpu_memory
+            ]  # fmt: skip
         self._write(now=False)
 
     def on_validation(self, validation: Validation, progress: Progress) -> None:

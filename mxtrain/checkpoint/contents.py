@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from mxtrain.checkpoint.ndarray_file import parse_ndarrays, write_ndarrays
-from mxtrain.checkpoint.verified import of_os_error, read_file, verify_file
+from mxtrain.checkpoint.pieces import ArrayInPieces, HostArray
+from mxtrain.checkpoint.verified import map_file, of_os_error, read_file, verify_file
 from mxtrain.errors import CheckpointError, DamagedCheckpoint, LaterCheckpoint, UnreadableCheckpoint
 from mxtrain.files.durable import Digest, HashedFile, PathLike, fsync_directory
 
@@ -38,20 +39,22 @@ _STEM = re.compile(r"[a-z][a-z0-9_]*\Z")
 _FILE = re.compile(r"[a-z][a-z0-9_]*\.(params|json)\Z")
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _STATE_KEYS = {"step", "epoch", "metric", "monitor", "direction", "state"}
+MAPPED_FROM_BYTES = 1 << 26
 _MAX_MANIFEST_BYTES = 1 << 20
 _FLOAT_TAG = "__float__"
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A moment of a run, to be saved. Nobody may change the arrays until the save has ended: hand copies over."""
+    """A moment of a run, to be saved. Nobody may change the arrays until the save has ended: hand copies over, or
+    `ArrayInPieces`, for which `CheckpointStore.save` waits."""
 
     step: int
     """Finished optimizer steps."""
     epoch: int
     """Finished epochs."""
-    arrays: Mapping[str, Mapping[str, np.ndarray]]
-    """File stem ("model", "optimizer", "ema") -> structural name -> host copy."""
+    arrays: Mapping[str, Mapping[str, HostArray]]
+    """File stem ("model", "optimizer", "ema") -> structural name -> host copy, or what is read in pieces."""
     state: Mapping[str, Json]
     """Whatever JSON holds: None, bool, int, float (inf and nan too), str, lists and dicts with str keys."""
     metric: Optional[float] = None
@@ -60,6 +63,11 @@ class Snapshot:
     """Whether a larger ("max") or a smaller ("min") metric is better."""
     monitor: str = ""
     """What the metric is, e.g. val/accuracy; only checkpoints of the same one are compared."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether some arrays are the run's own, which it may not change before they are written."""
+        return any(isinstance(array, ArrayInPieces) for named in self.arrays.values() for array in named.values())
 
 
 @dataclass(frozen=True)
@@ -104,7 +112,10 @@ class Checkpoint:
     def _read(self, name: str) -> memoryview:
         if self.held is not None:
             return self.held[name]
-        return read_file(self.path / name, expected=self.files[name])
+        digest = self.files[name]
+        # A file that is read as a whole is in memory beside the arrays that it is for.
+        read = map_file if digest.size >= MAPPED_FROM_BYTES else read_file
+        return read(self.path / name, expected=digest)
 
 
 def write_contents(snapshot: Snapshot, directory: PathLike) -> int:

@@ -11,6 +11,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Mapping, Union
 
+from mxtrain.checkpoint.pieces import HostArray, pieces_of
 from mxtrain.checkpoint.verified import read_file
 from mxtrain.errors import CheckpointError, DamagedCheckpoint
 from mxtrain.files.durable import Digest, HashedFile, PathLike
@@ -23,7 +24,7 @@ CPU = 1
 FLAG_BY_DTYPE = {"float32": 0, "float64": 1, "float16": 2, "uint8": 3, "int32": 4, "int8": 5, "int64": 6}
 
 
-def write_ndarrays(path: PathLike, arrays: Mapping[str, np.ndarray]) -> Digest:
+def write_ndarrays(path: PathLike, arrays: Mapping[str, HostArray]) -> Digest:
     """Write arrays by name, in the order of their names, and bring the file to the disk.
 
     The elements go from the arrays' own memory to the file; only what is not C-contiguous is copied first.
@@ -46,11 +47,11 @@ def write_ndarrays(path: PathLike, arrays: Mapping[str, np.ndarray]) -> Digest:
     with HashedFile(path) as file:
         file.write(struct.pack("<QQQ", LIST_MAGIC, 0, len(names)))
         for name in names:
-            array = _little_endian(arrays[name])
-            flag = FLAG_BY_DTYPE[array.dtype.name]
-            dims = array.shape
+            flag = FLAG_BY_DTYPE[arrays[name].dtype.name]
+            dims = arrays[name].shape
             file.write(struct.pack(f"<IiI{len(dims)}qiii", ARRAY_MAGIC_V2, DENSE, len(dims), *dims, CPU, 0, flag))
-            file.write(array.data.cast("B"))
+            for piece in pieces_of(arrays[name]):
+                file.write(_little_endian(piece).data.cast("B"))
         file.write(struct.pack("<Q", len(names)))
         for name in names:
             encoded = name.encode("utf-8")
@@ -90,7 +91,7 @@ def parse_ndarrays(data: Union[bytes, memoryview], *, source: str) -> dict[str, 
     return dict(zip(names, arrays))
 
 
-def canonical_sha256(params: Mapping[str, np.ndarray]) -> str:
+def canonical_sha256(params: Mapping[str, HostArray]) -> str:
     """The hash of weights, whatever made them: the parameters in the order of their names, as little-endian float32.
 
     Only the numbers enter, neither names nor shapes, so the hash is the same before and after a rename.
@@ -99,12 +100,12 @@ def canonical_sha256(params: Mapping[str, np.ndarray]) -> str:
 
     hash_ = hashlib.sha256()
     for name in sorted(params):
-        array = np.ascontiguousarray(params[name], dtype="<f4")
-        hash_.update(array.reshape(-1).data.cast("B"))
+        for piece in pieces_of(params[name]):
+            hash_.update(np.ascontiguousarray(piece, dtype="<f4").reshape(-1).data.cast("B"))
     return hash_.hexdigest()
 
 
-def _check_storable(name: str, array: np.ndarray) -> None:
+def _check_storable(name: str, array: HostArray) -> None:
     if array.dtype.name not in FLAG_BY_DTYPE:
         allowed = ", ".join(sorted(FLAG_BY_DTYPE))
         raise CheckpointError(f"the array {name!r} has dtype {array.dtype}; a .params file holds {allowed}")

@@ -109,11 +109,14 @@ class CheckpointStore:
                 report(sentence)
 
     def save(self, snapshot: Snapshot) -> None:
-        """Write a checkpoint in the background; waits only for the save before it. Failures come from `poll`."""
+        """Write a checkpoint in the background; waits only for the save before it, and for this one where its arrays
+        are the run's own. Failures come from `poll`."""
         self._join()
         # Not a daemon: an interpreter that ends normally finishes the save first.
         self._writer = threading.Thread(target=self._write, args=(snapshot,), name="mxtrain-checkpoint")
         self._writer.start()
+        if snapshot.is_live:
+            self._join()
 
     def poll(self) -> Optional[SaveOutcome]:
         """The oldest outcome not told yet, without waiting. Successes give way to later outcomes, failures never."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
 import stat
 from pathlib import Path
@@ -44,6 +45,24 @@ def read_file(path: PathLike, *, expected: Optional[Digest] = None) -> memoryvie
     return buffer.toreadonly()
 
 
+def map_file(path: PathLike, expected: Digest) -> memoryview:
+    """The bytes of a large regular file as a read-only view into the file itself: they take memory as they are read.
+    They are what was checked, unless somebody writes into the file afterwards; it may be removed.
+
+    Raises:
+        UnreadableCheckpoint, DamagedCheckpoint: see `read_file`.
+    """
+    path = Path(path)
+    fd, size = _open_regular(path, expected)
+    try:
+        _verify(path, fd, expected)
+        return memoryview(mmap.mmap(fd, size, access=mmap.ACCESS_READ))
+    except OSError as error:
+        raise UnreadableCheckpoint(f"{path.name} cannot be read: {error.strerror}") from error
+    finally:
+        os.close(fd)
+
+
 def verify_file(path: PathLike, expected: Digest) -> None:
     """Read a file and compare it with its manifest entry, in constant memory.
 
@@ -52,18 +71,22 @@ def verify_file(path: PathLike, expected: Digest) -> None:
     """
     path = Path(path)
     fd, _ = _open_regular(path, expected)
-    buffer = memoryview(bytearray(CHUNK_BYTES))
-    hash_ = hashlib.sha256()
     try:
-        while True:
-            count = os.readv(fd, [buffer])
-            if count == 0:
-                break
-            hash_.update(buffer[:count])
+        _verify(path, fd, expected)
     except OSError as error:
         raise UnreadableCheckpoint(f"{path.name} cannot be read: {error.strerror}") from error
     finally:
         os.close(fd)
+
+
+def _verify(path: Path, fd: int, expected: Digest) -> None:
+    buffer = memoryview(bytearray(CHUNK_BYTES))
+    hash_ = hashlib.sha256()
+    while True:
+        count = os.readv(fd, [buffer])
+        if count == 0:
+            break
+        hash_.update(buffer[:count])
     _check_hash(path, hash_.hexdigest(), expected)
 
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Union
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from mxtrain.amp import FULL
 from mxtrain.checkpoint import lock_run_directory
 from mxtrain.cli import config_files, sweep
 from mxtrain.cli.arguments import config_flags
@@ -27,6 +26,7 @@ from mxtrain.cluster.member import find_world
 from mxtrain.description import rules
 from mxtrain.description.groups import Description
 from mxtrain.description.override_text import key_of
+from mxtrain.description.remedies import less_memory
 from mxtrain.errors import (
     EXIT_CRASHED,
     EXIT_FINISHED,
@@ -154,19 +154,6 @@ def train_safely(
 
             StatusFile(run_dir).on_end(result)
         return result
-
-
-def less_memory(description: Description) -> str:
-    """What to set so that a step takes less memory on each device."""
-    setting, size = description.dataset.batch_unit
-    parts = description.trainer.grad_accumulation
-    half = "" if description.amp.dtype != FULL.dtype else ", amp=bfloat16 on CPUs or amp=float16 on GPUs"
-    return (
-        f"A step takes dataset.{setting}={size} in trainer.grad_accumulation={parts} parts: "
-        f"trainer.grad_accumulation={2 * parts} gives the same gradient in about half the memory. What else helps: "
-        f"a lower dataset.{setting}, parallel=data over more devices{half}; where it fails while it validates, a lower "
-        f"dataset.eval_batch_size than {description.dataset.eval_batch_size}."
-    )
 
 
 def synchronize() -> None:

@@ -72,8 +72,6 @@ def run(arguments: Sequence[str]) -> int:
     settings, overrides = split_settings(given, PredictSettings, "predict")
     refuse_what_only_trains(overrides, "predict")
     one_run(given, "predict")
-    if not given.positionals[1:]:
-        raise ConfigError(f"predict takes a run and files or folders: `{program()} predict RUN FILE...`.")
     refuse_streams(given.positionals[1:], settings.skip_unreadable)
     checkpoint, description = restore_description(
         given, "predict", settings.which, overrides, PredictSettings.model_fields
@@ -81,6 +79,8 @@ def run(arguments: Sequence[str]) -> int:
     if not description.task.predicts:
         name = description.task.name or type(description.task).__name__
         raise ConfigError(f"predict: a run of task={name} has nothing to say of single files. `eval` measures it.")
+    if description.task.reads_files and not given.positionals[1:]:
+        raise ConfigError(f"predict takes a run and files or folders: `{program()} predict RUN FILE...`.")
     form = choose_format(description.task, settings)
     dataset, signature = restore_inputs(checkpoint, description, overrides)
     unreadable: Dict[int, str] = {}

@@ -63,7 +63,9 @@ def show_end(result: Result, run_dir: Path, description: Description, command: C
         from mxtrain.logger.report import print_end
         from mxtrain.logger.terminal import open_console
 
-        print_end(open_console(sys.stdout), result, run_dir, description.config, command, description.task.predicts)
+        task = description.task
+        console = open_console(sys.stdout)
+        print_end(console, result, run_dir, description.config, command, task.predicts, task.reads_files)
     outcome = Outcome.of(None, command.words, run_dir, result)
     print_outcome(outcome)
     return outcome

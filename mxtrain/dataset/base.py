@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mxtrain.dataset.loading.loader import BatchLoader
     from mxtrain.dataset.loading.sampling import Sampler
     from mxtrain.dataset.signature import Signature
+    from mxtrain.loss.losses import Loss
     from mxtrain.model.base import Model
 
 ChannelMean = Union[Literal["auto"], List[Fraction]]
@@ -176,6 +177,14 @@ class BaseDataset(Spec):
 
         Args:
             model: of the run.
+        """
+        return self
+
+    def for_loss(self, loss: Loss) -> BaseDataset:
+        """This dataset, whose samples are drawn as a loss wants them where the description leaves that open.
+
+        Args:
+            loss: of the run.
         """
         return self
 

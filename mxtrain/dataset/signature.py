@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence, Tuple
 
+from mxtrain.dataset.acting.policy import Actions
 from mxtrain.dataset.image.key_points import KeyPointSet
 from mxtrain.dataset.image.settings import Decoding
 from mxtrain.dataset.language.tokenizing.base import TOKENIZER_STATE
 from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
+from mxtrain.dataset.recommendation.catalog import CATALOG_STATE, Catalog
 from mxtrain.dataset.speech.features import Features
 from mxtrain.dataset.table.feature_columns import FEATURE_COLUMNS_STATE, FeatureColumns
 from mxtrain.errors import DamagedCheckpoint
@@ -34,7 +36,9 @@ SIGNATURE_STATE: Wanted = {
         "high_hz": _NUMBER, "preemphasis": _NUMBER, "normalize": str,
     },
     "symbols?": [str],
+    "catalog?": CATALOG_STATE,
     "columns?": FEATURE_COLUMNS_STATE,
+    "actions?": {"count": int, "size": int},
     "key_points?": {"flip_pairs": [[int]], "skeleton": [[int]], "sigmas": [_NUMBER], "thing_names": [str]},
 }  # fmt: skip
 """The form of a signature in a checkpoint, which may come from anybody."""
@@ -50,12 +54,14 @@ class Signature:
         class_names: of what is predicted, where it has names.
         tokenizer_config: for text: how it becomes tokens.
         target_tokenizer_config: for translations: the same of the target; equal where both have one vocabulary.
+        actions: for who acts: what it may do.
         symbols: for what is to be spoken: the characters or phonemes whose numbers enter the network.
         mask_values: for masks: the value of each class in a mask's file.
         category_ids: for things in pictures: the number of each class in the dataset's own files.
         key_points: for key points, whose names are `class_names`: what they have to do with each other.
         audio: for recordings: how they become frames.
         columns: for features of a table: what each column is, and how its cells become ids and numbers.
+        catalog: for recommendation: users and items; `mean` is then that of ratings, where these are to be predicted.
         decoding: for images: how files are read; None in checkpoints that were made before mxtrain kept it.
     """
 
@@ -72,6 +78,18 @@ class Signature:
     target_tokenizer_config: Optional[TokenizerConfig] = None
     symbols: Sequence[str] = ()
     columns: Optional[FeatureColumns] = None
+    catalog: Optional[Catalog] = None
+    actions: Optional[Actions] = None
+
+    @property
+    def catalog_sizes(self) -> Optional[Tuple[int, int]]:
+        """For recommendation: how many users and items there are."""
+        return None if self.catalog is None else (len(self.catalog.users), len(self.catalog.items))
+
+    @property
+    def has_ratings(self) -> bool:
+        """Whether ratings are to be predicted."""
+        return self.catalog is not None and len(self.mean) > 0
 
     @property
     def vocab_size(self) -> Optional[int]:
@@ -105,9 +123,14 @@ class Signature:
         for name in ("mask_values", "category_ids", "symbols"):
             if getattr(self, name):
                 lists[name] = list(getattr(self, name))
-        parts = {"tokenizer_config": self.tokenizer_config, "decoding": self.decoding, "key_points": self.key_points}
+        parts = {
+            "tokenizer_config": self.tokenizer_config, "decoding": self.decoding, "key_points": self.key_points,
+            "actions": self.actions,
+        }  # fmt: skip
         if self.columns is not None:
             lists["columns"] = self.columns.to_json()
+        if self.catalog is not None:
+            lists["catalog"] = self.catalog.to_json()
         if self.audio is not None:
             lists["audio"] = self.audio.model_dump()
         if self.is_joint:
@@ -128,8 +151,10 @@ class Signature:
             **given, "shape": shape, "tokenizer_config": source,
             "target_tokenizer_config": source if is_joint else TokenizerConfig.from_json(target) if target else None,
             "columns": FeatureColumns.from_json(given["columns"]) if given.get("columns") else None,
+            "catalog": Catalog.from_json(given["catalog"]) if given.get("catalog") else None,
             "audio": features_from(given["audio"]) if given.get("audio") else None,
             "decoding": Decoding.from_json(decoding) if decoding else None,
+            "actions": Actions.from_json(given["actions"]) if given.get("actions") else None,
             "key_points": KeyPointSet.from_json(points, len(values["class_names"])) if points else None,
         })  # fmt: skip
 

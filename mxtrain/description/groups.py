@@ -142,6 +142,7 @@ def describe(
             set_environment(make("runtime"), make("parallel"), make("amp"))
     specs = dict(zip(GROUPS, collect([functools.partial(make, group) for group in GROUPS])))
     specs["dataset"] = specs["dataset"].for_task(specs["task"].name).for_model(specs["model"])
+    specs["dataset"] = specs["dataset"].for_loss(specs["loss"])
     description = Description(config=config, **specs)
     collect([functools.partial(rule, description) for rule in RULES if together])
     return description

@@ -49,6 +49,9 @@ class EarlyStopping(StoppingRule):
     """The least change that counts as an improvement."""
     baseline: Optional[Finite] = None
     """A value that has to be beaten for a first improvement to count."""
+    threshold: Optional[Finite] = None
+    """A value that is good enough: a validation that reaches it ends the run, e.g. the return at which an environment
+    counts as solved."""
 
     def check(
         self, values: Mapping[str, float], state: JsonObject, direction_of: Callable[[str], str]
@@ -57,13 +60,16 @@ class EarlyStopping(StoppingRule):
         value = values[self.monitor]
         sign = 1.0 if direction_of(self.monitor.split("/", 1)[1]) == "max" else -1.0
         best = state.get("best", self.baseline)
+        reached = {"reached": True} if self.threshold is not None and sign * value >= sign * self.threshold else {}
         if math.isfinite(value) and (best is None or sign * value > sign * best + self.min_delta):
-            return {"best": value, "waited": 0, "last": value}
+            return {"best": value, "waited": 0, "last": value, **reached}
         kept = {"best": state["best"]} if "best" in state else {}
-        return {**kept, "waited": int(state.get("waited", 0)) + 1, "last": value}
+        return {**kept, "waited": int(state.get("waited", 0)) + 1, "last": value, **reached}
 
     def reason(self, state: JsonObject) -> str:
         """See `StoppingRule.reason`."""
+        if self.threshold is not None and state.get("reached"):
+            return f"{self.monitor} has reached {state['last']:.6g} (threshold {self.threshold:.6g})"
         waited = state.get("waited", 0)
         if waited < self.patience:
             return ""

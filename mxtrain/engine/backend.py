@@ -10,7 +10,7 @@ import functools
 import logging
 import sys
 import warnings
-from typing import TYPE_CHECKING, Dict, List, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
 
 from mxtrain.engine import native
 from mxtrain.engine.late_functions import compiled_late
@@ -48,6 +48,26 @@ with warnings.catch_warnings():
 
 if lets_threads_spin():
     spinning.start()
+
+
+
+def _drops_by_seed(made: Callable[..., Any]) -> Callable[..., Any]:
+    """MXNet's function for dropout, which never takes cuDNN's: that draws from a state that no seed sets and no
+    checkpoint has. gluon.nn.Dropout says `cudnn_off=False` itself, so what is given does not count."""
+
+    @functools.wraps(made)
+    def dropout(data: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if len(args) > 3:  # p, mode, axes, cudnn_off
+            args = (*args[:3], True, *args[4:])
+        else:
+            kwargs["cudnn_off"] = True
+        return made(data, *args, **kwargs)
+
+    return dropout
+
+
+for _module in (mx.nd, mx.sym, mx.nd.op, mx.sym.op):
+    setattr(_module, "Dropout", _drops_by_seed(getattr(_module, "Dropout")))  # noqa: B009, B010
 
 autograd = mx.autograd
 gluon = mx.gluon
@@ -146,3 +166,15 @@ def _operator_names() -> List[str]:
     size, names = mx.base.mx_uint(), ctypes.POINTER(ctypes.c_char_p)()
     mx.base.check_call(mx.base._LIB.MXListAllOpNames(ctypes.byref(size), ctypes.byref(names)))
     return [mx.base.py_str(names[i]) for i in range(size.value)]
+
+
+def host_view(array: mx.nd.NDArray) -> numpy.ndarray:
+    """The memory of a dense array on a CPU, to be written to where nothing in the engine uses it. It is valid as long
+    as the array is there."""
+    array.wait_to_read()
+    pointer = ctypes.c_void_p()
+    mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
+    dtype = numpy.dtype(array.dtype)
+    assert pointer.value is not None
+    memory = (ctypes.c_uint8 * (array.size * dtype.itemsize)).from_address(pointer.value)
+    return numpy.ctypeslib.as_array(memory).view(dtype).reshape(array.shape)

@@ -51,6 +51,16 @@ class KVStore(Spec):
     ring: ClassVar[bool] = False
     """Whether workers find each other through their supervisor, and may come and go."""
 
+    @property
+    def needs_whole_gradients(self) -> Tuple[str, str]:
+        """Why a gradient cannot be of rows that are others in each step, as a clause, and what to type instead; or two
+        empty strings."""
+        compression = getattr(self, "compression", "none")
+        if compression == "none":
+            return "", ""
+        left_over = "what it leaves out of a message belongs to rows that the next one may not hold"
+        return f"kvstore.compression={compression}: {left_over}", "kvstore.compression=none"
+
     def reason_against(self, devices: str, num_workers: int = 1) -> str:
         """Why it cannot work between such devices (`parallel.devices`), or "". Imports no MXNet."""
         return ""
@@ -175,6 +185,10 @@ class DistAsync(Joined):
 
     van: ClassVar[Optional[str]] = "zmq"
     updates: ClassVar[bool] = True
+
+    @property
+    def needs_whole_gradients(self) -> Tuple[str, str]:
+        return "the servers of kvstore=dist_async update whole parameters", "kvstore=dist_sync"
 
     def build(self, world: World = ALONE) -> Store:
         from mxtrain.kvstore.async_store import AsyncStore

@@ -95,6 +95,7 @@ class ConsoleLogger(Callback):
             return
         self._view.close()
         self._logs.close()
-        print_end(self._console, result, self._run.run_dir, self._run.config, self._run.command, self._run.predicts)
+        run = self._run
+        print_end(self._console, result, run.run_dir, run.config, run.command, run.predicts, run.reads_files)
         self._console.file.flush_or_discard()
         self._view = self._logs = None

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from mxtrain.logger.report import format_rate, format_seconds, format_value
 from mxtrain.logger.rows import mean_of_rows
-from mxtrain.types import OF_EPOCH, Progress, RunInfo, Validation
+from mxtrain.types import OF_EPOCH, GpuMemory, Progress, RunInfo, Validation
 
 if TYPE_CHECKING:
     from mxtrain.annotations import MetricRow
@@ -32,6 +32,7 @@ class RunProgress:
         self._is_best = False
         """Whether the newest validation is the best so far."""
         self._samples_per_s: Optional[float] = None
+        self._fullest_gpu: Optional[GpuMemory] = None
         self._total_steps = run.total_steps
         self._steps_per_epoch = max(1, run.steps_per_epoch)
         self._monitor = run.monitor
@@ -46,6 +47,7 @@ class RunProgress:
             self._warm_at = (time.monotonic(), self._step)
         if rows and rows[-1].get("samples_per_s"):
             self._samples_per_s = float(rows[-1]["samples_per_s"])
+        self._fullest_gpu = max(progress.gpu_memory, key=lambda one: one.used_mb, default=None)
 
     def update_scalars(self, scalars: Mapping[str, float]) -> None:
         """Take better values of what is shown: of a whole epoch at its end, instead of its last rows."""
@@ -83,6 +85,8 @@ class RunProgress:
         words += [f"{tag}={format_value(value)}" for tag, value in shown.items()]
         if self._samples_per_s is not None:
             words.append(f"samples_per_s={format_rate(self._samples_per_s)}")
+        if self._fullest_gpu is not None:
+            words.append(f"gpu_memory_mb={self._fullest_gpu.used_mb:.0f} peak={self._fullest_gpu.peak_mb:.0f}")
         left_s = self.left_s()
         if left_s is not None:
             words.append(f"left={format_seconds(left_s)}")
@@ -128,6 +132,8 @@ class RunProgress:
         words = {tag: format_value(value) for tag, value in self._values.items()}
         if self._samples_per_s is not None:
             words["samples/s"] = format_rate(self._samples_per_s)
+        if self._fullest_gpu is not None:
+            words["GPU GB"] = f"{self._fullest_gpu.used_mb / 1e3:.1f} (peak {self._fullest_gpu.peak_mb / 1e3:.1f})"
         first = ("train/loss", self._monitor, "best", "samples/s")
         return self._fitting(words, sorted(words, key=lambda name: name not in first), width)
 

@@ -123,7 +123,7 @@ def _table_of(rows: Sequence[_ResultRow], result: Result) -> Table:
 
 
 def next_commands(
-    result: Result, run_dir: Path, config: Config, command: CommandLine, predicts: bool = True
+    result: Result, run_dir: Path, config: Config, command: CommandLine, predicts: bool = True, reads_files: bool = True
 ) -> List[Tuple[str, str]]:  # fmt: skip
     """Pairs of a purpose and a command to go on with: only those that can work, the likeliest first.
 
@@ -133,6 +133,7 @@ def next_commands(
         config: Of the run, resolved, as plain nested dicts.
         command: How it was started.
         predicts: Whether `predict` has something to say.
+        reads_files: Whether of files.
 
     Returns:
         Pairs of a purpose and a command for a POSIX shell.
@@ -149,7 +150,7 @@ def next_commands(
     if is_trained:
         steps.append(("evaluate", f"{command.program} eval {place}{own_code}"))
     if is_trained and predicts:
-        steps.append(("predict", f"{command.program} predict {place} FILE...{own_code}"))
+        steps.append(("predict", f"{command.program} predict {place}{' FILE...' * reads_files}{own_code}"))
     if result.exit_code == EXIT_FINISHED:
         return steps
     if result.exit_code == EXIT_NON_FINITE:
@@ -184,13 +185,15 @@ def _retyped(command: CommandLine, left_out: Sequence[str], *added: str) -> str:
 
 
 def print_end(
-    console: Console, result: Result, run_dir: Path, config: Config, command: CommandLine, predicts: bool = True
+    console: Console, result: Result, run_dir: Path, config: Config, command: CommandLine, predicts: bool = True,
+    reads_files: bool = True,
 ) -> None:  # fmt: skip
     """Prints the result, and the commands to go on with; a path or a command is on one line, which is never broken."""
     for line in render_result(result, plain=not console.is_terminal).renderables:
         console.print(line, soft_wrap=isinstance(line, Text))
     # What to do with the jobs of a sweep is said once, at its end.
-    steps = next_commands(result, run_dir, config, command, predicts) if command.job is None else []
+    is_single = command.job is None
+    steps = next_commands(result, run_dir, config, command, predicts, reads_files) if is_single else []
     print_commands(console, steps)
 
 

@@ -24,6 +24,8 @@ class Loss(Spec):
     """Whether targets are -1 and 1 instead of 0 and 1."""
     serves: ClassVar[Tuple[str, ...]] = ("classification",)
     """Names of the tasks whose outputs and targets it takes; empty: any."""
+    passes: ClassVar[int] = 1
+    """How often a sample that the weights have drawn is learned from, before others are drawn with new weights."""
 
     def require_unsmoothed(self, reason: str = "") -> None:
         """Raises: ConfigError: labels are to be smoothed where there is nothing to smooth; says so by the reason."""
@@ -159,6 +161,46 @@ class FrameL2(FrameL1):
         return SquaredFrameLoss()
 
 
+class RankingLoss(Loss):
+    """Base of losses of an item that a user has against sampled ones that he has not."""
+
+    serves: ClassVar[Tuple[str, ...]] = ("recommendation",)
+
+    block_name: ClassVar[str] = ""
+    """The class in mxtrain.loss.ranking_blocks."""
+
+    def build(self, num_classes: int, training: bool) -> gluon.Block:
+        from mxtrain.loss import ranking_blocks
+
+        return getattr(ranking_blocks, self.block_name)()
+
+
+class SampledBCE(RankingLoss):
+    """Binary cross entropy of items that users have against sampled ones that they have not: the mean over both in the
+    global batch.
+
+    Source: He et al., "Neural Collaborative Filtering" (2017), equation 7.
+    """
+
+    block_name: ClassVar[str] = "SampledBCELoss"
+
+
+class BPR(RankingLoss):
+    """-log sigmoid of how far an item that a user has is above a sampled one: the mean over such pairs in the global
+    batch.
+
+    Source: Rendle et al., "BPR: Bayesian Personalized Ranking from Implicit Feedback" (2009).
+    """
+
+    block_name: ClassVar[str] = "BPRLoss"
+
+
+class SampledSoftmax(RankingLoss):
+    """Softmax cross entropy of an item that a user has among sampled ones: the mean over items in the global batch."""
+
+    block_name: ClassVar[str] = "SampledSoftmaxLoss"
+
+
 class SigmoidBCE(Loss):
     """Binary cross entropy of each class by itself."""
 
@@ -231,14 +273,14 @@ class PixelSoftmaxCrossEntropy(Loss):
 class L1(Loss):
     """Mean absolute difference to the target: the one-hot class, or a value."""
 
-    serves: ClassVar[Tuple[str, ...]] = ("classification", "regression")
+    serves: ClassVar[Tuple[str, ...]] = ("classification", "regression", "recommendation")
     gluon_name: ClassVar[str] = "L1Loss"
 
 
 class L2(Loss):
     """Half the mean squared difference to the target: the one-hot class, or a value."""
 
-    serves: ClassVar[Tuple[str, ...]] = ("classification", "regression")
+    serves: ClassVar[Tuple[str, ...]] = ("classification", "regression", "recommendation")
     gluon_name: ClassVar[str] = "L2Loss"
 
 
@@ -246,7 +288,7 @@ class Huber(Loss):
     """Squared below `rho`, absolute above."""
 
     rho: PositiveFloat = 1.0
-    serves: ClassVar[Tuple[str, ...]] = ("classification", "regression")
+    serves: ClassVar[Tuple[str, ...]] = ("classification", "regression", "recommendation")
     gluon_name: ClassVar[str] = "HuberLoss"
 
 

@@ -276,7 +276,7 @@ class OfValues(Metric):
     """Base of the means over samples of predictions (B, 1) and targets (B,), in the targets' own unit."""
 
     direction: ClassVar[Literal["max", "min"]] = "min"
-    serves: ClassVar[Tuple[str, ...]] = ("regression",)
+    serves: ClassVar[Tuple[str, ...]] = ("regression", "recommendation")
 
     def sums(self, F: OperatorModule, prediction_B1: Array, target_B: Array, num_classes: int) -> Array:
         return F.sum(self.error(F, prediction_B1.reshape((-1,)) - target_B)).reshape((1,))

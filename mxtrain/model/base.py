@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, List, Literal, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, ClassVar, List, Literal, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.types import NonNegativeFloat, PathText, Shape, Shapes, Spec
 
 if TYPE_CHECKING:
     from mxnet import gluon
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.dataset.acting.policy import Actions
 
 Init = Literal["xavier", "msra", "orthogonal", "normal", "default"]
 
@@ -31,14 +34,17 @@ class Model(Spec):
     """
 
     reads: ClassVar[Tuple[str, ...]] = ("images",)
-    """What it takes, as `gives` of datasets says: "images", "text", "numbers", "features"; empty where only its code
-    knows."""
+    """What it takes, as `gives` of datasets says: "images", "text", "numbers", "features", "interactions"; empty where
+    only its code knows."""
 
     serves: ClassVar[Tuple[str, ...]] = ()
     """Names of the tasks that it is made for, the first of which is meant where only the model is named; empty: any."""
 
     num_token_types: ClassVar[int] = 2
     """Of a network for text: the token types that it knows, from 0."""
+
+    reads_history: ClassVar[bool] = False
+    """Of a network for recommendation: whether it takes the items that a user has, as a third input."""
 
     weights: Optional[PathText] = None
     """Path of a `.params` file to start from (Gluon, GluonCV, or exported by Module); None starts from `init`."""
@@ -92,6 +98,16 @@ class Model(Spec):
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how to build its network")
 
+    def build_policy(self, actions: Actions, input_shape: Shape) -> gluon.Block:
+        """The network that acts, uninitialised: (B, ...) to (B, O), see `dataset.acting.policy`. By default the network
+        for O numbers.
+
+        Args:
+            actions: what it may do.
+            input_shape: of one observation.
+        """
+        return self.build(actions.num_outputs, input_shape)
+
     def build_text(self, num_classes: int, input_shape: Shapes, vocab_size: int) -> gluon.Block:
         """The network for text, uninitialised. It takes tokens, token types (B, T) and valid lengths (B,).
 
@@ -143,3 +159,28 @@ class Model(Spec):
             num_indices: ids are from 0 to this.
         """
         raise NotImplementedError(f"{type(self).__name__} does not say how to build its network for indexed features")
+
+    def build_recommender(self, num_users: int, num_items: int, mean: float) -> gluon.Block:
+        """The network for recommendation, uninitialised. It takes users (B,), candidates (B, C) and, where
+        `reads_history`, the items that each user has, (B, H), -1 behind the last, all int32; it returns (B, C).
+
+        By default it is a network for features, which scores rows of two fields: user and item.
+
+        Args:
+            num_users: users are from 0 to this.
+            num_items: items are from 0 to this.
+            mean: of ratings in training; 0 where there are none.
+        """
+        from mxtrain.model.networks.recommendation import FeatureScores
+
+        return FeatureScores(self.build_features(1, (num_users, num_items), 0), num_users, prefix="")
+
+    def score_all(self, values: Mapping[str, NDArray], inputs: Sequence[NDArray]) -> Optional[NDArray]:
+        """The scores of all items for users, (B, I), where the network has a faster way to them than to score each as
+        a candidate; None where it has not.
+
+        Args:
+            values: parameters by structural name, in float32.
+            inputs: users (B,) and, where `reads_history`, the items that each has (B, H), on their device.
+        """
+        return None

@@ -20,8 +20,8 @@ class DeepFM(Model):
     https://arxiv.org/abs/1703.04247, equations 1 to 4.
     """
 
-    reads: ClassVar[Tuple[str, ...]] = ("features",)
-    serves: ClassVar[Tuple[str, ...]] = ("tabular",)
+    reads: ClassVar[Tuple[str, ...]] = ("features", "interactions")
+    serves: ClassVar[Tuple[str, ...]] = ("tabular", "recommendation")
 
     units: Positive = 8
     """Length of each feature's vector, which both parts share."""

@@ -20,8 +20,8 @@ class FactorizationMachine(Model):
     Source: Rendle, "Factorization Machines" (2010), equation 1.
     """
 
-    reads: ClassVar[Tuple[str, ...]] = ("features", "indexed_features")
-    serves: ClassVar[Tuple[str, ...]] = ("tabular",)
+    reads: ClassVar[Tuple[str, ...]] = ("features", "indexed_features", "interactions")
+    serves: ClassVar[Tuple[str, ...]] = ("tabular", "recommendation")
 
     units: NonNegative = 8
     """Length of each feature's vector v; 0 = linear terms alone."""

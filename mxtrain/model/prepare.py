@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Dict, Iterable, List, Optional, Sequence, Tupl
 from mxtrain.engine.parameter_names import role_of
 from mxtrain.errors import ConfigError, nearest
 from mxtrain.model.base import Model
+from mxtrain.model.graph.id_inputs import make_sparse
 from mxtrain.model.graph.kernels import average_by_mean
 from mxtrain.model.graph.mended import called_in, mend_layers, refuse_wrong
 from mxtrain.model.graph.symbol_block import keep_statistics
@@ -22,6 +23,8 @@ from mxtrain.types import LARGEST_COUNT, Shape, Shapes, shapes_of
 if TYPE_CHECKING:
     from mxnet import Context, gluon
     from mxnet.initializer import Initializer
+
+    from mxtrain.dataset.acting.policy import Actions
 
 __all__ = [
     "Prepared",
@@ -43,10 +46,12 @@ class Prepared:
     Attributes:
         network: the gluon.HybridBlock: all shapes known, all parameters on the device.
         weights_report: what came of `model.weights`; print it.
+        dense_tables: why each table that is large enough has a gradient of all its rows all the same, a clause each.
     """
 
     network: gluon.Block
     weights_report: WeightsReport
+    dense_tables: Sequence[str] = ()
 
 
 def prepare_network(
@@ -54,7 +59,8 @@ def prepare_network(
     device: Union[None, Context, List[Context]] = None, vocab_size: Optional[int] = None,
     output_shapes: Optional[Sequence[Shape]] = None, output_names: Sequence[str] = (),
     is_joint: Optional[bool] = None, field_sizes: Optional[Sequence[int]] = None, num_numbers: int = 0,
-    num_indices: Optional[int] = None,
+    num_indices: Optional[int] = None, sparse_from: Optional[int] = None,
+    catalog_sizes: Optional[Tuple[int, int]] = None, mean_rating: float = 0.0, actions: Optional[Actions] = None,
 ) -> Prepared:  # fmt: skip
     """Builds the network of a description and gives every parameter its first value.
 
@@ -75,6 +81,11 @@ def prepare_network(
         field_sizes: of a network for features: how many ids each field has.
         num_numbers: of a network for features: how many numbers enter beside the ids.
         num_indices: of a network for ids and values: how many ids there are.
+        sparse_from: rows from which on a table of embeddings gets gradients of the rows that a batch reads alone;
+            None: never.
+        catalog_sizes: of a network for recommendation: how many users and items there are.
+        mean_rating: of a network for recommendation, where ratings are to be predicted.
+        actions: of a network that acts: what it may do.
 
     Returns:
         The network and the report on its weights.
@@ -85,7 +96,11 @@ def prepare_network(
     """
     from mxtrain.engine.backend import mx
 
-    if num_indices is not None:
+    if actions is not None:
+        network = model.build_policy(actions, shapes_of(input_shape)[0])
+    elif catalog_sizes is not None:
+        network = model.build_recommender(*catalog_sizes, mean_rating)
+    elif num_indices is not None:
         network = model.build_indexed(num_classes, num_indices)
     elif field_sizes is not None:
         network = model.build_features(num_classes, field_sizes, num_numbers)
@@ -100,6 +115,7 @@ def prepare_network(
     # Before the trace in `infer_shapes`, which refuses wrong operators: only those that cannot be mended are left then.
     mend_layers(network)
     infer_shapes(network, input_shape, [(num_classes,)] if output_shapes is None else output_shapes or None)
+    dense_tables = [] if sparse_from is None else make_sparse(network, input_shape, sparse_from)
     refuse_too_large(network)
     average_by_mean(network, input_shape)
     initialize(network, model.init, seed, device if device is not None else mx.cpu())
@@ -108,7 +124,7 @@ def prepare_network(
         report = load_weights(network, model.weights, model.classes_in_weights, output_names)
     freeze(network, model.freeze)
     parameter_multipliers(model, network)  # refuses patterns that match nothing, before anything runs
-    return Prepared(network, report)
+    return Prepared(network, report, dense_tables)
 
 
 def _scores_tokens(input_shape: Shapes, output_shapes: Optional[Sequence[Shape]]) -> bool:
@@ -160,7 +176,7 @@ def infer_shapes(network: gluon.Block, input_shape: Shapes, wanted: Optional[Seq
 
 def refuse_too_large(network: gluon.Block) -> None:
     """Raises: ConfigError: a parameter has more numbers than MXNet counts, or all of them do not fit into memory."""
-    total = 0
+    total = size = 0
     for name, parameter in network._collect_params_with_prefix().items():
         count = math.prod(parameter.shape)
         if count > LARGEST_COUNT:
@@ -169,7 +185,8 @@ def refuse_too_large(network: gluon.Block) -> None:
                 f"numbers; an array of MXNet 1.9.1 holds {LARGEST_COUNT:,}. Make that layer smaller."
             )
         total += count
-    size, memory = 2 * 4 * total, usable_memory()
+        size += 4 * count * (1 if parameter.grad_req == "null" else 2)
+    memory = usable_memory()
     if size > memory:
         raise ConfigError(
             f"The network has {total:,} parameters, which with their gradients take {shown_size(size)}; this process "

@@ -21,8 +21,8 @@ class WideDeep(Model):
     equation 3.
     """
 
-    reads: ClassVar[Tuple[str, ...]] = ("features",)
-    serves: ClassVar[Tuple[str, ...]] = ("tabular",)
+    reads: ClassVar[Tuple[str, ...]] = ("features", "interactions")
+    serves: ClassVar[Tuple[str, ...]] = ("tabular", "recommendation")
 
     units: Positive = 8
     """Length of the vector of each id."""

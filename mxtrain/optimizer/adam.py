@@ -4,56 +4,48 @@ one pass over their arrays, by an operator of our own."""
 from __future__ import annotations
 
 import math
-from contextlib import contextmanager
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
-from mxtrain.engine.backend import mx, nd, own_operators
+from mxtrain.engine.backend import mx, nd
+from mxtrain.optimizer.own_update import OwnUpdate
+from mxtrain.optimizer.rows import TouchedRows
 
 
-class OwnAdam:
-    """Mixed into optimizers that `_mxtrain_adamw` computes, where our own operators are there.
-
-    Attributes:
-        factor: what gradients are multiplied by first, (1,), within `multiplying`; False where that cannot be.
-    """
+class OwnAdam(OwnUpdate):
+    """Mixed into optimizers that `_mxtrain_adamw` computes, where our own operators are there."""
 
     def __init__(self, **arguments: Any):
         super().__init__(**arguments)
-        self.aggregate_num = 1  # above 0: several arrays at a time
-        self._has_own = own_operators().path is not None
-        self.factor: Any = None if self._has_own else False
+        self._rows: Optional[TouchedRows] = None
+        self._lazy = False
 
-    @contextmanager
-    def multiplying(self, factor: nd.NDArray) -> Iterator[None]:
-        """Updates within it multiply gradients by that number first."""
-        self.factor = factor
-        try:
-            yield
-        finally:
-            self.factor = None
-
-    def _own(
+    def _own_adam(
         self, weight: Sequence[nd.NDArray], grad: Sequence[nd.NDArray],
         state: Sequence[Tuple[nd.NDArray, nd.NDArray]], **options: Any,
     ) -> None:  # fmt: skip
-        """One update of several arrays by our own operator."""
+        """One update of several arrays by our own operator, or of a table by the gradient of some of its rows."""
+        further: List[nd.NDArray] = []
+        if self._rows is not None:
+            further.append(self._rows.number_K)
+            options.update(count=len(self._rows), rows="lazy" if self._lazy else "exact")
         arrays = [(w, g, *moments) for w, g, moments in zip(weight, grad, state)]
-        given: List[nd.NDArray] = [array for one in arrays for array in one]
-        if self.factor is not None:
-            given.append(self.factor.as_in_context(weight[0].context).astype(weight[0].dtype, copy=False))
-            options["scaled"] = 1
-        for name in ("beta1", "beta2", "epsilon", "rescale_grad", "clip_gradient"):
-            if getattr(self, name) is not None:
-                options[name] = getattr(self, name)
-        # A convolution's weight may lie in oneDNN's layout, after inference, where operators of a library cannot write.
-        made = [nd.empty(w.shape, w.context, w.dtype) if w.ndim > 2 else w for w in weight]
-        out = [array for w, (_, _, *moments) in zip(made, arrays) for array in (w, *moments)]
-        nd._internal._mxtrain_adamw(*given, out=out, size=len(arrays), **options)
-        for one, other in zip(made, weight):
-            if one is not other:
-                one.copyto(other)
+        self._own(nd._internal._mxtrain_adamw, arrays, ("beta1", "beta2", "epsilon"), further, **options)
+
+    def update_rows(
+        self, index: int, table_RU: nd.NDArray, gradient_CU: nd.NDArray, state: Tuple[nd.NDArray, nd.NDArray],
+        rows: TouchedRows, lazy: bool,
+    ) -> bool:  # fmt: skip
+        """One update of a table in one pass, without a copy of its rows; False: our own operator cannot."""
+        if not self._has_own or not len(rows):
+            return False
+        self._rows, self._lazy = rows, lazy
+        try:
+            self.update(index, table_RU, gradient_CU[: len(rows)], state)  # type: ignore[attr-defined]  # the optimizer's
+        finally:
+            self._rows = None
+        return True
 
 
 def correction(optimizer: mx.optimizer.Optimizer, step: int) -> float:
@@ -81,7 +73,7 @@ class AdamOptimizer(OwnAdam, mx.optimizer.Adam):
         self._update_count(index)
         steps = [self._index_update_count[i] for i in index]
         corrections = [correction(self, step) for step in steps]
-        self._own(
+        self._own_adam(
             weight, grad, state, lrs=corrections, wds=self._get_wds(index), etas=self._get_lrs(index), coupled=1
         )
 
@@ -114,7 +106,7 @@ class AdamWOptimizer(OwnAdam, mx.optimizer.Optimizer):
         rates, decays = self._get_lrs(index), self._get_wds(index)
         corrections = [self._correction(self._index_update_count[i]) for i in index]
         if self._has_own:
-            self._own(weight, grad, state, lrs=corrections, wds=decays, etas=rates)
+            self._own_adam(weight, grad, state, lrs=corrections, wds=decays, etas=rates)
             return
         means, variances = zip(*state)
         common = {"beta1": self.beta1, "beta2": self.beta2, "epsilon": self.epsilon}

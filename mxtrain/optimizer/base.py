@@ -29,10 +29,15 @@ class Optimizer(Spec):
     that of the gradient; None where no rule is known. Source: see `lr_scheduler.reference_batch`."""
     draws_random: ClassVar[bool] = False
     """Whether an update draws random numbers, so that the generator has to be seeded at each step."""
+    rowwise: ClassVar[bool] = False
+    """Whether the update of a matrix's row looks at no other row, so that rows can be updated apart."""
+    whole_because: ClassVar[str] = "may look at all rows of a table at once"
+    """Why it is not `rowwise`, for the middle of a sentence."""
 
     def arguments(self, steps_per_epoch: int) -> Dict[str, Any]:
         """Keyword arguments for `mxnet.optimizer.create`."""
-        return {self.mxnet_names.get(name, name): value for name, value in self.model_dump().items()}
+        given = self.model_dump(exclude={"lazy_update"})
+        return {self.mxnet_names.get(name, name): value for name, value in given.items()}
 
     def build(self, steps_per_epoch: int) -> mx.optimizer.Optimizer:
         """The mxnet.optimizer.Optimizer."""
@@ -43,3 +48,13 @@ class Optimizer(Spec):
         from mxtrain.engine.backend import mx
 
         return mx.optimizer.create(self.mxnet_name, **self.arguments(steps_per_epoch))
+
+
+class RowwiseOptimizer(Optimizer):
+    """One whose update of a matrix's row looks at no other row."""
+
+    rowwise: ClassVar[bool] = True
+    lazy_update: bool = False
+    """Of a table of embeddings whose gradient holds some rows only (trainer.sparse_grad): true leaves the other rows
+    and their state (momentum, moments) as they are; false gives them the update that a gradient of 0 gives, as the
+    dense run does."""

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Dict, Literal, Optional
 
-from mxtrain.optimizer.base import Optimizer
+from mxtrain.optimizer.base import Optimizer, RowwiseOptimizer
 from mxtrain.types import NonNegative, NonNegativeFloat, OpenFraction, Positive, PositiveFloat
 
 if TYPE_CHECKING:
     import mxnet as mx
 
 
-class SGD(Optimizer):
+class SGD(RowwiseOptimizer):
     """Stochastic gradient descent with momentum."""
 
     momentum: OpenFraction = 0.9
     mxnet_name: ClassVar[str] = "sgd"
     lr_scaling: ClassVar[Optional[str]] = "linear"
 
+    def build(self, steps_per_epoch: int) -> mx.optimizer.Optimizer:
+        from mxtrain.optimizer.sgd import SGDOptimizer
 
-class NAG(Optimizer):
+        return SGDOptimizer(**self.arguments(steps_per_epoch))
+
+
+class NAG(RowwiseOptimizer):
     """Nesterov's accelerated gradient."""
 
     momentum: OpenFraction = 0.9
@@ -28,7 +33,7 @@ class NAG(Optimizer):
     mended_name: ClassVar[str] = "NAGOptimizer"
 
 
-class Adam(Optimizer):
+class Adam(RowwiseOptimizer):
     """Adam. Source: Kingma and Ba, https://arxiv.org/abs/1412.6980."""
 
     lr: PositiveFloat = 0.001
@@ -44,7 +49,7 @@ class Adam(Optimizer):
         return AdamOptimizer(**self.arguments(steps_per_epoch))
 
 
-class AdamW(Optimizer):
+class AdamW(RowwiseOptimizer):
     """Adam with decoupled weight decay. Source: Loshchilov and Hutter, https://arxiv.org/abs/1711.05101, algorithm 2,
     whose schedule multiplier is the learning rate here, as in the published BERT."""
 
@@ -63,7 +68,7 @@ class AdamW(Optimizer):
         return AdamWOptimizer(**self.arguments(steps_per_epoch))
 
 
-class Adamax(Optimizer):
+class Adamax(RowwiseOptimizer):
     """Adam with the infinity norm. Source: https://arxiv.org/abs/1412.6980, section 7."""
 
     lr: PositiveFloat = 0.002
@@ -74,7 +79,7 @@ class Adamax(Optimizer):
     mended_name: ClassVar[str] = "AdamaxOptimizer"
 
 
-class Nadam(Optimizer):
+class Nadam(RowwiseOptimizer):
     """Adam with Nesterov momentum. Source: Dozat 2016."""
 
     lr: PositiveFloat = 0.001
@@ -87,7 +92,7 @@ class Nadam(Optimizer):
     mended_name: ClassVar[str] = "NadamOptimizer"
 
 
-class AdaGrad(Optimizer):
+class AdaGrad(RowwiseOptimizer):
     """AdaGrad. Source: Duchi et al. 2011. Its weight decay is decoupled: no gradient's history holds it."""
 
     lr: PositiveFloat = 0.01
@@ -97,7 +102,7 @@ class AdaGrad(Optimizer):
     mxnet_names: ClassVar[Dict[str, str]] = {"lr": "learning_rate", "epsilon": "eps"}
 
 
-class GroupAdaGrad(Optimizer):
+class GroupAdaGrad(RowwiseOptimizer):
     """AdaGrad with one learning rate for each row: matrices only, without weight decay."""
 
     lr: PositiveFloat = 0.01
@@ -108,7 +113,7 @@ class GroupAdaGrad(Optimizer):
     mxnet_names: ClassVar[Dict[str, str]] = {"lr": "learning_rate", "epsilon": "eps"}
 
 
-class AdaDelta(Optimizer):
+class AdaDelta(RowwiseOptimizer):
     """AdaDelta. Source: https://arxiv.org/abs/1212.5701. MXNet's update knows no learning rate, nor does its decay: lr
     changes nothing, unless it is 0."""
 
@@ -118,7 +123,7 @@ class AdaDelta(Optimizer):
     mxnet_name: ClassVar[str] = "adadelta"
 
 
-class RMSProp(Optimizer):
+class RMSProp(RowwiseOptimizer):
     """RMSProp; `centered` is Graves' variant, https://arxiv.org/abs/1308.0850."""
 
     lr: PositiveFloat = 0.001
@@ -131,7 +136,7 @@ class RMSProp(Optimizer):
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
 
 
-class Ftrl(Optimizer):
+class Ftrl(RowwiseOptimizer):
     """Follow the regularised leader. Source: McMahan et al. 2013."""
 
     lr: PositiveFloat = 0.1
@@ -141,7 +146,7 @@ class Ftrl(Optimizer):
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
 
 
-class FTML(Optimizer):
+class FTML(RowwiseOptimizer):
     """Follow the moving leader. Source: Zheng and Kwok 2017."""
 
     lr: PositiveFloat = 0.0025
@@ -152,7 +157,7 @@ class FTML(Optimizer):
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
 
 
-class Signum(Optimizer):
+class Signum(RowwiseOptimizer):
     """SGD by the sign of the momentum. Source: https://arxiv.org/abs/1802.04434."""
 
     lr: PositiveFloat = 0.01
@@ -168,10 +173,11 @@ class SGLD(Optimizer):
 
     lr: PositiveFloat = 0.001
     mxnet_name: ClassVar[str] = "sgld"
+    whole_because: ClassVar[str] = "draws noise for all rows of a table"
     draws_random: ClassVar[bool] = True
 
 
-class DCASGD(Optimizer):
+class DCASGD(RowwiseOptimizer):
     """Delay-compensated asynchronous SGD. Source: https://arxiv.org/abs/1609.08326. MXNet compensates for a delay of
     one update, whether there is one or not."""
 
@@ -194,6 +200,7 @@ class LAMB(Optimizer):
     upper_bound: Optional[PositiveFloat] = None
     bias_correction: bool = True
     mxnet_name: ClassVar[str] = "lamb"
+    whole_because: ClassVar[str] = "looks at the norm of a whole table"
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
 
 
@@ -206,6 +213,7 @@ class LARS(Optimizer):
     epsilon: NonNegativeFloat = 0.0
     momentum_correction: bool = True
     mxnet_name: ClassVar[str] = "lars"
+    whole_because: ClassVar[str] = "looks at the norm of a whole table"
     lr_scaling: ClassVar[Optional[str]] = "sqrt"
     mended_name: ClassVar[str] = "LARSOptimizer"
     mxnet_names: ClassVar[Dict[str, str]] = {"lr": "learning_rate", "epsilon": "eps"}
@@ -220,6 +228,7 @@ class LBSGD(Optimizer):
     warmup_epochs: NonNegative = 5
     batch_scale: Positive = 1
     mxnet_name: ClassVar[str] = "lbsgd"
+    whole_because: ClassVar[str] = "gathers the gradients of several steps"
     lr_scaling: ClassVar[Optional[str]] = "linear"
     mended_name: ClassVar[str] = "LBSGDOptimizer"
 

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.checkpoint import require_same_arrays
+from mxtrain.checkpoint.pieces import write_rows
 from mxtrain.engine.backend import mx, nd, same_device_runs
 from mxtrain.errors import CheckpointError, ConfigError
+from mxtrain.optimizer.rows import TouchedRows, exact_update, lazy_update
+from mxtrain.optimizer.state import OptimizerState, flatten, map_state
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonObject
@@ -24,25 +27,6 @@ LARGE = 1 << 13
 SMALLEST_RATE = 1e-30
 """What learns more slowly does not move: FTRL and FTML multiply by the inverse, which float32 can hardly hold."""
 
-OptimizerState = Union[None, nd.NDArray, Sequence["OptimizerState"]]
-"""The state of one parameter: MXNet nests arrays in tuples, with None for absent ones."""
-
-
-def flatten(state: OptimizerState) -> List[nd.NDArray]:
-    """The arrays of one parameter's optimizer state, in order."""
-    if state is None:
-        return []
-    if isinstance(state, nd.NDArray):
-        return [state]
-    return [array for part in state for array in flatten(part)]
-
-
-def in_float64(state: OptimizerState) -> OptimizerState:
-    """The same state with float64 in the place of float32."""
-    if isinstance(state, nd.NDArray):
-        return state.astype(np.float64) if state.dtype == np.float32 else state
-    return type(state)(map(in_float64, state)) if isinstance(state, (list, tuple)) else state
-
 
 def create_state(optimizer: mx.optimizer.Optimizer, index: int, weight: nd.NDArray, name: str) -> OptimizerState:
     """The state of one parameter, in its precision: some of MXNet's optimizers know only float32.
@@ -52,12 +36,17 @@ def create_state(optimizer: mx.optimizer.Optimizer, index: int, weight: nd.NDArr
     """
     try:
         state = optimizer.create_state_multi_precision(index, weight)
-        return in_float64(state) if weight.dtype == np.float64 else state
+        return map_state(state, in_float64) if weight.dtype == np.float64 else state
     except AssertionError:
         raise ConfigError(
             f"optimizer: {type(optimizer).__name__} trains only matrices, and '{name}' has shape {weight.shape}. "
             "Freeze it by model.freeze, or choose another optimizer."
         ) from None
+
+
+def in_float64(array: nd.NDArray) -> nd.NDArray:
+    """The same with float64 in the place of float32."""
+    return array.astype(np.float64) if array.dtype == np.float32 else array
 
 
 def similar_sizes(indices: Sequence[int], arrays: Sequence[nd.NDArray]) -> List[List[int]]:
@@ -84,6 +73,9 @@ class Updater:
         optimizer: an mxnet.optimizer.Optimizer.
         weights: structural name -> NDArray, the parameters to train.
         multipliers: structural name -> (lr_mult, wd_mult).
+        rows: structural name -> the rows that a gradient is of, for tables whose gradients hold only those.
+        lazy: whether other rows of such a table, and their state, stay as they are, whatever the optimizer does to
+            them by weight decay or momentum.
     """
 
     def __init__(
@@ -91,8 +83,12 @@ class Updater:
         optimizer: mx.optimizer.Optimizer,
         weights: Mapping[str, nd.NDArray],
         multipliers: Mapping[str, Tuple[float, float]],
+        rows: Optional[Mapping[str, TouchedRows]] = None,
+        lazy: bool = False,
     ):
         self.names = list(weights)
+        self._rows = {i: rows[name] for i, name in enumerate(self.names) if rows and name in rows}
+        self._lazy = lazy
         self._optimizer = optimizer
         # By index, not by name: by name MXNet silently drops weight decay of all that doesn't end in "_weight".
         optimizer.lr_mult = {i: multipliers[name][0] for i, name in enumerate(self.names)}
@@ -134,7 +130,26 @@ class Updater:
 
     def _update_all(self, gradients: Sequence[nd.NDArray], lr: float) -> None:
         for run in self._runs_at(lr):
+            if run[0] in self._rows:
+                self._update_rows(run[0], gradients[run[0]])
+                continue
             self._updater(run, [gradients[i] for i in run], [self._weights[i] for i in run])
+
+    def _update_rows(self, i: int, gradient: nd.NDArray) -> None:
+        weight, state, rows = self._weights[i], self._updater.states[i], self._rows[i]
+        gradient = gradient.as_in_context(weight.context)
+        lazy = self._lazy or self._rests(i)
+        own = getattr(self._optimizer, "update_rows", None)
+        if own is None or not own(i, weight, gradient, state, rows, lazy):
+            (lazy_update if lazy else exact_update)(self._optimizer, i, weight, state, rows, gradient)
+
+    def _rests(self, i: int) -> bool:
+        """Whether a gradient of 0 changes nothing."""
+        optimizer = self._optimizer
+        rests = isinstance(optimizer, (mx.optimizer.AdaGrad, mx.optimizer.contrib.GroupAdaGrad)) or (
+            isinstance(optimizer, mx.optimizer.SGD) and optimizer.momentum == 0
+        )
+        return rests and optimizer.wd * optimizer.wd_mult[i] == 0
 
     def skip(self) -> None:
         """Called for a step without samples. Does nothing: only servers that update must be told."""
@@ -144,11 +159,13 @@ class Updater:
         multipliers = self._optimizer.lr_mult
         moving = tuple(i for i in range(len(self.names)) if abs(lr * multipliers[i]) >= SMALLEST_RATE)
         if moving not in self._runs:
-            weights = [self._weights[i] for i in moving]
+            whole = [i for i in moving if i not in self._rows]
+            weights = [self._weights[i] for i in whole]
             runs = same_device_runs(weights)
             if self._optimizer.aggregate_num > 0:
                 runs = [group for run in runs for group in similar_sizes(run, weights)]
-            self._runs[moving] = [[moving[i] for i in run] for run in runs]
+            by_rows = [[i] for i in moving if i in self._rows]
+            self._runs[moving] = [[whole[i] for i in run] for run in runs] + by_rows
         return self._runs[moving]
 
     def synchronize(self) -> bool:
@@ -202,7 +219,7 @@ class Updater:
         if odd:
             raise CheckpointError(f"the checkpoint's optimizer state does not fit: look at {', '.join(odd[:5])}.")
         for name, array in own.items():
-            array[:] = given[name]
+            write_rows(given[name], array)
         for name, value in numbers["attributes"].items():
             setattr(self._optimizer, name, value)
         for i, name in enumerate(self.names):

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Collection, Dict, FrozenSet, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Collection, Dict, FrozenSet, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from mxtrain.amp import FULL, Precision
 from mxtrain.types import Batch, Shape, Shapes, Stateful
 
 if TYPE_CHECKING:
+    import numpy as np
     from mxnet import Context, gluon
     from mxnet.ndarray import NDArray
 
     from mxtrain.annotations import LossBlock
     from mxtrain.metric.meter import Meter
+    from mxtrain.optimizer.rows import TouchedRows
     from mxtrain.parallel.balance import Cut
 
 
@@ -26,11 +28,12 @@ class Objective:
         loss: (*outputs, *targets) -> loss (B,), or loss (B,) and weight (B,), for training.
         meter: (loss (B,)[, weight (B,)], *outputs, *targets) -> vector of sums, for training.
         input_shape: of one sample, or of each of its parts.
-        batch_size: of a global batch, by which the stages are balanced.
+        batch_size: of this worker's share of a batch, by which the stages are balanced.
         precision: that the network computes in.
         predict_shape: of what enters it in prediction, where that is less: it computes another form then.
         state_shapes: of what it carries from batch to batch, for one row: its last inputs, and its last outputs, which
             loss and meter do not see.
+        global_batch_size: of all workers together; 0: as `batch_size`.
     """
 
     network: gluon.Block
@@ -41,6 +44,7 @@ class Objective:
     precision: Precision = FULL
     predict_shape: Optional[Shapes] = None
     state_shapes: Sequence[Shape] = ()
+    global_batch_size: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,11 @@ class Layout:
     def num_devices(self) -> int:
         return sum(map(len, self.devices))
 
+    @property
+    def gpus(self) -> List[int]:
+        """The numbers of the GPUs among them, each once, in order."""
+        return sorted({device.device_id for row in self.devices for device in row if device.device_type == "gpu"})
+
 
 class Strategy:
     """Computes gradients of the mean loss over a global batch, and knows the canonical parameters.
@@ -110,6 +119,13 @@ class Strategy:
     """The loss is multiplied by this before gradients are computed."""
     carried: Optional[Stateful] = None
     """What the network carries from batch to batch, where it does."""
+    rows: Mapping[str, TouchedRows] = {}
+    """Structural name -> the rows that the gradient in `reductions` is of, for tables whose gradients hold no
+    others."""
+
+    def look_ahead(self, batch: Batch) -> Batch:
+        """What can be done to a batch of training before it is its turn, in the thread that reads."""
+        return batch
 
     def forward_backward(self, batch: Batch) -> NDArray:
         """Leaves the gradient of the scaled mean loss over `batch`, not yet summed over replicas, in `reductions`.
@@ -118,6 +134,10 @@ class Strategy:
             The meter's sums, on the first device. Asynchronous.
         """
         raise NotImplementedError
+
+    def gradient(self, reduction: Reduction) -> np.ndarray:
+        """A parameter's gradient, which its owner has, of all rows. Waits for the device."""
+        return reduction.replicas[reduction.owner].asnumpy()
 
     def publish(self, names: Optional[Collection[str]] = None) -> None:
         """Brings what was written to `values` (all of them, or only `names`) to all replicas. Asynchronous."""

@@ -33,17 +33,18 @@ class Pipelined:
         inputs, heads: tensors that enter and leave the network; without heads, all that the last stage returns leaves.
         without_gradient: tensors that none is computed for.
         fences: one for each replica.
+        guards: likewise, where forward passes write statistics; else none.
     """
 
     def __init__(
         self, objective: Objective, devices: List[List[Context]], stages: List[Stage],
         order: Callable[[int], List[Action]], inputs: List[Tensor], heads: List[Tensor],
-        without_gradient: Collection[Tensor], fences: Sequence[Fence],
+        without_gradient: Collection[Tensor], fences: Sequence[Fence], guards: Sequence[Fence] = (),
     ):  # fmt: skip
         self.inputs, self.heads, self.without_gradient = inputs, heads, without_gradient
         self.objective, self.devices, self.stages = objective, devices, stages
         self.head_gradient = HeadGradients()
-        self._order, self._fences = order, fences
+        self._order, self._fences, self.guards = order, fences, guards
         self._schedules: Dict[int, List[Action]] = {}
         self.states: List[List[nd.NDArray]] = []
         """What the network carries from the last batch to the next: of each shard, in the order of their rows."""
@@ -95,6 +96,8 @@ class Lane:
         heads = self._pipeline.heads if is_last else []
         entering = [*stage.inputs, *(head for head in heads if head not in [*stage.inputs, *stage.outputs])]
         inputs = tape.enter(number, entering, device)
+        if self._pipeline.guards:
+            self._pipeline.guards[self._replica](device)
         with autograd.record():
             outputs = stage(self._replica, inputs[: len(stage.inputs)])
             if is_last:

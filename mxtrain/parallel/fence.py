@@ -1,16 +1,23 @@
-"""Orders what MXNet's engine does not: under static_shape a backward pass writes batch norms' moving statistics.
+"""Orders what MXNet's engine does not: under static_shape a step writes batch norms' moving statistics.
 
-Whoever reads them next may read the old ones, or half of the new. The operator that writes them also writes the
-gradients of the norm's scale and shift, and of that the engine knows. So after a backward pass an operator is put into
-the engine that pretends to write both: readers after it wait for it. It is one for all norms of a device, since each
-operator costs the host as long as a small one takes to compute.
+The engine takes both passes of a norm for readers of them (`CreateEngineOp` of src/imperative/imperative_utils.h lists
+all inputs as such). The backward pass writes them, or on GPUs cuDNN's forward pass.
+
+- Whoever reads them next may read the old ones, or half of the new. The operator of the backward pass also writes the
+  gradients of the norm's scale and shift, and of that the engine knows. So after it an operator is put into the engine
+  that pretends to write both: readers after it wait for it.
+- Whoever reads them still, such as the copy that a step puts back, may read half of the new, and two microbatches may
+  write at once, where the forward pass writes and a device has several threads. So before it the same is done: norms
+  wait for all that came before.
+
+It is one operator for all norms of a device, since each costs the host as long as a small one takes to compute.
 """
 
 from __future__ import annotations
 
-from typing import Dict, Sequence
+from typing import Dict, Optional, Sequence
 
-from mxtrain.engine.backend import gluon, nd, same_device_runs
+from mxtrain.engine.backend import gluon, mx, nd, same_device_runs
 from mxtrain.model.graph.symbol_block import norms_of
 from mxtrain.model.graph.trace import blocks_by_path
 
@@ -42,18 +49,25 @@ def can_be_fenced(network: gluon.Block) -> bool:
 
 
 class Fence:
-    """Makes readers of moving statistics wait for the backward pass.
+    """Makes readers of moving statistics wait for a backward pass; without gradients, a forward pass for readers.
 
     Args:
         statistics: arrays.
-        gradients: for each, one that the same operator writes.
+        gradients: for each, one that the same operator writes; none where readers are waited for.
     """
 
     def __init__(self, statistics: Sequence[nd.NDArray], gradients: Sequence[nd.NDArray]):
         arrays = list({id(array): array for array in (*statistics, *gradients)}.values())
         self._runs = [[arrays[index] for index in run] for run in same_device_runs(arrays)]
 
-    def __call__(self) -> None:
-        """Call after backward. Asynchronous; nothing is computed, the values stay as they are."""
+    def __call__(self, device: Optional[mx.Context] = None) -> None:
+        """Call after backward, without gradients before forward. Asynchronous; nothing is computed, the values stay as
+        they are.
+
+        Args:
+            device: the only one whose arrays are meant; None = all.
+        """
         for run in self._runs:
+            if device is not None and run[0].context != device:
+                continue
             nd.amp_multicast(*run, num_outputs=len(run), out=run)  # arrays of one type that are their own results

@@ -31,12 +31,14 @@ from mxtrain.parallel.executor import Pipelined
 from mxtrain.parallel.fence import Fence, written_together
 from mxtrain.parallel.lockstep import Division, GroupPiece, Lockstep, Recorded, Shares
 from mxtrain.parallel.norm import JointNorm, obey_placement
+from mxtrain.parallel.row_tables import RowTables
 from mxtrain.parallel.schedule import Action, timetable
 from mxtrain.parallel.stage import Stage, WholeNetwork, bring, on_devices
 from mxtrain.types import Batch, Shapes, shapes_of
 
 if TYPE_CHECKING:
     import mxnet as mx
+    import numpy as np
 
     from mxtrain.parallel.strategies import Parallel, Staged
 
@@ -102,6 +104,10 @@ class Grid(Strategy):
         self._state = CarriedState(objective.state_shapes, self.network, self._workers)
         self.carried = self._state if objective.state_shapes else None
         obey_placement(self.network)
+        # Before anything looks at the network's parameters: what computes has the rows of a batch only.
+        num_samples = objective.global_batch_size or objective.batch_size
+        self._tables = RowTables(self.network, objective.input_shape, num_samples, self._workers)
+        self.rows = self._tables.rows
         self._devices, self._num_parts = devices, grad_accumulation
         self._num_microbatches = parallel.num_microbatches()
         self._schedule = getattr(parallel, "schedule", "gpipe")
@@ -135,7 +141,9 @@ class Grid(Strategy):
             read = {tensor for stage in form.stages for tensor in stage.inputs}
             without_gradient.update(head for head in form.heads[self._num_outputs(form) :] if head not in read)
             self._executor = Pipelined(
-                objective, devices, form.stages, self._order, form.inputs, form.heads, without_gradient, self._fences()
+                objective, devices, form.stages, self._order, form.inputs, form.heads, without_gradient, self._fences(),
+                # On a CPU statistics move in backward passes, which one thread computes behind all that came before.
+                self._fences(of_readers=True) if devices[0][0].device_type == "gpu" else (),
             )  # fmt: skip
         self._statistics_store = MXNetStore("device" if devices[0][0].device_type == "gpu" else "local")
         has_one_copy = len(devices) == 1 and self._is_alone
@@ -144,7 +152,7 @@ class Grid(Strategy):
     # What a step asks for.
 
     def forward_backward(self, batch: Batch) -> nd.NDArray:
-        batch = self._state.enter(batch)
+        batch = self._state.enter(self._tables.enter(batch))
         parts: List[Shares] = []
         for part in split(batch, self._num_parts) if batch.size else ():
             parts.append([list(split(share, self._num_microbatches)) for share in split(part, len(self._devices))])
@@ -160,6 +168,13 @@ class Grid(Strategy):
         # A worker that sums with nobody reports for all: rows count the samples of the whole batch.
         return total if whole in (0, batch.global_size) else total * (batch.global_size / whole)
 
+    def look_ahead(self, batch: Batch) -> Batch:
+        return self._tables.look_ahead(batch)
+
+    def gradient(self, reduction: Reduction) -> np.ndarray:
+        found = super().gradient(reduction)
+        return self.rows[reduction.name].dense(found) if reduction.name in self.rows else found
+
     def publish(self, names: Optional[Collection[str]] = None) -> None:
         for name, array in self.other_copies(names):
             self.values[name].copyto(array)
@@ -168,6 +183,8 @@ class Grid(Strategy):
         if len(self._devices) == 1:
             return
         for name in self.values if names is None else names:
+            if name in self.rows:
+                continue  # gathered anew for each batch
             value = self.values[name]
             for array in self._copies[name]:
                 if array is not value:
@@ -175,8 +192,10 @@ class Grid(Strategy):
 
     def predict(self, inputs: Sequence[nd.NDArray]) -> Tuple[nd.NDArray, ...]:
         first = self._devices[0][0]
-        shares = split(Batch(tuple(inputs), (), inputs[0].shape[0]), len(self._devices))
-        found = [self._predict_on(replica, share) for replica, share in enumerate(shares)]
+        found: List[List[nd.NDArray]] = []
+        for batch in self._tables.fitting(Batch(tuple(inputs), (), inputs[0].shape[0])):
+            shares = split(self._tables.enter_alone(batch), len(self._devices))
+            found += [self._predict_on(replica, share) for replica, share in enumerate(shares)]
         parts = [[part.as_in_context(first) for part in output] for output in zip(*found)]
         return tuple(output[0] if len(output) == 1 else nd.concat(*output, dim=0) for output in parts)
 
@@ -184,6 +203,7 @@ class Grid(Strategy):
         self.publish()
         for parameter in self._parameters.values():
             move(parameter, [self._devices[0][0]])
+        self._tables.restore()
         return self.network
 
     # Set-up.
@@ -241,12 +261,15 @@ class Grid(Strategy):
         # Arrays, not lookups: Gluon checks contexts at every parameter.grad(), which a small network's step would feel.
         self._copies = {name: parameter.list_data() for name, parameter in self._parameters.items()}
         owners = balanced_owners({name: self._copies[name][0].size for name in self.trainable}, len(self._devices))
+        owners.update({name: 0 for name in self.trainable if name in self.rows})
         self.reductions = [Reduction(n, self._parameters[n].list_grad(), owners[n]) for n in self.trainable]
         self._gradient_runs = []
         for replica in range(len(self._devices)):
             arrays = [reduction.replicas[replica] for reduction in self.reductions]
             self._gradient_runs.append([[arrays[index] for index in run] for run in same_device_runs(arrays)])
         self.values = {name: arrays[owners.get(name, 0)] for name, arrays in self._copies.items()}
+        self.values.update(self._tables.tables)
+        self._tables.place(self._copies)
 
     def _form(self, graph: Optional[Cuttable], pieces: Sequence[Union[Piece, BlockRow]], shape: Shapes) -> Form:
         """What computes the network for inputs of that shape."""
@@ -294,14 +317,15 @@ class Grid(Strategy):
         # A backward takes about twice a forward; only the order is used.
         return timetable(self._schedule, num_microbatches, [1.0] * num_stages, [2.0] * num_stages).actions
 
-    def _fences(self) -> List[Fence]:
-        """The fences around batch norms' statistics, one for each replica."""
+    def _fences(self, of_readers: bool = False) -> List[Fence]:
+        """The fences around batch norms' statistics, one for each replica: readers wait for backward passes, or with
+        `of_readers` forward passes wait for readers."""
         names = {parameter.name: name for name, parameter in self._parameters.items()}
         pairs = [(names[a], self._parameters[names[b]]) for a, b in written_together(self.network).items()]
         return [
             Fence(
                 [self._copies[name][replica] for name, _ in pairs],
-                [parameter.list_grad()[replica] for _, parameter in pairs],
+                [] if of_readers else [parameter.list_grad()[replica] for _, parameter in pairs],
             )
             for replica in range(len(self._devices))
         ]

@@ -54,7 +54,7 @@ class Reference(Grid):
         self._statistics = [replicas[0] for replicas in self._moving_statistics()]
 
     def forward_backward(self, batch: Batch) -> nd.NDArray:
-        batch = self._state.enter(batch)
+        batch = self._state.enter(self._tables.enter(batch))
         sums: List[Tuple[Turn, nd.NDArray]] = []
         states: List[Tuple[Turn, List[nd.NDArray]]] = []
         before = [array.copy() for array in self._statistics]

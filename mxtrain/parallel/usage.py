@@ -30,7 +30,7 @@ def kind_of(name: str) -> str:
     an operator count as compute."""
     if name.startswith(("Copy", "KVStore", "_CrossDeviceCopy")):
         return EXCHANGE
-    return UPDATE if name.endswith(("_update", "adamw")) or "_update_" in name else COMPUTE
+    return UPDATE if name.endswith(("_update", "_mxtrain_adamw", "_mxtrain_sgd")) or "_update_" in name else COMPUTE
 
 
 @dataclass(frozen=True)

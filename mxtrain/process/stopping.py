@@ -11,7 +11,7 @@ import time
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Callable, ClassVar, Deque, Generator, Iterator, List, Optional
+from typing import TYPE_CHECKING, Callable, ClassVar, Deque, Generator, Iterator, List, Optional, Sequence
 
 from mxtrain.errors import EXIT_BUDGET, EXIT_FINISHED, EXIT_SIGINT, EXIT_SIGTERM, PeersLost
 from mxtrain.process.heartbeat import HEARTBEAT
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from mxtrain.annotations import EpochLoader
     from mxtrain.kvstore.store import Numbers, Store
+    from mxtrain.parallel.base import Strategy
     from mxtrain.types import Batch
 
 EXIT_CODES = {int(signal.SIGINT): EXIT_SIGINT, int(signal.SIGTERM): EXIT_SIGTERM}
@@ -218,6 +219,9 @@ class BreakableLoader:
 
     def __init__(self, loader: EpochLoader, signals: SignalStop):
         self._loader, self._signals = loader, signals
+
+    def follow(self, strategies: Sequence[Strategy]) -> None:
+        self._loader.follow(strategies)
 
     def epoch(self, epoch: int = 0) -> Generator[Batch, None, None]:
         with closing(self._loader.epoch(epoch)) as batches:

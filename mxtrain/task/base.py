@@ -32,12 +32,14 @@ if TYPE_CHECKING:
 DATASETS = {
     "text": "dataset=text", "numbers": "dataset=tabular", "frames": "dataset=digit_lines",
     "symbols": "dataset=formant_digits", "features": "dataset=breast_cancer",
-    "indexed_features": "dataset=libsvm",
+    "indexed_features": "dataset=libsvm", "interactions": "dataset=imported_names",
+    "observations": "dataset=gymnasium",
 }  # fmt: skip
 """A dataset for each kind of input that a model takes."""
 MODELS = {
     "text": "model=bert", "numbers": "model=mlp", "frames": "model=deep_speech2", "symbols": "model=fastspeech",
-    "features": "model=wide_deep", "indexed_features": "model=factorization_machine",
+    "features": "model=wide_deep", "indexed_features": "model=factorization_machine", "interactions": "model=fism",
+    "observations": "model=actor_critic",
 }  # fmt: skip
 """A model for each kind of sample that a dataset gives."""
 
@@ -93,6 +95,8 @@ class Task(Spec):
     task of a user's own, which any dataset and model may serve."""
     predicts: ClassVar[bool] = True
     """Whether `predict` has something to say."""
+    reads_files: ClassVar[bool] = True
+    """Whether `predict` predicts for files; else the dataset has what it predicts for."""
     writes: ClassVar[str] = ""
     """What the files hold that `predict` writes beside its rows, one for each sample, such as "mask"; empty: none."""
     writes_ending: ClassVar[str] = ".png"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, List, Tuple
+from typing import TYPE_CHECKING, List, Optional, Tuple
 
 from mxtrain.task.base import Report
 
@@ -18,11 +18,11 @@ class CollectingReport(Report):
     """Fills what metrics collect with each batch, a few batches behind, so that the device is not waited for.
 
     Args:
-        decode: predictions from outputs.
+        decode: predictions from outputs; None: `decode_by` says it, and nothing is collected before.
         collected: is filled.
     """
 
-    def __init__(self, decode: Decode, collected: Collected):
+    def __init__(self, decode: Optional[Decode], collected: Collected):
         self._decode, self._filled = decode, collected
         self._under_way: List[Tuple[Batch, Predictions]] = []
 
@@ -32,6 +32,8 @@ class CollectingReport(Report):
     def update(self, batch: Batch, outputs: Tuple[NDArray, ...]) -> None:
         from mxtrain.engine.predictions import BATCHES_AHEAD
 
+        if self._decode is None:
+            return
         self._under_way.append((batch, self._decode(outputs, batch)))
         if len(self._under_way) > BATCHES_AHEAD:
             self._collect(*self._under_way.pop(0))

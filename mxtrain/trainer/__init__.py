@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Optional
+from typing import Literal, Optional, Union
 
 from mxtrain.types import NonNegative, OpenFraction, Positive, PositiveFloat, Spec
 
@@ -44,6 +44,10 @@ class Trainer(Spec):
     ema_decay: Optional[OpenFraction] = None
     """Validate and keep an exponential moving average of the weights with this decay; at step t it is
     min(this, (1 + t) / (10 + t))."""
+    sparse_grad: Union[Literal["auto"], bool] = "auto"
+    """Whether the gradient of a table of embeddings holds the rows that a batch reads alone, and no others: true for
+    every table, false for none, auto for those that are so large that it pays. With optimizer.lazy_update=false the
+    numbers are the same."""
     monitor: str = "val/accuracy"
     """What "best" means: a split and a loss or metric, e.g. val/loss."""
     test: bool = True

@@ -53,13 +53,14 @@ class Ending:
         saving.synchronize()
         saving.require_in_place()
         self._step.synchronize()
-        last = snapshot.copy_parameters(self._step.strategy)
+        last = snapshot.held_parameters(self._step.strategy)
+        sha256 = canonical_sha256(last)
         values, best = {**state.values, **self._workers.summary()}, saving.best()
         measured = self._measured(state)
         HEARTBEAT.waits = self._workers.world.rank > 0
         if stop.exit_code == EXIT_FINISHED and self._data.test is not None and not HEARTBEAT.waits:
             try:
-                values.update(self._test(best, last))
+                values.update(self._test(best, state.step))
                 measured["test"] = {"step": best.step if best else state.step, "part": self._data.test.coverage}
             except BrokenOff:
                 stop = self._signals.stop or stop  # all is trained and saved; the same command measures it
@@ -69,7 +70,7 @@ class Ending:
         return self._result(
             stop, state, recorder, metrics=values, measured=measured,
             best_checkpoint=str(best.path) if best is not None and is_kept else None,
-            weights_sha256=canonical_sha256(last),
+            weights_sha256=sha256,
         )  # fmt: skip
 
     def _measured(self, state: TrainState) -> Dict[str, Dict[str, Json]]:
@@ -91,18 +92,27 @@ class Ending:
             return Stop("failed", EXIT_CRASHED, cause)
         return replace(stop, cause=cause)
 
-    def _test(self, best: Optional[Checkpoint], last: Mapping[str, np.ndarray]) -> Dict[str, float]:
+    def _test(self, best: Optional[Checkpoint], step: int) -> Dict[str, float]:
         """Loss and metrics of the test split with the best weights, or the last where none were kept."""
         strategy = self._step.strategy
         assert self._data.test is not None
+        last = None if best is None else self._last(step)
         if best is not None:
             snapshot.set_parameters(strategy, snapshot.weights_to_use(best), str(best.path))
         try:
             with self._step.average.applied() if best is None else nullcontext():
                 values = self._evaluator.measure(BreakableLoader(self._data.test, self._signals))
         finally:
-            snapshot.set_parameters(strategy, last, "the last weights")
+            if last is not None:
+                snapshot.set_parameters(strategy, last, "the last weights")
         return {f"test/{name}": value for name, value in values.items() if name != "samples_per_s"}
+
+    def _last(self, step: int) -> Mapping[str, np.ndarray]:
+        """The weights of the last step: of large tables no second copy is made where the checkpoint has one."""
+        latest = self._saving.latest() if self._step.strategy.rows else None
+        if latest is not None and latest.step == step:
+            return latest.arrays("model")
+        return snapshot.copy_parameters(self._step.strategy)
 
     def failed(self, cause: str, exit_code: int, state: TrainState, recorder: Recorder) -> Result:
         """The result of a run that could not go on."""
@@ -127,7 +137,7 @@ class Ending:
             state: where it stands.
             run_dir: where it is kept.
         """
-        sha256 = canonical_sha256(snapshot.copy_parameters(self._step.strategy))
+        sha256 = canonical_sha256(snapshot.held_parameters(self._step.strategy))
         is_first = self._workers.world.rank == 0  # the others may not see the run directory
         status = resume.read_end(run_dir, stop.state, state.step, sha256) if is_first else {}
         (ended,) = self._workers.total([is_first and status is not None])

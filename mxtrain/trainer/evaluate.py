@@ -100,6 +100,7 @@ class Evaluator:
         under_way: List[nd.NDArray] = []
         objective = self._strategy.objective
         count, state = len(objective.state_shapes), CarriedState(objective.state_shapes, objective.network)
+        loader.follow([self._strategy])
         for batch in loader.epoch(0):
             if not batch.size:
                 continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Callable, Mapping, Optional
 
+from mxtrain.errors import LESS_MEMORY
 from mxtrain.kvstore.world import World
 from mxtrain.process.stopping import GRACE_S
 from mxtrain.trainer.cadence import Cadence
@@ -44,6 +45,9 @@ class Plan:
     """Whether the last step is saved, whatever the cadence says."""
     keeps_best: bool = True
     """Whether a new best is saved when it is found, whatever the cadence says."""
+
+    less_memory: str = LESS_MEMORY
+    """What to set where a device has too little memory."""
 
     @property
     def saves_midway(self) -> bool:

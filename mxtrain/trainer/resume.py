@@ -34,18 +34,19 @@ if TYPE_CHECKING:
 # is watched and kept. Everything else makes other weights.
 FREE = (
     "trainer.max_*", "trainer.log_interval", "trainer.val_interval*", "trainer.limit_val_batches",
-    "trainer.limit_test_batches", "trainer.test", "trainer.profile", "early_stopping.*", "checkpoint.*", "runtime.*",
+    "trainer.limit_test_batches", "trainer.test", "trainer.profile", "trainer.sparse_grad",
+    "early_stopping.*", "checkpoint.*", "runtime.*",
     "parallel.*", "kvstore.*", "cluster.*",
     "callback", "callback.*", "logger", "logger.*",  # without the dot: the group may have been empty
     "dataset.root", "dataset.num_workers", "dataset.prefetch", "dataset.eval_batch_size", "model.weights",
 )  # fmt: skip
 
 # Within what is free, what changes the result all the same, and what stands where it is not set: also by an earlier
-# version, which read files as `auto` does, drew every sample once and scaled no learning rate.
+# version, which read files as `auto` does, drew every sample once, scaled no learning rate and moved all rows.
 BOUND: Dict[str, object] = {
     "parallel.batch_norm": "per_device", "kvstore.compression": "none", "kvstore.threshold": None,
     "kvstore.ratio": 0.01, "dataset.window": "auto", "dataset.sampler": "shuffle", "dataset.class_weights": {},
-    "trainer.reference_batch_size": None, "trainer.lr_scaling": "auto",
+    "trainer.reference_batch_size": None, "trainer.lr_scaling": "auto", "optimizer.lazy_update": False,
 }  # fmt: skip
 
 WITHOUT_EFFECT = ("logger.", "callback.", "runtime.", "checkpoint.")

@@ -19,6 +19,7 @@ from mxtrain.engine.backend import operators_in_use
 from mxtrain.errors import AGREED, EXIT_CRASHED, EXIT_FINISHED, MxtrainError, NonFiniteError, PeersLost
 from mxtrain.process.heartbeat import HEARTBEAT
 from mxtrain.process.stopping import Agreement, Budget, SignalStop, Stop
+from mxtrain.runtime.gpu_memory import GpuMemoryMeter
 from mxtrain.trainer import elastic, resume, snapshot
 from mxtrain.trainer.cadence import Cadence
 from mxtrain.trainer.ending import Ending
@@ -57,12 +58,14 @@ class Runner:
         callbacks: who watches.
         profiling: looks at the engine now and then, or None.
         stragglers: looks at the workers, or None.
+        gpu_memory: of the devices of this process, or None.
     """
 
     def __init__(
         self, step: TrainingStep, plan: Plan, data: RunData, evaluator: Evaluator, meter: Meter,
         store: Union[CheckpointStore, NoStore], early_stopping: StoppingRule, callbacks: Sequence[Callback],
         profiling: Optional[Profiling] = None, stragglers: Optional[Stragglers] = None,
+        gpu_memory: Optional[GpuMemoryMeter] = None,
     ):  # fmt: skip
         self.state = TrainState()
         self._step, self._plan, self._data, self._evaluator = step, plan, data, evaluator
@@ -73,6 +76,7 @@ class Runner:
         self._signals = SignalStop(plan.grace_s)
         self._workers = step.store
         self._stragglers = stragglers or Stragglers()
+        self._gpu_memory = gpu_memory or GpuMemoryMeter([])
         self._agreement = Agreement(step.store, STEPS_AHEAD)
         # A checkpoint may need all workers: one of them looks at the clock, for all.
         self._clock = Cadence(every_minutes=plan.save.every_minutes if step.store.world.rank == 0 else None)
@@ -133,7 +137,8 @@ class Runner:
                 result = self._ending.failed(str(problem), problem.exit_code, self.state, self._recorder)
             except BaseException as problem:
                 error = problem
-                result = self._ending.failed(describe_error(problem), EXIT_CRASHED, self.state, self._recorder)
+                said = describe_error(problem, self._plan.less_memory)
+                result = self._ending.failed(said, EXIT_CRASHED, self.state, self._recorder)
             if self._profiling:
                 self._profiling.break_off()
             HEARTBEAT.end()
@@ -311,10 +316,13 @@ class Runner:
         rows = self._recorder.read(everything)
         if not rows:
             return
-        self._watchers.notify("on_steps", rows, self._progress(rows[-1]["step"]))
+        progress = self._progress(rows[-1]["step"])
+        self._watchers.notify("on_steps", rows, progress)
         for step, values in self._recorder.points:
             self._watchers.notify("on_scalars", values, step)
         scalars = {**self._recorder.scalars, **self._step.scaling.scalars(), **self._workers.scalars()}
+        for memory in progress.gpu_memory:
+            scalars.update(memory.scalars())
         self._watchers.notify("on_scalars", scalars, rows[-1]["step"])
         bad_step = first_nonfinite(rows)
         if bad_step is not None:
@@ -379,4 +387,5 @@ class Runner:
         self._watchers.notify("on_message", text)
 
     def _progress(self, step: int) -> Progress:
-        return Progress(step=step, epoch=self.state.epoch, total_steps=self._plan.total_steps)
+        total = self._plan.total_steps
+        return Progress(step=step, epoch=self.state.epoch, total_steps=total, gpu_memory=self._gpu_memory.read())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Dict, Mapping, Optional, Union
 import numpy as np
 
 from mxtrain.checkpoint import Checkpoint, Snapshot, canonical_sha256, require_same_arrays
+from mxtrain.checkpoint.pieces import ArrayInPieces, HostArray, write_rows
 from mxtrain.engine.backend import all_finite, nd, operators_in_use, own_operators
 from mxtrain.errors import CheckpointError, DivergenceError
 from mxtrain.parallel.base import Strategy
@@ -25,6 +26,19 @@ TOP = ("optimizer", "scaling")
 def copy_parameters(strategy: Strategy) -> Dict[str, np.ndarray]:
     """Structural name -> host copy of the canonical parameters. Waits for the devices."""
     return {name: array.asnumpy() for name, array in strategy.values.items()}
+
+
+def held_parameters(strategy: Strategy) -> Dict[str, HostArray]:
+    """The same, but of tables whose gradients hold some rows only no copy is made: they are read where they are."""
+    return {name: _held(array, name in strategy.rows) for name, array in strategy.values.items()}
+
+
+def _held(array: Union[np.ndarray, nd.NDArray], in_pieces: bool) -> HostArray:
+    if isinstance(array, np.ndarray):
+        return array
+    if not in_pieces:
+        return array.asnumpy()
+    return ArrayInPieces(array.shape, np.dtype(array.dtype), lambda begin, end: array[begin:end].asnumpy())
 
 
 def first_nonfinite_parameter(step: TrainingStep) -> str:
@@ -49,9 +63,9 @@ def require_same_weights(step: TrainingStep, number: int) -> None:
     copies = list(step.strategy.other_copies())
     if world.size == 1 and not copies:
         return
-    parameters = copy_parameters(step.strategy)
+    parameters = held_parameters(step.strategy)
     for name, copy in copies:
-        if parameters[name].tobytes() != copy.asnumpy().tobytes():
+        if step.strategy.values[name].asnumpy().tobytes() != copy.asnumpy().tobytes():
             raise DivergenceError(f"after step {number} the copies of '{name}' differ, seen on {copy.context}")
     if world.size == 1:
         return
@@ -84,17 +98,20 @@ def require_same_operators(step: TrainingStep) -> None:
 def take(
     step: TrainingStep, state: TrainState, plan: Plan, metric: Optional[float], with_residuals: bool = True
 ) -> Snapshot:
-    """Host copies of all arrays, and the JSON state: everything that continues the run exactly.
+    """Host copies of all arrays, and the JSON state: everything that continues the run exactly. Tables whose gradients
+    hold some rows only, and their state, are not copied: nothing may change them before they are written.
 
     Args:
         with_residuals: gather what gradient compression has left over; then all workers must call this.
     """
-    arrays = {"model": copy_parameters(step.strategy)}
+    arrays: Dict[str, Mapping[str, HostArray]] = {"model": held_parameters(step.strategy)}
+    tables = step.strategy.rows
     values: Dict[str, Mapping[str, Json]] = {}
     for name, stateful in step.states.items():
         own, values[name] = stateful.save_state()
         if own:
-            arrays[name] = {key: to_host(array) for key, array in own.items()}
+            # The arrays of an optimizer's state are named <parameter>:<position>.
+            arrays[name] = {key: _held(array, key.partition(":")[0] in tables) for key, array in own.items()}
     residuals = step.store.residuals(step.strategy.reductions) if with_residuals else {}
     if residuals:
         arrays["residual"] = residuals
@@ -105,11 +122,6 @@ def take(
         monitor=plan.monitor,
         state={"train": state.to_json(), "run": run, **{name: values.pop(name) for name in TOP}, "states": values},
     )  # fmt: skip
-
-
-def to_host(array: Union[np.ndarray, nd.NDArray]) -> np.ndarray:
-    """A copy of what may be on the host already."""
-    return array if isinstance(array, np.ndarray) else array.asnumpy()
 
 
 def threads() -> str:
@@ -149,6 +161,9 @@ def set_parameters(strategy: Strategy, arrays: Mapping[str, np.ndarray], source:
     """
     require_same_arrays(strategy.values, arrays, f"{source} is of another network, it")
     for name, value in strategy.values.items():
+        if name in strategy.rows:
+            write_rows(arrays[name], value)
+            continue
         # Not `value[:] = ...`: after inference oneDNN may hold it in a layout of its own, which host copies refuse.
         nd.array(arrays[name], ctx=value.context, dtype=arrays[name].dtype).copyto(value)
     strategy.publish()

@@ -10,7 +10,7 @@ look at the gradients before it goes on.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Union
+from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Tuple, Union
 
 from mxtrain.amp.scaling import NoScaling
 from mxtrain.engine.backend import STATISTICS, mx, nd, same_device_runs
@@ -82,8 +82,8 @@ class TrainingStep:
         factor = None if weight is None else division_by_weight(weight, batch.global_size)
         # After unscaling and dividing: the limit is one for the gradient of the mean.
         if self._clip_global_norm is not None:
-            self.grad_norm, factor = clip_by_global_norm(gradients, self._clip_global_norm, factor), None
-        elif factor is not None and not self.updater.multiplies:
+            self.grad_norm, factor = norm_and_limit(gradients, self._clip_global_norm, factor)
+        if factor is not None and not self.updater.multiplies:
             multiply(gradients, factor)
             factor = None
         if world.size > 1:
@@ -163,11 +163,11 @@ def multiply(gradients: List[nd.NDArray], factor: nd.NDArray) -> None:
             nd.broadcast_mul(gradient, local_factor.reshape((1,) * gradient.ndim), out=gradient)
 
 
-def clip_by_global_norm(
+def norm_and_limit(
     gradients: List[nd.NDArray], max_norm: float, factor: Optional[nd.NDArray] = None
-) -> nd.NDArray:  # fmt: skip
-    """Multiplies all gradients in place by a factor, (1,), if there is one, and scales them so that their common L2
-    norm is at most `max_norm`; returns the norm before that, (1,).
+) -> Tuple[nd.NDArray, nd.NDArray]:  # fmt: skip
+    """The common L2 norm of all gradients times a factor, (1,), if there is one; and what to multiply the gradients by
+    so that the factor is in them and their norm is at most `max_norm`: (1,) both.
 
     Source: Pascanu et al., https://arxiv.org/abs/1211.5063, algorithm 1. Unlike gluon.utils.clip_global_norm this never
     waits for the device.
@@ -179,6 +179,4 @@ def clip_by_global_norm(
     if factor is not None:
         norm = norm * factor.as_in_context(first).astype(norm.dtype, copy=False)
     limit = nd.minimum(max_norm / (norm + 1e-6), 1.0)  # 1e-6 as in PyTorch's clip_grad_norm_
-    # One pass over the gradients for both.
-    multiply(gradients, limit if factor is None else limit * factor.as_in_context(first).astype(norm.dtype, copy=False))
-    return norm
+    return norm, limit if factor is None else limit * factor.as_in_context(first).astype(norm.dtype, copy=False)

@@ -46,7 +46,7 @@ def load_trained(checkpoint: Checkpoint, description: Description, signature: Si
     network = build_network(description, signature, device)
     objective = Objective(
         network, None, None, signature.shape, description.dataset.batch_size, description.amp,  # type: ignore[arg-type]  # it only predicts
-        state_shapes=description.model.state_shapes,
+        state_shapes=description.model.state_shapes, global_batch_size=description.dataset.eval_batch_size,
     )  # fmt: skip
     strategy = description.parallel.build(objective, 1)
     snapshot.set_parameters(strategy, snapshot.weights_to_use(checkpoint), str(checkpoint.path))

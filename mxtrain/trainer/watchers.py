@@ -6,7 +6,7 @@ import logging
 from dataclasses import replace
 from typing import Optional, Sequence
 
-from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, out_of_memory
+from mxtrain.errors import EXIT_CRASHED, EXIT_FINISHED, LESS_MEMORY, out_of_memory
 from mxtrain.types import Callback, Result
 
 _LOG = logging.getLogger(__name__)
@@ -49,6 +49,7 @@ class Watchers:
         return result
 
 
-def describe_error(error: BaseException) -> str:
-    """The class and the message, as the last line of a traceback has them; a sentence where memory was the cause."""
-    return out_of_memory(error) or f"{type(error).__name__}: {error}"
+def describe_error(error: BaseException, less_memory: str = LESS_MEMORY) -> str:
+    """The class and the message, as the last line of a traceback has them; where memory was the cause a sentence, and
+    what to do about it."""
+    return out_of_memory(error, less_memory) or f"{type(error).__name__}: {error}"

@@ -40,6 +40,7 @@ from bench_parts import (
     same_numbers,
     segmentation,
     soak,
+    sparse,
     start,
     strangers,
     wire,
@@ -94,6 +95,10 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
     "language_race": (
         language_race.measure,
         "GPT-2, Transformer and LSTM against PyTorch and GluonNLP (12 minutes; needs --torch-python or GluonNLP)",
+    ),
+    "sparse": (
+        sparse.measure,
+        "tables of embeddings against PyTorch's sparse ones and Gluon's dense (10 minutes; needs --torch-python)",
     ),
     "inference": (
         inference.measure,
@@ -221,11 +226,11 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--turns", type=int, default=0,
-        help="blocks of each side of segmentation, detection_race and language_race (8, 5, 4 to 6)",
+        help="blocks of each side of segmentation, detection_race, language_race and sparse (8, 5, 4 to 8)",
     )  # fmt: skip
     parser.add_argument("--steps", type=int, default=0, help="the same: steps of a block (1 to 10, by network)")
     parser.add_argument(
-        "--only", default="", metavar="TEXT", help="language_race: networks with this in their names, e.g. GPT"
+        "--only", default="", metavar="TEXT", help="language_race, sparse: what has this in its name, e.g. GPT"
     )
     options = parser.parse_args(arguments)
     if min(options.turns, options.steps) < 0:

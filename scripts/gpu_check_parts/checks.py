@@ -13,9 +13,11 @@ from typing import Any, Callable, Dict, List, Literal, Mapping, Sequence
 from bench_parts import processes
 
 from gpu_check_parts.devices import Device, as_setting, visible
+from gpu_check_parts.steps import HELD_MB
 
 TOLERANCES = {"float32": 1e-3, "float64": 1e-9}
 """Relative. In float32 cuDNN sums in another order and may take algorithms that transform what is convolved."""
+STATISTICS_LIMIT = 1e-5
 TIMEOUT_S = 900
 RESNET, SMALL = ("model.name=resnet50_v1b", 224, 64, 40), ("model.name=cifar_resnet20_v1", 32, 8, 4)
 """(model, pixels, batch size, steps) whose images are counted; the second one with --quick."""
@@ -162,6 +164,66 @@ def stores(bench: Bench) -> Answer:
         passed &= done.returncode == 0
         words.append(f"kvstore={store} {worst:.1e}")
     return Answer("ok" if passed else "failed", f"{', '.join(words)} (relative, of `verify`; at most 1e-06)")
+
+
+@_check("batch norm's statistics")
+def statistics(bench: Bench) -> Answer:
+    """Whether they are a batch's mean and variance; cuDNN divides the variance by n - 1, MXNet's own kernels by n."""
+    words, passed = [], True
+    for device in bench.devices:
+        found = bench.ask("gpu_check_parts.steps", "statistics", device.kind, str(device.number))
+        divisor = min(("n", "n-1"), key=found.__getitem__)
+        passed &= max(found["mean"], found[divisor]) <= STATISTICS_LIMIT
+        words.append(f"{device} mean {found['mean']:.1e}, variance {found[divisor]:.1e} (divided by {divisor})")
+    return Answer("ok" if passed else "failed", f"{'; '.join(words)} (at most {STATISTICS_LIMIT:g})")
+
+
+@_check("steps that are left out")
+def skipped(bench: Bench) -> Answer:
+    """Of a loss scale that is too large; cuDNN's batch norm has moved statistics by then."""
+    words, passed = [], True
+    for device in bench.devices:
+        found = bench.ask("gpu_check_parts.steps", "skipped", device.kind, str(device.number))
+        passed &= found["skipped"] == 5 and not found["changed"]
+        words.append(f"{device} {found['skipped']} of 5, changed: {', '.join(found['changed']) or 'nothing'}")
+    return Answer("ok" if passed else "failed", "; ".join(words))
+
+
+@_check("batches on their way")
+def feeding(bench: Bench) -> Answer:
+    """Through page-locked buffers that are used again, against copies that are waited for."""
+    words, passed = [], True
+    for device in bench.devices:
+        found = bench.ask("gpu_check_parts.steps", "feeding", device.kind, str(device.number))
+        passed &= found["same"] and found["buffers"]
+        verdict = ("as sent" if found["same"] else "NOT as sent") + ("" if found["buffers"] else ", without buffers")
+        words.append(f"{device} {verdict}, {found['gb_per_s']:.1f} GB/s ({found['waiting_gb_per_s']:.1f} waited for)")
+    return Answer("ok" if passed else "failed", "; ".join(words))
+
+
+@_check("memory in use")
+def memory(bench: Bench) -> Answer:
+    """What the progress bar would show of each GPU while a process holds 256 MB."""
+    if not bench.on_gpus:
+        return Answer("not run", "CPU devices have none of their own")
+    words, passed = [], True
+    for device in bench.devices:
+        found = bench.ask("gpu_check_parts.steps", "memory", device.kind, str(device.number))
+        shown = found["shown"]
+        passed &= bool(shown) and shown[0]["used_mb"] >= HELD_MB
+        whose = "the process" if shown and shown[0]["is_own"] else "all processes"
+        text = f"{shown[0]['used_mb']:.0f} MB of {whose}" if shown else "unknown"
+        words.append(f"{device} at {found['bus_id'] or 'no known place'}: {text}")
+    return Answer("ok" if passed else "failed", f"{'; '.join(words)} (at least {HELD_MB})")
+
+
+@_check("dropout by the seed")
+def dropout(bench: Bench) -> Answer:
+    """The same seed drops the same, of a layer and of an operator: what an exact resume needs."""
+    found = {device: bench.ask("gpu_check_parts.steps", "dropout", device.kind, str(device.number))
+             for device in bench.devices}  # fmt: skip
+    wrong = [str(device) for device, one in found.items() if not (one["same"] and one["anew"])]
+    return Answer("failed", f"{', '.join(wrong)}: not the same") if wrong else Answer("ok", "the same on each device")
 
 
 @_check("resume to the same bits")

@@ -51,11 +51,24 @@ def interleaved(name, values):
     return make
 
 
+def rnn(one, **options):
+    """An LSTM over (T, B, features), with its last states where they are asked for."""
+    made = mx.sym.RNN(
+        one.reshape((0, 0, -1)), *map(mx.sym.var, ("flat", "state", "cell")), mode="lstm", state_size=5, num_layers=2,
+        **options,
+    )  # fmt: skip
+    return mx.sym.Group(list(made))
+
+
 MADE = {
     "Convolution": lambda a, b, c: a,
     "Deconvolution": lambda a, b, c: mx.sym.Deconvolution(a, kernel=(2, 2), num_filter=3),
     "FullyConnected": lambda a, b, c: mx.sym.FullyConnected(a, num_hidden=3),
     "batch_dot": lambda a, b, c: mx.sym.batch_dot(*(x.reshape((0, 4, -1)) for x in (a, b)), transpose_b=True),
+    "RNN": lambda a, b, c: rnn(a, state_outputs=True),
+    "RNN gru": lambda a, b, c: mx.sym.RNN(
+        a.reshape((0, 0, -1)), mx.sym.var("flat"), mx.sym.var("state"), mode="gru", state_size=5, num_layers=1
+    ),
     **{
         f"_contrib_interleaved_matmul_{kind}_{part}": interleaved(f"_contrib_interleaved_matmul_{kind}_{part}", values)
         for kind in ("selfatt", "encdec")
@@ -130,13 +143,23 @@ def test_what_follows_a_split_knows_its_precision():
 
 def test_the_mean_of_a_batch_norm_is_float32_in_any_precision():
     """So only operators whose outputs are all alike may be named as such."""
-    assert SPLITS <= FLOAT16.follow and not SPLITS & (BFLOAT16.follow | {"BatchNorm"})
+    assert SPLITS <= FLOAT16.follow | FLOAT16.low and not SPLITS & (BFLOAT16.low | BFLOAT16.follow | {"BatchNorm"})
     one, _, _ = halves()
     normal, mean, _ = mx.sym.BatchNorm(one, output_mean_var=True)
     graph = with_casts(mx.sym.broadcast_add(normal, mean.reshape((1, -1, 1, 1))))
     (read,) = [node for node in graph["nodes"] if node["op"] == "Reshape"]
     assert graph["nodes"][read["inputs"][0][0]]["op"] == "BatchNorm"  # without a cast
     assert wrong_types(mx.sym.Group([normal, mean])) == []
+
+
+def test_lengths_never_become_float16():
+    """It counts to 2048 only. Such an RNN computes in float32."""
+    one, _, _ = halves()
+    made = rnn(one, sequence_length=mx.sym.var("length"), use_sequence_length=True)
+    nodes = with_casts(made)["nodes"]
+    (node,) = [node for node in nodes if node["op"] == "RNN"]
+    casts = [nodes[index]["attrs"]["dtype"] for index, *_ in node["inputs"] if nodes[index]["op"] == "amp_cast"]
+    assert casts == ["float32"]
 
 
 class Gated(gluon.HybridBlock):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -82,6 +83,43 @@ def test_an_overflow_leaves_the_step_out_and_halves_the_scale():
     assert set(made.updater.numbers()["update_counts"].values()) == {0}
     copies = list(made.strategy.other_copies())
     assert copies and all((copy.asnumpy() == before[name]).all() for name, copy in copies)
+
+
+class Gate(mx.operator.CustomOp):
+    """Reads its input once it is opened."""
+
+    opened = threading.Event()
+
+    def forward(self, is_train, req, in_data, out_data, aux):
+        assert self.opened.wait(30)
+        self.assign(out_data[0], req[0], in_data[0])
+
+
+@mx.operator.register("mxtrain_test_late_reader")
+class GateProperties(mx.operator.CustomOpProp):
+    def create_operator(self, ctx, in_shapes, in_dtypes):
+        return Gate()
+
+
+@pytest.mark.parametrize("placement", [Single(), Data(devices="cpu:2")])
+def test_statistics_do_not_move_while_they_are_still_being_copied_for_a_step_that_is_left_out(placement, monkeypatch):
+    """As on GPUs, where copies have threads of their own, and cuDNN's forward pass writes what MXNet's engine takes for
+    read. Without the guards the copies, which come late, have the new ones."""
+    made = step(DynamicScaling(HUGE, 100, largest=HUGE), placement)
+    assert not made.strategy._executor.guards  # on CPUs
+    made.strategy._executor.guards = made.strategy._fences(of_readers=True)
+    before, plain = values(made), nd.NDArray.copy
+    monkeypatch.setattr(nd.NDArray, "copy", lambda array: nd.Custom(array, op_type="mxtrain_test_late_reader"))
+    Gate.opened.clear()
+    opens, reduce = threading.Timer(0.5, Gate.opened.set), made.store.reduce
+    # Once both passes are in the engine: half a second for what does not wait.
+    monkeypatch.setattr(made.store, "reduce", lambda reductions: (opens.start(), reduce(reductions)))
+    made(batch(1), 0.1, 1)
+    opens.join()
+    monkeypatch.setattr(nd.NDArray, "copy", plain)
+    after = values(made)
+    assert made.scaling.to_json()["num_skipped"] == 1 and len(made._kept) == 2
+    assert all((before[name] == after[name]).all() for name in before)
 
 
 def test_an_overflow_on_one_replica_counts_for_all():

@@ -27,7 +27,7 @@ def test_yaml_lists_every_field_with_the_default_and_a_comment(path, monkeypatch
     _, _, fields = path.read_text().partition("_target_:")
     lines = [line for line in fields.splitlines()[1:] if line]
     lines = [line for line in lines if line not in ("trainer:", "optimizer:", "lr_scheduler:")]
-    assert len(CONF) == 39 and all(" # " in line for line in lines)
+    assert len(CONF) == 43 and all(" # " in line for line in lines)
 
 
 def test_data_folder_can_be_moved(monkeypatch):
@@ -37,9 +37,9 @@ def test_data_folder_can_be_moved(monkeypatch):
     assert roots == {name: root and f"/elsewhere/{folders[name]}" for name, root in roots.items()}
     assert [name for name, root in roots.items() if root is None] == [
         "aligned_manifest", "breast_cancer", "conll", "criteo", "digit_key_points", "digit_lines", "digit_scenes",
-        "digits", "feature_table", "formant_digits", "kaldi", "libsvm", "masked_text", "number_and_date_phrases",
-        "parallel_text", "plain_text", "speech_manifest", "spoken_digits", "spoken_numbers", "squad", "synthetic",
-        "tabular", "text",
+        "digits", "feature_table", "formant_digits", "gymnasium", "imported_names", "interactions", "kaldi", "libsvm",
+        "masked_text", "number_and_date_phrases", "parallel_text", "plain_text", "speech_manifest", "spoken_digits",
+        "spoken_numbers", "squad", "synthetic", "tabular", "text",
     ]  # fmt: skip
 
 

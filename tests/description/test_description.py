@@ -54,6 +54,8 @@ NEEDS = {
     "loss/token_softmax_cross_entropy": ["task=token_classification"],
     "loss/span_softmax_cross_entropy": ["task=question_answering"],
     "loss/ctc": ["task=speech_recognition"],
+    "loss/a2c": ["task=reinforcement_learning"],
+    "loss/ppo": ["task=reinforcement_learning"],
     "loss/frame_l1": ["task=speech_synthesis"],
     "loss/frame_l2": ["task=speech_synthesis"],
     "loss/multibox": ["model=ssd"],
@@ -99,7 +101,7 @@ def test_every_option_composes_and_validates(describe_run, option: Path) -> None
             "detection": "voc_ap", "language_modeling": "bits_per_byte", "pose_estimation": "pck",
             "instance_segmentation": "mask_ap50",
             "token_classification": "entity_f1", "question_answering": "exact_match", "translation": "bleu",
-            "speech_recognition": "cer", "speech_synthesis": "mel_error",
+            "speech_recognition": "cer", "speech_synthesis": "mel_error", "reinforcement_learning": "return",
         }.get(task, "root_mean_squared_error")  # fmt: skip
         choice = [f"task={task}", f"metric=[{','.join(dict.fromkeys([monitored, name]))}]"]
     description = describe_run(*choice, *NEEDS.get(str(option), []))

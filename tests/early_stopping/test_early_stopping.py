@@ -33,6 +33,15 @@ def test_baseline_must_be_beaten():
     assert feed(EarlyStopping(patience=2, baseline=0.9), [0.5, 0.91, 0.8])[1] is None
 
 
+@pytest.mark.parametrize("direction, sign", [("max", 1), ("min", -1)])
+def test_a_value_that_reaches_the_threshold_ends_the_run(direction, sign):
+    spec = EarlyStopping(patience=9, threshold=sign * 0.9)
+    state, stopped = feed(spec, [sign * value for value in (0.5, 0.95, 0.1)], direction)
+    assert stopped == 2 and spec.reason(state).startswith(f"val/accuracy has reached {sign * 0.95:.6g}")
+    assert feed(spec, [sign * 0.89, float("nan")], direction)[1] is None
+    assert EarlyStopping(patience=9).reason(state) == "", "whoever takes the threshold away goes on"
+
+
 def test_a_value_that_is_not_a_number_is_no_improvement():
     assert feed(EarlyStopping(patience=2), [float("nan"), float("nan")])[1] == 2
 

@@ -17,6 +17,23 @@ def memory_of(array: nd.NDArray) -> np.ndarray:
     return np.ctypeslib.as_array(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float)), array.shape)
 
 
+def test_a_fence_of_one_device_leaves_the_other_alone():
+    """The other one's array is still being written, and is not waited for: what follows the fence here is done."""
+    devices = [mx.cpu(0), mx.cpu(1)]
+    first, second = (nd.full((3,), 5, ctx=device) for device in devices)
+    large = nd.ones((1000, 1000), ctx=devices[1])
+    nd.waitall()
+    shown, product = memory_of(second), large
+    for _ in range(30):
+        product = nd.dot(product, product) * 1e-3
+    nd.broadcast_add(product[0, :3] * 0, nd.full((3,), 7, ctx=devices[1]), out=second)
+    Fence([first, second], [])(devices[0])
+    first.wait_to_read()
+    assert (shown == 5).all()
+    second.wait_to_read()
+    assert (shown == 7).all()
+
+
 def test_readers_of_statistics_wait_for_what_writes_gradients_on_their_device():
     devices = [mx.cpu(0), mx.cpu(1)]
     statistics = [nd.full((3,), 5, ctx=device) for device in devices for _ in range(2)]

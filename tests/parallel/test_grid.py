@@ -237,6 +237,28 @@ def test_statistics_of_replicas_become_their_mean_after_each_step():
         np.testing.assert_allclose(copy.asnumpy(), wanted, rtol=1e-6)
 
 
+def test_a_guard_before_each_forward_pass_of_a_device_changes_no_bit():
+    """As on GPUs, where each of them writes statistics and a device has several threads: microbatches take turns."""
+    plain, grid = (build("resnet", Hybrid(stages=2, microbatches=2)) for _ in range(2))
+    assert not grid._executor.guards  # on CPUs
+    guards, called = grid._fences(of_readers=True), []
+
+    def guard(replica):
+        return lambda device: (called.append((replica, device)), guards[replica](device))
+
+    grid._executor.guards = [guard(replica) for replica in range(2)]
+    for number in range(3):
+        for one in (plain, grid):
+            one.forward_backward(batch(12, number))
+    for name, value in plain.values.items():
+        np.testing.assert_array_equal(grid.values[name].asnumpy(), value.asnumpy())
+    for found, wanted in zip(summed_gradients(grid), summed_gradients(plain)):
+        np.testing.assert_array_equal(found, wanted)
+    devices = grid.layout.devices
+    wanted = [(replica, device) for replica in range(2) for device in devices[replica]] * 2 * 3
+    assert sorted(called, key=str) == sorted(wanted, key=str)
+
+
 def test_each_parameter_lives_on_its_stage_and_each_replica_updates_its_share():
     grid = build("mlp", Hybrid(microbatches=2))
     devices = [{str(array.context) for array in copies} for copies in grid._copies.values()]

@@ -25,7 +25,7 @@ def two_stages():
     "name, kind",
     [
         ("ImperativeBulk", COMPUTE), ("Convolution", COMPUTE), ("adam_update", UPDATE), ("multi_sgd_update", UPDATE),
-        ("_mxtrain_adamw", UPDATE),
+        ("_mxtrain_adamw", UPDATE), ("_mxtrain_sgd", UPDATE),
         ("CopyCPU2CPU", EXCHANGE), ("CopyGPU2GPU", EXCHANGE), ("KVStoreReduce", EXCHANGE),
     ],
 )  # fmt: skip

@@ -93,7 +93,13 @@ def small(tmp_path: Path) -> Dict[str, Tuple[str, ...]]:
     for language, name in (("en", "one"), ("de", "eins")):
         pairs = [f"{name} {' '.join(words[(row * 7) % 20 :][: row % 4 + 1])}" for row in range(80)]
         (tmp_path / f"pairs.{language}").write_text("\n".join(pairs) + "\n")
+    pairs = [f"u{user},i{(user * 5 + place * place) % 20}" for user in range(40) for place in range(6)]
+    (tmp_path / "interactions.csv").write_text("\n".join(["user,item", *pairs]) + "\n")
     return {
+        "recommendation": (
+            "dataset=interactions", f"dataset.path={tmp_path}/interactions.csv", "dataset.sampled_negatives=5",
+            "dataset.max_history=3", "model.units=8", "model.dropout=0.2",
+        ),
         "translation": (
             "dataset=parallel_text", f"dataset.train={tmp_path}/pairs", "dataset.vocab_size=300", "model.units=16",
             "model.hidden_size=24", "model.num_heads=2", "model.num_layers=1", "model.dropout=0.1",
@@ -113,6 +119,11 @@ def small(tmp_path: Path) -> Dict[str, Tuple[str, ...]]:
             "dataset.num_train=32", "dataset.num_val=10", "dataset.length=[1,2]", "dataset.features.sample_rate=4000",
             "dataset.features.window_ms=200", "dataset.features.step_ms=50", "dataset.features.num_mels=16",
             "model.units=8", "model.hidden_size=12", "task.iterations=2",
+        ),
+        "reinforcement_learning": (
+            "dataset.num_envs=4", "dataset.rollout_steps=8", "dataset.val_episodes=10", "dataset.test_episodes=5",
+            "dataset.eval_batch_size=5", "dataset.normalize_rewards=true", "model.normalize_observations=true",
+            "dataset.batch_size=8", "model.hidden=[8]",
         ),
         "speech_recognition": (
             "dataset.num_train=32", "dataset.num_val=10", "dataset.length=[1,3]", "dataset.height=8",
@@ -285,6 +296,10 @@ def strip(line: str) -> Any:
         ("model=deep_speech2", "speech_recognition", "DigitLines"),
         ("task=speech_synthesis", "speech_synthesis", "FormantDigits"),
         ("model=fastspeech", "speech_synthesis", "FormantDigits"),
+        ("task=recommendation", "recommendation", "ImportedNames"),
+        ("dataset=movielens", "recommendation", "MovieLens"),
+        ("dataset=interactions", "recommendation", "InteractionTable"),
+        ("model=neumf", "recommendation", "ImportedNames"),
         ("dataset=tabular", "regression", "Tabular"),
         ("task=tabular", "tabular", "BreastCancer"),
         ("dataset=criteo", "tabular", "Criteo"),
@@ -332,6 +347,13 @@ def test_a_dataset_or_a_model_alone_means_the_task_that_it_is_made_for(
         ("task=masked_language_modeling metric=[accuracy]", "Type metric=[masked_accuracy]."),
         ("loss=masked_softmax_cross_entropy", "not for task=classification. Type loss=softmax_cross_entropy."),
         ("metric=[masked_accuracy]", "not for task=classification. Type metric=[accuracy]."),
+        ("task=recommendation loss=l2", "implicit means items without ratings: type loss=sampled_bce."),
+        ("task=recommendation model=lenet", "Type model=fism, or a dataset of images"),
+        (
+            "task=recommendation metric=[root_mean_squared_error] trainer.monitor=val/root_mean_squared_error",
+            "Type metric=[ndcg_at_k_sampled,hr_at_k_sampled] trainer.monitor=val/ndcg_at_k_sampled.",
+        ),
+        ("dataset=movielens dataset.feedback=explicit", "which have no sampled items: type loss=l2."),
         ("task=masked_lm", "Did you mean 'masked_language_modeling'?"),
         ("task=clasification", "Did you mean 'classification'?"),
         ("task.x=1", "there is no 'task.x'"),

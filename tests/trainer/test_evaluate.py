@@ -36,6 +36,9 @@ class Batches:
         self.labels = [rng.randint(0, 3, size) for size in sizes]
         self._breaks_after = breaks_after
 
+    def follow(self, strategies: Any) -> None:
+        """Samples do not come from the weights."""
+
     def epoch(self, number: int) -> Iterator[Batch]:
         assert number == 0
         for done, (score_BK, label_B) in enumerate(zip(self.scores, self.labels)):
@@ -90,6 +93,9 @@ class Remembering:
 
 class Rows:
     """Batches of ones whose rows go on."""
+
+    def follow(self, strategies: Any) -> None:
+        """Samples do not come from the weights."""
 
     def epoch(self, epoch: int = 0) -> Iterator[Batch]:
         for number in range(3):

@@ -5,7 +5,7 @@ Legend: N samples, B batch, T tokens of a sample, P paragraphs, D documents, R r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional, Protocol, Sequence, Tuple
+from typing import TYPE_CHECKING, Iterator, Optional, Protocol, Sequence, Tuple
 
 import numpy as np
 
@@ -14,6 +14,23 @@ from mxtrain.dataset.corpus.shards import Ragged
 if TYPE_CHECKING:
     from mxtrain.dataset.language.tokenizing.base import BaseTokenizer
     from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
+
+_AT_ONCE = 1 << 16
+"""Paragraphs or documents that are looked at together: there may be millions, so whole arrays are made of what is kept
+only."""
+
+
+def begins_anew(number_N: np.ndarray) -> np.ndarray:
+    """Whether each number is another one than that before it, and the first."""
+    is_new_N = np.ones(len(number_N), bool)
+    np.not_equal(number_N[1:], number_N[:-1], out=is_new_N[1:])
+    return is_new_N
+
+
+def _in_blocks(count: int) -> Iterator[slice]:
+    """So many numbers, block by block."""
+    for begin in range(0, count, _AT_ONCE):
+        yield slice(begin, min(begin + _AT_ONCE, count))
 
 
 def encode_texts(tokenizer: BaseTokenizer, texts: Sequence[str]) -> Ragged:
@@ -119,19 +136,28 @@ class EncodedPieces:
         special = config.tokenizer.special
         self._first, self._last, self._pad = special.first, special.last, special.pad or 0
         self._tokens, self._row_P = tokens, row_P
-        length_P = tokens.length if row_P is None else tokens.begin[row_P + 1] - tokens.begin[row_P]
         # The paragraphs of these samples, one after the other, as if no others stood between them.
-        self._begin_P1 = np.zeros(len(length_P) + 1, np.int64)
-        np.cumsum(length_P, out=self._begin_P1[1:])
-        starts = np.flatnonzero(np.diff(document_P, prepend=-1))
-        begin_D = self._begin_P1[starts]
-        end_D = np.append(begin_D[1:], self._begin_P1[-1])
+        self._begin_P1 = np.zeros(len(document_P) + 1, np.int64)
+        for some in _in_blocks(len(document_P)):
+            row = np.arange(some.start, some.stop) if row_P is None else row_P[some]
+            self._begin_P1[some.start + 1 : some.stop + 1] = tokens.begin[row + 1] - tokens.begin[row]
+        np.cumsum(self._begin_P1, out=self._begin_P1)
         room = config.max_length - (self._first is not None) - (self._last is not None)
-        pieces_D = -(-(end_D - begin_D) // room)
-        number_N = np.arange(pieces_D.sum()) - np.repeat(np.cumsum(pieces_D) - pieces_D, pieces_D)
-        self._begin_N = np.repeat(begin_D, pieces_D) + number_N * room
-        count_N = np.minimum(np.repeat(end_D, pieces_D) - self._begin_N, room)
-        self.length_N = (count_N + config.max_length - room).astype(np.int32)
+        begin_D1 = self._begin_P1[np.append(np.flatnonzero(begins_anew(document_P)), len(document_P))]
+        pieces_D = np.empty(len(begin_D1) - 1, np.int32)
+        for some in _in_blocks(len(pieces_D)):
+            pieces_D[some] = -(-np.diff(begin_D1[some.start : some.stop + 1]) // room)
+        self._begin_N = np.empty(pieces_D.sum(), np.int64)
+        self.length_N = np.empty(len(self._begin_N), np.int32)
+        first = 0
+        for some in _in_blocks(len(pieces_D)):
+            count_D, end_D = pieces_D[some].astype(np.int64), begin_D1[some.start + 1 : some.stop + 1]
+            own = slice(first, first + count_D.sum())
+            number = np.arange(own.stop - first) - np.repeat(np.cumsum(count_D) - count_D, count_D)
+            self._begin_N[own] = np.repeat(begin_D1[some], count_D) + number * room
+            count = np.minimum(np.repeat(end_D, count_D) - self._begin_N[own], room)
+            self.length_N[own] = count + config.max_length - room
+            first = own.stop
         self.label_N = np.broadcast_to(np.int32(-1), len(self.length_N))
 
     def padded(self, index_B: np.ndarray, length: int) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:

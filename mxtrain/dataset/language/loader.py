@@ -10,9 +10,8 @@ from mxtrain.dataset.language.sources import TextSource, mask_tokens
 from mxtrain.dataset.loading.sized import SizedLoader
 
 if TYPE_CHECKING:
-    from mxnet.ndarray import NDArray
-
     from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
+    from mxtrain.dataset.loading.placing import HostArrays
 
 LENGTH_STEP = 8
 """Lengths of batches are multiples of it (or the longest that there may be), so that few shapes occur."""
@@ -37,11 +36,9 @@ class TextLoader(SizedLoader):
 
     def _read_share(
         self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
-    ) -> Tuple[Tuple[NDArray, ...], Tuple[NDArray, ...]]:  # fmt: skip
-        from mxtrain.dataset.loading.placing import copy_to
-
+    ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
         arrays = self._read(share_B, self._length(index_B), epoch)
-        *inputs, label = [copy_to(array, self._device) for array in arrays if array is not None]
+        *inputs, label = [array for array in arrays if array is not None]
         return tuple(inputs), (label,)
 
     def _length(self, index_B: np.ndarray) -> int:

@@ -14,9 +14,8 @@ from mxtrain.dataset.loading.sized import SizedLoader
 from mxtrain.errors import DataError
 
 if TYPE_CHECKING:
-    from mxnet.ndarray import NDArray
-
     from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
+    from mxtrain.dataset.loading.placing import HostArrays
 
 
 class PairLoader(SizedLoader):
@@ -62,12 +61,9 @@ class PairLoader(SizedLoader):
 
     def _read_share(
         self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
-    ) -> Tuple[Tuple[NDArray, ...], Tuple[NDArray, ...]]:  # fmt: skip
-        from mxtrain.dataset.loading.placing import copy_to
-
+    ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
         tokens = self._tokens
         source_BS, length_B = tokens.source(share_B, tokens.longest(0, index_B))
         token_BT, label_BT = tokens.target(share_B, self._target_length or tokens.longest(1, index_B))
-        label, size = copy_to(label_BT, self._device), copy_to(tokens.bytes_N[share_B].astype(np.float32), self._device)
-        inputs = (source_BS, length_B.astype(np.float32), token_BT)
-        return (*(copy_to(array, self._device) for array in inputs), label), (label, size)
+        inputs = (source_BS, length_B.astype(np.float32), token_BT, label_BT)
+        return inputs, (label_BT, tokens.bytes_N[share_B].astype(np.float32))

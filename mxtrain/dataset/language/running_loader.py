@@ -6,7 +6,7 @@ Legend: B rows of a batch, T tokens of a window, P tokens to predict of a split,
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Iterator, Tuple, Union
+from typing import TYPE_CHECKING, Any, Iterator, Tuple
 
 import numpy as np
 
@@ -18,8 +18,7 @@ from mxtrain.errors import DataError
 from mxtrain.types import Batch
 
 if TYPE_CHECKING:
-    from mxnet import Context
-    from mxnet.ndarray import NDArray
+    from mxtrain.dataset.loading.placing import HostArrays
 
 NOTHING = -1
 """The label where no token is to be predicted."""
@@ -37,16 +36,12 @@ class RunningLoader(BatchLoader):
         text: tokens of the split.
         length: T.
         goes_on: whether rows go on.
-        device: a context or its name.
         options: of `BatchLoader`.
     """
 
     def __init__(
-        self, text: RunningText, *, length: int, goes_on: bool, batch_size: int, device: Union[str, Context] = "cpu:0",
-        **options: Any,
+        self, text: RunningText, *, length: int, goes_on: bool, batch_size: int, **options: Any
     ) -> None:  # fmt: skip
-        from mxtrain.dataset.loading.placing import as_device
-
         self._token_N, self._length, self._goes_on = text.token_N, length, goes_on
         self._num_targets = len(text.token_N) - 1
         if self._num_targets < 1:
@@ -55,7 +50,6 @@ class RunningLoader(BatchLoader):
         self._stream = -(-self._num_targets // batch_size) if goes_on else self._num_targets
         windows = -(-self._stream // length)
         super().__init__(windows * batch_size if goes_on else windows, batch_size=batch_size, **options)
-        self._device = as_device(device)
 
     def _shuffle(self, index_N: np.ndarray, epoch: int) -> np.ndarray:
         return np.arange(len(index_N)) if self._goes_on else super()._shuffle(index_N, epoch)
@@ -79,13 +73,10 @@ class RunningLoader(BatchLoader):
 
     def _read_share(
         self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
-    ) -> Tuple[Tuple[NDArray, ...], Tuple[NDArray, ...]]:  # fmt: skip
-        from mxtrain.dataset.loading.placing import copy_to
-
+    ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
         token_BT, label_BT = self.windows(share_B, epoch)
         bytes_B = ((label_BT != NOTHING).sum(axis=1) * self._bytes_per_target).astype(np.float32)
-        label, size = copy_to(label_BT, self._device), copy_to(bytes_B, self._device)
-        return (copy_to(token_BT, self._device), label), (label, size)
+        return (token_BT, label_BT), (label_BT, bytes_B)
 
 
 class PromptLoader(BatchLoader):
@@ -94,17 +85,12 @@ class PromptLoader(BatchLoader):
     Args:
         prompts: tokens of each.
         length: T.
-        device: a context or its name.
         options: of `BatchLoader`.
     """
 
-    def __init__(
-        self, prompts: Ragged, *, length: int, device: Union[str, Context] = "cpu:0", **options: Any
-    ) -> None:  # fmt: skip
-        from mxtrain.dataset.loading.placing import as_device
-
+    def __init__(self, prompts: Ragged, *, length: int, **options: Any) -> None:
         super().__init__(len(prompts.begin) - 1, **options)
-        self._prompts, self._length, self._device = prompts, length, as_device(device)
+        self._prompts, self._length = prompts, length
 
     def _make_batches(self, epoch: int, start: int) -> Iterator[Batch]:
         for batch in super()._make_batches(epoch, start):
@@ -114,14 +100,11 @@ class PromptLoader(BatchLoader):
 
     def _read_share(
         self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
-    ) -> Tuple[Tuple[NDArray, ...], Tuple[NDArray, ...]]:  # fmt: skip
-        from mxtrain.dataset.loading.placing import copy_to
-
+    ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
         token_BT = np.zeros((len(share_B), self._length), np.int32)
         for row, index in zip(token_BT, share_B):
             begin, end = self._prompts.begin[index : index + 2]
             own = self._prompts.value[max(begin, end - self._length) : end]
             row[: len(own)] = own
-        label = copy_to(np.full(token_BT.shape, NOTHING, np.float32), self._device)
-        size = copy_to(np.zeros(len(share_B), np.float32), self._device)
-        return (copy_to(token_BT, self._device), label), (label, size)
+        label_BT = np.full(token_BT.shape, NOTHING, np.float32)
+        return (token_BT, label_BT), (label_BT, np.zeros(len(share_B), np.float32))

@@ -254,7 +254,8 @@ def _pieces(
     """The texts of a store in pieces of about as many bytes each, from a record on. Where several columns are read
     together, the pieces of each have the same records."""
     begin_R1 = texts.begin(name)
-    sizes_R1 = begin_R1 if names is None else np.sum([texts.begin(one) for one in names], axis=0)
+    others = [] if names is None else [one for one in names if one != name]
+    sizes_R1 = np.sum([begin_R1, *map(texts.begin, others)], axis=0) if others else begin_R1  # not read as a whole
     while first < len(texts):
         last = int(np.searchsorted(sizes_R1, sizes_R1[first] + _BYTES_AT_ONCE))
         last = min(max(last, first + 1), len(texts))

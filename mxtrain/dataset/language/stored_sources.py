@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, List, Optional, Sequence, Union
 
 import numpy as np
 
-from mxtrain.dataset.language.encoded import EncodedPairs, EncodedPieces, EncodedSamples
+from mxtrain.dataset.language.encoded import EncodedPairs, EncodedPieces, EncodedSamples, begins_anew
 from mxtrain.dataset.language.stored import TEXT, JoinedTexts, StoredColumn, column_name, prepare_tokens
 from mxtrain.dataset.language.text_checks import ParagraphChecks, TextChecks
 
@@ -137,7 +137,7 @@ class StoredDocuments:
         return len(self.shards) if self.row_P is None else len(self.row_P)
 
     def __len__(self) -> int:
-        return int(np.count_nonzero(np.diff(self._document_P, prepend=-1)))
+        return int(np.count_nonzero(begins_anew(self._document_P)))
 
     @property
     def paragraphs(self) -> StoredColumn:
@@ -148,14 +148,14 @@ class StoredDocuments:
     def documents(self) -> List[List[str]]:
         """All texts by document, in memory."""
         found: List[List[str]] = []
-        for is_new, text in zip(np.diff(self._document_P, prepend=-1) != 0, self.paragraphs.texts()):
+        for is_new, text in zip(begins_anew(self._document_P), self.paragraphs.texts()):
             found += [[]] if is_new else []
             found[-1].append(text)
         return found
 
     def take(self, indices: Sequence[int]) -> StoredDocuments:
         """Some of the documents; those beyond the end are left out."""
-        numbers = np.cumsum(np.diff(self._document_P, prepend=-1) != 0) - 1
+        numbers = np.cumsum(begins_anew(self._document_P)) - 1
         return self.part(np.flatnonzero(np.isin(numbers, indices)))
 
     def part(self, kept: np.ndarray) -> StoredDocuments:

@@ -23,12 +23,11 @@ from mxtrain.dataset.language.tokenizing.kinds import TextsInMemory
 from mxtrain.errors import DataError
 
 if TYPE_CHECKING:
-    from mxnet.ndarray import NDArray
-
     from mxtrain.dataset.checking.checks import Checks
     from mxtrain.dataset.language.tokenizing.base import BaseTokenizer
     from mxtrain.dataset.language.tokenizing.config import TokenizerConfig
     from mxtrain.dataset.language.tokenizing.kinds import TrainingTexts
+    from mxtrain.dataset.loading.placing import HostArrays
 
 QUESTION, CONTEXT, MATCH = range(3)
 """Token types."""
@@ -220,13 +219,10 @@ class WindowLoader(TextLoader):
 
     def _read_share(
         self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
-    ) -> Tuple[Tuple[NDArray, ...], Tuple[NDArray, ...]]:  # fmt: skip
-        from mxtrain.dataset.loading.placing import copy_to
-
+    ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
         token_BT, type_BT, length_B = self._encoded.padded(share_B, self._length(index_B))
-        arrays = (token_BT, type_BT, length_B.astype(np.float32), self._encoded.span_N2[share_B])
-        *inputs, span_B2 = [copy_to(array, self._device) for array in arrays]
-        return tuple(inputs), (span_B2, inputs[-1])
+        length_B = length_B.astype(np.float32)
+        return (token_BT, type_BT, length_B), (self._encoded.span_N2[share_B], length_B)
 
     def _meta(self, index_B: np.ndarray) -> np.ndarray:
         found = np.empty(len(index_B), object)

@@ -17,6 +17,7 @@ from typing import (
     Generator,
     Iterator,
     List,
+    Mapping,
     NamedTuple,
     Optional,
     Sequence,
@@ -33,13 +34,15 @@ from mxtrain.dataset.loading.sample_reader import Encode, ReadBatch, SampleReade
 from mxtrain.dataset.loading.sampling import EverySample, Sampler
 from mxtrain.kvstore.world import ALONE, World
 from mxtrain.runtime.cores import usable_cores
-from mxtrain.types import Batch, Shape
+from mxtrain.types import Batch, Shape, Stateful
 
 if TYPE_CHECKING:
     from mxnet import Context
-    from mxnet.ndarray import NDArray
 
     from mxtrain.dataset.base import Source
+    from mxtrain.dataset.loading.placing import HostArrays
+    from mxtrain.kvstore.store import Store
+    from mxtrain.parallel.base import Strategy
 
 Collate = Callable[[Batch, int], Batch]
 """(batch, epoch) -> the batch that a task makes of it: a function of (seed, epoch, sample index), on any worker."""
@@ -67,7 +70,7 @@ class BatchLoader:
     def __init__(
         self, num_samples: int, *, batch_size: int, seed: int = 0, train: bool = False, prefetch: int = 2,
         limit_batches: Optional[int] = None, world: World = ALONE, collate: Optional[Collate] = None,
-        sampler: Optional[Sampler] = None,
+        sampler: Optional[Sampler] = None, device: Union[str, Context] = "cpu:0",
     ) -> None:  # fmt: skip
         """Prepare; no thread runs and nothing is read before `epoch`.
 
@@ -81,7 +84,10 @@ class BatchLoader:
             world: Of which this worker gets its share of every batch.
             collate: The task's last word on a batch; None = it stays what it is.
             sampler: Which samples an epoch of training has; None = each once.
+            device: Where batches go, a context or its name, e.g. `cpu:0`.
         """
+        from mxtrain.dataset.loading.placing import as_device
+
         self._collate = collate
         self.total = num_samples
         self.batch_size = batch_size
@@ -93,7 +99,25 @@ class BatchLoader:
         self.coverage = "" if self.num_batches == whole else f"{self.num_batches} of {whole} batches"
         """How much of the split an epoch is; empty for all of it."""
         self.world = world
+        self.look_ahead: Optional[Callable[[Batch], Batch]] = None
+        """What is done to each batch last, by the thread that reads: work that would otherwise be the step's."""
         self.sampler = sampler or EverySample(num_samples)
+        self._device = as_device(device)
+
+    @property
+    def states(self) -> Mapping[str, Stateful]:
+        """By name, what changes in a loader while its batches are trained on; checkpoints hold it. Most have nothing:
+        their batches are functions of seed, epoch and number."""
+        return {}
+
+    def follow(self, strategies: Sequence[Strategy], workers: Optional[Store] = None) -> None:
+        """Gives it the network, with its weights as they are at any time, before the first epoch: for samples that come
+        from the weights. Such a loader makes no batch before it is asked for it.
+
+        Args:
+            strategies: the first one predicts; several have the same weights.
+            workers: who make the other shares.
+        """
 
     def __len__(self) -> int:
         """Batches per epoch, a partial last one included."""
@@ -120,17 +144,18 @@ class BatchLoader:
         return run_ahead(lambda: self._collated(epoch, start), self.prefetch)
 
     def _collated(self, epoch: int, start: int) -> Iterator[Batch]:
-        batches = self._make_batches(epoch, start)
-        if self._collate is None:
-            return batches
-        collate = self._collate
-        return (collate(batch, epoch) if batch.size else batch for batch in batches)
+        for batch in self._make_batches(epoch, start):
+            if self._collate is not None and batch.size:
+                batch = self._collate(batch, epoch)
+            yield batch if self.look_ahead is None else self.look_ahead(batch)
 
     def _order(self, epoch: int) -> np.ndarray:
         """The samples of an epoch, as `Sampler` names them; each `batch_size` of them are a batch."""
         if not self.train:
             return self._still_order()
         drawn = self.sampler.draw(epoch)
+        if self.sampler.takes_all:  # in order; of millions of samples, each array would be felt
+            return self._shuffle(drawn, epoch)
         return drawn[self._shuffle(drawn % self.total, epoch)]
 
     def _still_order(self) -> np.ndarray:
@@ -147,12 +172,16 @@ class BatchLoader:
 
     def _indices(self, epoch: int, start: int) -> List[np.ndarray]:
         """The indices of the samples of each whole batch from `start` on."""
-        return self._batches_of(self._order(epoch) % self.total, start)
+        order = self._order(epoch)
+        return self._batches_of(order if self.sampler.takes_all else order % self.total, start)
 
     def _make_batches(self, epoch: int, start: int) -> Iterator[Batch]:
+        from mxtrain.dataset.loading.placing import place
+
         for index_B in self._indices(epoch, start):
             share_B = index_B[slice(*self.world.share(len(index_B)))]
-            inputs, targets = self._read_share(share_B, index_B, epoch) if len(share_B) else ((), ())
+            read = self._read_share(share_B, index_B, epoch) if len(share_B) else ((), ())
+            inputs, targets = place(self._device, *read)
             yield Batch(inputs, targets, len(share_B), len(index_B), share_B, self._meta(share_B))
 
     def _meta(self, index_B: np.ndarray) -> Optional[np.ndarray]:
@@ -161,8 +190,9 @@ class BatchLoader:
 
     def _read_share(
         self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
-    ) -> Tuple[Tuple[NDArray, ...], Tuple[NDArray, ...]]:  # fmt: skip
-        """Inputs and targets, on the device, of this worker's samples `share_B` in the batch of `index_B`."""
+    ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
+        """Inputs and targets of this worker's samples `share_B` in the batch of `index_B`. An array that is both is
+        copied to the device once."""
         raise NotImplementedError
 
 
@@ -222,7 +252,7 @@ class Loader(BatchLoader):
 
         super().__init__(
             len(source), batch_size=batch_size, seed=seed, train=train, prefetch=prefetch, limit_batches=limit_batches,
-            world=world, collate=collate, sampler=sampler,
+            world=world, collate=collate, sampler=sampler, device=device,
         )  # fmt: skip
         self.source = source
         self.num_classes = num_classes
@@ -234,7 +264,7 @@ class Loader(BatchLoader):
                 seed=seed, train=train,
             ) for one in scales or (Scale(source, encode),)
         ]  # fmt: skip
-        self._place = Placer(source.shape[0], input_shape, mean, std, device, keeps_size)
+        self._placer = Placer(source.shape[0], input_shape, mean, std, self._device, keeps_size)
 
     def _make_batches(self, epoch: int, start: int) -> Iterator[Batch]:
         order = self._order(epoch)
@@ -247,7 +277,7 @@ class Loader(BatchLoader):
         ]
         for read, drawn_B, share_B in zip(self._read_batches(shares, reads), batches, shares):
             size = len(read.image_BCHW)
-            inputs, targets = self._place(read.image_BCHW, *read.targets) if size else ((), ())
+            inputs, targets = self._placer(read.image_BCHW, *read.targets) if size else ((), ())
             yield Batch(inputs, targets, size, len(drawn_B), share_B % self.total, read.meta)
 
     def _readers_of(self, epoch: int, numbers: Sequence[int]) -> List[SampleReader]:

@@ -8,12 +8,17 @@ x * scale + shift in float32, so they agree to the last bit.
 
 from __future__ import annotations
 
-from typing import Sequence, Tuple, Union
+import functools
+from typing import Dict, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
+from mxtrain.dataset.loading.staging import Staging, copy_and_wait
 from mxtrain.engine.backend import autograd, mx, nd
 from mxtrain.types import Shape
+
+HostArrays = Tuple[np.ndarray, ...]
+"""Inputs or targets, as a loader reads them."""
 
 
 def as_device(device: Union[str, mx.Context]) -> mx.Context:
@@ -49,6 +54,8 @@ class Placer:
         self.scale_1C11 = (1.0 / (255.0 * std_C)).astype(np.float32)[None, :, None, None]
         self.shift_1C11 = (-mean_C / std_C).astype(np.float32)[None, :, None, None]
         self.device = as_device(device)
+        self._on_device: Optional[Tuple[nd.NDArray, nd.NDArray]] = None
+        """Scale and shift, once a batch has needed them."""
         self.finish = self._finish_on_device if self.device.device_type == "gpu" else self._finish_on_host
 
     def __call__(
@@ -80,20 +87,34 @@ class Placer:
         data = self._copy(image_BCHW).astype("float32")
         if self.averages:
             data = data.mean(axis=1, keepdims=True)
-        data = nd.broadcast_mul(data, self._copy(self.scale_1C11))
-        return nd.broadcast_add(data, self._copy(self.shift_1C11))
+        if self._on_device is None:
+            self._on_device = (self._copy(self.scale_1C11), self._copy(self.shift_1C11))
+        scale_1C11, shift_1C11 = self._on_device
+        return nd.broadcast_add(nd.broadcast_mul(data, scale_1C11), shift_1C11)
 
     def _copy(self, array: np.ndarray) -> nd.NDArray:
         return copy_to(array, self.device)
 
 
+@functools.cache
+def staging_for(device: mx.Context) -> Staging:
+    """The buffers of a GPU."""
+    return Staging(mx.Context("cpu_pinned", device.device_id), device)
+
+
 def copy_to(array: np.ndarray, device: mx.Context) -> nd.NDArray:
-    """The array on a device."""
-    # Not nd.from_numpy: without a copy, MXNet calls back into Python to free the array, even at interpreter exit.
-    # Not nd.array: it does the same as this, with twice the Python around it.
-    result = nd.empty(array.shape, ctx=device, dtype=array.dtype)
-    result._sync_copyfrom(np.ascontiguousarray(array))
-    return result
+    """The array on a device; on a GPU it may still be under way."""
+    return staging_for(device).copy(array) if device.device_type == "gpu" else copy_and_wait(array, device)
+
+
+def place(device: mx.Context, *groups: HostArrays) -> Tuple[Tuple[nd.NDArray, ...], ...]:
+    """Groups of arrays on a device, see `copy_to`. One that stands in several places is copied once; what a loader has
+    put on the device itself stays as it is."""
+    placed: Dict[int, nd.NDArray] = {}
+    for array in (array for group in groups for array in group):
+        if id(array) not in placed:
+            placed[id(array)] = array if isinstance(array, nd.NDArray) else copy_to(array, device)
+    return tuple(tuple(placed[id(array)] for array in group) for group in groups)
 
 
 def _fit_channels(values: Sequence[float], channels: int) -> Sequence[float]:

@@ -73,10 +73,24 @@ class Draw(enum.IntEnum):
     SPOKEN_DURATION = 732
     VOCABULARY = 710
     """Which texts a vocabulary is made of."""
+    CANDIDATES = 740
+    """Which items an evaluation compares with the one that was held out."""
+    HISTORY = 741
+    """Which of a user's items enter a network that takes only so many."""
+    ACTION = 750
+    """And 1 above it: what is added to a policy before it acts."""
+    EPISODE = 752
+    """The seed that an episode of a roll-out begins with."""
+    MEASURED_EPISODE = 753
+    """And 2 above it: the same of validation, testing and prediction."""
+    MINIBATCH = 756
+    """Which steps of a roll-out are learned from together."""
     CORRUPTION = 900
     """And 99 above it, one for each way to corrupt a sample."""
     MIX_SHARE = 1000
     """And those above it: rejection sampling takes a new one each round."""
+    NEGATIVE_ITEM = 2000
+    """And those above it: which items stand for those that a user does not want."""
 
 
 def bits(seed: int, epoch: int, index_B: np.ndarray, draw: int) -> np.ndarray:

@@ -6,15 +6,12 @@ Legend: N samples, B batch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List, Optional, Union
+from typing import Any, List, Optional
 
 import numpy as np
 
 from mxtrain.dataset.loading.loader import BatchLoader
 from mxtrain.dataset.loading.randomness import Draw, bits, permutation
-
-if TYPE_CHECKING:
-    from mxnet import Context
 
 
 class SizedLoader(BatchLoader):
@@ -30,20 +27,16 @@ class SizedLoader(BatchLoader):
             samples.
         batches_per_pool: without it, how many batches' samples are sorted by size together in training; 1 = none.
         in_order: without training, keep the order of the samples; else they are sorted by size.
-        device: a context or its name.
         options: of `BatchLoader`.
     """
 
     def __init__(
         self, size_N: np.ndarray, *, batch_budget: Optional[int] = None, batches_per_pool: int = 1,
-        in_order: bool = False, device: Union[str, Context] = "cpu:0", limit_batches: Optional[int] = None,
-        train: bool = False, **options: Any,
+        in_order: bool = False, limit_batches: Optional[int] = None, train: bool = False, **options: Any,
     ) -> None:  # fmt: skip
-        from mxtrain.dataset.loading.placing import as_device
-
         super().__init__(len(size_N), limit_batches=limit_batches, train=train, **options)
         self._size_N = size_N
-        self._batches_per_pool, self._in_order, self._device = batches_per_pool, in_order, as_device(device)
+        self._batches_per_pool, self._in_order = batches_per_pool, in_order
         self._begin: Optional[np.ndarray] = None
         if train and batch_budget is not None:
             self._begin = cut_by_size(np.sort(size_N), batch_budget)
@@ -93,11 +86,12 @@ def order_by_length(
     pool = batches_per_pool * batch_size
     # Of the last pool, too, the samples that fill no batch are random ones, not the longest.
     whole = len(order) // batch_size * batch_size
-    parts = [order[begin : min(begin + pool, whole)] for begin in range(0, whole, pool)]
-    parts = [part[np.argsort(length_N[part], kind="stable")] for part in parts]
-    batches = np.concatenate(parts).reshape(-1, batch_size) if parts else order[:0].reshape(0, batch_size)
-    shuffled = batches[np.argsort(bits(seed, epoch, np.arange(len(batches)), Draw.BATCH_ORDER), kind="stable")]
-    return np.concatenate([shuffled.ravel(), order[whole:]])
+    for begin in range(0, whole, pool):
+        part = order[begin : min(begin + pool, whole)]
+        part[:] = part[np.argsort(length_N[part], kind="stable")]
+    turn = np.argsort(bits(seed, epoch, np.arange(whole // batch_size), Draw.BATCH_ORDER), kind="stable")
+    order[:whole] = order[:whole].reshape(-1, batch_size)[turn].ravel()
+    return order
 
 
 def cut_by_size(size_N: np.ndarray, budget: int) -> np.ndarray:

@@ -14,7 +14,7 @@ from mxtrain.dataset.speech.aligned import AlignedSource
 from mxtrain.dataset.speech.loader import padded_frames
 
 if TYPE_CHECKING:
-    from mxnet.ndarray import NDArray
+    from mxtrain.dataset.loading.placing import HostArrays
 
 NUM_PLACES = 4
 """Numbers that say where a frame is, see `places_of`."""
@@ -51,9 +51,7 @@ class AlignedLoader(SizedLoader):
 
     def _read_share(
         self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
-    ) -> Tuple[Tuple[NDArray, ...], Tuple[NDArray, ...]]:  # fmt: skip
-        from mxtrain.dataset.loading.placing import copy_to
-
+    ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
         source, length, rows = self.source, int(self._size_N[index_B].max()), len(share_B)
         symbol_BL = np.zeros((rows, int(self._length_N[index_B].max())), np.int32)
         index_BT = np.full((rows, length), -1, np.float32)
@@ -68,11 +66,7 @@ class AlignedLoader(SizedLoader):
                 frames_BTF[row, :frames] = (source.read(index) - self._mean_F) / self._deviation_F
         unit_BF = np.broadcast_to(self._deviation_F * np.float32(DECIBELS), (rows, source.width))
         counts = (self._length_N[share_B].astype(np.float32), source.frame_N[share_B].astype(np.float32))
-        symbols, lengths, indices, places = (
-            copy_to(array, self._device) for array in (symbol_BL, counts[0], index_BT, place_BTP)
-        )
-        targets = (copy_to(array, self._device) for array in (frames_BTF, counts[1], np.ascontiguousarray(unit_BF)))
-        return (symbols, lengths, indices, places), tuple(targets)
+        return (symbol_BL, counts[0], index_BT, place_BTP), (frames_BTF, counts[1], unit_BF)
 
 
 def places_of(duration_L: np.ndarray) -> np.ndarray:

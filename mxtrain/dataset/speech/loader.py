@@ -13,7 +13,7 @@ from mxtrain.dataset.loading.sized import SizedLoader
 from mxtrain.dataset.speech.source import CountScores, TranscribedSource, refuse_short
 
 if TYPE_CHECKING:
-    from mxnet.ndarray import NDArray
+    from mxtrain.dataset.loading.placing import HostArrays
 
 FRAME_STEP = 16
 """Numbers of frames of batches are multiples of it, so that fewer shapes occur."""
@@ -54,9 +54,7 @@ class FrameLoader(SizedLoader):
 
     def _read_share(
         self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
-    ) -> Tuple[Tuple[NDArray, ...], Tuple[NDArray, ...]]:  # fmt: skip
-        from mxtrain.dataset.loading.placing import copy_to
-
+    ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
         source, length = self.source, int(self._size_N[index_B].max())
         frames_BTF = np.zeros((len(share_B), length, source.width), np.float32)
         label_BL = np.full((len(share_B), max(int(self._label_length_N[index_B].max()), 1)), -1, np.float32)
@@ -66,7 +64,4 @@ class FrameLoader(SizedLoader):
             )
             label_BL[row, : self._label_length_N[index]] = source.label_of(index)
         length_B, score_B = (of_N[share_B].astype(np.float32) for of_N in (source.frame_N, self._score_N))
-        frames, lengths, labels, scores = (
-            copy_to(array, self._device) for array in (frames_BTF, length_B, label_BL, score_B)
-        )
-        return (frames, lengths), (labels, scores)
+        return (frames_BTF, length_B), (label_BL, score_B)

@@ -17,9 +17,7 @@ from mxtrain.dataset.table.feature_statistics import as_logarithm
 from mxtrain.dataset.table.feature_store import MISSING_CODE, FeatureStore
 
 if TYPE_CHECKING:
-    from mxnet import Context
-    from mxnet.ndarray import NDArray
-
+    from mxtrain.dataset.loading.placing import HostArrays
     from mxtrain.dataset.signature import Signature
 
 _ROWS_AT_ONCE = 1 << 20
@@ -185,25 +183,16 @@ class FeatureLoader(BatchLoader):
     Args:
         source: rows.
         signature: has the columns.
-        device: a context or its name.
         options: of `BatchLoader`.
     """
 
-    def __init__(
-        self, source: FeatureRows, signature: Signature, device: Union[str, Context] = "cpu:0", **options: Any
-    ) -> None:
-        from mxtrain.dataset.loading.placing import as_device
-
+    def __init__(self, source: FeatureRows, signature: Signature, **options: Any) -> None:
         super().__init__(len(source), **options)
         assert signature.columns is not None
-        self._source, self._device = source, as_device(device)
+        self._source = source
         self._encoder = source.build_encoder(signature.columns)
 
     def _read_share(
         self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
-    ) -> Tuple[Tuple[NDArray, ...], Tuple[NDArray, ...]]:  # fmt: skip
-        from mxtrain.dataset.loading.placing import copy_to
-
-        arrays = self._encoder.inputs(self._source, share_B)
-        target_B = self._source.labels(share_B).astype(np.float32)
-        return tuple(copy_to(array, self._device) for array in arrays), (copy_to(target_B, self._device),)
+    ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
+        return tuple(self._encoder.inputs(self._source, share_B)), (self._source.labels(share_B).astype(np.float32),)

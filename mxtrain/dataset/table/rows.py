@@ -5,7 +5,7 @@ Legend: N samples, B batch, F features.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -16,8 +16,7 @@ from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.table.row_checks import RowChecks
 
 if TYPE_CHECKING:
-    from mxnet import Context
-    from mxnet.ndarray import NDArray
+    from mxtrain.dataset.loading.placing import HostArrays
 
 
 class Rows:
@@ -55,22 +54,16 @@ class RowLoader(BatchLoader):
     Args:
         source: rows.
         signature: means and deviations.
-        device: a context or its name.
         options: of `BatchLoader`.
     """
 
-    def __init__(self, source: Rows, signature: Signature, device: Union[str, Context] = "cpu:0", **options: Any):
-        from mxtrain.dataset.loading.placing import as_device
-
+    def __init__(self, source: Rows, signature: Signature, **options: Any) -> None:
         super().__init__(len(source), **options)
-        self._source, self._device = source, as_device(device)
+        self._source = source
         self._mean_F, self._std_F = (np.asarray(values, np.float32) for values in (signature.mean, signature.std))
 
     def _read_share(
         self, share_B: np.ndarray, index_B: np.ndarray, epoch: int
-    ) -> Tuple[Tuple[NDArray, ...], Tuple[NDArray, ...]]:  # fmt: skip
-        from mxtrain.dataset.loading.placing import copy_to
-
+    ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
         value_BF = (self._source.value_NF[share_B] - self._mean_F) / self._std_F
-        values, targets = (copy_to(array, self._device) for array in (value_BF, self._source.target_N[share_B]))
-        return (values,), (targets,)
+        return (value_BF,), (self._source.target_N[share_B],)

@@ -49,7 +49,7 @@ def average(arguments: Mapping[str, Any]) -> Callable[[OperatorModule, Array], A
 
 
 def dropout(F: OperatorModule, x: Array, rate: float, axes: Tuple[int, ...] = ()) -> Array:
-    """Dropout by MXNet's kernels, on GPUs, too: cuDNN's draw from a state that no seed sets and no checkpoint has.
+    """Dropout.
 
     Args:
         F: `nd` or `sym`.
@@ -57,14 +57,7 @@ def dropout(F: OperatorModule, x: Array, rate: float, axes: Tuple[int, ...] = ()
         rate: the share that becomes 0; where it is 0, `x` itself is given.
         axes: along these one draw holds for all elements.
     """
-    return F.Dropout(x, p=rate, axes=axes, cudnn_off=True) if rate else x
-
-
-def _dropout_of(layer: gluon.nn.Dropout) -> Callable[[OperatorModule, Array], Array]:
-    def hybrid_forward(F: OperatorModule, x: Array) -> Array:
-        return dropout(F, x, layer._rate, layer._axes) if layer._rate > 0 else F.identity(x)
-
-    return hybrid_forward
+    return F.Dropout(x, p=rate, axes=axes) if rate else x
 
 
 def mend_layers(network: gluon.Block) -> None:
@@ -76,8 +69,6 @@ def mend_layers(network: gluon.Block) -> None:
         # On the object: its class stays what others know it as.
         if type(block) is gluon.nn.SELU:
             object.__setattr__(block, "hybrid_forward", selu)
-        if type(block) is gluon.nn.Dropout:
-            object.__setattr__(block, "hybrid_forward", _dropout_of(block))
         if type(block) in pools and _is_average_beyond_the_edge("Pooling", _as_text(block._kwargs)):
             object.__setattr__(block, "hybrid_forward", average(block._kwargs))
 

@@ -231,7 +231,8 @@ def _rows(
 
 
 def _size(parameter: gluon.Parameter) -> int:
-    return math.prod(parameter.shape) if parameter.shape else 0
+    shape = getattr(parameter, "whole_shape", parameter.shape)  # of a table of which the network holds a few rows
+    return math.prod(shape) if shape else 0
 
 
 def has_random_layers(network: gluon.Block, input_shape: Shapes) -> bool:

@@ -11,14 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, List, Tuple
 
-from mxtrain.engine.backend import gluon, nd, own_operators
+from mxtrain.engine.backend import gluon, own_operators
 from mxtrain.model.graph.mended import dropout
 from mxtrain.model.networks import fused
 from mxtrain.model.networks.bert import PADDING_SCORE
 
 if TYPE_CHECKING:
-    from mxnet.ndarray import NDArray
-
     from mxtrain.annotations import Array, OperatorModule
 
 
@@ -110,10 +108,9 @@ class CausalAttention(Attention):
         mask_1TT = F.BlockGrad(F.expand_dims(is_ahead_TT * PADDING_SCORE, axis=0))
         return self.weighted(F, F.broadcast_add(self.scores(F, query, key), mask_1TT), value)
 
-    def step(self, qkv_1BU: NDArray, memory: List[NDArray]) -> Tuple[NDArray, List[NDArray]]:
+    def step(self, F: OperatorModule, qkv_1BU: Array, memory: List[Array]) -> Tuple[Array, List[Array]]:
         """The same for one more token, and its keys and values behind those of the tokens before it."""
-        query, *own = self.heads(nd, qkv_1BU)
-        key, value = (nd.concat(*pair, dim=1) for pair in zip(memory, own)) if memory else own
-        context: NDArray = nd.batch_dot(nd.softmax(self.scores(nd, query, key), axis=-1), value)
-        joined: NDArray = self.joined(nd, context)  # type: ignore[assignment]  # of arrays, not symbols
-        return joined, [key, value]  # type: ignore[list-item]
+        query, *own = self.heads(F, qkv_1BU)
+        key, value = (F.concat(*pair, dim=1) for pair in zip(memory, own)) if memory else own
+        context = F.batch_dot(F.softmax(self.scores(F, query, key), axis=-1), value)
+        return self.joined(F, context), [key, value]

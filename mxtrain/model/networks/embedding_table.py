@@ -1,13 +1,17 @@
 """One vector for each id: the table of a network for recommendation or for categorical columns.
 
-Legend: B batch, F fields, R rows, U units.
+A table computes in one of two forms. In the compact form (`compact`) the network holds a few rows only, those of a
+batch, and ids are positions among them: mxtrain/parallel/row_tables.py.
+
+Legend: B batch, F fields, R rows, C rows of the compact form, U units.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Optional
 
-from mxtrain.engine.backend import gluon, mx
+from mxtrain.engine.backend import gluon, mx, nd
+from mxtrain.engine.gluon_parameters import exchange
 
 
 class EmbeddingTable(gluon.HybridBlock):
@@ -17,12 +21,44 @@ class EmbeddingTable(gluon.HybridBlock):
         num_rows: R; ids are from 0 to this.
         units: U.
         scale: standard deviation of the normal distribution that vectors are drawn from.
+
+    Attributes:
+        ids_from: the number of the network's input that holds its ids, where the table may be computed in the compact
+            form; None: it is a dense parameter like any other.
     """
 
     def __init__(self, num_rows: int, units: int, scale: float = 0.01, **kwargs: Any):
         super().__init__(**kwargs)
         self.num_rows, self.units = num_rows, units
+        self.ids_from: Optional[int] = None
+        self._rows_held = num_rows
         self.weight = self.params.get("weight", shape=(num_rows, units), init=mx.init.Normal(scale))
 
+    def make_sparse(self, ids_from: int) -> None:
+        """Before it is initialised: it will be compact, so no gradient of all its rows is made."""
+        self.ids_from = ids_from
+        self.weight.grad_req = "null"
+
+    def compact(self, capacity: int) -> nd.NDArray:
+        """Takes the table (R, U) out of the network, which gets (C, U) of zeros, with a gradient unless it is frozen.
+        Whoever holds the network must forget its cached graph.
+
+        Args:
+            capacity: C.
+
+        Returns:
+            The table, on its device: the very array.
+        """
+        table = self.weight.list_data()[0]
+        self._rows_held, self.weight.whole_shape = capacity, table.shape
+        rows = nd.zeros((capacity, self.units), ctx=table.context, dtype=table.dtype)
+        exchange(self.weight, rows, "null" if self.weight.lr_mult == 0 else "write")
+        return table
+
+    def restore(self, table: nd.NDArray) -> None:
+        """Puts the table back, the very array; the network can compute with it, and not train it."""
+        self._rows_held = self.num_rows
+        exchange(self.weight, table, "null")
+
     def hybrid_forward(self, F, id_BF, weight):
-        return F.Embedding(id_BF, weight, self.num_rows, self.units)
+        return F.Embedding(id_BF, weight, self._rows_held, self.units)

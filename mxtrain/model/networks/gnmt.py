@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, List, NamedTuple, Tuple
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.model.networks.bert import PADDING_SCORE
 from mxtrain.model.networks.lstm import LstmLayer
+from mxtrain.model.networks.traced_step import TracedStep, read
 from mxtrain.model.networks.translation import TargetScores
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ class GnmtNetwork(gluon.HybridBlock):
             self.keys = nn.Dense(units, use_bias=False, flatten=False, in_units=units, prefix="keys_")
             self.attention = SourceAttention(sizes, prefix="attention_")
             self.output = TargetScores(target_size, chunks, has_bias=True, prefix="output_")
+        self._step = TracedStep(self, self._trace_step)
 
     def hybrid_forward(
         self, F, source_BS, length_B, token_BT, label_BT, source_table, target_table=None, output_table=None
@@ -178,19 +180,22 @@ class GnmtNetwork(gluon.HybridBlock):
         self, token_R: NDArray, place: int, fixed: List[NDArray], moving: List[NDArray]
     ) -> Tuple[NDArray, List[NDArray]]:  # fmt: skip
         """See `StepDecoder`."""
+        return self._step(token_R, place, fixed, moving)
+
+    def _trace_step(self, F, token_R, _, fixed, moving):
         tables = [
-            table.data(token_R.context)
+            read(F, table, token_R)
             for table in (getattr(self, f"{name}_table", None) for name in ("source", "target", "output"))
             if table is not None
         ]
         table = tables[0] if self._tied == "all" else tables[1]
-        x_1RH = self._embed(nd, token_R.reshape((-1, 1)), table, 1)
+        x_1RH = self._embed(F, F.reshape(token_R, shape=(-1, 1)), table, 1)
         y_1RH, *after = self.decoder[0].cell(x_1RH, *moving[:2])
-        context_R1H = self.attention(y_1RH.transpose((1, 0, 2)), *fixed)
-        context_1RH = context_R1H.transpose((1, 0, 2))
+        context_R1H = self.attention(F.transpose(y_1RH, axes=(1, 0, 2)), *fixed)
+        context_1RH = F.transpose(context_R1H, axes=(1, 0, 2))
         for number in range(1, self._sizes.num_layers):
             own = slice(2 * number, 2 * number + 2)
-            made, *kept = self.decoder[number].cell(nd.concat(y_1RH, context_1RH, dim=2), *moving[own])
+            made, *kept = self.decoder[number].cell(F.concat(y_1RH, context_1RH, dim=2), *moving[own])
             y_1RH = made if number < 2 else made + y_1RH
             after += kept
-        return nd.log_softmax(self.output.scores(y_1RH.reshape((-3, 0)), tables[-1])), after
+        return F.log_softmax(self.output.scores(F, F.reshape(y_1RH, shape=(-3, 0)), tables[-1])), after

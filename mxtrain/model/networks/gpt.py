@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, List, NamedTuple, Tuple
 
-from mxtrain.engine.backend import gluon, mx, nd
+from mxtrain.engine.backend import gluon, mx
 from mxtrain.model.networks.attention import CausalAttention
 from mxtrain.model.networks.bert import INITIAL_STD, DropoutSum, Embed, LayerNorm, normal
 from mxtrain.model.networks.language import TokenScores
+from mxtrain.model.networks.traced_step import TracedStep
 
 if TYPE_CHECKING:
     from mxnet import Context
@@ -65,11 +66,11 @@ class DecoderLayer(gluon.HybridBlock):
     def _feed_forward(self, F: OperatorModule, x_TBU: Array) -> Array:
         return self.ffn_2(F.LeakyReLU(self.ffn_1(x_TBU), act_type="gelu"))
 
-    def step(self, x_1BU: NDArray, memory: List[NDArray]) -> Tuple[NDArray, List[NDArray]]:
+    def step(self, F: OperatorModule, x_1BU: Array, memory: List[Array]) -> Tuple[Array, List[Array]]:
         """The same for one more token."""
-        context_1BU, memory = self.attention.step(self.qkv(self.attention_norm(x_1BU)), memory)
+        context_1BU, memory = self.attention.step(F, self.qkv(self.attention_norm(F.identity(x_1BU))), memory)
         x_1BU = x_1BU + self.projection(context_1BU)
-        return x_1BU + self._feed_forward(nd, self.ffn_norm(x_1BU)), memory
+        return x_1BU + self._feed_forward(F, self.ffn_norm(F.identity(x_1BU))), memory
 
 
 class GptNetwork(gluon.HybridBlock):
@@ -95,6 +96,7 @@ class GptNetwork(gluon.HybridBlock):
                 self.layers.add(DecoderLayer(sizes, prefix=f"layer{number}_"))
             self.norm = LayerNorm(sizes.units, epsilon=EPSILON, prefix="norm_")
             self.output = TokenScores(vocab_size, length, chunks, has_bias=False, prefix="output_")
+        self._step = TracedStep(self, self._trace_step)
 
     def hybrid_forward(self, F, token_BT, label_BT):
         x_TBU, table_VU = self.embedding(F.transpose(token_BT))
@@ -114,10 +116,13 @@ class GptNetwork(gluon.HybridBlock):
 
     def step(self, token_B: NDArray, place: int, memory: List[NDArray]) -> Tuple[NDArray, List[NDArray]]:
         """See `Stepwise`; what is remembered are keys and values of all layers."""
-        x_1BU, table_VU = self.embedding(token_B.reshape((1, -1)))
-        x_1BU = x_1BU + self.positions(nd.full((1, 1), place, ctx=token_B.context)).broadcast_like(x_1BU)
-        after: List[NDArray] = []
+        return self._step(token_B, place, [], memory)
+
+    def _trace_step(self, F, token_B, place_1, _, memory):
+        x_1BU, table_VU = self.embedding(F.reshape(token_B, shape=(1, -1)))
+        x_1BU = F.broadcast_add(x_1BU, self.positions(F.reshape(place_1, shape=(1, 1))))
+        after = []
         for number, layer in enumerate(self.layers):
-            x_1BU, own = layer.step(x_1BU, memory[2 * number : 2 * number + 2])
+            x_1BU, own = layer.step(F, x_1BU, memory[2 * number : 2 * number + 2])
             after += own
-        return self.output.scores(self.norm(x_1BU).reshape((-3, 0)), table_VU), after
+        return self.output.scores(F, F.reshape(self.norm(x_1BU), shape=(-3, 0)), table_VU), after

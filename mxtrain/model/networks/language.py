@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, List, Protocol, Sequence, Tuple, Union
 
 from mxtrain.engine.backend import gluon, own_operators
 from mxtrain.model.networks import fused
+from mxtrain.model.networks.traced_step import read
 
 if TYPE_CHECKING:
     import numpy as np
@@ -88,12 +89,9 @@ class OutputLayer(gluon.HybridBlock):
         given = [state, table_VU, *([] if bias is None else [bias])]
         return F.FullyConnected(*given, num_hidden=self._vocab_size, flatten=False, no_bias=bias is None)
 
-    def scores(self, state_BU: NDArray, table_VU: NDArray) -> NDArray:
+    def scores(self, F: OperatorModule, state_BU: Array, table_VU: Array) -> Array:
         """Scores (B, V) of the next token."""
-        from mxtrain.engine.backend import nd
-
-        bias = None if self.bias is None else self.bias.data(state_BU.context)
-        return self._scores(nd, state_BU, table_VU, bias)
+        return self._scores(F, state_BU, table_VU, None if self.bias is None else read(F, self.bias, state_BU))
 
 
 class TokenScores(OutputLayer):

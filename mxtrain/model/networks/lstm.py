@@ -169,4 +169,4 @@ class LstmNetwork(gluon.HybridBlock):
             x_1BU, *own = layer(x_1BU, *memory[2 * number : 2 * number + 2])
             after += own
         table = table_VE if self._sizes.tied else self.table.data(token_B.context)
-        return self.output.scores(x_1BU.reshape((-3, 0)), table), after
+        return self.output.scores(nd, x_1BU.reshape((-3, 0)), table), after  # type: ignore[return-value]  # of arrays

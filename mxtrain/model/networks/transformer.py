@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, List, NamedTuple, Tuple
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.model.networks.attention import CausalAttention, CrossAttention, PaddedAttention
 from mxtrain.model.networks.bert import DropoutSum, Embed, LayerNorm
+from mxtrain.model.networks.traced_step import TracedStep, read
 from mxtrain.model.networks.translation import TargetScores
 
 if TYPE_CHECKING:
@@ -122,8 +123,8 @@ class TransformerDecoderLayer(TransformerLayer):
         return [self._by_row(one) for one in self.cross_attention.heads(nd, self.key_value(source_SBU), 2)]
 
     def step(
-        self, x_1RU: NDArray, padding: NDArray, source: List[NDArray], before: List[NDArray]
-    ) -> Tuple[NDArray, List[NDArray]]:  # fmt: skip
+        self, F: OperatorModule, x_1RU: Array, padding: Array, source: List[Array], before: List[Array]
+    ) -> Tuple[Array, List[Array]]:  # fmt: skip
         """The same for one more token.
 
         Args:
@@ -132,16 +133,15 @@ class TransformerDecoderLayer(TransformerLayer):
             source: what `begin` gave.
             before: keys and values of tokens before; empty: there are none.
         """
-        before = [one.reshape((-3, 0, 0)) for one in before]
-        context, after = self.attention.step(self.qkv(self.enter(nd, "self", x_1RU)), before)
-        x_1RU = self.leave("self", x_1RU, self.self_projection(context))  # type: ignore[assignment]  # of arrays
-        key, value = (one.reshape((-3, 0, 0)) for one in source)
-        (query,) = self.cross_attention.heads(nd, self.query(self.enter(nd, "cross", x_1RU)), 1)
-        score = self.cross_attention.scores(nd, query, key)
-        context = self.cross_attention.weighted(nd, score + padding, value)  # type: ignore[assignment]  # of arrays
-        x_1RU = self.leave("cross", x_1RU, self.cross_projection(context))  # type: ignore[assignment]  # of arrays
-        found: NDArray = self.feed_forward(nd, x_1RU)  # type: ignore[assignment]  # of arrays
-        return found, [self._by_row(one) for one in after]
+        before = [F.reshape(one, shape=(-3, 0, 0)) for one in before]
+        context, after = self.attention.step(F, self.qkv(self.enter(F, "self", x_1RU)), before)
+        x_1RU = self.leave("self", x_1RU, self.self_projection(context))
+        key, value = (F.reshape(one, shape=(-3, 0, 0)) for one in source)
+        (query,) = self.cross_attention.heads(F, self.query(self.enter(F, "cross", x_1RU)), 1)
+        score = self.cross_attention.scores(F, query, key)
+        context = self.cross_attention.weighted(F, score + padding, value)
+        x_1RU = self.leave("cross", x_1RU, self.cross_projection(context))
+        return self.feed_forward(F, x_1RU), [self._by_row(one) for one in after]
 
     def _by_row(self, array: Any) -> NDArray:
         """(R * N, tokens, D) to (R, N, tokens, D)."""
@@ -182,6 +182,7 @@ class TransformerNetwork(gluon.HybridBlock):
             if tied == "none":
                 self.table = self.params.get("table", shape=(target_size, units), init=mx.init.Normal(std))
             self.output = TargetScores(target_size, chunks, prefix="output_")
+        self._step = TracedStep(self, self._trace_step)
 
     def hybrid_forward(self, F, source_BS, length_B, token_BT, label_BT, table=None):
         x_SBU, table_VU = self._encode(F, source_BS, length_B)
@@ -210,10 +211,11 @@ class TransformerNetwork(gluon.HybridBlock):
         found = self.target_embedding(token_TB)
         return found if self._tied == "target" else (found, None)
 
-    def _positioned(self, F, x_TBU, first=0):
+    def _positioned(self, F, x_TBU, first=None):
         """Embeddings times the root of U, and sinusoids of their places from `first` on."""
         units = self._sizes.units
-        place_T1 = F.reshape(F.contrib.arange_like(x_TBU, axis=0), shape=(-1, 1)) + first
+        place_T1 = F.reshape(F.contrib.arange_like(x_TBU, axis=0), shape=(-1, 1))
+        place_T1 = place_T1 if first is None else F.broadcast_add(place_T1, F.reshape(first, shape=(1, 1)))
         number_U = F.contrib.arange_like(x_TBU, axis=2)
         is_odd_U = number_U - 2 * F.floor(number_U / 2)
         wave_1U = F.reshape(F.exp((number_U - is_odd_U) * (-math.log(LONGEST_WAVE) / units)), shape=(1, -1))
@@ -241,15 +243,18 @@ class TransformerNetwork(gluon.HybridBlock):
         self, token_R: NDArray, place: int, fixed: List[NDArray], moving: List[NDArray]
     ) -> Tuple[NDArray, List[NDArray]]:  # fmt: skip
         """See `StepDecoder`."""
-        table_VU = self.embedding.weight.data(token_R.context) if self._tied == "all" else None
-        y_1RU, table_VU = self._embed_target(nd, token_R.reshape((-1, 1)), table_VU)
-        y_1RU = self._positioned(nd, y_1RU, place)
+        return self._step(token_R, place, fixed, moving)
+
+    def _trace_step(self, F, token_R, place_1, fixed, moving):
+        table_VU = read(F, self.embedding.weight, token_R) if self._tied == "all" else None
+        y_1RU, table_VU = self._embed_target(F, F.reshape(token_R, shape=(-1, 1)), table_VU)
+        y_1RU = self._positioned(F, y_1RU, place_1)
         padding, *sources = fixed
-        padding, after = padding.reshape((-3, 0)).expand_dims(axis=1), []
+        padding, after = F.expand_dims(F.reshape(padding, shape=(-3, 0)), axis=1), []
         for number, layer in enumerate(self.decoder):
             own = slice(2 * number, 2 * number + 2)
-            y_1RU, kept = layer.step(y_1RU, padding, sources[own], moving[own])
+            y_1RU, kept = layer.step(F, y_1RU, padding, sources[own], moving[own])
             after += kept
         y_1RU = self.decoder_norm(y_1RU) if self._sizes.norm_first else y_1RU
-        table_VU = self.table.data(token_R.context) if self._tied == "none" else table_VU
-        return nd.log_softmax(self.output.scores(y_1RU.reshape((-3, 0)), table_VU)), after
+        table_VU = read(F, self.table, token_R) if self._tied == "none" else table_VU
+        return F.log_softmax(self.output.scores(F, F.reshape(y_1RU, shape=(-3, 0)), table_VU)), after

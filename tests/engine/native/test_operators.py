@@ -313,6 +313,35 @@ def test_adamw_is_the_algorithm(dtype, clip):
             np.testing.assert_allclose(made.asnumpy(), wanted, rtol=1e-4, atol=TOLERANCE[dtype])
 
 
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("momentum", [None, 0.9])
+@pytest.mark.parametrize("clip", [None, 0.5])
+def test_sgd_is_mxnets_to_the_bit_and_takes_a_factor(dtype, momentum, clip):
+    shapes, rates, decays = [(3, 5), (20000,)], [0.1, 0.2], [0.0, 0.02]
+    weights, grads, states = (arrays(dtype, *shapes) for _ in range(3))
+    options = {"rescale_grad": 0.7, **({} if clip is None else {"clip_gradient": clip})}
+    own = {**options, "has_momentum": int(momentum is not None), **({} if momentum is None else {"momentum": momentum})}
+    for factor in (None, 3.0):
+        wanted, made = ([[one.copy() for one in group] for group in (weights, states)] for _ in range(2))
+        for w, g, state, rate, wd in zip(wanted[0], grads, wanted[1], rates, decays):
+            g = g if factor is None else g * factor
+            if momentum is None:
+                nd.sgd_update(w, g, lr=rate, wd=wd, out=w, **options)
+            else:
+                nd.sgd_mom_update(w, g, state, lr=rate, wd=wd, momentum=momentum, out=w, **options)
+        kept = 1 if momentum is None else 2
+        given = [array for w, g, state in zip(made[0], grads, made[1]) for array in (w, g, state)[: kept + 1]]
+        scale = [] if factor is None else [nd.array([factor], dtype=dtype)]
+        nd._internal._mxtrain_sgd(
+            *given, *scale, size=2, lrs=rates, wds=decays, scaled=len(scale), **own,
+            out=[array for one in zip(*made) for array in one[:kept]],
+        )  # fmt: skip
+        for found, right in zip([*made[0], *made[1]], [*wanted[0], *wanted[1]]):
+            # MXNet's operators have their rates in float32, whatever the arrays are in.
+            tolerance = 0 if dtype == "float32" else 1e-6
+            np.testing.assert_allclose(found.asnumpy(), right.asnumpy(), rtol=tolerance, atol=tolerance)
+
+
 def test_what_is_no_number_stays_none():
     qkv = nd.ones((4, 1, 24))
     qkv[1, 0, 3] = float("nan")

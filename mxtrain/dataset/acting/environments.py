@@ -1,0 +1,265 @@
+"""gymnasium's environments by their id: opened, described and stepped, with errors that name environment and step.
+
+Why not gymnasium's vector environments: they begin an episode anew without a seed, so that it depends on all before it,
+and an open one could not be played again after an interruption. Why one process: a step of most environments takes
+less time than a message to another process; several workers (`cluster.workers`) are several processes.
+
+Legend: E environments, A numbers of an action.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.dataset.acting.policy import Actions
+from mxtrain.dataset.loading.libraries import require_library
+from mxtrain.errors import DataError, LoaderError, did_you_mean
+
+if TYPE_CHECKING:
+    from mxtrain.types import Shape
+
+INSTALL = "'mxtrain[gymnasium]'"
+
+
+def require_gymnasium() -> Any:
+    """The module gymnasium.
+
+    Raises:
+        DataError: it is not installed.
+    """
+    return require_library("gymnasium", INSTALL, "dataset=gymnasium")
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Opens an environment any number of times.
+
+    Attributes:
+        id: as gymnasium has it registered.
+        arguments: of the environment.
+        max_episode_steps: where an episode is cut off; None = where the environment is registered with.
+    """
+
+    id: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    max_episode_steps: Optional[int] = None
+
+    def make(self, render_mode: Optional[str] = None) -> Any:
+        """The environment.
+
+        Raises:
+            DataError: gymnasium is not installed, there is no such environment, or it cannot be opened.
+        """
+        gymnasium = require_gymnasium()
+        if self.id not in gymnasium.registry:
+            raise DataError(
+                f"dataset.id={self.id}: gymnasium knows no such environment.{did_you_mean(self.id, gymnasium.registry)}"
+                " `python -c 'import gymnasium; gymnasium.pprint_registry()'` lists all."
+            )
+        limit = {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
+        try:
+            return gymnasium.make(
+                self.id, render_mode=render_mode, disable_env_checker=True, **limit, **self.arguments
+            )  # fmt: skip
+        except Exception as error:  # whatever an environment's own code raises
+            raise DataError(
+                f"dataset.id={self.id}: the environment cannot be opened: {_said(error)}. Correct dataset.kwargs, or "
+                "install what it needs."
+            ) from error
+
+
+@dataclass(frozen=True)
+class Spaces:
+    """What enters the network and what it may do.
+
+    Attributes:
+        shape: of an observation as it enters the network: pictures (height, width, channels) as (C, H, W).
+        dtype: in which observations are kept: uint8 of pictures, else float32.
+        actions: what the agent may do.
+        start: the number of the first action, where it chooses one of some.
+        space: gymnasium's space of observations, where they have to be flattened.
+        low, high: limits of each number of an action.
+        action_shape, action_dtype: as the environment takes it.
+    """
+
+    shape: Shape
+    dtype: str
+    actions: Actions
+    start: int = 0
+    space: Optional[Any] = None
+    low: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+    high: np.ndarray = field(default_factory=lambda: np.zeros(0, np.float32))
+    action_shape: Shape = ()
+    action_dtype: str = "int64"
+
+    @classmethod
+    def of(cls, environment: Any, name: str) -> Spaces:
+        """Those of an environment.
+
+        Raises:
+            DataError: its actions are of a kind that no policy is for, or its observations have no fixed size.
+        """
+        spaces = require_gymnasium().spaces
+        space, dtype, flattened = environment.observation_space, "float32", None
+        shape: Shape
+        if isinstance(space, spaces.Box):
+            is_picture = len(space.shape) == 3 and space.dtype == np.uint8
+            dtype = "uint8" if is_picture else "float32"
+            shape = space.shape[2:] + space.shape[:2] if is_picture else space.shape or (1,)
+        else:
+            if not getattr(space, "is_np_flattenable", False):
+                raise DataError(f"dataset.id={name}: its observations, {_short(space)}, have no fixed size.")
+            shape, flattened = (spaces.flatdim(space),), space
+        action = environment.action_space
+        if isinstance(action, spaces.Discrete):
+            return cls(shape, dtype, Actions(int(action.n)), int(action.start), flattened)
+        if isinstance(action, spaces.Box) and np.issubdtype(action.dtype, np.floating):
+            low, high = (np.asarray(limit, np.float32).reshape(-1) for limit in (action.low, action.high))
+            size = math.prod(action.shape)
+            return cls(
+                shape, dtype, Actions(size=size), 0, flattened, low, high, tuple(action.shape), action.dtype.name
+            )  # fmt: skip
+        raise DataError(
+            f"dataset.id={name}: its actions are {_short(action)}, and policies are for Discrete (one of some) and Box "
+            "(numbers) alone. Choose another environment."
+        )
+
+    @property
+    def is_picture(self) -> bool:
+        """Whether observations are pictures, which the environment gives with channels last."""
+        return self.dtype == "uint8"
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether an observation enters the network as the environment gives it."""
+        return self.space is None and not self.is_picture
+
+    def observed(self, observation: Any) -> Any:
+        """An observation of the environment as it enters the network."""
+        if self.space is not None:
+            return require_gymnasium().spaces.flatten(self.space, observation)
+        return np.moveaxis(observation, 2, 0) if self.is_picture else observation
+
+    def actions_for(self, action_EA: np.ndarray) -> Sequence[Any]:
+        """Actions of the policy as environments take them: numbers within their limits."""
+        if self.actions.count:
+            return (action_EA[:, 0].astype(np.int64) + self.start).tolist()
+        clipped_EA = np.clip(action_EA, self.low, self.high).astype(self.action_dtype)
+        return list(clipped_EA.reshape((-1, *self.action_shape)))
+
+
+class VectorEnvironment:
+    """Some environments side by side, each with its open episode.
+
+    Args:
+        maker: opens them.
+        spaces: what they give and take.
+        names: what each is called in messages.
+        render_mode: of gymnasium, where they are to be drawn.
+
+    Attributes:
+        observation_E: what each shows now, (E, ...).
+        seeds: that its episode began with.
+        taken: the policy's actions since then, each (A,).
+        returns: sums of its rewards since then.
+    """
+
+    def __init__(self, maker: Maker, spaces: Spaces, names: Sequence[str], render_mode: Optional[str] = None):
+        self._spaces, self._id, self._names = spaces, maker.id, names
+        self._is_plain = spaces.is_plain
+        self._environments = [maker.make(render_mode) for _ in names]
+        self.observation_E = np.zeros((len(names), *spaces.shape), spaces.dtype)
+        self.seeds = [0] * len(names)
+        self.taken: List[List[np.ndarray]] = [[] for _ in names]
+        self.returns = [0.0] * len(names)
+
+    def begin(self, number: int, seed: int) -> None:
+        """Begins an episode.
+
+        Raises:
+            LoaderError: the environment raised something.
+        """
+        self.seeds[number], self.taken[number], self.returns[number] = seed, [], 0.0
+        try:
+            observation, _ = self._environments[number].reset(seed=seed)
+            self.observation_E[number] = self._spaces.observed(observation)
+        except Exception as error:  # whatever an environment's own code raises
+            raise self._failure(number, _said(error)) from error
+
+    def step(self, number: int, action: Any, taken_A: np.ndarray) -> Tuple[float, bool, bool]:
+        """Acts in one environment: its reward, whether the episode is over, and whether its time is.
+
+        Args:
+            number: of the environment.
+            action: as it takes it.
+            taken_A: the same as the policy chose it.
+
+        Raises:
+            LoaderError: the environment raised something.
+        """
+        try:
+            observation, reward, terminated, truncated, _ = self._environments[number].step(action)
+            self.observation_E[number] = observation if self._is_plain else self._spaces.observed(observation)
+        except Exception as error:  # whatever an environment's own code raises
+            raise self._failure(number, _said(error)) from error
+        self.taken[number].append(taken_A)
+        reward = float(reward)
+        if not math.isfinite(reward):
+            raise self._failure(number, f"its reward is {reward}")
+        self.returns[number] += reward
+        return reward, bool(terminated), bool(truncated)
+
+    def replay(self, number: int, seed: int, action_TA: np.ndarray) -> bool:
+        """Plays an open episode again; whether it is still open behind its last action."""
+        self.begin(number, seed)
+        for action, taken_A in zip(self._spaces.actions_for(action_TA), action_TA):
+            _, terminated, truncated = self.step(number, action, taken_A)
+            if terminated or truncated:
+                return False
+        return True
+
+    def require_finite(self) -> None:
+        """Raises: LoaderError: an observation is infinite or not a number."""
+        if self._spaces.is_picture or np.isfinite(self.observation_E).all():
+            return
+        number = int(np.argmin(np.isfinite(self.observation_E.reshape((len(self._names), -1))).all(axis=1)))
+        raise self._failure(number, f"its observation is not finite: {self.observation_E[number]!s:.100}")
+
+    def drawn(self, number: int) -> np.ndarray:
+        """A picture of an environment as it is, (H, W, 3), uint8.
+
+        Raises:
+            DataError: it cannot be drawn.
+        """
+        try:
+            found = self._environments[number].render()
+        except Exception as error:  # whatever an environment's own code raises
+            raise DataError(f"{self._id} cannot be drawn: {_said(error)}. Install what it draws with.") from error
+        if not isinstance(found, np.ndarray) or found.ndim != 3 or found.shape[2] != 3:
+            raise DataError(f"{self._id} cannot be drawn: it gives no picture (render_mode=rgb_array).")
+        return found.astype(np.uint8)
+
+    def close(self) -> None:
+        """Closes all environments."""
+        for environment in self._environments:
+            environment.close()
+
+    def _failure(self, number: int, said: str) -> LoaderError:
+        step = len(self.taken[number])
+        return LoaderError(
+            f"{self._names[number]} of {self._id} failed in step {step} of its episode, which began with the seed "
+            f"{self.seeds[number]}: {said}."
+        )
+
+
+def _said(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
+
+
+def _short(space: Any) -> str:
+    return f"{space!r:.80}"

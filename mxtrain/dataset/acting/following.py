@@ -1,0 +1,83 @@
+"""The network that acts: asked with its weights as they are. Imports MXNet.
+
+Legend: E environments, O outputs of the network.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.dataset.acting.moments import RunningMoments
+from mxtrain.dataset.loading.placing import as_device, copy_to
+from mxtrain.engine.backend import host_view, nd
+
+if TYPE_CHECKING:
+    from typing import Union
+
+    from mxnet import Context
+
+    from mxtrain.parallel.base import Strategy
+
+MOMENTS = ("observation_mean", "observation_variance")
+"""How names of parameters end that hold statistics of observations: whoever plays keeps them."""
+
+
+class Following:
+    """A network whose weights others change.
+
+    Args:
+        device: where it takes its input.
+    """
+
+    def __init__(self, device: Union[str, Context] = "cpu:0"):
+        self._device = as_device(device)
+        self._strategies: List[Strategy] = []
+        self._dtype = "float32"
+        self._key: Optional[Tuple[Tuple[int, ...], str]] = None
+        self._moment_names: Dict[str, str] = {}
+
+    def follow(self, strategies: Sequence[Strategy]) -> None:
+        """See `BatchLoader.follow`."""
+        self._strategies = list(strategies)
+        values = strategies[0].values
+        self._dtype = np.dtype(next(iter(values.values())).dtype).name
+        ends = ((end, name) for name in values for end in MOMENTS if name.rpartition(".")[2] == end)
+        self._moment_names = dict(ends)
+
+    @property
+    def has_moments(self) -> bool:
+        """Whether the network normalises observations."""
+        return len(self._moment_names) == len(MOMENTS)
+
+    def act(self, observation_E: np.ndarray) -> np.ndarray:
+        """What the network says of observations, (E, O) float32: one way to the device and back."""
+        assert self._strategies, "a loader whose samples come from the weights follows a network"
+        outputs = self._strategies[0].predict((self._entering(observation_E),))
+        return outputs[0].asnumpy().astype(np.float32, copy=False)
+
+    def _entering(self, observation_E: np.ndarray) -> nd.NDArray:
+        """Observations on the device. On a CPU they are written to memory that the device reads: MXNet's copy waits for
+        an empty operator in its engine, which takes as long as a small network. Nothing reads it when this is called,
+        as `act` waits for what comes out."""
+        if self._device.device_type != "cpu" or observation_E.ndim != 2:
+            return copy_to(observation_E.astype(self._dtype), self._device)
+        key = (observation_E.shape, self._dtype)
+        if key != self._key:
+            self._buffer = nd.zeros(observation_E.shape, ctx=self._device, dtype=self._dtype)
+            self._memory, self._key = host_view(self._buffer), key
+        self._memory[...] = observation_E
+        return self._buffer
+
+    def publish(self, moments: RunningMoments) -> None:
+        """Gives statistics of observations to the network, if it wants them."""
+        if not self.has_moments:
+            return
+        found = dict(zip(MOMENTS, (moments.mean, moments.variance)))
+        for strategy in self._strategies:
+            for end, name in self._moment_names.items():
+                value = strategy.values[name]
+                array = found[end].reshape(value.shape)
+                nd.array(array, ctx=value.context, dtype=value.dtype).copyto(value)
+            strategy.publish(list(self._moment_names.values()))

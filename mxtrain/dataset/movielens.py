@@ -1,0 +1,53 @@
+"""MovieLens in each form in which GroupLens publishes it: ratings.csv, u.data and ratings.dat."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Dict, Optional, Tuple
+
+from mxtrain.dataset.checking.problems import Findings
+from mxtrain.dataset.loading.regular_files import exists
+from mxtrain.dataset.recommendation.base import InteractionDataset
+from mxtrain.dataset.recommendation.rows import Columns, read_pairs, separated_rows
+from mxtrain.dataset.recommendation.source import InteractionRows
+from mxtrain.dataset.table.columns import stream_rows
+from mxtrain.errors import DataError
+from mxtrain.types import PathText
+
+CSV = "ratings.csv"
+CSV_COLUMNS = ("userId", "movieId", "rating", "timestamp")
+SEPARATORS: Dict[str, str] = {"u.data": "\t", "ratings.dat": "::"}
+"""Of files without a header, whose columns are user, item, rating and time."""
+NAMES: Tuple[str, ...] = (CSV, *SEPARATORS)
+
+
+class MovieLens(InteractionDataset):
+    """Ratings of films: 100K (u.data), 1M and 10M (ratings.dat), and the later ones (ratings.csv)."""
+
+    root: PathText = "data/movielens"
+    """The unpacked folder, or the file itself."""
+    min_rating: Optional[float] = None
+    """Lower ratings do not count; null = all do, whatever they say, as in papers on implicit feedback."""
+
+    @property
+    def named(self) -> str:
+        return f"dataset.root={self.root}"
+
+    def read(self, findings: Findings) -> InteractionRows:
+        """See `InteractionDataset.read`."""
+        path = self._file()
+        if path.name == CSV:
+            rows = stream_rows(path, CSV_COLUMNS, header=True, findings=findings)
+        else:
+            rows = separated_rows(path, SEPARATORS[path.name], len(CSV_COLUMNS), findings)  # type: ignore[assignment]
+        return read_pairs(path, rows, Columns(True, True, self.min_rating), findings)
+
+    def _file(self) -> Path:
+        root = Path(self.root)
+        found = root if root.name in NAMES else next((root / name for name in NAMES if exists(root / name)), None)
+        if found is None or not exists(found):
+            raise DataError(
+                f"{self.named}: there is none of {', '.join(NAMES)} in it. Name the folder that GroupLens' archive "
+                "unpacks to."
+            )
+        return found

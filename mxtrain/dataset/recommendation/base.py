@@ -1,0 +1,180 @@
+"""Base of the datasets of users and items."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Sequence, Tuple
+
+import numpy as np
+import pydantic
+from typing_extensions import Annotated
+
+from mxtrain.dataset.base import BaseDataset, Samples, Splits
+from mxtrain.dataset.checking.problems import STRICT, Findings
+from mxtrain.dataset.loading.regular_files import exists
+from mxtrain.dataset.loading.text_stream import open_text
+from mxtrain.dataset.recommendation.catalog import Catalog
+from mxtrain.dataset.recommendation.source import (
+    FEW_ITEMS,
+    FEWEST,
+    InteractionRows,
+    Interactions,
+    leave_one_out,
+    newest_of_each,
+)
+from mxtrain.dataset.signature import Signature
+from mxtrain.errors import CheckpointError, DataError, did_you_mean
+from mxtrain.types import Positive, Shape
+
+if TYPE_CHECKING:
+    from mxtrain.dataset.loading.loader import BatchLoader
+    from mxtrain.model.base import Model
+
+ALL = "all"
+"""Stands for all users, in place of a file of them."""
+
+
+class InteractionDataset(BaseDataset):
+    """Interactions of users with items, of which two of each user are held out: the last one is for testing, the one
+    before for validation."""
+
+    gives: ClassVar[str] = "interactions"
+    serves: ClassVar[Tuple[str, ...]] = ("recommendation",)
+    problem_kinds: ClassVar[Tuple[str, ...]] = (FEW_ITEMS,)
+
+    feedback: Literal["implicit", "explicit"] = "implicit"
+    """implicit = that a user has an item is all that is known: items are ranked; explicit = ratings are predicted."""
+    negatives: Annotated[int, pydantic.Field(ge=1, le=999)] = 4
+    """Items of a training sample that its user has not in training, drawn anew in each epoch; not used for ratings."""
+    sampled_negatives: Annotated[int, pydantic.Field(ge=1, le=9999)] = 99
+    """Items that the user has in no split, with which metrics whose names end in _sampled compare the held-out one."""
+    max_history: Positive = 50
+    """Items of a user that enter a network which reads histories (fism, svd_pp); of more, a random choice."""
+    batch_size: Positive = 512
+    eval_batch_size: Positive = 256
+
+    def read(self, findings: Findings) -> InteractionRows:
+        """All interactions.
+
+        Args:
+            findings: gets each problem.
+
+        Raises:
+            DataError: they cannot be read.
+        """
+        raise NotImplementedError
+
+    @property
+    def named(self) -> str:
+        """What the data are, for messages."""
+        raise NotImplementedError
+
+    def open(self) -> Splits:
+        """See `BaseDataset.open`."""
+        return self.examine(STRICT)
+
+    def examine(self, findings: Findings) -> Splits:
+        """See `BaseDataset.examine`."""
+        is_rated = self.feedback == "explicit"
+        pairs = newest_of_each(self.read(findings), findings, remarks=is_rated)
+        train, val, test = leave_one_out(pairs, self.split_seed, findings)
+        if not len(val):
+            raise DataError(
+                f"{self.named}: no user has {FEWEST} items, so none can be held out. Give more interactions."
+            )
+        if not is_rated:
+            self._refuse_full_users(train)
+        mean = [float(train.rating_N.mean(dtype=np.float64))] if is_rated else []
+        return Splits(train, val, test, class_names=[], mean=mean)
+
+    def _refuse_full_users(self, train: Interactions) -> None:
+        room_U = len(train.catalog.items) - train.seen.count_U
+        user = int(np.argmin(room_U))
+        if room_U[user] < self.sampled_negatives:
+            instead = f"Type dataset.sampled_negatives={room_U[user]}" if room_U[user] else "Leave that user out"
+            raise DataError(
+                f"{self.named}: of {len(train.catalog.items):,} items user {train.catalog.users[user]} lacks "
+                f"{room_U[user]}, and dataset.sampled_negatives={self.sampled_negatives}. {instead}."
+            )
+
+    def sign(self, splits: Splits, model: Model) -> Signature:
+        assert isinstance(splits.train, Interactions)
+        candidates: Shape = (1 + self.sampled_negatives if self.feedback == "implicit" else 1,)
+        history: Tuple[Shape, ...] = ((self.max_history,),) if model.reads_history else ()
+        return Signature(((), candidates, *history), mean=list(splits.mean), catalog=splits.train.catalog)
+
+    def require_same(self, signature: Signature, before: Signature, source: str) -> None:
+        assert signature.catalog is not None and before.catalog is not None
+        difference = signature.catalog.difference_from(before.catalog)
+        if difference:
+            raise CheckpointError(
+                f"{source} was trained with other users or items: now there are {difference}. Name the data that it "
+                "was trained with, or choose another hydra.run.dir."
+            )
+
+    def remark(self, signature: Signature, splits: Splits) -> str:
+        train = splits.train
+        assert isinstance(train, Interactions)
+        users, items, count = len(train.catalog.users), len(train.catalog.items), len(train.seen)
+        first, *others = (" ".join(pair) for pair in train.catalog.origin or [("",)])
+        origin = f"{first} and {len(others)} packages, whose versions checkpoints hold" if others else first
+        return (
+            f"{count:,} interactions of {users:,} users with {items:,} items, {len(splits.val):,} held out for "
+            f"validation and {len(splits.test or ()):,} for testing{f'; of {origin}' if origin else ''}"
+        )
+
+    def build_loader(  # type: ignore[override]  # of its own samples
+        self, source: Interactions, signature: Signature, *, num_classes: int, **options: Any
+    ) -> BatchLoader:  # fmt: skip
+        from mxtrain.dataset.recommendation.loader import InteractionLoader
+
+        self._refuse_others(source.catalog, signature)
+        options.pop("in_order", None)  # it is
+        num_others = None
+        if self.feedback == "implicit":
+            num_others = self.negatives if options.get("train") else self.sampled_negatives
+        max_history = signature.shape[2][0] if len(signature.shape) > 2 else 0  # type: ignore[index]  # one of several
+        return InteractionLoader(
+            source, num_others=num_others, max_history=max_history, split_seed=self.split_seed, **options
+        )
+
+    def _refuse_others(self, catalog: Catalog, signature: Signature) -> None:
+        assert signature.catalog is not None
+        difference = catalog.difference_from(signature.catalog)
+        if difference:
+            raise DataError(
+                f"{self.named} is not what the network was trained on: {difference}. Name the right data with "
+                "dataset=..., or train anew."
+            )
+
+    def open_inputs(
+        self, names: Sequence[str], signature: Signature, skip_unreadable: bool, unreadable: Dict[int, str]
+    ) -> Tuple[Samples, Sequence[str]]:
+        """The users whose ids stand in the files, one a line, or all of them; a place is `file:line`. What they have
+        is read from the data, which must be those that the network was trained on."""
+        train = self.open().train
+        assert isinstance(train, Interactions)
+        self._refuse_others(train.catalog, signature)
+        user_of = train.catalog.user_of
+        users: List[int] = []
+        places: List[str] = []
+        for name in names:
+            if name == ALL and not exists(name):
+                users += range(len(user_of))
+                places += [f"{ALL}:{number}" for number in range(1, len(user_of) + 1)]
+                continue
+            for line, given in _lines(name):
+                if given not in user_of:
+                    why = f"{name}, line {line}: there is no user '{given}'.{did_you_mean(given, list(user_of))}"
+                    if not skip_unreadable:
+                        raise DataError(f"{why} Or type skip_unreadable=true to go on without such users.")
+                    unreadable[len(users)] = why
+                users.append(user_of.get(given, 0))
+                places.append(f"{name}:{line}")
+        return train.for_users(np.array(users, np.int32)), places
+
+
+def _lines(name: str) -> List[Tuple[int, str]]:
+    if not exists(name):
+        raise DataError(f"{name}: there is no such file. Name a file of user ids, one a line, or type {ALL}.")
+    with open_text(name, None) as lines:
+        return [(number, line.strip()) for number, line in enumerate(lines, start=1) if line.strip()]

@@ -1,0 +1,117 @@
+"""Finds the tables of embeddings that a strategy may compute by the rows of a batch alone.
+
+In that form the ids of a batch are exchanged for positions among its rows. So an input of the network qualifies where
+nothing is done with it but moving ids about and looking them up in tables.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Dict, List, Mapping, Set, Tuple
+
+from mxtrain.model.graph.trace import NotTraceable, Trace, blocks_by_path, input_names, trace
+from mxtrain.types import Shapes, shapes_of
+
+if TYPE_CHECKING:
+    from mxnet import gluon
+
+    from mxtrain.model.networks.embedding_table import EmbeddingTable
+
+MOVING = frozenset(
+    ("Reshape", "reshape", "Flatten", "expand_dims", "squeeze", "transpose", "slice", "slice_axis", "SliceChannel",
+     "_split_v2", "Concat", "stack", "_copy", "BlockGrad", "repeat", "tile", "SwapAxis", "slice_like")
+)  # fmt: skip
+"""Operators that take ids from one place to another and look at none."""
+LOOK_UP = "Embedding"
+
+
+def tables_of(network: gluon.Block) -> List[EmbeddingTable]:
+    """The tables of a network, in its order."""
+    from mxtrain.model.networks.embedding_table import EmbeddingTable
+
+    return [block for _, block in blocks_by_path(network) if isinstance(block, EmbeddingTable)]
+
+
+def make_sparse(network: gluon.Block, input_shape: Shapes, least_rows: int) -> List[str]:
+    """Marks the tables that may be computed by the rows of a batch alone; before the network is initialised.
+
+    Args:
+        network: uninitialised.
+        input_shape: of one sample, or of each of several inputs.
+        least_rows: of each table that is to be.
+
+    Returns:
+        Why each table that has as many rows is not, a clause each.
+    """
+    large = [table for table in tables_of(network) if table.num_rows >= least_rows]
+    if not large:
+        return []
+    try:
+        traced = trace(network, input_shape)
+    except NotTraceable as error:
+        return [f"the network's code needs real arrays ({error})"]
+    sources = _Sources(traced, input_names(len(shapes_of(input_shape))))
+    reasons: List[str] = []
+    for table in large:
+        reason = sources.reason_against(table, [other.weight.name for other in large])
+        if reason:
+            reasons.append(reason)
+        else:
+            (number,) = sources.inputs_of[table.weight.name]
+            table.make_sparse(number)
+    return reasons
+
+
+class _Sources:
+    """What becomes of the network's inputs: which table looks which of them up.
+
+    Attributes:
+        inputs_of: full name of a parameter -> the numbers of the inputs whose ids are looked up in it.
+    """
+
+    def __init__(self, traced: Trace, names: List[str]):
+        nodes = traced.nodes
+        self._layer_of = {node.name: node.layer for node in nodes}
+        holds: Dict[int, Set[int]] = {  # node -> the inputs whose ids it only moves
+            index: {names.index(node.name)} for index, node in enumerate(nodes) if node.name in names
+        }
+        self.inputs_of: Dict[str, Set[int]] = {}
+        self._looks_up: Dict[int, Set[str]] = {}
+        self._other_uses: Dict[int, Tuple[str, str]] = {}
+        for index, node in enumerate(nodes):
+            given = [holds.get(one, set()) for one in node.inputs]
+            numbers = set().union(*given)
+            if not numbers:
+                continue
+            if node.op == LOOK_UP and given[0] and not given[1]:
+                parameter = nodes[node.inputs[1]].name
+                self.inputs_of.setdefault(parameter, set()).update(numbers)
+                for number in numbers:
+                    self._looks_up.setdefault(number, set()).add(parameter)
+            elif node.op in MOVING and all(given):
+                holds[index] = numbers
+            else:
+                self._other_uses.update(dict.fromkeys(numbers, (node.layer, node.op)))
+        self._readers: Mapping[str, List[str]] = {}
+        readers: Dict[str, List[str]] = {}
+        for node in nodes:
+            for position, one in enumerate(node.inputs):
+                if nodes[one].op == "null" and not (node.op == LOOK_UP and position == 1):
+                    readers.setdefault(nodes[one].name, []).append(node.op)
+        self._readers = readers
+
+    def reason_against(self, table: EmbeddingTable, large: List[str]) -> str:
+        """Why a table needs all of its rows, or an empty string. `large`: full names of the tables that may be."""
+        name = table.weight.name
+        numbers = self.inputs_of.get(name, set())
+        if len(numbers) != 1:
+            return f"the ids of {name} are not one input of the network"
+        if self._readers.get(name):
+            return f"{name} is read by {self._readers[name][0]}, too"
+        (number,) = numbers
+        if number in self._other_uses:
+            layer, op = self._other_uses[number]
+            return f"the ids of {name} are used by {op} of {f'layer {layer!r}' if layer else 'the network'}, too"
+        others = sorted(self._looks_up[number] - set(large))
+        if others:
+            return f"the ids of {name} are looked up in {others[0]}, too"
+        return ""

@@ -1,0 +1,66 @@
+"""One step of a network that writes token by token, as one operator of MXNet. Imports MXNet.
+
+Legend: R rows of a search, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Tuple
+
+from mxtrain.engine.backend import gluon, mx, nd
+
+if TYPE_CHECKING:
+    from mxnet import symbol
+    from mxnet.ndarray import NDArray
+
+    Trace = Callable[..., Tuple[Any, List[Any]]]
+    """(F, token, place (1,), fixed, moving), of symbols -> the symbol of scores, and those of what moves."""
+
+
+class TracedStep:
+    """A step that is traced once for each number of arrays, and then called with arrays of any size.
+
+    Operators called one by one from Python take longer than a small network computes.
+
+    Args:
+        network: whose parameters the step reads.
+        trace: the step.
+    """
+
+    def __init__(self, network: gluon.Block, trace: Trace):
+        self._network, self._trace = network, trace
+        self._known: Dict[Tuple[int, int], Tuple[Any, List[str], Any]] = {}
+
+    def __call__(
+        self, token_R: NDArray, place: int, fixed: List[NDArray], moving: List[NDArray]
+    ) -> Tuple[NDArray, List[NDArray]]:  # fmt: skip
+        """Scores (R, V) and what moves; see `mxtrain.model.networks.decoding.StepDecoder`."""
+        key = (len(fixed), len(moving))
+        if key not in self._known:
+            self._known[key] = self._build(*key)
+        operator, names, parameters = self._known[key]
+        device = token_R.context
+        given = {"token": token_R, "place": nd.full((1,), place, ctx=device)}
+        given.update((_name("fixed", number), array) for number, array in enumerate(fixed))
+        given.update((_name("moving", number), array) for number, array in enumerate(moving))
+        arrays = (given[name] if name in given else parameters[name].data(device) for name in names)
+        score_RV, *after = operator(*arrays)
+        return score_RV, after
+
+    def _build(self, num_fixed: int, num_moving: int) -> Tuple[Any, List[str], Any]:
+        fixed, moving = (
+            [mx.sym.var(_name(kind, number)) for number in range(count)]
+            for kind, count in (("fixed", num_fixed), ("moving", num_moving))
+        )
+        score, after = self._trace(mx.sym, mx.sym.var("token"), mx.sym.var("place"), fixed, moving)
+        graph: symbol.Symbol = mx.sym.Group([score, *after])
+        return nd.CachedOp(graph), graph.list_inputs(), self._network.collect_params()
+
+
+def _name(kind: str, number: int) -> str:
+    return f"{kind}{number}"
+
+
+def read(F: Any, parameter: gluon.Parameter, beside: Any) -> Any:
+    """A parameter as a symbol, or as the array on the device where `beside` is."""
+    return parameter.var() if F is mx.sym else parameter.data(beside.context)

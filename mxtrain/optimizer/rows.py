@@ -1,0 +1,134 @@
+"""Updates of a large table by the gradient of a few of its rows.
+
+    lazy     only these rows move, and their state
+    exact    the others move, too, as they would by a gradient of 0: the numbers of the dense update, to the bit
+
+Both are made of the optimizer's own update, of which this needs one thing: that a row's update looks at no other row.
+
+Legend: R rows of the table, K rows that have a gradient, U units.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Dict, Optional
+
+import numpy as np
+
+from mxtrain.engine.backend import mx, nd
+from mxtrain.errors import DataError
+from mxtrain.optimizer.state import OptimizerState, flatten, map_state
+
+ELEMENTS_AT_ONCE = 1 << 20
+"""Of the table, in an exact update: what is made for them fits a cache."""
+
+
+class TouchedRows:
+    """The rows of a table that the last batch read, in the order of their gradients.
+
+    Attributes:
+        id_K: their ids on the host, ascending.
+    """
+
+    def __init__(self, table: nd.NDArray):
+        self._table = table
+        self.set(np.zeros(0, np.int64))
+
+    def set(self, id_K: np.ndarray) -> None:
+        """Raises: DataError: there is no such row."""
+        num_rows = len(self._table)
+        if len(id_K) and not 0 <= id_K[0] <= id_K[-1] < num_rows:
+            raise DataError(
+                f"A batch holds the id {id_K[0] if id_K[0] < 0 else id_K[-1]}, and the table has {num_rows} rows, "
+                "numbered from 0. The dataset's ids are of other columns than the network's."
+            )
+        self.id_K = id_K
+        self._on_device: Dict[str, nd.NDArray] = {}
+
+    @property
+    def index_K(self) -> nd.NDArray:
+        """Their ids on the table's device, int32; only where there are any."""
+        return self._as("int32")
+
+    @property
+    def number_K(self) -> nd.NDArray:
+        """The same as float64, which operators of a library take."""
+        return self._as("float64")
+
+    def _as(self, dtype: str) -> nd.NDArray:
+        if dtype not in self._on_device:
+            self._on_device[dtype] = nd.array(self.id_K, ctx=self._table.context, dtype=dtype)
+        return self._on_device[dtype]
+
+    def __len__(self) -> int:
+        return len(self.id_K)
+
+    def gather(self, array_RU: nd.NDArray, out: Optional[nd.NDArray] = None) -> nd.NDArray:
+        """Copies of these rows of an array that has all rows, (K, U); `out` is written to where it is given."""
+        return nd.take(array_RU, self.index_K, mode="clip", out=out)
+
+    def scatter(self, row_KU: nd.NDArray, array_RU: nd.NDArray) -> None:
+        """Writes these rows into an array that has all rows."""
+        put_rows(row_KU, self.index_K, array_RU)
+
+    def dense(self, row_KU: np.ndarray) -> np.ndarray:
+        """These rows among zeros, (R, U), on the host."""
+        whole = np.zeros(self._table.shape, row_KU.dtype)
+        whole[self.id_K] = row_KU[: len(self)]
+        return whole
+
+
+def put_rows(row_KU: nd.NDArray, index_K: nd.NDArray, array_RU: nd.NDArray) -> None:
+    """array_RU[index_K] = row_KU, in place. Asynchronous; no index may be there twice."""
+    nd._internal._scatter_set_nd(
+        lhs=array_RU, rhs=row_KU, indices=index_K.reshape((1, -1)), shape=array_RU.shape, out=array_RU
+    )
+
+
+def lazy_update(
+    optimizer: mx.optimizer.Optimizer, index: int, table_RU: nd.NDArray, state: OptimizerState, rows: TouchedRows,
+    gradient_CU: nd.NDArray,
+) -> None:  # fmt: skip
+    """Updates the rows that have a gradient, and their state.
+
+    Args:
+        optimizer: of which one update is made.
+        index: by which it knows the table.
+        table_RU: all rows.
+        state: of the table.
+        rows: which rows the gradient is of.
+        gradient_CU: their gradients, and any others behind them.
+    """
+    if not len(rows):
+        optimizer._update_count(index)
+        return
+    weight_KU = rows.gather(table_RU)
+    state_K = map_state(state, rows.gather)
+    optimizer.update(index, weight_KU, gradient_CU[: len(rows)], state_K)
+    rows.scatter(weight_KU, table_RU)
+    for moved, array in zip(flatten(state_K), flatten(state)):
+        rows.scatter(moved, array)
+
+
+def exact_update(
+    optimizer: mx.optimizer.Optimizer, index: int, table_RU: nd.NDArray, state: OptimizerState, rows: TouchedRows,
+    gradient_CU: nd.NDArray,
+) -> None:  # fmt: skip
+    """Updates all rows, a piece at a time, in place; see `lazy_update`. No gradient of all rows is made."""
+    num_rows, units = table_RU.shape
+    step = max(1, min(num_rows, ELEMENTS_AT_ONCE // units))
+    gradient_PU = nd.zeros((step, units), ctx=table_RU.context, dtype=table_RU.dtype)
+    count = optimizer._index_update_count[index]
+    begins = np.arange(0, num_rows, step)
+    done = 0
+    for begin, until in zip(begins.tolist(), np.searchsorted(rows.id_K, begins + step).tolist()):
+        end = min(begin + step, num_rows)
+        if until > done:
+            place = rows.index_K[done:until] - begin
+            put_rows(gradient_CU[done:until], place, gradient_PU)
+        optimizer._index_update_count[index] = count  # it is one update, whatever the number of pieces
+        piece = map_state(state, operator.itemgetter(slice(begin, end)))  # views, as that of the table
+        optimizer.update(index, table_RU[begin:end], gradient_PU[: end - begin], piece)
+        if until > done:
+            put_rows(nd.zeros((until - done, units), ctx=place.context, dtype=gradient_PU.dtype), place, gradient_PU)
+        done = until

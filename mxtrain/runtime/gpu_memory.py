@@ -1,0 +1,116 @@
+"""How much memory of its GPUs a process has in use, asked of the driver through nvidia-ml-py: no device is held up.
+
+Source: NVIDIA Management Library, https://docs.nvidia.com/deploy/nvml-api.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import logging
+import os
+import time
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+from mxtrain.types import GpuMemory
+
+_LOG = logging.getLogger(__name__)
+_RUNTIMES = ("libcudart.so.11.0", "libcudart.so.10.2", "libcudart.so.12")
+"""CUDA's runtime, by the names under which builds of MXNet have it in the process, the last one users' own."""
+INTERVAL_S = 1.0
+"""Seconds in which the driver is asked once at most: where every step's row is written, that is not once a step."""
+_MB = 1e6
+
+
+class GpuMemoryMeter:
+    """Reads the memory in use of some GPUs, and remembers the most of each.
+
+    What this process has in use, where the driver tells; in a container it often knows processes by other numbers, and
+    under Windows' driver not at all: then what all processes have in use.
+
+    Args:
+        ordinals: of the GPUs, as CUDA and MXNet count them; none: nothing is loaded, and nothing read.
+        environ: where CUDA_VISIBLE_DEVICES is looked up.
+    """
+
+    def __init__(self, ordinals: Sequence[int], environ: Mapping[str, str] = os.environ):
+        self._handles: Dict[int, Any] = {}
+        self._peak_mb: Dict[int, float] = {}
+        self._library: Any = None
+        self._found: List[GpuMemory] = []
+        self._read_at: Optional[float] = None
+        if not ordinals:
+            return
+        try:
+            self._library = importlib.import_module("pynvml")
+        except ImportError:
+            _LOG.info("The memory in use on GPUs is not shown: pip install nvidia-ml-py")
+            return
+        try:
+            self._library.nvmlInit()
+            self._handles = {ordinal: self._find(ordinal, environ) for ordinal in ordinals}
+        except Exception as error:  # of any kind: it only costs the display
+            self._give_up(error)
+
+    def read(self) -> List[GpuMemory]:
+        """Of each GPU, as it was at most `INTERVAL_S` ago; empty where nothing can be read."""
+        now = time.monotonic()
+        if self._handles and (self._read_at is None or now - self._read_at >= INTERVAL_S):
+            self._read_at = now
+            try:
+                self._found = [self._read(ordinal, handle) for ordinal, handle in self._handles.items()]
+            except Exception as error:
+                self._give_up(error)
+        return self._found
+
+    def _read(self, ordinal: int, handle: Any) -> GpuMemory:
+        try:
+            processes = self._library.nvmlDeviceGetComputeRunningProcesses(handle)
+        except self._library.NVMLError:  # drivers before 510 lack the function, some GPUs do not support it
+            processes = []
+        own = [one.usedGpuMemory for one in processes if one.pid == os.getpid() and one.usedGpuMemory is not None]
+        used_mb = (sum(own) if own else self._library.nvmlDeviceGetMemoryInfo(handle).used) / _MB
+        self._peak_mb[ordinal] = max(used_mb, self._peak_mb.get(ordinal, 0.0))
+        return GpuMemory(f"gpu:{ordinal}", used_mb, self._peak_mb[ordinal], bool(own))
+
+    def _find(self, ordinal: int, environ: Mapping[str, str]) -> Any:
+        """The driver's handle of what CUDA counts as `ordinal`: the driver counts by the bus and sees all GPUs, CUDA by
+        speed (CUDA_DEVICE_ORDER), and only those of CUDA_VISIBLE_DEVICES."""
+        bus_id = bus_id_of(ordinal)
+        if bus_id is not None:
+            return self._library.nvmlDeviceGetHandleByPciBusId(bus_id)
+        handles = [
+            self._library.nvmlDeviceGetHandleByIndex(index) for index in range(self._library.nvmlDeviceGetCount())
+        ]
+        names = [str(index) for index in range(len(handles))]
+        if "CUDA_VISIBLE_DEVICES" in environ:
+            names = [name.strip() for name in environ["CUDA_VISIBLE_DEVICES"].split(",")]
+        name = names[ordinal] if ordinal < len(names) else ""
+        by_bus = environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" or (
+            len({self._library.nvmlDeviceGetName(handle) for handle in handles}) == 1  # none is faster
+        )
+        if by_bus and name.isdigit() and int(name) < len(handles):
+            return handles[int(name)]
+        # The beginning of an identifier is enough for CUDA, where only one GPU's begins so.
+        identifiers = [self._library.nvmlDeviceGetUUID(handle) for handle in handles]
+        found = [index for index, uuid in enumerate(identifiers) if name.startswith("GPU-") and uuid.startswith(name)]
+        if len(found) != 1:
+            raise LookupError(f"nobody says which GPU gpu({ordinal}) is; set CUDA_DEVICE_ORDER=PCI_BUS_ID")
+        return handles[found[0]]
+
+    def _give_up(self, error: Exception) -> None:
+        _LOG.info("The memory in use on GPUs is not shown: %s: %s", type(error).__name__, error)
+        self._handles, self._found = {}, []
+
+
+def bus_id_of(ordinal: int) -> Optional[str]:
+    """The place on the bus of what CUDA counts as `ordinal`; None where CUDA's runtime is not in this process."""
+    for name in _RUNTIMES:
+        try:
+            runtime = ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_LAZY)
+        except OSError:
+            continue
+        text = ctypes.create_string_buffer(32)
+        if runtime.cudaDeviceGetPCIBusId(text, len(text), ordinal) == 0:
+            return text.value.decode()
+    return None

@@ -1,0 +1,157 @@
+"""Recommendation: which items users want, by those that they have; or how they rate items.
+
+Legend: B batch, C candidates, I all items.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.errors import ConfigError
+from mxtrain.loss.custom import CustomLoss
+from mxtrain.loss.losses import RankingLoss
+from mxtrain.metric.metrics import OfValues
+from mxtrain.metric.ranking import AmongSampled, RankingMetric
+from mxtrain.task.base import Report, Task
+from mxtrain.types import Artifact, Table, shapes_of
+
+if TYPE_CHECKING:
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Json, JsonObject, LossBlock
+    from mxtrain.dataset.base import Samples
+    from mxtrain.dataset.recommendation.source import Interactions
+    from mxtrain.dataset.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.engine.predictions import Decode
+    from mxtrain.parallel.base import Strategy
+    from mxtrain.types import Batch, Shape
+
+_SHOWN_ITEMS = 10
+_ITEMS = ", "
+_OF_RATINGS, _OF_RANKS = "root_mean_squared_error,mean_absolute_error", "ndcg_at_k_sampled,hr_at_k_sampled"
+
+
+class Recommendation(Task):
+    """Scores (B, C) of candidates, of which the first is the item that the user has, against these candidates (B, C);
+    or of that item alone, (B, 1), against its rating (B,). Predictions are the scores of all items, (B, I), minus
+    infinity of those that the user has anyway."""
+
+    name: ClassVar[str] = "recommendation"
+    model_option: ClassVar[str] = "fism"
+    loss_option: ClassVar[str] = "sampled_bce"
+    metric_option: ClassVar[str] = "ndcg_at_k_sampled"
+    lists: ClassVar[Tuple[str, str]] = ("items", "items")
+
+    baselines: bool = True
+    """Whether `eval` measures popularity and item neighbours (of ratings: means) on the same split."""
+
+    def check(self, description: Description) -> None:
+        super().check(description)
+        dataset, loss = description.dataset, description.loss
+        is_rated = getattr(dataset, "feedback", "implicit") == "explicit"
+        loss.require_unsmoothed("task=recommendation has no classes to smooth over")
+        ranks = isinstance(loss, RankingLoss)
+        if is_rated == ranks and not isinstance(loss, CustomLoss):
+            given = type(loss).__name__
+            instead = "dataset.feedback=explicit means ratings, which have no sampled items: type loss=l2" if is_rated \
+                else "dataset.feedback=implicit means items without ratings: type loss=sampled_bce"  # fmt: skip
+            raise ConfigError(f"loss: {given} does not fit. {instead}.")
+        for name, metric in description.metric.items():
+            if isinstance(metric, OfValues if not is_rated else RankingMetric):
+                fitting = f"[{_OF_RATINGS if is_rated else _OF_RANKS}]"
+                raise ConfigError(
+                    f"metric.{name}: it does not fit dataset.feedback={'explicit' if is_rated else 'implicit'}. Type "
+                    f"metric={fitting} trainer.monitor=val/{fitting[1:].partition(',')[0]}."
+                )
+
+    def num_classes(self, signature: Signature) -> int:
+        return 1
+
+    def output_names(self, signature: Signature) -> Sequence[str]:
+        return ()
+
+    def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
+        return [shapes_of(signature.shape)[1]]
+
+    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+        if signature.has_ratings:
+            from mxtrain.loss.blocks import RegressionLoss
+
+            return self.tried(RegressionLoss(description.loss.block()), description, [(1,)])
+        loss, shape = description.loss.build(1, training), shapes_of(signature.shape)[1]
+        return self.tried(loss, description, [shape], shape)
+
+    def metric_signatures(self, description: Description, signature: Signature) -> Mapping[str, str]:
+        """How many items are sampled belongs to each metric that has some."""
+        count = shapes_of(signature.shape)[1][0] - 1
+        found = dict(super().metric_signatures(description, signature))
+        for name, metric in description.metric.items():
+            if isinstance(metric, AmongSampled):
+                found[name] = f"k={metric.k},among={count}_sampled_unseen_items,ties=worst"
+        return found
+
+    def build_decode_with(self, description: Description, signature: Signature, strategy: Strategy) -> Decode:
+        from mxtrain.task.all_items import ScoresOfAllItems
+
+        return ScoresOfAllItems(description, signature, strategy)
+
+    def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
+        raise AssertionError("all items are scored, which the network's outputs have not: `build_decode_with`")
+
+    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
+        """The first items, the best first, without those that the user has."""
+        return {"items": [
+            {"item": name, "score": round(float(score), 6)} for name, score in _first(signature, prediction, top_k)
+        ]}  # fmt: skip
+
+    def rows(
+        self, signature: Signature, source: Samples, found: Iterable[Tuple[int, np.ndarray]], top_k: int
+    ) -> Iterator[Tuple[int, Mapping[str, Json]]]:  # fmt: skip
+        users: Interactions = source  # type: ignore[assignment]  # of its own samples
+        for number, prediction in found:
+            user = users.catalog.users[users.user_N[number]]
+            yield number, {"user": user, **self.row(signature, prediction, top_k)}
+
+    def cells(self, row: JsonObject) -> Dict[str, Json]:
+        """Items and scores in columns of their own: item_1, score_1, item_2, ..."""
+        found = {name: value for name, value in row.items() if name != "items"}
+        for number, one in enumerate(row["items"], start=1):
+            found[f"item_{number}"], found[f"score_{number}"] = one["item"], one["score"]
+        return found
+
+    def can_show(self, description: Description) -> bool:
+        return True
+
+    def show(
+        self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
+    ) -> List[Artifact]:  # fmt: skip
+        """Users with items that they have, the one that was held out, its rank, and the first that they have not."""
+        samples: Interactions = source  # type: ignore[assignment]  # of its own samples
+        rows = []
+        for user, item, score_I in zip(samples.user_N.tolist(), samples.item_N.tolist(), predictions):
+            names = samples.catalog.items
+            has = _ITEMS.join(names[one] for one in samples.known.of(user)[:_SHOWN_ITEMS].tolist())
+            rank = int((~(score_I < score_I[item])).sum())
+            first = _ITEMS.join(name for name, _ in _first(signature, score_I, _SHOWN_ITEMS))
+            rows.append((samples.catalog.users[user], has, names[item], rank, first))
+        return [Table("recommendations", ("user", "has", "held out", "rank", f"first {_SHOWN_ITEMS}"), rows)]
+
+    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+        from mxtrain.task.recommendation_report import RankReport, RatingReport
+
+        if signature.has_ratings:
+            return RatingReport(source, self.baselines)  # type: ignore[arg-type]  # of its own samples
+        depths = [metric.k for metric in description.metric.values() if isinstance(metric, RankingMetric)]
+        num_sampled = shapes_of(signature.shape)[1][0] - 1
+        return RankReport(source, depths[0] if depths else 10, num_sampled, self.baselines)  # type: ignore[arg-type]
+
+
+def _first(signature: Signature, score_I: np.ndarray, count: int) -> Iterator[Tuple[str, float]]:
+    """Names and scores of the highest, of the same score in the order of the catalog; without minus infinity."""
+    assert signature.catalog is not None
+    for place in np.argsort(-score_I, kind="stable")[:count].tolist():
+        if score_I[place] > -np.inf:
+            yield signature.catalog.items[place], score_I[place]

@@ -1,0 +1,177 @@
+"""Reinforcement learning: a network acts in environments, and learns from what comes of it.
+
+Legend: B batch, O outputs of the network, X facts about a sample.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, ClassVar, List, Mapping, Sequence, Tuple
+
+from mxtrain.dataset.acting.policy import FACTS, Actions
+from mxtrain.dataset.gymnasium import Gymnasium
+from mxtrain.errors import ConfigError, LoaderError, MxtrainError
+from mxtrain.loss.policy import PolicyLoss
+from mxtrain.metric.episodes import ApproximateDivergence, ExplainedVariance, PolicyEntropy
+from mxtrain.task.base import FULL_PRECISION, Report, Task
+from mxtrain.types import Artifact, NonNegative, Picture, PositiveFloat
+
+if TYPE_CHECKING:
+    import numpy as np
+    from mxnet.ndarray import NDArray
+
+    from mxtrain.annotations import Json, LossBlock
+    from mxtrain.dataset.acting.episodes import Episodes
+    from mxtrain.dataset.base import Samples
+    from mxtrain.dataset.signature import Signature
+    from mxtrain.description.groups import Description
+    from mxtrain.metric.meter import Meter
+    from mxtrain.types import Batch, Shape
+
+log = logging.getLogger("mxtrain")
+
+
+class ReinforcementLearning(Task):
+    """Outputs (B, O) of a policy and a value against facts (B, X) about actions, see `dataset.acting.policy`. In
+    training a sample is a step in an environment; else it is an episode, whose loss is minus its return. Predictions
+    are the return and the length of each episode, (B, 2)."""
+
+    name: ClassVar[str] = "reinforcement_learning"
+    reads_files: ClassVar[bool] = False
+    writes: ClassVar[str] = "animation"
+    writes_ending: ClassVar[str] = ".gif"
+    writes_unasked: ClassVar[bool] = False
+    model_option: ClassVar[str] = "actor_critic"
+    loss_option: ClassVar[str] = "ppo"
+    metric_option: ClassVar[str] = "return"
+    needs: ClassVar[Tuple[str, ...]] = (FULL_PRECISION,)
+
+    shown_frames: NonNegative = 12
+    """Pictures of an episode that TensorBoard shows after a validation; 0 = none."""
+    frames_per_s: PositiveFloat = 30.0
+    """Of animations that `predict` writes."""
+
+    def check(self, description: Description) -> None:
+        super().check(description)
+        loss, trainer = description.loss, description.trainer
+        if not isinstance(loss, PolicyLoss):
+            raise ConfigError(
+                "loss: task=reinforcement_learning learns from facts about actions, which a loss of (predictions, "
+                "labels) does not know. Type loss=ppo or loss=a2c."
+            )
+        loss.require_unsmoothed("actions are no labels to smooth")
+        if trainer.overfit_batches is not None:
+            raise ConfigError(
+                f"trainer.overfit_batches={trainer.overfit_batches}: samples come from the weights, so no batch is the "
+                "same again. Leave it out."
+            )
+        if isinstance(description.dataset, Gymnasium):
+            self._check_passes(description.dataset, loss)
+            self._check_workers(description, description.dataset)
+
+    def _check_passes(self, dataset: Gymnasium, loss: PolicyLoss) -> None:
+        if loss.clips_ratio() is None and dataset.passes not in ("auto", 1):
+            raise ConfigError(
+                f"dataset.passes={dataset.passes}: a second pass learns from actions of earlier weights, which only "
+                "loss=ppo corrects. Type loss=ppo, or dataset.passes=1."
+            )
+
+    def _check_workers(self, description: Description, dataset: Gymnasium) -> None:
+        cluster, is_async = description.cluster, description.kvstore.updates
+        if cluster.workers > dataset.num_envs:
+            raise ConfigError(
+                f"cluster.workers={cluster.workers}: there are only dataset.num_envs={dataset.num_envs} environments "
+                "to share. Type more of them, or fewer workers."
+            )
+        if cluster.balance != "equal":
+            raise ConfigError(
+                f"cluster.balance={cluster.balance}: each worker keeps its environments, so shares stay as they are. "
+                "Type cluster.balance=equal."
+            )
+        normalizes = {
+            "dataset.normalize_rewards": dataset.normalize_rewards,
+            "model.normalize_observations": getattr(description.model, "normalize_observations", False),
+        }
+        for setting in (name for name, is_on in normalizes.items() if is_on and is_async and cluster.workers > 1):
+            raise ConfigError(
+                f"{setting}=true with kvstore=dist_async: workers wait for nobody, so each would have statistics of "
+                f"its own. Type {setting}=false, or kvstore=dist_sync."
+            )
+
+    def num_classes(self, signature: Signature) -> int:
+        return actions_of(signature).num_outputs
+
+    def output_names(self, signature: Signature) -> Sequence[str]:
+        return actions_of(signature).names()
+
+    def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
+        return [(actions_of(signature).num_outputs,)]
+
+    def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
+        from mxtrain.loss.policy_blocks import EpisodeLossBlock
+
+        assert isinstance(description.loss, PolicyLoss)
+        return description.loss.build_for(actions_of(signature)) if training else EpisodeLossBlock()
+
+    def build_meter(self, description: Description, signature: Signature, weighted: bool, training: bool) -> Meter:
+        from mxtrain.metric.meter import Meter
+
+        metrics = dict(description.metric)
+        if training:
+            actions = actions_of(signature)
+            metrics["policy_entropy"] = PolicyEntropy(actions=actions)
+            metrics["explained_variance"] = ExplainedVariance(actions=actions)
+            metrics["approx_kl"] = ApproximateDivergence(actions=actions)
+        num_read = None if training else 0  # of an episode only what came of it is measured
+        return Meter(
+            metrics, self.num_classes(signature), weighted=weighted, training=training, num_read=num_read
+        )  # fmt: skip
+
+    def decode(self, outputs: Tuple[NDArray, ...], batch: Batch) -> NDArray:
+        """Return and length of each episode, (B, 2)."""
+        begin = FACTS.index("return")
+        return batch.targets[0].slice_axis(axis=1, begin=begin, end=begin + 2)
+
+    def row(self, signature: Signature, prediction: np.ndarray, top_k: int) -> Mapping[str, Json]:
+        return {"return": round(float(prediction[0]), 6), "length": int(prediction[1])}
+
+    def encode_file(self, signature: Signature, prediction: np.ndarray, source: Samples, index: int) -> bytes:
+        """An animated GIF of the episode."""
+        from mxtrain.task.episode_picture import encode_animation
+
+        played: Episodes = source  # type: ignore[assignment]  # of environments
+        return encode_animation(played.frames(index), self.frames_per_s)
+
+    def can_show(self, description: Description) -> bool:
+        return self.shown_frames > 0
+
+    def show(
+        self, signature: Signature, source: Samples, predictions: Sequence[np.ndarray], targets: Sequence[np.ndarray]
+    ) -> List[Artifact]:  # fmt: skip
+        """Pictures of the first episode, from its beginning to its end; nothing where it cannot be drawn."""
+        from mxtrain.task.episode_picture import draw_episode
+
+        played: Episodes = source  # type: ignore[assignment]  # of environments
+        try:
+            frames = played.frames(0, self.shown_frames)
+        except MxtrainError as error:
+            log.warning("no pictures of episodes: %s Type task.shown_frames=0 to leave them out.", error)
+            return []
+        said = ", ".join(f"{name} {value}" for name, value in self.row(signature, predictions[0], 1).items())
+        return [Picture("episode", lambda most: draw_episode(frames, said))]
+
+    def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
+        from mxtrain.task.episode_report import EpisodeReport
+
+        return EpisodeReport()
+
+
+def actions_of(signature: Signature) -> Actions:
+    """What the agent of a network may do.
+
+    Raises:
+        LoaderError: the network does not act.
+    """
+    if signature.actions is None:
+        raise LoaderError("The checkpoint's network does not act: it knows no actions.")
+    return signature.actions

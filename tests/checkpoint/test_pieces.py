@@ -1,0 +1,74 @@
+"""Large arrays reach a file and come back without a second copy of them, with the bytes that a copy would give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, List
+
+import numpy as np
+import pytest
+
+from mxtrain.checkpoint import CheckpointStore, Snapshot, canonical_sha256, contents, pieces, write_ndarrays
+from mxtrain.checkpoint.pieces import ArrayInPieces, write_rows
+from mxtrain.errors import DamagedCheckpoint
+
+
+@pytest.fixture(autouse=True)
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 100)  # 6 rows of 4 float32
+    monkeypatch.setattr(contents, "MAPPED_FROM_BYTES", 64)
+
+
+def table(rows: int = 20) -> np.ndarray:
+    return np.random.RandomState(rows).randn(rows, 4).astype(np.float32)
+
+
+def in_pieces(array: np.ndarray, read: Any = None) -> ArrayInPieces:
+    return ArrayInPieces(array.shape, array.dtype, read or (lambda begin, end: array[begin:end].copy()))
+
+
+def test_the_bytes_of_the_file_and_the_hash_are_those_of_a_copy(tmp_path: Path) -> None:
+    asked: List[int] = []
+    array = table()
+
+    def read(begin: int, end: int) -> np.ndarray:
+        asked.append(end - begin)
+        return array[begin:end].copy()
+
+    given = {"bias": table(3), "table": in_pieces(array, read)}
+    whole = {"bias": table(3), "table": array}
+    assert write_ndarrays(tmp_path / "a", given) == write_ndarrays(tmp_path / "b", whole)
+    assert asked == [6, 6, 6, 2]
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+    assert canonical_sha256(given) == canonical_sha256(whole)
+
+
+def test_a_save_waits_for_arrays_that_are_the_runs_own(tmp_path: Path) -> None:
+    """What is changed after `save` is not in the file, and what came out of it is what was saved."""
+    array = table()
+    expected = array.copy()
+    store = CheckpointStore(tmp_path, keep_last=1, keep_top=0)
+    store.save(Snapshot(1, 0, {"model": {"table": in_pieces(array)}}, {}))
+    array[:] = 0
+    saved = store.latest()
+    assert saved is not None
+    found = saved.arrays("model")["table"]
+    np.testing.assert_array_equal(found, expected)
+    write_rows(found, array)  # type: ignore[arg-type]  # as an NDArray
+    np.testing.assert_array_equal(array, expected)
+
+
+def test_what_is_mapped_outlives_its_file_and_was_verified(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, keep_last=1, keep_top=0)
+    store.save(Snapshot(1, 0, {"model": {"table": table()}}, {}))
+    saved = store.latest()
+    assert saved is not None
+    found = saved.arrays("model")["table"]
+    assert pieces._mapping(found) is not None and not found.flags.writeable
+    (saved.path / "model.params").rename(tmp_path / "elsewhere")
+    np.testing.assert_array_equal(found, table())
+    damaged = bytearray((tmp_path / "elsewhere").read_bytes())
+    damaged[100] ^= 1
+    (saved.path / "model.params").write_bytes(bytes(damaged))
+    with pytest.raises(DamagedCheckpoint, match="model.params has SHA-256"):
+        saved.arrays("model")

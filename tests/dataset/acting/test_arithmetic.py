@@ -1,0 +1,204 @@
+"""Advantages, running statistics, policies and their losses against plain NumPy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mxtrain.dataset.acting.advantages import discounted_sums, generalised_advantages
+from mxtrain.dataset.acting.moments import RunningMoments
+from mxtrain.dataset.acting.policy import FACTS, NUM_FACTS, Actions
+from mxtrain.engine.backend import autograd, nd
+from mxtrain.loss.policy import PolicyLoss, ProximalPolicyLoss
+from mxtrain.loss.policy_blocks import EpisodeLossBlock
+from mxtrain.metric.episodes import (
+    ApproximateDivergence,
+    EpisodeLength,
+    EpisodeReturn,
+    ExplainedVariance,
+    PolicyEntropy,
+)
+
+DISCRETE, GAUSSIAN = Actions(count=3), Actions(size=2)
+both = pytest.mark.parametrize("actions", [DISCRETE, GAUSSIAN], ids=["discrete", "gaussian"])
+
+
+def test_advantages_are_weighted_sums_of_errors_up_to_the_end_of_the_episode() -> None:
+    rng, gamma, weight = np.random.RandomState(0), 0.9, 0.7
+    reward, value, following = (rng.randn(12, 3) for _ in range(3))
+    ended = (rng.rand(12, 3) < 0.2).astype(float)
+    found = generalised_advantages(reward, value, following, ended, gamma, weight)
+    for environment in range(3):
+        for step in range(12):
+            wanted, factor = 0.0, 1.0
+            for later in range(step, 12):  # equation 16 of the paper, term by term
+                place = (later, environment)
+                wanted += factor * (reward[place] + gamma * following[place] - value[place])
+                factor *= gamma * weight
+                if ended[place]:
+                    break
+            assert found[step, environment] == pytest.approx(wanted, rel=1e-12)
+
+
+def test_discounted_sums_go_on_from_roll_out_to_roll_out_and_begin_anew_behind_an_end() -> None:
+    reward, ended = np.array([[1.0], [2.0], [4.0], [8.0]]), np.array([[0.0], [0.0], [1.0], [0.0]])
+    whole, left = discounted_sums(reward, ended, np.array([16.0]), 0.5)
+    assert whole.ravel().tolist() == [9.0, 6.5, 7.25, 8.0] and left.tolist() == [8.0]
+    first, between = discounted_sums(reward[:3], ended[:3], np.array([16.0]), 0.5)
+    second, _ = discounted_sums(reward[3:], ended[3:], between, 0.5)
+    np.testing.assert_array_equal(np.concatenate([first, second]), whole)
+
+
+def test_running_moments_are_those_of_all_rows_of_all_workers() -> None:
+    rng = np.random.RandomState(0)
+    parts = [[1e4 + rng.randn(size, 2) * 3 for size in sizes] for sizes in ((5, 1, 7), (2, 4, 0))]
+    moments = RunningMoments((2,))
+    for mine, theirs in zip(*parts):
+        answers = iter([[len(theirs), *theirs.sum(axis=0)], None])
+
+        def total(values: Any, theirs: np.ndarray = theirs, mine: np.ndarray = mine, answers: Any = answers) -> Any:
+            other = next(answers)
+            if other is None:
+                mean = np.concatenate([mine, theirs]).mean(axis=0)
+                other = ((theirs - mean) ** 2).sum(axis=0)
+            return np.asarray(values) + other
+
+        moments.update(mine, total)
+    rows = np.concatenate([*parts[0], *parts[1]])
+    np.testing.assert_allclose(moments.mean, rows.mean(axis=0), rtol=1e-14)
+    np.testing.assert_allclose(moments.variance, rows.var(axis=0), rtol=1e-9)
+    again = RunningMoments((2,))
+    assert again.variance.tolist() == [1, 1]
+    again.load(moments.arrays())
+    np.testing.assert_array_equal(again.variance, moments.variance)
+
+
+def example(actions: Actions, count: int = 40) -> Any:
+    """Outputs, and facts with actions behind them."""
+    rng = np.random.RandomState(1)
+    output = rng.uniform(-1.5, 1.5, (count, actions.num_outputs)).astype(np.float32)
+    facts = rng.randn(count, NUM_FACTS + actions.size).astype(np.float32)
+    if actions.count:
+        facts[:, NUM_FACTS] = rng.randint(0, actions.count, count)
+    return output, facts
+
+
+def log_p_by_hand(actions: Actions, output: np.ndarray, taken: np.ndarray) -> np.ndarray:
+    output = output.astype(np.float64)
+    if actions.count:
+        p = np.exp(output[:, : actions.count])
+        return np.log(p[np.arange(len(p)), taken[:, 0].astype(int)] / p.sum(axis=1))
+    mean, deviation = output[:, :2], np.exp(output[:, 2:4])
+    density = np.exp(-((taken - mean) ** 2) / (2 * deviation**2)) / (deviation * np.sqrt(2 * np.pi))
+    return np.log(density).sum(axis=1)
+
+
+def entropy_by_hand(actions: Actions, output: np.ndarray) -> np.ndarray:
+    output = output.astype(np.float64)
+    if actions.count:
+        p = np.exp(output[:, : actions.count]) / np.exp(output[:, : actions.count]).sum(axis=1, keepdims=True)
+        return -(p * np.log(p)).sum(axis=1)
+    return (0.5 * np.log(2 * np.pi * np.e * np.exp(2 * output[:, 2:4]))).sum(axis=1)
+
+
+@both
+def test_log_p_entropy_and_value_are_the_formulas_on_the_host_and_on_the_device(actions: Actions) -> None:
+    output, facts = example(actions)
+    wanted = log_p_by_hand(actions, output, facts[:, NUM_FACTS:])
+    np.testing.assert_allclose(actions.log_probability_of(output, facts[:, NUM_FACTS:]), wanted, rtol=1e-4, atol=1e-5)
+    on_device = actions.log_probability(nd, nd.array(output), nd.array(facts)).asnumpy()
+    np.testing.assert_allclose(on_device, wanted, rtol=1e-4, atol=1e-5)
+    entropy = actions.entropy(nd, nd.array(output)).asnumpy()
+    np.testing.assert_allclose(entropy, entropy_by_hand(actions, output), rtol=1e-5)
+    np.testing.assert_array_equal(actions.value(nd, nd.array(output)).asnumpy(), output[:, -1])
+    assert len(actions.names()) == actions.num_outputs and Actions.from_json(dict(actions.to_json())) == actions
+
+
+def losses_by_hand(actions: Actions, output: np.ndarray, facts: np.ndarray, clip: Any) -> np.ndarray:
+    column = {name: facts[:, number].astype(np.float64) for number, name in enumerate(FACTS)}
+    log_p = log_p_by_hand(actions, output, facts[:, NUM_FACTS:])
+    if clip is None:
+        gain = log_p * column["advantage"]
+    else:
+        ratio = np.exp(log_p - column["log_probability"])
+        clipped = np.clip(ratio, 1 - clip, 1 + clip)
+        gain = np.minimum(ratio * column["advantage"], clipped * column["advantage"])
+    error = (output[:, -1] - column["value_target"]) ** 2
+    return -gain + 0.4 * error - 0.1 * entropy_by_hand(actions, output)
+
+
+@both
+@pytest.mark.parametrize("clip", [None, 0.3], ids=["a2c", "ppo"])
+def test_losses_and_their_gradients_are_the_formulas(actions: Actions, clip: Any) -> None:
+    output, facts = example(actions)
+    facts[:, 0] = log_p_by_hand(actions, output, facts[:, NUM_FACTS:]) + 0.4 * np.random.RandomState(2).randn(40)
+    options: Any = {"value_coefficient": 0.4, "entropy_coefficient": 0.1}
+    spec = PolicyLoss(**options) if clip is None else ProximalPolicyLoss(clip_range=clip, **options)
+    block = spec.build_for(actions)
+    block.hybridize()
+    given = nd.array(output)
+    given.attach_grad()
+    with autograd.record():
+        found = block(given, nd.array(facts))
+    np.testing.assert_allclose(found.asnumpy(), losses_by_hand(actions, output, facts, clip), rtol=2e-4, atol=1e-4)
+    found.backward()
+    step = 1e-6
+    for column in range(output.shape[1]):
+        shift = np.zeros(output.shape)
+        shift[:, column] = step
+        high, low = (losses_by_hand(actions, output + sign * shift, facts, clip) for sign in (1, -1))
+        wanted = (high - low) / (2 * step)
+        np.testing.assert_allclose(given.grad.asnumpy()[:, column], wanted, rtol=2e-3, atol=2e-3)
+
+
+def test_the_loss_of_an_episode_is_minus_its_return() -> None:
+    _, facts = example(DISCRETE)
+    found = EpisodeLossBlock()(nd.zeros((40, 4)), nd.array(facts)).asnumpy()
+    np.testing.assert_array_equal(found, -facts[:, FACTS.index("return")])
+
+
+@both
+def test_metrics_are_the_formulas(actions: Actions) -> None:
+    output, facts = example(actions)
+    facts[:, 0] = log_p_by_hand(actions, output, facts[:, NUM_FACTS:]) + 0.1
+    ended = np.arange(40) % 8 == 0
+    facts[:, [FACTS.index(name) for name in ("return", "length")]] *= ended[:, None]
+    facts[:, FACTS.index("ended")] = ended
+
+    def value(metric: Any, rows: np.ndarray = facts) -> float:
+        sums = metric.measure(nd, [nd.array(output)], [nd.array(rows)], actions.num_outputs)
+        return metric.value(sums.asnumpy().astype(np.float64), len(rows))
+
+    assert value(EpisodeReturn()) == pytest.approx(facts[ended, FACTS.index("return")].mean(), rel=1e-5)
+    assert value(EpisodeLength()) == pytest.approx(facts[ended, FACTS.index("length")].mean(), rel=1e-5)
+    none = facts.copy()
+    none[:, FACTS.index("return") :] = 0
+    assert np.isnan(value(EpisodeReturn(), none)), "no episode has ended"
+    assert value(PolicyEntropy(actions=actions)) == pytest.approx(entropy_by_hand(actions, output).mean(), rel=1e-4)
+    assert value(ApproximateDivergence(actions=actions)) == pytest.approx(np.exp(-0.1) - 1 + 0.1, rel=1e-2)
+    target, thought = (facts[:, FACTS.index(name)].astype(np.float64) for name in ("value_target", "value"))
+    wanted = 1 - (target - thought).var() / target.var()
+    assert value(ExplainedVariance(actions=actions)) == pytest.approx(wanted, rel=1e-4)
+
+
+def test_choices_have_the_probabilities_of_the_policy() -> None:
+    from scipy import stats
+
+    rng, count = np.random.RandomState(3), 20000
+    noise = -np.log(-np.log(rng.rand(count, 3)))
+    output = np.tile(np.array([[0.5, -0.3, 1.0, 9.0]], np.float32), (count, 1))
+    chosen = DISCRETE.choose(output, noise)[:, 0].astype(int)
+    p = np.exp(output[0, :3]) / np.exp(output[0, :3]).sum()
+    assert stats.chisquare(np.bincount(chosen), p * count).pvalue > 0.001
+    assert (DISCRETE.choose(output, np.zeros((count, 3))) == 2).all()
+    output = np.tile(np.array([[0.5, -1.0, 0.2, -0.7, 9.0]], np.float32), (count, 1))
+    drawn = GAUSSIAN.choose(output, rng.randn(count, 2))
+    np.testing.assert_allclose(drawn.mean(axis=0), [0.5, -1.0], atol=0.05)
+    np.testing.assert_allclose(drawn.std(axis=0), np.exp([0.2, -0.7]), rtol=0.03)
+
+
+def test_the_order_of_facts_stays_what_it_is() -> None:
+    """A roll-out of one version is learned from by the next."""
+    assert FACTS == ("log_probability", "advantage", "value_target", "value", "return", "length", "ended")

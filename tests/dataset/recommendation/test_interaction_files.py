@@ -1,0 +1,195 @@
+"""Interactions from files: every format gives the same, held out by time, and what is wrong is said by line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any, Dict, List, Set, Tuple
+
+import numpy as np
+import pytest
+
+from mxtrain.cli.dispatch import run
+from mxtrain.dataset.base import Splits
+from mxtrain.dataset.checking.dataset_check import CollectedFindings
+from mxtrain.dataset.interactions import InteractionTable
+from mxtrain.dataset.movielens import MovieLens
+from mxtrain.dataset.recommendation.base import InteractionDataset
+from mxtrain.dataset.recommendation.source import Interactions
+from mxtrain.errors import ConfigError, DataError
+
+BIG = 99_999_999_999
+"""An id beyond 2^31: ids are names."""
+ROWS = [(user, item, (user + item) % 5 + 1, 1000 - 7 * item + user) for user in (1, 2, BIG) for item in range(10, 15)]
+"""User, item, rating and time: the lowest item is the newest."""
+Found = Dict[str, Set[Tuple[str, str, float]]]
+
+
+def found_in(dataset: InteractionDataset) -> Found:
+    splits = dataset.open()
+    return {name: pairs_of(getattr(splits, name)) for name in ("train", "val", "test")}
+
+
+def pairs_of(source: Interactions) -> Set[Tuple[str, str, float]]:
+    users, items = source.catalog.users, source.catalog.items
+    return {(users[user], items[item], float(rating))
+            for user, item, rating in zip(source.user_N, source.item_N, source.rating_N)}  # fmt: skip
+
+
+EXPECTED: Found = {
+    "train": {(str(user), str(item), float(rating)) for user, item, rating, _ in ROWS if item > 11},
+    "val": {(str(user), str(item), float(rating)) for user, item, rating, _ in ROWS if item == 11},
+    "test": {(str(user), str(item), float(rating)) for user, item, rating, _ in ROWS if item == 10},
+}
+
+
+def write(path: Path, form: str) -> Dict[str, Any]:
+    """Writes the rows; returns what of the dataset's settings differs."""
+    names = ("who", "what", "stars", "when")
+    named = {"user": "who", "item": "what", "rating": "stars", "timestamp": "when"}
+    order = np.random.RandomState(0).permutation(len(ROWS))
+    rows = [ROWS[number] for number in order]
+    if form == "parquet":
+        pa = pytest.importorskip("pyarrow")
+        import pyarrow.parquet as parquet
+
+        parquet.write_table(pa.table(dict(zip(names, map(list, zip(*rows))))), path)
+    elif form == "jsonl":
+        path.write_text("".join(json.dumps(dict(zip(names, row))) + "\n" for row in rows))
+    else:
+        between = "\t" if "tsv" in form else ","
+        lines = [between.join(map(str, row)) for row in ([names] if "bare" not in form else []) + rows]
+        content = ("\n".join(lines) + "\n").encode()
+        path.write_bytes(gzip.compress(content) if form.endswith("gz") else content)
+        if "bare" in form:
+            return {"header": False, **dict(zip(named, range(4)))}
+    return named
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "bare.csv", "csv.gz", "jsonl", "parquet"])
+@pytest.mark.parametrize("feedback", ["implicit", "explicit"])
+def test_tables_with_named_columns(tmp_path: Path, form: str, feedback: str) -> None:
+    path = tmp_path / f"x.{form}"
+    settings = write(path, form)
+    dataset = InteractionTable(path=str(path), feedback=feedback, sampled_negatives=1, **settings)
+    if feedback == "implicit":  # every user has every item: nothing is left to compare with
+        with pytest.raises(DataError, match=r"of 5 items user \d+ lacks 0.*Leave that user out."):
+            dataset.open()
+        return
+    assert found_in(dataset) == EXPECTED
+    assert dataset.open().mean == [pytest.approx(np.mean([rating for _, _, rating in EXPECTED["train"]]))]
+
+
+@pytest.mark.parametrize("name, between, header", [
+    ("ratings.csv", ",", "userId,movieId,rating,timestamp\n"), ("u.data", "\t", ""), ("ratings.dat", "::", ""),
+])  # fmt: skip
+def test_movielens_in_each_form(tmp_path: Path, name: str, between: str, header: str) -> None:
+    (tmp_path / name).write_text(header + "".join(between.join(map(str, row)) + "\n" for row in ROWS))
+    for root in (tmp_path, tmp_path / name):
+        assert found_in(MovieLens(root=str(root), feedback="explicit")) == EXPECTED
+    liked = MovieLens(root=str(tmp_path), feedback="explicit", min_rating=2)
+    assert all(rating >= 2 for part in found_in(liked).values() for _, _, rating in part)
+
+
+def test_without_movielens_it_says_what_it_looks_for(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none of ratings.csv, u.data, ratings.dat in it. Name the folder"):
+        MovieLens(root=str(tmp_path)).open()
+
+
+def test_without_times_the_split_seed_chooses(tmp_path: Path) -> None:
+    write(tmp_path / "x.csv", "csv")
+
+    def held_out(seed: int) -> Splits:
+        dataset = InteractionTable(
+            path=str(tmp_path / "x.csv"), user="who", item="what", rating="stars", feedback="explicit", split_seed=seed
+        )
+        found = found_in(dataset)
+        everything = [pair for part in found.values() for pair in part]
+        assert sorted(everything) == sorted((str(u), str(i), float(r)) for u, i, r, _ in ROWS)
+        assert all(len({user for user, _, _ in found[name]}) == len(found[name]) == 3 for name in ("val", "test"))
+        return found  # type: ignore[return-value]
+
+    assert held_out(0) == held_out(0) and held_out(0) != held_out(1)
+
+
+def test_the_last_of_repeated_interactions_counts(tmp_path: Path) -> None:
+    rows = [("a", "x", 1, 5), ("a", "x", 4, 9), ("a", "x", 2, 7), ("a", "y", 3, 1), ("a", "z", 3, 2)]
+    (tmp_path / "x.csv").write_text("user,item,rating,time\n" + "".join(",".join(map(str, row)) + "\n" for row in rows))
+    dataset = InteractionTable(path=str(tmp_path / "x.csv"), rating="rating", timestamp="time", feedback="explicit")
+    assert found_in(dataset) == {"train": {("a", "y", 3.0)}, "val": {("a", "z", 3.0)}, "test": {("a", "x", 4.0)}}
+    findings = CollectedFindings()
+    dataset.examine(findings)
+    facts = [problem.fact for problem in findings.shown["duplicate"]]
+    assert [int(re.findall(r"line (\d)", fact)[0]) for fact in facts] == [2, 4]
+
+
+def test_users_of_few_items_only_train_and_are_listed(tmp_path: Path) -> None:
+    pairs = [("a", item) for item in "vwxyz"] + [("b", "v"), ("b", "w")]
+    (tmp_path / "x.csv").write_text("user,item\n" + "".join(f"{user},{item}\n" for user, item in pairs) + "c,u\n")
+    dataset = InteractionTable(path=str(tmp_path / "x.csv"), sampled_negatives=1)
+    found = found_in(dataset)
+    assert {user for user, _, _ in found["val"]} == {"a"} and {("b", "v", 1.0), ("b", "w", 1.0)} <= found["train"]
+    findings = CollectedFindings()
+    dataset.examine(findings)
+    few_b, few_c = findings.shown["few_items"]
+    assert few_b.fact.endswith("user b has 2 items, and 3 are needed to hold any out.") and few_b.place.line in (7, 8)
+    assert few_c.fact.endswith("line 9: user c has 1 items, and 3 are needed to hold any out.")
+
+
+WRONG: List[Tuple[str, str, str]] = [
+    ("ratings.csv", "userId,movieId,rating,timestamp\n1,2,good,3\n", "line 2: its rating 'good' is no number."),
+    ("ratings.csv", "userId,movieId,rating,timestamp\n1,2,nan,3\n", "line 2: its rating nan is no finite number"),
+    ("ratings.csv", "userId,movieId,rating,timestamp\n1,2,3,noon\n", "line 2: its timestamp 'noon' is no number."),
+    ("ratings.csv", "userId,movieId,rating,timestamp\n1,,3,4\n", "line 2: its item is empty."),
+    ("ratings.csv", "userId,movieId,rating,timestamp\n1,2\n", "line 2: it has 2 columns, so there is none for "),
+    ("ratings.csv", "userId,movieid,rating,timestamp\n1,2,3,4\n", "no column 'movieId'. Did you mean 'movieid'?"),
+    ("u.data", "1\t2\t3\t4\n1\t2\t3\n", "line 2: it has 3 columns between tabs, and 4 are needed."),
+    ("ratings.dat", "1::2::3::4\n1:2:3:4\n", "line 2: it has 1 columns between '::', and 4 are needed."),
+    ("u.data", "", "there is no interaction in it."),
+    ("u.data", "1\t2\t3\t4\n", "no user has 3 items, so none can be held out."),
+]
+
+
+@pytest.mark.parametrize("name, content, said", WRONG)
+def test_what_is_wrong_is_said_by_file_and_line(
+    tmp_path: Path, name: str, content: str, said: str
+) -> None:  # fmt: skip
+    (tmp_path / name).write_text(content)
+    with pytest.raises(DataError) as error:
+        MovieLens(root=str(tmp_path)).open()
+    assert said in str(error.value) and str(tmp_path) in str(error.value)
+    findings = CollectedFindings()
+    with pytest.raises(DataError):  # nothing is left
+        MovieLens(root=str(tmp_path)).examine(findings)
+    lines = [problem.place.line for found in findings.shown.values() for problem in found]
+    assert 2 in lines or "line 2" not in said
+
+
+def test_a_check_lists_all_that_is_wrong_and_goes_on(tmp_path: Path, capsys: Any) -> None:
+    good = [f"{user}\t{item}\t3\t{item}" for user in range(3) for item in range(user, user + 4)]
+    (tmp_path / "u.data").write_text("\n".join([*good, "7\t8\tx\t9", "1\t2"]) + "\n")
+    words = ["dataset=movielens", f"dataset.root={tmp_path}", "dataset.sampled_negatives=1"]
+    assert run(["data", "check", *words]) == 2
+    printed = capsys.readouterr().out
+    assert "line 13: its rating 'x' is no number" in printed and "line 14: it has 2 columns" in printed
+    (tmp_path / "u.data").write_text("\n".join(good) + "\n")
+    assert run(["data", "check", *words]) == 0
+
+
+@pytest.mark.parametrize("words, said", [
+    (("dataset.feedback=explicit",), "feedback=explicit needs rating=COLUMN"),
+    (("dataset.min_rating=3",), "min_rating needs rating=COLUMN"),
+    (("dataset.negatives=0",), "dataset.negatives"),
+])  # fmt: skip
+def test_settings_that_cannot_be_are_refused(describe_run: Any, words: Tuple[str, ...], said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        describe_run("dataset=interactions", *words)
+
+
+def test_too_few_other_items_say_how_many_there_are(tmp_path: Path) -> None:
+    rows = [f"{user},{item}" for user in range(3) for item in range(user, user + 4)]
+    (tmp_path / "x.csv").write_text("\n".join(["user,item", *rows]) + "\n")
+    with pytest.raises(DataError, match="of 6 items user 0 lacks 2, and .*=99. Type dataset.sampled_negatives=2."):
+        InteractionTable(path=str(tmp_path / "x.csv")).open()

@@ -1,0 +1,42 @@
+"""Which settings let gradients of tables hold a batch's rows alone, and what is said where they do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mxtrain.description.sparse_tables import PAYS_FROM, sparse_from
+from mxtrain.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    "given, least",
+    [
+        ((), PAYS_FROM), (("trainer.sparse_grad=true",), 1), (("trainer.sparse_grad=false",), None),
+        (("optimizer=adam", "optimizer.lazy_update=true"), 1),  # what it computes must not depend on a threshold
+        (("optimizer=lamb",), None), (("optimizer=sgld",), None),
+        (("kvstore=dist_async", "cluster.workers=2"), None), (("kvstore=dist_sync", "cluster.workers=2"), PAYS_FROM),
+        (("kvstore=dist_sync", "cluster.workers=2", "kvstore.compression=fp16"), None),
+        (("parallel=data", "kvstore=device", "kvstore.compression=2bit", "kvstore.threshold=0.1"), None),
+    ],
+)  # fmt: skip
+def test_from_how_many_rows_on(describe_run: Any, given: Any, least: Any) -> None:
+    assert sparse_from(describe_run(*given)) == least
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        (("trainer.sparse_grad=true", "optimizer=lamb"), "whole table. Type optimizer=adam or sgd, or trainer"),
+        (("trainer.sparse_grad=true", "optimizer=lbsgd"), "gradients of several steps"),
+        (("optimizer.lazy_update=true", "kvstore=dist_async", "cluster.workers=2"),
+         "lazy_update=true: the servers .* Type kvstore=dist_sync, or optimizer.lazy_update=false"),
+        (("trainer.sparse_grad=true", "kvstore=dist_sync", "cluster.workers=2", "kvstore.compression=topk"),
+         "compression=topk: what it leaves out .* Type kvstore.compression=none"),
+        (("trainer.sparse_grad=false", "optimizer.lazy_update=true"), "moves all rows. Type trainer.sparse_grad=auto"),
+    ],
+)  # fmt: skip
+def test_what_needs_all_rows_is_refused_where_some_were_asked_for(describe_run: Any, given: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        describe_run(*given)

@@ -1,0 +1,121 @@
+"""Networks for recommendation against their papers' formulas in NumPy, user by user and item by item."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Tuple
+
+import numpy as np
+import pytest
+
+from mxtrain.engine.backend import nd
+from mxtrain.model.base import Model
+from mxtrain.model.deepfm import DeepFM
+from mxtrain.model.factorization_machine import FactorizationMachine
+from mxtrain.model.item_factors import ItemFactors
+from mxtrain.model.matrix_factorization import MatrixFactorization
+from mxtrain.model.neumf import NeuMF
+from mxtrain.model.prepare import prepare_network
+from mxtrain.model.wide_deep import WideDeep
+
+USERS, ITEMS, BATCH, CANDIDATES, HISTORY = 5, 7, 4, 3, 3
+DRAW = np.random.RandomState(0)
+USER, ITEM = DRAW.randint(0, USERS, BATCH), DRAW.randint(0, ITEMS, (BATCH, CANDIDATES))
+PAST = np.array([[0, 3, 6], [2, -1, -1], [-1, -1, -1], [5, 1, -1]])
+Values = Dict[str, np.ndarray]
+
+
+def prepared(model: Model) -> Tuple[Any, Values]:
+    """The network with weights large enough to matter, and these by structural name."""
+    shapes = ((), (CANDIDATES,), *(((HISTORY,),) if model.reads_history else ()))
+    network = prepare_network(
+        model, num_classes=1, input_shape=shapes, seed=1, output_shapes=[(CANDIDATES,)], catalog_sizes=(USERS, ITEMS),
+        mean_rating=3.5,
+    ).network  # fmt: skip
+    found = {}
+    for name, parameter in network._collect_params_with_prefix().items():
+        if name in ("bias", "output.bias") and not isinstance(model, (DeepFM, FactorizationMachine, WideDeep)):
+            assert parameter.data().asnumpy().tolist() == [3.5], "scores begin at the mean of the ratings"
+        found[name] = DRAW.randn(*parameter.shape).astype(np.float32)
+        parameter.set_data(nd.array(found[name]))
+    return network, found
+
+
+def inputs(model: Model) -> Tuple[Any, ...]:
+    arrays = (USER, ITEM, PAST) if model.reads_history else (USER, ITEM)
+    return tuple(nd.array(array, dtype="int32") for array in arrays)
+
+
+def matrix_factorization(values: Values, user: int, item: int, past: np.ndarray) -> float:
+    product = values["users.weight"][user] @ values["items.weight"][item]
+    bias = values["user_bias.weight"][user, 0] + values["item_bias.weight"][item, 0]
+    return float(values["bias"][0] + bias + product)
+
+
+def item_factors(alpha: float) -> Any:
+    def score(values: Values, user: int, item: int, past: np.ndarray) -> float:
+        has = [one for one in past.tolist() if one >= 0]
+        vector = values["users.weight"][user] if "users.weight" in values else np.zeros(4)
+        if has:
+            vector = vector + len(has) ** -alpha * sum(values["history.weight"][one] for one in has)
+        product = vector @ values["items.weight"][item]
+        bias = values["user_bias.weight"][user, 0] + values["item_bias.weight"][item, 0]
+        return float(values["bias"][0] + bias + product)
+
+    return score
+
+
+def neumf(values: Values, user: int, item: int, past: np.ndarray) -> float:
+    gmf = values["gmf_users.weight"][user] * values["gmf_items.weight"][item]
+    joined = np.concatenate([values["mlp_users.weight"][user], values["mlp_items.weight"][item]])
+    first = np.concatenate([values["user_part.weight"], values["item_part.weight"]], axis=1)
+    hidden = np.maximum(first @ joined + values["item_part.bias"], 0)
+    hidden = np.maximum(values["mlp.1.weight"] @ hidden + values["mlp.1.bias"], 0)
+    return float(values["output.weight"][0] @ np.concatenate([gmf, hidden]) + values["output.bias"][0])
+
+
+def factorization_machine(values: Values, user: int, item: int, past: np.ndarray) -> float:
+    rows = [user, USERS + item]
+    linear = sum(values["network.linear.table.weight"][row, 0] for row in rows) + values["network.linear.bias"][0]
+    first, second = (values["network.vectors.table.weight"][row] for row in rows)
+    return float(linear + first @ second)
+
+
+MODELS = {
+    "matrix_factorization": (MatrixFactorization(units=4), matrix_factorization),
+    "fism": (ItemFactors(units=4, alpha=0.3), item_factors(0.3)),
+    "svd_pp": (ItemFactors(units=4, user_vectors=True), item_factors(0.5)),
+    "neumf": (NeuMF(units=4, hidden=[6, 5, 4]), neumf),
+    "factorization_machine": (FactorizationMachine(units=4), factorization_machine),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_scores_are_what_their_papers_say(name: str) -> None:
+    model, formula = MODELS[name]
+    network, values = prepared(model)
+    expected = [[formula(values, USER[b], ITEM[b, c], PAST[b]) for c in range(CANDIDATES)] for b in range(BATCH)]
+    assert network(*inputs(model)).asnumpy() == pytest.approx(np.array(expected), abs=1e-4)
+    network.hybridize()
+    assert network(*inputs(model)).asnumpy() == pytest.approx(np.array(expected), abs=1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_faster_way_to_all_items_gives_the_same_scores(name: str) -> None:
+    model, _ = MODELS[name]
+    network, values = prepared(model)
+    user_B, _, *history = inputs(model)
+    every_BI = nd.array(np.tile(np.arange(ITEMS), (BATCH, 1)), dtype="int32")
+    found = model.score_all({key: nd.array(value) for key, value in values.items()}, (user_B, *history))
+    if name in ("neumf", "factorization_machine"):
+        assert found is None
+    else:
+        assert found is not None
+        assert found.asnumpy() == pytest.approx(network(user_B, every_BI, *history).asnumpy(), abs=1e-4)
+
+
+@pytest.mark.parametrize("model", [DeepFM(units=2), WideDeep(units=2)])
+def test_networks_for_features_score_the_rows_of_user_and_item(model: Model) -> None:
+    network, values = prepared(model)
+    rows = np.stack([np.repeat(USER, CANDIDATES), USERS + ITEM.ravel()], axis=1)
+    expected = network.network(nd.array(rows, dtype="int32")).asnumpy().reshape(BATCH, CANDIDATES)
+    assert network(*inputs(model)).asnumpy() == pytest.approx(expected, abs=1e-5)

@@ -1,0 +1,261 @@
+"""Gradients of the rows of a batch alone: what is trained is what the dense computation trains."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from id_networks import FIELDS, NUMBERS, ROWS, SHAPES, Scorer, batch, build_network, build_step, values
+from in_threads import Rendezvous, ThreadStore
+
+from mxtrain.engine.backend import autograd, gluon, nd
+from mxtrain.engine.native import Library
+from mxtrain.errors import DataError
+from mxtrain.kvstore.world import World
+from mxtrain.model.graph.id_inputs import make_sparse
+from mxtrain.model.networks.embedding_table import EmbeddingTable
+from mxtrain.optimizer import optimizers
+from mxtrain.optimizer.base import RowwiseOptimizer
+from mxtrain.parallel.strategies import Data, Hybrid
+from mxtrain.types import Batch
+
+ROWWISE = [
+    kind for kind in vars(optimizers).values() if getattr(kind, "rowwise", False) and kind is not RowwiseOptimizer
+]
+ADAM = (optimizers.Adam, optimizers.AdamW)
+
+
+def train(step: Any, steps: int = 4, sizes: Any = (8, 5, 8, 1)) -> Any:
+    for number in range(1, steps + 1):
+        step(batch(number, sizes[number - 1]), 0.1 / number, number)
+    return step
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_plain_dense_loop_of_gluons_gives_the_same_weights(momentum: float) -> None:
+    network = Scorer(prefix="plain_")
+    network.initialize()
+    for name, parameter in network._collect_params_with_prefix().items():
+        parameter.set_data(build_network(False)._collect_params_with_prefix()[name].data())
+    trainer = gluon.Trainer(network.collect_params(), "sgd", {"momentum": momentum, "wd": 0.01})
+    loss = gluon.loss.SoftmaxCrossEntropyLoss()
+    step = build_step(optimizers.SGD(momentum=momentum, wd=0.01))
+    for number, size in enumerate((8, 5, 8, 1), 1):
+        given = batch(number, size)
+        with autograd.record():
+            found = loss(network(*given.inputs), given.targets[0])
+        found.backward()
+        trainer.set_learning_rate(0.1)
+        trainer.step(size)
+        step(given, 0.1, number)
+    for name, parameter in network._collect_params_with_prefix().items():
+        np.testing.assert_allclose(step.strategy.values[name].asnumpy(), parameter.data().asnumpy(), rtol=0, atol=2e-7)
+
+
+@pytest.mark.parametrize(
+    "kind, own", [*((kind, True) for kind in ROWWISE), *((kind, False) for kind in ADAM)],
+    ids=lambda value: value.__name__ if isinstance(value, type) else {True: "", False: "without_own_operator"}[value],
+)  # fmt: skip
+def test_exact_updates_are_the_dense_ones_to_the_bit(kind: Any, own: bool, monkeypatch: Any) -> None:
+    """Untouched rows decay and go on by their momentum, a piece of the table at a time."""
+    monkeypatch.setattr("mxtrain.optimizer.rows.ELEMENTS_AT_ONCE", 7 * 4)  # 7 rows, of which the last piece has 5
+    if not own:
+        monkeypatch.setattr("mxtrain.optimizer.own_update.own_operators", lambda: Library(None))
+    spec = kind(wd=0.0 if kind is optimizers.GroupAdaGrad else 0.01, clip_gradient=0.05)
+    if kind is optimizers.GroupAdaGrad:  # matrices only
+        networks = []
+        for sparse in (True, False):
+            network = build_network(sparse)
+            for name, parameter in network.collect_params().items():
+                if name.endswith("bias"):
+                    parameter.lr_mult, parameter.grad_req = 0.0, "null"
+            networks.append(network)
+    else:
+        networks = [None, None]
+    sparse, dense = (
+        values(train(build_step(spec, sparse=is_sparse, network=network)))
+        for is_sparse, network in zip((True, False), networks)
+    )
+    assert sorted(sparse) == sorted(dense)
+    for name in dense:
+        np.testing.assert_array_equal(sparse[name], dense[name], err_msg=name)
+
+
+def test_lazy_updates_move_touched_rows_as_if_the_table_held_no_others() -> None:
+    """Adam: against NumPy, row by row; untouched rows and their moments stay."""
+    step = build_step(optimizers.Adam(wd=0.01), lazy=True)
+    weight, mean, variance = (values(step)[name].astype(np.float64) for name in
+                              ("second.weight", "state second.weight:0", "state second.weight:1"))  # fmt: skip
+    start = weight.copy()
+    for number in range(1, 4):
+        given = batch(number)
+        touched = np.unique(given.inputs[0].asnumpy())
+        step(given, 0.1, number)
+        (reduction,) = [one for one in step.strategy.reductions if one.name == "second.weight"]
+        gradient = step.strategy.gradient(reduction).astype(np.float64)[touched] + 0.01 * weight[touched]
+        mean[touched] = 0.9 * mean[touched] + 0.1 * gradient
+        variance[touched] = 0.999 * variance[touched] + 0.001 * gradient**2
+        rate = 0.1 * np.sqrt(1 - 0.999**number) / (1 - 0.9**number)
+        weight[touched] -= rate * mean[touched] / (np.sqrt(variance[touched]) + 1e-8)
+    found = values(step)
+    np.testing.assert_allclose(found["second.weight"], weight, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found["state second.weight:1"], variance, rtol=1e-4, atol=1e-9)
+    still = np.setdiff1d(np.arange(ROWS), [0, 3, 4, 7, 11, 20, 38, 39])
+    np.testing.assert_array_equal(found["second.weight"][still], start[still].astype(np.float32))
+    assert not found["state second.weight:0"][still].any()
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize(
+    "placement, parts, clip",
+    [(None, 3, None), (Data(devices="cpu:2"), 1, 0.05), (Data(devices="cpu:2"), 2, None),
+     (Hybrid(devices="cpu:4", microbatches=2, cut_before=["out"]), 1, 0.05)],
+    ids=["accumulation", "replicas", "both", "hybrid"],
+)  # fmt: skip
+def test_placements_train_what_one_device_trains(placement: Any, parts: int, clip: Any, lazy: bool) -> None:
+    """In float64; the reference is dense where updates are exact."""
+    spec = optimizers.Adam(wd=0.01)
+    sizes = (8, 8, 4, 8)
+    given: Any = {"clip": clip, "dtype": "float64"}
+
+    def cast(step: Any) -> Any:
+        for number, size in enumerate(sizes, 1):
+            step(batch(number, size).cast("float64"), 0.05, number)
+        return values(step)
+
+    found = cast(build_step(spec, lazy=lazy, placement=placement, parts=parts, **given))
+    wanted = cast(build_step(spec, sparse=lazy, lazy=lazy, **given))
+    for name in wanted:
+        np.testing.assert_allclose(found[name], wanted[name], rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_workers_train_what_one_worker_trains(lazy: bool) -> None:
+    """Each reads rows that the other does not; the second has no sample of the third batch, and both end with the same
+    bits. The sum of two has no order, so these are those of one worker with two replicas."""
+    rendezvous, sizes = Rendezvous(2), (8, 5, 1, 8)
+
+    def work(world: World) -> Any:
+        step = build_step(optimizers.Adam(wd=0.01), lazy=lazy, store=ThreadStore(world, rendezvous))
+        for number, size in enumerate(sizes, 1):
+            whole = batch(number, size)
+            begin, end = world.share(size)
+            share = whole.slice(begin, end, size) if end > begin else Batch((), (), 0, size)
+            step(step.strategy.look_ahead(share), 0.1 / number, number)
+        return values(step)
+
+    found = rendezvous.run(work)
+    alone = build_step(optimizers.Adam(wd=0.01), lazy=lazy, placement=Data(devices="cpu:2"))
+    wanted = values(train(alone, sizes=sizes))
+    for name in wanted:
+        np.testing.assert_array_equal(found[0][name], found[1][name], err_msg=name)
+        np.testing.assert_array_equal(found[0][name], wanted[name], err_msg=name)
+
+
+def test_no_array_but_the_table_and_its_state_has_all_rows() -> None:
+    step = train(build_step(optimizers.Adam()), steps=1)
+    network = step.strategy.network
+    parameters = network.collect_params().values()
+    held = [array for one in parameters for array in (*one.list_data(), *one.list_grad())]
+    assert len(held) == 12 and all(len(array) != ROWS for array in held)
+    assert step.strategy.values["second.weight"].shape == (ROWS, 4)
+
+
+def test_predictions_are_the_dense_ones_whatever_the_size_of_a_batch() -> None:
+    """More distinct ids than the network has room for; a few; and the whole network once it is gathered."""
+    step = build_step(optimizers.SGD(), batch_size=2)
+    dense = build_network(False)
+    rng = np.random.RandomState(0)
+    inputs = [nd.array(rng.randint(0, ROWS, (11, FIELDS)), dtype="int32"), nd.array(rng.randn(11, NUMBERS))]
+    np.testing.assert_allclose(step.strategy.predict(inputs)[0].asnumpy(), dense(*inputs).asnumpy(), rtol=1e-6)
+    few = [array[:2] for array in inputs]
+    np.testing.assert_allclose(step.strategy.predict(few)[0].asnumpy(), dense(*few).asnumpy(), rtol=1e-6)
+    np.testing.assert_allclose(step.strategy.gather()(*inputs).asnumpy(), dense(*inputs).asnumpy(), rtol=1e-6)
+
+
+def test_looking_ahead_changes_nothing() -> None:
+    one, other = (build_step(optimizers.Adam()) for _ in range(2))
+    for number in (1, 2):
+        one(batch(number), 0.1, number)
+        ahead = other.strategy.look_ahead(batch(number))
+        assert ahead.ids is not None and ahead.slice(0, 2).ids is None
+        other(ahead, 0.1, number)
+    for name, array in values(one).items():
+        np.testing.assert_array_equal(array, values(other)[name])
+
+
+def test_a_frozen_table_is_read_and_stays() -> None:
+    network = build_network(True)
+    network.first.weight.lr_mult = 0.0
+    step = build_step(optimizers.Adam(), network=network)
+    before = values(step)
+    train(step, steps=2)
+    assert "first.weight" not in step.strategy.trainable
+    np.testing.assert_array_equal(values(step)["first.weight"], before["first.weight"])
+    assert (values(step)["second.weight"] != before["second.weight"]).any()
+
+
+@pytest.mark.parametrize("id_", [ROWS, -1])
+def test_an_id_without_a_row_is_refused_before_it_is_written_to(id_: int) -> None:
+    step = build_step(optimizers.Adam())
+    given = batch(1)
+    given.inputs[0][2, 1] = id_
+    with pytest.raises(DataError, match=f"holds the id {id_}, and the table has 40 rows"):
+        step(given, 0.1, 1)
+
+
+def test_a_batch_that_is_too_large_says_what_to_type() -> None:
+    step = build_step(optimizers.Adam(), batch_size=1)
+    with pytest.raises(DataError, match="distinct ids.*room for 3.*trainer.sparse_grad=false"):
+        step(batch(1), 0.1, 1)
+
+
+class Odd(gluon.HybridBlock):
+    """Does something with ids that positions cannot stand for."""
+
+    def __init__(self, use: Any, **kwargs: Any):
+        super().__init__(**kwargs)
+        self._use = use
+        with self.name_scope():
+            self.table, self.plain = EmbeddingTable(ROWS, 3), gluon.nn.Embedding(ROWS, 3)
+
+    def hybrid_forward(self, F, id_BF, number_BN):
+        return self._use(self, F, id_BF, number_BN)
+
+
+ODD = {
+    "casts": (lambda n, F, i, x: F.sum(n.table(i), axis=1) + F.sum(F.cast(i, "float32"), axis=1, keepdims=True),
+              "used by Cast of the network"),
+    "adds": (lambda n, F, i, x: F.sum(n.table(i + 1), axis=1), "not one input of the network"),
+    "looks up elsewhere": (lambda n, F, i, x: F.sum(n.table(i) + n.plain(i), axis=1), "looked up in .*embedding0_w"),
+    "two inputs": (lambda n, F, i, x: F.sum(n.table(i), axis=1) + F.sum(n.table(x), axis=1), "not one input"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_ids_that_are_more_than_looked_up_keep_the_table_dense(name: str) -> None:
+    use, reason = ODD[name]
+    network = Odd(use)
+    (said,) = make_sparse(network, SHAPES, 1)
+    assert re.search(reason, said), said
+    assert network.table.ids_from is None and network.table.weight.grad_req == "write"
+
+
+def test_ids_may_be_moved_about() -> None:
+    def use(n: Any, F: Any, i: Any, x: Any) -> Any:
+        user, item = F.split(i, num_outputs=3, squeeze_axis=True)[0], F.slice_axis(i, axis=1, begin=1, end=3)
+        return F.sum(n.table(F.expand_dims(user, 1)), axis=1) + F.sum(n.table(F.reshape(item, (-1, 2))), axis=1)
+
+    network = Odd(use)
+    assert make_sparse(network, SHAPES, 1) == [] and network.table.ids_from == 0
+    small = Odd(use)
+    assert make_sparse(small, SHAPES, ROWS + 1) == [] and small.table.ids_from is None
+
+
+def test_a_worker_without_samples_takes_part() -> None:
+    step = build_step(optimizers.Adam())
+    before = values(step)
+    step(Batch((), (), 0, 8), 0.1, 1)
+    np.testing.assert_array_equal(values(step)["second.weight"], before["second.weight"])

@@ -1,0 +1,148 @@
+"""Reinforcement learning: what is learned, shown, written and refused."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mxtrain.cli.artifacts import write_artifacts
+from mxtrain.cli.dispatch import run
+from mxtrain.dataset.acting.episodes import Episodes
+from mxtrain.dataset.gymnasium import Gymnasium
+from mxtrain.logger.report import next_commands
+from mxtrain.task.episode_picture import COLUMNS, WIDTH, encode_animation
+from mxtrain.task.reinforcement_learning import ReinforcementLearning
+from mxtrain.types import CommandLine
+from mxtrain.verify import verify
+
+RL = "task=reinforcement_learning"
+SMALL = (
+    RL, "dataset.num_envs=4", "dataset.rollout_steps=8", "dataset.batch_size=16", "dataset.rollouts_per_epoch=2",
+    "dataset.val_episodes=3", "dataset.test_episodes=4", "model.hidden=[8]", "trainer.max_epochs=1",
+)  # fmt: skip
+
+
+def test_a_trained_agent_is_evaluated_and_plays(train_run: Any, tmp_path: Path, capsys: Any) -> None:
+    made, result = train_run(*SMALL)
+    assert result.exit_code == 0 and len(made.runner._data.train) == 2 * 10 * 2
+    commands = dict(next_commands(result, tmp_path, made.info.config, CommandLine(), reads_files=made.info.reads_files))
+    assert "FILE" not in commands["predict"]
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    trained = [row for row in rows if row["split"] == "train"]
+    assert {"return", "episode_length", "policy_entropy", "explained_variance", "approx_kl"} <= set(trained[0])
+    assert trained[0]["approx_kl"] == pytest.approx(0, abs=1e-6), "the weights are those that acted"
+    assert trained[0]["policy_entropy"] == pytest.approx(np.log(2), abs=1e-3)
+    assert trained[0]["return"] is None and any(row["return"] for row in trained), "none has ended so early"
+    assert result.metrics["val/loss"] == -result.metrics["val/return"] == -result.metrics["val/episode_length"]
+    assert run(["eval", str(tmp_path / "run")]) == 0
+    folder = tmp_path / "run" / "eval" / "test"
+    found = json.loads((folder / "metrics.json").read_text())
+    assert found["samples"] == 4 and found["return"] == pytest.approx(result.metrics["test/return"])
+    returns = [float(line.split(",")[1]) for line in (folder / "episodes.csv").read_text().splitlines()[1:]]
+    assert len(returns) == 4 and np.mean(returns) == pytest.approx(found["return"])
+    capsys.readouterr()
+    words = ["predict", str(tmp_path / "run"), "dataset.predicted_episodes=2"]
+    assert run([*words, f"folder={tmp_path / 'out'}"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert [line["file"] for line in lines] == ["episode-0", "episode-1"]
+    for line in lines:
+        assert line["return"] == line["length"] and line["animation"] == str(tmp_path / "out" / f"{line['file']}.gif")
+        with Image.open(line["animation"]) as animation:  # GIF joins frames that are the same
+            assert 0.5 * line["length"] < getattr(animation, "n_frames", 1) <= line["length"] + 1
+    assert run(words) == 0 and "animation" not in capsys.readouterr().out
+    assert run([*words, "some.file"]) == 2
+    assert "some.file: predict plays episodes of CartPole-v1 and reads no files." in capsys.readouterr().err
+    assert run(["eval", str(tmp_path / "run"), "dataset.id=Pendulum-v1"]) == 2
+    assert "are others than those that the network has learned with" in capsys.readouterr().err
+
+
+def test_frames_are_of_the_episode_that_was_played(tmp_path: Path, train_run: Any) -> None:
+    made, _ = train_run(*SMALL)
+    samples = made.runner._data.samples
+    assert samples is not None
+    (picture,) = samples.artifacts(made.runner._evaluator)
+    assert write_artifacts([picture], tmp_path) == ["episode.png"]
+    with Image.open(tmp_path / "episode.png") as sheet:
+        assert sheet.size[0] == COLUMNS * WIDTH
+
+
+def test_an_animation_has_a_frame_for_each_picture_and_its_speed() -> None:
+    frames = [np.full((6, 8, 3), shade, np.uint8) for shade in (0, 100, 200)]
+    animation = Image.open(io.BytesIO(encode_animation(frames, 10.0)))
+    assert animation.n_frames == 3 and animation.info["duration"] == 100  # type: ignore[attr-defined]
+    animation.seek(2)
+    assert np.asarray(animation.convert("RGB")).mean() == pytest.approx(200, abs=2)
+
+
+def test_what_cannot_be_drawn_is_said_once_and_training_goes_on(caplog: Any, monkeypatch: Any) -> None:
+    from mxtrain.errors import DataError
+
+    def refuse(self: Episodes, index: int, most: Any = None) -> Any:
+        raise DataError("CartPole-v1 cannot be drawn: no screen.")
+
+    monkeypatch.setattr(Episodes, "frames", refuse)
+    splits = Gymnasium().open()
+    assert ReinforcementLearning().show(None, splits.val, [np.zeros(2)], []) == []  # type: ignore[arg-type]
+    assert "no pictures of episodes: CartPole-v1 cannot be drawn" in caplog.text
+
+
+@pytest.mark.parametrize("words", [
+    (), ("model.shared=true",), ("dataset.id=Pendulum-v1", "model.normalize_observations=true"),
+])  # fmt: skip
+def test_a_placement_is_the_same_over_several_roll_outs(describe_run: Any, words: Any) -> None:
+    small = (*SMALL, "dataset.passes=1", "dataset.normalize_rewards=true", *words)
+    found = verify(describe_run(*small, "parallel=data"), 6, 1e-5)
+    assert found.passed, found
+
+
+def test_statistics_of_observations_enter_the_network_and_stay_with_its_weights(train_run: Any) -> None:
+    made, _ = train_run(*SMALL, "model.normalize_observations=true")
+    step = made.runner._step
+    mean, variance = (step.strategy.values[f"features.0.observation_{name}"] for name in ("mean", "variance"))
+    moments = made.runner._data.train.rollouts._moments["observation"]
+    assert moments.count == 2 * 32 and (variance.asnumpy() != 1).all()
+    # Those of the first roll-out: what acted in the second one was normalised by them.
+    assert mean.asnumpy().tolist() != moments.mean.astype(np.float32).tolist()
+    assert "features.0.observation_mean" not in step.strategy.trainable
+
+
+@pytest.mark.parametrize("words, said", [
+    ("loss=a2c dataset.passes=4", "which only loss=ppo corrects. Type loss=ppo, or dataset.passes=1."),
+    ("loss=l2", "Type loss=ppo"),
+    ("loss._target_=mxnet.gluon.loss.L2Loss", "Type loss=ppo or loss=a2c."),
+    ("metric=[accuracy]", "Type metric=[return]."),
+    ("model=mlp", "Type model=actor_critic, or a dataset of"),
+    ("dataset=digits", "its samples are for task=classification. Type that."),
+    ("trainer.overfit_batches=1", "samples come from the weights, so no batch is the same again"),
+    ("kvstore=dist_sync cluster.workers=9", "there are only dataset.num_envs=8 environments to share"),
+    ("kvstore=dist_sync cluster.workers=2 cluster.balance=speed", "each worker keeps its environments"),
+    ("kvstore=dist_async cluster.workers=2 model.normalize_observations=true", "statistics of its own"),
+    ("amp=bfloat16", "Type amp=off."),
+    ("dataset.batch_size=100", "it can be 8, 16, 32, 64, 128, 256"),
+    ("dataset.id=CartPole", "Did you mean 'CartPole-v1'?"),
+    ("loss.clip_rage=0.1", "Did you mean"),
+])  # fmt: skip
+def test_what_does_not_fit_is_refused(words: str, said: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run([RL, *words.split(), "logger=[]"]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_loss_says_how_often_a_roll_out_is_learned_from(describe_run: Any) -> None:
+    for loss, passes in (("ppo", 10), ("a2c", 1)):
+        assert describe_run(RL, f"loss={loss}").dataset.passes == passes
+    assert describe_run(RL, "dataset.passes=3").dataset.passes == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [("trainer.max_epochs=4",), ("experiment=a2c_cartpole", "trainer.max_epochs=5")])
+def test_cart_pole_is_learned(train_run: Any, words: Any) -> None:
+    """About 10 s of processor time each; a random agent keeps the pole up for 22 steps."""
+    _, result = train_run(RL, *words, "dataset.test_episodes=20")
+    assert result.metrics["test/return"] > 300
