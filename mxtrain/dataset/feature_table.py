@@ -81,7 +81,8 @@ class FeatureTable(FeatureFiles):
 
     def layout(self, path: str, columns: Sequence[Tuple[str, Kind]], with_target: bool) -> FeatureLayout:
         read = tuple(ReadColumn(name, kind, name) for name, kind in columns)
-        return FeatureLayout(read, self.target if with_target else None, self.class_names(), tuple(self.missing))
+        target = self.target if with_target else None
+        return FeatureLayout(read, target, self.class_names(), tuple(self.missing), is_described=True)
 
     def restored(self, given: Signature, typed: Collection[str], source: str) -> Tuple[BaseDataset, Signature]:
         super().restored(given, typed, source)

@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence
 
 import numpy as np
 
+from mxtrain.dataset.checking.problems import Findings, Problem
 from mxtrain.dataset.table.cells import number_of
 from mxtrain.dataset.table.columns import names_of_columns, stream_rows
 from mxtrain.errors import DataError, did_you_mean
@@ -16,6 +17,7 @@ GUESSED_ROWS = 1000
 """First rows of a file that a guess looks at."""
 MOST_CATEGORIES = 100
 """Different texts in these rows, above which a column is hashed."""
+SHARE_OF_NUMBERS = 0.9
 Guess = Literal["number", "category", "hashed", "ignore"]
 
 
@@ -29,6 +31,17 @@ class ColumnSpec(Spec):
     """Of a hashed column; null = dataset.buckets."""
     min_count: Optional[Positive] = None
     """Of a category; null = dataset.min_count."""
+
+
+class _Silent(Findings):
+    """Nobody who hears of problems."""
+
+    def refuse(self, *problems: Problem, sentence: str = "") -> None:
+        """See `Findings`."""
+
+    @property
+    def goes_on(self) -> bool:
+        return True
 
 
 def as_column_specs(given: Any) -> Any:
@@ -65,17 +78,18 @@ def header_of(path: str, named: Sequence[str], setting: str) -> List[str]:
 def guess_kinds(path: str, names: Sequence[str], missing: Sequence[str]) -> Dict[str, Guess]:
     """What columns seem to be by the first rows of a file.
 
-    A column of numbers is one whose cells are all numbers; of others those with few different texts are categories, and
-    the rest are hashed. One without a value is ignored.
+    A column of numbers is one with `SHARE_OF_NUMBERS` of its cells numbers, so that a wrong cell is found; of others
+    those with few different texts are categories, and the rest are hashed. One without a value is ignored. Rows that
+    cannot be used are passed over: whoever reads all rows says what is wrong with them.
     """
     null = missing[0] if missing else None
-    rows = [row for _, row in islice(stream_rows(path, list(names), True, null=null), GUESSED_ROWS)]
+    rows = [row for _, row in islice(stream_rows(path, list(names), True, True, _Silent(), null=null), GUESSED_ROWS)]
     found: Dict[str, Guess] = {}
     for number, name in enumerate(names):
         texts = [text for row in rows if (text := row[number].strip()) not in missing]
         if not texts:
             found[name] = "ignore"
-        elif np.isfinite([number_of(text) for text in texts]).all():
+        elif np.isfinite([number_of(text) for text in texts]).mean() >= SHARE_OF_NUMBERS:
             found[name] = "number"
         else:
             found[name] = "category" if len(set(texts)) <= MOST_CATEGORIES else "hashed"

@@ -83,6 +83,7 @@ class FeatureLayout(NamedTuple):
         missing: cells that mean that there is no value.
         header: whether the first row of a TSV or CSV names its columns.
         form: see `stream_rows`.
+        is_described: whether columns, classes and missing cells are settings of the dataset, for messages.
     """
 
     columns: Tuple[ReadColumn, ...]
@@ -91,6 +92,7 @@ class FeatureLayout(NamedTuple):
     missing: Tuple[str, ...] = ("",)
     header: bool = True
     form: Optional[str] = None
+    is_described: bool = False
 
 
 @dataclass
@@ -223,8 +225,9 @@ class _Writing:
             value_R = np.array([math.nan if text in self._missing else number_of(text) for text in texts])
         wrong_R = ~is_missing_R & ~(np.abs(value_R) <= LARGEST_NUMBER)
         for index in np.flatnonzero(wrong_R).tolist():
+            also = f", name such cells in dataset.missing, or type dataset.columns={{{column.name}: category}}"
             self._refuse(NOT_A_NUMBER, lines[index], f"'{column.name}' is {why_no_number(texts[index])}.",
-                         "Correct the cell, or name such cells in dataset.missing.")  # fmt: skip
+                         f"Correct the cell{also if self._layout.is_described else ''}.")  # fmt: skip
         kept_R &= ~wrong_R
         return np.where(wrong_R, math.nan, value_R).astype(np.float32)
 
@@ -237,10 +240,10 @@ class _Writing:
             codes[text] = bucket_code(text) if code_of is None else code_of.setdefault(text, len(code_of) + 1)
         if code_of is not None and sum(map(len, self._code_of.values())) > MOST_VALUES:
             largest = max(self._code_of, key=lambda name: len(self._code_of[name]))
+            typed = f"columns={{{largest}: hashed}}" if self._layout.is_described else "categories=hashed"
             raise DataError(
                 f"{self._path}: its categories have more than {MOST_VALUES:,} different values, of which "
-                f"{len(self._code_of[largest]):,} are of '{largest}'. Hash that column: type "
-                f"dataset.columns={{{largest}: hashed}}."
+                f"{len(self._code_of[largest]):,} are of '{largest}'. Hash that column: type dataset.{typed}."
             )
         return np.array([codes[text] for text in texts], np.uint32)
 
@@ -251,7 +254,8 @@ class _Writing:
             if label_of[text] == UNKNOWN:
                 no, yes = self._layout.classes
                 said = f"the target is {repr(text) if text else 'empty'}; allowed are '{no}' and '{yes}'."
-                self._refuse(LABEL_RANGE, lines[index], said, "Correct it, or name the two in dataset.classes.")
+                also = ", or name the two in dataset.classes" if self._layout.is_described else ""
+                self._refuse(LABEL_RANGE, lines[index], said, f"Correct it{also}.")
         label_R = np.array([label_of[text] for text in texts], np.uint8)
         kept_R &= label_R != UNKNOWN
         return label_R

@@ -217,6 +217,16 @@ def test_a_check_names_every_row_that_is_wrong(tmp_path: Path, check: Any) -> No
     assert check(table(train=path)) == []
 
 
+def test_a_check_finds_wrong_rows_also_in_columns_that_are_guessed(tmp_path: Path, check: Any) -> None:
+    def change(lines: List[str]) -> None:
+        lines[2], lines[6] = "many,Rome,/p,5,x,1", "1,Rome"
+
+    dataset = FeatureTable(train=broken(tmp_path, change))
+    assert check(dataset) == [("short_row", "t.csv", 7), ("not_a_number", "t.csv", 3)]
+    with pytest.raises(DataError, match="line 7: it has 2 columns|line 3: 'age' is 'many'.*columns={age: category}"):
+        dataset.open()
+
+
 def test_targets_may_be_words_and_numbers_otherwise_written(tmp_path: Path) -> None:
     rows = rows_of(60, 0)
     for number, row in enumerate(rows):
@@ -305,3 +315,19 @@ def test_a_vocabulary_has_values_that_come_often_enough_the_most_frequent_first(
         dataset = dataset.model_copy(update={"min_count": min_count})
         columns = dataset.sign(dataset.open(), None).columns
         assert columns is not None and columns.fields[0].vocabulary == wanted_towns
+
+
+def test_criteos_lines_that_cannot_be_used(tmp_path: Path, check: Any) -> None:
+    lines = [criteo_line(number, str(number % 2)) for number in range(40)]
+    lines[3], lines[5] = lines[3].replace("\t", "\tmany\t", 1), criteo_line(5, "2")
+    lines[7] = "\t".join(lines[7].split("\t")[:39])
+    (tmp_path / "train.txt").write_text("\n".join(lines) + "\n")
+    dataset = Criteo(train=str(tmp_path / "train.txt"))
+    found = check(dataset)
+    assert found == [("long_row", "train.txt", 4), ("short_row", "train.txt", 8), ("not_a_number", "train.txt", 4),
+                     ("label_range", "train.txt", 6)]  # fmt: skip
+    with pytest.raises(DataError, match="line 8: it has 39 columns|line 4: .I1. is .many., no number"):
+        dataset.open()
+    (tmp_path / "train.txt").write_text("\n".join(lines[:7]) + "\n")
+    with pytest.raises(DataError, match="line 4: 'I1' is 'many', no number. Correct the cell.$"):
+        dataset.open()
