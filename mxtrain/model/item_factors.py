@@ -48,3 +48,10 @@ class ItemFactors(Model):
         from mxtrain.model.networks import recommendation
 
         return recommendation.ItemFactorsNetwork.score_all(values, self.alpha, *inputs)
+
+
+class SVDPlusPlus(ItemFactors):
+    """`ItemFactors` with a vector of each user's own."""
+
+    user_vectors: bool = True
+    """Whether a vector of the user's own is added to the sum."""

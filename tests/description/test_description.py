@@ -54,6 +54,9 @@ NEEDS = {
     "loss/token_softmax_cross_entropy": ["task=token_classification"],
     "loss/span_softmax_cross_entropy": ["task=question_answering"],
     "loss/ctc": ["task=speech_recognition"],
+    **{f"loss/{name}": ["task=recommendation"] for name in ("bpr", "sampled_bce", "sampled_softmax")},
+    "loss/binary_cross_entropy": ["task=tabular"],
+    "dataset/libsvm": ["model=factorization_machine"],
     "loss/a2c": ["task=reinforcement_learning"],
     "loss/ppo": ["task=reinforcement_learning"],
     "loss/frame_l1": ["task=speech_synthesis"],
@@ -102,6 +105,7 @@ def test_every_option_composes_and_validates(describe_run, option: Path) -> None
             "instance_segmentation": "mask_ap50",
             "token_classification": "entity_f1", "question_answering": "exact_match", "translation": "bleu",
             "speech_recognition": "cer", "speech_synthesis": "mel_error", "reinforcement_learning": "return",
+            "tabular": "log_loss", "recommendation": "ndcg_at_k_sampled",
         }.get(task, "root_mean_squared_error")  # fmt: skip
         choice = [f"task={task}", f"metric=[{','.join(dict.fromkeys([monitored, name]))}]"]
     description = describe_run(*choice, *NEEDS.get(str(option), []))

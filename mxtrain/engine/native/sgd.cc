@@ -5,7 +5,7 @@
 namespace mxtrain {
 namespace {
 
-// One step for several parameters, as MXNet's sgd_update and sgd_mom_update, after the gradient was multiplied by a
+// One step for several parameters, as MXNet's multi_sgd_update and multi_sgd_mom_update, after the gradient was multiplied by a
 // number that is known on the device alone.
 //
 // Inputs: weight, gradient, with has_momentum=1 momentum of each; with scaled=1 what gradients are multiplied by first,
@@ -36,7 +36,7 @@ template <typename T, bool kMomentum>
 void step(const Attributes& given, const Call& call, size_t i, T scale, T lr, T wd) {
   const size_t width = kMomentum ? 3 : 2;
   const T rescale = given.number("rescale_grad", 1), clip = given.number("clip_gradient", -1);
-  const T kept = given.number("momentum", 0), decay = lr * wd, rest = 1 - lr * wd;
+  const T kept = given.number("momentum", 0), decay = lr * wd;
   const T rate = clip >= 0 ? lr : lr * rescale;  // MXNet's own order, for the same bits
   const T* old = call.inputs[width * i].data<T>();
   const T* gradient = call.inputs[width * i + 1].data<T>();
@@ -56,7 +56,7 @@ void step(const Attributes& given, const Call& call, size_t i, T scale, T lr, T 
       momentum[j] = m;
       weight[j] = old[j] + m;
     } else {
-      weight[j] = rest * old[j] - rate * g;
+      weight[j] = old[j] + (-decay * old[j] - rate * g);
     }
   }
 }

@@ -326,9 +326,10 @@ def test_sgd_is_mxnets_to_the_bit_and_takes_a_factor(dtype, momentum, clip):
         for w, g, state, rate, wd in zip(wanted[0], grads, wanted[1], rates, decays):
             g = g if factor is None else g * factor
             if momentum is None:
-                nd.sgd_update(w, g, lr=rate, wd=wd, out=w, **options)
+                nd.multi_sgd_update(w, g, lrs=[rate], wds=[wd], num_weights=1, out=w, **options)
             else:
-                nd.sgd_mom_update(w, g, state, lr=rate, wd=wd, momentum=momentum, out=w, **options)
+                rates_ = {"lrs": [rate], "wds": [wd], "momentum": momentum, "num_weights": 1}
+                nd.multi_sgd_mom_update(w, g, state, out=w, **rates_, **options)
         kept = 1 if momentum is None else 2
         given = [array for w, g, state in zip(made[0], grads, made[1]) for array in (w, g, state)[: kept + 1]]
         scale = [] if factor is None else [nd.array([factor], dtype=dtype)]
