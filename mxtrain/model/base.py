@@ -44,7 +44,8 @@ class Model(Spec):
     """Of a network for text: the token types that it knows, from 0."""
 
     reads_history: ClassVar[bool] = False
-    """Of a network for recommendation: whether it takes the items that a user has, as a third input."""
+    """Of a network for recommendation: whether it takes the items that a user has, and how many these are, as third and
+    fourth input."""
 
     weights: Optional[PathText] = None
     """Path of a `.params` file to start from (Gluon, GluonCV, or exported by Module); None starts from `init`."""
@@ -162,7 +163,8 @@ class Model(Spec):
 
     def build_recommender(self, num_users: int, num_items: int, mean: float) -> gluon.Block:
         """The network for recommendation, uninitialised. It takes users (B,), candidates (B, C) and, where
-        `reads_history`, the items that each user has, (B, H), -1 behind the last, all int32; it returns (B, C).
+        `reads_history`, the items that each user has, (B, H), all int32, and how many these are, (B,); it returns
+        (B, C).
 
         By default it is a network for features, which scores rows of two fields: user and item.
 
@@ -181,6 +183,7 @@ class Model(Spec):
 
         Args:
             values: parameters by structural name, in float32.
-            inputs: users (B,) and, where `reads_history`, the items that each has (B, H), on their device.
+            inputs: users (B,) and, where `reads_history`, the items that each has (B, H) and how many, (B,), on their
+                device.
         """
         return None

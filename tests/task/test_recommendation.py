@@ -18,6 +18,7 @@ from mxtrain.engine.backend import nd
 from mxtrain.task import all_items
 from mxtrain.task.recommendation_baselines import item_neighbours, mean_ratings, popularity, ranks_of, sampled_ranks
 from mxtrain.trainer.loaders import build_loader
+from mxtrain.verify import verify
 
 USERS, ITEMS, GROUPS, OTHERS = 60, 40, 4, 15
 SMALL = (
@@ -205,6 +206,13 @@ def test_other_data_are_refused(train_run: Any, table: Path, tmp_path: Path, cap
     assert run(["predict", str(tmp_path / "run"), "all"]) == 2
 
 
+@pytest.mark.parametrize("model", ["svd_pp", "neumf"])
+def test_gradients_of_the_rows_of_a_batch_alone_give_the_same_bits(describe_run: Any, table: Path, model: str) -> None:
+    words = ("trainer.sparse_grad=true", "optimizer.lazy_update=false", "dataset.batch_size=8", "parallel=data")
+    found = verify(describe_run(*words_of(table), f"model={model}", "model.units=4", *words), 2, 1e-6)
+    assert found.passed, found
+
+
 RATED = (
     "dataset.feedback=explicit", "dataset.rating=rating", "dataset.timestamp=timestamp", "loss=l2",
     "metric=[root_mean_squared_error,mean_absolute_error]", "trainer.monitor=val/root_mean_squared_error",
@@ -231,7 +239,8 @@ def test_ratings_are_predicted(train_run: Any, table: Path, tmp_path: Path, caps
     inputs = [nd.array(test.user_N, dtype="int32"), nd.array(test.item_N[:, None], dtype="int32")]
     if model == "svd_pp":
         rows = [test.known.of(user).tolist() for user in test.user_N.tolist()]
-        inputs.append(nd.array([row + [-1] * (7 - len(row)) for row in rows], dtype="int32"))
+        inputs.append(nd.array([row + [0] * (7 - len(row)) for row in rows], dtype="int32"))
+        inputs.append(nd.array([len(row) for row in rows]))
     (found,) = made.runner._evaluator._strategy.predict(inputs)
     wrong = found.asnumpy()[:, 0] - test.rating_N
     assert result.metrics["test/root_mean_squared_error"] == pytest.approx(float(np.sqrt((wrong**2).mean())), abs=1e-5)

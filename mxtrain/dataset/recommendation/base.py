@@ -99,7 +99,7 @@ class InteractionDataset(BaseDataset):
     def sign(self, splits: Splits, model: Model) -> Signature:
         assert isinstance(splits.train, Interactions)
         candidates: Shape = (1 + self.sampled_negatives if self.feedback == "implicit" else 1,)
-        history: Tuple[Shape, ...] = ((self.max_history,),) if model.reads_history else ()
+        history: Tuple[Shape, ...] = ((self.max_history,), ()) if model.reads_history else ()
         return Signature(((), candidates, *history), mean=list(splits.mean), catalog=splits.train.catalog)
 
     def require_same(self, signature: Signature, before: Signature, source: str) -> None:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 class InteractionLoader(BatchLoader):
-    """Users (B,), candidates (B, C) and, for networks that read it, histories (B, H), `NOTHING` behind their ends, all
-    int32; against the candidates (B, C), `NOTHING` where there is none, or ratings (B,).
+    """Users (B,), candidates (B, C) and, for networks that read it, histories (B, H), all int32, and their lengths
+    (B,); against the candidates (B, C), `NOTHING` where there is none, or ratings (B,).
 
     The first candidate is the sample's own item. In training the others are items that the user has not in training, a
     function of (seed, epoch, sample); else items that the user has in no split, a function of `split_seed` and user.
@@ -54,7 +54,7 @@ class InteractionLoader(BatchLoader):
         user_B, item_BC = self._source.user_N[share_B], self._candidates(share_B, epoch)
         inputs = [user_B.astype(np.int32), np.maximum(item_BC, 0)]
         if self._max_history:
-            inputs.append(self._histories(share_B, index_B, epoch))
+            inputs += self._histories(share_B, index_B, epoch)
         target = item_BC if self._num_others is not None else self._source.rating_N[share_B]
         return tuple(inputs), (target,)
 
@@ -70,7 +70,7 @@ class InteractionLoader(BatchLoader):
             others_BN = source.seen.draw_different(user_B, self._num_others, self._split_seed, Draw.CANDIDATES)
         return np.concatenate([own_B1, others_BN], axis=1)
 
-    def _histories(self, share_B: np.ndarray, index_B: np.ndarray, epoch: int) -> np.ndarray:
+    def _histories(self, share_B: np.ndarray, index_B: np.ndarray, epoch: int) -> Tuple[np.ndarray, np.ndarray]:
         source, most = self._source, self._max_history
         # As wide as the longest of the whole batch, whoever computes which part of it.
         longest = int(source.known.count_U[source.user_N[index_B]].max())
@@ -80,7 +80,8 @@ class InteractionLoader(BatchLoader):
             key_BN = uniform_rows(self.seed, epoch, share_B, Draw.HISTORY, longest)
         elif longest > most:
             key_BN = uniform_rows(self._split_seed, 0, user_B, Draw.HISTORY, longest)
-        item_BH = np.full((len(share_B), max(min(longest, most), 1)), NOTHING, np.int32)
-        for row, items in enumerate(source.known.rows(user_B, key_BN, source.item_N[share_B], most)):
+        item_BH = np.zeros((len(share_B), max(min(longest, most), 1)), np.int32)
+        rows = source.known.rows(user_B, key_BN, source.item_N[share_B], most)
+        for row, items in enumerate(rows):
             item_BH[row, : len(items)] = items
-        return item_BH
+        return item_BH, np.array(list(map(len, rows)), np.float32)

@@ -1,6 +1,5 @@
-"""Networks for recommendation: (user (B,), candidates (B, C)[, history (B, H)]) to a score of each candidate, (B, C).
-
-Ids are int32; -1 stands behind the end of a history.
+"""Networks for recommendation: (user (B,), candidates (B, C)[, history (B, H), its length (B,)]) to a score of each
+candidate, (B, C). Ids are int32, lengths float32.
 
 Legend: B batch, C candidates, H items of a history, I all items, U units.
 """
@@ -67,8 +66,8 @@ class ItemFactorsNetwork(gluon.HybridBlock):
             self.users = EmbeddingTable(num_users, units, scale) if with_users else None
             self.bias = self.params.get("bias", shape=(1,), init=mx.init.Constant(mean))
 
-    def hybrid_forward(self, F, user_B, item_BC, item_BH, bias):
-        user_BU = pooled(F, self.history(F.relu(item_BH)), item_BH, self._alpha)
+    def hybrid_forward(self, F, user_B, item_BC, item_BH, length_B, bias):
+        user_BU = pooled(F, self.history(item_BH), length_B, self._alpha)
         if self.users is not None:
             user_BU = user_BU + self.users(user_B)
         if self.dropout is not None:
@@ -77,9 +76,11 @@ class ItemFactorsNetwork(gluon.HybridBlock):
         return F.broadcast_add(F.broadcast_add(score_BC, self.user_bias(user_B)), F.reshape(bias, shape=(1, 1)))
 
     @staticmethod
-    def score_all(values: Values, alpha: float, user_B: nd.NDArray, item_BH: nd.NDArray) -> nd.NDArray:
+    def score_all(
+        values: Values, alpha: float, user_B: nd.NDArray, item_BH: nd.NDArray, length_B: nd.NDArray
+    ) -> nd.NDArray:  # fmt: skip
         """The scores of all items, (B, I), from parameters by name."""
-        user_BU = pooled(nd, values["history.weight"].take(nd.relu(item_BH)), item_BH, alpha)
+        user_BU = pooled(nd, values["history.weight"].take(item_BH), length_B, alpha)
         if "users.weight" in values:
             user_BU = user_BU + values["users.weight"].take(user_B)
         score_BI = nd.dot(user_BU, values["items.weight"], transpose_b=True)
@@ -152,10 +153,11 @@ def last_of(F: OperatorModule, array_BC1: Array) -> Array:
     return F.reshape(array_BC1, shape=(0, 0))
 
 
-def pooled(F: OperatorModule, vector_BHU: Array, item_BH: Array, alpha: float) -> Array:
+def pooled(F: OperatorModule, vector_BHU: Array, length_B: Array, alpha: float) -> Array:
     """The sum of the vectors of a history over their number to the power of `alpha`, (B, U); 0 of an empty one."""
-    one_BH = F.ones_like(last_of(F, F.slice_axis(vector_BHU, axis=2, begin=0, end=1)))  # in the vectors' precision
-    counts_BH = F.where(item_BH >= 0, one_BH, F.zeros_like(one_BH))
-    number_B1 = F.relu(F.sum(counts_BH, axis=1, keepdims=True) - 1) + 1  # at least 1
-    weight_BH = F.broadcast_div(counts_BH, number_B1**alpha)
+    one_BH = F.ones_like(last_of(F, F.slice_axis(vector_BHU, axis=2, begin=0, end=1)))
+    kept_BH = F.SequenceMask(one_BH, length_B, use_sequence_length=True, axis=1)
+    number_B1 = F.expand_dims(F.relu(length_B - 1) + 1, axis=1)  # at least 1
+    weight_BH = F.broadcast_div(kept_BH, number_B1**alpha)
+    # A product takes half the time of masking vectors and adding them up.
     return F.reshape(F.batch_dot(F.expand_dims(weight_BH, axis=1), vector_BHU), shape=(0, -1))

@@ -42,15 +42,18 @@ def batches(
 def test_a_training_sample_is_a_user_its_item_and_items_he_lacks(splits: List[Interactions]) -> None:
     source, seen = splits[0], set()
     for batch in batches(source, train=True):
-        user_B, input_BC, item_BH = (array.asnumpy() for array in batch.inputs)
-        assert all(array.dtype == np.int32 for array in batch.inputs) and (batch.targets[0].asnumpy() == input_BC).all()
-        for index, user, items, history in zip(batch.index_B, user_B, input_BC.tolist(), item_BH.tolist()):
+        user_B, input_BC, item_BH, length_B = (array.asnumpy() for array in batch.inputs)
+        assert all(array.dtype == np.int32 for array in batch.inputs[:3])
+        assert (batch.targets[0].asnumpy() == input_BC).all()
+        for index, user, items, history, length in zip(
+            batch.index_B, user_B, input_BC.tolist(), item_BH.tolist(), length_B.astype(int)
+        ):
             has = set(source.known.of(int(user)).tolist())
             own, *others = items
             assert (user, own) == (source.user_N[index], source.item_N[index])
             assert len(others) == OTHERS and not has & set(others)
-            kept = [item for item in history if item != NOTHING]
-            assert history == sorted(kept) + [NOTHING] * (len(history) - len(kept))
+            kept = history[:length]
+            assert kept == sorted(set(kept)) and history[length:] == [0] * (len(history) - length)
             assert set(kept) <= has - {own} and len(kept) == min(len(has) - 1, HISTORY)
             seen.add((int(user), own))
     assert seen == set(zip(source.known.user_P.tolist(), source.known.item_P.tolist()))
@@ -60,9 +63,9 @@ def test_negatives_and_long_histories_are_drawn_anew_in_each_epoch(splits: List[
     def by_sample(seed: int, epoch: int) -> Any:
         found = {}
         for batch in batches(splits[0], train=True, seed=seed, epoch=epoch):
-            _, item_BC, item_BH = (array.asnumpy() for array in batch.inputs)
+            _, item_BC, item_BH, length_B = (array.asnumpy() for array in batch.inputs)
             for row, index in enumerate(batch.index_B.tolist()):
-                found[index] = (item_BC[row].tolist(), [item for item in item_BH[row].tolist() if item != NOTHING])
+                found[index] = (item_BC[row].tolist(), item_BH[row, : int(length_B[row])].tolist())
         return found
 
     first = by_sample(3, 0)
@@ -118,4 +121,5 @@ def test_to_predict_all_that_a_user_has_is_known(splits: List[Interactions]) -> 
     (batch,) = batches(source)
     assert batch.targets[0].asnumpy().tolist() == [[NOTHING], [NOTHING]] and (batch.inputs[1].asnumpy() == 0).all()
     assert [set(items.tolist()) for items in batch.meta] == [set(source.seen.of(user).tolist()) for user in (2, 8)]
+    assert batch.inputs[3].asnumpy().tolist() == [min(len(source.seen.of(user)), HISTORY) for user in (2, 8)]
     assert set(batch.inputs[2].asnumpy()[1].tolist()) <= set(source.seen.of(8).tolist())

@@ -26,7 +26,7 @@ Values = Dict[str, np.ndarray]
 
 def prepared(model: Model) -> Tuple[Any, Values]:
     """The network with weights large enough to matter, and these by structural name."""
-    shapes = ((), (CANDIDATES,), *(((HISTORY,),) if model.reads_history else ()))
+    shapes = ((), (CANDIDATES,), *(((HISTORY,), ()) if model.reads_history else ()))
     network = prepare_network(
         model, num_classes=1, input_shape=shapes, seed=1, output_shapes=[(CANDIDATES,)], catalog_sizes=(USERS, ITEMS),
         mean_rating=3.5,
@@ -41,8 +41,9 @@ def prepared(model: Model) -> Tuple[Any, Values]:
 
 
 def inputs(model: Model) -> Tuple[Any, ...]:
-    arrays = (USER, ITEM, PAST) if model.reads_history else (USER, ITEM)
-    return tuple(nd.array(array, dtype="int32") for array in arrays)
+    arrays = (USER, ITEM, np.maximum(PAST, 0)) if model.reads_history else (USER, ITEM)
+    lengths = (nd.array((PAST >= 0).sum(axis=1)),) if model.reads_history else ()
+    return (*(nd.array(array, dtype="int32") for array in arrays), *lengths)
 
 
 def matrix_factorization(values: Values, user: int, item: int, past: np.ndarray) -> float:
