@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from mxtrain.description.groups import Description
 
 PAYS_FROM = 1 << 16
-"""Rows of a table from which on `auto` is sparse (measured: docs/decisions/0065)."""
+"""Rows of a table from which on `auto` is sparse (an estimate: docs/decisions/0065)."""
 
 
 def is_lazy(description: Description) -> bool:
