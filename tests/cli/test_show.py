@@ -99,7 +99,7 @@ def test_explain_says_where_a_value_comes_from_and_what_it_overrode(capsys) -> N
             "model",
             [
                 "model=lenet (",
-                "it can be: bert, bilstm, ",
+                "it can be: actor_critic, bert, bilstm, ",
                 "model.channels = [32, 64]",
             ],
         ),  # fmt: skip
