@@ -58,7 +58,7 @@ FAULTS = [
     ),
     Fault(
         "a checkpoint's model is its average", "mxtrain/trainer/snapshot.py",
-        'arrays = {"model": copy_parameters(step.strategy)}\n',
+        'arrays: Dict[str, Mapping[str, HostArray]] = {"model": held_parameters(step.strategy)}\n',
         'arrays = {"model": {n: a.asnumpy() for n, a in (step.average.arrays or step.strategy.values).items()}}\n',
     ),
     Fault(

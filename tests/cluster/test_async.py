@@ -141,7 +141,7 @@ start = {"a": rng.randn(3, 4).astype("f"), "b": rng.randn(5).astype("f")}
 weights, local = ({n: nd.array(v) for n, v in start.items()} for _ in range(2))
 multipliers = {"a": (1.0, 1.0), "b": (2.0, 0.0)}
 optimizer = {"_target_": "mxtrain.optimizer.optimizers.SGD", "lr": 0.1, "wd": 0.0, "clip_gradient": None,
-             "momentum": 0.9}
+             "momentum": 0.9, "lazy_update": False}
 store = DistAsync().build(World(0, 1))
 here = Updater(SGD(lr=0.1).build(1), local, multipliers)
 kvstore = {"_target_": "mxtrain.kvstore.DistAsync", "compression": "none", "threshold": None, "ratio": 0.01}

@@ -73,17 +73,17 @@ class Draw(enum.IntEnum):
     SPOKEN_DURATION = 732
     VOCABULARY = 710
     """Which texts a vocabulary is made of."""
-    CANDIDATES = 740
+    CANDIDATES = 750
     """Which items an evaluation compares with the one that was held out."""
-    HISTORY = 741
+    HISTORY = 751
     """Which of a user's items enter a network that takes only so many."""
-    ACTION = 750
+    ACTION = 740
     """And 1 above it: what is added to a policy before it acts."""
-    EPISODE = 752
+    EPISODE = 742
     """The seed that an episode of a roll-out begins with."""
-    MEASURED_EPISODE = 753
+    MEASURED_EPISODE = 743
     """And 2 above it: the same of validation, testing and prediction."""
-    MINIBATCH = 756
+    MINIBATCH = 746
     """Which steps of a roll-out are learned from together."""
     CORRUPTION = 900
     """And 99 above it, one for each way to corrupt a sample."""
