@@ -9,22 +9,30 @@ import pytest
 from inferred import with_casts, without_own_operators, wrong_in_network, wrong_types
 
 from mxtrain.amp.operators import BFLOAT16, FLOAT16, SPLITS
+from mxtrain.dataset.acting.policy import Actions
 from mxtrain.engine.backend import gluon, mx
+from mxtrain.model.actor_critic import ActorCritic
 from mxtrain.model.bert import Bert
 from mxtrain.model.bilstm import BiLSTM
 from mxtrain.model.centernet import CenterNet
 from mxtrain.model.conformer import Conformer
 from mxtrain.model.deep_speech2 import DeepSpeech2
+from mxtrain.model.deepfm import DeepFM
+from mxtrain.model.factorization_machine import FactorizationMachine
 from mxtrain.model.fastspeech import FastSpeech
 from mxtrain.model.fpn import FPN
 from mxtrain.model.gnmt import Gnmt
 from mxtrain.model.gpt import Gpt
+from mxtrain.model.item_factors import ItemFactors, SVDPlusPlus
 from mxtrain.model.lenet import LeNet
 from mxtrain.model.lstm import Lstm
+from mxtrain.model.matrix_factorization import MatrixFactorization
 from mxtrain.model.mlp import MLP
+from mxtrain.model.neumf import NeuMF
 from mxtrain.model.pose_fpn import PoseFPN
 from mxtrain.model.resnet import ResNet
 from mxtrain.model.transformer import Transformer
+from mxtrain.model.wide_deep import WideDeep
 from mxtrain.model.yolact import Yolact
 
 CONF = Path(__file__).resolve().parents[2] / "conf/model"
@@ -205,6 +213,20 @@ OWN = {
     "conformer": [(lambda: Conformer().build(5, (200, 80)), 2)],
     "deep_speech2": [(lambda: DeepSpeech2().build(5, (200, 80)), 2)],
     "fastspeech": [(lambda: FastSpeech(dropout=0.1).build_text(20, ((12,), (), (40,), (40, 4)), 30), 4)],
+    "actor_critic": [
+        (lambda: ActorCritic().build_policy(Actions(count=3), (4,)), 1),
+        (lambda: ActorCritic().build_policy(Actions(size=2), (4,)), 1),
+    ],
+    "wide_deep": [(lambda: WideDeep().build_features(1, (5, 7), 3), 2)],
+    "deepfm": [(lambda: DeepFM().build_features(1, (5, 7), 3), 2)],
+    "factorization_machine": [
+        (lambda: FactorizationMachine().build_features(1, (5, 7), 3), 2),
+        (lambda: FactorizationMachine().build_indexed(1, 12), 2),
+    ],
+    "matrix_factorization": [(lambda: MatrixFactorization().build_recommender(6, 9, 0.0), 2)],
+    "neumf": [(lambda: NeuMF().build_recommender(6, 9, 0.0), 2)],
+    "fism": [(lambda: ItemFactors().build_recommender(6, 9, 0.0), 4)],
+    "svd_pp": [(lambda: SVDPlusPlus().build_recommender(6, 9, 0.0), 4)],
     "written by a user": [(Gated, 1)],
 }
 """Option of conf/model/ -> networks with all that it can be made of, and the number of their inputs."""
