@@ -13,6 +13,7 @@ import pytest
 from mxtrain.cli.dispatch import run
 from mxtrain.dataset.base import open_splits
 from mxtrain.dataset.interactions import InteractionTable
+from mxtrain.dataset.loading.randomness import Draw
 from mxtrain.dataset.recommendation.source import Interactions
 from mxtrain.engine.backend import nd
 from mxtrain.task import all_items
@@ -49,7 +50,7 @@ def splits(table: Path) -> Any:
 
 
 def candidates_of(source: Interactions) -> np.ndarray:
-    others = source.seen.draw_different(source.user_N, OTHERS, 0, 740)
+    others = source.seen.draw_different(source.user_N, OTHERS, 0, Draw.CANDIDATES)
     return np.concatenate([source.item_N[:, None], others], axis=1)
 
 
