@@ -6,8 +6,9 @@ import hashlib
 import mmap
 import os
 import stat
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Optional, Tuple
+from typing import Iterator, Optional, Tuple
 
 from mxtrain.errors import CheckpointError, DamagedCheckpoint, UnreadableCheckpoint
 from mxtrain.files.durable import CHUNK_BYTES, Digest, PathLike
@@ -25,21 +26,17 @@ def read_file(path: PathLike, *, expected: Optional[Digest] = None) -> memoryvie
         DamagedCheckpoint: it is not there, or differs from `expected`.
     """
     path = Path(path)
-    fd, size = _open_regular(path, expected)
     filled = 0
-    try:
-        buffer = memoryview(bytearray(size))
+    with _opened(path, expected) as (fd, size):
+        try:
+            buffer = memoryview(bytearray(size))
+        except MemoryError as error:
+            raise UnreadableCheckpoint(f"{path.name} has {size} bytes, more than there is memory for") from error
         while filled < size:
             count = os.readv(fd, [buffer[filled:]])
             if count == 0:
                 raise DamagedCheckpoint(f"{path.name} ended at byte {filled} of {size} while it was read")
             filled += count
-    except OSError as error:
-        raise UnreadableCheckpoint(f"{path.name} cannot be read: {error.strerror}") from error
-    except MemoryError as error:
-        raise UnreadableCheckpoint(f"{path.name} has {size} bytes, more than there is memory for") from error
-    finally:
-        os.close(fd)
     if expected is not None:
         _check_hash(path, hashlib.sha256(buffer).hexdigest(), expected)
     return buffer.toreadonly()
@@ -53,14 +50,9 @@ def map_file(path: PathLike, expected: Digest) -> memoryview:
         UnreadableCheckpoint, DamagedCheckpoint: see `read_file`.
     """
     path = Path(path)
-    fd, size = _open_regular(path, expected)
-    try:
+    with _opened(path, expected) as (fd, size):
         _verify(path, fd, expected)
         return memoryview(mmap.mmap(fd, size, access=mmap.ACCESS_READ))
-    except OSError as error:
-        raise UnreadableCheckpoint(f"{path.name} cannot be read: {error.strerror}") from error
-    finally:
-        os.close(fd)
 
 
 def verify_file(path: PathLike, expected: Digest) -> None:
@@ -70,13 +62,8 @@ def verify_file(path: PathLike, expected: Digest) -> None:
         UnreadableCheckpoint, DamagedCheckpoint: see `read_file`.
     """
     path = Path(path)
-    fd, _ = _open_regular(path, expected)
-    try:
+    with _opened(path, expected) as (fd, _):
         _verify(path, fd, expected)
-    except OSError as error:
-        raise UnreadableCheckpoint(f"{path.name} cannot be read: {error.strerror}") from error
-    finally:
-        os.close(fd)
 
 
 def _verify(path: Path, fd: int, expected: Digest) -> None:
@@ -94,6 +81,18 @@ def of_os_error(error: OSError, text: str) -> CheckpointError:
     """The error for a file that the system does not give: a missing one is damage, any other reason may pass."""
     missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
     return (DamagedCheckpoint if missing else UnreadableCheckpoint)(text)
+
+
+@contextmanager
+def _opened(path: Path, expected: Optional[Digest]) -> Iterator[Tuple[int, int]]:
+    """A descriptor and the size of a file that is read; what the system then refuses makes it unreadable."""
+    fd, size = _open_regular(path, expected)
+    try:
+        yield fd, size
+    except OSError as error:
+        raise UnreadableCheckpoint(f"{path.name} cannot be read: {error.strerror}") from error
+    finally:
+        os.close(fd)
 
 
 def _open_regular(path: Path, expected: Optional[Digest]) -> Tuple[int, int]:

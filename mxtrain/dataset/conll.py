@@ -10,7 +10,7 @@ import numpy as np
 
 from mxtrain.dataset.base import Samples, Splits
 from mxtrain.dataset.checking.problems import STRICT, DataPlace, Findings, NothingLeft, attempt
-from mxtrain.dataset.language.base import TextDataset, read_each
+from mxtrain.dataset.language.base import TextDataset
 from mxtrain.dataset.language.conll_file import (
     ENDLESS_SENTENCE,
     ColumnLayout,
@@ -21,6 +21,7 @@ from mxtrain.dataset.language.conll_file import (
 from mxtrain.dataset.language.python_words import part_of, python_lines
 from mxtrain.dataset.language.tag_scheme import TAG_ORDER, unified
 from mxtrain.dataset.language.tagged import TaggedSentences
+from mxtrain.dataset.loading.input_files import read_each
 from mxtrain.dataset.loading.regular_files import exists, files_in, first_of, read_text, refuse_shared
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.signature import Signature

@@ -13,7 +13,7 @@ from typing_extensions import Annotated
 from mxtrain.dataset.base import Samples, Splits
 from mxtrain.dataset.checking.problems import STRICT, DataPlace, Findings, NothingLeft, attempt
 from mxtrain.dataset.language.answer_window import WindowSettings
-from mxtrain.dataset.language.base import TextDataset, read_each
+from mxtrain.dataset.language.base import TextDataset
 from mxtrain.dataset.language.numpydoc_questions import numpydoc_questions, pattern_answer
 from mxtrain.dataset.language.questions import (
     ANSWER_OFFSET,
@@ -25,6 +25,7 @@ from mxtrain.dataset.language.questions import (
     read_squad,
 )
 from mxtrain.dataset.language.windows import QuestionSource
+from mxtrain.dataset.loading.input_files import read_each
 from mxtrain.dataset.loading.regular_files import exists, refuse_shared
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.signature import Signature

@@ -21,6 +21,7 @@ from mxtrain.dataset.checking.problems import (
     Problem,
     attempt,
 )
+from mxtrain.dataset.loading.input_files import read_each
 from mxtrain.dataset.loading.official import sklearn_datasets
 from mxtrain.dataset.loading.regular_files import refuse_shared
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
@@ -151,14 +152,8 @@ class Tabular(BaseDataset):
     ) -> Tuple[Samples, Sequence[str]]:
         """All rows of the files; a place is `file:row`."""
         parts, places = [], []
-        for number, name in enumerate(names):
-            try:
-                rows = self._read(name, signature.class_names, with_target=False)
-            except DataError as error:
-                if not skip_unreadable:
-                    raise DataError(f"{error} Or type skip_unreadable=true to go on without such files.") from error
-                unreadable[-1 - number] = str(error)  # none of its rows has a place
-                continue
+        read = partial(self._read, names=signature.class_names, with_target=False)
+        for name, rows in read_each(names, read, skip_unreadable, unreadable):
             parts.append(rows.value_NF)
             places += [f"{name}:{row}" for row in range(1, len(rows) + 1)]
         return Rows(np.concatenate(parts) if parts else np.zeros((0, len(signature.class_names)))), places

@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Sequence
 
-from mxtrain.model.base import Model
 from mxtrain.model.factorization_machine import require_one_score
-from mxtrain.model.networks.layers import Activation
-from mxtrain.types import OpenFraction, Positive
+from mxtrain.model.wide_deep import DeepFeatures
 
 if TYPE_CHECKING:
     from mxnet import gluon
 
 
-class DeepFM(Model):
+class DeepFM(DeepFeatures):
     """score = that of a factorization machine + that of dense layers on the vectors v_i x_i of all features.
 
     Source: Guo et al., "DeepFM: A Factorization-Machine based Neural Network for CTR Prediction" (2017),
     https://arxiv.org/abs/1703.04247, equations 1 to 4.
     """
-
-    reads: ClassVar[Tuple[str, ...]] = ("features", "interactions")
-    serves: ClassVar[Tuple[str, ...]] = ("tabular", "recommendation")
-
-    units: Positive = 8
-    """Length of each feature's vector, which both parts share."""
-    hidden: List[Positive] = [128, 64]
-    """Units of each hidden layer, first to last."""
-    activation: Activation = "relu"
-    """Activation after each hidden layer."""
-    dropout: OpenFraction = 0.0
-    """Probability that a hidden unit is dropped while training."""
 
     def build_features(self, num_classes: int, field_sizes: Sequence[int], num_numbers: int) -> gluon.HybridBlock:
         """See `Model.build_features`; raises where there is more than one score."""

@@ -12,7 +12,23 @@ if TYPE_CHECKING:
     from mxnet import gluon
 
 
-class WideDeep(Model):
+class DeepFeatures(Model):
+    """Base: dense layers on vectors of ids."""
+
+    reads: ClassVar[Tuple[str, ...]] = ("features", "interactions")
+    serves: ClassVar[Tuple[str, ...]] = ("tabular", "recommendation")
+
+    units: Positive = 8
+    """Length of the vector of each id; of DeepFM, of each feature's, which both parts share."""
+    hidden: List[Positive] = [128, 64]
+    """Units of each hidden layer, first to last."""
+    activation: Activation = "relu"
+    """Activation after each hidden layer."""
+    dropout: OpenFraction = 0.0
+    """Probability that a hidden unit is dropped while training."""
+
+
+class WideDeep(DeepFeatures):
     """score = b + sum over i of w_i x_i + that of dense layers on the vectors of all ids and all numbers.
 
     The wide part reads the features as they are: crossed features are columns of the table, where somebody wants some.
@@ -20,18 +36,6 @@ class WideDeep(Model):
     Source: Cheng et al., "Wide & Deep Learning for Recommender Systems" (2016), https://arxiv.org/abs/1606.07792,
     equation 3.
     """
-
-    reads: ClassVar[Tuple[str, ...]] = ("features", "interactions")
-    serves: ClassVar[Tuple[str, ...]] = ("tabular", "recommendation")
-
-    units: Positive = 8
-    """Length of the vector of each id."""
-    hidden: List[Positive] = [128, 64]
-    """Units of each hidden layer, first to last."""
-    activation: Activation = "relu"
-    """Activation after each hidden layer."""
-    dropout: OpenFraction = 0.0
-    """Probability that a hidden unit is dropped while training."""
 
     def build_features(self, num_classes: int, field_sizes: Sequence[int], num_numbers: int) -> gluon.HybridBlock:
         """See `Model.build_features`."""

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Callable, Dict, List, Literal, Mapping, Sequence
+from typing import Any, Callable, Dict, List, Literal, Mapping, Sequence, Tuple
 
 from bench_parts import processes
 
@@ -110,27 +110,41 @@ def _check(name: str) -> Callable[[Callable[[Bench], Answer]], Callable[[Bench],
     return enter
 
 
+def _on_each(
+    bench: Bench, step: str, judge: Callable[[Any], Tuple[bool, str]], note: str = "",
+    environ: Mapping[str, str] = NOTHING,
+) -> Answer:  # fmt: skip
+    """What each device answers to a step of `steps`, and whether all passed.
+
+    Args:
+        judge: of what a device found: whether that passes, and the words for it, which stand behind the device.
+        note: stands behind all.
+    """
+    found = {device: judge(bench.ask("gpu_check_parts.steps", step, device.kind, str(device.number), environ=environ))
+             for device in bench.devices}  # fmt: skip
+    words = "; ".join(f"{device} {text}" for device, (_, text) in found.items())
+    return Answer("ok" if all(passed for passed, _ in found.values()) else "failed", f"{words}{note}")
+
+
 @_check("first kernel")
 def first_kernel(bench: Bench) -> Answer:
     """Each device convolves; where a wheel has no code for it, here it shows."""
-    words = []
-    for device in bench.devices:
-        found = bench.ask("gpu_check_parts.steps", "kernel", device.kind, str(device.number))
-        words.append(f"{device} {found['first_s']:.2f} s, then {1000 * found['next_s']:.1f} ms")
-    return Answer("ok", "; ".join(words))
+    return _on_each(
+        bench, "kernel", lambda found: (True, f"{found['first_s']:.2f} s, then {1000 * found['next_s']:.1f} ms")
+    )
 
 
 @_check("gradients against the CPU's")
 def gradients(bench: Bench) -> Answer:
     """Float32 without TF32, which has ten bits of mantissa; float64."""
-    words, passed = [], True
-    for device in bench.devices:
-        environ = {"NVIDIA_TF32_OVERRIDE": "0"}
-        found = bench.ask("gpu_check_parts.steps", "gradients", device.kind, str(device.number), environ=environ)
-        passed &= all(found[dtype] <= limit for dtype, limit in TOLERANCES.items())
-        words.append(f"{device} " + ", ".join(f"{dtype} {value:.1e}" for dtype, value in found.items()))
     limits = ", ".join(f"{dtype} {limit:g}" for dtype, limit in TOLERANCES.items())
-    return Answer("ok" if passed else "failed", f"{'; '.join(words)} (relative; at most {limits})")
+
+    def judge(found: Any) -> Tuple[bool, str]:
+        passed = all(found[dtype] <= limit for dtype, limit in TOLERANCES.items())
+        return passed, ", ".join(f"{dtype} {value:.1e}" for dtype, value in found.items())
+
+    note = f" (relative; at most {limits})"
+    return _on_each(bench, "gradients", judge, note, {"NVIDIA_TF32_OVERRIDE": "0"})
 
 
 @_check("float16 with the loss scale")
@@ -169,36 +183,36 @@ def stores(bench: Bench) -> Answer:
 @_check("batch norm's statistics")
 def statistics(bench: Bench) -> Answer:
     """Whether they are a batch's mean and variance; cuDNN divides the variance by n - 1, MXNet's own kernels by n."""
-    words, passed = [], True
-    for device in bench.devices:
-        found = bench.ask("gpu_check_parts.steps", "statistics", device.kind, str(device.number))
+
+    def judge(found: Any) -> Tuple[bool, str]:
         divisor = min(("n", "n-1"), key=found.__getitem__)
-        passed &= max(found["mean"], found[divisor]) <= STATISTICS_LIMIT
-        words.append(f"{device} mean {found['mean']:.1e}, variance {found[divisor]:.1e} (divided by {divisor})")
-    return Answer("ok" if passed else "failed", f"{'; '.join(words)} (at most {STATISTICS_LIMIT:g})")
+        passed = max(found["mean"], found[divisor]) <= STATISTICS_LIMIT
+        return passed, f"mean {found['mean']:.1e}, variance {found[divisor]:.1e} (divided by {divisor})"
+
+    return _on_each(bench, "statistics", judge, f" (at most {STATISTICS_LIMIT:g})")
 
 
 @_check("steps that are left out")
 def skipped(bench: Bench) -> Answer:
     """Of a loss scale that is too large; cuDNN's batch norm has moved statistics by then."""
-    words, passed = [], True
-    for device in bench.devices:
-        found = bench.ask("gpu_check_parts.steps", "skipped", device.kind, str(device.number))
-        passed &= found["skipped"] == 5 and not found["changed"]
-        words.append(f"{device} {found['skipped']} of 5, changed: {', '.join(found['changed']) or 'nothing'}")
-    return Answer("ok" if passed else "failed", "; ".join(words))
+
+    def judge(found: Any) -> Tuple[bool, str]:
+        passed = found["skipped"] == 5 and not found["changed"]
+        return passed, f"{found['skipped']} of 5, changed: {', '.join(found['changed']) or 'nothing'}"
+
+    return _on_each(bench, "skipped", judge)
 
 
 @_check("batches on their way")
 def feeding(bench: Bench) -> Answer:
     """Through page-locked buffers that are used again, against copies that are waited for."""
-    words, passed = [], True
-    for device in bench.devices:
-        found = bench.ask("gpu_check_parts.steps", "feeding", device.kind, str(device.number))
-        passed &= found["same"] and found["buffers"]
+
+    def judge(found: Any) -> Tuple[bool, str]:
         verdict = ("as sent" if found["same"] else "NOT as sent") + ("" if found["buffers"] else ", without buffers")
-        words.append(f"{device} {verdict}, {found['gb_per_s']:.1f} GB/s ({found['waiting_gb_per_s']:.1f} waited for)")
-    return Answer("ok" if passed else "failed", "; ".join(words))
+        speeds = f"{found['gb_per_s']:.1f} GB/s ({found['waiting_gb_per_s']:.1f} waited for)"
+        return found["same"] and found["buffers"], f"{verdict}, {speeds}"
+
+    return _on_each(bench, "feeding", judge)
 
 
 @_check("memory in use")
@@ -206,15 +220,15 @@ def memory(bench: Bench) -> Answer:
     """What the progress bar would show of each GPU while a process holds 256 MB."""
     if not bench.on_gpus:
         return Answer("not run", "CPU devices have none of their own")
-    words, passed = [], True
-    for device in bench.devices:
-        found = bench.ask("gpu_check_parts.steps", "memory", device.kind, str(device.number))
+
+    def judge(found: Any) -> Tuple[bool, str]:
         shown = found["shown"]
-        passed &= bool(shown) and shown[0]["used_mb"] >= HELD_MB
         whose = "the process" if shown and shown[0]["is_own"] else "all processes"
         text = f"{shown[0]['used_mb']:.0f} MB of {whose}" if shown else "unknown"
-        words.append(f"{device} at {found['bus_id'] or 'no known place'}: {text}")
-    return Answer("ok" if passed else "failed", f"{'; '.join(words)} (at least {HELD_MB})")
+        passed = bool(shown) and shown[0]["used_mb"] >= HELD_MB
+        return passed, f"at {found['bus_id'] or 'no known place'}: {text}"
+
+    return _on_each(bench, "memory", judge, f" (at least {HELD_MB})")
 
 
 @_check("dropout by the seed")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from mxtrain.dataset.loading.randomness import bits
 from mxtrain.errors import LoaderError
 
 if TYPE_CHECKING:
-    from mxnet import Context
 
     from mxtrain.dataset.loading.placing import HostArrays
     from mxtrain.kvstore.store import Store
@@ -103,15 +102,14 @@ class EpisodeLoader(BatchLoader):
 
     Args:
         source: episodes.
-        device: a context or its name.
         options: of `BatchLoader`; nothing is made ahead, whatever `prefetch` says.
     """
 
-    def __init__(self, source: Episodes, device: Union[str, Context] = "cpu:0", **options: Any):
+    def __init__(self, source: Episodes, **options: Any):
         from mxtrain.dataset.acting.following import Following
 
-        super().__init__(len(source), device=device, **{**options, "prefetch": 0})
-        self._source, self._following = source, Following(device)
+        super().__init__(len(source), **{**options, "prefetch": 0})
+        self._source, self._following = source, Following(self._device)
 
     def follow(self, strategies: Sequence[Strategy], workers: Optional[Store] = None) -> None:
         self._following.follow(strategies)

@@ -6,17 +6,14 @@ from functools import partial
 from typing import (
     TYPE_CHECKING,
     Any,
-    Callable,
     ClassVar,
     Collection,
     Dict,
-    Iterator,
     List,
     Mapping,
     Optional,
     Sequence,
     Tuple,
-    TypeVar,
 )
 
 import numpy as np
@@ -39,6 +36,7 @@ from mxtrain.dataset.language.tokenizing.kinds import (
     require_kind,
 )
 from mxtrain.dataset.language.tokenizing.library import LEAST_BPE
+from mxtrain.dataset.loading.input_files import read_each
 from mxtrain.dataset.loading.regular_files import read_text
 from mxtrain.dataset.loading.splitting import refuse_empty, split_indices
 from mxtrain.dataset.loading.text_stream import ending_of
@@ -55,7 +53,6 @@ if TYPE_CHECKING:
 SHOWN_CLASSES = 12
 OF_THE_CHECKPOINT = ("vocab", "target_vocab", "vocab_size", "lowercase", "individual_digits")
 """Settings of the tokenizer, which a checkpoint holds. `tokenizer` also says how a text is divided."""
-Found = TypeVar("Found")
 
 
 class TextDataset(BaseDataset):
@@ -256,21 +253,6 @@ class TextDataset(BaseDataset):
             kept, held_out, of(test, parts[2]), names,
             build_tokenizer_config=lambda: self.tokenizer_config(kept.training_texts()),
         )  # fmt: skip
-
-
-def read_each(
-    names: Sequence[str], read: Callable[[str], Found], skip_unreadable: bool, unreadable: Dict[int, str]
-) -> Iterator[Tuple[str, Found]]:
-    """The names of files and what they hold; see `BaseDataset.open_inputs`."""
-    for number, name in enumerate(names):
-        try:
-            found = read(name)
-        except DataError as error:
-            if not skip_unreadable:
-                raise DataError(f"{error} Or type skip_unreadable=true to go on without such files.") from error
-            unreadable[-1 - number] = str(error)  # none of its texts has a place
-            continue
-        yield name, found
 
 
 def open_lines(

@@ -41,6 +41,7 @@ from mxtrain.dataset.checking.problems import (
 from mxtrain.dataset.corpus.content import contents_of
 from mxtrain.dataset.corpus.preparing import Advance, prepare, prepare_for_now
 from mxtrain.dataset.corpus.shards import ArrayForm, Shards, ShardWriter
+from mxtrain.dataset.loading.input_files import read_each
 from mxtrain.dataset.loading.text_stream import ending_of
 from mxtrain.dataset.table.cells import LARGEST_NUMBER, number_of, why_no_number
 from mxtrain.dataset.table.columns import PARQUET, Column, place_of, stream_rows
@@ -296,14 +297,7 @@ def open_inputs(
         DataError: a file cannot be read.
     """
     stores, places = [], []
-    for number, path in enumerate(paths):
-        try:
-            store = open_one(path)
-        except DataError as error:
-            if not skip_unreadable:
-                raise DataError(f"{error} Or type skip_unreadable=true to go on without such files.") from error
-            unreadable[-1 - number] = str(error)  # none of its rows has a place
-            continue
+    for path, store in read_each(paths, open_one, skip_unreadable, unreadable):
         stores.append(store)
         places += [f"{path}:{row}" for row in range(1, len(store) + 1)]
     return stores, places

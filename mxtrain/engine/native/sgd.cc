@@ -5,8 +5,8 @@
 namespace mxtrain {
 namespace {
 
-// One step for several parameters, as MXNet's multi_sgd_update and multi_sgd_mom_update, after the gradient was multiplied by a
-// number that is known on the device alone.
+// One step for several parameters, as MXNet's multi_sgd_update and multi_sgd_mom_update, after the gradient was
+// multiplied by a number that is known on the device alone.
 //
 // Inputs: weight, gradient, with has_momentum=1 momentum of each; with scaled=1 what gradients are multiplied by first,
 // (1,). Outputs: weight, and momentum, of each, to be given as `out`.
