@@ -4,11 +4,11 @@
 
 namespace mxtrain {
 
-extern const Operator kAttention, kCrossAttention, kNorm, kDropoutSum, kCrossEntropy, kAdamW, kSgd, kRoiAlign,
-    kSuppression;
+extern const Operator kAttention, kCrossAttention, kNorm, kDropoutSum, kCrossEntropy, kAdamW, kSgd,
+    kSumOfSquares, kRoiAlign, kSuppression;
 
-const Operator* const kOperators[] = {&kAttention, &kCrossAttention, &kNorm,     &kDropoutSum, &kCrossEntropy,
-                                     &kAdamW,     &kSgd,       &kRoiAlign,       &kSuppression};
+const Operator* const kOperators[] = {&kAttention, &kCrossAttention, &kNorm,         &kDropoutSum, &kCrossEntropy,
+                                     &kAdamW,     &kSgd,       &kSumOfSquares, &kRoiAlign,   &kSuppression};
 const int kNumOperators = sizeof kOperators / sizeof kOperators[0];
 
 std::string prepare() {
