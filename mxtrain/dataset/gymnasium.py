@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Dict, Optional, Sequence, Tuple
 import pydantic
 from typing_extensions import Literal
 
-from mxtrain.dataset.acting.environments import Maker, Spaces
+from mxtrain.dataset.acting.environments import Maker, Spaces, close
 from mxtrain.dataset.acting.episodes import EpisodeLoader, Episodes
 from mxtrain.dataset.acting.rollout_loader import RolloutLoader
 from mxtrain.dataset.acting.rollouts import Environments, RolloutSettings
@@ -118,7 +118,7 @@ class Gymnasium(BaseDataset):
         try:
             return maker, Spaces.of(environment, self.id)
         finally:
-            environment.close()
+            close(environment)
 
     def sign(self, splits: Splits, model: Model) -> Signature:
         train: Environments = splits.train  # type: ignore[assignment]  # its own

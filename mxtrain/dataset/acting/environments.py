@@ -9,7 +9,9 @@ Legend: E environments, A numbers of an action.
 
 from __future__ import annotations
 
+import logging
 import math
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, List, Mapping, Optional, Sequence, Tuple
 
@@ -22,7 +24,12 @@ from mxtrain.errors import DataError, LoaderError, did_you_mean
 if TYPE_CHECKING:
     from mxtrain.types import Shape
 
+log = logging.getLogger("mxtrain")
 INSTALL = "'mxtrain[gymnasium]'"
+ATARI = re.compile(r"ALE/|\w+NoFrameskip-v4$")
+"""Ids of Atari's games, which gymnasium knows only where ale_py was imported."""
+FAILURES = (Exception, SystemExit)
+"""Whatever an environment's own code raises: some leave the whole program."""
 
 
 def require_gymnasium() -> Any:
@@ -55,21 +62,23 @@ class Maker:
             DataError: gymnasium is not installed, there is no such environment, or it cannot be opened.
         """
         gymnasium = require_gymnasium()
+        if self.id not in gymnasium.registry and ATARI.match(self.id):
+            require_library("ale_py", "ale-py", f"dataset.id={self.id}")  # registers them when it is imported
         if self.id not in gymnasium.registry:
             raise DataError(
                 f"dataset.id={self.id}: gymnasium knows no such environment.{did_you_mean(self.id, gymnasium.registry)}"
                 " `python -c 'import gymnasium; gymnasium.pprint_registry()'` lists all."
             )
-        limit = {} if self.max_episode_steps is None else {"max_episode_steps": self.max_episode_steps}
+        # What is not asked for is not passed on: an environment may have no such argument.
+        asked = {"max_episode_steps": self.max_episode_steps, "render_mode": render_mode}
+        options = {name: value for name, value in asked.items() if value is not None}
         try:
-            return gymnasium.make(
-                self.id, render_mode=render_mode, disable_env_checker=True, **limit, **self.arguments
-            )  # fmt: skip
-        except Exception as error:  # whatever an environment's own code raises
+            return gymnasium.make(self.id, disable_env_checker=True, **options, **self.arguments)
+        except FAILURES as error:
+            remedy = "Install that" if _lacks_package(error) else "Correct dataset.kwargs, or install what it needs"
             raise DataError(
-                f"dataset.id={self.id}: the environment cannot be opened: {_said(error)}. Correct dataset.kwargs, or "
-                "install what it needs."
-            ) from error
+                f"dataset.id={self.id}: the environment cannot be opened: {_said(error)}. {remedy}."
+            ) from error  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -186,8 +195,8 @@ class VectorEnvironment:
         self.seeds[number], self.taken[number], self.returns[number] = seed, [], 0.0
         try:
             observation, _ = self._environments[number].reset(seed=seed)
-            self.observation_E[number] = self._spaces.observed(observation)
-        except Exception as error:  # whatever an environment's own code raises
+            self._keep(number, self._spaces.observed(observation))
+        except FAILURES as error:
             raise self._failure(number, _said(error)) from error
 
     def step(self, number: int, action: Any, taken_A: np.ndarray) -> Tuple[float, bool, bool]:
@@ -201,17 +210,23 @@ class VectorEnvironment:
         Raises:
             LoaderError: the environment raised something.
         """
+        self.taken[number].append(taken_A)
         try:
             observation, reward, terminated, truncated, _ = self._environments[number].step(action)
-            self.observation_E[number] = observation if self._is_plain else self._spaces.observed(observation)
-        except Exception as error:  # whatever an environment's own code raises
+            self._keep(number, observation if self._is_plain else self._spaces.observed(observation))
+            reward, terminated, truncated = float(reward), bool(terminated), bool(truncated)
+        except FAILURES as error:
             raise self._failure(number, _said(error)) from error
-        self.taken[number].append(taken_A)
-        reward = float(reward)
         if not math.isfinite(reward):
             raise self._failure(number, f"its reward is {reward}")
         self.returns[number] += reward
-        return reward, bool(terminated), bool(truncated)
+        return reward, terminated, truncated
+
+    def _keep(self, number: int, observation: Any) -> None:
+        wanted = self.observation_E.shape[1:]
+        if (np.shape(observation) or (1,)) != wanted:  # which NumPy would fill up with copies
+            raise ValueError(f"its observation has the shape {np.shape(observation)}, and not {wanted}")
+        self.observation_E[number] = observation
 
     def replay(self, number: int, seed: int, action_TA: np.ndarray) -> bool:
         """Plays an open episode again; whether it is still open behind its last action."""
@@ -237,7 +252,7 @@ class VectorEnvironment:
         """
         try:
             found = self._environments[number].render()
-        except Exception as error:  # whatever an environment's own code raises
+        except FAILURES as error:
             raise DataError(f"{self._id} cannot be drawn: {_said(error)}. Install what it draws with.") from error
         if not isinstance(found, np.ndarray) or found.ndim != 3 or found.shape[2] != 3:
             raise DataError(f"{self._id} cannot be drawn: it gives no picture (render_mode=rgb_array).")
@@ -246,7 +261,7 @@ class VectorEnvironment:
     def close(self) -> None:
         """Closes all environments."""
         for environment in self._environments:
-            environment.close()
+            close(environment)
 
     def _failure(self, number: int, said: str) -> LoaderError:
         step = len(self.taken[number])
@@ -256,7 +271,19 @@ class VectorEnvironment:
         )
 
 
-def _said(error: Exception) -> str:
+def close(environment: Any) -> None:
+    """Closes an environment; one that cannot be closed is left as it is, since nothing more is asked of it."""
+    try:
+        environment.close()
+    except FAILURES as error:
+        log.warning("an environment cannot be closed: %s", _said(error))
+
+
+def _lacks_package(error: BaseException) -> bool:
+    return isinstance(error, ImportError) or type(error).__name__ == "DependencyNotInstalled"  # gymnasium's
+
+
+def _said(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Iterator
 
 import gymnasium
@@ -36,8 +37,11 @@ class Counting(gymnasium.Env):
         wrong = self.goes_wrong if self.step_number == self.at else ""
         if wrong == "raises":
             raise RuntimeError("the cart fell off\nthe table")
-        reward = np.inf if wrong == "reward" else float(self.step_number)
-        return self._shown(), reward, self.step_number == self.length, False, {}
+        if wrong == "exits":
+            sys.exit(3)
+        reward = {"reward": np.inf, "no reward": None}.get(wrong, float(self.step_number))
+        shown = self._shown()[:1] if wrong == "shape" else self._shown()
+        return shown, reward, self.step_number == self.length, False, {}
 
     def render(self) -> np.ndarray:
         return np.full((20, 30, 3), self.step_number, np.uint8)
@@ -56,6 +60,23 @@ class Looking(Counting):
         return found
 
 
+class Bare(Counting):
+    """Has no argument, not even for drawing, and cannot be closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def close(self) -> None:
+        raise RuntimeError("it is jammed")
+
+
+class Lacking(Counting):
+    """Needs a package that is not installed."""
+
+    def __init__(self, **options: Any):
+        import box2d_of_tests  # type: ignore[import-not-found]  # noqa: F401  # there is none
+
+
 class Choosing(Counting):
     """Its actions are of a kind that no policy is for."""
 
@@ -66,10 +87,10 @@ class Choosing(Counting):
 
 @pytest.fixture(autouse=True)
 def registered() -> Iterator[None]:
-    """Registers them as Counting-v0, Looking-v0 and Choosing-v0."""
-    kinds = {"Counting-v0": Counting, "Looking-v0": Looking, "Choosing-v0": Choosing}
-    for name, kind in kinds.items():
-        gymnasium.register(name, entry_point=kind)
+    """Registers them as Counting-v0, Looking-v0, ..."""
+    kinds = (Counting, Looking, Bare, Lacking, Choosing)
+    for kind in kinds:
+        gymnasium.register(f"{kind.__name__}-v0", entry_point=kind)
     yield
-    for name in kinds:
-        del gymnasium.registry[name]
+    for kind in kinds:
+        del gymnasium.registry[f"{kind.__name__}-v0"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from typing import Any, Dict, List, Optional, Sequence
 
 import gymnasium
@@ -180,9 +181,10 @@ def test_workers_that_come_or_go_make_all_environments_begin_anew() -> None:
 
 
 @pytest.mark.parametrize("wrong, said", [
-    ("raises", "environment 0 of Counting-v0 failed in step 2 of its episode, which began with the seed "),
+    ("raises", "environment 0 of Counting-v0 failed in step 3 of its episode, which began with the seed "),
     ("raises", "RuntimeError: the cart fell off."), ("reward", "its reward is inf."),
-    ("observation", "its observation is not finite: [nan  3."),
+    ("observation", "its observation is not finite: [nan  3."), ("exits", "SystemExit: 3."),
+    ("shape", "its observation has the shape (1,), and not (3,)."), ("no reward", "float() argument must be a string"),
 ])  # fmt: skip
 def test_an_environment_that_goes_wrong_is_named_with_its_step(wrong: str, said: str) -> None:
     loader = loader_of(Gymnasium(**SMALL, id="Counting-v0", kwargs={"goes_wrong": wrong}))
@@ -195,15 +197,26 @@ def test_an_environment_that_goes_wrong_is_named_with_its_step(wrong: str, said:
     ({"id": "CartPol-v1"}, "dataset.id=CartPol-v1: gymnasium knows no such environment. Did you mean 'CartPole-v1'?"),
     ({"id": "Choosing-v0"}, "its actions are MultiBinary(3), and policies are for Discrete (one of some) and Box"),
     ({"kwargs": {"lenght": 3}, "id": "Counting-v0"}, "the environment cannot be opened: TypeError: "),
+    ({"kwargs": {"lenght": 3}, "id": "Counting-v0"}, "Correct dataset.kwargs, or install what it needs."),
+    ({"id": "Lacking-v0"}, "No module named 'box2d_of_tests'. Install that."),
+    ({"id": "ALE/Breakout-v5"}, "dataset.id=ALE/Breakout-v5 needs the package ale_py"),
+    ({"id": "BreakoutNoFrameskip-v4"}, "pip install ale-py"),
 ])  # fmt: skip
-def test_an_environment_that_cannot_be_opened_is_refused(settings: Any, said: str) -> None:
+def test_an_environment_that_cannot_be_opened_is_refused(settings: Any, said: str, monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "ale_py", None)
     with pytest.raises(DataError) as caught:
         Gymnasium(**settings).open()
     assert said in str(caught.value)
 
 
+def test_an_environment_may_know_no_drawing_and_fail_to_close(caplog: Any) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert Gymnasium(id="Bare-v0").open().shape == (3,)
+    assert "an environment cannot be closed: RuntimeError: it is jammed" in caplog.text
+
+
 def test_without_gymnasium_it_is_said_what_to_install(monkeypatch: Any) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "gymnasium", None)
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(DataError, match=r"needs the package gymnasium .*pip install 'mxtrain\[gymnasium\]'"):
         Gymnasium().open()
 
