@@ -14,6 +14,7 @@ from mxtrain.dataset.table.column_kinds import (
     GUESSED_ROWS,
     ColumnSpec,
     as_column_specs,
+    as_typed,
     guess_kinds,
     header_of,
 )
@@ -74,8 +75,8 @@ class FeatureTable(FeatureFiles):
         if open_names and self.others == "guess":
             found = guess_kinds(path, open_names, self.missing)
             guessed = {name: ColumnSpec(kind=kind) for name, kind in found.items()}
-            shown = ", ".join(f"{name}: {kind}" for name, kind in found.items())
-            log.info("dataset.columns, guessed from the first %s rows of %s: {%s}", f"{GUESSED_ROWS:,}", path, shown)
+            rows = f"{GUESSED_ROWS:,}"
+            log.info("dataset.columns, guessed from the first %s rows of %s: %s", rows, path, as_typed(found))
         known = {**self.columns, **guessed}
         return {name: known[name] for name in names if name in known and known[name].kind != "ignore"}
 

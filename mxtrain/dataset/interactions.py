@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Optional
+from typing import List, Optional
 
 import pydantic
 
 from mxtrain.dataset.checking.problems import Findings
+from mxtrain.dataset.loading.text_stream import ending_of
 from mxtrain.dataset.recommendation.base import InteractionDataset
 from mxtrain.dataset.recommendation.rows import Columns, read_pairs
 from mxtrain.dataset.recommendation.source import InteractionRows
-from mxtrain.dataset.table.columns import Column, stream_rows
+from mxtrain.dataset.table.column_kinds import header_of
+from mxtrain.dataset.table.columns import Column, require_table, stream_rows
 from mxtrain.types import PathText
 
 
@@ -38,7 +40,15 @@ class InteractionTable(InteractionDataset):
         if self.rating is None and (self.feedback == "explicit" or self.min_rating is not None):
             asked = "feedback=explicit" if self.feedback == "explicit" else "min_rating"
             raise ValueError(f"{asked} needs rating=COLUMN, which says how users rate items")
+        named = [name for name in self._columns() if isinstance(getattr(self, name), str)]
+        if named and not self.header and ending_of(self.path) in (".csv", ".tsv"):
+            typed = " ".join(f"dataset.{name}={number}" for number, name in enumerate(self._columns()))
+            raise ValueError(f"header=false: columns have no names then, but numbers from 0. Type e.g. {typed}")
         return self
+
+    def _columns(self) -> List[str]:
+        """The settings that name a column, in the order in which rows are read."""
+        return ["user", "item", *(name for name in ("rating", "timestamp") if getattr(self, name) is not None)]
 
     @property
     def named(self) -> str:
@@ -46,7 +56,11 @@ class InteractionTable(InteractionDataset):
 
     def read(self, findings: Findings) -> InteractionRows:
         """See `InteractionDataset.read`."""
-        chosen = [self.user, self.item, *(one for one in (self.rating, self.timestamp) if one is not None)]
-        rows = stream_rows(self.path, chosen, self.header, findings=findings)
+        chosen = {name: getattr(self, name) for name in self._columns()}
+        require_table(self.path)
+        if self.header and ending_of(self.path) != ".jsonl":  # of which each row has names of its own
+            for name, column in chosen.items():
+                header_of(self.path, [column] if isinstance(column, str) else [], f"dataset.{name}={column}")
+        rows = stream_rows(self.path, list(chosen.values()), self.header, findings=findings)
         columns = Columns(self.rating is not None, self.timestamp is not None, self.min_rating)
         return read_pairs(Path(self.path), rows, columns, findings)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Dict, Optional, Tuple
 
 from mxtrain.dataset.checking.problems import Findings
-from mxtrain.dataset.loading.regular_files import exists
+from mxtrain.dataset.loading.regular_files import exists, require_there
 from mxtrain.dataset.recommendation.base import InteractionDataset
 from mxtrain.dataset.recommendation.rows import Columns, read_pairs, separated_rows
 from mxtrain.dataset.recommendation.source import InteractionRows
@@ -46,8 +46,14 @@ class MovieLens(InteractionDataset):
         root = Path(self.root)
         found = root if root.name in NAMES else next((root / name for name in NAMES if exists(root / name)), None)
         if found is None or not exists(found):
+            require_there(root)
             raise DataError(
                 f"{self.named}: there is none of {', '.join(NAMES)} in it. Name the folder that GroupLens' archive "
-                "unpacks to."
+                f"unpacks to{self._inside(root)}."
             )
         return found
+
+    def _inside(self, root: Path) -> str:
+        """Folders in it that have such a file, which may be meant."""
+        found = sorted({str(file.parent) for name in NAMES for file in root.glob(f"*/{name}")})
+        return f": dataset.root={' or '.join(found)}" if found else ""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mxtrain.dataset.signature import Signature
     from mxtrain.description.groups import Description
     from mxtrain.engine.predictions import Decode
+    from mxtrain.metric.metrics import Metric
     from mxtrain.parallel.base import Strategy
     from mxtrain.types import Batch, Shape
 
@@ -58,14 +59,13 @@ class Recommendation(Task):
             given = type(loss).__name__
             instead = "dataset.feedback=explicit means ratings, which have no sampled items: type loss=l2" if is_rated \
                 else "dataset.feedback=implicit means items without ratings: type loss=sampled_bce"  # fmt: skip
-            raise ConfigError(f"loss: {given} does not fit. {instead}.")
-        for name, metric in description.metric.items():
-            if isinstance(metric, OfValues if not is_rated else RankingMetric):
-                fitting = f"[{_OF_RATINGS if is_rated else _OF_RANKS}]"
-                raise ConfigError(
-                    f"metric.{name}: it does not fit dataset.feedback={'explicit' if is_rated else 'implicit'}. Type "
-                    f"metric={fitting} trainer.monitor=val/{fitting[1:].partition(',')[0]}."
-                )
+            also = f" {_fitting_metrics(is_rated)}" if _unfitting(description.metric, is_rated) else ""
+            raise ConfigError(f"loss: {given} does not fit. {instead}{also}.")
+        for name in _unfitting(description.metric, is_rated):
+            raise ConfigError(
+                f"metric.{name}: it does not fit dataset.feedback={'explicit' if is_rated else 'implicit'}. Type "
+                f"{_fitting_metrics(is_rated)}."
+            )
 
     def num_classes(self, signature: Signature) -> int:
         return 1
@@ -147,6 +147,15 @@ class Recommendation(Task):
         depths = [metric.k for metric in description.metric.values() if isinstance(metric, RankingMetric)]
         num_sampled = shapes_of(signature.shape)[1][0] - 1
         return RankReport(source, depths[0] if depths else 10, num_sampled, self.baselines)  # type: ignore[arg-type]
+
+
+def _unfitting(metrics: Mapping[str, Metric], is_rated: bool) -> List[str]:
+    return [name for name, metric in metrics.items() if isinstance(metric, RankingMetric if is_rated else OfValues)]
+
+
+def _fitting_metrics(is_rated: bool) -> str:
+    names = _OF_RATINGS if is_rated else _OF_RANKS
+    return f"metric=[{names}] trainer.monitor=val/{names.partition(',')[0]}"
 
 
 def _first(signature: Signature, score_I: np.ndarray, count: int) -> Iterator[Tuple[str, float]]:

@@ -90,9 +90,10 @@ class TabularReport(Report):
         except DataError as error:
             return [[f"no baseline, for the training rows cannot be read: {error}", "", "", "", ""]]
         label_N = train.read_labels()
-        rate = float(np.clip(label_N.mean(), 1e-12, 1 - 1e-12))
+        share = float(label_N.mean())
+        rate = float(np.clip(share, 1e-12, 1 - 1e-12))
         constant = np.full(len(target_N), np.log(rate / (1 - rate)))
-        rows = [self._row(f"base rate, {rate:.4g}", constant, target_N)]
+        rows = [self._row(f"base rate, {share:.4g}", constant, target_N)]
         most = self._task.baseline_rows
         if most and 0 < label_N[:most].sum() < len(label_N[:most]):
             taken = "" if len(train) <= most else f" of {most:,} rows"

@@ -157,8 +157,13 @@ def first_of(names: Sequence[str]) -> str:
 
 def require_there(path: AnyPath) -> None:
     """Raises: DataError: nothing is there; names what has the nearest spelling."""
-    if exists(path):
-        return
+    if not exists(path):
+        error = explain(path, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
+        raise DataError(f"{error}{nearest_there(path)}")
+
+
+def nearest_there(path: AnyPath) -> str:
+    """What a folder has that is spelled like a path to nothing, as the end of a message; empty where it has none."""
     missing = Path(path)
     while not exists(missing.parent):
         missing = missing.parent
@@ -166,8 +171,7 @@ def require_there(path: AnyPath) -> None:
         there = os.listdir(missing.parent)
     except OSError:
         there = []
-    error = explain(path, FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)))
-    raise DataError(f"{error}{did_you_mean(missing.name, there)}")
+    return did_you_mean(missing.name, there)
 
 
 def exists(path: AnyPath) -> bool:

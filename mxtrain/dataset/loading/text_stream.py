@@ -16,6 +16,8 @@ from mxtrain.errors import DataError
 MAX_LINE = 64 << 20
 """Characters: a line is in memory as a whole."""
 GZIP = ".gz"
+_PACKED = b"\x1f\x8b"
+"""What gzip's files begin with, and no text in UTF-8."""
 
 
 def ending_of(path: AnyPath) -> str:
@@ -72,6 +74,8 @@ def _opened(path: AnyPath) -> Iterator[BinaryIO]:
             begin = buffered.peek(2)[:2]
             if begin in BOMS:
                 raise DataError(f"{path} is in {BOMS[begin]}, not UTF-8. Convert it: iconv -f UTF-16 -t UTF-8 FILE.")
+            if begin == _PACKED and Path(path).suffix != GZIP:
+                raise DataError(f"{path} is packed by gzip, and its name does not say so: call it {path}{GZIP}.")
             yield buffered
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise DataError(f"{path} is damaged: it cannot be unpacked ({error}).") from error

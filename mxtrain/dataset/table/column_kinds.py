@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 from itertools import islice
 from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence
 
 import numpy as np
+import yaml
 
 from mxtrain.dataset.checking.problems import Findings, Problem
 from mxtrain.dataset.table.cells import number_of
-from mxtrain.dataset.table.columns import names_of_columns, stream_rows
+from mxtrain.dataset.table.columns import hint_at_separator, names_of_columns, stream_rows
 from mxtrain.errors import DataError, did_you_mean
 from mxtrain.types import Positive, Spec
 
@@ -18,6 +21,8 @@ GUESSED_ROWS = 1000
 MOST_CATEGORIES = 100
 """Different texts in these rows, above which a column is hashed."""
 SHARE_OF_NUMBERS = 0.9
+_PLAIN, _WORDS = re.compile(r"[A-Za-z_][\w ./%+-]*(?<! )", re.ASCII), ("true", "false", "null", "nan", "inf")
+"""Names that Hydra's overrides take as keys, and words that mean something there. All else stands in a text."""
 Guess = Literal["number", "category", "hashed", "ignore"]
 
 
@@ -45,11 +50,25 @@ class _Silent(Findings):
 
 
 def as_column_specs(given: Any) -> Any:
-    """Makes settings of words, `{age: number}` for `{age: {kind: number}}`, before they are validated."""
+    """Makes settings of words, `{age: number}` for `{age: {kind: number}}`, before they are validated; and of a text in
+    YAML, in which columns can have names that Hydra's overrides do not take."""
+    if isinstance(given, str):
+        try:
+            given = yaml.safe_load(given)
+        except yaml.YAMLError as error:
+            raise ValueError(f"columns is no YAML: {' '.join(str(error).split())}") from error
     if not isinstance(given, Mapping):
         return given
-    return {name: ColumnSpec(kind=value) if isinstance(value, str) else  # type: ignore[arg-type]  # it is validated
-            ColumnSpec(**value) if isinstance(value, Mapping) else value for name, value in given.items()}  # fmt: skip
+    return {name: {"kind": value} if isinstance(value, str) else value for name, value in given.items()}
+
+
+def as_typed(kinds: Mapping[str, str]) -> str:
+    """Columns and their kinds as they can be typed behind `dataset.columns=`; one without a name cannot."""
+    named = {name: kind for name, kind in kinds.items() if name}
+    if all(_PLAIN.fullmatch(name) and name.lower() not in _WORDS for name in named):
+        return f"{{{', '.join(f'{name}: {kind}' for name, kind in named.items())}}}"
+    text = json.dumps(named, ensure_ascii=False)
+    return "'{}'".format(text.replace("'", r"\'"))
 
 
 def refuse_unknown_columns(path: str, named: Sequence[str], names: Sequence[str], setting: str) -> None:
@@ -58,6 +77,7 @@ def refuse_unknown_columns(path: str, named: Sequence[str], names: Sequence[str]
         if name not in names:
             raise DataError(
                 f"{setting}: {path} has no column '{name}'.{did_you_mean(name, names)} It has {', '.join(names)}."
+                f"{hint_at_separator(names)}"
             )
     twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
     if twice is not None:
@@ -79,15 +99,21 @@ def guess_kinds(path: str, names: Sequence[str], missing: Sequence[str]) -> Dict
     """What columns seem to be by the first rows of a file.
 
     A column of numbers is one with `SHARE_OF_NUMBERS` of its cells numbers, so that a wrong cell is found; of others
-    those with few different texts are categories, and the rest are hashed. One without a value is ignored. Rows that
-    cannot be used are passed over: whoever reads all rows says what is wrong with them.
+    those with few different texts are categories, and the rest are hashed. One without a value is ignored, and so is
+    one without a name, as the numbers of rows that pandas writes. Rows that cannot be used are passed over: whoever
+    reads all rows says what is wrong with them.
+
+    Raises:
+        DataError: no row can be used.
     """
     null = missing[0] if missing else None
     rows = [row for _, row in islice(stream_rows(path, list(names), True, True, _Silent(), null=null), GUESSED_ROWS)]
+    if not rows:
+        raise DataError(f"{path}: behind its header there is no row with all columns.")
     found: Dict[str, Guess] = {}
     for number, name in enumerate(names):
         texts = [text for row in rows if (text := row[number].strip()) not in missing]
-        if not texts:
+        if not texts or not name:
             found[name] = "ignore"
         elif np.isfinite([number_of(text) for text in texts]).mean() >= SHARE_OF_NUMBERS:
             found[name] = "number"

@@ -17,7 +17,7 @@ from mxtrain.dataset.checking.problems import (
     Findings,
     Problem,
 )
-from mxtrain.dataset.loading.regular_files import exists
+from mxtrain.dataset.loading.regular_files import exists, files_in, first_of, nearest_there
 from mxtrain.dataset.loading.text_stream import ending_of, open_text
 from mxtrain.dataset.table.parquet import parquet_names, read_parquet
 from mxtrain.errors import DataError, did_you_mean
@@ -29,6 +29,7 @@ NamedRow = Tuple[int, List[str], Mapping[Column, Any]]
 PARQUET = ".parquet"
 TABLES = (".tsv", ".csv", ".jsonl", PARQUET)
 """Endings of names; .gz may stand behind those of texts."""
+SEPARATORS = {"\t": "tabs", ";": "semicolons", ",": "commas", "|": "vertical bars"}
 
 
 class RowsOfText(NamedTuple):
@@ -103,15 +104,18 @@ def require_table(path: Union[str, Path]) -> str:
     """
     ending = ending_of(path)
     if ending not in TABLES:
-        raise DataError(f"{path}: texts are read from files that end in {', '.join(TABLES)}, or .gz behind these.")
+        require_file(path)
+        raise DataError(f"{path}: rows are read from files that end in {', '.join(TABLES)}, or .gz behind these.")
     require_file(path)
     return ending
 
 
 def require_file(path: Union[str, Path]) -> None:
-    """Raises: DataError: there is no such file."""
+    """Raises: DataError: there is no such file, or it is a folder."""
     if not exists(path):
-        raise DataError(f"{path}: there is no such file.")
+        raise DataError(f"{path}: there is no such file.{nearest_there(path)}")
+    if Path(path).is_dir():
+        raise DataError(f"{path} is a folder, and a file is needed: {first_of(files_in(path)) or 'it has none'}.")
 
 
 def names_of_columns(path: Union[str, Path]) -> List[str]:
@@ -213,7 +217,16 @@ def _what_is_missing(column: Column, names: List[str], row: Mapping[Column, str]
     if cells and (column in names or not isinstance(column, str)):
         return f"it has {cells} columns, so there is none for {column!r}."
     hint = did_you_mean(str(column), names)
-    return f"there is no column '{column}'.{hint} It has {', '.join(names) or 'no names of columns'}."
+    has = f"It has {', '.join(names) or 'no names of columns'}.{hint_at_separator(names)}"
+    return f"there is no column '{column}'.{hint} {has}"
+
+
+def hint_at_separator(names: Sequence[str]) -> str:
+    """Says, as the end of a message, that a header seems to have other separators; empty where it has not."""
+    if len(names) != 1:
+        return ""
+    found = next((said for mark, said in SEPARATORS.items() if mark in names[0]), "")
+    return f" It seems to be separated by {found}: a .csv has commas, a .tsv tabs." if found else ""
 
 
 def _read_jsonl(path: Path, lines: TextIO, findings: Findings) -> Iterator[NamedRow]:
@@ -222,15 +235,17 @@ def _read_jsonl(path: Path, lines: TextIO, findings: Findings) -> Iterator[Named
             continue
         try:
             row: Any = json.loads(part)
-            names = list(row.keys())
-        except (ValueError, AttributeError, RecursionError) as error:
+            reason: object = "" if isinstance(row, dict) else f"it is {part.strip():.40}"
+        except (ValueError, RecursionError) as error:  # whose own text counts lines from this one
+            reason = getattr(error, "msg", error)
+        if reason:
             place = DataPlace(str(path), line)
-            findings.refuse(Problem(UNREADABLE_ROW, place, f"{place} is no JSON object: {error}."))
+            findings.refuse(Problem(UNREADABLE_ROW, place, f"{place} is no JSON object: {reason}."))
             continue
         # Numbers and truth are labels as they are written; null, lists and objects are no text.
         yield (
             line,
-            names,
+            list(row),
             {
                 name: _as_written(value)
                 for name, value in row.items()

@@ -88,7 +88,9 @@ class FeatureDataset(BaseDataset):
         parts += [f"{added} further to say where a number is missing"] if added else []
         label_N = splits.train.read_labels()  # type: ignore[attr-defined]  # they are `FeatureRows`
         names = splits.class_names
-        return f"rows of {', '.join(parts)}; {label_N.mean():.2%} of {len(label_N):,} training rows are {names[1]}"
+        alone = ", so there is nothing to tell apart" if label_N.min() == label_N.max() else ""
+        share = f"{label_N.mean():.2%} of {len(label_N):,} training rows are {names[1]}"
+        return f"rows of {', '.join(parts)}; {share}{alone}"
 
     def build_loader(  # type: ignore[override]  # of its own samples
         self, source: FeatureRows, signature: Signature, *, num_classes: int, **options: Any

@@ -44,6 +44,7 @@ from mxtrain.dataset.corpus.shards import ArrayForm, Shards, ShardWriter
 from mxtrain.dataset.loading.input_files import read_each
 from mxtrain.dataset.loading.text_stream import ending_of
 from mxtrain.dataset.table.cells import LARGEST_NUMBER, number_of, why_no_number
+from mxtrain.dataset.table.column_kinds import as_typed
 from mxtrain.dataset.table.columns import PARQUET, Column, place_of, stream_rows
 from mxtrain.errors import DataError
 
@@ -226,7 +227,8 @@ class _Writing:
             value_R = np.array([math.nan if text in self._missing else number_of(text) for text in texts])
         wrong_R = ~is_missing_R & ~(np.abs(value_R) <= LARGEST_NUMBER)
         for index in np.flatnonzero(wrong_R).tolist():
-            also = f", name such cells in dataset.missing, or type dataset.columns={{{column.name}: category}}"
+            typed = as_typed({column.name: "category"})
+            also = f", name such cells in dataset.missing, or type dataset.columns={typed}"
             self._refuse(NOT_A_NUMBER, lines[index], f"'{column.name}' is {why_no_number(texts[index])}.",
                          f"Correct the cell{also if self._layout.is_described else ''}.")  # fmt: skip
         kept_R &= ~wrong_R
@@ -241,7 +243,7 @@ class _Writing:
             codes[text] = bucket_code(text) if code_of is None else code_of.setdefault(text, len(code_of) + 1)
         if code_of is not None and sum(map(len, self._code_of.values())) > MOST_VALUES:
             largest = max(self._code_of, key=lambda name: len(self._code_of[name]))
-            typed = f"columns={{{largest}: hashed}}" if self._layout.is_described else "categories=hashed"
+            typed = f"columns={as_typed({largest: 'hashed'})}" if self._layout.is_described else "categories=hashed"
             raise DataError(
                 f"{self._path}: its categories have more than {MOST_VALUES:,} different values, of which "
                 f"{len(self._code_of[largest]):,} are of '{largest}'. Hash that column: type dataset.{typed}."

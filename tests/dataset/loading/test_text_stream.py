@@ -38,6 +38,9 @@ def test_bytes_that_are_no_text(tmp_path):
     path.write_bytes("x".encode("utf-16"))
     with pytest.raises(DataError, match="is in UTF-16, not UTF-8"):
         lines_of(path)
+    path.write_bytes(gzip.compress(b"one\n"))
+    with pytest.raises(DataError, match=r"is packed by gzip, and its name does not say so: call it .*a.txt.gz\."):
+        lines_of(path)
 
 
 @pytest.mark.parametrize(

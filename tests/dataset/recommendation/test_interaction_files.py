@@ -94,8 +94,33 @@ def test_movielens_in_each_form(tmp_path: Path, name: str, between: str, header:
 
 
 def test_without_movielens_it_says_what_it_looks_for(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"none of ratings.csv, u.data, ratings.dat in it. Name the folder"):
+    (tmp_path / "ml-1m").mkdir()
+    with pytest.raises(DataError, match=r"none of ratings.csv, u.data, ratings.dat in it. Name .* unpacks to\.$"):
         MovieLens(root=str(tmp_path)).open()
+    (tmp_path / "ml-1m" / "ratings.dat").write_text("1::2::3::4\n")
+    with pytest.raises(DataError, match=r"unpacks to: dataset.root=.*/ml-1m\.$"):
+        MovieLens(root=str(tmp_path)).open()
+    with pytest.raises(DataError, match=r"ml-2m' cannot be read: .* Did you mean 'ml-1m'"):
+        MovieLens(root=str(tmp_path / "ml-2m")).open()
+
+
+@pytest.mark.parametrize("name, content, said", [
+    ("x.csv", "usr,item\n1,2\n", "dataset.user=user: .*no column 'user'. Did you mean 'usr'?"),
+    ("x.csv", "user,item,item\n1,2,3\n", "two columns are called 'item'"),
+    ("x.csv", "user;item\n1;2\n", "It has user;item. It seems to be separated by semicolons"),
+    ("x.tsv", "user,item\n1,2\n", "It seems to be separated by commas"),
+    ("x.jsonl", '{"usr": 1, "item": 2}\n', "x.jsonl, line 1: there is no column 'user'. Did you mean 'usr'?"),
+    ("x.jsonl", '\n{"user": 1, \n', "line 2 is no JSON object: Expecting property name enclosed in double quotes."),
+    ("x.jsonl", "[1, 2]\n", "line 1 is no JSON object: it is [1, 2]."), ("x.txt", "", "rows are read from files that"),
+    ("gone/x.csv", "", "x.csv: there is no such file. Did you mean 'gone.csv'?"),
+])  # fmt: skip
+def test_tables_that_are_not_as_described(tmp_path: Path, name: str, content: str, said: str) -> None:
+    (tmp_path / "gone.csv").touch()
+    if content or name == "x.txt":
+        (tmp_path / name).write_text(content)
+    with pytest.raises(DataError) as error:
+        InteractionTable(path=str(tmp_path / name)).open()
+    assert re.search(re.escape(said).replace(r"\.\*", ".*"), str(error.value))
 
 
 def test_without_times_the_split_seed_chooses(tmp_path: Path) -> None:
@@ -182,6 +207,11 @@ def test_a_check_lists_all_that_is_wrong_and_goes_on(tmp_path: Path, capsys: Any
     (("dataset.feedback=explicit",), "feedback=explicit needs rating=COLUMN"),
     (("dataset.min_rating=3",), "min_rating needs rating=COLUMN"),
     (("dataset.negatives=0",), "dataset.negatives"),
+    (("dataset.header=false", "dataset.user=3"), "Type e.g. dataset.user=0 dataset.item=1"),
+    (("dataset.feedback=explicit", "dataset.rating=r"),
+     "type loss=l2 metric=[root_mean_squared_error,mean_absolute_error] trainer.monitor=val/root_mean_squared_error."),
+    (("dataset.feedback=explicit", "dataset.rating=r", "metric=[mean_absolute_error]",
+      "trainer.monitor=val/mean_absolute_error"), "have no sampled items: type loss=l2."),
 ])  # fmt: skip
 def test_settings_that_cannot_be_are_refused(describe_run: Any, words: Tuple[str, ...], said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import io
 import json
 import zlib
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Dict, List, Sequence
 
 import numpy as np
 import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from mxtrain.dataset.base import open_splits
 from mxtrain.dataset.criteo import CATEGORIES, COUNTS, Criteo
@@ -177,6 +179,43 @@ def at(number: int, text: str) -> Any:
     return lambda lines: lines.__setitem__(number - 1, text)
 
 
+def test_what_was_guessed_can_be_typed_whatever_columns_are_called(tmp_path: Path, caplog: Any) -> None:
+    names = ("plain name", "age (years)", "a:b,c", "Größe", "it's", 'so "called"', "true", "back\\slash")
+    for count in (1, len(names)):
+        (tmp_path / "t.csv").write_text(_row("", *names[:count], "target") + 40 * "7,5,1,2,3,4,5,6,7,1\n" + "8,9\n")
+        settings = {"train": str(tmp_path / "t.csv"), "others": "guess"}
+        with caplog.at_level("INFO"):
+            guessed = FeatureTable(**settings).kinds(settings["train"])
+        typed = caplog.messages[-1].partition("t.csv: ")[2]
+        override = OverridesParser.create().parse_override(f"dataset.columns={typed}")
+        assert guessed.keys() == set(names[:count]) and (typed[0] == "{") == (count == 1)
+        assert FeatureTable(**{**settings, "others": "ignore", "columns": override.value()}).columns == guessed
+
+
+def _row(*cells: str) -> str:
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerow(cells)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("columns, said", [
+    ({"age": {"kind": "numbr"}}, "columns.age.kind"), ("{a: [}", "columns is no YAML"), ("word", "valid dictionary"),
+])  # fmt: skip
+def test_columns_that_cannot_be_are_refused_by_name(columns: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        FeatureTable(columns=columns)
+
+
+def test_rows_of_one_class_are_said(tmp_path: Path) -> None:
+    for last, said in (("1", True), ("0", False)):
+        rows = [{**row, "target": "1"} for row in rows_of(60, 0)]
+        rows[0]["target"] = last
+        dataset = table(train=write_csv(tmp_path / "t.csv", rows), val_fraction=0.01, test_fraction=0.0)
+        splits = dataset.open()
+        signature = dataset.sign(splits, None)  # type: ignore[arg-type]
+        assert dataset.remark(signature, splits).endswith(", so there is nothing to tell apart") == said
+
+
 @pytest.mark.parametrize(
     "change, given, words",
     [
@@ -193,6 +232,9 @@ def at(number: int, text: str) -> Any:
         (lambda lines: None, {"train": "gone.csv"}, "gone.csv: there is no such file"),
         (lambda lines: None, {"train": "t.txt"}, "t.txt: there is no such file"),
         (lambda lines: lines.clear(), {}, "t.csv is empty: there are no columns"),
+        (lambda lines: lines.__delitem__(slice(1, None)), {"columns": {}}, "t.csv: behind its header there is no row"),
+        (lambda lines: None, {"train": str(Path(__file__).parent)}, "is a folder, and a file is needed: test_"),
+        (at(1, "age;town;page;visits;note;target"), {}, "separated by semicolons: a .csv has commas, a .tsv tabs"),
         (lambda lines: None, {"columns": {}, "others": "ignore"}, "no column is left to predict 'target' from"),
     ],
 )  # fmt: skip
