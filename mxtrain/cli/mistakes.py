@@ -23,6 +23,7 @@ from mxtrain.description.groups import GROUPS, NAMED_GROUPS, PRESET_GROUPS, WRAP
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.types import Spec
 
+_MOST_ELSEWHERE = 3  # options for other tasks that have a setting: of more nobody knows which one was meant
 OTHER_NAMES = {
     "lr": "optimizer.lr",
     "learning_rate": "optimizer.lr",
@@ -321,16 +322,19 @@ def did_you_mean_any(settings: Sequence[str]) -> str:
 
 
 def options_with(group: str, field: str, files: ConfigFiles, config: DictConfig) -> str:
-    """Says which other options of the group have this field, of those that are for the task."""
+    """Says which other options of the group have this field, of those that are for the task; or for others."""
     task = import_target(str(config.task["_target_"]), "task").name if "task" in config else ""
-    having = []
+    having: List[str] = []
+    elsewhere: List[str] = []
     for option in files.options(group):
         file = files.find_file(f"{group}/{option}")
         settings = yaml.safe_load(file.read_text(encoding="utf-8")) if file else None
         if isinstance(settings, dict):
             settings = settings.get(group, settings)  # beside those of other groups, or alone
-        if isinstance(settings, dict) and field in flatten(settings) and _is_for(settings, task):
-            having.append(option)
+        if isinstance(settings, dict) and field in flatten(settings):
+            (having if _is_for(settings, task) else elsewhere).append(option)
+    if not having and 0 < len(elsewhere) <= _MOST_ELSEWHERE:
+        return f" It belongs to {group}={'|'.join(elsewhere)}, for another task."
     return f" It belongs to {group}={'|'.join(having)}." if having else ""
 
 

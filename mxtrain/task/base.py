@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 DATASETS = {
     "text": "dataset=text", "numbers": "dataset=tabular", "frames": "dataset=digit_lines",
-    "symbols": "dataset=formant_digits", "features": "dataset=breast_cancer",
+    "symbols": "dataset=formant_digits", "features": "dataset=feature_table",
     "indexed_features": "dataset=libsvm", "interactions": "dataset=imported_names",
     "observations": "dataset=gymnasium",
 }  # fmt: skip
@@ -136,7 +136,9 @@ class Task(Spec):
         own = f"task={self.name}" if self.name else f"the task {type(self).__name__}"
         if self.name and self.name not in dataset.serves:
             others = " or ".join(f"task={name}" for name in dataset.serves)
-            raise ConfigError(f"task={self.name} and the dataset do not fit: its samples are for {others}. Type that.")
+            reads = description.model.reads[:1]
+            instead = f" Or a dataset for {own}, e.g. {DATASETS[reads[0]]}." if reads and reads[0] in DATASETS else ""
+            raise ConfigError(f"{own} and the dataset do not fit: its samples are for {others}. Type that.{instead}")
         if dataset.sampler != "shuffle" and not self.has_classes:
             raise ConfigError(
                 f"dataset.sampler={dataset.sampler}: samples of {own} have no single class to choose them by. Type "

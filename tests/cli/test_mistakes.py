@@ -47,6 +47,7 @@ MISTAKES = [
     ("optimizer.momentum=0.9", ["It belongs to optimizer=", "nag", "sgd"]),
     ("trainer.batch_size=3", ["'dataset.batch_size'"]),
     ("trainer.validate_every=1", ["Did you mean 'trainer.val_interval'?"]),
+    ("dataset.id=CartPole-v1", ["there is no 'dataset.id'. It belongs to dataset=gymnasium, for another task."]),
     ("task=detection dataset.image_sizes=[64,96]", ["image_size'? It belongs to dataset=coco|image_list|voc."]),
     ("task=detection dataset.augment.mixup=1", ["mixup'. It belongs to dataset=coco|image_list|voc. dataset takes"]),
     ("dataset.augment.mix_up=1", ["Did you mean 'dataset.augment.mixup'?"]),
