@@ -311,7 +311,7 @@ def what_is_trained(description: Description, plan: Plan, signature: Signature, 
         "lr_scaling": description.rates.facts,
         "graph_nodes": lambda: graph_nodes(network, signature.shape),
         "model_table": summarize(network, signature.shape).table(), "predicts": description.task.predicts,
-        "reads_files": description.task.reads_files,
+        "predict_inputs": description.task.predict_inputs,
     }  # fmt: skip
 
 

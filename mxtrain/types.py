@@ -290,8 +290,8 @@ class RunInfo:
     """How the run was started."""
     predicts: bool = True
     """Whether `predict` has something to say with the trained network."""
-    reads_files: bool = True
-    """Whether `predict` says it of files."""
+    predict_inputs: str = "FILE..."
+    """What stands behind `predict RUN` in an example: files, or nothing."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from mxtrain.checkpoint.folder import (
     remove_leftovers,
     scan,
 )
-from mxtrain.errors import CheckpointError, UnreadableCheckpoint
+from mxtrain.errors import CheckpointError, UnreadableCheckpoint, did_you_mean
 from mxtrain.files.durable import PathLike, fsync_directory
 
 if TYPE_CHECKING:
@@ -299,7 +299,7 @@ def open_checkpoint(
     assert which in ("best", "last")
     path = Path(path)
     if not _is_directory(path):
-        hint = f" Give its folder, {path.parent}, instead." if path.is_file() else ""
+        hint = f" Give its folder, {path.parent}, instead." if path.is_file() else _nearest_folder(path)
         raise CheckpointError(f"There is no checkpoint and no run directory at {path}.{hint}{available(path.parent)}")
     if NAME.match(path.name) or os.path.exists(path / MANIFEST):
         return _read_asked(path, read_checkpoint)
@@ -319,6 +319,13 @@ def open_checkpoint(
         assert report is not None
         report(f"{problem} That is the one of step {found.step}.")
     return found
+
+
+def _nearest_folder(path: Path) -> str:
+    try:
+        return did_you_mean(path.name, [entry.name for entry in os.scandir(path.parent) if entry.is_dir()])
+    except OSError:
+        return ""
 
 
 def _is_directory(path: Path) -> bool:

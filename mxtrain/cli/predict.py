@@ -79,8 +79,9 @@ def run(arguments: Sequence[str]) -> int:
     if not description.task.predicts:
         name = description.task.name or type(description.task).__name__
         raise ConfigError(f"predict: a run of task={name} has nothing to say of single files. `eval` measures it.")
-    if description.task.reads_files and not given.positionals[1:]:
-        raise ConfigError(f"predict takes a run and files or folders: `{program()} predict RUN FILE...`.")
+    if description.task.predict_inputs and not given.positionals[1:]:
+        inputs = description.task.predict_inputs
+        raise ConfigError(f"predict takes a run and what to predict for: `{program()} predict RUN {inputs}`.")
     form = choose_format(description.task, settings)
     dataset, signature = restore_inputs(checkpoint, description, overrides)
     unreadable: Dict[int, str] = {}

@@ -65,7 +65,7 @@ def show_end(result: Result, run_dir: Path, description: Description, command: C
 
         task = description.task
         console = open_console(sys.stdout)
-        print_end(console, result, run_dir, description.config, command, task.predicts, task.reads_files)
+        print_end(console, result, run_dir, description.config, command, task.predicts, task.predict_inputs)
     outcome = Outcome.of(None, command.words, run_dir, result)
     print_outcome(outcome)
     return outcome

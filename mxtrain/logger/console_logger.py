@@ -96,6 +96,6 @@ class ConsoleLogger(Callback):
         self._view.close()
         self._logs.close()
         run = self._run
-        print_end(self._console, result, run.run_dir, run.config, run.command, run.predicts, run.reads_files)
+        print_end(self._console, result, run.run_dir, run.config, run.command, run.predicts, run.predict_inputs)
         self._console.file.flush_or_discard()
         self._view = self._logs = None

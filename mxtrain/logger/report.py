@@ -123,7 +123,8 @@ def _table_of(rows: Sequence[_ResultRow], result: Result) -> Table:
 
 
 def next_commands(
-    result: Result, run_dir: Path, config: Config, command: CommandLine, predicts: bool = True, reads_files: bool = True
+    result: Result, run_dir: Path, config: Config, command: CommandLine, predicts: bool = True,
+    predict_inputs: str = "FILE...",
 ) -> List[Tuple[str, str]]:  # fmt: skip
     """Pairs of a purpose and a command to go on with: only those that can work, the likeliest first.
 
@@ -133,7 +134,7 @@ def next_commands(
         config: Of the run, resolved, as plain nested dicts.
         command: How it was started.
         predicts: Whether `predict` has something to say.
-        reads_files: Whether of files.
+        predict_inputs: What stands behind `predict RUN`.
 
     Returns:
         Pairs of a purpose and a command for a POSIX shell.
@@ -150,7 +151,8 @@ def next_commands(
     if is_trained:
         steps.append(("evaluate", f"{command.program} eval {place}{own_code}"))
     if is_trained and predicts:
-        steps.append(("predict", f"{command.program} predict {place}{' FILE...' * reads_files}{own_code}"))
+        words = f"{place} {predict_inputs}".rstrip()
+        steps.append(("predict", f"{command.program} predict {words}{own_code}"))
     if result.exit_code == EXIT_FINISHED:
         return steps
     if result.exit_code == EXIT_NON_FINITE:
@@ -186,14 +188,14 @@ def _retyped(command: CommandLine, left_out: Sequence[str], *added: str) -> str:
 
 def print_end(
     console: Console, result: Result, run_dir: Path, config: Config, command: CommandLine, predicts: bool = True,
-    reads_files: bool = True,
+    predict_inputs: str = "FILE...",
 ) -> None:  # fmt: skip
     """Prints the result, and the commands to go on with; a path or a command is on one line, which is never broken."""
     for line in render_result(result, plain=not console.is_terminal).renderables:
         console.print(line, soft_wrap=isinstance(line, Text))
     # What to do with the jobs of a sweep is said once, at its end.
     is_single = command.job is None
-    steps = next_commands(result, run_dir, config, command, predicts, reads_files) if is_single else []
+    steps = next_commands(result, run_dir, config, command, predicts, predict_inputs) if is_single else []
     print_commands(console, steps)
 
 

@@ -95,8 +95,8 @@ class Task(Spec):
     task of a user's own, which any dataset and model may serve."""
     predicts: ClassVar[bool] = True
     """Whether `predict` has something to say."""
-    reads_files: ClassVar[bool] = True
-    """Whether `predict` predicts for files; else the dataset has what it predicts for."""
+    predict_inputs: ClassVar[str] = "FILE..."
+    """What stands behind `predict RUN`, as an example shows it; empty: the dataset has what is predicted for."""
     writes: ClassVar[str] = ""
     """What the files hold that `predict` writes beside its rows, one for each sample, such as "mask"; empty: none."""
     writes_ending: ClassVar[str] = ".png"

@@ -34,17 +34,30 @@ def encode_animation(frames: Sequence[np.ndarray], frames_per_s: float) -> bytes
     return found.getvalue()
 
 
-def draw_episode(frames: Sequence[np.ndarray], said: str) -> Image.Image:
-    """Pictures of an episode, line after line, below what is said of it."""
+def draw_episode(frames: Sequence[np.ndarray], said: str, num_steps: int) -> Image.Image:
+    """Pictures of an episode, line after line, each with its step, below what is said of the episode.
+
+    Args:
+        frames: pictures (H, W, 3), uint8, at equal distances from its beginning to its end.
+        said: of it.
+        num_steps: of it.
+    """
     from PIL import Image, ImageDraw
 
     height = max(round(WIDTH * frames[0].shape[0] / frames[0].shape[1]), 1)
     lines = math.ceil(len(frames) / COLUMNS)
     columns = min(COLUMNS, len(frames))
     sheet = Image.new("RGB", (columns * WIDTH, CAPTION + lines * height), "white")
-    ImageDraw.Draw(sheet).text((4, 3), said, fill="black")
+    draw = ImageDraw.Draw(sheet)
+    draw.text((4, 3), said, fill="black")
+    step_N = np.linspace(0, num_steps, len(frames)).astype(int)  # as `Episodes.frames` chooses them
     for number, frame in enumerate(frames):
         line, column = divmod(number, COLUMNS)
         picture = Image.fromarray(frame).resize((WIDTH, height), Image.Resampling.BILINEAR)
-        sheet.paste(picture, (column * WIDTH, CAPTION + line * height))
+        left, top = column * WIDTH, CAPTION + line * height
+        sheet.paste(picture, (left, top))
+        draw.rectangle((left, top, left + WIDTH - 1, top + height - 1), outline="lightgrey")
+        label = f"step {step_N[number]}"
+        draw.rectangle(draw.textbbox((left + 5, top + 4), label), fill="white")
+        draw.text((left + 5, top + 4), label, fill="black")
     return sheet

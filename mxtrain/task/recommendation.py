@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Dict, Iterable, Iterator, List, Mapp
 
 import numpy as np
 
+from mxtrain.dataset.recommendation.base import ALL
 from mxtrain.errors import ConfigError
 from mxtrain.loss.custom import CustomLoss
 from mxtrain.loss.losses import RankingLoss
@@ -41,6 +42,7 @@ class Recommendation(Task):
     infinity of those that the user has anyway."""
 
     name: ClassVar[str] = "recommendation"
+    predict_inputs: ClassVar[str] = ALL
     model_option: ClassVar[str] = "fism"
     loss_option: ClassVar[str] = "sampled_bce"
     metric_option: ClassVar[str] = "ndcg_at_k_sampled"
@@ -136,8 +138,9 @@ class Recommendation(Task):
             has = _ITEMS.join(names[one] for one in samples.known.of(user)[:_SHOWN_ITEMS].tolist())
             rank = int((~(score_I < score_I[item])).sum())
             first = _ITEMS.join(name for name, _ in _first(signature, score_I, _SHOWN_ITEMS))
-            rows.append((samples.catalog.users[user], has, names[item], rank, first))
-        return [Table("recommendations", ("user", "has", "held out", "rank", f"first {_SHOWN_ITEMS}"), rows)]
+            rows.append((samples.catalog.users[user], has, f"{names[item]} ({rank})", first))
+        # A column of ranks alone becomes so narrow in TensorBoard that numbers are broken.
+        return [Table("recommendations", ("user", "has", "held out (rank)", f"first {_SHOWN_ITEMS}"), rows)]
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         from mxtrain.task.recommendation_report import RankReport, RatingReport

@@ -37,7 +37,7 @@ class ReinforcementLearning(Task):
     are the return and the length of each episode, (B, 2)."""
 
     name: ClassVar[str] = "reinforcement_learning"
-    reads_files: ClassVar[bool] = False
+    predict_inputs: ClassVar[str] = ""
     writes: ClassVar[str] = "animation"
     writes_ending: ClassVar[str] = ".gif"
     writes_unasked: ClassVar[bool] = False
@@ -158,7 +158,7 @@ class ReinforcementLearning(Task):
             log.warning("no pictures of episodes: %s Type task.shown_frames=0 to leave them out.", error)
             return []
         said = ", ".join(f"{name} {value}" for name, value in self.row(signature, predictions[0], 1).items())
-        return [Picture("episode", lambda most: draw_episode(frames, said))]
+        return [Picture("episode", lambda most: draw_episode(frames, said, int(predictions[0][1])))]
 
     def build_report(self, description: Description, signature: Signature, source: Samples) -> Report:
         from mxtrain.task.episode_report import EpisodeReport

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Set, Tuple
 
@@ -16,9 +17,11 @@ from mxtrain.dataset.interactions import InteractionTable
 from mxtrain.dataset.loading.randomness import Draw
 from mxtrain.dataset.recommendation.source import Interactions
 from mxtrain.engine.backend import nd
+from mxtrain.logger.report import next_commands
 from mxtrain.task import all_items
 from mxtrain.task.recommendation_baselines import item_neighbours, mean_ratings, popularity, ranks_of, sampled_ranks
 from mxtrain.trainer.loaders import build_loader
+from mxtrain.types import CommandLine
 from mxtrain.verify import verify
 
 USERS, ITEMS, GROUPS, OTHERS = 60, 40, 4, 15
@@ -162,7 +165,9 @@ def test_eval_shows_the_network_beside_simple_rules(train_run: Any, table: Path,
 def test_predict_names_the_best_items_that_a_user_has_not(
     train_run: Any, table: Path, splits: Any, tmp_path: Path, capsys: Any
 ) -> None:
-    train_run(*words_of(table))
+    made, result = train_run(*words_of(table))
+    typed = dict(next_commands(result, tmp_path / "run", {}, CommandLine(), predict_inputs=made.info.predict_inputs))
+    assert typed["predict"].endswith("/run all")
     (tmp_path / "users.txt").write_text("user7\n\nuser3\n")
     capsys.readouterr()
     assert run(["predict", str(tmp_path / "run"), str(tmp_path / "users.txt"), "top_k=5"]) == 0
@@ -256,11 +261,12 @@ def test_the_table_for_tensorboard_says_what_users_have_and_what_comes_first(
     made, _ = train_run(*words_of(table))
     samples = made.runner._data.samples
     (shown,) = samples.artifacts(made.runner._evaluator)
-    assert shown.header == ("user", "has", "held out", "rank", "first 10") and len(shown.rows) == 16
+    assert shown.header == ("user", "has", "held out (rank)", "first 10") and len(shown.rows) == 16
     source, items = splits.val, splits.val.catalog.items
-    for name, has, held_out, rank, first in shown.rows:
+    for name, has, ranked, first in shown.rows:
+        held_out, rank = re.fullmatch(r"(\w+) \((\d+)\)", ranked).groups()
         user = source.catalog.users.index(name)
         assert set(has.split(", ")) == {items[item] for item in source.known.of(user).tolist()}
         assert held_out == items[source.item_N[source.user_N.tolist().index(user)]]
         assert not set(first.split(", ")) & set(has.split(", "))
-        assert rank > 10 or first.split(", ")[rank - 1] == held_out
+        assert int(rank) > 10 or first.split(", ")[int(rank) - 1] == held_out

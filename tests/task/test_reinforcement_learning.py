@@ -16,7 +16,7 @@ from mxtrain.cli.dispatch import run
 from mxtrain.dataset.acting.episodes import Episodes
 from mxtrain.dataset.gymnasium import Gymnasium
 from mxtrain.logger.report import next_commands
-from mxtrain.task.episode_picture import COLUMNS, WIDTH, encode_animation
+from mxtrain.task.episode_picture import CAPTION, COLUMNS, WIDTH, draw_episode, encode_animation
 from mxtrain.task.reinforcement_learning import ReinforcementLearning
 from mxtrain.types import CommandLine
 from mxtrain.verify import verify
@@ -31,7 +31,8 @@ SMALL = (
 def test_a_trained_agent_is_evaluated_and_plays(train_run: Any, tmp_path: Path, capsys: Any) -> None:
     made, result = train_run(*SMALL)
     assert result.exit_code == 0 and len(made.runner._data.train) == 2 * 10 * 2
-    commands = dict(next_commands(result, tmp_path, made.info.config, CommandLine(), reads_files=made.info.reads_files))
+    inputs = made.info.predict_inputs
+    commands = dict(next_commands(result, tmp_path, made.info.config, CommandLine(), predict_inputs=inputs))
     assert "FILE" not in commands["predict"]
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     trained = [row for row in rows if row["split"] == "train"]
@@ -70,6 +71,18 @@ def test_frames_are_of_the_episode_that_was_played(tmp_path: Path, train_run: An
     assert write_artifacts([picture], tmp_path) == ["episode.png"]
     with Image.open(tmp_path / "episode.png") as sheet:
         assert sheet.size[0] == COLUMNS * WIDTH
+
+
+def test_each_picture_of_an_episode_has_its_step() -> None:
+    frames = [np.full((60, 80, 3), 10 * number, np.uint8) for number in range(6)]
+    (short, long) = (np.asarray(draw_episode(frames, "said", num_steps)) for num_steps in (5, 50))
+    height = WIDTH * 60 // 80
+    assert short.shape == (CAPTION + 2 * height, 4 * WIDTH, 3)
+    for number in range(6):
+        left, top = number % 4 * WIDTH, CAPTION + number // 4 * height
+        assert (short[top + 40 : top + height - 1, left + 1 : left + WIDTH - 1] == 10 * number).all()
+        labels = [sheet[top + 1 : top + 30, left + 1 : left + WIDTH - 1] for sheet in (short, long)]
+        assert (labels[0] == labels[1]).all() == (number == 0), "step 0 is step 0, and 1 of 5 is 10 of 50"
 
 
 def test_an_animation_has_a_frame_for_each_picture_and_its_speed() -> None:
