@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Iterator, TextIO
@@ -37,6 +38,10 @@ def open_output_file(name: str) -> Iterator[TextIO]:
         with stream:
             yield stream
         partial.replace(path)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
+            error.filename = str(path)  # a write does not say where the disk is full
+        raise
     finally:
         partial.unlink(missing_ok=True)
 

@@ -1,5 +1,6 @@
 """The file that a command writes its results to."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -24,6 +25,14 @@ def test_it_appears_when_it_is_complete(tmp_path):
     assert os.listdir(path.parent) == []
     write(path)
     assert path.read_text("utf-8") == "\u00fc\n" and os.listdir(path.parent) == ["out.jsonl"]
+
+
+def test_a_full_disk_is_named(tmp_path):
+    with pytest.raises(OSError) as caught, open_output_file(str(tmp_path / "out.csv")) as stream:
+        os.dup2(os.open("/dev/full", os.O_WRONLY), stream.fileno())
+        stream.write("half")
+    assert caught.value.errno == errno.ENOSPC and caught.value.filename == str(tmp_path / "out.csv")
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_device_and_a_pipe_stay_what_they_are(tmp_path, device):
