@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -203,23 +204,36 @@ class LocalProcess(Process):
         self._reader = -1
 
 
+_TIED = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(int(sys.argv[1]), signal.SIGKILL)
+if os.getppid() != int(sys.argv[2]):
+    os._exit(1)
+for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
+    signal.signal(ignored, signal.SIG_DFL)
+try:
+    os.execvp(sys.argv[3], sys.argv[3:])
+except OSError as error:
+    sys.exit(f"mxtrain: {sys.argv[3]} cannot be started: {error.strerror}")
+"""
+"""Becomes the command that follows, after it has asked the kernel to end it with its parent, unless that has died
+before. Python ignores two signals, which what it becomes would go on ignoring."""
+
+
 def start_child(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-    """A process in a group of its own, that the kernel kills when this one ends."""
-    parent = os.getpid()
-    return subprocess.Popen(command, start_new_session=True, preexec_fn=lambda: _die_with(parent), **options)
+    """A process in a group of its own, that the kernel kills when this one ends.
+
+    This process is not copied for it, as `preexec_fn` would: that takes longer the more memory it has, the kernel may
+    refuse it then, and a copy made while another thread holds a lock may never begin.
+    """
+    tied = [sys.executable, "-I", "-S", "-c", _TIED, str(_PR_SET_PDEATHSIG), str(os.getpid())]
+    return subprocess.Popen([*tied, *command], start_new_session=True, **options)
 
 
 def kill_group(pid: int) -> None:
     """Ends a child and what it started, at once."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-
-
-def _die_with(parent: int) -> None:
-    """Runs in the child, before its program begins."""
-    signal_parents_death(signal.SIGKILL)
-    if os.getppid() != parent:  # it died before that
-        os._exit(1)
 
 
 def signal_parents_death(number: int) -> None:
