@@ -85,6 +85,7 @@ __all__ = [
     "gluon",
     "mx",
     "nd",
+    "operator_handle",
     "operators_in_use",
     "own_operators",
     "same_device_runs",
@@ -149,10 +150,16 @@ def _take_in(path: str) -> None:
     makers = ((nd, mx.ndarray.register._make_ndarray_function), (mx.sym, mx.symbol.register._make_symbol_function))
     for name in sorted(set(_operator_names()) - known):
         if name.startswith("_mxtrain_"):
-            handle = mx.base.OpHandle()
-            mx.base.check_call(mx.base._LIB.NNGetOpHandle(mx.base.c_str(name), ctypes.byref(handle)))
+            handle = operator_handle(name)
             for module, make in makers:
                 setattr(module._internal, name, make(handle, name, name))
+
+
+def operator_handle(name: str) -> ctypes.c_void_p:
+    """What MXNet's C functions know an operator by."""
+    handle: ctypes.c_void_p = mx.base.OpHandle()
+    mx.base.check_call(mx.base._LIB.NNGetOpHandle(mx.base.c_str(name), ctypes.byref(handle)))
+    return handle
 
 
 def _has_gpus() -> bool:

@@ -31,7 +31,7 @@ class OwnAdam(OwnUpdate):
             further.append(self._rows.number_K)
             options.update(count=len(self._rows), rows="lazy" if self._lazy else "exact")
         arrays = [(w, g, *moments) for w, g, moments in zip(weight, grad, state)]
-        self._own(nd._internal._mxtrain_adamw, arrays, ("beta1", "beta2", "epsilon"), further, **options)
+        self._own("_mxtrain_adamw", arrays, ("beta1", "beta2", "epsilon"), further, **options)
 
     def update_rows(
         self, index: int, table_RU: nd.NDArray, gradient_CU: nd.NDArray, state: Tuple[nd.NDArray, nd.NDArray],
@@ -72,7 +72,8 @@ class AdamOptimizer(OwnAdam, mx.optimizer.Adam):
             index, weight, grad, state = [index], [weight], [grad], [state]
         self._update_count(index)
         steps = [self._index_update_count[i] for i in index]
-        corrections = [correction(self, step) for step in steps]
+        known = {step: correction(self, step) for step in set(steps)}
+        corrections = [known[step] for step in steps]
         self._own_adam(
             weight, grad, state, lrs=corrections, wds=self._get_wds(index), etas=self._get_lrs(index), coupled=1
         )

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from contextlib import contextmanager
-from typing import Any, Iterator, List, Sequence
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxtrain.engine.backend import nd, own_operators
+from mxtrain.engine.bound_call import BoundCall
+
+KEPT = 1 << 16
+"""Elements that an update may keep in memory of its own from step to step."""
 
 
 class OwnUpdate:
@@ -20,6 +25,7 @@ class OwnUpdate:
         self.aggregate_num = 1  # above 0: several arrays at a time
         self._has_own = own_operators().path is not None
         self.factor: Any = None if self._has_own else False
+        self._bound: Dict[Tuple[int, bool], _Update] = {}
 
     @contextmanager
     def multiplying(self, factor: nd.NDArray) -> Iterator[None]:
@@ -31,31 +37,76 @@ class OwnUpdate:
             self.factor = None
 
     def _own(
-        self, operator: Any, arrays: Sequence[Sequence[nd.NDArray]], names: Sequence[str],
+        self, name: str, arrays: Sequence[Sequence[nd.NDArray]], options_from: Sequence[str],
         further: Sequence[nd.NDArray] = (), **options: Any,
     ) -> None:  # fmt: skip
         """One update of several parameters.
 
         Args:
-            operator: takes and writes the arrays of all, one parameter after the other.
+            name: of the operator, which takes and writes the arrays of all, one parameter after the other.
             arrays: (weight, gradient, *state) of each.
-            names: attributes of the optimizer that the operator takes, where they are not None.
+            options_from: attributes of the optimizer that the operator takes, where they are not None.
             further: arrays that it takes last.
             options: further attributes.
         """
         given: List[nd.NDArray] = [array for one in arrays for array in one]
-        first = given[0]
-        if self.factor is not None:
-            given.append(self.factor.as_in_context(first.context).astype(first.dtype, copy=False))
-            options["scaled"] = 1
-        given += further
-        for name in (*names, "rescale_grad", "clip_gradient"):
-            if getattr(self, name) is not None:
-                options[name] = getattr(self, name)
+        for option in (*options_from, "rescale_grad", "clip_gradient"):
+            if getattr(self, option) is not None:
+                options[option] = getattr(self, option)
+        key = (id(given[0]), self.factor is not None)
+        update = self._bound.get(key)
+        if further or update is None or not update.is_of(given):
+            update = _Update(name, arrays, self.factor, further)
+            if update.is_kept and not further:
+                self._bound[key] = update
+        # Numbers of each parameter are mostly the same: one is said and read faster than dozens.
+        short = {key: value[:1] if _are_alike(value) else value for key, value in options.items()}
+        update(self.factor, size=len(arrays), **short)
+
+
+def _are_alike(values: Any) -> bool:
+    """Whether it is a list of one number, again and again."""
+    return isinstance(values, list) and values.count(values[0]) == len(values)
+
+
+class _Update:
+    """An update of some parameters, bound to their arrays.
+
+    Args:
+        name: of the operator.
+        arrays: (weight, gradient, *state) of each.
+        factor: what gradients are multiplied by first, or None.
+        further: arrays that it takes last.
+
+    Attributes:
+        is_kept: whether it may stay for the next step: it has little memory of its own.
+    """
+
+    def __init__(
+        self, name: str, arrays: Sequence[Sequence[nd.NDArray]], factor: Optional[nd.NDArray],
+        further: Sequence[nd.NDArray],
+    ):  # fmt: skip
+        self._given = [array for one in arrays for array in one]
         # A convolution's weight may lie in oneDNN's layout, after inference, where operators of a library cannot write.
-        made = [nd.empty(w.shape, w.context, w.dtype) if w.ndim > 2 else w for w, *_ in arrays]
+        weights = [one[0] for one in arrays]
+        made = [nd.empty(w.shape, w.context, w.dtype) if w.ndim > 2 else w for w in weights]
+        self._copies = [(one, weight) for one, weight in zip(made, weights) if one is not weight]
+        self.is_kept = sum(one.size for one, _ in self._copies) <= KEPT
         out = [array for w, (_, _, *state) in zip(made, arrays) for array in (w, *state)]
-        operator(*given, out=out, size=len(arrays), **options)
-        for one, (other, *_) in zip(made, arrays):
-            if one is not other:
-                one.copyto(other)
+        self._call = BoundCall(name, [*self._given, *([] if factor is None else [factor]), *further], out)
+
+    def is_of(self, given: Sequence[nd.NDArray]) -> bool:
+        """Whether it is one of these arrays, weight, gradient and state of one parameter after the other."""
+        return len(given) == len(self._given) and all(map(operator.is_, given, self._given))
+
+    def __call__(self, factor: Optional[nd.NDArray], **options: Any) -> None:
+        """One update, whose gradients are multiplied by `factor` first; see `OwnUpdate._own` for `options`."""
+        if factor is not None:
+            first = self._given[0]
+            if factor.context != first.context or factor.dtype != first.dtype:
+                factor = factor.as_in_context(first.context).astype(first.dtype)
+            self._call.read(len(self._given), factor)
+            options["scaled"] = 1
+        self._call(**options)
+        for one, weight in self._copies:
+            one.copyto(weight)

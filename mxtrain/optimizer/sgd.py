@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mxtrain.engine.backend import mx, nd
+from mxtrain.engine.backend import mx
 from mxtrain.optimizer.own_update import OwnUpdate
 
 
@@ -28,7 +28,7 @@ class SGDOptimizer(OwnUpdate, mx.optimizer.SGD):
         self._update_count(indices)
         has_momentum = states[0] is not None
         self._own(
-            nd._internal._mxtrain_sgd,
+            "_mxtrain_sgd",
             [(w, g, *([state] if has_momentum else [])) for w, g, state in zip(weights, grads, states)],
             ("momentum",) if has_momentum else (), has_momentum=int(has_momentum), lrs=self._get_lrs(indices),
             wds=self._get_wds(indices),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+import math
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -49,18 +50,26 @@ def in_float64(array: nd.NDArray) -> nd.NDArray:
     return array.astype(np.float64) if array.dtype == np.float32 else array
 
 
-def similar_sizes(indices: Sequence[int], arrays: Sequence[nd.NDArray]) -> List[List[int]]:
+def similar_sizes(indices: Sequence[int], arrays: Sequence[nd.NDArray], ratio: float = 4) -> List[List[int]]:
     """`indices` of `arrays` in groups that are best updated together: small arrays whose sizes differ by a factor of
-    4 at most."""
+    `ratio` at most."""
     groups: List[List[int]] = []
     largest = 0
     for index in sorted(indices, key=lambda index: -arrays[index].size):
         size = arrays[index].size
-        if not groups or largest >= LARGE or 4 * size < largest or len(groups[-1]) == AGGREGATED_UPDATES:
+        if not groups or largest >= LARGE or ratio * size < largest or len(groups[-1]) == AGGREGATED_UPDATES:
             groups.append([])
             largest = size
         groups[-1].append(index)
     return groups
+
+
+def _same_types(indices: Sequence[int], arrays: Sequence[nd.NDArray]) -> List[List[int]]:
+    """`indices` of `arrays`, those of one type together."""
+    by_type: Dict[Any, List[int]] = {}
+    for index in indices:
+        by_type.setdefault(np.dtype(arrays[index].dtype), []).append(index)
+    return list(by_type.values())
 
 
 class Updater:
@@ -102,6 +111,7 @@ class Updater:
         self._updater = mx.optimizer.get_updater(optimizer)
         self._weights = [weights[name] for name in self.names]
         self._runs: Dict[Tuple[int, ...], List[List[int]]] = {}
+        self._has_own = getattr(optimizer, "_has_own", False)
         for i, weight in enumerate(self._weights):
             optimizer._index_update_count[i] = 0
             if optimizer.lr_mult[i]:
@@ -133,7 +143,12 @@ class Updater:
             if run[0] in self._rows:
                 self._update_rows(run[0], gradients[run[0]])
                 continue
-            self._updater(run, [gradients[i] for i in run], [self._weights[i] for i in run])
+            if not self._has_own:
+                self._updater(run, [gradients[i] for i in run], [self._weights[i] for i in run])
+                continue
+            # What MXNet's updater does, without asking each array for its type in every step.
+            weights, states = [self._weights[i] for i in run], [self._updater.states[i] for i in run]
+            self._optimizer.update_multi_precision(run, weights, [gradients[i] for i in run], states)
 
     def _update_rows(self, i: int, gradient: nd.NDArray) -> None:
         weight, state, rows = self._weights[i], self._updater.states[i], self._rows[i]
@@ -161,9 +176,11 @@ class Updater:
         if moving not in self._runs:
             whole = [i for i in moving if i not in self._rows]
             weights = [self._weights[i] for i in whole]
-            runs = same_device_runs(weights)
+            runs = [alike for run in same_device_runs(weights) for alike in _same_types(run, weights)]
             if self._optimizer.aggregate_num > 0:
-                runs = [group for run in runs for group in similar_sizes(run, weights)]
+                # Our own operators go through one array after the other, whatever their sizes.
+                ratio = math.inf if self._has_own else 4
+                runs = [group for run in runs for group in similar_sizes(run, weights, ratio)]
             by_rows = [[i] for i in moving if i in self._rows]
             self._runs[moving] = [[whole[i] for i in run] for run in runs] + by_rows
         return self._runs[moving]

@@ -10,14 +10,13 @@ look at the gradients before it goes on.
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Optional, Tuple, Union
-
-import numpy as np
+from typing import TYPE_CHECKING, Dict, Iterator, Mapping, Optional, Union
 
 from mxtrain.amp.scaling import NoScaling
-from mxtrain.engine.backend import STATISTICS, mx, nd, own_operators, same_device_runs
+from mxtrain.engine.backend import STATISTICS, mx, nd
 from mxtrain.engine.parameter_names import role_of
 from mxtrain.errors import PeersLost
+from mxtrain.optimizer.clipping import GradientLimit, multiply
 from mxtrain.parallel.base import Strategy
 from mxtrain.types import Batch, Stateful
 
@@ -54,7 +53,7 @@ class TrainingStep:
         self.average = average
         self.scaling = scaling or NoScaling()
         self._states = dict(states or {})
-        self._clip_global_norm = clip_global_norm
+        self._limit = None if clip_global_norm is None else GradientLimit(clip_global_norm)
         self._random_seed = random_seed
         # Batch norms' parameters without a gradient: they change in forward passes.
         trainable = set(strategy.trainable)
@@ -83,8 +82,8 @@ class TrainingStep:
         weight = self.strategy.objective.meter.weight(sums)
         factor = None if weight is None else division_by_weight(weight, batch.global_size)
         # After unscaling and dividing: the limit is one for the gradient of the mean.
-        if self._clip_global_norm is not None:
-            self.grad_norm, factor = norm_and_limit(gradients, self._clip_global_norm, factor)
+        if self._limit is not None:
+            self.grad_norm, factor = self._limit(gradients, factor)
         if factor is not None and not self.updater.multiplies:
             multiply(gradients, factor)
             factor = None
@@ -153,41 +152,3 @@ def division_by_weight(weight: nd.NDArray, num_samples: int) -> nd.NDArray:
     """
     factor: nd.NDArray = num_samples / nd.maximum(weight, 1e-12) * (weight > 0)
     return factor.reshape((1,))
-
-
-def multiply(gradients: List[nd.NDArray], factor: nd.NDArray) -> None:
-    """Multiplies all arrays in place, each on its device, by a number that is known on a device alone, (1,)."""
-    for run in same_device_runs(gradients):
-        first = gradients[run[0]]
-        local_factor = factor.as_in_context(first.context).astype(first.dtype, copy=False)
-        for index in run:
-            gradient = gradients[index]
-            nd.broadcast_mul(gradient, local_factor.reshape((1,) * gradient.ndim), out=gradient)
-
-
-def norm_and_limit(
-    gradients: List[nd.NDArray], max_norm: float, factor: Optional[nd.NDArray] = None
-) -> Tuple[nd.NDArray, nd.NDArray]:  # fmt: skip
-    """The common L2 norm of all gradients times a factor, (1,), if there is one; and what to multiply the gradients by
-    so that the factor is in them and their norm is at most `max_norm`: (1,) both.
-
-    Source: Pascanu et al., https://arxiv.org/abs/1211.5063, algorithm 1. Unlike gluon.utils.clip_global_norm this never
-    waits for the device.
-    """
-    runs = [[gradients[index] for index in run] for run in same_device_runs(gradients)]
-    first = gradients[0].context
-    sums = [_sum_of_squares(run).as_in_context(first) for run in runs]
-    norm = nd.sqrt(nd.add_n(*sums))
-    if factor is not None:
-        norm = norm * factor.as_in_context(first).astype(norm.dtype, copy=False)
-    limit = nd.minimum(max_norm / (norm + 1e-6), 1.0)  # 1e-6 as in PyTorch's clip_grad_norm_
-    return norm, limit if factor is None else limit * factor.as_in_context(first).astype(norm.dtype, copy=False)
-
-
-def _sum_of_squares(arrays: List[nd.NDArray]) -> nd.NDArray:
-    """Of all numbers of arrays on one device, (1,). Ours gives the same bits on any number of threads."""
-    are_plain = all(array.dtype == np.float32 for array in arrays)
-    if are_plain and own_operators().path is not None:
-        sizes = [array.size for array in arrays]
-        return nd._internal._mxtrain_sum_of_squares(*arrays, size=len(arrays), sizes=sizes)
-    return nd.sum(nd.multi_sum_sq(*arrays, num_arrays=len(arrays))).reshape((1,))

@@ -9,10 +9,11 @@ from mxtrain.errors import ConfigError
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
+from mxtrain.optimizer.clipping import multiply, norm_and_limit
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.grid import split
 from mxtrain.parallel.strategies import Data, Pipeline, Single
-from mxtrain.trainer.step import TrainingStep, multiply, norm_and_limit
+from mxtrain.trainer.step import TrainingStep
 from mxtrain.types import Batch
 
 

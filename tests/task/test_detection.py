@@ -24,8 +24,9 @@ from mxtrain.engine.backend import autograd, nd
 from mxtrain.loss.detection import HeatmapFocal
 from mxtrain.metric.meter import Meter
 from mxtrain.model.detection.heatmap import HeatmapCoding
+from mxtrain.optimizer.clipping import multiply
 from mxtrain.task.detection import Detection
-from mxtrain.trainer.step import division_by_weight, multiply
+from mxtrain.trainer.step import division_by_weight
 from mxtrain.types import Batch
 
 TASK = Detection()

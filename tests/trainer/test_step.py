@@ -16,11 +16,12 @@ from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.metric.metrics import Accuracy
 from mxtrain.model.prepare import initialize
+from mxtrain.optimizer.clipping import multiply, norm_and_limit
 from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.strategies import Single
-from mxtrain.trainer.step import TrainingStep, multiply, norm_and_limit
+from mxtrain.trainer.step import TrainingStep
 from mxtrain.types import Batch
 
 WIDTH = 4

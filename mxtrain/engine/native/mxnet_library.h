@@ -56,7 +56,7 @@ struct Attributes {
     return value ? parsed(value, nullptr) : otherwise;
   }
   int integer(const char* key, int otherwise) const { return static_cast<int>(number(key, otherwise)); }
-  // `size` of them: "[0.1, 0.2]" or "(0.1, 0.2)".
+  // `size` of them: "[0.1, 0.2]" or "(0.1, 0.2)"; one alone is that of all.
   std::vector<double> numbers(const char* key, size_t size) const {
     std::vector<double> found;
     const char* at = find(key);
@@ -71,6 +71,7 @@ struct Attributes {
         at = end;
       }
     }
+    if (found.size() == 1) found.resize(size, found[0]);
     if (found.size() != size) throw std::invalid_argument(std::string("one number for each array: ") + key);
     return found;
   }

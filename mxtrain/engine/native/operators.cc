@@ -5,10 +5,10 @@
 namespace mxtrain {
 
 extern const Operator kAttention, kCrossAttention, kNorm, kDropoutSum, kCrossEntropy, kAdamW, kSgd,
-    kSumOfSquares, kRoiAlign, kSuppression;
+    kSumOfSquares, kGradientNorm, kRoiAlign, kSuppression;
 
-const Operator* const kOperators[] = {&kAttention, &kCrossAttention, &kNorm,         &kDropoutSum, &kCrossEntropy,
-                                     &kAdamW,     &kSgd,       &kSumOfSquares, &kRoiAlign,   &kSuppression};
+const Operator* const kOperators[] = {&kAttention, &kCrossAttention, &kNorm,         &kDropoutSum,   &kCrossEntropy, &kAdamW,
+                                     &kSgd,       &kSumOfSquares,   &kGradientNorm, &kRoiAlign,     &kSuppression};
 const int kNumOperators = sizeof kOperators / sizeof kOperators[0];
 
 std::string prepare() {

@@ -1,0 +1,107 @@
+"""Limits the common norm of all gradients, without waiting for a device. Imports MXNet."""
+
+from __future__ import annotations
+
+from typing import List, Optional, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.engine.backend import nd, own_operators, same_device_runs
+from mxtrain.engine.bound_call import BoundCall
+
+Factor = Optional[nd.NDArray]
+
+
+class GradientLimit:
+    """What gradients are to be multiplied by, so that their common L2 norm is at most a limit.
+
+    Source: Pascanu et al., https://arxiv.org/abs/1211.5063, algorithm 1.
+
+    Args:
+        max_norm: the limit.
+    """
+
+    def __init__(self, max_norm: float):
+        self._max_norm = max_norm
+        self._own: Optional[_OwnNorm] = None
+
+    def __call__(self, gradients: Sequence[nd.NDArray], factor: Factor = None) -> Tuple[nd.NDArray, nd.NDArray]:
+        """The norm of the gradients times `factor`, if there is one; and what to multiply them by so that the factor is
+        in them and their norm is within the limit: (1,) both, of which the second is written anew by the next call."""
+        own = self._own
+        if own is None or not own.is_of(gradients, factor):
+            own = self._own = _OwnNorm(gradients, factor) if _OwnNorm.can(gradients, factor) else None
+        if own is not None:
+            return own(self._max_norm, factor)
+        return norm_and_limit(gradients, self._max_norm, factor)
+
+
+class _OwnNorm:
+    """The same by one call of an operator of our own, to the bit. It is bound to its gradients, which are the same
+    arrays in every step."""
+
+    def __init__(self, gradients: Sequence[nd.NDArray], factor: Factor):
+        self._gradients, self._is_scaled = list(gradients), factor is not None
+        self._device = gradients[0].context
+        further = [] if factor is None else [factor]
+        limit = nd.empty((1,), ctx=self._device)
+        self._call = BoundCall("_mxtrain_gradient_norm", [*gradients, *further], [limit, limit])
+        self._sizes = str([gradient.size for gradient in gradients])
+
+    @staticmethod
+    def can(gradients: Sequence[nd.NDArray], factor: Factor) -> bool:
+        """Whether it is for these: in float32, on one CPU, where our own operators are in use."""
+        given = [*gradients, *([] if factor is None else [factor])]
+        return own_operators().path is not None and all(
+            one.dtype == np.float32 and one.context == given[0].context and one.context.device_type == "cpu"
+            for one in given
+        )
+
+    def is_of(self, gradients: Sequence[nd.NDArray], factor: Factor) -> bool:
+        """Whether it is bound to these."""
+        return self._is_scaled == (factor is not None) and len(gradients) == len(self._gradients) and all(
+            one is other for one, other in zip(gradients, self._gradients)
+        )  # fmt: skip
+
+    def __call__(self, max_norm: float, factor: Factor) -> Tuple[nd.NDArray, nd.NDArray]:
+        if factor is not None:
+            self._call.read(len(self._gradients), factor)
+        self._call.write(0, nd.empty((1,), ctx=self._device))  # whoever records it has it for some steps
+        norm, limit = self._call(
+            size=len(self._gradients), sizes=self._sizes, max_norm=max_norm, scaled=int(self._is_scaled)
+        )
+        return norm, limit
+
+
+def norm_and_limit(
+    gradients: Sequence[nd.NDArray], max_norm: float, factor: Factor = None
+) -> Tuple[nd.NDArray, nd.NDArray]:  # fmt: skip
+    """See `GradientLimit`: operator by operator, on whatever devices the gradients are. Unlike
+    gluon.utils.clip_global_norm this never waits for the device."""
+    runs = [[gradients[index] for index in run] for run in same_device_runs(gradients)]
+    first = gradients[0].context
+    sums = [_sum_of_squares(run).as_in_context(first) for run in runs]
+    norm = nd.sqrt(nd.add_n(*sums))
+    if factor is not None:
+        norm = norm * factor.as_in_context(first).astype(norm.dtype, copy=False)
+    limit = nd.minimum(max_norm / (norm + 1e-6), 1.0)  # 1e-6 as in PyTorch's clip_grad_norm_
+    return norm, limit if factor is None else limit * factor.as_in_context(first).astype(norm.dtype, copy=False)
+
+
+def _sum_of_squares(arrays: Sequence[nd.NDArray]) -> nd.NDArray:
+    """Of all numbers of arrays on one device, (1,). Ours gives the same bits on any number of threads."""
+    are_plain = all(array.dtype == np.float32 for array in arrays)
+    if are_plain and own_operators().path is not None:
+        sizes = [array.size for array in arrays]
+        return nd._internal._mxtrain_sum_of_squares(*arrays, size=len(arrays), sizes=sizes)
+    return nd.sum(nd.multi_sum_sq(*arrays, num_arrays=len(arrays))).reshape((1,))
+
+
+def multiply(gradients: List[nd.NDArray], factor: nd.NDArray) -> None:
+    """Multiplies all arrays in place, each on its device, by a number that is known on a device alone, (1,)."""
+    for run in same_device_runs(gradients):
+        first = gradients[run[0]]
+        local_factor = factor.as_in_context(first.context).astype(first.dtype, copy=False)
+        for index in run:
+            gradient = gradients[index]
+            nd.broadcast_mul(gradient, local_factor.reshape((1,) * gradient.ndim), out=gradient)

@@ -1,0 +1,63 @@
+"""The limit of the gradients' norm: the same bits by one operator of our own as by several, and when it computes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mxtrain.engine.backend import mx, nd, own_operators
+from mxtrain.optimizer.clipping import GradientLimit, norm_and_limit
+
+needs_own = pytest.mark.skipif(own_operators().path is None, reason=own_operators().why)
+
+
+def drawn(seed: int, count: int) -> list:
+    rng = np.random.RandomState(seed)
+    shapes = [tuple(rng.randint(1, 40, size=rng.randint(1, 4))) for _ in range(count)]
+    return [nd.array(rng.randn(*shape) * 10 ** rng.uniform(-4, 3)) for shape in shapes]
+
+
+@needs_own
+@pytest.mark.parametrize("count", [1, 2, 12, 61])
+@pytest.mark.parametrize("max_norm", [1e-3, 7.5, 1e9])
+@pytest.mark.parametrize("is_scaled", [False, True])
+def test_norm_and_limit_have_the_bits_of_several_operators(count: int, max_norm: float, is_scaled: bool) -> None:
+    gradients, factor = drawn(count, count), nd.array([0.37]) if is_scaled else None
+    limit = GradientLimit(max_norm)
+    found = limit(gradients, factor)
+    assert limit._own is not None
+    for one, other in zip(found, norm_and_limit(gradients, max_norm, factor)):
+        np.testing.assert_array_equal(one.asnumpy(), other.asnumpy())
+    squares = sum(float((gradient.asnumpy().astype(np.float64) ** 2).sum()) for gradient in gradients)
+    scale = 0.37 if is_scaled else 1.0
+    norm = scale * squares**0.5
+    assert found[0].asscalar() == pytest.approx(norm, rel=1e-4)
+    assert found[1].asscalar() == pytest.approx(scale * min(1.0, max_norm / (norm + 1e-6)), rel=1e-4)
+
+
+@needs_own
+@pytest.mark.parametrize("value", [np.nan, np.inf, 0.0, 1e30])
+def test_what_is_no_number_stays_none(value: float) -> None:
+    gradients = [nd.array([value, 0.0]), nd.array([[0.0]])]
+    for one, other in zip(GradientLimit(1.0)(gradients), norm_and_limit(gradients, 1.0)):
+        np.testing.assert_array_equal(one.asnumpy(), other.asnumpy())
+
+
+@needs_own
+def test_a_norm_that_was_recorded_stays_and_other_arrays_are_looked_at() -> None:
+    limit, gradients = GradientLimit(1.0), [nd.array([3.0, 4.0])]
+    norm, _ = limit(gradients)
+    gradients[0][:] = 1.0
+    assert limit(gradients)[0].asscalar() == pytest.approx(2**0.5) and norm.asscalar() == 5.0
+    assert limit([nd.array([6.0, 8.0])])[0].asscalar() == 10.0
+    assert limit(gradients, nd.array([2.0]))[0].asscalar() == pytest.approx(2 * 2**0.5)
+    assert limit(gradients, nd.array([3.0]))[0].asscalar() == pytest.approx(3 * 2**0.5)
+
+
+def test_gradients_in_float64_and_on_several_devices_are_for_several_operators() -> None:
+    two = [nd.array([3.0], ctx=mx.cpu(0)), nd.array([4.0], ctx=mx.cpu(1))]
+    for gradients in (two, [nd.array([3.0, 4.0], dtype="float64")]):
+        limit = GradientLimit(1.0)
+        norm, factor = limit(gradients)
+        assert limit._own is None and norm.asscalar() == 5.0
+        assert factor.asscalar() == pytest.approx(0.2, rel=1e-6)
