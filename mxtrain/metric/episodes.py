@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar, Literal, Sequence, Tuple
 
-from mxtrain.dataset.acting.policy import Actions, facts_of
+from mxtrain.dataset.acting.policy import FACTS, Actions, facts_of
 from mxtrain.metric.metrics import EPSILON, Metric
 
 if TYPE_CHECKING:
@@ -18,27 +18,32 @@ if TYPE_CHECKING:
 
 
 def sums_of(F: OperatorModule, *arrays: Array) -> Array:
-    """The sum of each array, one behind the other."""
-    return F.concat(*(F.reshape(F.sum(array), shape=(1,)) for array in arrays), dim=0)
+    """The sum of each array (B,), one behind the other."""
+    sums = [F.sum(array, axis=0, keepdims=True) for array in arrays]
+    return sums[0] if len(sums) == 1 else F.concat(*sums, dim=0)
 
 
 class OfEpisodes(Metric):
     """Base of means over the episodes that ended with one of the samples; not a number where none did. The sums are
-    those of what is measured, and of episodes."""
+    those of all `facts` from returns to episodes, so that what several metrics need is one operator."""
 
     serves: ClassVar[Tuple[str, ...]] = ("reinforcement_learning",)
     of: ClassVar[str]
     """Which of the facts it is."""
 
+    facts: ClassVar[Tuple[str, ...]] = FACTS[FACTS.index("return") : FACTS.index("ended") + 1]
+
     def size(self, num_classes: int) -> int:
-        return 2
+        return len(self.facts)
 
     def measure(self, F: OperatorModule, outputs: Sequence[Array], targets: Sequence[Array], num_classes: int) -> Array:
         (facts_BX,) = targets
-        return sums_of(F, *facts_of(F, facts_BX, self.of, "ended"))
+        begin = FACTS.index(self.facts[0])
+        return F.sum(F.slice_axis(facts_BX, axis=1, begin=begin, end=begin + len(self.facts)), axis=0)
 
     def value(self, sums: np.ndarray, count: int) -> float:
-        return float(sums[0] / sums[1]) if sums[1] else math.nan
+        found, ended = (float(sums[self.facts.index(name)]) for name in (self.of, "ended"))
+        return found / ended if ended else math.nan
 
 
 class EpisodeReturn(OfEpisodes):

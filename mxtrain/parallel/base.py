@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
     from mxtrain.annotations import LossBlock
+    from mxtrain.engine.host_graph import HostGraph
     from mxtrain.metric.meter import Meter
     from mxtrain.optimizer.rows import TouchedRows
     from mxtrain.parallel.balance import Cut
@@ -150,6 +151,12 @@ class Strategy:
     def predict(self, inputs: Sequence[NDArray]) -> Tuple[NDArray, ...]:
         """What the network returns for `Batch.inputs` in inference mode, on the first device. Asynchronous."""
         raise NotImplementedError
+
+    def on_host(self) -> Optional[HostGraph]:
+        """The network for `predict`, to be computed on the host; None where it is not made of dense layers and
+        activations on a CPU, or its code needs real arrays. It knows no parameters yet: `values` has them, by the names
+        in its `parameters`."""
+        return None
 
     def gather(self) -> gluon.Block:
         """The network with all of its parameters on the first device. The strategy cannot train any more."""

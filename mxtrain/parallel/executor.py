@@ -6,12 +6,13 @@ The other executor is `mxtrain.parallel.lockstep.Lockstep`, for batch norms that
 from __future__ import annotations
 
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Callable, Collection, Dict, List, Sequence
+from typing import TYPE_CHECKING, Callable, Collection, Dict, List, Optional, Sequence
 
 from mxtrain.engine.backend import autograd, nd
 from mxtrain.parallel.base import Objective
 from mxtrain.parallel.cut import Tensor
 from mxtrain.parallel.fence import Fence
+from mxtrain.parallel.joined import JoinedGraph
 from mxtrain.parallel.lockstep import Shares
 from mxtrain.parallel.schedule import FORWARD, Action
 from mxtrain.parallel.stage import Stage, as_list, bring
@@ -46,6 +47,8 @@ class Pipelined:
         self.head_gradient = HeadGradients()
         self._order, self._fences, self.guards = order, fences, guards
         self._schedules: Dict[int, List[Action]] = {}
+        self.joined: Optional[JoinedGraph] = None
+        """What computes network, loss and meter in one call, where one stage is all of the network."""
         self.states: List[List[nd.NDArray]] = []
         """What the network carries from the last batch to the next: of each shard, in the order of their rows."""
 
@@ -54,6 +57,9 @@ class Pipelined:
         self.head_gradient.scale = loss_scale
         sums: List[nd.NDArray] = []
         self.states = []
+        joined = None if self.guards else self.joined
+        if joined is not None and parts and joined.takes(parts[0][0][0]):
+            return self._run_joined(joined, parts, global_batch_size)
         for shares in parts:
             lanes = [Lane(self, replica, share, global_batch_size) for replica, share in enumerate(shares)]
             # The next action of every replica, then the one after it: so all devices have work from the beginning.
@@ -66,6 +72,22 @@ class Pipelined:
                 fence()
             sums += [one for lane in lanes for one in lane.sums]
             self.states += [lane.states[m] for lane in lanes for m in sorted(lane.states)]
+        return sums
+
+    def _run_joined(self, joined: JoinedGraph, parts: List[Shares], global_batch_size: int) -> List[nd.NDArray]:
+        """The same with one call forward and one backward for each shard, all replicas in step."""
+        sums: List[nd.NDArray] = []
+        for shares in parts:
+            found: List[List[nd.NDArray]] = [[] for _ in shares]
+            for shards in zip_longest(*shares):
+                for replica, batch in enumerate(shards):
+                    if batch is not None:
+                        loss_B, own = joined(replica, batch, self.devices[replica][0])
+                        loss_B.backward(self.head_gradient(loss_B, batch.size, global_batch_size))
+                        found[replica].append(own)
+            for fence in self._fences[: len(shares)]:
+                fence()
+            sums += [one for of_replica in found for one in of_replica]
         return sums
 
     def _actions(self, num_microbatches: int) -> List[Action]:

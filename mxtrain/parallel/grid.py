@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 from mxtrain.amp import FULL
 from mxtrain.engine.backend import STATISTICS, gluon, nd, same_device_runs
+from mxtrain.engine.host_graph import HostGraph, NotForHost
 from mxtrain.engine.parameter_names import role_of
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import bounds
-from mxtrain.model.graph.trace import blocks_by_path
+from mxtrain.model.graph.trace import NotTraceable, blocks_by_path, input_names, symbol_of
 from mxtrain.model.prepare import distinct_parameters, is_trained
 from mxtrain.parallel.balance import Cut, choose_cut
 from mxtrain.parallel.base import Layout, Objective, Reduction, Strategy
@@ -29,6 +30,7 @@ from mxtrain.parallel.chain import BlockRow, open_to_cut
 from mxtrain.parallel.cut import Cuttable, Graph, Piece, Tensor
 from mxtrain.parallel.executor import Pipelined
 from mxtrain.parallel.fence import Fence, written_together
+from mxtrain.parallel.joined import JoinedGraph
 from mxtrain.parallel.lockstep import Division, GroupPiece, Lockstep, Recorded, Shares
 from mxtrain.parallel.norm import JointNorm, obey_placement
 from mxtrain.parallel.row_tables import RowTables
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     import mxnet as mx
     import numpy as np
 
+    from mxtrain.annotations import SymbolGraph
     from mxtrain.parallel.strategies import Parallel, Staged
 
 
@@ -148,6 +151,8 @@ class Grid(Strategy):
             )  # fmt: skip
         self._statistics_store = MXNetStore("device" if devices[0][0].device_type == "gpu" else "local")
         has_one_copy = len(devices) == 1 and self._is_alone
+        if isinstance(form.stages[0], WholeNetwork) and isinstance(self._executor, Pipelined):
+            self._executor.joined = self._join(has_one_copy)
         self._moving = [] if joint_pieces or has_one_copy else self._moving_statistics()
 
     # What a step asks for.
@@ -199,6 +204,13 @@ class Grid(Strategy):
             found += [self._predict_on(replica, share) for replica, share in enumerate(shares)]
         parts = [[part.as_in_context(first) for part in output] for output in zip(*found)]
         return tuple(output[0] if len(output) == 1 else nd.concat(*output, dim=0) for output in parts)
+
+    def on_host(self) -> Optional[HostGraph]:
+        shapes = shapes_of(self.objective.predict_shape or self.objective.input_shape)
+        if self._runs_graph or self.rows or len(shapes) != 1 or self._devices[0][0].device_type != "cpu":
+            return None
+        names = {parameter.name: name for name, parameter in self._parameters.items()}
+        return host_graph(self.network, names)
 
     def gather(self) -> gluon.Block:
         self.publish()
@@ -281,6 +293,14 @@ class Grid(Strategy):
             on_devices(piece, self.network, stage, self._devices) for stage, piece in enumerate(pieces)
         ]  # fmt: skip
         return Form(stages, graph.inputs, graph.heads if isinstance(graph, Graph) else [])
+
+    def _join(self, has_one_copy: bool) -> Optional[JoinedGraph]:
+        """Network, loss and meter as one graph, where nothing stands between them: on CPUs, where all parameters stay
+        where they are."""
+        if self.rows or self.objective.state_shapes or self._devices[0][0].device_type != "cpu":
+            return None
+        copies = {parameter.name: self._copies[name] for name, parameter in self._parameters.items()}
+        return JoinedGraph(self.objective, copies, in_bulk=has_one_copy)
 
     def _num_outputs(self, form: Form) -> int:
         """The number of heads that loss and meter see; behind them is what is carried."""
@@ -393,6 +413,22 @@ def refuse_carried(objective: Objective, joint: str) -> None:
             f"parallel.batch_norm={joint}: this network carries state from batch to batch and has batch norms, which "
             "is possible only where each device normalises by itself. Type parallel.batch_norm=per_device."
         )
+
+
+def host_graph(network: gluon.Block, names: Mapping[str, str]) -> Optional[HostGraph]:
+    """A network as NumPy computes it; see `Strategy.on_host`.
+
+    Args:
+        names: structural names of its parameters, by `Parameter.name`.
+    """
+    try:
+        symbol, _ = symbol_of(network, training=False)
+        graph: SymbolGraph = json.loads(symbol.tojson())
+        for node in graph["nodes"]:
+            node["name"] = names.get(node["name"], node["name"])
+        return HostGraph(graph, *input_names(1))
+    except (NotTraceable, NotForHost):
+        return None
 
 
 def move(parameter: gluon.Parameter, devices: List[mx.Context]) -> None:

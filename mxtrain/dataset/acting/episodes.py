@@ -123,6 +123,7 @@ class EpisodeLoader(BatchLoader):
     def _play(self, index_B: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
         """First observations, and facts, of whole episodes side by side."""
         spaces, actions = self._source.spaces, self._source.spaces.actions
+        self._following.look()
         playing = VectorEnvironment(self._source.maker, spaces, [f"episode {index}" for index in index_B])
         try:
             for place, index in enumerate(index_B):

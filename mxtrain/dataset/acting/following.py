@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from mxnet import Context
 
+    from mxtrain.engine.host_graph import HostGraph
     from mxtrain.parallel.base import Strategy
 
 MOMENTS = ("observation_mean", "observation_variance")
@@ -37,6 +38,7 @@ class Following:
         self._dtype = "float32"
         self._key: Optional[Tuple[Tuple[int, ...], str]] = None
         self._moment_names: Dict[str, str] = {}
+        self._host: Optional[HostGraph] = None
 
     def follow(self, strategies: Sequence[Strategy]) -> None:
         """See `BatchLoader.follow`."""
@@ -45,6 +47,13 @@ class Following:
         self._dtype = np.dtype(next(iter(values.values())).dtype).name
         ends = ((end, name) for name in values for end in MOMENTS if name.rpartition(".")[2] == end)
         self._moment_names = dict(ends)
+        self._host = strategies[0].on_host()
+
+    def look(self) -> None:
+        """Acts with the weights as they are now; to be called again whenever they have changed."""
+        if self._host is not None:
+            values = self._strategies[0].values
+            self._host.take({name: values[name].asnumpy() for name in self._host.parameters})
 
     @property
     def has_moments(self) -> bool:
@@ -52,8 +61,11 @@ class Following:
         return len(self._moment_names) == len(MOMENTS)
 
     def act(self, observation_E: np.ndarray) -> np.ndarray:
-        """What the network says of observations, (E, O) float32: one way to the device and back."""
+        """What the network says of observations, (E, O) float32: by NumPy where it can be, else one way to the device
+        and back."""
         assert self._strategies, "a loader whose samples come from the weights follows a network"
+        if self._host is not None:
+            return self._host(observation_E.astype(self._dtype, copy=False)).astype(np.float32, copy=False)
         outputs = self._strategies[0].predict((self._entering(observation_E),))
         return outputs[0].asnumpy().astype(np.float32, copy=False)
 

@@ -215,6 +215,7 @@ class Rollouts:
         playing, spaces, settings = self._playing, self._source.spaces, self._source.settings
         steps, size, actions = settings.rollout_steps, len(self._own()), spaces.actions
         self._following.publish(self._moments["observation"])
+        self._following.look()
         noise_TE, seed_TE = self._noise(number), self._episode_seeds(number)
         observation_TE = np.empty((steps, *playing.observation_E.shape), spaces.dtype)
         output_TE = np.empty((steps, size, actions.num_outputs), np.float32)
@@ -226,15 +227,14 @@ class Rollouts:
             observation_TE[step] = playing.observation_E
             output_TE[step] = output_EO = self._following.act(playing.observation_E)
             action_TE[step] = action_EA = actions.choose(output_EO, noise_TE[step])
-            for place, action in enumerate(spaces.actions_for(action_EA)):
-                reward_TE[step, place], terminated, truncated = playing.step(place, action, action_EA[place])
-                if terminated or truncated:
-                    ended_TE[step, place], over_TE[step, place] = 1.0, terminated
-                    return_TE[step, place] = playing.returns[place]
-                    length_TE[step, place] = len(playing.taken[place])
-                    if not terminated:
-                        cut_off.append((step, place, playing.observation_E[place].copy()))
-                    playing.begin(place, int(seed_TE[step + 1, place]))
+            reward_TE[step], ended = playing.step_all(action_EA)
+            for place, is_over in ended:
+                ended_TE[step, place], over_TE[step, place] = 1.0, is_over
+                return_TE[step, place] = playing.returns[place]
+                length_TE[step, place] = len(playing.taken[place])
+                if not is_over:
+                    cut_off.append((step, place, playing.observation_E[place].copy()))
+                playing.begin(place, int(seed_TE[step + 1, place]))
             playing.require_finite()
         value_TE = output_TE[:, :, -1].astype(np.float64)
         next_value_TE = self._next_values(value_TE, ended_TE, cut_off)

@@ -33,6 +33,9 @@ class Linear:
     def predict(self, inputs: Sequence[Any]) -> Any:
         return (nd.dot(inputs[0].reshape((inputs[0].shape[0], -1)), self.values["weight"]),)
 
+    def on_host(self) -> None:
+        """It is no graph."""
+
 
 def loader_of(settings: Gymnasium, world: Optional[World] = None, scale: float = 0.01) -> RolloutLoader:
     splits = settings.open()

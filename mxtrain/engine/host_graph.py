@@ -1,0 +1,187 @@
+"""A graph of dense layers and activations, computed by NumPy. No MXNet here.
+
+MXNet's way into its engine and back costs a small network more than its arithmetic. Whoever waits for each answer, as
+an agent does after each step, is faster without it. Sums are in another order: the last bits are others.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from mxtrain.annotations import GraphNode, SymbolGraph
+
+Arrays = Sequence[np.ndarray]
+Compute = Callable[[Arrays], np.ndarray]
+
+
+class NotForHost(Exception):
+    """A graph has operators that are not for this."""
+
+
+class HostGraph:
+    """What a graph computes in inference, of one input (B, ...), with parameters as they were when they were given.
+
+    Args:
+        graph: a symbol's.
+        data: the name of the variable that is its input.
+
+    Raises:
+        NotForHost: it has other operators, several inputs without a value, or several outputs.
+    """
+
+    def __init__(self, graph: SymbolGraph, data: str):
+        nodes, heads = graph["nodes"], graph["heads"]
+        if len(heads) != 1:
+            raise NotForHost
+        variables = {index: node["name"] for index, node in enumerate(nodes) if node["op"] == "null"}
+        self.parameters = [name for name in variables.values() if name != data]
+        """Names of what it needs beside the input."""
+        self._places = {name: index for index, name in variables.items()}
+        self._data, self._head = self._places.get(data, -1), heads[0][0]
+        if self._data < 0:
+            raise NotForHost
+        self._steps: List[Tuple[int, Compute, List[int]]] = []
+        for index, node in enumerate(nodes):
+            if node["op"] != "null":
+                inputs = [source for source, output, *_ in node["inputs"]]
+                if any(output for _, output, *_ in node["inputs"]):
+                    raise NotForHost
+                self._steps.append((index, _operator(node), inputs))
+        self._values: List[Optional[np.ndarray]] = [None] * len(nodes)
+
+    def take(self, parameters: Mapping[str, np.ndarray]) -> None:
+        """Computes with these from now on."""
+        for name in self.parameters:
+            self._values[self._places[name]] = parameters[name]
+
+    def __call__(self, data: np.ndarray) -> np.ndarray:
+        """The output (B, O) of an input (B, ...), of the parameters' type."""
+        values = list(self._values)
+        values[self._data] = data
+        for index, compute, inputs in self._steps:
+            values[index] = compute([values[place] for place in inputs])  # type: ignore[misc]  # made before
+        found = values[self._head]
+        assert found is not None
+        return found
+
+
+def _operator(node: GraphNode) -> Compute:
+    """A node as a function of its inputs.
+
+    Raises:
+        NotForHost: nobody has written it with NumPy.
+    """
+    attributes = {name: value for name, value in node.get("attrs", {}).items() if not name.startswith("__")}
+    made = _MAKERS.get(node["op"])
+    if made is None:
+        raise NotForHost
+    return made(attributes)
+
+
+def _dense(attributes: Mapping[str, str]) -> Compute:
+    _require(attributes, {"num_hidden", "no_bias", "flatten"})
+
+    def compute(inputs: Arrays) -> np.ndarray:
+        data, weight, *bias = inputs
+        found = np.dot(data.reshape((len(data), -1)), weight.T)
+        for one in bias:
+            found += one
+        return found
+
+    if attributes.get("flatten", "True") not in ("True", "1"):
+        raise NotForHost
+    return compute
+
+
+def _activation(attributes: Mapping[str, str]) -> Compute:
+    _require(attributes, {"act_type"})
+    if attributes["act_type"] not in _ACTIVATIONS:
+        raise NotForHost
+    return _of_one(_ACTIVATIONS[attributes["act_type"]])(attributes)
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):  # 1 / infinity is right
+        return np.reciprocal(np.exp(-x) + np.ones((), x.dtype))
+
+
+def _soft_relu(x: np.ndarray) -> np.ndarray:
+    return np.logaddexp(x, np.zeros((), x.dtype))
+
+
+def _relu(x: np.ndarray) -> np.ndarray:
+    return np.maximum(x, np.zeros((), x.dtype))
+
+
+def _of_one(compute: Callable[[np.ndarray], np.ndarray]) -> Callable[[Mapping[str, str]], Compute]:
+    return lambda attributes: lambda inputs: compute(inputs[0])
+
+
+def _of_two(compute: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable[[Mapping[str, str]], Compute]:
+    return lambda attributes: lambda inputs: compute(inputs[0], inputs[1])
+
+
+def _with_scalar(
+    compute: Callable[[np.ndarray, np.ndarray], np.ndarray]
+) -> Callable[[Mapping[str, str]], Compute]:  # fmt: skip
+    def make(attributes: Mapping[str, str]) -> Compute:
+        _require(attributes, {"scalar", "is_int"})
+        scalar = float(attributes["scalar"])
+        return lambda inputs: compute(inputs[0], np.asarray(scalar, inputs[0].dtype))
+
+    return make
+
+
+def _clip(attributes: Mapping[str, str]) -> Compute:
+    _require(attributes, {"a_min", "a_max"})
+    low, high = float(attributes["a_min"]), float(attributes["a_max"])
+    return lambda inputs: np.minimum(
+        np.maximum(inputs[0], np.asarray(low, inputs[0].dtype)), np.asarray(high, inputs[0].dtype)
+    )
+
+
+def _concat(attributes: Mapping[str, str]) -> Compute:
+    _require(attributes, {"dim", "num_args"})
+    axis = int(attributes.get("dim", "1"))
+    return lambda inputs: np.concatenate(inputs, axis=axis)
+
+
+def _expand(attributes: Mapping[str, str]) -> Compute:
+    _require(attributes, {"axis"})
+    axis = int(attributes["axis"])
+    return lambda inputs: np.expand_dims(inputs[0], axis)
+
+
+def _like(attributes: Mapping[str, str]) -> Compute:
+    _require(attributes, set())
+    return lambda inputs: np.broadcast_to(inputs[0], inputs[1].shape)
+
+
+def _flat(x: np.ndarray) -> np.ndarray:
+    return x.reshape((len(x), -1))
+
+
+def _require(attributes: Mapping[str, str], known: Set[str]) -> None:
+    """Raises: NotForHost: an operator has an attribute that would be overlooked."""
+    if set(attributes) - known:
+        raise NotForHost
+
+
+_ACTIVATIONS: Dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "relu": _relu, "tanh": np.tanh, "sigmoid": _sigmoid, "softrelu": _soft_relu,
+    "softsign": lambda x: x / (np.abs(x) + np.ones((), x.dtype)),
+}  # fmt: skip
+_MAKERS: Dict[str, Callable[[Mapping[str, str]], Compute]] = {
+    "FullyConnected": _dense, "Activation": _activation, "Concat": _concat, "Flatten": _of_one(_flat),
+    "flatten": _of_one(_flat), "tanh": _of_one(np.tanh), "sigmoid": _of_one(_sigmoid), "relu": _of_one(_relu),
+    "exp": _of_one(np.exp), "sqrt": _of_one(np.sqrt), "square": _of_one(np.square), "abs": _of_one(np.abs),
+    "clip": _clip, "expand_dims": _expand, "broadcast_like": _like,
+    "broadcast_add": _of_two(np.add), "broadcast_sub": _of_two(np.subtract), "broadcast_mul": _of_two(np.multiply),
+    "broadcast_div": _of_two(np.divide), "elemwise_add": _of_two(np.add), "elemwise_sub": _of_two(np.subtract),
+    "elemwise_mul": _of_two(np.multiply), "elemwise_div": _of_two(np.divide),
+    "_plus_scalar": _with_scalar(np.add), "_minus_scalar": _with_scalar(np.subtract),
+    "_mul_scalar": _with_scalar(np.multiply), "_div_scalar": _with_scalar(np.divide),
+}  # fmt: skip

@@ -1,0 +1,103 @@
+"""Networks of dense layers by NumPy: what MXNet computes, and which are refused."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Optional
+
+import numpy as np
+import pytest
+
+from mxtrain.dataset.acting.policy import Actions
+from mxtrain.engine.backend import gluon, mx, nd
+from mxtrain.engine.host_graph import HostGraph
+from mxtrain.model.networks.actor_critic import ActorCriticNetwork, ActorCriticSizes
+from mxtrain.parallel.grid import host_graph
+
+nn = gluon.nn
+
+
+def drawn(network: gluon.Block, shape: Any) -> gluon.Block:
+    network.initialize(mx.init.Normal(0.4))
+    network(nd.zeros((1, *shape)))
+    rng = np.random.RandomState(1)
+    for parameter in network.collect_params().values():
+        parameter.set_data(nd.array(0.5 + rng.rand(*parameter.shape)) * (2 * (parameter.data() > 0) - 1))
+    return network
+
+
+def on_host(network: gluon.Block) -> Optional[HostGraph]:
+    parameters = network._collect_params_with_prefix()
+    found = host_graph(network, {parameter.name: name for name, parameter in parameters.items()})
+    if found is not None:
+        found.take({name: parameters[name].data().asnumpy() for name in found.parameters})
+    return found
+
+
+def policy(
+    activation: str = "tanh", shape: Any = (5,), shared: bool = False, normalize: bool = False, size: int = 0
+) -> gluon.Block:  # fmt: skip
+    actions = Actions(size=size) if size else Actions(3)
+    sizes = ActorCriticSizes([7, 6], activation, shared, 0.1, normalize)
+    return drawn(ActorCriticNetwork(actions, shape, sizes), shape)
+
+
+@pytest.mark.parametrize("options", [
+    *({"activation": name} for name in ("relu", "tanh", "sigmoid", "softrelu", "softsign", "swish")),
+    {"shared": True}, {"normalize": True}, {"size": 2},
+    {"size": 2, "shared": True, "normalize": True}, {"shape": (2, 3)},
+])  # fmt: skip
+def test_a_policy_by_numpy_is_the_network(options: Dict[str, Any]) -> None:
+    network = policy(**options)
+    found = on_host(network)
+    assert found is not None, "it is made of what NumPy computes"
+    shape = options.get("shape", (5,))
+    for rows in (1, 8, 33):
+        observation = np.random.RandomState(rows).randn(rows, *shape).astype(np.float32)
+        output = found(observation)
+        assert output.dtype == np.float32
+        np.testing.assert_allclose(output, network(nd.array(observation)).asnumpy(), rtol=2e-5, atol=2e-6)
+
+
+def test_extremes_are_those_of_the_network() -> None:
+    for name in ("sigmoid", "softrelu", "swish"):
+        network = policy(name)
+        observation = np.full((2, 5), 300, np.float32) * np.array([[1], [-1]], np.float32)
+        found = on_host(network)
+        assert found is not None
+        np.testing.assert_allclose(found(observation), network(nd.array(observation)).asnumpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_it_computes_with_the_parameters_that_it_was_given() -> None:
+    network = drawn(nn.Dense(2, in_units=3), (3,))
+    found, data = on_host(network), np.ones((1, 3), np.float32)
+    assert found is not None
+    before = found(data)
+    network.weight.set_data(nd.zeros((2, 3)))
+    np.testing.assert_array_equal(found(data), before)
+    found.take({"weight": np.zeros((2, 3), np.float32), "bias": np.array([1, 2], np.float32)})
+    assert found(data).tolist() == [[1, 2]]
+
+
+class Reading(gluon.HybridBlock):
+    """Its code needs real arrays."""
+
+    def hybrid_forward(self, F, x):
+        return x * x.shape[0]
+
+
+class Two(gluon.HybridBlock):
+    """Returns two arrays."""
+
+    def hybrid_forward(self, F, x):
+        return x, x + 1
+
+
+@pytest.mark.parametrize("make", [
+    lambda: nn.Conv2D(2, 3), lambda: nn.Dense(2, flatten=False), Reading, Two, nn.GELU, nn.BatchNorm,
+    lambda: nn.HybridLambda(lambda F, x: F.split(x, num_outputs=2)[1]),
+], ids=["convolution", "dense of the last axis", "real arrays", "two", "gelu", "norm", "second of two"])  # fmt: skip
+def test_other_networks_are_for_mxnet(make: Callable[[], gluon.Block]) -> None:
+    network = make()
+    network.initialize()
+    network(nd.zeros((1, 4, 6, 6)))
+    assert on_host(network) is None
