@@ -36,6 +36,7 @@ from bench_parts import (
     precision,
     publish,
     race,
+    reinforcement,
     runner,
     same_numbers,
     segmentation,
@@ -99,6 +100,10 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
     "sparse": (
         sparse.measure,
         "tables of embeddings against PyTorch's sparse ones and Gluon's dense (10 minutes; needs --torch-python)",
+    ),
+    "reinforcement": (
+        reinforcement.measure,
+        "reinforcement learning against PyTorch, and CartPole solved from five seeds (8 minutes; needs --torch-python)",
     ),
     "inference": (
         inference.measure,
@@ -226,7 +231,8 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
     )
     parser.add_argument(
         "--turns", type=int, default=0,
-        help="blocks of each side of segmentation, detection_race, language_race and sparse (8, 5, 4 to 8)",
+        help="blocks of each side of segmentation, detection_race, language_race, sparse and reinforcement "
+        "(8, 5, 4 to 8, 5)",
     )  # fmt: skip
     parser.add_argument("--steps", type=int, default=0, help="the same: steps of a block (1 to 10, by network)")
     parser.add_argument(

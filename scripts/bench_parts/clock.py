@@ -51,6 +51,32 @@ class StepClock(Callback):
         self._path.write_text(json.dumps(self._steps))
 
 
+class ProcessorClock(Callback):
+    """Writes what the steps behind the first `before` took, to the last of training: their number, seconds of the
+    processor, all threads together, and of the clock."""
+
+    def __init__(self, path: str, before: int):
+        self._path, self._before = Path(path), before
+        self._begin: Tuple[int, float, float] = (0, 0.0, 0.0)
+        self._end = self._begin
+
+    @staticmethod
+    def overrides(path: Path, before: int) -> List[str]:
+        """What adds the clock to a run; `before` is a multiple of `trainer.log_interval`."""
+        target = "+callback.clock._target_=bench_parts.clock.ProcessorClock"
+        return [target, f"+callback.clock.path={path}", f"+callback.clock.before={before}"]
+
+    def on_steps(self, rows: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+        now = (rows[-1]["step"], time.process_time(), time.perf_counter())
+        if now[0] >= self._before and not self._begin[0]:
+            self._begin = now
+        self._end = now
+
+    def on_end(self, result: Result) -> None:
+        steps, processor, clock = (end - begin for begin, end in zip(self._begin, self._end))
+        self._path.write_text(json.dumps({"steps": steps, "processor_s": processor, "wall_s": clock}))
+
+
 def epoch_seconds(path: Path) -> List[float]:
     """From the end of one validation to the end of the next: whole epochs, all but the first."""
     times = [seconds for _, seconds in json.loads(path.read_text())]

@@ -1,14 +1,17 @@
 """PPO on CartPole-v1 as a PyTorch loop, with the settings of `task=reinforcement_learning`: environment steps a second.
 
-    python scripts/bench_parts/torch_agent.py ROLL-OUTS
+    python scripts/bench_parts/torch_agent.py ROLL-OUTS [ROLL-OUTS BEFORE]
 
-Needs PyTorch and gymnasium. It does what CleanRL's ppo.py does: gymnasium's SyncVectorEnv, one Categorical for each
-step, torch.optim.Adam, gradients clipped to a norm of 0.5; one thread. It prints environment steps, seconds of the
-processor and of the clock, and the mean return of the last 100 episodes.
+Needs PyTorch and gymnasium, and nothing of mxtrain. It does what CleanRL's ppo.py does: gymnasium's SyncVectorEnv, one
+Categorical for each step, torch.optim.Adam, gradients clipped to a norm of 0.5; as many threads as OMP_NUM_THREADS
+says. It prints JSON: environment steps, seconds of the processor and of the clock that they took, those before not
+counted, and the mean return of the last 100 episodes.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 import time
 from typing import List
@@ -31,9 +34,9 @@ def layers(outputs: int, gain: float) -> nn.Sequential:
     return made
 
 
-def main(rollouts: int) -> None:
+def main(counted: int, before: int = 0) -> None:
     torch.manual_seed(0)
-    torch.set_num_threads(1)
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     policy, value = layers(2, 0.01), layers(1, 1.0)
     parameters = [*policy.parameters(), *value.parameters()]
     optimizer = torch.optim.Adam(parameters, lr=1e-3, eps=1e-8)
@@ -42,8 +45,10 @@ def main(rollouts: int) -> None:
     environments = gymnasium.vector.SyncVectorEnv(makers, autoreset_mode=mode)
     observation, _ = environments.reset(seed=0)
     running, finished = np.zeros(NUM_ENVS), list[float]()
-    started = (time.process_time(), time.monotonic())
+    rollouts = before + counted
     for number in range(rollouts):
+        if number == before:
+            started = (time.process_time(), time.monotonic())
         for group in optimizer.param_groups:
             group["lr"] = 1e-3 * (1 - number / rollouts)
         seen: List[torch.Tensor] = []
@@ -91,10 +96,11 @@ def main(rollouts: int) -> None:
             nn.utils.clip_grad_norm_(parameters, 0.5)
             optimizer.step()
     processor, clock = time.process_time() - started[0], time.monotonic() - started[1]
-    steps = rollouts * STEPS * NUM_ENVS
-    print(f"{steps} steps, {processor:.2f} s of the processor ({steps / processor:.0f} steps/s), {clock:.2f} s of the "
-          f"clock ({steps / clock:.0f} steps/s), mean return {np.mean(finished[-KEPT_EPISODES:]):.1f}")  # fmt: skip
+    print(json.dumps({
+        "steps": counted * STEPS * NUM_ENVS, "processor_s": processor, "wall_s": clock,
+        "return": float(np.mean(finished[-KEPT_EPISODES:])),
+    }))  # fmt: skip
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(*map(int, sys.argv[1:]))
