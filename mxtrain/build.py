@@ -267,7 +267,8 @@ def build_run(
     measured = replace(description, task=description.task.in_training())
     runner = Runner(
         step, plan, data, build_evaluator(measured, step.strategy, signature), meter, checkpoints,
-        description.early_stopping, callbacks, profiling, Stragglers(description.cluster.balance == "speed"),
+        description.early_stopping, callbacks, profiling,
+        Stragglers(description.cluster.balance == "speed", description.task.can_balance),
         GpuMemoryMeter(strategy.layout.gpus if is_first else []),
     )  # fmt: skip
     if checkpoint is not None:

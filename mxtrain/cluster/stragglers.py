@@ -23,10 +23,11 @@ class Stragglers:
 
     Args:
         by_speed: whether a slower worker gets fewer samples.
+        can_balance: whether it could, if that was asked for.
     """
 
-    def __init__(self, by_speed: bool = False):
-        self._by_speed = by_speed
+    def __init__(self, by_speed: bool = False, can_balance: bool = True):
+        self._by_speed, self._can_balance = by_speed, can_balance
         self._known: Deque[WorkerTimes] = deque(maxlen=REMEMBERED)
         self._slow: Optional[int] = None
         self._last: Optional[WorkerTimes] = None
@@ -56,7 +57,8 @@ class Stragglers:
         self._reported = slow
         times = self._known[-1]
         others = statistics.median([own for rank, own in enumerate(times.compute_s) if rank != slow])
-        advice = "" if self._by_speed else "; cluster.balance=speed gives it fewer samples"
+        is_new = self._can_balance and not self._by_speed
+        advice = "; cluster.balance=speed gives it fewer samples" if is_new else ""
         return (
             f"worker {slow} is slow: it computed for {1000 * times.compute_s[slow]:.0f} ms in step {times.step}, the "
             f"others for {1000 * others:.0f} ms and then waited{advice}"

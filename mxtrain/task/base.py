@@ -115,6 +115,8 @@ class Task(Spec):
     """Where a row has a list of any length: its name, and what is in it; `predict` says how many there are in all."""
     has_classes: ClassVar[bool] = False
     """Whether each sample has one class, of those in `Splits.class_names`, by which `dataset.sampler` can choose it."""
+    can_balance: ClassVar[bool] = True
+    """Whether a slower worker may get fewer samples (`cluster.balance=speed`)."""
     needs: ClassVar[Tuple[str, ...]] = ()
     """Which of `NEEDS` it has; they are checked against strategy, store and precision before anything starts. Without
     any, as most tasks are, any part of a batch can be computed anywhere."""

@@ -44,6 +44,7 @@ class ReinforcementLearning(Task):
     model_option: ClassVar[str] = "actor_critic"
     loss_option: ClassVar[str] = "ppo"
     metric_option: ClassVar[str] = "return"
+    can_balance: ClassVar[bool] = False
     needs: ClassVar[Tuple[str, ...]] = (FULL_PRECISION,)
 
     shown_frames: NonNegative = 12

@@ -59,6 +59,11 @@ def test_who_is_slow_is_said_once_and_gets_less() -> None:
     stragglers.note(timed([0.15, 0.15, 0.15], [30, 10, 30], step=110))
     assert stragglers.share(shared) is shared  # all take as long now
     assert Stragglers(by_speed=False).share(world) is world
+    for can_balance in (True, False):
+        equal = Stragglers(by_speed=False, can_balance=can_balance)
+        equal.note(timed([0.1, 0.3], [20, 20]))
+        equal.note(timed([0.1, 0.3], [20, 20], step=60))
+        assert equal.remark().endswith("cluster.balance=speed gives it fewer samples") == can_balance
 
 
 def test_a_worker_without_samples_keeps_a_small_share() -> None:
