@@ -40,7 +40,8 @@ COMMANDS: Dict[str, Command] = {
         "mxtrain.cli.predict",
         "RUN|CHECKPOINT FILE|FOLDER... [--config-dir DIR | --trust-code] [setting=value ...] [group.field=value ...]",
         "PredictSettings",
-        ("predict RUN photo.jpg", "predict RUN photos/ output=predictions.csv top_k=5"),
+        ("predict RUN photo.jpg", "predict RUN photos/ output=predictions.csv top_k=5", "predict RUN table.csv",
+         "predict RUN all"),
     ),
     "average": Command(
         "mxtrain.cli.average",

@@ -1,4 +1,5 @@
-"""`mxtrain predict RUN FILE...`: what a trained network says of files and folders, as JSONL or CSV."""
+"""`mxtrain predict RUN FILE...`: what a trained network says of files and folders, as JSONL or CSV; where a task
+recommends, of users (a file of their ids, or all), and where it acts, of episodes that it plays."""
 
 from __future__ import annotations
 
