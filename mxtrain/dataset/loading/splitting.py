@@ -55,6 +55,8 @@ def refuse_empty(name: str, num_train: int, num_val: int, val_fraction: float) -
     """Raise a DataError where nothing is left to train on or to validate with."""
     if num_train and num_val:
         return
+    if not num_train and not num_val:
+        raise DataError(f"{name} leaves no training samples: there is none in it.")
     empty = "training" if not num_train else "validation"
     raise DataError(
         f"{name} leaves no {empty} samples: {num_train + num_val} samples, dataset.val_fraction={val_fraction}. "

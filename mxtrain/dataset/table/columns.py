@@ -215,7 +215,8 @@ def _what_is_missing(column: Column, names: List[str], row: Mapping[Column, str]
     """Says what is missing in a row of a table whose columns have these names, if anything."""
     cells = sum(isinstance(key, int) for key in row)
     if cells and (column in names or not isinstance(column, str)):
-        return f"it has {cells} columns, so there is none for {column!r}."
+        named = repr(column) if isinstance(column, str) else f"number {column}, counted from 0"
+        return f"it has {cells} columns, so there is none for {named}."
     hint = did_you_mean(str(column), names)
     has = f"It has {', '.join(names) or 'no names of columns'}.{hint_at_separator(names)}"
     return f"there is no column '{column}'.{hint} {has}"

@@ -146,6 +146,8 @@ def _row_of(line: int, cells: Sequence[str], with_target: bool) -> IndexedRow:
         raise _WrongLine(f"the target is '{cells[0]}'; allowed are 0 or -1, and 1.", LABEL_RANGE)
     pairs = [cell.split(":") for cell in cells[begins:]]
     try:
+        if max(map(len, pairs), default=0) > len(("field", "index", "value")):
+            raise ValueError
         ids, values = [int(pair[-2]) for pair in pairs], [float(pair[-1]) for pair in pairs]
     except (ValueError, IndexError):
         wrong = next(":".join(pair) for pair in pairs if not _is_pair(pair))

@@ -94,7 +94,7 @@ def test_tables(tmp_path):
         read_columns(csv_file, ["text", "label"], True)
     with pytest.raises(DataError, match="line 1: there is no column 'sentence'. It has id, text, label"):
         read_columns(csv_file, ["sentence"], True)
-    with pytest.raises(DataError, match="line 1: it has 3 columns, so there is none for 5"):
+    with pytest.raises(DataError, match="line 1: it has 3 columns, so there is none for number 5, counted"):
         read_columns(csv_file, [5], False)
 
 

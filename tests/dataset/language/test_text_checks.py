@@ -82,7 +82,7 @@ def test_a_column_that_no_row_has_is_said_once_for_each_file(write, check):
     assert check(Text(train=write("c.tsv", LINES[1:]), header=False, sentence=0, label=2)) == [
         ("cannot_open", "c.tsv", None)
     ]
-    assert "line 1: it has 2 columns, so there is none for 2" in check.problems[0].fact
+    assert "line 1: it has 2 columns, so there is none for number 2, counted from 0." in check.problems[0].fact
 
 
 def test_glue(write, tmp_path, check):

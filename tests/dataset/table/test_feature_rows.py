@@ -370,6 +370,9 @@ def test_criteos_lines_that_cannot_be_used(tmp_path: Path, check: Any) -> None:
                      ("label_range", "train.txt", 6)]  # fmt: skip
     with pytest.raises(DataError, match="line 8: it has 39 columns|line 4: .I1. is .many., no number"):
         dataset.open()
+    (tmp_path / "train.txt").write_text("")
+    with pytest.raises(DataError, match="train.txt leaves no training samples: there is none in it.$"):
+        dataset.open()
     (tmp_path / "train.txt").write_text("\n".join(lines[:7]) + "\n")
     with pytest.raises(DataError, match="line 4: 'I1' is 'many', no number. Correct the cell.$"):
         dataset.open()

@@ -106,6 +106,7 @@ def test_the_network_is_the_formula_over_all_values(units: int) -> None:
         ("1 1:1 two:2", "line 5: 'two:2' is no index:value, and no field:index:value."),
         ("1 1:1 2", "line 5: '2' is no index:value"),
         ("1 1:x", "line 5: '1:x' is no index:value"),
+        ("1 1:2:3:4", "line 5: '1:2:3:4' is no index:value"),
         ("1 2147483648:1", "line 5: the index 2147483648 is not from 0 to 2,147,483,646."),
         ("1 -3:1", "line 5: the index -3 is not from 0"),
         ("1 3:nan", "line 5: a value is no finite number of 32 bits."),
