@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import re
-import shlex
 import shutil
 import sys
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Dict, List, Literal, Mapping, Optional, Tuple
 
 from mxtrain.cli.probing import ProbeResult, run_probe
 from mxtrain.cli.program import tensorboard
+from mxtrain.dataset.loading.libraries import installing
 from mxtrain.engine.native import NO_COMPILER
 from mxtrain.runtime.amx import computes_bfloat16, cpu_flags, has_amx, has_fast_bfloat16
 from mxtrain.runtime.cores import cgroup_quota, usable_cores
@@ -195,11 +195,6 @@ def _environment(probe: ProbeResult) -> List[Finding]:
     return [Finding("environment", "ok", str(line)) for line in probe.found.get("runtime", ())]
 
 
-def _installing(*packages: str) -> str:
-    """The command that adds packages to this very environment; mxtrain itself is not published."""
-    return shlex.join([sys.executable, "-m", "pip", "install", *packages])
-
-
 def _gpus(count: int, failures: Mapping[str, str] = MappingProxyType({})) -> Finding:
     """The GPUs, and why MXNet may not run on what the driver reports, or did not when it was tried."""
     known = find_gpus()
@@ -238,9 +233,9 @@ def _features(probe: ProbeResult) -> List[Finding]:
         _bfloat16(probe),
         Finding("float16", "ok" if gpus else "missing", "on GPUs only", "" if gpus else "on CPUs: amp=bfloat16 or off"),
         _horovod(probe),
-        _package("TensorBoard", "tensorboard", _installing("tensorboard"), f"{tensorboard()} --logdir outputs"),
-        _package("Optuna sweeps", "hydra-optuna-sweeper", _installing("hydra-optuna-sweeper<1.4", "sqlalchemy<2")),
-        _package("joblib sweeps", "hydra-joblib-launcher", _installing("hydra-joblib-launcher<1.4")),
+        _package("TensorBoard", "tensorboard", installing("tensorboard"), f"{tensorboard()} --logdir outputs"),
+        _package("Optuna sweeps", "hydra-optuna-sweeper", installing("hydra-optuna-sweeper<1.4", "sqlalchemy<2")),
+        _package("joblib sweeps", "hydra-joblib-launcher", installing("hydra-joblib-launcher<1.4")),
     ]
 
 

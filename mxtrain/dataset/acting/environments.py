@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from mxtrain.types import Shape
 
 log = logging.getLogger("mxtrain")
-INSTALL = "'mxtrain[gymnasium]'"
 ATARI = re.compile(r"ALE/|\w+NoFrameskip-v4$")
 """Ids of Atari's games, which gymnasium knows only where ale_py was imported."""
 FAILURES = (Exception, SystemExit)
@@ -38,7 +37,7 @@ def require_gymnasium() -> Any:
     Raises:
         DataError: it is not installed.
     """
-    return require_library("gymnasium", INSTALL, "dataset=gymnasium")
+    return require_library("gymnasium", "gymnasium", "dataset=gymnasium")
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from mxtrain.dataset.image.dicom_pixels import IMPLICIT, PixelLayout, read_pixel
 from mxtrain.dataset.image.opening import ImageTooLarge
 from mxtrain.dataset.image.settings import MAX_PIXELS, Window
 from mxtrain.dataset.image.window import FUNCTIONS, WHITE, linear_exact, require_grey
+from mxtrain.dataset.loading.libraries import installing
 from mxtrain.errors import DataError
 
 MAX_HEADER_BYTES = 16 << 20
@@ -50,7 +51,7 @@ _TRANSFER_SYNTAX = 0x00020010
 _GREY = ("MONOCHROME1", "MONOCHROME2")
 _COLOUR = ("RGB", "YBR_FULL", "YBR_FULL_422", "YBR_ICT", "YBR_RCT")
 _OTHERS = ("PALETTE COLOR", "YBR_PARTIAL_422", "YBR_PARTIAL_420", "XYB", "HSV", "ARGB", "CMYK")
-_INSTALL = "Type: pip install 'mxtrain[dicom]'"
+_INSTALL = f"Type: {installing('dicom')}"
 
 
 def is_dicom(head: bytes) -> bool:

@@ -37,8 +37,8 @@ def parquet_names(path: Path) -> List[str]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    parquet = require_library("pyarrow.parquet", "'mxtrain[parquet]'", f"{path}: Parquet")
-    damaged = require_library("pyarrow", "'mxtrain[parquet]'", "Parquet").ArrowException
+    parquet = require_library("pyarrow.parquet", "parquet", f"{path}: Parquet")
+    damaged = require_library("pyarrow", "parquet", "Parquet").ArrowException
     with open_regular(path) as (file, _):
         try:
             yield parquet.ParquetFile(file)

@@ -220,7 +220,7 @@ def test_an_environment_may_know_no_drawing_and_fail_to_close(caplog: Any) -> No
 
 def test_without_gymnasium_it_is_said_what_to_install(monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "gymnasium", None)
-    with pytest.raises(DataError, match=r"needs the package gymnasium .*pip install 'mxtrain\[gymnasium\]'"):
+    with pytest.raises(DataError, match=r"needs the package gymnasium .*pip install 'gymnasium>=0.29,<2' 'pygame-ce"):
         Gymnasium().open()
 
 

@@ -44,5 +44,5 @@ def test_pyarrow_is_an_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     (tmp_path / "a.parquet").write_bytes(b"")
-    with pytest.raises(DataError, match=r"pip install 'mxtrain\[parquet\]'"):
+    with pytest.raises(DataError, match=r"pip install 'pyarrow>=12,<19'"):
         read_columns(tmp_path / "a.parquet", ["x"], True)

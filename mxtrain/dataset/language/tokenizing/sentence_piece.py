@@ -86,7 +86,7 @@ class SentencePiece(BaseTokenizer):
 
 def require_sentencepiece() -> Any:
     """The library; raises a DataError where it is not installed."""
-    return require_library("sentencepiece", "'mxtrain[sentencepiece]'", "A tokenizer of sentencepiece")
+    return require_library("sentencepiece", "sentencepiece", "A tokenizer of sentencepiece")
 
 
 def parse_model(model: bytes) -> Any:
