@@ -114,7 +114,7 @@ def run(arguments: Sequence[str]) -> int:
         named = f"{rows.count} {'file' if rows.count == 1 else 'files'}"
         print(f"{named} written to {folder}{'' if settings.output else holding}", file=sys.stderr)
     if settings.output:
-        print(f"{rows.count} predictions written to {settings.output}{holding}")
+        print(f"{rows.count} prediction{'' if rows.count == 1 else 's'} written to {settings.output}{holding}")
     if unreadable:
         lines = "".join(f"\n  {why}" for why in unreadable.values())
         print(f"files without a prediction, for they cannot be read: {len(unreadable)}{lines}", file=sys.stderr)
