@@ -96,7 +96,7 @@ class Composer(ConfigFiles):
 
     def _fit_task(self, parsed: Sequence[Override]) -> List[Override]:
         """`model.name=` alone means a GluonCV network; a dataset, or else a model, alone means the task that it is
-        made for."""
+        made for, and a dataset that only some models read one of these."""
         chosen = {override.key_or_group: override.value() for override in parsed}
         added = []
         if "model.name" in chosen and not {"model", "experiment"} & set(chosen):
@@ -104,6 +104,9 @@ class Composer(ConfigFiles):
 
             chosen["model"] = option_of(str(chosen["model.name"]), str(chosen.get("task", "")))
             added.append(f"model={chosen['model']}")
+        if not {"model", "experiment"} & set(chosen):
+            model = getattr(self._class_of("dataset", chosen.get("dataset")), "model_option", "")
+            added += [f"model={model}"] if model else []
         if not {"task", "experiment"} & set(chosen):
             tasks = (self._task_of(group, chosen[group]) for group in ("dataset", "model") if group in chosen)
             task = next(tasks, None)
@@ -113,13 +116,17 @@ class Composer(ConfigFiles):
 
     def _task_of(self, group: str, option: object) -> Optional[str]:
         """The task that an option of ours is made for, None where it says nothing."""
+        serves = getattr(self._class_of(group, option), "serves", ())
+        return serves[0] if isinstance(serves, tuple) and serves else None  # a property: a setting decides
+
+    def _class_of(self, group: str, option: object) -> Optional[type]:
+        """What an option of ours configures, None where it is none of ours."""
         file = self.search_path[0] / group / f"{option}.yaml"
         if not isinstance(option, str) or not file.is_file():
             return None
         content: Any = OmegaConf.load(file)
         target = content.get("_target_") or (content.get(group) or {}).get("_target_", "")  # in `@package _global_`
-        serves = getattr(import_target(str(target), group), "serves", ())
-        return serves[0] if isinstance(serves, tuple) and serves else None  # a property: a setting decides
+        return import_target(str(target), group)
 
 
 def _targets(node: DictConfig) -> Iterator[object]:

@@ -62,6 +62,8 @@ class BaseDataset(Spec):
     """What its samples are: "images", "text", "numbers" or "features", for example."""
     serves: ClassVar[Tuple[str, ...]] = ("classification",)
     """Names of the tasks that its samples are made for; the first is meant where only the dataset is named."""
+    model_option: ClassVar[str] = ""
+    """The model that is meant where only the dataset is named; empty: the task's."""
 
     problem_kinds: ClassVar[Tuple[str, ...]] = ()
     """Kinds of problems that `data check` finds in this dataset alone, beside those of `checking.problems.KINDS`."""

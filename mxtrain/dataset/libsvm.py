@@ -24,6 +24,7 @@ class Libsvm(FeatureDataset):
     """
 
     gives: ClassVar[str] = "indexed_features"
+    model_option: ClassVar[str] = "factorization_machine"
 
     train: Names = None
     """File of training rows, or a list of files; .gz may stand behind."""

@@ -56,7 +56,6 @@ NEEDS = {
     "loss/ctc": ["task=speech_recognition"],
     **{f"loss/{name}": ["task=recommendation"] for name in ("bpr", "sampled_bce", "sampled_softmax")},
     "loss/binary_cross_entropy": ["task=tabular"],
-    "dataset/libsvm": ["model=factorization_machine"],
     "loss/a2c": ["task=reinforcement_learning"],
     "loss/ppo": ["task=reinforcement_learning"],
     "loss/frame_l1": ["task=speech_synthesis"],

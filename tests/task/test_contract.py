@@ -305,6 +305,8 @@ def strip(line: str) -> Any:
         ("dataset=tabular", "regression", "Tabular"),
         ("task=tabular", "tabular", "BreastCancer"),
         ("dataset=criteo", "tabular", "Criteo"),
+        ("dataset=libsvm", "tabular", "Libsvm"),
+        ("task=tabular dataset=libsvm model.units=0", "tabular", "Libsvm"),
         ("model=deepfm", "tabular", "BreastCancer"),
         ("task=regression", "regression", "Tabular"),
         ("task=segmentation", "segmentation", "DigitScenes"),
@@ -339,6 +341,7 @@ def test_a_dataset_or_a_model_alone_means_the_task_that_it_is_made_for(
 @pytest.mark.parametrize(
     "words, said",
     [
+        ("dataset=libsvm dataset.train=x model=wide_deep", "Type model=factorization_machine, or a dataset of feat"),
         ("task=classification dataset=masked_text", "its samples are for task=masked_language_modeling. Type that."),
         ("task=masked_language_modeling dataset=digits", "its samples are for task=classification. Type that."),
         ("task=masked_language_modeling model=bert dataset=text", "task=classification. Type that."),
