@@ -126,7 +126,8 @@ class Composer(ConfigFiles):
             return None
         content: Any = OmegaConf.load(file)
         target = content.get("_target_") or (content.get(group) or {}).get("_target_", "")  # in `@package _global_`
-        return import_target(str(target), group)
+        found: type = import_target(str(target), group)
+        return found
 
 
 def _targets(node: DictConfig) -> Iterator[object]:
