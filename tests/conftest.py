@@ -1,6 +1,7 @@
 """Shared by all tests: MXNet with one thread, and no leftovers."""
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -13,6 +14,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 import pytest
 
+from mxtrain.files.cache import own_folder
 from mxtrain.runtime.amx import cpu_flags
 from mxtrain.runtime.openblas import CORE, openblas_core
 
@@ -76,10 +78,32 @@ def device(tmp_path):
     return path
 
 
+@pytest.fixture(scope="session")
+def compiled_operators(tmp_path_factory):
+    """A folder for compiled operators of all tests: their names say what they were made of and what is in them, and a
+    test that starts processes would compile them anew in each cache of its own."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "operators"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
 @pytest.fixture
-def own_cache(tmp_path_factory, monkeypatch):
-    """Trained vocabularies and compiled operators of other tests don't count, nor do those of the user."""
+def own_cache(tmp_path_factory, monkeypatch, compiled_operators):
+    """Trained vocabularies and other data of other tests don't count, nor does anything of the user."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+    own = own_folder()
+    _copy_operators(compiled_operators, own)
+    yield
+    _copy_operators(own, compiled_operators)
+
+
+def _copy_operators(source, target):
+    """A file with two names would not be trusted, so links don't do."""
+    for path in source.glob("operators-*.so"):
+        if not (target / path.name).exists():
+            partial = shutil.copy2(path, target / f"{path.name}.{os.getpid()}")
+            os.replace(partial, target / path.name)
 
 
 @pytest.fixture
