@@ -52,8 +52,8 @@ class StepClock(Callback):
 
 
 class ProcessorClock(Callback):
-    """Writes what the steps behind the first `before` took, to the last of training: their number, seconds of the
-    processor, all threads together, and of the clock."""
+    """Writes what the steps behind the first `before` took, or behind some more, as rows come in bulk, to the last of
+    training: their number, seconds of the processor, all threads together, and of the clock."""
 
     def __init__(self, path: str, before: int):
         self._path, self._before = Path(path), before
@@ -62,7 +62,7 @@ class ProcessorClock(Callback):
 
     @staticmethod
     def overrides(path: Path, before: int) -> List[str]:
-        """What adds the clock to a run; `before` is a multiple of `trainer.log_interval`."""
+        """What adds the clock to a run."""
         target = "+callback.clock._target_=bench_parts.clock.ProcessorClock"
         return [target, f"+callback.clock.path={path}", f"+callback.clock.before={before}"]
 

@@ -80,7 +80,8 @@ class RolloutLoader(BatchLoader):
             self._placed = (rollout, key, self._place(rollout, key))
         size = count * self._steps_each
         observations, facts = self._placed[2]
-        return Batch((observations,), (facts,), len(facts)).slice(part * size, (part + 1) * size, global_size)
+        placed = Batch((observations,), (facts,), len(facts), global_size)
+        return placed if is_whole else placed.slice(part * size, (part + 1) * size, global_size)
 
     def _place(self, rollout: Rollout, key: Tuple[int, int]) -> Tuple[NDArray, NDArray]:
         """All batches of a pass on the device, one behind the other: few copies, each of which costs as much as a small
