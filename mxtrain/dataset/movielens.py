@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Dict, Optional, Tuple
 
 from mxtrain.dataset.checking.problems import Findings
-from mxtrain.dataset.loading.regular_files import exists, require_there
+from mxtrain.dataset.loading.regular_files import exists, nearest_there
 from mxtrain.dataset.recommendation.base import InteractionDataset
 from mxtrain.dataset.recommendation.rows import Columns, read_pairs, separated_rows
 from mxtrain.dataset.recommendation.source import InteractionRows
@@ -46,10 +46,10 @@ class MovieLens(InteractionDataset):
         root = Path(self.root)
         found = root if root.name in NAMES else next((root / name for name in NAMES if exists(root / name)), None)
         if found is None or not exists(found):
-            require_there(root)
+            lacks = f"none of {', '.join(NAMES)} in it." if exists(root) else f"no such folder.{nearest_there(root)}"
             raise DataError(
-                f"{self.named}: there is none of {', '.join(NAMES)} in it. Name the folder that GroupLens' archive "
-                f"unpacks to{self._inside(root)}."
+                f"{self.named}: there is {lacks} Name the folder that GroupLens' archive unpacks to"
+                f"{self._inside(root)}."
             )
         return found
 
