@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Collection, Dict, List, Mapping, Optional, Tuple, Union
 
 from mxtrain.callback.record import RunRecord
 from mxtrain.callback.status import StatusFile
@@ -25,7 +25,7 @@ from mxtrain.metric.host import HostMetric
 from mxtrain.metric.meter import Meter
 from mxtrain.model.graph.id_inputs import tables_of
 from mxtrain.model.graph.summary import graph_nodes, has_random_layers, summarize
-from mxtrain.model.prepare import Prepared, parameter_multipliers, prepare_network
+from mxtrain.model.prepare import Prepared, distinct_parameters, parameter_multipliers, prepare_network
 from mxtrain.optimizer.ema import build_average
 from mxtrain.optimizer.updater import Updater
 from mxtrain.parallel.base import Layout, Objective, Strategy
@@ -62,8 +62,10 @@ class Run:
     info: RunInfo
 
 
-def build_network(description: Description, signature: Signature, device: Context) -> gluon.Block:
-    """The initialised, hybridized network."""
+def build_network(
+    description: Description, signature: Signature, device: Context, elsewhere: bool = False
+) -> gluon.Block:  # fmt: skip
+    """The initialised, hybridized network. `elsewhere`: servers hold the rows of its large tables."""
     prepared = prepare_network(
         description.model, num_classes=description.task.num_classes(signature), input_shape=signature.shape,
         seed=description.trainer.seed, device=device, vocab_size=signature.vocab_size,
@@ -72,9 +74,11 @@ def build_network(description: Description, signature: Signature, device: Contex
         field_sizes=signature.field_sizes, num_numbers=signature.num_numbers,
         num_indices=signature.num_indices, sparse_from=sparse_from(description),
         catalog_sizes=signature.catalog_sizes, mean_rating=signature.mean[0] if signature.has_ratings else 0.0,
-        actions=signature.actions,
+        actions=signature.actions, elsewhere=elsewhere,
     )  # fmt: skip
     say_dense_tables(description, prepared)
+    if elsewhere:
+        require_tables(prepared.network)
     if description.model.weights:
         for line in str(prepared.weights_report).splitlines():
             log.info("%s", line)
@@ -98,6 +102,21 @@ def say_dense_tables(description: Description, prepared: Prepared) -> None:
         reasons += [against] * any(table.num_rows >= PAYS_FROM for table in tables_of(prepared.network))
     for reason in reasons:
         log.info("the gradient of a table of embeddings holds all of its rows: %s", reason)
+
+
+def require_tables(network: gluon.Block) -> None:
+    """Raises: ConfigError: the network has no table whose rows servers could hold."""
+    if not any(table.elsewhere for table in tables_of(network)):
+        raise ConfigError(
+            f"kvstore.tables=servers: no table of this network can have its rows on servers, of those with "
+            f"{PAYS_FROM:,} rows or more. Type trainer.sparse_grad=true for smaller ones, or kvstore.tables=workers."
+        )
+
+
+def tables_elsewhere(network: gluon.Block) -> List[str]:
+    """Structural names of the tables whose rows others hold."""
+    weights = [table.weight for table in tables_of(network) if table.elsewhere]
+    return [name for name, parameter in distinct_parameters(network).items() if any(parameter is w for w in weights)]
 
 
 def hybridize(block: gluon.Block) -> gluon.Block:
@@ -152,6 +171,12 @@ def build_step(
     trainer = description.trainer
     multipliers = parameter_multipliers(description.model, network)
     weights = {name: strategy.values[name] for name in strategy.trainable}
+    if strategy.served is not None and not weights:
+        raise ConfigError(
+            "kvstore.tables=servers: nothing but tables is trained here, and workers are joined by their other "
+            "parameters. Add a bias to the network, or type kvstore.tables=workers."
+        )
+    states = dict(states or {})
     updater: Union[Updater, RemoteUpdater]
     if store.updates:
         updater = store.build_updater(description.config, weights, multipliers, steps_per_epoch)
@@ -159,12 +184,15 @@ def build_step(
         updater = Updater(
             description.optimizer.build(steps_per_epoch), weights, multipliers, strategy.rows, is_lazy(description)
         )
+    if strategy.served is not None:
+        strategy.served.begin(store, description.config["optimizer"], multipliers, steps_per_epoch, trainer.seed)
+        states["optimizer"] = strategy.served.with_updater(updater)
     draws = description.optimizer.draws_random or has_random_layers(network, signature.shape)
     return TrainingStep(
         strategy, store, updater,
         build_average(trainer.ema_decay, strategy.values, strategy.publish), trainer.clip_global_norm,
         trainer.seed if draws else None, description.amp.build_scaling(),
-        {**description.task.build_states(strategy.objective.loss), **(states or {})},
+        {**description.task.build_states(strategy.objective.loss), **states},
     )  # fmt: skip
 
 
@@ -233,7 +261,7 @@ def build_run(
     splits, signature = open_data(description)
     devices = place(description)
     device = devices[0][0]
-    network = build_network(description, signature, device)
+    network = build_network(description, signature, device, description.kvstore.serves_tables)
     data = build_data(description, splits, signature, device, world)
     objective = build_objective(description, network, signature, world)
     meter = objective.meter
@@ -241,7 +269,7 @@ def build_run(
     workers = description.kvstore.build(world)
     data.share(workers.world)
     world = workers.world
-    checkpoints, checkpoint = find_checkpoint(description, run_dir, workers, beginning)
+    checkpoints, checkpoint = find_checkpoint(description, run_dir, workers, beginning, tables_elsewhere(network))
     if checkpoint is not None:
         before = Signature.from_json(checkpoint.state["run"]["input"])
         description.dataset.require_same(signature, before, str(checkpoint.path))
@@ -317,9 +345,11 @@ def what_is_trained(description: Description, plan: Plan, signature: Signature, 
 
 
 def find_checkpoint(
-    description: Description, run_dir: Path, workers: Store, beginning: Optional[Beginning] = None
+    description: Description, run_dir: Path, workers: Store, beginning: Optional[Beginning] = None,
+    without: Collection[str] = (),
 ) -> Tuple[Union[CheckpointStore, NoStore], Optional[Checkpoint]]:  # fmt: skip
-    """The store of checkpoints, and the one to continue from; all workers get that of rank 0.
+    """The store of checkpoints, and the one to continue from; all workers get that of rank 0, but for the parameters
+    `without`, which it alone reads.
 
     Raises:
         CheckpointError: there is none where one was asked for, or it is of another description.
@@ -330,7 +360,7 @@ def find_checkpoint(
         store, found = beginning.store, beginning.checkpoint
         store.own(held_lock(run_dir), log.warning)
         if workers.world.size > 1:
-            workers.broadcast(pack(found))
+            workers.broadcast(pack(found, without))
             workers.broadcast(b"own" if found is not None and found.path.parent == store.directory else b"")
         return store, found
     checkpoint = unpack(workers.broadcast(None))

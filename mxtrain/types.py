@@ -152,6 +152,8 @@ class Batch:
     ids: Optional[Mapping[int, DistinctIds]] = None
     """By the number of an input: its distinct ids, where they were looked for ahead of time. A part of the batch has
     none."""
+    rows: Optional[Mapping[int, Any]] = None
+    """By the number of an input: the rows of tables for these ids, where they were asked for ahead of time."""
 
     def __post_init__(self) -> None:
         if not self.global_size:

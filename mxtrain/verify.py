@@ -148,10 +148,11 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
     lr, exact = description.rates.lr, replace(description, amp=FULL)
 
     def side(
-        dtype: str, build_strategy: Callable[[Objective, Store], Strategy], store: Store, settings: Trainer
+        dtype: str, build_strategy: Callable[[Objective, Store], Strategy], store: Store, settings: Trainer,
+        elsewhere: bool = False,
     ) -> TrainingStep:  # fmt: skip
         described = replace(exact if dtype == "float64" else description, trainer=settings)
-        network = build_network(described, signature, first)
+        network = build_network(described, signature, first, elsewhere)
         refuse_float32_only(network)
         network.cast(dtype)
         if dtype == "float64":
@@ -163,8 +164,9 @@ def verify(description: Description, steps: int, tolerance: float, world: World 
     def placement(dtype: str) -> TrainingStep:
         store = joined or description.kvstore.build()
         return side(
-            dtype, lambda objective, store: parallel.build(objective, parts, store), store, description.trainer
-        )
+            dtype, lambda objective, store: parallel.build(objective, parts, store), store, description.trainer,
+            description.kvstore.serves_tables,
+        )  # fmt: skip
 
     def reference(dtype: str, cut_before: Sequence[str] = ()) -> TrainingStep:
         def build(objective: Objective, store: Store) -> Strategy:
@@ -339,8 +341,10 @@ def _length(arrays: Iterable[np.ndarray]) -> float:
 
 def _state(side: TrainingStep) -> Tuple[Dict[str, np.ndarray], Dict[str, np.ndarray]]:
     """Parameters and gradients by structural name."""
-    gradients = {one.name: side.strategy.gradient(one) for one in side.strategy.reductions}
-    return snapshot.copy_parameters(side.strategy), gradients
+    strategy = side.strategy
+    gradients = {one.name: strategy.gradient(one) for one in strategy.reductions}
+    served = {} if strategy.served is None else strategy.served.gradients_of_all()
+    return snapshot.copy_parameters(strategy), {**gradients, **served}
 
 
 def _layer(layers: Dict[str, Difference], parameter: str) -> Difference:

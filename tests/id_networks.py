@@ -11,7 +11,7 @@ from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
-from mxtrain.model.graph.id_inputs import make_sparse
+from mxtrain.model.graph.id_inputs import make_sparse, tables_of
 from mxtrain.model.networks.embedding_table import EmbeddingTable
 from mxtrain.model.prepare import initialize
 from mxtrain.optimizer.ema import build_average
@@ -41,12 +41,12 @@ class Scorer(gluon.HybridBlock):
         return self.out(self.hidden(vector_BU)) + F.sum(self.first(id_BF), axis=1)
 
 
-def build_network(sparse: bool, kind: Any = Scorer, dtype: str = "float32") -> Any:
-    """Initialised; the same numbers whether sparse or not."""
+def build_network(sparse: bool, kind: Any = Scorer, dtype: str = "float32", elsewhere: bool = False) -> Any:
+    """Initialised; the same numbers whether sparse or not, and with its tables on servers."""
     network = kind(prefix="scorer_")
     if sparse:
         assert make_sparse(network, SHAPES, 1) == []
-    initialize(network, "xavier", 0, mx.cpu(0))
+    initialize(network, "xavier", 0, mx.cpu(0), tables_of(network) if elsewhere else ())
     network.cast(dtype)
     return hybridize(network)
 
@@ -64,9 +64,15 @@ def build_step(
     )  # fmt: skip
     strategy = (placement or Single()).build(objective, parts, store)
     weights = {name: strategy.values[name] for name in strategy.trainable}
+    if strategy.served is not None:
+        network = strategy.network
+        rates = dict(zip(TABLES, (network.first.weight.lr_mult, network.second.weight.lr_mult)))
+        multipliers = {name: (float(rate), 1.0) for name, rate in rates.items()}
+        strategy.served.begin(store, optimizer.model_dump(), multipliers, 1, 0)
     updater = Updater(optimizer.build(1), weights, dict.fromkeys(weights, (1.0, 1.0)), strategy.rows, lazy)
     average = build_average(None, strategy.values, strategy.publish)
-    return TrainingStep(strategy, store, updater, average, clip, None)
+    states = {} if strategy.served is None else {"optimizer": strategy.served.with_updater(updater)}
+    return TrainingStep(strategy, store, updater, average, clip, None, states=states)
 
 
 def batch(seed: int, size: int = 8) -> Batch:
@@ -79,5 +85,6 @@ def batch(seed: int, size: int = 8) -> Batch:
 
 def values(step: TrainingStep) -> Dict[str, np.ndarray]:
     """Parameters and the optimizer's state, on the host."""
-    arrays = {**step.strategy.values, **{f"state {name}": one for name, one in step.updater.arrays().items()}}
-    return {name: array.asnumpy() for name, array in arrays.items()}
+    state, _ = step.states["optimizer"].save_state()
+    arrays = {**step.strategy.values, **{f"state {name}": one for name, one in state.items()}}
+    return {name: array[:].asnumpy() for name, array in arrays.items()}

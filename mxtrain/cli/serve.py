@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import mxnet as mx
 
     from mxtrain.description.groups import Description  # a server that only sums starts without it
+    from mxtrain.kvstore.table_wire import TableCall
     from mxtrain.kvstore.update_server import UpdateServer
 
 
@@ -54,10 +55,21 @@ class Serving:
             self._server = self._begin(store)
         if given.set_up is not None and self._server is not None:
             self._server.set_up(given.set_up)
+        if given.tables is not None:
+            self._hold_tables(given.tables)
         if given.end:
             last_resort = threading.Timer(SHUTDOWN_TIMEOUT_S, os._exit, [EXIT_FINISHED])
             last_resort.daemon = True
             last_resort.start()
+
+    def _hold_tables(self, call: TableCall) -> None:
+        from mxtrain.kvstore.table_link import answer_call
+        from mxtrain.kvstore.table_server import TableServer
+
+        server = TableServer(self._description_of())
+        answer_call(
+            call, lambda connection, rank: with_exit(lambda: server.answer(connection, rank))
+        )  # fmt: skip
 
     def _begin(self, store: mx.kv.KVStore) -> UpdateServer:
         description = self._description_of()

@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Dict, List, Tuple
 
 from mxtrain.amp import FULL
-from mxtrain.description.sparse_tables import the_tables_must_be_sparse_where_asked
+from mxtrain.description.sparse_tables import (
+    tables_must_be_able_to_live_on_servers,
+    the_tables_must_be_sparse_where_asked,
+)
 from mxtrain.errors import ConfigError, did_you_mean
 from mxtrain.kvstore.world import WORKER
 from mxtrain.runtime.cores import usable_cores
@@ -261,6 +264,7 @@ RULES = (
     a_metric_must_not_be_called_loss,
     loggers_must_not_share_a_file,
     the_tables_must_be_sparse_where_asked,
+    tables_must_be_able_to_live_on_servers,
     the_task_must_fit,
     the_task_must_get_what_it_needs,
 )

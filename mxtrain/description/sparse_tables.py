@@ -48,3 +48,27 @@ def the_tables_must_be_sparse_where_asked(description: Description) -> None:
         asked = "trainer.sparse_grad=true" if wish is True else "optimizer.lazy_update=true"
         other = "trainer.sparse_grad=auto" if wish is True else "optimizer.lazy_update=false"
         raise ConfigError(f"{asked}: {against}. Type {remedy}, or {other}.")
+
+
+def tables_must_be_able_to_live_on_servers(description: Description) -> None:
+    """Refuses tables on servers with what looks at, or changes, whole tables in a worker."""
+    store, trainer = description.kvstore, description.trainer
+    if not store.serves_tables:
+        return
+    against, remedy = obstacle(description)
+    joined = not store.updates and description.cluster.workers > 1
+    found = [
+        (bool(against), against, remedy),
+        (trainer.sparse_grad is False, "trainer.sparse_grad=false: gradients of all rows", "trainer.sparse_grad=auto"),
+        (trainer.ema_decay is not None, f"trainer.ema_decay={trainer.ema_decay}: the average is of whole tables",
+         "trainer.ema_decay=null"),
+        (hasattr(description.amp, "init_scale"), "amp=float16: a step is left out where a gradient overflows, which no "
+         "worker sees of the others' rows", "amp=bfloat16"),
+        (joined and trainer.clip_global_norm is not None, f"trainer.clip_global_norm={trainer.clip_global_norm}: no "
+         "worker knows the norm of the sum of all workers' gradients", "optimizer.clip_gradient=1"),
+        (description.model.weights is not None, f"model.weights={description.model.weights}: the file has whole tables",
+         "checkpoint.resume=RUN to go on from a run"),
+    ]  # fmt: skip
+    for is_so, why, instead in found:
+        if is_so:
+            raise ConfigError(f"kvstore.tables=servers with {why}. Type {instead}, or kvstore.tables=workers.")

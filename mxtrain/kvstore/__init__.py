@@ -52,6 +52,11 @@ class KVStore(Spec):
     """Whether workers find each other through their supervisor, and may come and go."""
 
     @property
+    def serves_tables(self) -> bool:
+        """Whether servers hold the rows of large tables."""
+        return getattr(self, "tables", "workers") == "servers"
+
+    @property
     def needs_whole_gradients(self) -> Tuple[str, str]:
         """Why a gradient cannot be of rows that are others in each step, as a clause, and what to type instead; or two
         empty strings."""
@@ -161,6 +166,9 @@ class ParameterServer(Joined):
     kind: ClassVar[str] = "dist_sync"
     """What MXNet calls it."""
     van: ClassVar[Optional[str]] = "zmq"
+    tables: Literal["workers", "servers"] = "workers"
+    """Who holds the rows of large tables of embeddings (trainer.sparse_grad) and their optimizer's state. workers: each
+    has a whole copy; servers: each has a part, and workers ask for the rows of their batches."""
 
     def build(self, world: World = ALONE) -> Store:
         from mxtrain.kvstore.dist_store import DistStore
@@ -185,10 +193,18 @@ class DistAsync(Joined):
 
     van: ClassVar[Optional[str]] = "zmq"
     updates: ClassVar[bool] = True
+    tables: Literal["workers", "servers"] = "workers"
+    """servers: they hold the rows of large tables of embeddings (trainer.sparse_grad), and workers ask for those of
+    their batches; workers: each has a whole copy, and gradients of all rows travel."""
 
     @property
     def needs_whole_gradients(self) -> Tuple[str, str]:
-        return "the servers of kvstore=dist_async update whole parameters", "kvstore=dist_sync"
+        if self.serves_tables:
+            return super().needs_whole_gradients
+        return (
+            "the servers of kvstore=dist_async update whole parameters, unless they hold the tables",
+            "kvstore.tables=servers",
+        )
 
     def build(self, world: World = ALONE) -> Store:
         from mxtrain.kvstore.async_store import AsyncStore

@@ -16,7 +16,7 @@ import numpy as np
 from mxtrain.engine.backend import mx, nd
 from mxtrain.kvstore import wire
 from mxtrain.kvstore.compression import Build, other_parameters, split_anew
-from mxtrain.kvstore.dist_store import create, stop_servers
+from mxtrain.kvstore.dist_store import create, join_servers, stop_servers
 from mxtrain.kvstore.mxnet_store import MXNetStore
 from mxtrain.kvstore.remote_updater import RemoteUpdater
 from mxtrain.kvstore.store import Numbers, Store
@@ -24,6 +24,7 @@ from mxtrain.kvstore.world import World
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Config
+    from mxtrain.kvstore.table_client import TableClient
     from mxtrain.parallel.base import Reduction
 
 PIECE_BYTES = 4 << 20
@@ -51,6 +52,7 @@ class AsyncStore(Store):
         self._mailboxes: Dict[int, Mailboxes] = {}
         self._within = MXNetStore("local")
         self._updater: Optional[RemoteUpdater] = None
+        self._tables: Optional[TableClient] = None
 
     # Within a step.
 
@@ -149,9 +151,17 @@ class AsyncStore(Store):
         return {} if self._updater is None else self._updater.staleness()
 
     def summary(self) -> Dict[str, float]:
-        return {} if self._updater is None else self._updater.staleness(of_all=True)
+        found = {} if self._updater is None else self._updater.staleness(of_all=True)
+        return {**found, **({} if self._tables is None else self._tables.summary())}
+
+    def connect_tables(self) -> TableClient:
+        if self._tables is None:
+            self._tables = join_servers(self, self._store)
+        return self._tables
 
     def _disconnect(self) -> None:
+        if self._tables is not None:
+            self._tables.close()
         self._updater = None
         self._mailboxes.clear()
         stop_servers(self._store, self.world)

@@ -9,16 +9,22 @@ pushed, and each key has one array for good, by which MXNet's engine orders its 
 from __future__ import annotations
 
 import os
-from typing import Dict, List, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.engine.backend import mx, nd
 from mxtrain.kvstore.compression import Build, Compressor
 from mxtrain.kvstore.joined_store import JoinedStore
+from mxtrain.kvstore.table_link import join
+from mxtrain.kvstore.table_wire import TableCall
 from mxtrain.kvstore.wire import write_command
 from mxtrain.kvstore.world import World
 from mxtrain.private_sockets.zeromq import move_ps_lite
+
+if TYPE_CHECKING:
+    from mxtrain.kvstore.store import Store
+    from mxtrain.kvstore.table_client import TableClient
 
 MULTI_PRECISION = 1
 """MXNet's kSetMultiPrecision, a command that its servers answer themselves."""
@@ -38,6 +44,7 @@ class DistStore(JoinedStore):
         super().__init__(world, compressor)
         self._by_priority = by_priority
         self._store = create(kind)
+        self._tables: Optional[TableClient] = None
         self._num_keys = 0
         self._calls: Dict[int, Tuple[List[int], List[List[nd.NDArray]]]] = {}
 
@@ -70,7 +77,17 @@ class DistStore(JoinedStore):
         halves = super()._in_places(nd.concat(high, low.astype("float32"), dim=0))
         return halves.astype("float64").reshape((self.world.size, 2, flat.size)).sum(axis=1)
 
+    def connect_tables(self) -> TableClient:
+        if self._tables is None:
+            self._tables = join_servers(self, self._store)
+        return self._tables
+
+    def summary(self) -> Dict[str, float]:
+        return {} if self._tables is None else self._tables.summary()
+
     def _disconnect(self) -> None:
+        if self._tables is not None:
+            self._tables.close()
         stop_servers(self._store, self.world)
         del self._store
 
@@ -84,6 +101,15 @@ class DistStore(JoinedStore):
             self._store._send_command_to_servers(MULTI_PRECISION, "")
         self._store.init(keys, [nd.zeros_like(array) for array in arrays])
         return keys
+
+
+def join_servers(store: Store, connection: mx.kv.KVStore) -> TableClient:
+    """Connects a worker to its servers as holders of tables. Collective."""
+
+    def command(call: TableCall) -> None:
+        connection._send_command_to_servers(0, write_command(tables=call))
+
+    return join(store.world.rank, store.broadcast, command)
 
 
 def stop_servers(store: mx.kv.KVStore, world: World) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from mxtrain.annotations import Config
     from mxtrain.kvstore.remote_updater import RemoteUpdater
+    from mxtrain.kvstore.table_client import TableClient
     from mxtrain.parallel.base import Reduction
 
 Numbers = Union[Sequence[float], np.ndarray]
@@ -52,6 +53,10 @@ class Store:
             steps_per_epoch: of each worker.
         """
         raise NotImplementedError(f"{type(self).__name__} does not update.")
+
+    def connect_tables(self) -> TableClient:
+        """The way to servers that hold rows of tables; the same one in each call. Collective."""
+        raise NotImplementedError(f"{type(self).__name__} has no servers that hold tables.")
 
     times: Optional[WorkerTimes] = None
     """The times of the last step that was timed, where there are several workers."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Literal, Mapping, Optional, S
 import numpy as np
 import pydantic
 
+from mxtrain.kvstore.table_wire import TableCall
 from mxtrain.types import Positive, Shape, Spec
 
 if TYPE_CHECKING:
@@ -147,12 +148,14 @@ class SetUp(Spec):
 
 
 class ServerCommand(Spec):
-    """A command to a server: `begin` where it updates, then a `set_up` for new keys; `end` when all is done."""
+    """A command to a server: `begin` where it updates, then a `set_up` for new keys; `tables` where it is to hold rows
+    of tables; `end` when all is done."""
 
     mxtrain: Literal["command"]
     begin: bool = False
     end: bool = False
     set_up: Optional[SetUp] = None
+    tables: Optional[TableCall] = None
 
 
 def read_command(body: bytes) -> Optional[ServerCommand]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Dict, Iterable, List, Optional, Sequence, Tupl
 from mxtrain.engine.parameter_names import role_of
 from mxtrain.errors import ConfigError, nearest
 from mxtrain.model.base import Model
-from mxtrain.model.graph.id_inputs import make_sparse
+from mxtrain.model.graph.id_inputs import make_sparse, tables_of
 from mxtrain.model.graph.kernels import average_by_mean
 from mxtrain.model.graph.mended import called_in, mend_layers, refuse_wrong
 from mxtrain.model.graph.symbol_block import keep_statistics
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mxnet.initializer import Initializer
 
     from mxtrain.dataset.acting.policy import Actions
+    from mxtrain.model.networks.embedding_table import EmbeddingTable
 
 __all__ = [
     "Prepared",
@@ -61,6 +62,7 @@ def prepare_network(
     is_joint: Optional[bool] = None, field_sizes: Optional[Sequence[int]] = None, num_numbers: int = 0,
     num_indices: Optional[int] = None, sparse_from: Optional[int] = None,
     catalog_sizes: Optional[Tuple[int, int]] = None, mean_rating: float = 0.0, actions: Optional[Actions] = None,
+    elsewhere: bool = False,
 ) -> Prepared:  # fmt: skip
     """Builds the network of a description and gives every parameter its first value.
 
@@ -86,6 +88,7 @@ def prepare_network(
         catalog_sizes: of a network for recommendation: how many users and items there are.
         mean_rating: of a network for recommendation, where ratings are to be predicted.
         actions: of a network that acts: what it may do.
+        elsewhere: whether others hold the rows of such tables, so that there is no room for them here.
 
     Returns:
         The network and the report on its weights.
@@ -116,9 +119,10 @@ def prepare_network(
     mend_layers(network)
     infer_shapes(network, input_shape, [(num_classes,)] if output_shapes is None else output_shapes or None)
     dense_tables = [] if sparse_from is None else make_sparse(network, input_shape, sparse_from)
-    refuse_too_large(network)
+    apart = [table for table in tables_of(network) if table.ids_from is not None] if elsewhere else []
+    refuse_too_large(network, [table.weight for table in apart])
     average_by_mean(network, input_shape)
-    initialize(network, model.init, seed, device if device is not None else mx.cpu())
+    initialize(network, model.init, seed, device if device is not None else mx.cpu(), apart)
     report = WeightsReport()
     if model.weights:
         report = load_weights(network, model.weights, model.classes_in_weights, output_names)
@@ -174,10 +178,13 @@ def infer_shapes(network: gluon.Block, input_shape: Shapes, wanted: Optional[Seq
         )
 
 
-def refuse_too_large(network: gluon.Block) -> None:
-    """Raises: ConfigError: a parameter has more numbers than MXNet counts, or all of them do not fit into memory."""
+def refuse_too_large(network: gluon.Block, apart: Sequence[gluon.Parameter] = ()) -> None:
+    """Raises: ConfigError: a parameter has more numbers than MXNet counts, or all of them but those `apart`, which are
+    elsewhere, do not fit into memory."""
     total = size = 0
     for name, parameter in network._collect_params_with_prefix().items():
+        if any(parameter is one for one in apart):
+            continue
         count = math.prod(parameter.shape)
         if count > LARGEST_COUNT:
             raise ConfigError(
@@ -300,7 +307,10 @@ def parameter_seed(seed: int, name: str) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}:{name}".encode()).digest()[:4], "little") & 0x7FFFFFFF
 
 
-def initialize(network: gluon.Block, kind: str, seed: int, device: Union[Context, List[Context]]) -> None:
+def initialize(
+    network: gluon.Block, kind: str, seed: int, device: Union[Context, List[Context]],
+    apart: Sequence[EmbeddingTable] = (),
+) -> None:  # fmt: skip
     """Gives every parameter a value that is a function of the seed and its structural name.
 
     Args:
@@ -308,6 +318,7 @@ def initialize(network: gluon.Block, kind: str, seed: int, device: Union[Context
         kind: as in `Model.init`; a layer's own initializer goes first.
         seed: any integer.
         device: context, or list of contexts.
+        apart: tables that are elsewhere, whose rows get the same values there.
 
     Raises:
         ConfigError: the initializer cannot fill a parameter.
@@ -316,7 +327,13 @@ def initialize(network: gluon.Block, kind: str, seed: int, device: Union[Context
 
     from mxtrain.engine.backend import mx
 
-    parameters = distinct_parameters(network)
+    for table in apart:
+        table.leave_elsewhere(device[0] if isinstance(device, list) else device)
+    skipped = [table.weight for table in apart]
+    parameters = {
+        name: parameter for name, parameter in distinct_parameters(network).items()
+        if not any(parameter is one for one in skipped)
+    }  # fmt: skip
     numpy_state = np.random.get_state()
     try:
         for name in parameters:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -158,6 +159,11 @@ class Updater:
         if own is None or not own(i, weight, gradient, state, rows, lazy):
             (lazy_update if lazy else exact_update)(self._optimizer, i, weight, state, rows, gradient)
 
+    @property
+    def moves_all_rows(self) -> bool:
+        """Whether an update moves rows of a table that have no gradient."""
+        return not self._lazy and not all(self._rests(i) for i in self._rows)
+
     def _rests(self, i: int) -> bool:
         """Whether a gradient of 0 changes nothing."""
         optimizer = self._optimizer
@@ -232,11 +238,23 @@ class Updater:
             if not name.endswith(":cum_grad") and name.rpartition(":")[0] not in still
         }  # fmt: skip
         require_same_arrays(own, given, "the checkpoint's optimizer state")
+        self._require_same_numbers(numbers)
+        for name, array in own.items():
+            write_rows(given[name], array)
+        self.restore_numbers(numbers, arrays)
+
+    def _require_same_numbers(self, numbers: JsonObject) -> None:
         odd = sorted({*numbers["attributes"]} - {*NUMBERS}) or sorted({*numbers["update_counts"]} ^ {*self.names})
         if odd:
             raise CheckpointError(f"the checkpoint's optimizer state does not fit: look at {', '.join(odd[:5])}.")
-        for name, array in own.items():
-            write_rows(given[name], array)
+
+    def restore_numbers(self, numbers: JsonObject, arrays: Mapping[str, np.ndarray] = MappingProxyType({})) -> None:
+        """Puts back what `numbers` returned, and what belongs to it of `arrays`.
+
+        Raises:
+            CheckpointError: they are of another optimizer or another network.
+        """
+        self._require_same_numbers(numbers)
         for name, value in numbers["attributes"].items():
             setattr(self._optimizer, name, value)
         for i, name in enumerate(self.names):

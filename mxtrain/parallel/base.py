@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from mxtrain.metric.meter import Meter
     from mxtrain.optimizer.rows import TouchedRows
     from mxtrain.parallel.balance import Cut
+    from mxtrain.parallel.served_tables import ServedTables
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,23 @@ class Strategy:
     rows: Mapping[str, TouchedRows] = {}
     """Structural name -> the rows that the gradient in `reductions` is of, for tables whose gradients hold no
     others."""
+
+    served: Optional[ServedTables] = None
+    """Tables whose rows are on servers: neither `trainable` nor `reductions` have them, and `values` has what reads and
+    writes them a piece at a time."""
+
+    def row_gradients(self) -> List[NDArray]:
+        """The gradients of the rows of tables on servers that the last batch has, of this worker."""
+        return []
+
+    def push_rows(self, gradients: Sequence[NDArray], lr: float, factor: Optional[NDArray]) -> None:
+        """Sends `row_gradients` to the servers, which update by them. Waits for the gradients.
+
+        Args:
+            gradients: of this worker.
+            lr: learning rate.
+            factor: what the sum of all workers' gradients is multiplied by first, (1,), or None.
+        """
 
     def look_ahead(self, batch: Batch) -> Batch:
         """What can be done to a batch of training before it is its turn, in the thread that reads."""

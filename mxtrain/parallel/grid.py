@@ -33,8 +33,8 @@ from mxtrain.parallel.fence import Fence, written_together
 from mxtrain.parallel.joined import JoinedGraph
 from mxtrain.parallel.lockstep import Division, GroupPiece, Lockstep, Recorded, Shares
 from mxtrain.parallel.norm import JointNorm, obey_placement
-from mxtrain.parallel.row_tables import RowTables
 from mxtrain.parallel.schedule import Action, timetable
+from mxtrain.parallel.served_tables import ServedTables, build_row_tables
 from mxtrain.parallel.stage import Stage, WholeNetwork, bring, on_devices
 from mxtrain.types import Batch, Shapes, shapes_of
 
@@ -110,8 +110,9 @@ class Grid(Strategy):
         # Before anything looks at the network's parameters: what computes has the rows of a batch only.
         num_samples = objective.global_batch_size or objective.batch_size
         shape, predict_shape = objective.input_shape, objective.predict_shape or objective.input_shape
-        self._tables = RowTables(self.network, shape, predict_shape, num_samples, self._workers)
+        self._tables = build_row_tables(self.network, shape, predict_shape, num_samples, self._workers)
         self.rows = self._tables.rows
+        self.served = self._tables if isinstance(self._tables, ServedTables) else None
         self._devices, self._num_parts = devices, grad_accumulation
         self._num_microbatches = parallel.num_microbatches()
         self._schedule = getattr(parallel, "schedule", "gpipe")
@@ -176,6 +177,18 @@ class Grid(Strategy):
 
     def look_ahead(self, batch: Batch) -> Batch:
         return self._tables.look_ahead(batch)
+
+    def row_gradients(self) -> List[nd.NDArray]:
+        return [
+            nd.add_n(*[one.as_in_context(reduction.replicas[0].context) for one in reduction.replicas])
+            if len(reduction.replicas) > 1 else reduction.replicas[0]
+            for reduction in self._served_reductions
+        ]  # fmt: skip
+
+    def push_rows(self, gradients: Sequence[nd.NDArray], lr: float, factor: Optional[nd.NDArray]) -> None:
+        if self.served is not None:
+            named = {one.name: gradient for one, gradient in zip(self._served_reductions, gradients)}
+            self.served.push(named, lr, factor)
 
     def gradient(self, reduction: Reduction) -> np.ndarray:
         found = super().gradient(reduction)
@@ -275,10 +288,14 @@ class Grid(Strategy):
         self._copies = {name: parameter.list_data() for name, parameter in self._parameters.items()}
         owners = balanced_owners({name: self._copies[name][0].size for name in self.trainable}, len(self._devices))
         owners.update({name: 0 for name in self.trainable if name in self.rows})
-        self.reductions = [Reduction(n, self._parameters[n].list_grad(), owners[n]) for n in self.trainable]
+        whole = [Reduction(n, self._parameters[n].list_grad(), owners[n]) for n in self.trainable]
+        elsewhere = self.served.tables if self.served is not None else {}
+        self._served_reductions = [reduction for reduction in whole if reduction.name in elsewhere]
+        self.reductions = [reduction for reduction in whole if reduction.name not in elsewhere]
+        self.trainable = [reduction.name for reduction in self.reductions]
         self._gradient_runs = []
         for replica in range(len(self._devices)):
-            arrays = [reduction.replicas[replica] for reduction in self.reductions]
+            arrays = [reduction.replicas[replica] for reduction in whole]
             self._gradient_runs.append([[arrays[index] for index in run] for run in same_device_runs(arrays)])
         self.values = {name: arrays[owners.get(name, 0)] for name, arrays in self._copies.items()}
         self.values.update(self._tables.tables)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Dict, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence
 
 import numpy as np
 
@@ -54,9 +54,21 @@ class IdInput:
         self.num_rows = min(table.num_rows for table in tables.values())
         self.capacity = min(max(num_samples * width, least), self.num_rows)
         self._blocks = tables
-        self.tables = {name: table.compact(self.capacity) for name, table in tables.items()}
+        self.tables = self._take_out()
         self.rows = {name: TouchedRows(table) for name, table in self.tables.items()}
         self._held = {name: TouchedRows(table) for name, table in self.tables.items()}
+
+    def _take_out(self) -> Dict[str, nd.NDArray]:
+        """Makes the network's tables compact; what they were."""
+        return {name: table.compact(self.capacity) for name, table in self._blocks.items()}
+
+    def require_room(self, id_K: np.ndarray) -> None:
+        """Raises: DataError: these are too many ids."""
+        if len(id_K) > self.capacity:
+            raise DataError(
+                f"A batch holds {len(id_K):,} distinct ids, and the network has room for {self.capacity:,}: the loader "
+                "gives larger batches than dataset.batch_size. Type trainer.sparse_grad=false."
+            )
 
     def fill(self, id_K: np.ndarray, copies: Dict[str, Sequence[nd.NDArray]], trains: bool) -> None:
         """Gathers rows into the network's parameters. Asynchronous.
@@ -66,11 +78,7 @@ class IdInput:
             copies: structural name -> the parameter (C, U) on each replica.
             trains: whether the gradient that follows is of these rows.
         """
-        if len(id_K) > self.capacity:
-            raise DataError(
-                f"A batch holds {len(id_K):,} distinct ids, and the network has room for {self.capacity:,}: the loader "
-                "gives larger batches than dataset.batch_size. Type trainer.sparse_grad=false."
-            )
+        self.require_room(id_K)
         for name, rows in (self.rows if trains else self._held).items():
             rows.set(id_K)
             if not len(id_K):
@@ -112,12 +120,15 @@ class RowTables:
                 marked.setdefault(table.ids_from, {})[names[table.weight]] = table
         trained, predicted = ([math.prod(one) for one in shapes_of(shape)] for shape in (input_shape, predict_shape))
         self.inputs = [
-            IdInput(number, tables, trained[number], num_samples, predicted[number])
+            self._build_input(number, tables, trained[number], num_samples, predicted[number])
             for number, tables in sorted(marked.items())
         ]
         self._copies: Dict[str, Sequence[nd.NDArray]] = {}
         if self.inputs:
             forget_graphs(network)
+
+    def _build_input(self, *given: Any) -> IdInput:
+        return IdInput(*given)
 
     @property
     def tables(self) -> Dict[str, nd.NDArray]:
@@ -156,13 +167,17 @@ class RowTables:
         for one in self.inputs:
             own_K, position_BF = (batch.ids or {}).get(one.number, (np.zeros(0, np.int64), None))
             id_K = self._of_all(own_K, batch.global_size, one.width) if trains else own_K
-            one.fill(id_K, self._copies, trains)
+            self._fill(one, id_K, batch, trains)
             if position_BF is not None:
                 if id_K is not own_K:
                     position_BF = np.searchsorted(id_K, own_K).astype(np.int32)[position_BF]
                 given = inputs[one.number]
                 inputs[one.number] = nd.array(position_BF, ctx=given.context, dtype=given.dtype)
-        return replace(batch, inputs=tuple(inputs), ids=None)
+        return replace(batch, inputs=tuple(inputs), ids=None, rows=None)
+
+    def _fill(self, one: IdInput, id_K: np.ndarray, batch: Batch, trains: bool) -> None:
+        """Brings the rows of these ids into the network."""
+        one.fill(id_K, self._copies, trains)
 
     def _of_all(self, own_K: np.ndarray, num_samples: int, width: int) -> np.ndarray:
         """The distinct ids of all workers' shares of a batch, ascending. Waits for all."""

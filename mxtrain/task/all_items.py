@@ -40,7 +40,9 @@ class ScoresOfAllItems:
         from mxtrain.engine.backend import nd
 
         user_B, _, *history = batch.inputs
-        scores = self._model.score_all(self._strategy.values, (user_B, *history))
+        scores = None
+        if self._strategy.served is None:  # or no worker has the vectors of all items at once
+            scores = self._model.score_all(self._strategy.values, (user_B, *history))
         if scores is None:
             scores = self._one_by_one(user_B, history)
         score_BI = scores.asnumpy()

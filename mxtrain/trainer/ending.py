@@ -53,9 +53,8 @@ class Ending:
         saving.synchronize()
         saving.require_in_place()
         self._step.synchronize()
-        last = snapshot.held_parameters(self._step.strategy)
-        sha256 = canonical_sha256(last)
         values, best = {**state.values, **self._workers.summary()}, saving.best()
+        sha256 = self._sha256()
         measured = self._measured(state)
         HEARTBEAT.waits = self._workers.world.rank > 0
         if stop.exit_code == EXIT_FINISHED and self._data.test is not None and not HEARTBEAT.waits:
@@ -72,6 +71,12 @@ class Ending:
             best_checkpoint=str(best.path) if best is not None and is_kept else None,
             weights_sha256=sha256,
         )  # fmt: skip
+
+    def _sha256(self) -> str:
+        """The hash of the weights; empty where only worker 0 should read all of them, and this is another."""
+        if self._step.strategy.served is not None and self._workers.world.rank:
+            return ""
+        return canonical_sha256(snapshot.held_parameters(self._step.strategy))
 
     def _measured(self, state: TrainState) -> Dict[str, Dict[str, Json]]:
         """Which weights the values of the last validation are of, and of how much of the split."""
@@ -137,7 +142,7 @@ class Ending:
             state: where it stands.
             run_dir: where it is kept.
         """
-        sha256 = canonical_sha256(snapshot.held_parameters(self._step.strategy))
+        sha256 = self._sha256()
         is_first = self._workers.world.rank == 0  # the others may not see the run directory
         status = resume.read_end(run_dir, stop.state, state.step, sha256) if is_first else {}
         (ended,) = self._workers.total([is_first and status is not None])

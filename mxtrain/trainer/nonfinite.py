@@ -49,6 +49,8 @@ class Diagnosis:
         said = f"the loss became non-finite at step {bad_step}"
         if self._workers.world.size > 1:
             return f"{said}; {self._explain_together(said, bad_step) if together else NAMED_BY_ONE}"
+        if self._step.strategy.served is not None:
+            return f"{said}; where servers hold tables the layer cannot be named"
         for batch in self._repeat(said, bad_step):
             if self._count() == bad_step - 1:
                 self._step.seed_random(bad_step)

@@ -337,6 +337,7 @@ class Runner:
         validated = self.state.validated_step == self.state.step
         metric = self.state.values.get(self._plan.monitor) if validated else None
         self._saving.save(snapshot.take(self._step, self.state, self._plan, metric))
+        self._step.wait_for_save()
 
     def _save_at_end(self) -> None:
         """Saves the last step. Collective, and still within the loop: if a worker is lost now, the others can go on."""
@@ -362,7 +363,8 @@ class Runner:
         """The batches from the last checkpoint before `bad_step` on; none where there is no such checkpoint."""
         start = self._saving.latest()
         if self._workers.world.size > 1:  # rank 0 keeps the checkpoints
-            start = unpack(self._workers.broadcast(pack(start) if self._workers.world.rank == 0 else None))
+            served = snapshot.on_servers(self._step.strategy)
+            start = unpack(self._workers.broadcast(pack(start, served) if self._workers.world.rank == 0 else None))
         if start is None or start.step >= bad_step:
             return
         if self._profiling:

@@ -23,14 +23,21 @@ TOP = ("optimizer", "scaling")
 """States whose values stand at the top of state.json, where the first versions wrote them."""
 
 
-def copy_parameters(strategy: Strategy) -> Dict[str, np.ndarray]:
-    """Structural name -> host copy of the canonical parameters. Waits for the devices."""
-    return {name: array.asnumpy() for name, array in strategy.values.items()}
+def copy_parameters(strategy: Strategy, with_served: bool = True) -> Dict[str, np.ndarray]:
+    """Structural name -> host copy of the canonical parameters, perhaps without those on servers. Waits for the
+    devices."""
+    left_out = () if with_served else on_servers(strategy)
+    return {name: array.asnumpy() for name, array in strategy.values.items() if name not in left_out}
 
 
 def held_parameters(strategy: Strategy) -> Dict[str, HostArray]:
     """The same, but of tables whose gradients hold some rows only no copy is made: they are read where they are."""
     return {name: _held(array, name in strategy.rows) for name, array in strategy.values.items()}
+
+
+def on_servers(strategy: Strategy) -> Mapping[str, object]:
+    """The parameters whose rows are on servers, by structural name."""
+    return {} if strategy.served is None else strategy.served.tables
 
 
 def _held(array: Union[np.ndarray, nd.NDArray], in_pieces: bool) -> HostArray:
@@ -46,10 +53,11 @@ def first_nonfinite_parameter(step: TrainingStep) -> str:
 
     One fused look for all. Statistics count as parameters; constants (an attention mask of -inf) don't.
     """
-    values = {name: array for name, array in step.strategy.values.items() if name not in step.strategy.constants}
+    constants, served = step.strategy.constants, on_servers(step.strategy)
+    values = {n: array for n, array in step.strategy.values.items() if n not in constants and n not in served}
     values.update({f"{name} (moving average)": array for name, array in step.average.arrays.items()})
     if all_finite(list(values.values())):
-        return ""
+        return "" if step.strategy.served is None else step.strategy.served.first_nonfinite()
     return next((name for name, array in values.items() if not np.isfinite(array.asnumpy()).all()), "")
 
 
@@ -63,7 +71,8 @@ def require_same_weights(step: TrainingStep, number: int) -> None:
     copies = list(step.strategy.other_copies())
     if world.size == 1 and not copies:
         return
-    parameters = held_parameters(step.strategy)
+    served = on_servers(step.strategy)  # of which there is one copy
+    parameters = {name: array for name, array in held_parameters(step.strategy).items() if name not in served}
     for name, copy in copies:
         if step.strategy.values[name].asnumpy().tobytes() != copy.asnumpy().tobytes():
             raise DivergenceError(f"after step {number} the copies of '{name}' differ, seen on {copy.context}")
@@ -159,8 +168,12 @@ def set_parameters(strategy: Strategy, arrays: Mapping[str, np.ndarray], source:
     Raises:
         CheckpointError: names or shapes differ.
     """
-    require_same_arrays(strategy.values, arrays, f"{source} is of another network, it")
-    for name, value in strategy.values.items():
+    values = strategy.values
+    if strategy.served is not None and not strategy.served.is_first:  # worker 0 has and writes what is on servers
+        values = {name: array for name, array in values.items() if name not in strategy.served.tables}
+        arrays = {name: array for name, array in arrays.items() if name not in strategy.served.tables}
+    require_same_arrays(values, arrays, f"{source} is of another network, it")
+    for name, value in values.items():
         if name in strategy.rows:
             write_rows(arrays[name], value)
             continue

@@ -76,6 +76,7 @@ class TrainingStep:
             sums = self.strategy.forward_backward(batch)
             self.store.reduce(reductions)
             self.store.confirm([sums, *gradients])
+        rows = self.strategy.row_gradients()
         if not self.scaling.unscale(gradients):
             self._put_back_statistics()
             return sums
@@ -83,7 +84,8 @@ class TrainingStep:
         factor = None if weight is None else division_by_weight(weight, batch.global_size)
         # After unscaling and dividing: the limit is one for the gradient of the mean.
         if self._limit is not None:
-            self.grad_norm, factor = self._limit(gradients, factor)
+            self.grad_norm, factor = self._limit([*gradients, *rows], factor)
+        row_factor = factor
         if factor is not None and not self.updater.multiplies:
             multiply(gradients, factor)
             factor = None
@@ -91,6 +93,7 @@ class TrainingStep:
             self.seed_random(step)  # what an optimizer draws must be the same on all workers
         if batch.size or not self.store.updates:
             self.updater.update(gradients, lr, *([] if factor is None else [factor]))
+            self.strategy.push_rows(rows, lr, row_factor)  # last: it waits for the gradients
         else:
             self.updater.skip()  # no samples, no update: elsewhere the sum of the others' gradients is one
         self.strategy.publish(self.strategy.trainable)  # nothing else has changed here
@@ -108,10 +111,17 @@ class TrainingStep:
 
         There is something to do only where servers update, and workers go on without each other.
         """
+        if self.strategy.served is not None:
+            self.strategy.served.synchronize()  # before the barrier of what follows
         if self.updater.synchronize():
             statistics = [self.strategy.values[name] for name in self._statistics]
             self.store.average([*statistics, *self.average.arrays.values()])
             self.strategy.publish()
+
+    def wait_for_save(self) -> None:
+        """Called when worker 0 has written what it reads of all workers' state while it writes. Collective."""
+        if self.strategy.served is not None and self.store.updates:
+            self.store.total([0.0])  # until then others would go on and change it
 
     def _keep_statistics(self) -> None:
         """Copies the statistics, if a step may break off or be left out: it must then put back what forward changed."""

@@ -84,7 +84,7 @@ class Validator:
                 row={"step": state.step, "epoch": state.epoch_number, "split": "val", **values, **part},
                 best=state.best,
                 read_samples=self._show_samples,
-                read_parameters=lambda: snapshot.copy_parameters(self._step.strategy),
+                read_parameters=lambda: snapshot.copy_parameters(self._step.strategy, with_served=False),
             )
             self._watchers.notify(
                 "on_validation", validation, Progress(state.step, state.epoch, self._plan.total_steps)

@@ -44,6 +44,7 @@ from bench_parts import (
     sparse,
     start,
     strangers,
+    tables,
     wire,
     workers,
 )
@@ -114,6 +115,10 @@ PARTS: Dict[str, Tuple[Callable[[Options], Measured], str]] = {
     "faults": (
         faults.measure,
         "35 faults at random moments, of processes, network, disk and data: 700 runs (3 hours; root)",
+    ),
+    "tables": (
+        tables.measure,
+        "tables on parameter servers: memory of a worker, links with a delay (15 minutes; the latter as root)",
     ),
     "strangers": (
         strangers.measure,

@@ -81,6 +81,12 @@ class Network:
             run("tc", "-n", space, "qdisc", "replace", "dev", device, "root", "tbf", "rate", rate, "burst", "256kb",
                 "latency", "100ms")  # fmt: skip
 
+    def delay(self, number: int, milliseconds: float) -> None:
+        """Delays what a host sends and what it is sent (tc-netem(8)), by half of it each way."""
+        for space, device in ((self.space(number), "net0"), (self._hub, f"p{number}")):
+            run("tc", "-n", space, "qdisc", "replace", "dev", device, "root", "netem", "delay",
+                f"{milliseconds / 2}ms")  # fmt: skip
+
     def over_ssh(self, folder: Path) -> List[str]:
         """Overrides of a run over all hosts that starts on the first one."""
         file = hostfile(folder / "hosts", self.addresses)

@@ -16,7 +16,9 @@ from mxtrain.errors import ConfigError
         ((), PAYS_FROM), (("trainer.sparse_grad=true",), 1), (("trainer.sparse_grad=false",), None),
         (("optimizer=adam", "optimizer.lazy_update=true"), 1),  # what it computes must not depend on a threshold
         (("optimizer=lamb",), None), (("optimizer=sgld",), None),
-        (("kvstore=dist_async", "cluster.workers=2"), None), (("kvstore=dist_sync", "cluster.workers=2"), PAYS_FROM),
+        (("kvstore=dist_async", "cluster.workers=2"), None),
+        (("kvstore=dist_async", "cluster.workers=2", "kvstore.tables=servers"), PAYS_FROM),
+        (("kvstore=dist_sync", "cluster.workers=2"), PAYS_FROM),
         (("kvstore=dist_sync", "cluster.workers=2", "kvstore.compression=fp16"), None),
         (("parallel=data", "kvstore=device", "kvstore.compression=2bit", "kvstore.threshold=0.1"), None),
     ],
@@ -31,7 +33,7 @@ def test_from_how_many_rows_on(describe_run: Any, given: Any, least: Any) -> Non
         (("trainer.sparse_grad=true", "optimizer=lamb"), "whole table. Type optimizer=adam or sgd, or trainer"),
         (("trainer.sparse_grad=true", "optimizer=lbsgd"), "gradients of several steps"),
         (("optimizer.lazy_update=true", "kvstore=dist_async", "cluster.workers=2"),
-         "lazy_update=true: the servers .* Type kvstore=dist_sync, or optimizer.lazy_update=false"),
+         "lazy_update=true: the servers .* Type kvstore.tables=servers, or optimizer.lazy_update=false"),
         (("trainer.sparse_grad=true", "kvstore=dist_sync", "cluster.workers=2", "kvstore.compression=topk"),
          "compression=topk: what it leaves out .* Type kvstore.compression=none"),
         (("trainer.sparse_grad=false", "optimizer.lazy_update=true"), "moves all rows. Type trainer.sparse_grad=auto"),
@@ -40,3 +42,26 @@ def test_from_how_many_rows_on(describe_run: Any, given: Any, least: Any) -> Non
 def test_what_needs_all_rows_is_refused_where_some_were_asked_for(describe_run: Any, given: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         describe_run(*given)
+
+
+SERVERS = ("kvstore=dist_sync", "cluster.workers=2", "kvstore.tables=servers")
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        (("optimizer=lamb",), "tables=servers with optimizer=lamb .*Type optimizer=adam or sgd, or kvst"),
+        (("kvstore.compression=fp16",), "compression=fp16: .* Type kvstore.compression=none"),
+        (("trainer.sparse_grad=false",), "Type trainer.sparse_grad=auto"),
+        (("trainer.ema_decay=0.9",), "the average is of whole tables. Type trainer.ema_decay=null"),
+        (("trainer.clip_global_norm=1",), "norm of the sum .* Type optimizer.clip_gradient=1"),
+        (("model.weights=some.params",), "whole tables. Type checkpoint.resume=RUN"),
+    ],
+)  # fmt: skip
+def test_what_tables_on_servers_cannot_go_with(describe_run: Any, given: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        describe_run(*SERVERS, *given)
+
+
+def test_asynchronous_workers_clip_by_themselves(describe_run: Any) -> None:
+    describe_run("kvstore=dist_async", *SERVERS[1:], "trainer.clip_global_norm=1")

@@ -25,12 +25,15 @@ class EmbeddingTable(gluon.HybridBlock):
     Attributes:
         ids_from: the number of the network's input that holds its ids, where the table may be computed in the compact
             form; None: it is a dense parameter like any other.
+        scale: as given.
+        elsewhere: whether its rows are held by others, and never all here.
     """
 
     def __init__(self, num_rows: int, units: int, scale: float = 0.01, **kwargs: Any):
         super().__init__(**kwargs)
         self.num_rows, self.units = num_rows, units
         self.ids_from: Optional[int] = None
+        self.scale, self.elsewhere = scale, False
         self._rows_held = num_rows
         self.weight = self.params.get("weight", shape=(num_rows, units), init=mx.init.Normal(scale))
 
@@ -38,6 +41,12 @@ class EmbeddingTable(gluon.HybridBlock):
         """Before it is initialised: it will be compact, so no gradient of all its rows is made."""
         self.ids_from = ids_from
         self.weight.grad_req = "null"
+
+    def leave_elsewhere(self, device: mx.Context) -> None:
+        """In the place of an initialisation: others hold the rows, here is one that stands for them."""
+        self.elsewhere = True
+        exchange(self.weight, nd.zeros((1, self.units), ctx=device), "null")
+        self.weight.whole_shape = (self.num_rows, self.units)
 
     def compact(self, capacity: int) -> nd.NDArray:
         """Takes the table (R, U) out of the network, which gets (C, U) of zeros, with a gradient unless it is frozen.
@@ -47,10 +56,10 @@ class EmbeddingTable(gluon.HybridBlock):
             capacity: C.
 
         Returns:
-            The table, on its device: the very array.
+            The table, on its device: the very array; what stands for it, where the table is elsewhere.
         """
         table = self.weight.list_data()[0]
-        self._rows_held, self.weight.whole_shape = capacity, table.shape
+        self._rows_held, self.weight.whole_shape = capacity, (self.num_rows, self.units)
         rows = nd.zeros((capacity, self.units), ctx=table.context, dtype=table.dtype)
         exchange(self.weight, rows, "null" if self.weight.lr_mult == 0 else "write")
         return table

@@ -1,0 +1,325 @@
+"""A worker's way to tables of embeddings whose rows are on servers: row `id` is on server `id % servers`.
+
+Rows that a batch will need are asked for while the steps before it compute (`pull` in the loader's thread, by
+connections of its own); when it is the batch's turn, `refresh` brings those that have changed meanwhile, after this
+worker's own updates and, with a synchronous store, after those of all.
+
+Legend: K ids, S units of all tables of a group together.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.kvstore import table_wire
+from mxtrain.kvstore.table_wire import Connection, Header, TableServerLost, TableSetUp
+
+LOST_WAIT_S = 10.0
+"""Before a worker ends because a server has gone: whoever watches all processes names the one that went first."""
+
+
+@dataclass
+class PulledRows:
+    """Rows as they were at some time.
+
+    Attributes:
+        row_KS: the rows of all tables of a group, side by side.
+        versions: by server, how many updates they have in them.
+    """
+
+    row_KS: np.ndarray
+    versions: List[int]
+
+
+class TableClient:
+    """Tables on servers, as one worker sees them.
+
+    Args:
+        connections: to each server, in the same order at all workers.
+        ahead: the same for the thread that reads.
+    """
+
+    def __init__(self, connections: Sequence[Connection], ahead: Sequence[Connection]):
+        self._connections, self._ahead = list(connections), list(ahead)
+        self._lock, self._ahead_lock = threading.Lock(), threading.Lock()
+        self._waits, self._dtype = False, "float32"
+        self._widths: List[int] = []
+        self._pushes: List[int] = []
+        self.moves_all = True
+        """Whether an update moves all rows: then nothing is worth asking for ahead of time."""
+
+    @property
+    def num_servers(self) -> int:
+        return len(self._connections)
+
+    def summary(self) -> Dict[str, float]:
+        """Bytes that this worker has sent and received so far, by TensorBoard tag."""
+        both = [*self._connections, *self._ahead]
+        return {
+            "perf/tables_sent_MB": sum(one.sent for one in both) / 1e6,
+            "perf/tables_received_MB": sum(one.received for one in both) / 1e6,
+        }
+
+    def set_up(self, given: Mapping[str, Any], is_first: bool) -> None:
+        """Says which tables there are; worker 0 tells the servers. All workers must wait for it then, and may not pull
+        or push before.
+
+        Args:
+            given: fields of `TableSetUp`, but for `number` and `servers`.
+            is_first: whether this is worker 0.
+        """
+        set_ups = [
+            TableSetUp(number=number, servers=self.num_servers, **given) for number in range(self.num_servers)
+        ]  # fmt: skip
+        first = set_ups[0]
+        self._waits, self._dtype = first.waits, first.dtype
+        self._widths = [sum(table.units for table in group.tables) for group in first.groups]
+        self._pushes = [0] * len(first.groups)
+        if is_first:
+            blobs = [one.model_dump_json().encode() for one in set_ups]
+            self._ask(lambda s: (Header(table_wire.SET_UP, count=len(blobs[s])), blobs[s]), lambda s, c, header: None)
+
+    def begin(self) -> None:
+        """Reads what the servers say of the tables; after `set_up`, when all have waited for it."""
+        self.moves_all = any(note["moves_all"] for note in self.notes(0)) if self._widths else True
+
+    # A step.
+
+    def pull(self, group: int, id_K: np.ndarray, ahead: bool = False) -> PulledRows:
+        """The rows of a group of tables.
+
+        Args:
+            group: number of the group.
+            id_K: ascending.
+            ahead: in the thread that reads: as they are now; else after all updates that this worker took part in.
+        """
+        parts = self._parts(id_K)
+        found = PulledRows(np.empty((len(id_K), self._widths[group]), self._dtype), [0] * self.num_servers)
+        least = 0 if ahead else self._least(group)
+
+        def take(server: int, connection: Connection, header: Header) -> None:
+            found.row_KS[parts[server][0]] = connection.read_array((header.count, found.row_KS.shape[1]), self._dtype)
+            found.versions[server] = header.version
+
+        self._ask(
+            lambda s: (Header(table_wire.PULL, group, count=len(parts[s][1]), least=least), parts[s][1]), take, ahead
+        )
+        return found
+
+    def refresh(self, group: int, id_K: np.ndarray, pulled: PulledRows) -> None:
+        """Brings rows that were pulled ahead up to date: to after all updates that this worker took part in."""
+        parts, least = self._parts(id_K), self._least(group)
+
+        def take(server: int, connection: Connection, header: Header) -> None:
+            position_M = connection.read_array((header.count,), "<i4")
+            row_MS = connection.read_array((header.count, pulled.row_KS.shape[1]), self._dtype)
+            pulled.row_KS[parts[server][0][position_M]] = row_MS
+
+        def ask(server: int) -> Tuple[Any, ...]:
+            local_K = parts[server][1]
+            return (
+                Header(table_wire.REFRESH, group, count=len(local_K), version=pulled.versions[server], least=least),
+                local_K,
+            )
+
+        self._ask(ask, take)
+
+    def push(self, group: int, id_K: np.ndarray, gradient_KS: np.ndarray, lr: float, factor: float) -> None:
+        """Sends this worker's gradients; does not wait. With a synchronous store all workers must push in each step.
+
+        Args:
+            group: number of the group.
+            id_K: ascending.
+            gradient_KS: of the mean loss over the global batch, or of this worker's share where servers update at once.
+            lr: learning rate.
+            factor: what the sum over workers is multiplied by first.
+        """
+        self._pushes[group] += 1
+        with self._lock, self._says_what_is_lost():
+            for connection, (position, local) in zip(self._connections, self._parts(id_K)):
+                header = Header(table_wire.PUSH, group, count=len(local), lr=lr, factor=factor)
+                connection.send(header, local, np.ascontiguousarray(gradient_KS[position]))
+
+    def synchronize(self) -> None:
+        """Waits until the servers have applied all that this worker has sent."""
+        for group in range(len(self._widths)):
+            self.refresh(group, np.zeros(0, np.int64), PulledRows(np.zeros((0, self._widths[group]), self._dtype),
+                                                                  [0] * self.num_servers))  # fmt: skip
+
+    # Checkpoints.
+
+    def read(self, group: int, array: int, begin: int, end: int, width: Tuple[int, ...], dtype: str) -> np.ndarray:
+        """Rows [begin, end) of an array of a group, after all updates that this worker took part in."""
+        found = np.empty((end - begin, *width), dtype)
+        firsts = self._firsts(begin)
+
+        def ask(server: int) -> Tuple[Any, ...]:
+            first = firsts[server]
+            count = len(range(first, end, self.num_servers))
+            return (
+                Header(table_wire.READ, group, array, count, first // self.num_servers, self._least(group)),
+            )
+
+        def take(server: int, connection: Connection, header: Header) -> None:
+            rows = connection.read_array((header.count, *width), dtype)
+            found[firsts[server] - begin :: self.num_servers] = rows
+
+        self._ask(ask, take)
+        return found
+
+    def write(self, group: int, array: int, begin: int, given: np.ndarray) -> None:
+        """Replaces rows from `begin` on."""
+        with self._lock, self._says_what_is_lost():
+            for connection, first in zip(self._connections, self._firsts(begin)):
+                rows = np.ascontiguousarray(given[first - begin :: self.num_servers])
+                header = Header(table_wire.WRITE, group, array, len(rows), first // self.num_servers)
+                connection.send(header, rows)
+
+    def notes(self, group: int, looks: bool = False) -> List[Dict[str, Any]]:
+        """What each server says of its rows: see `GroupShard.note`."""
+        found: List[Dict[str, Any]] = [{} for _ in self._connections]
+
+        def take(server: int, connection: Connection, header: Header) -> None:
+            found[server] = json.loads(bytes(connection.read(header.count)))
+
+        self._ask(lambda s: (Header(table_wire.NOTE, group, int(looks), least=self._least(group)),), take)
+        return found
+
+    def restore_numbers(self, group: int, numbers: Mapping[str, Any]) -> None:
+        """Gives the servers the optimizer's numbers of a checkpoint; returns when all that was written is there."""
+        text = json.dumps(numbers).encode()
+        self._ask(lambda s: (Header(table_wire.COUNT, group, count=len(text)), text), lambda s, c, header: None)
+
+    def last(self, group: int) -> Tuple[np.ndarray, np.ndarray]:
+        """Ids and gradients of the last update: of all workers where they update together."""
+        ids: List[np.ndarray] = []
+        gradients: List[np.ndarray] = []
+
+        def take(server: int, connection: Connection, header: Header) -> None:
+            local = connection.read_array((header.count,), "<i4").astype(np.int64)
+            ids.append(local * self.num_servers + server)
+            gradients.append(connection.read_array((header.count, self._widths[group]), self._dtype))
+
+        self._ask(lambda s: (Header(table_wire.LAST, group, least=self._least(group)),), take)
+        return np.concatenate(ids), np.concatenate(gradients)
+
+    def close(self) -> None:
+        """Leaves the servers."""
+        for connection in (*self._connections, *self._ahead):
+            connection.close()
+
+    # The connections.
+
+    def _least(self, group: int) -> int:
+        return self._pushes[group] if self._waits else 0
+
+    def _parts(self, id_K: np.ndarray) -> List[Tuple[np.ndarray, np.ndarray]]:
+        """By server: positions of its ids, and their numbers there."""
+        local_K, server_K = np.divmod(id_K, self.num_servers)
+        local_K = local_K.astype("<i4")
+        found = []
+        for server in range(self.num_servers):
+            position = np.flatnonzero(server_K == server)
+            found.append((position, local_K[position]))
+        return found
+
+    def _firsts(self, begin: int) -> List[int]:
+        """By server: its first row from `begin` on."""
+        return [begin + (server - begin) % self.num_servers for server in range(self.num_servers)]
+
+    def _ask(
+        self, message: Callable[[int], Tuple[Any, ...]], take: Callable[[int, Connection, Header], None],
+        ahead: bool = False,
+    ) -> None:  # fmt: skip
+        """Sends a message to each server, and then takes their answers."""
+        connections = self._ahead if ahead else self._connections
+        with self._ahead_lock if ahead else self._lock, self._says_what_is_lost():
+            for server, connection in enumerate(connections):
+                header, *payload = message(server)
+                connection.send(header, *payload)
+            for server, connection in enumerate(connections):
+                take(server, connection, connection.receive())
+
+    def _says_what_is_lost(self) -> SaysWhatIsLost:
+        return SaysWhatIsLost()
+
+
+class SaysWhatIsLost:
+    """Makes of a broken connection a sentence, after a while."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, TableServerLost):
+            time.sleep(LOST_WAIT_S)
+            raise TableServerLost(
+                f"a server that holds rows of the tables (kvstore.tables=servers) has gone: {error}. The same command "
+                "goes on from the last checkpoint."
+            ) from error
+
+
+class ServedArray:
+    """A table on the servers, or an array of its optimizer's state: read and written a piece at a time.
+
+    Args:
+        client: gives the client, once it is there.
+        place: (group, number of the array).
+        shape: (R, ...), of all rows.
+        dtype: of NumPy.
+    """
+
+    def __init__(
+        self, client: Callable[[], TableClient], place: Tuple[int, int], shape: Tuple[int, ...], dtype: str
+    ):  # fmt: skip
+        self._client, self._place = client, place
+        self.shape, self.dtype = shape, np.dtype(dtype)
+
+    def move_to(self, group: int) -> None:
+        """Says the number of its group, where that is known later."""
+        self._place = (group, self._place[1])
+
+    @property
+    def context(self) -> Any:
+        """Where what is pulled of it arrives."""
+        from mxtrain.engine.backend import mx
+
+        return mx.cpu()
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> ServedPiece:
+        begin, end, _ = rows.indices(len(self))
+        group, array = self._place
+        return ServedPiece(self._client().read(group, array, begin, end, self.shape[1:], self.dtype.name))
+
+    def __setitem__(self, rows: slice, given: np.ndarray) -> None:
+        begin, end, _ = rows.indices(len(self))
+        assert given.shape == (end - begin, *self.shape[1:])
+        group, array = self._place
+        self._client().write(group, array, begin, np.ascontiguousarray(given, self.dtype))
+
+    def asnumpy(self) -> np.ndarray:
+        """All of it."""
+        return self[:].asnumpy()
+
+
+@dataclass
+class ServedPiece:
+    """A piece that was read."""
+
+    rows: np.ndarray
+
+    def asnumpy(self) -> np.ndarray:
+        return self.rows

@@ -1,0 +1,175 @@
+"""How workers and the servers that hold tables find each other: beside ps-lite, by sockets of their own.
+
+Worker 0 makes a token and listens; a command over ps-lite tells both to the servers, each of which opens a socket and
+answers where. Worker 0 tells all workers. On one machine the sockets are in the folder that only this user can enter.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import socket
+import threading
+from pathlib import Path
+from typing import Callable, List, Optional, Tuple, Union
+
+from mxtrain.cluster.network import LOOPBACK, address_towards
+from mxtrain.errors import ConfigError
+from mxtrain.kvstore.table_client import TableClient
+from mxtrain.kvstore.table_wire import TOKEN_BYTES, Connection, TableCall
+from mxtrain.private_sockets.folder import given_folder
+
+ANSWER_TIMEOUT_S = 120.0
+"""A server that answers has started, but may have much to do."""
+MAX_ADDRESS_BYTES = 256
+_BACKLOG = 128
+
+
+def listen(name: str) -> Tuple[socket.socket, str]:
+    """A socket that listens, and its address: a path, or HOST:PORT.
+
+    Args:
+        name: of the socket, in the folder of this run.
+    """
+    folder = given_folder()
+    if folder is not None:
+        path = folder / name
+        path.unlink(missing_ok=True)
+        opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        opened.bind(str(path))
+        opened.listen(_BACKLOG)
+        return opened, str(path)
+    root = os.environ.get("DMLC_PS_ROOT_URI", LOOPBACK)
+    host = os.environ.get("DMLC_NODE_HOST") or address_towards(root) or LOOPBACK
+    opened = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    opened.bind((host, 0))
+    opened.listen(_BACKLOG)
+    return opened, f"{host}:{opened.getsockname()[1]}"
+
+
+def connect(address: str) -> socket.socket:
+    """A socket that is connected to such an address. Raises: OSError."""
+    target: Union[str, Tuple[str, int]] = address
+    family = socket.AF_UNIX
+    if not address.startswith("/"):
+        host, _, port = address.rpartition(":")
+        target, family = (host, int(port)), socket.AF_INET
+    opened = socket.socket(family, socket.SOCK_STREAM)
+    opened.connect(target)
+    return opened
+
+
+def call_servers(command: Callable[[TableCall], None], num_servers: int) -> Tuple[bytes, List[str]]:
+    """Tells the servers to hold tables; at worker 0.
+
+    Args:
+        command: sends it to all servers, and returns when they have heard it.
+        num_servers: how many there are.
+
+    Returns:
+        The token, and the addresses of the servers.
+
+    Raises:
+        ConfigError: not all answer.
+    """
+    token = secrets.token_bytes(TOKEN_BYTES)
+    opened, address = listen(f"c{os.getpid()}")
+    found: List[str] = []
+    try:
+        command(TableCall(address=address, token=token.hex()))
+        opened.settimeout(ANSWER_TIMEOUT_S)
+        while len(found) < num_servers:
+            caller, _ = opened.accept()
+            answer = _address_in(caller, token)
+            if answer is not None:
+                found.append(answer)
+    except socket.timeout:
+        raise ConfigError(
+            f"{len(found)} of {num_servers} servers have answered that they hold tables. Look at their logs, and type "
+            "kvstore.tables=workers where servers cannot be reached."
+        ) from None
+    finally:
+        opened.close()
+        if address.startswith("/"):
+            Path(address).unlink(missing_ok=True)
+    return token, sorted(found)
+
+
+def _address_in(caller: socket.socket, token: bytes) -> Optional[str]:
+    """What a server says; None of a stranger."""
+    connection = Connection(caller)
+    try:
+        length = connection.greeted(token)
+        if length is None or not 0 < length <= MAX_ADDRESS_BYTES:
+            return None
+        return bytes(connection.read(length)).decode()
+    finally:
+        connection.close()
+
+
+def answer_call(call: TableCall, serve: Callable[[Connection, int], None]) -> Callable[[], None]:
+    """Opens a server's socket, says where it is, and serves whoever knows the token.
+
+    Args:
+        call: from worker 0.
+        serve: (connection, rank of the worker), in a thread of that worker's own.
+
+    Returns:
+        Ends it.
+    """
+    token = bytes.fromhex(call.token)
+    opened, address = listen(f"t{os.getpid()}")
+
+    def greet(caller: socket.socket) -> None:
+        connection = Connection(caller)
+        rank = connection.greeted(token)
+        if rank is None:
+            connection.close()
+        else:
+            serve(connection, rank)
+
+    def accept() -> None:
+        while True:
+            try:
+                caller, _ = opened.accept()
+            except OSError:
+                return  # it was closed
+            threading.Thread(target=greet, args=[caller], name="mxtrain-tables-worker", daemon=True).start()
+
+    threading.Thread(target=accept, name="mxtrain-tables", daemon=True).start()
+    connected = connect(call.address)
+    with connected:
+        Connection(connected).greet(token, len(address.encode()))
+        connected.sendall(address.encode())
+
+    def end() -> None:
+        opened.shutdown(socket.SHUT_RDWR)  # wakes who waits in accept
+        opened.close()
+
+    return end
+
+
+def join(
+    rank: int, broadcast: Callable[[Optional[bytes]], bytes], command: Callable[[TableCall], None]
+) -> TableClient:  # fmt: skip
+    """Connects a worker to the servers that hold tables. Collective.
+
+    Args:
+        rank: of this worker.
+        broadcast: gives all workers what worker 0 gives.
+        command: see `call_servers`.
+    """
+    found = None
+    if rank == 0:
+        token, addresses = call_servers(command, int(os.environ["DMLC_NUM_SERVER"]))
+        found = json.dumps([token.hex(), addresses]).encode()
+    text, addresses = json.loads(broadcast(found))
+    token = bytes.fromhex(text)
+
+    def connected(address: str) -> Connection:
+        connection = Connection(connect(address))
+        connection.greet(token, rank)
+        return connection
+
+    return TableClient(*([connected(address) for address in addresses] for _ in range(2)))

@@ -1,0 +1,230 @@
+"""Messages between workers and the servers that hold tables of embeddings: a fixed header, and numbers as they lie in
+memory.
+
+    message = header (KIND, group, array, count, version, lr, factor) + payload
+
+| kind | payload | answer |
+| --- | --- | --- |
+| SET_UP | JSON: `TableSetUp` | OK |
+| PULL | ids | rows as of `version` of the answer |
+| REFRESH | ids, that were pulled as of `version` | those that have changed since: positions, rows |
+| PUSH | ids, gradients | none |
+| READ, WRITE | none; rows `[version, version + count)` of the shard | rows; none |
+| NOTE, COUNT, LAST | none; JSON of update counts; none | JSON; OK; ids, gradients |
+
+Ids are those of a server's shard, int32. A server is asked by nobody who does not know the run's token, and believes no
+length. Nothing is pickled.
+
+Legend: K ids of a message, U units of all tables of a group together.
+"""
+
+from __future__ import annotations
+
+import hmac
+import socket
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Dict, List, Literal, Optional, Sequence, Tuple
+
+import pydantic
+
+from mxtrain.errors import MxtrainError
+from mxtrain.types import Positive, PositiveFloat, Spec
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SET_UP, PULL, REFRESH, PUSH, READ, WRITE, NOTE, COUNT, LAST, OK = range(1, 11)
+MAX_JSON_BYTES = 1 << 20
+TOKEN_BYTES = 32
+HELLO_TIMEOUT_S = 5.0
+"""For a stranger, who says nothing."""
+_HEADER = struct.Struct("<4sBBHqqqdd")
+_HELLO = struct.Struct(f"<{TOKEN_BYTES}sq")
+_MAGIC = b"mxT1"
+
+
+class TableServerLost(MxtrainError):
+    """A server of tables has gone, or does not speak this protocol."""
+
+
+@dataclass
+class Header:
+    """What a message begins with.
+
+    Attributes:
+        kind: one of the kinds above.
+        group: number of the group of tables that the same ids are looked up in.
+        array: number of an array of a group, for READ and WRITE; for NOTE 1: look for infinite numbers, too.
+        count: of ids, of rows, or of bytes of JSON.
+        version: how many updates the rows have in them; for READ and WRITE the first row.
+        least: updates that must be done before the answer.
+        lr: learning rate of an update.
+        factor: by which the sum of all workers' gradients is multiplied first.
+    """
+
+    kind: int
+    group: int = 0
+    array: int = 0
+    count: int = 0
+    version: int = 0
+    least: int = 0
+    lr: float = 0.0
+    factor: float = 1.0
+
+    def pack(self) -> bytes:
+        return _HEADER.pack(
+            _MAGIC, self.kind, self.group, self.array, self.count, self.version, self.least, self.lr, self.factor
+        )
+
+
+class TableCall(Spec):
+    """Tells a server to hold tables."""
+
+    address: str
+    """Where worker 0 waits for the address of the server."""
+    token: str = pydantic.Field(pattern=f"^[0-9a-f]{{{2 * TOKEN_BYTES}}}$")
+
+
+class TableShare(Spec):
+    """One table of a group, as a server must know it."""
+
+    name: str
+    units: Positive
+    scale: PositiveFloat
+    """Standard deviation of its first values."""
+    seed: int
+    """Of its first values."""
+    lr_mult: float = pydantic.Field(allow_inf_nan=False)
+    wd_mult: float = pydantic.Field(allow_inf_nan=False)
+
+
+class TableGroup(Spec):
+    """Tables that the same ids are looked up in."""
+
+    num_rows: Positive
+    tables: List[TableShare] = pydantic.Field(min_length=1)
+
+
+class TableSetUp(Spec):
+    """What a server must know besides its own description; comes from worker 0. Tables of before are forgotten."""
+
+    optimizer: Dict[str, Any]
+    """The optimizer's description, which must be the server's own."""
+    number: int = pydantic.Field(ge=0)
+    """Of the server among `servers`: it holds the rows whose number leaves that rest."""
+    servers: Positive
+    workers: Positive
+    waits: bool
+    """Whether an update is one of all workers' gradients together."""
+    steps_per_epoch: Positive
+    dtype: Literal["float32", "float64"]
+    groups: List[TableGroup] = pydantic.Field(min_length=1, max_length=255)
+
+
+class Connection:
+    """A socket that messages go over. Not for several threads at once.
+
+    Attributes:
+        sent, received: bytes so far.
+    """
+
+    def __init__(self, connected: socket.socket):
+        self._socket = connected
+        self.sent = self.received = 0
+        if connected.family == socket.AF_INET:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def send(self, header: Header, *payload: Any) -> None:
+        """Sends a message; arrays go as they lie in memory.
+
+        Raises:
+            TableServerLost: the other side has gone.
+        """
+        views = [memoryview(header.pack()), *(memoryview(part).cast("B") for part in payload if len(part))]
+        self.sent += sum(view.nbytes for view in views)
+        try:
+            while views:
+                done = self._socket.sendmsg(views)
+                while views and done >= views[0].nbytes:
+                    done -= views.pop(0).nbytes
+                if done:
+                    views[0] = views[0][done:]
+        except OSError as error:
+            raise TableServerLost(str(error)) from error
+
+    def receive(self) -> Header:
+        """The header of the next message.
+
+        Raises:
+            TableServerLost: the other side has gone, or says something else.
+        """
+        magic, *fields = _HEADER.unpack(self.read(_HEADER.size))
+        if magic != _MAGIC or fields[3] < 0:
+            raise TableServerLost("what came is no message about tables")
+        return Header(*fields)
+
+    def read(self, num_bytes: int) -> bytearray:
+        """So many bytes."""
+        found = bytearray(num_bytes)
+        self.read_into(memoryview(found))
+        return found
+
+    def read_array(self, shape: Tuple[int, ...], dtype: str) -> np.ndarray:
+        """An array of this shape."""
+        import numpy as np
+
+        found = np.empty(shape, dtype)
+        if found.size:
+            self.read_into(found.data.cast("B"))
+        return found
+
+    def read_into(self, view: memoryview) -> None:
+        """Fills the memory.
+
+        Raises:
+            TableServerLost: the other side has gone.
+        """
+        self.received += view.nbytes
+        while view.nbytes:
+            try:
+                count = self._socket.recv_into(view)
+            except OSError as error:
+                raise TableServerLost(str(error)) from error
+            if not count:
+                raise TableServerLost("the connection was closed")
+            view = view[count:]
+
+    def greet(self, token: bytes, rank: int) -> None:
+        """Says who this is."""
+        try:
+            self._socket.sendall(_HELLO.pack(token, rank))
+        except OSError as error:
+            raise TableServerLost(str(error)) from error
+
+    def greeted(self, token: bytes) -> Optional[int]:
+        """The rank of the worker that has connected; None: it does not know the token, or says nothing."""
+        self._socket.settimeout(HELLO_TIMEOUT_S)
+        try:
+            given, rank = _HELLO.unpack(self.read(_HELLO.size))
+        except TableServerLost:
+            return None
+        self._socket.settimeout(None)
+        return int(rank) if hmac.compare_digest(given, token) else None
+
+    def close(self) -> None:
+        """Closes it; whoever waits for it is told."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self._socket.close()
+
+
+def widths_of(tables: Sequence[TableShare]) -> List[Tuple[int, int]]:
+    """(begin, end) of the columns of each table in a message's rows."""
+    found, begin = [], 0
+    for table in tables:
+        found.append((begin, begin + table.units))
+        begin += table.units
+    return found
