@@ -26,6 +26,7 @@ class OwnUpdate:
         self._has_own = own_operators().path is not None
         self.factor: Any = None if self._has_own else False
         self._bound: Dict[Tuple[int, bool], _Update] = {}
+        self._binds = True
 
     @contextmanager
     def multiplying(self, factor: nd.NDArray) -> Iterator[None]:
@@ -35,6 +36,15 @@ class OwnUpdate:
             yield
         finally:
             self.factor = None
+
+    @contextmanager
+    def unbound(self) -> Iterator[None]:
+        """Updates within it are of arrays that are others in the next step, and are not kept for it."""
+        self._binds = False
+        try:
+            yield
+        finally:
+            self._binds = True
 
     def _own(
         self, name: str, arrays: Sequence[Sequence[nd.NDArray]], options_from: Sequence[str],
@@ -57,7 +67,7 @@ class OwnUpdate:
         update = self._bound.get(key)
         if further or update is None or not update.is_of(given):
             update = _Update(name, arrays, self.factor, further)
-            if update.is_kept and not further:
+            if update.is_kept and self._binds and not further:
                 self._bound[key] = update
         # Numbers of each parameter are mostly the same: one is said and read faster than dozens.
         short = {key: value[:1] if _are_alike(value) else value for key, value in options.items()}

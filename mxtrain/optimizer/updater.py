@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
@@ -156,7 +157,9 @@ class Updater:
         gradient = gradient.as_in_context(weight.context)
         lazy = self._lazy or self._rests(i)
         own = getattr(self._optimizer, "update_rows", None)
-        if own is None or not own(i, weight, gradient, state, rows, lazy):
+        if own is not None and own(i, weight, gradient, state, rows, lazy):
+            return
+        with self._optimizer.unbound() if hasattr(self._optimizer, "unbound") else nullcontext():  # copies and views
             (lazy_update if lazy else exact_update)(self._optimizer, i, weight, state, rows, gradient)
 
     @property

@@ -286,3 +286,14 @@ def test_a_worker_without_samples_takes_part() -> None:
     before = values(step)
     step(Batch((), (), 0, 8), 0.1, 1)
     np.testing.assert_array_equal(values(step)["second.weight"], before["second.weight"])
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_steps_leave_nothing_behind(lazy: bool) -> None:
+    """Copies and views of rows are others in each step: an update that is kept for the next one is of whole arrays."""
+    step = build_step(optimizers.SGD(momentum=0.9), lazy=lazy)
+    kept = []
+    for number in range(1, 5):
+        step(batch(number), 0.1, number)
+        kept.append(len(getattr(step.updater._optimizer, "_bound", ())))
+    assert kept[-1] == kept[0], kept
