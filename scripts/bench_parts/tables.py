@@ -104,7 +104,7 @@ def _links(options: Options, found: Measured) -> None:
              "optimizer.lr=0.003", f"trainer.max_epochs={1 if options.quick else 4}", "cluster.workers=4",
              "cluster.servers=2", "kvstore.tables=servers"]  # fmt: skip
     with ExitStack() as stack:
-        folder = options.work / "hosts"
+        folder = options.work / "network"
         folder.mkdir()
         hosts = network.Network(folder, stack, count=4)
         link = slow_down(hosts)
