@@ -241,7 +241,7 @@ def _parse(arguments: List[str]) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument("--steps", type=int, default=0, help="the same: steps of a block (1 to 10, by network)")
     parser.add_argument(
-        "--only", default="", metavar="TEXT", help="language_race, sparse: what has this in its name, e.g. GPT"
+        "--only", default="", metavar="TEXT", help="language_race, sparse, tables: what has this in its name, e.g. GPT"
     )
     options = parser.parse_args(arguments)
     if min(options.turns, options.steps) < 0:
