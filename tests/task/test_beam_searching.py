@@ -36,7 +36,8 @@ class Bigrams(gluon.Block):
 
     def step(self, token_R: Any, place: int, fixed: List[Any], moving: List[Any]) -> Tuple[Any, List[Any]]:
         assert place < self.longest
-        return nd.log_softmax(self.after(token_R) + fixed[0]), []
+        of_source = nd.repeat(fixed[0], len(token_R) // len(fixed[0]), axis=0)
+        return nd.log_softmax(self.after(token_R) + of_source), []
 
 
 def placed(seed: int) -> Any:

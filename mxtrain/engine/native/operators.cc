@@ -5,10 +5,11 @@
 namespace mxtrain {
 
 extern const Operator kAttention, kCrossAttention, kNorm, kDropoutSum, kCrossEntropy, kAdamW, kSgd,
-    kSumOfSquares, kGradientNorm, kRoiAlign, kSuppression;
+    kSumOfSquares, kGradientNorm, kRoiAlign, kSuppression, kAttentionStep, kSourceAttentionStep;
 
-const Operator* const kOperators[] = {&kAttention, &kCrossAttention, &kNorm,         &kDropoutSum,   &kCrossEntropy, &kAdamW,
-                                     &kSgd,       &kSumOfSquares,   &kGradientNorm, &kRoiAlign,     &kSuppression};
+const Operator* const kOperators[] = {&kAttention,    &kCrossAttention, &kNorm,          &kDropoutSum, &kCrossEntropy,
+                                     &kAdamW,        &kSgd,            &kSumOfSquares,  &kGradientNorm, &kRoiAlign,
+                                     &kSuppression,  &kAttentionStep,  &kSourceAttentionStep};
 const int kNumOperators = sizeof kOperators / sizeof kOperators[0];
 
 std::string prepare() {

@@ -3,8 +3,8 @@
 Each has two forms: our own operator, which stores neither scores nor a mask, and MXNet's operators where it is not
 there.
 
-Legend: B batch, T tokens, S tokens that are looked at, U units, N heads, D units of a head. Time comes first,
-(T, B, U).
+Legend: B batch, T tokens, S tokens that are looked at, U units, N heads, D units of a head; of a search: A texts, R
+rows, K rows of a text. Time comes first, (T, B, U).
 """
 
 from __future__ import annotations
@@ -58,6 +58,10 @@ class Attention(gluon.HybridBlock):
         context_BNTD = F.reshape(context, shape=(-4, -1, self._num_heads, 0, 0))
         return F.reshape(F.transpose(context_BNTD, axes=(2, 0, 1, 3)), shape=(0, 0, -3))
 
+    def by_row(self, F: OperatorModule, array: Array) -> Array:
+        """(B * N, T, D) to (B, N, T, D)."""
+        return F.reshape(array, shape=(-4, -1, self._num_heads, 0, 0))
+
     def padding(self, F: OperatorModule, score: Array, length_B: Array) -> Array:
         """Like scores (B * N, T, S): 0 for tokens, `PADDING_SCORE` behind a text's length."""
         place_1S = F.reshape(F.contrib.arange_like(score, axis=2), shape=(1, -1))
@@ -90,6 +94,27 @@ class CrossAttention(Attention):
         score = self.scores(F, query, key)
         return self.weighted(F, score + self.padding(F, score, length_B), value)
 
+    def step(
+        self, F: OperatorModule, query_1RU: Array, memory: List[Array], length_A: Array, beams: int
+    ) -> Array:  # fmt: skip
+        """The same for one token of each row, (1, R, U); `beams` rows after one another are of one text.
+
+        Args:
+            query_1RU: of each row.
+            memory: keys and values of the other texts, (A, N, S, D) each.
+            length_A: of the other texts.
+            beams: R / A.
+        """
+        if own_operators().path:
+            return fused.source_attention_step(F, query_1RU, memory[0], memory[1], length_A, self._num_heads)
+        # The rows of a text are its tokens.
+        query_AKU = F.reshape(F.reshape(query_1RU, shape=(-3, 0)), shape=(-4, -1, beams, 0))
+        query_KAU = F.transpose(query_AKU, axes=(1, 0, 2))
+        (query,), (key, value) = self.heads(F, query_KAU, 1), (F.reshape(one, shape=(-3, 0, 0)) for one in memory)
+        score = self.scores(F, query, key)
+        context_KAU = self.weighted(F, score + self.padding(F, score, length_A), value)
+        return F.expand_dims(F.reshape(F.transpose(context_KAU, axes=(1, 0, 2)), shape=(-3, 0)), axis=0)
+
 
 class CausalAttention(Attention):
     """Multi-head attention of each token to itself and those before it, without the last projection: queries, keys and
@@ -108,9 +133,18 @@ class CausalAttention(Attention):
         mask_1TT = F.BlockGrad(F.expand_dims(is_ahead_TT * PADDING_SCORE, axis=0))
         return self.weighted(F, F.broadcast_add(self.scores(F, query, key), mask_1TT), value)
 
-    def step(self, F: OperatorModule, qkv_1BU: Array, memory: List[Array]) -> Tuple[Array, List[Array]]:
-        """The same for one more token, and its keys and values behind those of the tokens before it."""
-        query, *own = self.heads(F, qkv_1BU)
-        key, value = (F.concat(*pair, dim=1) for pair in zip(memory, own)) if memory else own
+    def step(self, F: OperatorModule, qkv_1RU: Array, memory: List[Array]) -> Tuple[Array, List[Array]]:
+        """The same for one more token of each row, and its keys and values behind those of the tokens before it.
+
+        Args:
+            qkv_1RU: (1, R, 3 * U).
+            memory: keys and values of the tokens before, (R, N, T, D) each; empty where there are none.
+        """
+        if own_operators().path:
+            context, *after = fused.attention_step(F, qkv_1RU, memory, self._num_heads)
+            return context, after
+        query, *own = self.heads(F, qkv_1RU)
+        before = [F.reshape(one, shape=(-3, 0, 0)) for one in memory]
+        key, value = (F.concat(*pair, dim=1) for pair in zip(before, own)) if memory else own
         context = F.batch_dot(F.softmax(self.scores(F, query, key), axis=-1), value)
-        return self.joined(F, context), [key, value]
+        return self.joined(F, context), [self.by_row(F, key), self.by_row(F, value)]

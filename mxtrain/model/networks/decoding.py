@@ -26,15 +26,16 @@ MOST_ROUNDS = 64
 class StepDecoder(Protocol):
     """A network that can be asked for one token after the other, each row by itself.
 
-    What it remembers are arrays whose first axis are the rows. They are repeated for the beams, and rows that are
-    finished are left out, so it must take any number of rows.
+    What it remembers are arrays whose first axis are sentences or rows. Sentences that are finished are left out, so it
+    must take any number of them.
     """
 
     def begin(self, *inputs: NDArray) -> Tuple[List[NDArray], List[NDArray]]:
         """What it remembers of each sentence before the first token: (fixed, moving).
 
-        `fixed` is the same for all beams of a sentence and stays as it is (encoded sources, their lengths); `moving` is
-        what `step` returns anew (keys and values of what was read, states).
+        `fixed` has one row for each sentence, which its beams share, and stays as it is (encoded sources, their
+        lengths); `moving` is what `step` returns anew (keys and values of what was read, states), and is repeated for
+        the beams.
         """
 
     def step(
@@ -45,7 +46,8 @@ class StepDecoder(Protocol):
         Args:
             token_R: the tokens that are read, int32; the first ones are `Beam.bos`.
             place: how many were read before.
-            fixed: of each row.
+            fixed: of each sentence, A: the rows of a sentence are R / A after one another, 1 in the first step and K in
+                all others.
             moving: of each row.
         """
 
@@ -120,21 +122,23 @@ def beam_search(
     device = inputs[0].context
     with autograd.pause(train_mode=False):
         fixed, moving = decoder.begin(*inputs)
-        token_R = np.full(len(limit_S), beam.bos)
+        num_sentences = len(limit_S)
+        token = nd.array(np.full(num_sentences, beam.bos), ctx=device, dtype="int32")
         for place in itertools.count():
-            token = nd.array(token_R, ctx=device, dtype="int32")
             log_p, moving = decoder.step(token, place, fixed, moving)
-            row_R, before = search.advance(log_p.asnumpy()), len(token_R)
+            row_R, before = search.advance(log_p.asnumpy()), len(token)
             if not len(row_R):
                 return search.found()
-            token_R = search.last_tokens()
-            row = nd.array(row_R, ctx=device, dtype="int32")
-            # The beams of a sentence are alike there, so only sentences that leave matter. But the first step makes
-            # beams of sentences: then as many rows as before may be other ones.
-            if place == 0 or len(row_R) != before:
-                fixed = [nd.take(array, row) for array in fixed]
+            # To copy an array to the device waits for all that was asked before, so this comes before `take`.
+            token = nd.array(search.last_tokens(), ctx=device, dtype="int32")
             if len(row_R) != before or (row_R != np.arange(before)).any():
+                row = nd.array(row_R, ctx=device, dtype="int32")
                 moving = [nd.take(array, row) for array in moving]
+            if len(row_R) != num_sentences * beam.size:
+                on_A = row_R[:: beam.size] // (before // num_sentences)
+                num_sentences = len(on_A)
+                sentence = nd.array(on_A, ctx=device, dtype="int32")
+                fixed = [nd.take(array, sentence) for array in fixed]
     raise AssertionError("counting does not end")
 
 

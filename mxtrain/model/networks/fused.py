@@ -88,6 +88,38 @@ def cross_attention(
     return F._internal._mxtrain_cross_attention(*given, num_heads=num_heads, p=dropout)[0]
 
 
+def attention_step(F: OperatorModule, qkv_1RU: Array, memory: Sequence[Array], num_heads: int) -> Tuple[Array, ...]:
+    """Attention of one more token of each row to itself and those before it; it has no gradient.
+
+    Args:
+        qkv_1RU: queries, keys and values of all heads, (1, R, 3 * U).
+        memory: keys and values of the tokens before, (R, N, T, D) each; empty where there are none.
+
+    Returns:
+        Contexts (1, R, U), and keys and values with those of the token behind, (R, N, T + 1, D).
+    """
+    options = {} if memory else {"first": 1}
+    made = F._internal._mxtrain_attention_step(qkv_1RU, *memory, num_heads=num_heads, **options)
+    return made[0], made[1], made[2]
+
+
+def source_attention_step(
+    F: OperatorModule, query_1RU: Array, key: Array, value: Array, length_A: Array, num_heads: int
+) -> Array:  # fmt: skip
+    """Attention of one token of each row to the source of its sentence; it has no gradient.
+
+    Args:
+        query_1RU: queries of all heads; R / A rows after one another are of one sentence.
+        key: of the sources, (A, N, S, D).
+        value: likewise.
+        length_A: of each source: what lies behind is not looked at.
+
+    Returns:
+        (1, R, U).
+    """
+    return F._internal._mxtrain_source_attention_step(query_1RU, key, value, length_A, num_heads=num_heads)[0]
+
+
 def cross_entropy(F: OperatorModule, score: Array, label: Array, num_classes: int) -> Tuple[Array, Array]:
     """-log p of classes for p = softmax(scores), and the mean of -log p over all classes; nothing else may read
     `score`.

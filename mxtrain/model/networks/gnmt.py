@@ -180,9 +180,9 @@ class GnmtNetwork(gluon.HybridBlock):
         self, token_R: NDArray, place: int, fixed: List[NDArray], moving: List[NDArray]
     ) -> Tuple[NDArray, List[NDArray]]:  # fmt: skip
         """See `StepDecoder`."""
-        return self._step(token_R, place, fixed, moving)
+        return self._step(token_R, nd.full((1,), place, ctx=token_R.context), fixed, moving)
 
-    def _trace_step(self, F, token_R, _, fixed, moving):
+    def _trace_step(self, F, token_R, place_1, fixed, moving, beams):
         tables = [
             read(F, table, token_R)
             for table in (getattr(self, f"{name}_table", None) for name in ("source", "target", "output"))
@@ -191,8 +191,9 @@ class GnmtNetwork(gluon.HybridBlock):
         table = tables[0] if self._tied == "all" else tables[1]
         x_1RH = self._embed(F, F.reshape(token_R, shape=(-1, 1)), table, 1)
         y_1RH, *after = self.decoder[0].cell(x_1RH, *moving[:2])
-        context_R1H = self.attention(F.transpose(y_1RH, axes=(1, 0, 2)), *fixed)
-        context_1RH = F.transpose(context_R1H, axes=(1, 0, 2))
+        # The rows of a sentence ask for contexts as the tokens of one text do.
+        query_AKH = F.reshape(F.reshape(y_1RH, shape=(-3, 0)), shape=(-4, -1, beams, 0))
+        context_1RH = F.expand_dims(F.reshape(self.attention(query_AKH, *fixed), shape=(-3, 0)), axis=0)
         for number in range(1, self._sizes.num_layers):
             own = slice(2 * number, 2 * number + 2)
             made, *kept = self.decoder[number].cell(F.concat(y_1RH, context_1RH, dim=2), *moving[own])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, List, NamedTuple, Tuple
 
-from mxtrain.engine.backend import gluon, mx
+from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.model.networks.attention import CausalAttention
 from mxtrain.model.networks.bert import INITIAL_STD, DropoutSum, Embed, LayerNorm, normal
 from mxtrain.model.networks.language import TokenScores
@@ -116,9 +116,9 @@ class GptNetwork(gluon.HybridBlock):
 
     def step(self, token_B: NDArray, place: int, memory: List[NDArray]) -> Tuple[NDArray, List[NDArray]]:
         """See `Stepwise`; what is remembered are keys and values of all layers."""
-        return self._step(token_B, place, [], memory)
+        return self._step(token_B, nd.full((1,), place, ctx=token_B.context), [], memory)
 
-    def _trace_step(self, F, token_B, place_1, _, memory):
+    def _trace_step(self, F, token_B, place_1, fixed, memory, beams):
         x_1BU, table_VU = self.embedding(F.reshape(token_B, shape=(1, -1)))
         x_1BU = F.broadcast_add(x_1BU, self.positions(F.reshape(place_1, shape=(1, 1))))
         after = []

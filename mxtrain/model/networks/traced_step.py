@@ -14,11 +14,15 @@ if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
 
     Trace = Callable[..., Tuple[Any, List[Any]]]
-    """(F, token, place (1,), fixed, moving), of symbols -> the symbol of scores, and those of what moves."""
+    """(F, token, place, fixed, moving, beams), of symbols and a number -> scores, and what moves."""
+
+FLAGS = (("forward_bulk_size", 1000),)
+"""All operators of a step are handed to the engine at once: nobody waits for one of them."""
 
 
 class TracedStep:
-    """A step that is traced once for each number of arrays, and then called with arrays of any size.
+    """A step that is traced once for each number of arrays and of beams (rows of a sentence), and then called with
+    arrays of any size.
 
     Operators called one by one from Python take longer than a small network computes.
 
@@ -29,32 +33,40 @@ class TracedStep:
 
     def __init__(self, network: gluon.Block, trace: Trace):
         self._network, self._trace = network, trace
-        self._known: Dict[Tuple[int, int], Tuple[Any, List[str], Any]] = {}
+        self._known: Dict[Tuple[int, int, int], Tuple[Any, List[str], Any]] = {}
 
     def __call__(
-        self, token_R: NDArray, place: int, fixed: List[NDArray], moving: List[NDArray]
+        self, token_R: NDArray, place: NDArray, fixed: List[NDArray], moving: List[NDArray]
     ) -> Tuple[NDArray, List[NDArray]]:  # fmt: skip
-        """Scores (R, V) and what moves; see `mxtrain.model.networks.decoding.StepDecoder`."""
-        key = (len(fixed), len(moving))
+        """Scores (R, V) and what moves; see `mxtrain.model.networks.decoding.StepDecoder`.
+
+        Args:
+            token_R: see there.
+            place: what the step is given of the place.
+            fixed: see there.
+            moving: see there.
+        """
+        beams = len(token_R) // len(fixed[0]) if fixed else 1
+        key = (len(fixed), len(moving), beams)
         if key not in self._known:
             self._known[key] = self._build(*key)
         operator, names, parameters = self._known[key]
         device = token_R.context
-        given = {"token": token_R, "place": nd.full((1,), place, ctx=device)}
+        given = {"token": token_R, "place": place}
         given.update((_name("fixed", number), array) for number, array in enumerate(fixed))
         given.update((_name("moving", number), array) for number, array in enumerate(moving))
         arrays = (given[name] if name in given else parameters[name].data(device) for name in names)
         score_RV, *after = operator(*arrays)
         return score_RV, after
 
-    def _build(self, num_fixed: int, num_moving: int) -> Tuple[Any, List[str], Any]:
+    def _build(self, num_fixed: int, num_moving: int, beams: int) -> Tuple[Any, List[str], Any]:
         fixed, moving = (
             [mx.sym.var(_name(kind, number)) for number in range(count)]
             for kind, count in (("fixed", num_fixed), ("moving", num_moving))
         )
-        score, after = self._trace(mx.sym, mx.sym.var("token"), mx.sym.var("place"), fixed, moving)
+        score, after = self._trace(mx.sym, mx.sym.var("token"), mx.sym.var("place"), fixed, moving, beams)
         graph: symbol.Symbol = mx.sym.Group([score, *after])
-        return nd.CachedOp(graph), graph.list_inputs(), self._network.collect_params()
+        return nd.CachedOp(graph, FLAGS), graph.list_inputs(), self._network.collect_params()
 
 
 def _name(kind: str, number: int) -> str:

@@ -10,7 +10,9 @@ Xiong et al., https://arxiv.org/abs/2002.04745.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, List, NamedTuple, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Tuple
+
+import numpy as np
 
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.model.networks.attention import CausalAttention, CrossAttention, PaddedAttention
@@ -19,6 +21,7 @@ from mxtrain.model.networks.traced_step import TracedStep, read
 from mxtrain.model.networks.translation import TargetScores
 
 if TYPE_CHECKING:
+    from mxnet import Context
     from mxnet.ndarray import NDArray
 
     from mxtrain.annotations import Array, OperatorModule
@@ -116,36 +119,30 @@ class TransformerDecoderLayer(TransformerLayer):
         context = self.cross_attention(query, self.key_value(source_SBU), length_B)
         return self.feed_forward(F, self.leave("cross", x_TBU, self.cross_projection(context)))
 
-    # One token after the other; memories are (rows, N, tokens, D).
+    # One token after the other.
 
-    def begin(self, source_SBU: NDArray) -> List[NDArray]:
-        """Keys and values of the source."""
-        return [self._by_row(one) for one in self.cross_attention.heads(nd, self.key_value(source_SBU), 2)]
+    def begin(self, source_SBU: NDArray) -> List[Any]:
+        """Keys and values of the source, (B, N, S, D) each."""
+        attention = self.cross_attention
+        return [attention.by_row(nd, one) for one in attention.heads(nd, self.key_value(source_SBU), 2)]
 
     def step(
-        self, F: OperatorModule, x_1RU: Array, padding: Array, source: List[Array], before: List[Array]
+        self, F: OperatorModule, x_1RU: Array, length_A: Array, source: List[Array], before: List[Array], beams: int
     ) -> Tuple[Array, List[Array]]:  # fmt: skip
         """The same for one more token.
 
         Args:
             x_1RU: of each row.
-            padding: what is added to scores of the source, (R * N, 1, S).
+            length_A: of the source of each sentence.
             source: what `begin` gave.
-            before: keys and values of tokens before; empty: there are none.
+            before: keys and values of tokens before, (R, N, T, D); empty: there are none.
+            beams: R / A.
         """
-        before = [F.reshape(one, shape=(-3, 0, 0)) for one in before]
         context, after = self.attention.step(F, self.qkv(self.enter(F, "self", x_1RU)), before)
         x_1RU = self.leave("self", x_1RU, self.self_projection(context))
-        key, value = (F.reshape(one, shape=(-3, 0, 0)) for one in source)
-        (query,) = self.cross_attention.heads(F, self.query(self.enter(F, "cross", x_1RU)), 1)
-        score = self.cross_attention.scores(F, query, key)
-        context = self.cross_attention.weighted(F, score + padding, value)
-        x_1RU = self.leave("cross", x_1RU, self.cross_projection(context))
-        return self.feed_forward(F, x_1RU), [self._by_row(one) for one in after]
-
-    def _by_row(self, array: Any) -> NDArray:
-        """(R * N, tokens, D) to (R, N, tokens, D)."""
-        return array.reshape((-4, -1, self._sizes.num_heads, 0, 0))
+        query = self.query(self.enter(F, "cross", x_1RU))
+        context = self.cross_attention.step(F, query, source, length_A, beams)
+        return self.feed_forward(F, self.leave("cross", x_1RU, self.cross_projection(context))), after
 
 
 class TransformerNetwork(gluon.HybridBlock):
@@ -183,6 +180,7 @@ class TransformerNetwork(gluon.HybridBlock):
                 self.table = self.params.get("table", shape=(target_size, units), init=mx.init.Normal(std))
             self.output = TargetScores(target_size, chunks, prefix="output_")
         self._step = TracedStep(self, self._trace_step)
+        self._sinusoids: Dict[Tuple[int, Context], NDArray] = {}
 
     def hybrid_forward(self, F, source_BS, length_B, token_BT, label_BT, table=None):
         x_SBU, table_VU = self._encode(F, source_BS, length_B)
@@ -211,11 +209,10 @@ class TransformerNetwork(gluon.HybridBlock):
         found = self.target_embedding(token_TB)
         return found if self._tied == "target" else (found, None)
 
-    def _positioned(self, F, x_TBU, first=None):
-        """Embeddings times the root of U, and sinusoids of their places from `first` on."""
+    def _positioned(self, F, x_TBU):
+        """Embeddings times the root of U, and sinusoids of their places."""
         units = self._sizes.units
         place_T1 = F.reshape(F.contrib.arange_like(x_TBU, axis=0), shape=(-1, 1))
-        place_T1 = place_T1 if first is None else F.broadcast_add(place_T1, F.reshape(first, shape=(1, 1)))
         number_U = F.contrib.arange_like(x_TBU, axis=2)
         is_odd_U = number_U - 2 * F.floor(number_U / 2)
         wave_1U = F.reshape(F.exp((number_U - is_odd_U) * (-math.log(LONGEST_WAVE) / units)), shape=(1, -1))
@@ -229,32 +226,38 @@ class TransformerNetwork(gluon.HybridBlock):
     # One token after the other.
 
     def begin(self, *inputs: NDArray) -> Tuple[List[NDArray], List[NDArray]]:
-        """See `StepDecoder`: what is fixed are the padding of scores, (B, N, S), and keys and values of the source of
-        each layer; what moves are those of the target."""
+        """See `StepDecoder`: what is fixed are the lengths of the source, and its keys and values of each layer; what
+        moves are those of the target."""
         source_BS, length_B = inputs[:2]
         x_SBU, _ = self._encode(nd, source_BS, length_B)
-        sources = [layer.begin(x_SBU) for layer in self.decoder]
-        score = nd.zeros_like(sources[0][0]).sum(axis=3)  # (B, N, S)
-        flat = score.reshape((-3, 0)).expand_dims(axis=1)
-        padding = self.decoder[0].cross_attention.padding(nd, flat, length_B).reshape_like(score)
-        return [padding, *(one for source in sources for one in source)], []
+        return [length_B, *(one for layer in self.decoder for one in layer.begin(x_SBU))], []
 
     def step(
         self, token_R: NDArray, place: int, fixed: List[NDArray], moving: List[NDArray]
     ) -> Tuple[NDArray, List[NDArray]]:  # fmt: skip
         """See `StepDecoder`."""
-        return self._step(token_R, place, fixed, moving)
+        key = (place, token_R.context)
+        if key not in self._sinusoids:
+            values_11U = sinusoid(place, self._sizes.units)[None, None]
+            self._sinusoids[key] = nd.array(values_11U, ctx=token_R.context, dtype="float32")
+        return self._step(token_R, self._sinusoids[key], fixed, moving)
 
-    def _trace_step(self, F, token_R, place_1, fixed, moving):
+    def _trace_step(self, F, token_R, sinusoid_11U, fixed, moving, beams):
         table_VU = read(F, self.embedding.weight, token_R) if self._tied == "all" else None
         y_1RU, table_VU = self._embed_target(F, F.reshape(token_R, shape=(-1, 1)), table_VU)
-        y_1RU = self._positioned(F, y_1RU, place_1)
-        padding, *sources = fixed
-        padding, after = F.expand_dims(F.reshape(padding, shape=(-3, 0)), axis=1), []
+        y_1RU = F.broadcast_add(y_1RU * self._sizes.units**0.5, sinusoid_11U)
+        (length_A, *sources), after = fixed, []
         for number, layer in enumerate(self.decoder):
             own = slice(2 * number, 2 * number + 2)
-            y_1RU, kept = layer.step(F, y_1RU, padding, sources[own], moving[own])
+            y_1RU, kept = layer.step(F, y_1RU, length_A, sources[own], moving[own], beams)
             after += kept
         y_1RU = self.decoder_norm(y_1RU) if self._sizes.norm_first else y_1RU
         table_VU = read(F, self.table, token_R) if self._tied == "none" else table_VU
         return F.log_softmax(self.output.scores(F, F.reshape(y_1RU, shape=(-3, 0)), table_VU)), after
+
+
+def sinusoid(place: int, units: int) -> np.ndarray:
+    """What a network adds to the embedding at a place, (units,)."""
+    number_U = np.arange(units)
+    angle_U = place * np.exp((number_U - number_U % 2) * (-math.log(LONGEST_WAVE) / units))
+    return np.where(number_U % 2, np.cos(angle_U), np.sin(angle_U))

@@ -177,6 +177,56 @@ def test_attention_refuses_what_does_not_fit(shapes):
         nd._internal._mxtrain_cross_attention(*map(nd.ones, shapes), nd.array([4, 4]), num_heads=2)[0].wait_to_read()
 
 
+@pytest.mark.parametrize("dtype", TOLERANCE)
+def test_attention_of_one_token_after_the_other_is_causal_attention(dtype):
+    """Keys and values are kept as they are."""
+    tokens, rows, heads, width = 5, 3, 2, 7
+    (qkv,) = arrays(dtype, (tokens, rows, 3 * heads * width))
+    wanted = plain_heads(*nd.split(qkv, 3, axis=2), [tokens] * rows, heads, True).asnumpy()
+    memory = []
+    for place in range(tokens):
+        context, *memory = fused.attention_step(nd, qkv[place : place + 1], memory, heads)
+        np.testing.assert_allclose(context.asnumpy()[0], wanted[place], rtol=1e-3, atol=TOLERANCE[dtype])
+    for which, kept in zip((1, 2), memory):
+        packed = qkv.asnumpy().reshape(tokens, rows, 3, heads, width)[:, :, which]
+        np.testing.assert_array_equal(kept.asnumpy(), packed.transpose(1, 2, 0, 3))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("beams", [1, 3])
+def test_attention_of_rows_to_the_source_they_share(dtype, beams):
+    """Of sources of all lengths; one without a token, or with more than there are, is taken as not padded."""
+    sources, heads, width, lengths = 6, 2, 5, [4, 9, 0, 1]
+    texts, units = len(lengths), heads * width
+    query, key_value = arrays(dtype, (1, texts * beams, units), (sources, texts, 2 * units))
+    as_tokens = query.reshape((texts, beams, units)).transpose((1, 0, 2))
+    seen = [4, 6, 6, 1]
+    wanted = plain_heads(as_tokens, *nd.split(key_value, 2, axis=2), seen, heads, False).asnumpy()
+    packed = key_value.reshape((sources, texts, 2, heads, width)).transpose((2, 1, 3, 0, 4))
+    found = fused.source_attention_step(nd, query, packed[0], packed[1], nd.array(lengths), heads).asnumpy()
+    found = found.reshape(texts, beams, units).transpose(1, 0, 2)
+    np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=TOLERANCE[dtype])
+
+
+def test_a_step_of_attention_refuses_to_be_differentiated():
+    (qkv,) = arrays("float32", (1, 3, 24))
+    with pytest.raises(mx.MXNetError, match="no gradient"):
+        with_gradients(lambda qkv: fused.attention_step(nd, qkv, [], 2)[0], [qkv], None)
+
+
+@pytest.mark.parametrize("shapes", [[(1, 3, 24)] + [(2, 2, 5, 4)] * 2, [(1, 2, 24)] + [(2, 2, 5, 3)] * 2, [(2, 2, 24)]])
+def test_a_step_of_attention_refuses_what_does_not_fit(shapes):
+    with pytest.raises(mx.MXNetError):
+        qkv, *memory = map(nd.ones, shapes)
+        fused.attention_step(nd, qkv, memory, 2)[0].wait_to_read()
+
+
+@pytest.mark.parametrize("shapes", [[(1, 3, 8)] + [(2, 2, 5, 4)] * 2, [(1, 4, 8)] + [(2, 2, 5, 3)] * 2])
+def test_a_step_of_attention_to_sources_refuses_what_does_not_fit(shapes):
+    with pytest.raises(mx.MXNetError):
+        fused.source_attention_step(nd, *map(nd.ones, shapes), nd.array([4, 4]), 2).wait_to_read()
+
+
 def test_attention_stores_bfloat16_and_computes_in_float32():
     (qkv,), (head,) = arrays("float32", (9, 2, 48)), arrays("float32", (9, 2, 16))
     qkv[:] = nd.amp_cast(nd.amp_cast(qkv, dtype=SHORT), dtype="float32")  # so that the cast loses nothing

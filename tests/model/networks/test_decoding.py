@@ -36,11 +36,12 @@ class TableDecoder:
         return [sentence_S.reshape((-1, 1))], [nd.zeros((len(sentence_S), 2, 1), dtype="int32")]
 
     def step(self, token_R: Any, place: int, fixed: List[Any], moving: List[Any]) -> Tuple[Any, List[Any]]:
-        assert token_R.dtype == np.int32 and len(fixed[0]) == len(moving[0]) == len(token_R)
+        assert token_R.dtype == np.int32 and len(moving[0]) == len(token_R)
+        sentence_R = np.repeat(fixed[0].asnumpy()[:, 0], len(token_R) // len(fixed[0]))
         self.rows.append(len(token_R))
         before_R = moving[0].asnumpy()[:, 0, 0]
         state_R = self.state(before_R, token_R.asnumpy())
-        log_p = self.table[self.row(state_R, fixed[0].asnumpy()[:, 0])]
+        log_p = self.table[self.row(state_R, sentence_R)]
         return nd.array(log_p, dtype="float32"), [nd.array(np.stack([state_R] * 2, 1)[:, :, None], dtype="int32")]
 
     @staticmethod

@@ -106,12 +106,13 @@ def test_one_token_after_the_other_gives_the_same(tied: str, attention: str) -> 
     network = build(tied, attention, chunks=2)
     source, length, target, label = given()
     wanted = network(source, length, target, label)[0].asnumpy()
-    order = np.array([2, 0, 0, 1])
+    order = np.array([2, 0, 1])
     fixed, moving = network.begin(source, length)
     for place in range(T):
-        rows = np.arange(B) if place < 2 else order
+        rows = np.arange(B) if place < 2 else np.repeat(order, 2)  # two beams of each sentence
         if place == 2:
-            fixed, moving = ([nd.take(array, nd.array(order)) for array in some] for some in (fixed, moving))
+            fixed = [nd.take(array, nd.array(order)) for array in fixed]
+            moving = [nd.take(array, nd.array(rows)) for array in moving]
         log_p, moving = network.step(nd.array(target.asnumpy()[rows, place], dtype="int32"), place, fixed, moving)
         token = label.asnumpy()[rows, place].astype(int)
         found = -log_p.asnumpy()[np.arange(len(rows)), token] * (token >= 0)

@@ -13,6 +13,7 @@ from dropouts import count_dropouts
 from mxtrain.engine.backend import autograd, mx, nd, own_operators
 from mxtrain.errors import ConfigError
 from mxtrain.model.networks import attention, bert
+from mxtrain.model.networks.transformer import sinusoid
 from mxtrain.model.transformer import SIZES, Transformer
 
 V, W, S, T, B, U, N = 13, 11, 7, 5, 3, 12, 3
@@ -163,24 +164,35 @@ def test_chunks_change_nothing(chunks: int) -> None:
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
-@pytest.mark.parametrize("tied", TABLES)
-def test_one_token_after_the_other_gives_the_same(tied: str, norm_first: bool) -> None:
-    """With rows that are repeated and change places, as beams do."""
+@pytest.mark.parametrize(("tied", "own"), [*((tied, True) for tied in TABLES), ("all", False)])
+def test_one_token_after_the_other_gives_the_same(
+    monkeypatch: pytest.MonkeyPatch, tied: str, norm_first: bool, own: bool
+) -> None:  # fmt: skip
+    """With rows that are repeated and change places, as beams do; with our operators, where they are, and MXNet's."""
+    if not own:
+        monkeypatch.setattr(attention, "own_operators", lambda: SimpleNamespace(path=None))
     network = build(tied, norm_first=norm_first)
     source, length, target, label = given()
     wanted = network(source, length, target, label)[0].asnumpy()
-    order = np.array([2, 0, 0, 1])
+    order = np.array([2, 0, 1])
     fixed, moving = network.begin(source, length)
     assert not moving and all(len(array) == B for array in fixed)
     for place in range(T):
-        rows = np.arange(B) if place < 2 else order
+        rows = np.arange(B) if place < 2 else np.repeat(order, 2)  # two beams of each sentence
         if place == 2:
-            fixed, moving = ([nd.take(array, nd.array(order)) for array in some] for some in (fixed, moving))
+            fixed = [nd.take(array, nd.array(order)) for array in fixed]
+            moving = [nd.take(array, nd.array(rows)) for array in moving]
         log_p, moving = network.step(nd.array(target.asnumpy()[rows, place], dtype="int32"), place, fixed, moving)
         assert log_p.dtype == np.float32 and all(len(array) == len(rows) for array in moving)
         token = label.asnumpy()[rows, place].astype(int)
         found = -log_p.asnumpy()[np.arange(len(rows)), token] * (token >= 0)
         np.testing.assert_allclose(found, wanted[rows, place], rtol=1e-4, atol=1e-5)
+
+
+def test_a_sinusoid_is_that_of_the_whole_text() -> None:
+    network = build()
+    found = network._positioned(nd, nd.zeros((300, 1, U))).asnumpy()[:, 0]
+    np.testing.assert_allclose([sinusoid(place, U) for place in range(300)], found, atol=1e-4)
 
 
 @pytest.mark.parametrize("norm_first", [True, False])
