@@ -1,8 +1,9 @@
 """One side of the beam search benchmark, in a process of its own; prints JSON.
 
-    python -m bench_parts.beam_search_side RUN ours|gluonnlp BATCH_SIZE SENTENCES
+    python -m bench_parts.beam_search_side RUN ours|gluonnlp|gluonnlp_network BATCH_SIZE SENTENCES
 
-Both sides ask the same network, which remembers keys and values, for the same sentences in the same order.
+All sides translate the same sentences in the same order, with the same weights. `gluonnlp` is GluonNLP's sampler with
+the step of our network, which remembers keys and values; `gluonnlp_network` is GluonNLP alone.
 """
 
 from __future__ import annotations
@@ -98,11 +99,18 @@ def gluonnlp(searching: Any) -> Callable[[Batch], List[np.ndarray]]:
     return search
 
 
+def gluonnlp_network(searching: Any) -> Callable[[Batch], List[np.ndarray]]:
+    """GluonNLP's network with the same weights, its sampler, and the same length penalty."""
+    from bench_parts.gluonnlp_translation import translator
+
+    return translator(searching.network.current(), searching.beam)
+
+
 def main(run_dir: str, side: str, batch_size: str, count: str) -> None:
     searching, sources = load(run_dir)
     chosen = [sources[index] for index in np.linspace(0, len(sources) - 1, int(count)).astype(int)]
     batches = batches_of(searching, chosen, int(batch_size))
-    search = {"ours": ours, "gluonnlp": gluonnlp}[side](searching)
+    search = {"ours": ours, "gluonnlp": gluonnlp, "gluonnlp_network": gluonnlp_network}[side](searching)
     search(batches[0])  # once for what is made at the first time
     began = time.perf_counter()
     found = [tokens for batch in batches for tokens in search(batch)]
