@@ -62,7 +62,7 @@ def _ours(counted: int, before: int, folder: Path, environment: Dict[str, str]) 
     ]  # fmt: skip
     train(overrides, folder, environment=environment)
     found: Dict[str, Any] = json.loads(clock.read_text())
-    found["steps"] *= NUM_ENVS * STEPS / PASSES  # of optimizer steps, steps in environments
+    found["steps"] = round(found["steps"] * NUM_ENVS * STEPS / PASSES)  # of optimizer steps, steps in environments
     return found
 
 
