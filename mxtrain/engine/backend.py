@@ -9,6 +9,7 @@ import ctypes
 import functools
 import logging
 import sys
+import threading
 import warnings
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
 
@@ -83,6 +84,7 @@ __all__ = [
     "all_finite",
     "autograd",
     "gluon",
+    "has_asked_for_operators",
     "mx",
     "nd",
     "operator_handle",
@@ -118,12 +120,23 @@ def all_finite(arrays: Sequence[mx.nd.NDArray]) -> bool:
     return float(nd.add_n(*found).asscalar()) == len(found)
 
 
-@functools.cache
+_taking_in = threading.Lock()
+
+
 def own_operators() -> native.Library:
     """Takes our own operators into MXNet, as `nd._internal._mxtrain_*` and `mx.sym._internal._mxtrain_*`.
 
-    The first call compiles them where that was never done. Where there are none, whoever asks uses MXNet's.
+    The first call compiles them where that was never done; threads that ask meanwhile wait for it. Where there are
+    none, whoever asks uses MXNet's.
     """
+    # functools.cache alone lets several threads in. MXNet refuses a library that it has begun to load, so the later
+    # threads would compute with MXNet's operators, whose last bits are others.
+    with _taking_in:
+        return _own_operators()
+
+
+@functools.cache
+def _own_operators() -> native.Library:
     found = native.Library(None, "they are for CPUs, and this machine has GPUs") if _has_gpus() else native.library()
     if found.path is not None:
         try:
@@ -136,10 +149,14 @@ def own_operators() -> native.Library:
     return found
 
 
+def has_asked_for_operators() -> bool:
+    """Whether something in this process has asked for our own operators."""
+    return _own_operators.cache_info().currsize > 0
+
+
 def operators_in_use() -> str:
     """The name of the library of our own operators, or "" where nothing has asked for it or it is not there."""
-    asked = own_operators.cache_info().currsize > 0
-    path = own_operators().path if asked else None
+    path = own_operators().path if has_asked_for_operators() else None
     return path.name if path else ""
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from mxtrain.checkpoint import Checkpoint, Snapshot, canonical_sha256, require_same_arrays
 from mxtrain.checkpoint.pieces import ArrayInPieces, HostArray, write_rows
-from mxtrain.engine.backend import all_finite, nd, operators_in_use, own_operators
+from mxtrain.engine.backend import all_finite, has_asked_for_operators, nd, operators_in_use, own_operators
 from mxtrain.errors import CheckpointError, DivergenceError
 from mxtrain.parallel.base import Strategy
 from mxtrain.trainer.state import TrainState
@@ -92,7 +92,7 @@ def require_same_operators(step: TrainingStep) -> None:
         DivergenceError: only some of them do.
     """
     world = step.store.world
-    if world.size == 1 or not own_operators.cache_info().currsize:
+    if world.size == 1 or not has_asked_for_operators():
         return  # all workers train the same network with the same optimizer: none has asked for them
     found = own_operators()
     having = int(step.store.total([float(found.path is not None)])[0])

@@ -1,5 +1,14 @@
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import pytest
 
+from mxtrain.engine import backend, native
 from mxtrain.engine.backend import ARRAYS_PER_LOOK, all_finite, nd
 
 
@@ -11,3 +20,19 @@ def test_all_finite_takes_any_number_of_arrays(count):
     if count:
         arrays[-1][1] = float("nan")
         assert not all_finite(arrays)
+
+
+def test_threads_that_ask_for_own_operators_at_once_get_the_same(monkeypatch: Any) -> None:
+    """MXNet loads a library once: a thread that tried it, too, would compute with other operators than the others."""
+    asked = []
+
+    def slow_library() -> native.Library:
+        asked.append(threading.get_ident())
+        time.sleep(0.05)
+        return native.Library(None, f"answer {len(asked)}")
+
+    monkeypatch.setattr(native, "library", slow_library)
+    monkeypatch.setattr(backend, "_own_operators", functools.cache(backend._own_operators.__wrapped__))
+    with ThreadPoolExecutor(3) as pool:
+        found = [future.result() for future in [pool.submit(backend.own_operators) for _ in range(3)]]
+    assert len(asked) == 1 and {one.why for one in found} == {"answer 1"}

@@ -136,7 +136,7 @@ def test_workers_of_which_only_some_have_our_operators_end(count: int, having: i
             path="a library" if own.rank < having else None, why="" if own.rank < having else "no g++"
         )
 
-    own_operators.cache_info = lambda: SimpleNamespace(currsize=1)  # type: ignore[attr-defined]
+    monkeypatch.setattr(snapshot, "has_asked_for_operators", lambda: True)
     monkeypatch.setattr(snapshot, "own_operators", own_operators)
 
     def work(world: World) -> str:
