@@ -14,6 +14,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence
 
 from mxtrain.engine import native
+from mxtrain.engine.cached_op import repeatable
 from mxtrain.engine.late_functions import compiled_late
 from mxtrain.engine.late_modules import distutils_of_python, imported_late
 from mxtrain.runtime import cuda_libraries, spinning
@@ -69,6 +70,8 @@ def _drops_by_seed(made: Callable[..., Any]) -> Callable[..., Any]:
 
 for _module in (mx.nd, mx.sym, mx.nd.op, mx.sym.op):
     setattr(_module, "Dropout", _drops_by_seed(getattr(_module, "Dropout")))  # noqa: B009, B010
+
+mx.nd.CachedOp = repeatable(mx.nd.CachedOp, mx.autograd.is_training)
 
 autograd = mx.autograd
 gluon = mx.gluon

@@ -1,0 +1,46 @@
+"""What a graph computes in inference does not depend on what its memory held before."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mxtrain.engine.backend import autograd, mx, nd
+from mxtrain.model.networks.bilstm import BiLSTMLayer
+
+STATIC = (("static_alloc", True), ("static_shape", True))
+
+
+def test_inference_of_recurrent_graphs_has_the_same_bits_each_time_one_is_built() -> None:
+    block = BiLSTMLayer(8, 8)
+    block.initialize(mx.init.Xavier())
+    x_TBI, length_B = nd.array(np.random.RandomState(0).randn(12, 24, 8)), nd.full((24,), 9)
+    expected = block(x_TBI, length_B).asnumpy()  # without a graph MXNet says whether gradients are needed
+    for number in range(40):
+        others = [nd.ones((1 + number * size,)) for size in range(1, 4)]  # graphs lie elsewhere
+        block.hybridize(static_alloc=True, static_shape=True)
+        assert block(x_TBI, length_B).asnumpy().tobytes() == expected.tobytes(), number
+        del others
+
+
+def test_graphs_that_recur_still_train_as_before() -> None:
+    block = BiLSTMLayer(8, 8)
+    block.initialize(mx.init.Xavier())
+    x_TBI, length_B = nd.array(np.random.RandomState(0).randn(12, 24, 8)), nd.full((24,), 9)
+    found = []
+    for _ in range(2):
+        with autograd.record():
+            y_TBU = block(x_TBI, length_B)
+        y_TBU.backward()
+        arrays = [y_TBU, *(parameter.grad() for parameter in block.collect_params().values())]
+        found.append([array.asnumpy().tobytes() for array in arrays])
+        block.hybridize(static_alloc=True, static_shape=True)
+        block(x_TBI, length_B)
+    assert found[0] == found[1]
+
+
+def test_only_graphs_that_recur_infer_without_static_shapes() -> None:
+    x = mx.sym.var("x")
+    recurrent = mx.sym.RNN(x, *map(mx.sym.var, "whc"), state_size=2, num_layers=1, mode="lstm")
+    assert mx.nd.CachedOp(mx.sym.exp(x), STATIC)._inference is None
+    assert mx.nd.CachedOp(recurrent, STATIC)._inference is not None
+    assert mx.nd.CachedOp(recurrent, STATIC[:1])._inference is None
