@@ -4,48 +4,24 @@ one pass over their arrays, by an operator of our own."""
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Sequence, Tuple
 
 import numpy as np
 
 from mxtrain.engine.backend import mx, nd
 from mxtrain.optimizer.own_update import OwnUpdate
-from mxtrain.optimizer.rows import TouchedRows
 
 
 class OwnAdam(OwnUpdate):
     """Mixed into optimizers that `_mxtrain_adamw` computes, where our own operators are there."""
 
-    def __init__(self, **arguments: Any):
-        super().__init__(**arguments)
-        self._rows: Optional[TouchedRows] = None
-        self._lazy = False
-
     def _own_adam(
         self, weight: Sequence[nd.NDArray], grad: Sequence[nd.NDArray],
         state: Sequence[Tuple[nd.NDArray, nd.NDArray]], **options: Any,
     ) -> None:  # fmt: skip
-        """One update of several arrays by our own operator, or of a table by the gradient of some of its rows."""
-        further: List[nd.NDArray] = []
-        if self._rows is not None:
-            further.append(self._rows.number_K)
-            options.update(count=len(self._rows), rows="lazy" if self._lazy else "exact")
+        """One update of several arrays by our own operator."""
         arrays = [(w, g, *moments) for w, g, moments in zip(weight, grad, state)]
-        self._own("_mxtrain_adamw", arrays, ("beta1", "beta2", "epsilon"), further, **options)
-
-    def update_rows(
-        self, index: int, table_RU: nd.NDArray, gradient_CU: nd.NDArray, state: Tuple[nd.NDArray, nd.NDArray],
-        rows: TouchedRows, lazy: bool,
-    ) -> bool:  # fmt: skip
-        """One update of a table in one pass, without a copy of its rows; False: our own operator cannot."""
-        if not self._has_own or not len(rows):
-            return False
-        self._rows, self._lazy = rows, lazy
-        try:
-            self.update(index, table_RU, gradient_CU[: len(rows)], state)  # type: ignore[attr-defined]  # the optimizer's
-        finally:
-            self._rows = None
-        return True
+        self._own("_mxtrain_adamw", arrays, ("beta1", "beta2", "epsilon"), **options)
 
 
 def correction(optimizer: mx.optimizer.Optimizer, step: int) -> float:

@@ -8,6 +8,8 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxtrain.engine.backend import nd, own_operators
 from mxtrain.engine.bound_call import BoundCall
+from mxtrain.optimizer.rows import TouchedRows
+from mxtrain.optimizer.state import OptimizerState
 
 KEPT = 1 << 16
 """Elements that an update may keep in memory of its own from step to step."""
@@ -27,6 +29,8 @@ class OwnUpdate:
         self.factor: Any = None if self._has_own else False
         self._bound: Dict[Tuple[int, bool], _Update] = {}
         self._binds = True
+        self._rows: Optional[TouchedRows] = None
+        self._lazy = False
 
     @contextmanager
     def multiplying(self, factor: nd.NDArray) -> Iterator[None]:
@@ -46,19 +50,35 @@ class OwnUpdate:
         finally:
             self._binds = True
 
+    def update_rows(
+        self, index: int, table_RU: nd.NDArray, gradient_CU: nd.NDArray, state: OptimizerState, rows: TouchedRows,
+        lazy: bool,
+    ) -> bool:  # fmt: skip
+        """One update of a table in one pass, without a copy of its rows; False: our own operator cannot."""
+        if not self._has_own or not len(rows):
+            return False
+        self._rows, self._lazy = rows, lazy
+        try:
+            self.update(index, table_RU, gradient_CU[: len(rows)], state)  # type: ignore[attr-defined]  # the optimizer's
+        finally:
+            self._rows = None
+        return True
+
     def _own(
-        self, name: str, arrays: Sequence[Sequence[nd.NDArray]], options_from: Sequence[str],
-        further: Sequence[nd.NDArray] = (), **options: Any,
-    ) -> None:  # fmt: skip
-        """One update of several parameters.
+        self, name: str, arrays: Sequence[Sequence[nd.NDArray]], options_from: Sequence[str], **options: Any
+    ) -> None:
+        """One update of several parameters, or of a table by the gradient of some of its rows (`update_rows`).
 
         Args:
             name: of the operator, which takes and writes the arrays of all, one parameter after the other.
             arrays: (weight, gradient, *state) of each.
             options_from: attributes of the optimizer that the operator takes, where they are not None.
-            further: arrays that it takes last.
             options: further attributes.
         """
+        further: List[nd.NDArray] = []
+        if self._rows is not None:
+            further.append(self._rows.number_K)
+            options.update(count=len(self._rows), rows="lazy" if self._lazy else "exact")
         given: List[nd.NDArray] = [array for one in arrays for array in one]
         for option in (*options_from, "rescale_grad", "clip_gradient"):
             if getattr(self, option) is not None:

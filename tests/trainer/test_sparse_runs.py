@@ -91,7 +91,7 @@ def test_verify_finds_rows_that_do_not_go_on_by_their_momentum(
     describe_run: Any, settings: Any, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("mxtrain.optimizer.updater.exact_update", lazy_update)
-    given = ("optimizer=sgd", "optimizer.momentum=0.9", "trainer.sparse_grad=true")
+    given = ("optimizer=nag", "optimizer.momentum=0.9", "trainer.sparse_grad=true")  # no operator of our own
     found = verify(describe_run(*settings, *given), steps=3, tolerance=1e-6)
     assert not found.passed and "table" in found.worst.layer
 

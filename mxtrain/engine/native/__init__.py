@@ -29,9 +29,9 @@ SWITCHED_OFF = "they are switched off"
 NO_COMPILER = "no C++ compiler was found"
 FOLDER = Path(__file__).parent
 SOURCES = (
-    "mxnet_library.h", "mxnet_library.cc", "common.h", "product.h", "attention.cc", "attention_step.cc", "norm.cc",
-    "dropout.cc", "cross_entropy.cc", "adamw.cc", "sgd.cc", "squares.cc", "roi_align.cc", "suppression.cc",
-    "operators.cc",
+    "mxnet_library.h", "mxnet_library.cc", "common.h", "product.h", "table_rows.h", "attention.cc",
+    "attention_step.cc", "norm.cc", "dropout.cc", "cross_entropy.cc", "adamw.cc", "sgd.cc", "squares.cc",
+    "roi_align.cc", "suppression.cc", "operators.cc",
 )  # fmt: skip
 FLAGS = (
     # No -ffast-math: it would change how all of the process rounds, and hide what is no number. No contraction: AdamW

@@ -1,6 +1,6 @@
 // Adam and AdamW in one pass: float32, and float64 to check it by.
 
-#include "common.h"
+#include "table_rows.h"
 
 namespace mxtrain {
 namespace {
@@ -12,11 +12,9 @@ namespace {
 // Inputs: weight, gradient, mean, variance of each; with scaled=1 what gradients are multiplied by first, (1,). Outputs:
 // weight, mean, variance of each, to be given as `out`.
 //
-// With rows=exact or rows=lazy of one table (R, U) whose gradient (K, U) is of some rows only; the last input is their
-// numbers (K,), ascending, as float64. exact: the other rows have a gradient of 0; lazy: they and their moments stay.
+// With rows=exact or rows=lazy of one table whose gradient is of some rows only: see table_rows.h.
 
 bool is_scaled(const Attributes& attributes) { return attributes.integer("scaled", 0) != 0; }
-bool is_of_rows(const Attributes& attributes) { return attributes.find("rows") != nullptr; }
 
 void adamw_count(const Attributes& attributes, int* inputs, int* outputs) {
   const int size = attributes.integer("size", 1);
@@ -66,55 +64,19 @@ struct Update {
 
 // A table, in place.
 template <typename T>
-void update_rows(const Call& call, const Update<T>& update, bool lazy) {
-  const Array& table = call.outputs[0];
-  const int64_t rows = table.shape[0], units = table.size() / std::max<int64_t>(rows, 1);
-  T* arrays[3];
-  for (int i = 0; i < 3; ++i) {
-    arrays[i] = call.outputs[i].data<T>();
-    const T* given = call.inputs[i == 0 ? 0 : i + 1].data<T>();
-    if (given != arrays[i]) std::memcpy(arrays[i], given, table.size() * sizeof(T));
-  }
-  T *weight = arrays[0], *mean = arrays[1], *variance = arrays[2];
+void update_rows(const Call& call, const Update<T>& update) {
+  T* weight = in_place<T>(call.inputs[0], call.outputs[0]);
+  T* mean = in_place<T>(call.inputs[2], call.outputs[1]);
+  T* variance = in_place<T>(call.inputs[3], call.outputs[2]);
   const T* gradient = call.inputs[1].data<T>();
-  const Array& numbers = call.inputs.back();
-  const int64_t count = call.attributes.integer("count", 0);
-  // The operator's caller has checked them; written elsewhere, they would end the process.
-  if (count < 1 || numbers.at(0) < 0 || numbers.at(count - 1) >= rows) throw std::invalid_argument("no such row");
-  auto pass = [&](int64_t begin, int64_t end, const T* given) {
+  for_each_row(call, [&](int64_t begin, int64_t end, int64_t first) {
+    const T* given = first < 0 ? nullptr : gradient + first;
 #pragma omp simd
     for (int64_t j = begin; j < end; ++j) {
       update.element(given ? given[j - begin] : T(0), weight + j, mean + j, variance + j, weight + j, mean + j,
                      variance + j);
     }
-  };
-  if (lazy) {
-#pragma omp parallel for schedule(static) num_threads(num_threads) if (count * units > 16384)
-    for (int64_t k = 0; k < count; ++k) {
-      const int64_t row = static_cast<int64_t>(numbers.at(k));
-      pass(row * units, (row + 1) * units, gradient + k * units);
-    }
-    return;
-  }
-  const int64_t parts = std::min<int64_t>(rows, num_threads * 8);
-#pragma omp parallel for schedule(static) num_threads(num_threads) if (rows * units > 16384)
-  for (int64_t part = 0; part < parts; ++part) {
-    int64_t begin = rows * part / parts;
-    const int64_t end = rows * (part + 1) / parts;
-    int64_t k = 0;
-    for (int64_t low = 0, high = count; low < high;) {  // the first of the part
-      const int64_t middle = (low + high) / 2;
-      if (numbers.at(middle) < begin) low = middle + 1; else high = middle;
-      k = low;
-    }
-    for (; k < count && numbers.at(k) < end; ++k) {
-      const int64_t row = static_cast<int64_t>(numbers.at(k));
-      pass(begin * units, row * units, nullptr);
-      pass(row * units, (row + 1) * units, gradient + k * units);
-      begin = row + 1;
-    }
-    pass(begin * units, end * units, nullptr);
-  }
+  });
 }
 
 template <typename T>
@@ -129,7 +91,7 @@ void adamw_forward_of(const Call& call) {
     update.step = etas[i] * lrs[i], update.keep = coupled ? 1 : 1 - etas[i] * wds[i];
     update.decay = coupled ? wds[i] : 0;
     if (is_of_rows(given)) {
-      update_rows<T>(call, update, std::strcmp(given.find("rows"), "lazy") == 0);
+      update_rows<T>(call, update);
       continue;
     }
     const T* old = call.inputs[4 * i].data<T>();
