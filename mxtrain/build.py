@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Collection, Dict, List, Mapping, Optional
 from mxtrain.callback.record import RunRecord
 from mxtrain.callback.status import StatusFile
 from mxtrain.checkpoint import Checkpoint
-from mxtrain.checkpoint.archive import pack, unpack
 from mxtrain.checkpoint.run_directory import held_lock
+from mxtrain.checkpoint.sharing import receive_checkpoint, send_checkpoint
 from mxtrain.cluster.stragglers import Stragglers
 from mxtrain.dataset.base import Splits, open_splits
 from mxtrain.dataset.signature import Signature
@@ -360,10 +360,10 @@ def find_checkpoint(
         store, found = beginning.store, beginning.checkpoint
         store.own(held_lock(run_dir), log.warning)
         if workers.world.size > 1:
-            workers.broadcast(pack(found, without))
+            send_checkpoint(workers.broadcast, found, without)
             workers.broadcast(b"own" if found is not None and found.path.parent == store.directory else b"")
         return store, found
-    checkpoint = unpack(workers.broadcast(None))
+    checkpoint = receive_checkpoint(workers.broadcast)
     is_own = bool(workers.broadcast(None))
     return NoStore(checkpoint.path.parent if checkpoint is not None and is_own else None), checkpoint
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Callable, Optional
 
 from mxtrain.checkpoint import Checkpoint, Snapshot
-from mxtrain.checkpoint.archive import pack, unpack
 from mxtrain.checkpoint.contents import read_checkpoint, write_contents
+from mxtrain.checkpoint.sharing import receive_checkpoint, send_checkpoint
 from mxtrain.errors import PeersLost
 from mxtrain.kvstore.store import Store
 
@@ -43,13 +43,13 @@ def share_state(workers: Store, take: Callable[[], Snapshot]) -> Optional[Checkp
     if world.size == 1:
         return None
     # As at the start of a run, which is what those do who have just come.
-    archive = workers.broadcast(_pack(take()) if world.rank == 0 else None)
-    workers.broadcast(b"" if world.rank == 0 else None)
-    return unpack(archive) if world.rank > 0 else None
-
-
-def _pack(snapshot: Snapshot) -> bytes:
+    if world.rank > 0:
+        found = receive_checkpoint(workers.broadcast)
+        workers.broadcast(None)
+        return found
     with tempfile.TemporaryDirectory(prefix="mxtrain-") as folder:
         path = Path(folder) / "state"
-        write_contents(snapshot, path)
-        return pack(read_checkpoint(path))
+        write_contents(take(), path)
+        send_checkpoint(workers.broadcast, read_checkpoint(path, verify_arrays=False))
+    workers.broadcast(b"")
+    return None

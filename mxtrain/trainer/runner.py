@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Generator, Iterator, List, Optional, Sequence, Tuple, Union
 
-from mxtrain.checkpoint.archive import pack, unpack
+from mxtrain.checkpoint.sharing import receive_checkpoint, send_checkpoint
 from mxtrain.cluster.stragglers import Stragglers
 from mxtrain.engine.backend import operators_in_use
 from mxtrain.errors import AGREED, EXIT_CRASHED, EXIT_FINISHED, MxtrainError, NonFiniteError, PeersLost
@@ -362,9 +362,10 @@ class Runner:
     def _repeat(self, said: str, bad_step: int) -> Iterator[Batch]:
         """The batches from the last checkpoint before `bad_step` on; none where there is no such checkpoint."""
         start = self._saving.latest()
-        if self._workers.world.size > 1:  # rank 0 keeps the checkpoints
-            served = snapshot.on_servers(self._step.strategy)
-            start = unpack(self._workers.broadcast(pack(start, served) if self._workers.world.rank == 0 else None))
+        if self._workers.world.rank > 0:  # rank 0 keeps the checkpoints
+            start = receive_checkpoint(self._workers.broadcast)
+        elif self._workers.world.size > 1:
+            send_checkpoint(self._workers.broadcast, start, snapshot.on_servers(self._step.strategy))
         if start is None or start.step >= bad_step:
             return
         if self._profiling:
