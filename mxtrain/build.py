@@ -17,7 +17,14 @@ from mxtrain.dataset.base import Splits, open_splits
 from mxtrain.dataset.signature import Signature
 from mxtrain.description.groups import Description
 from mxtrain.description.remedies import less_memory
-from mxtrain.description.sparse_tables import PAYS_FROM, is_lazy, obstacle, sparse_from
+from mxtrain.description.sparse_tables import (
+    PAYS_FROM,
+    WORKERS_PAY_FROM,
+    is_lazy,
+    obstacle,
+    sparse_from,
+    sparse_samples,
+)
 from mxtrain.errors import ConfigError
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import ALONE, World
@@ -73,7 +80,9 @@ def build_network(
         output_names=description.task.output_names(signature), is_joint=signature.is_joint,
         field_sizes=signature.field_sizes, num_numbers=signature.num_numbers,
         num_indices=signature.num_indices, sparse_from=sparse_from(description),
-        catalog_sizes=signature.catalog_sizes, mean_rating=signature.mean[0] if signature.has_ratings else 0.0,
+        sparse_samples=sparse_samples(description),
+        recommender_fields=signature.recommender_fields,
+        mean_rating=signature.mean[0] if signature.has_ratings else 0.0,
         actions=signature.actions, elsewhere=elsewhere,
     )  # fmt: skip
     say_dense_tables(description, prepared)
@@ -99,7 +108,9 @@ def say_dense_tables(description: Description, prepared: Prepared) -> None:
         )
     reasons = list(prepared.dense_tables)
     if against and description.trainer.sparse_grad == "auto":
-        reasons += [against] * any(table.num_rows >= PAYS_FROM for table in tables_of(prepared.network))
+        reasons += [against] * any(
+            table.num_rows * table.units >= PAYS_FROM for table in tables_of(prepared.network)
+        )  # fmt: skip
     for reason in reasons:
         log.info("the gradient of a table of embeddings holds all of its rows: %s", reason)
 
@@ -109,7 +120,8 @@ def require_tables(network: gluon.Block) -> None:
     if not any(table.elsewhere for table in tables_of(network)):
         raise ConfigError(
             f"kvstore.tables=servers: no table of this network can have its rows on servers, of those with "
-            f"{PAYS_FROM:,} rows or more. Type trainer.sparse_grad=true for smaller ones, or kvstore.tables=workers."
+            f"{WORKERS_PAY_FROM:,} numbers or more. Type trainer.sparse_grad=true for smaller ones, or "
+            "kvstore.tables=workers."
         )
 
 

@@ -10,7 +10,7 @@ import re
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO, Callable, Collection, Dict, Iterator, Optional
+from typing import Callable, Collection, Dict, Iterator, Optional, Tuple
 
 from mxtrain.checkpoint.contents import (
     MANIFEST,
@@ -97,19 +97,13 @@ def receive_checkpoint(broadcast: Broadcast) -> Optional[Checkpoint]:
                 with open(target / name, "xb") as file:
                     file.truncate(size)
         checkpoint = read_checkpoint(target, verify_arrays=False)
-    held = {name: _receive(broadcast, sizes[name]) for name in sizes if name not in (MANIFEST, STATE)}
-    for name, view in held.items():
-        if _digest(view) != checkpoint.files[name].sha256:
-            raise CheckpointError(f"{name} of the checkpoint {header['name']} arrived damaged")
+    held: Dict[str, memoryview] = {}
+    for name in sizes:
+        if name not in (MANIFEST, STATE):
+            held[name], digest = _receive(broadcast, sizes[name])
+            if digest != checkpoint.files[name].sha256:
+                raise CheckpointError(f"{name} of the checkpoint {header['name']} arrived damaged")
     return replace(checkpoint, held=held)
-
-
-def _digest(view: memoryview) -> str:
-    """SHA-256, after which a mapped file takes no memory."""
-    found = hashlib.sha256(view).hexdigest()
-    if isinstance(view.obj, mmap.mmap):
-        view.obj.madvise(mmap.MADV_DONTNEED)
-    return found
 
 
 def _lengths(size: int) -> Iterator[int]:
@@ -118,16 +112,22 @@ def _lengths(size: int) -> Iterator[int]:
         yield min(PIECE_BYTES, size - begin)
 
 
-def _receive(broadcast: Broadcast, size: int) -> memoryview:
-    """The content of one file, read-only."""
+def _receive(broadcast: Broadcast, size: int) -> Tuple[memoryview, str]:
+    """The content of one file, read-only, and its SHA-256, taken of the pieces: a mapped file is not read for it."""
+    made = hashlib.sha256()
+
+    def pieces() -> Iterator[bytes]:
+        for _ in _lengths(size):
+            piece = broadcast(None)
+            made.update(piece)
+            yield piece
+
     if size < MAPPED_FROM_BYTES:
-        return memoryview(b"".join(broadcast(None) for _ in _lengths(size)))
-    with tempfile.TemporaryFile(prefix="mxtrain-") as file:
-        return _receive_into(broadcast, size, file)
-
-
-def _receive_into(broadcast: Broadcast, size: int, file: BinaryIO) -> memoryview:
-    for _ in _lengths(size):
-        file.write(broadcast(None))
-    file.flush()
-    return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
+        content = memoryview(b"".join(pieces()))
+    else:
+        with tempfile.TemporaryFile(prefix="mxtrain-") as file:
+            for piece in pieces():
+                file.write(piece)
+            file.flush()
+            content = memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
+    return content, made.hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Collection, Dict, List, Literal, Sequence, Tuple
 
 import pydantic
@@ -11,20 +10,16 @@ from typing_extensions import Annotated
 from mxtrain.dataset.base import BaseDataset
 from mxtrain.dataset.signature import Signature
 from mxtrain.dataset.table.column_kinds import (
-    GUESSED_ROWS,
+    MISSING_CELLS,
     ColumnSpec,
     as_column_specs,
-    as_typed,
-    guess_kinds,
-    header_of,
+    kinds_of,
 )
 from mxtrain.dataset.table.feature_columns import Kind
 from mxtrain.dataset.table.feature_files import FeatureFiles
 from mxtrain.dataset.table.feature_statistics import WantedColumn
 from mxtrain.dataset.table.feature_store import FeatureLayout, ReadColumn
 from mxtrain.errors import DataError
-
-log = logging.getLogger(__name__)
 
 
 class FeatureTable(FeatureFiles):
@@ -40,7 +35,7 @@ class FeatureTable(FeatureFiles):
     {age: number, town: hashed}; or with settings of its own, {town: {kind: hashed, buckets: 5000}}."""
     others: Literal["guess", "ignore"] = "guess"
     """Columns that `columns` does not name: guessed from the first rows, which is said, or ignored."""
-    missing: List[str] = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "?"]
+    missing: List[str] = list(MISSING_CELLS)
     """Cells that mean that there is no value."""
 
     @pydantic.model_validator(mode="after")
@@ -68,17 +63,10 @@ class FeatureTable(FeatureFiles):
         Raises:
             DataError: the file lacks a column that the description names.
         """
-        names = header_of(path, [self.target], "dataset.target")
-        header_of(path, list(self.columns), "dataset.columns")
-        open_names = [name for name in names if name not in self.columns and name != self.target]
-        guessed: Dict[str, ColumnSpec] = {}
-        if open_names and self.others == "guess":
-            found = guess_kinds(path, open_names, self.missing)
-            guessed = {name: ColumnSpec(kind=kind) for name, kind in found.items()}
-            rows = f"{GUESSED_ROWS:,}"
-            log.info("dataset.columns, guessed from the first %s rows of %s: %s", rows, path, as_typed(found))
-        known = {**self.columns, **guessed}
-        return {name: known[name] for name in names if name in known and known[name].kind != "ignore"}
+        guesses = self.others == "guess"
+        return kinds_of(
+            path, self.columns, self.target, "dataset.target", "dataset.columns", guesses, self.missing
+        )  # fmt: skip
 
     def layout(self, path: str, columns: Sequence[Tuple[str, Kind]], with_target: bool) -> FeatureLayout:
         read = tuple(ReadColumn(name, kind, name) for name, kind in columns)

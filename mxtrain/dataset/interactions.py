@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import List, Optional
+from typing import Dict, List, Literal, Optional
 
 import pydantic
+from typing_extensions import Annotated
 
 from mxtrain.dataset.checking.problems import Findings
 from mxtrain.dataset.loading.text_stream import ending_of
 from mxtrain.dataset.recommendation.base import InteractionDataset
+from mxtrain.dataset.recommendation.kept import kept_pairs
 from mxtrain.dataset.recommendation.rows import Columns, read_pairs
+from mxtrain.dataset.recommendation.side_features import SideFile
 from mxtrain.dataset.recommendation.source import InteractionRows
-from mxtrain.dataset.table.column_kinds import header_of
+from mxtrain.dataset.table.column_kinds import MISSING_CELLS, ColumnSpec, as_column_specs, header_of
 from mxtrain.dataset.table.columns import Column, require_table, stream_rows
-from mxtrain.types import PathText
+from mxtrain.types import PathText, Positive
+
+FeatureSpecs = Annotated[Dict[str, ColumnSpec], pydantic.BeforeValidator(as_column_specs)]
 
 
 class InteractionTable(InteractionDataset):
@@ -34,6 +39,26 @@ class InteractionTable(InteractionDataset):
     """Column of times, numbers that grow; null = there is none, and `split_seed` chooses what is held out."""
     min_rating: Optional[float] = None
     """Rows of lower ratings do not count; null = all do."""
+    user_features: Optional[PathText] = None
+    """Table of users with further columns, which networks for features read; its first row names them."""
+    item_features: Optional[PathText] = None
+    """The same of items."""
+    user_id: Optional[str] = None
+    """Column of `user_features` that says which user a row is of; null = as in `user`."""
+    item_id: Optional[str] = None
+    """The same of `item_features`; null = as in `item`."""
+    user_columns: FeatureSpecs = {}
+    """What columns of `user_features` are, by name: number, count, category, hashed or ignore, as in tables."""
+    item_columns: FeatureSpecs = {}
+    """The same of `item_features`."""
+    others: Literal["guess", "ignore"] = "guess"
+    """Columns of both that are not named: guessed from the first rows, which is said, or ignored."""
+    missing: List[str] = list(MISSING_CELLS)
+    """Cells of both that mean that there is no value."""
+    buckets: Positive = 1000
+    """Of a hashed column of both: each value has the id of crc32(value) modulo this."""
+    min_count: Positive = 1
+    """Of a category of both: how many users or items must have a value for it to have an id of its own."""
 
     @pydantic.model_validator(mode="after")
     def _check_rating(self) -> InteractionTable:
@@ -45,6 +70,28 @@ class InteractionTable(InteractionDataset):
             typed = " ".join(f"dataset.{name}={number}" for number, name in enumerate(self._columns()))
             raise ValueError(f"header=false: columns have no names then, but numbers from 0. Type e.g. {typed}")
         return self
+
+    @pydantic.model_validator(mode="after")
+    def _check_features(self) -> InteractionTable:
+        for side, column in (("user", self.user), ("item", self.item)):
+            is_there, id_ = getattr(self, f"{side}_features") is not None, getattr(self, f"{side}_id")
+            if not is_there and (id_ is not None or getattr(self, f"{side}_columns")):
+                raise ValueError(f"{side}_id and {side}_columns describe {side}_features=FILE, which is not given")
+            if is_there and id_ is None and not isinstance(column, str):
+                raise ValueError(f"{side}_features needs {side}_id=COLUMN, which says which {side} a row is of")
+            if (id_ or column) in getattr(self, f"{side}_columns"):
+                raise ValueError(f"{side}_columns names '{id_ or column}', which says which {side} a row is of")
+        return self
+
+    def side_file(self, side: str) -> Optional[SideFile]:
+        """See `InteractionDataset.side_file`."""
+        path = self.user_features if side == "user" else self.item_features
+        if path is None:
+            return None
+        id_, columns = (self.user_id or self.user, self.user_columns) if side == "user" else \
+            (self.item_id or self.item, self.item_columns)  # fmt: skip
+        return SideFile(side, path, str(id_), columns, self.others == "guess", tuple(self.missing), self.buckets,
+                        self.min_count)  # fmt: skip
 
     def _columns(self) -> List[str]:
         """The settings that name a column, in the order in which rows are read."""
@@ -61,6 +108,10 @@ class InteractionTable(InteractionDataset):
         if self.header and ending_of(self.path) != ".jsonl":  # of which each row has names of its own
             for name, column in chosen.items():
                 header_of(self.path, [column] if isinstance(column, str) else [], f"dataset.{name}={column}")
-        rows = stream_rows(self.path, list(chosen.values()), self.header, findings=findings)
         columns = Columns(self.rating is not None, self.timestamp is not None, self.min_rating)
-        return read_pairs(Path(self.path), rows, columns, findings)
+
+        def read() -> InteractionRows:
+            rows = stream_rows(self.path, list(chosen.values()), self.header, findings=findings)
+            return read_pairs(Path(self.path), rows, columns, findings)
+
+        return kept_pairs(Path(self.path), [list(chosen.values()), self.header], columns, read, findings)

@@ -8,6 +8,7 @@ from typing import Dict, Optional, Tuple
 from mxtrain.dataset.checking.problems import Findings
 from mxtrain.dataset.loading.regular_files import exists, nearest_there
 from mxtrain.dataset.recommendation.base import InteractionDataset
+from mxtrain.dataset.recommendation.kept import kept_pairs
 from mxtrain.dataset.recommendation.rows import Columns, read_pairs, separated_rows
 from mxtrain.dataset.recommendation.source import InteractionRows
 from mxtrain.dataset.table.columns import stream_rows
@@ -36,11 +37,15 @@ class MovieLens(InteractionDataset):
     def read(self, findings: Findings) -> InteractionRows:
         """See `InteractionDataset.read`."""
         path = self._file()
-        if path.name == CSV:
-            rows = stream_rows(path, CSV_COLUMNS, header=True, findings=findings)
-        else:
-            rows = separated_rows(path, SEPARATORS[path.name], len(CSV_COLUMNS), findings)  # type: ignore[assignment]
-        return read_pairs(path, rows, Columns(True, True, self.min_rating), findings)
+        columns = Columns(True, True, self.min_rating)
+
+        def read() -> InteractionRows:
+            if path.name == CSV:
+                return read_pairs(path, stream_rows(path, CSV_COLUMNS, True, findings=findings), columns, findings)
+            rows = separated_rows(path, SEPARATORS[path.name], len(CSV_COLUMNS), findings)
+            return read_pairs(path, rows, columns, findings)
+
+        return kept_pairs(path, path.name, columns, read, findings)
 
     def _file(self) -> Path:
         root = Path(self.root)

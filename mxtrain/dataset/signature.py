@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, Mapping, Optional, Sequence
 
 from mxtrain.dataset.acting.policy import Actions
 from mxtrain.dataset.image.key_points import KeyPointSet
@@ -14,13 +14,14 @@ from mxtrain.dataset.recommendation.catalog import CATALOG_STATE, Catalog
 from mxtrain.dataset.speech.features import Features
 from mxtrain.dataset.table.feature_columns import FEATURE_COLUMNS_STATE, FeatureColumns
 from mxtrain.errors import DamagedCheckpoint
-from mxtrain.types import Shapes
+from mxtrain.types import RecommenderFields, Shapes, shapes_of
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Json, JsonObject, Wanted
 
 
 _NUMBER = (int, float)
+_COLUMNS = ("columns", "user_columns", "item_columns")
 _TOKENIZER_CONFIG: Wanted = {**TOKENIZER_STATE, "max_length": int, "mask_fraction?": _NUMBER}
 SIGNATURE_STATE: Wanted = {
     "shape": [(int, list)], "mean": [_NUMBER], "std": [_NUMBER], "class_names": [str], "mask_values?": [int],
@@ -37,7 +38,7 @@ SIGNATURE_STATE: Wanted = {
     },
     "symbols?": [str],
     "catalog?": CATALOG_STATE,
-    "columns?": FEATURE_COLUMNS_STATE,
+    "columns?": FEATURE_COLUMNS_STATE, "user_columns?": FEATURE_COLUMNS_STATE, "item_columns?": FEATURE_COLUMNS_STATE,
     "actions?": {"count": int, "size": int},
     "key_points?": {"flip_pairs": [[int]], "skeleton": [[int]], "sigmas": [_NUMBER], "thing_names": [str]},
 }  # fmt: skip
@@ -62,6 +63,7 @@ class Signature:
         audio: for recordings: how they become frames.
         columns: for features of a table: what each column is, and how its cells become ids and numbers.
         catalog: for recommendation: users and items; `mean` is then that of ratings, where these are to be predicted.
+        user_columns, item_columns: for recommendation: further features of users and of items.
         decoding: for images: how files are read; None in checkpoints that were made before mxtrain kept it.
     """
 
@@ -79,12 +81,30 @@ class Signature:
     symbols: Sequence[str] = ()
     columns: Optional[FeatureColumns] = None
     catalog: Optional[Catalog] = None
+    user_columns: Optional[FeatureColumns] = None
+    item_columns: Optional[FeatureColumns] = None
     actions: Optional[Actions] = None
 
     @property
-    def catalog_sizes(self) -> Optional[Tuple[int, int]]:
-        """For recommendation: how many users and items there are."""
-        return None if self.catalog is None else (len(self.catalog.users), len(self.catalog.items))
+    def recommender_fields(self) -> Optional[RecommenderFields]:
+        """For recommendation: how many users and items there are, and what their features are."""
+        if self.catalog is None:
+            return None
+        users, items = self.user_columns, self.item_columns
+        return RecommenderFields(
+            (len(self.catalog.users), *(users.field_sizes if users else ())),
+            (len(self.catalog.items), *(items.field_sizes if items else ())),
+            users.num_numbers if users else 0, items.num_numbers if items else 0,
+        )  # fmt: skip
+
+    @property
+    def num_candidates(self) -> int:
+        """For recommendation: how many items a sample has in evaluations."""
+        fields, shapes = self.recommender_fields, shapes_of(self.shape)
+        assert fields is not None
+        if shapes[0] == ():  # users, then candidates
+            return shapes[1][0]
+        return (shapes[0][0] - len(fields.user_sizes)) // len(fields.item_sizes)
 
     @property
     def has_ratings(self) -> bool:
@@ -127,8 +147,10 @@ class Signature:
             "tokenizer_config": self.tokenizer_config, "decoding": self.decoding, "key_points": self.key_points,
             "actions": self.actions,
         }  # fmt: skip
-        if self.columns is not None:
-            lists["columns"] = self.columns.to_json()
+        for name in _COLUMNS:
+            columns: Optional[FeatureColumns] = getattr(self, name)
+            if columns is not None:
+                lists[name] = columns.to_json()
         if self.catalog is not None:
             lists["catalog"] = self.catalog.to_json()
         if self.audio is not None:
@@ -150,7 +172,7 @@ class Signature:
         return cls(**{
             **given, "shape": shape, "tokenizer_config": source,
             "target_tokenizer_config": source if is_joint else TokenizerConfig.from_json(target) if target else None,
-            "columns": FeatureColumns.from_json(given["columns"]) if given.get("columns") else None,
+            **{name: FeatureColumns.from_json(given[name]) for name in _COLUMNS if given.get(name)},
             "catalog": Catalog.from_json(given["catalog"]) if given.get("catalog") else None,
             "audio": features_from(given["audio"]) if given.get("audio") else None,
             "decoding": Decoding.from_json(decoding) if decoding else None,

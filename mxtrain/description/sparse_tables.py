@@ -9,8 +9,11 @@ from mxtrain.errors import ConfigError
 if TYPE_CHECKING:
     from mxtrain.description.groups import Description
 
-PAYS_FROM = 1 << 16
-"""Rows of a table from which on `auto` is sparse (an estimate: docs/decisions/0065)."""
+PAYS_FROM = 1 << 22
+"""Numbers in the tables of an input from which on `auto` is sparse, where one worker trains: 16 MB. Measured
+(docs/decisions/0069)."""
+WORKERS_PAY_FROM = 1 << 20
+"""The same where several workers sum gradients, which are messages of as many rows."""
 
 
 def is_lazy(description: Description) -> bool:
@@ -19,12 +22,25 @@ def is_lazy(description: Description) -> bool:
 
 
 def sparse_from(description: Description) -> Optional[int]:
-    """The rows from which on a table's gradient holds the rows of a batch alone; None: never."""
+    """How many numbers the tables of an input must have, for their gradients to hold the rows of a batch alone; None:
+    none is enough."""
     wish = description.trainer.sparse_grad
     if wish is False or (wish == "auto" and obstacle(description)[0]):
         return None
-    # What lazy updates compute must not depend on where sparse gradients pay.
-    return 1 if wish is True or is_lazy(description) else PAYS_FROM
+    if is_asked_for(description):
+        return 1
+    return WORKERS_PAY_FROM if description.cluster.workers > 1 else PAYS_FROM
+
+
+def sparse_samples(description: Description) -> int:
+    """Of how many samples a batch is, whose ids must be few beside the rows of a table for `auto` to be sparse; 0: that
+    does not matter."""
+    return 0 if is_asked_for(description) or description.cluster.workers > 1 else description.dataset.batch_size
+
+
+def is_asked_for(description: Description) -> bool:
+    """Whether tables of any size are sparse. What lazy updates compute must not depend on where it pays."""
+    return description.trainer.sparse_grad is True or is_lazy(description)
 
 
 def obstacle(description: Description) -> Tuple[str, str]:

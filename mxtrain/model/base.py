@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar, List, Literal, Mapping, Optional, Sequence, Tuple
 
-from mxtrain.types import NonNegativeFloat, PathText, Shape, Shapes, Spec
+from mxtrain.types import NonNegativeFloat, PathText, RecommenderFields, Shape, Shapes, Spec
 
 if TYPE_CHECKING:
     from mxnet import gluon
@@ -166,16 +166,31 @@ class Model(Spec):
         `reads_history`, the items that each user has, (B, H), all int32, and how many these are, (B,); it returns
         (B, C).
 
-        By default it is a network for features, which scores rows of two fields: user and item.
+        By default it is that of `build_feature_recommender`, of no features but user and item.
 
         Args:
             num_users: users are from 0 to this.
             num_items: items are from 0 to this.
             mean: of ratings in training; 0 where there are none.
         """
+        return self.build_feature_recommender(RecommenderFields((num_users,), (num_items,)))
+
+    def build_feature_recommender(self, fields: RecommenderFields) -> gluon.Block:
+        """The network for recommendation where users and items are rows of features, uninitialised. It takes ids (B, K)
+        int32 of one joined table, those of the user and then those of each of C candidates; where there are numbers,
+        these, (B, C N) float32, of each candidate the user's and its own; and returns (B, C).
+
+        Args:
+            fields: of users and items, whose first are user and item themselves.
+        """
         from mxtrain.model.networks.recommendation import FeatureScores
 
-        return FeatureScores(self.build_features(1, (num_users, num_items), 0), num_users, prefix="")
+        return FeatureScores(self.build_features(1, fields.sizes, fields.num_numbers), fields, prefix="")
+
+    @property
+    def recommends_by_features(self) -> bool:
+        """Whether its network for recommendation is that of `build_feature_recommender`."""
+        return type(self).build_recommender is Model.build_recommender
 
     def score_all(self, values: Mapping[str, NDArray], inputs: Sequence[NDArray]) -> Optional[NDArray]:
         """The scores of all items for users, (B, I), where the network has a faster way to them than to score each as

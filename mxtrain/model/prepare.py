@@ -18,7 +18,7 @@ from mxtrain.model.graph.symbol_block import keep_statistics
 from mxtrain.model.graph.trace import NotTraceable, TraceFailure, blocks_by_path, recorded_calls, trace
 from mxtrain.model.weights import WeightsReport, load_weights
 from mxtrain.runtime.memory import shown_size, usable_memory
-from mxtrain.types import LARGEST_COUNT, Shape, Shapes, shapes_of
+from mxtrain.types import LARGEST_COUNT, RecommenderFields, Shape, Shapes, shapes_of
 
 if TYPE_CHECKING:
     from mxnet import Context, gluon
@@ -60,8 +60,8 @@ def prepare_network(
     device: Union[None, Context, List[Context]] = None, vocab_size: Optional[int] = None,
     output_shapes: Optional[Sequence[Shape]] = None, output_names: Sequence[str] = (),
     is_joint: Optional[bool] = None, field_sizes: Optional[Sequence[int]] = None, num_numbers: int = 0,
-    num_indices: Optional[int] = None, sparse_from: Optional[int] = None,
-    catalog_sizes: Optional[Tuple[int, int]] = None, mean_rating: float = 0.0, actions: Optional[Actions] = None,
+    num_indices: Optional[int] = None, sparse_from: Optional[int] = None, sparse_samples: int = 0,
+    recommender_fields: Optional[RecommenderFields] = None, mean_rating: float = 0.0, actions: Optional[Actions] = None,
     elsewhere: bool = False,
 ) -> Prepared:  # fmt: skip
     """Builds the network of a description and gives every parameter its first value.
@@ -83,9 +83,10 @@ def prepare_network(
         field_sizes: of a network for features: how many ids each field has.
         num_numbers: of a network for features: how many numbers enter beside the ids.
         num_indices: of a network for ids and values: how many ids there are.
-        sparse_from: rows from which on a table of embeddings gets gradients of the rows that a batch reads alone;
-            None: never.
-        catalog_sizes: of a network for recommendation: how many users and items there are.
+        sparse_from: numbers of the tables of embeddings of an input from which on they get gradients of the rows that
+            a batch reads alone; None: never.
+        sparse_samples: of a batch, whose ids must be few beside a table's rows for that; 0: they need not.
+        recommender_fields: of a network for recommendation: how many users and items there are, and their features.
         mean_rating: of a network for recommendation, where ratings are to be predicted.
         actions: of a network that acts: what it may do.
         elsewhere: whether others hold the rows of such tables, so that there is no room for them here.
@@ -101,8 +102,8 @@ def prepare_network(
 
     if actions is not None:
         network = model.build_policy(actions, shapes_of(input_shape)[0])
-    elif catalog_sizes is not None:
-        network = model.build_recommender(*catalog_sizes, mean_rating)
+    elif recommender_fields is not None:
+        network = _build_recommender(model, recommender_fields, mean_rating)
     elif num_indices is not None:
         network = model.build_indexed(num_classes, num_indices)
     elif field_sizes is not None:
@@ -118,7 +119,9 @@ def prepare_network(
     # Before the trace in `infer_shapes`, which refuses wrong operators: only those that cannot be mended are left then.
     mend_layers(network)
     infer_shapes(network, input_shape, [(num_classes,)] if output_shapes is None else output_shapes or None)
-    dense_tables = [] if sparse_from is None else make_sparse(network, input_shape, sparse_from)
+    dense_tables: List[str] = []
+    if sparse_from is not None:
+        dense_tables = make_sparse(network, input_shape, sparse_from, sparse_samples)
     apart = [table for table in tables_of(network) if table.ids_from is not None] if elsewhere else []
     refuse_too_large(network, [table.weight for table in apart])
     average_by_mean(network, input_shape)
@@ -129,6 +132,12 @@ def prepare_network(
     freeze(network, model.freeze)
     parameter_multipliers(model, network)  # refuses patterns that match nothing, before anything runs
     return Prepared(network, report, dense_tables)
+
+
+def _build_recommender(model: Model, fields: RecommenderFields, mean: float) -> gluon.Block:
+    if model.recommends_by_features:
+        return model.build_feature_recommender(fields)
+    return model.build_recommender(fields.user_sizes[0], fields.item_sizes[0], mean)
 
 
 def _scores_tokens(input_shape: Shapes, output_shapes: Optional[Sequence[Shape]]) -> bool:

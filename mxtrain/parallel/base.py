@@ -170,6 +170,11 @@ class Strategy:
         """What the network returns for `Batch.inputs` in inference mode, on the first device. Asynchronous."""
         raise NotImplementedError
 
+    @property
+    def room_for_ids(self) -> Optional[int]:
+        """How many distinct ids of one sample the network has room for in prediction; None: for all."""
+        return None
+
     def on_host(self) -> Optional[HostGraph]:
         """The network for `predict`, to be computed on the host; None where it is not made of dense layers and
         activations on a CPU, or its code needs real arrays. It knows no parameters yet: `values` has them, by the names

@@ -218,6 +218,10 @@ class Grid(Strategy):
         parts = [[part.as_in_context(first) for part in output] for output in zip(*found)]
         return tuple(output[0] if len(output) == 1 else nd.concat(*output, dim=0) for output in parts)
 
+    @property
+    def room_for_ids(self) -> Optional[int]:
+        return self._tables.room
+
     def on_host(self) -> Optional[HostGraph]:
         shapes = shapes_of(self.objective.predict_shape or self.objective.input_shape)
         if self._runs_graph or self.rows or len(shapes) != 1 or self._devices[0][0].device_type != "cpu":

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Dict, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Dict, Iterator, Optional, Sequence
 
 import numpy as np
 
@@ -189,6 +189,11 @@ class RowTables:
         place_WN[world.rank, : len(own_K)] = own_K + 1  # 0 is nothing
         found = self._workers.total(place_WN.ravel())
         return np.unique(found[found > 0]).astype(np.int64) - 1
+
+    @property
+    def room(self) -> Optional[int]:
+        """How many distinct ids of an input there is room for at once; None: for all rows."""
+        return min((one.capacity for one in self.inputs if one.capacity < one.num_rows), default=None)
 
     def fitting(self, batch: Batch) -> Iterator[Batch]:
         """Parts of a batch whose rows the network has room for."""

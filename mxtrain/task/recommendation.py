@@ -16,7 +16,7 @@ from mxtrain.loss.losses import RankingLoss
 from mxtrain.metric.metrics import OfValues
 from mxtrain.metric.ranking import AmongSampled, RankingMetric
 from mxtrain.task.base import Report, Task
-from mxtrain.types import Artifact, Table, shapes_of
+from mxtrain.types import Artifact, Table
 
 if TYPE_CHECKING:
     from mxnet.ndarray import NDArray
@@ -55,6 +55,12 @@ class Recommendation(Task):
         super().check(description)
         dataset, loss = description.dataset, description.loss
         is_rated = getattr(dataset, "feedback", "implicit") == "explicit"
+        described = next((name for name in ("user_features", "item_features") if getattr(dataset, name, None)), "")
+        if described and not description.model.recommends_by_features:
+            raise ConfigError(
+                f"dataset.{described}: {type(description.model).__name__} knows users and items by their ids alone. "
+                "Type model=factorization_machine, deepfm or wide_deep."
+            )
         loss.require_unsmoothed("task=recommendation has no classes to smooth over")
         ranks = isinstance(loss, RankingLoss)
         if is_rated == ranks and not isinstance(loss, CustomLoss):
@@ -76,19 +82,19 @@ class Recommendation(Task):
         return ()
 
     def output_shapes(self, description: Description, signature: Signature) -> List[Shape]:
-        return [shapes_of(signature.shape)[1]]
+        return [(signature.num_candidates,)]
 
     def build_loss(self, description: Description, signature: Signature, training: bool) -> LossBlock:
         if signature.has_ratings:
             from mxtrain.loss.blocks import RegressionLoss
 
             return self.tried(RegressionLoss(description.loss.block()), description, [(1,)])
-        loss, shape = description.loss.build(1, training), shapes_of(signature.shape)[1]
+        loss, shape = description.loss.build(1, training), (signature.num_candidates,)
         return self.tried(loss, description, [shape], shape)
 
     def metric_signatures(self, description: Description, signature: Signature) -> Mapping[str, str]:
         """How many items are sampled belongs to each metric that has some."""
-        count = shapes_of(signature.shape)[1][0] - 1
+        count = signature.num_candidates - 1
         found = dict(super().metric_signatures(description, signature))
         for name, metric in description.metric.items():
             if isinstance(metric, AmongSampled):
@@ -148,7 +154,7 @@ class Recommendation(Task):
         if signature.has_ratings:
             return RatingReport(source, self.baselines)  # type: ignore[arg-type]  # of its own samples
         depths = [metric.k for metric in description.metric.values() if isinstance(metric, RankingMetric)]
-        num_sampled = shapes_of(signature.shape)[1][0] - 1
+        num_sampled = signature.num_candidates - 1
         return RankReport(source, depths[0] if depths else 10, num_sampled, self.baselines)  # type: ignore[arg-type]
 
 

@@ -1,6 +1,6 @@
-"""The same table trained with mxtrain's step, or with a loop of Gluon's, whose gradient has all rows.
+"""The same table trained with mxtrain's step, or with a loop of Gluon's, whose gradient has all rows or is row_sparse.
 
-    python -m bench_parts.sparse_side lazy|exact|gluon ROWS STEPS
+    python -m bench_parts.sparse_side lazy|exact|gluon|gluon_sparse ROWS STEPS
 """
 
 from __future__ import annotations
@@ -31,10 +31,13 @@ from mxtrain.types import Batch
 class Scorer(gluon.HybridBlock):
     """Ids (B, F) to scores (B, 1)."""
 
-    def __init__(self, rows: int, **kwargs: Any):
+    def __init__(self, rows: int, sparse_grad: bool = False, **kwargs: Any):
         super().__init__(**kwargs)
         with self.name_scope():
-            self.table = EmbeddingTable(rows, UNITS)
+            if sparse_grad:  # Gluon's own
+                self.table = gluon.nn.Embedding(rows, UNITS, sparse_grad=True)
+            else:
+                self.table = EmbeddingTable(rows, UNITS)
             self.out = gluon.nn.Dense(1, in_units=FIELDS * UNITS)
 
     def hybrid_forward(self, F, id_BF):
@@ -42,8 +45,8 @@ class Scorer(gluon.HybridBlock):
 
 
 def build(kind: str, rows: int) -> gluon.Block:
-    network = Scorer(rows)
-    if kind not in ("gluon", "dense"):
+    network = Scorer(rows, sparse_grad=kind == "gluon_sparse")
+    if kind not in ("gluon", "gluon_sparse"):
         make_sparse(network, (FIELDS,), 1)
     initialize(network, "xavier", 0, mx.cpu(0))
     return hybridize(network)
@@ -69,9 +72,9 @@ def own_steps(kind: str, rows: int, given: List[Batch]) -> Callable[[int], None]
     return run
 
 
-def gluon_steps(rows: int, given: List[Batch]) -> Callable[[int], None]:
+def gluon_steps(kind: str, rows: int, given: List[Batch]) -> Callable[[int], None]:
     """The same by Gluon's Trainer."""
-    network, loss = build("gluon", rows), gluon.loss.SigmoidBCELoss()
+    network, loss = build(kind, rows), gluon.loss.SigmoidBCELoss()
     loss.hybridize(static_alloc=True)
     trainer = gluon.Trainer(network.collect_params(), "adam", {"learning_rate": LR})
     stream = itertools.cycle(given)
@@ -88,7 +91,7 @@ def gluon_steps(rows: int, given: List[Batch]) -> Callable[[int], None]:
 
 def main(kind: str, rows: int, steps: int) -> None:
     given = [Batch((nd.array(i, dtype="int32"),), (nd.array(t),), BATCH) for i, t in batches(rows)]
-    run = gluon_steps(rows, given) if kind == "gluon" else own_steps(kind, rows, given)
+    run = (gluon_steps if kind.startswith("gluon") else own_steps)(kind, rows, given)
     turns = Turns()
     turns.next()
     while True:

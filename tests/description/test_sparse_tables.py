@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mxtrain.description.sparse_tables import PAYS_FROM, sparse_from
+from mxtrain.description.sparse_tables import PAYS_FROM, WORKERS_PAY_FROM, sparse_from, sparse_samples
 from mxtrain.errors import ConfigError
 
 
@@ -17,14 +17,17 @@ from mxtrain.errors import ConfigError
         (("optimizer=adam", "optimizer.lazy_update=true"), 1),  # what it computes must not depend on a threshold
         (("optimizer=lamb",), None), (("optimizer=sgld",), None),
         (("kvstore=dist_async", "cluster.workers=2"), None),
-        (("kvstore=dist_async", "cluster.workers=2", "kvstore.tables=servers"), PAYS_FROM),
-        (("kvstore=dist_sync", "cluster.workers=2"), PAYS_FROM),
+        (("kvstore=dist_async", "cluster.workers=2", "kvstore.tables=servers"), WORKERS_PAY_FROM),
+        (("kvstore=dist_sync", "cluster.workers=2"), WORKERS_PAY_FROM),
         (("kvstore=dist_sync", "cluster.workers=2", "kvstore.compression=fp16"), None),
         (("parallel=data", "kvstore=device", "kvstore.compression=2bit", "kvstore.threshold=0.1"), None),
     ],
 )  # fmt: skip
-def test_from_how_many_rows_on(describe_run: Any, given: Any, least: Any) -> None:
-    assert sparse_from(describe_run(*given)) == least
+def test_from_which_size_on(describe_run: Any, given: Any, least: Any) -> None:
+    description = describe_run(*given, "dataset.batch_size=32")
+    assert sparse_from(description) == least
+    if least is not None:
+        assert sparse_samples(description) == (32 if least == PAYS_FROM else 0)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, List
 
 import numpy as np
 import pytest
@@ -83,6 +83,23 @@ def test_exact_updates_are_the_dense_ones_to_the_bit(kind: Any, own: bool, monke
     assert sorted(sparse) == sorted(dense)
     for name in dense:
         np.testing.assert_array_equal(sparse[name], dense[name], err_msg=name)
+
+
+@pytest.mark.parametrize("clip", [None, 0.05])
+@pytest.mark.parametrize("lazy", [False, True])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_one_pass_of_sgd_gives_the_bits_of_an_update_of_copies(
+    momentum: float, lazy: bool, clip: Any, monkeypatch: Any
+) -> None:
+    """Where gradients are clipped by their norm, the operator multiplies them by a number first."""
+    spec = optimizers.SGD(momentum=momentum, wd=0.01)
+    own = values(train(build_step(spec, lazy=lazy, clip=clip)))
+    asked: List[bool] = []
+    monkeypatch.setattr("mxtrain.optimizer.own_update.OwnUpdate.update_rows", lambda *given: asked.append(given[-1]))
+    copies = values(train(build_step(spec, lazy=lazy, clip=clip)))
+    assert asked == [lazy] * 8, "two tables in four steps"
+    for name, array in copies.items():
+        np.testing.assert_array_equal(own[name], array, err_msg=name)
 
 
 def test_lazy_updates_move_touched_rows_as_if_the_table_held_no_others() -> None:
@@ -277,8 +294,20 @@ def test_ids_may_be_moved_about() -> None:
 
     network = Odd(use)
     assert make_sparse(network, SHAPES, 1) == [] and network.table.ids_from == 0
-    small = Odd(use)
-    assert make_sparse(small, SHAPES, ROWS + 1) == [] and small.table.ids_from is None
+
+
+@pytest.mark.parametrize(
+    "least_size, num_samples, is_sparse",
+    [(ROWS * 7, 0, True), (ROWS * 7 + 1, 0, False), (1, 1, True), (1, 2, False)],
+)  # fmt: skip
+def test_tables_are_sparse_where_they_are_large_beside_a_batch(
+    least_size: int, num_samples: int, is_sparse: bool, monkeypatch: Any
+) -> None:
+    """Tables of the same ids count together: none is sparse without the others."""
+    monkeypatch.setattr("mxtrain.model.graph.id_inputs.ROWS_PER_ID", 13)  # times 3 ids of a sample: 39 of 40 rows
+    network = Scorer()
+    assert make_sparse(network, SHAPES, least_size, num_samples) == []
+    assert [table.ids_from for table in (network.first, network.second)] == [0 if is_sparse else None] * 2
 
 
 def test_a_worker_without_samples_takes_part() -> None:

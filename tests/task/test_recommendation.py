@@ -18,11 +18,14 @@ from mxtrain.dataset.loading.randomness import Draw
 from mxtrain.dataset.recommendation.source import Interactions
 from mxtrain.engine.backend import nd
 from mxtrain.logger.report import next_commands
+from mxtrain.runtime.amx import computes_bfloat16, cpu_flags
 from mxtrain.task import all_items
 from mxtrain.task.recommendation_baselines import item_neighbours, mean_ratings, popularity, ranks_of, sampled_ranks
 from mxtrain.trainer.loaders import build_loader
 from mxtrain.types import CommandLine
 from mxtrain.verify import verify
+
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 USERS, ITEMS, GROUPS, OTHERS = 60, 40, 4, 15
 SMALL = (
@@ -212,11 +215,41 @@ def test_other_data_are_refused(train_run: Any, table: Path, tmp_path: Path, cap
     assert run(["predict", str(tmp_path / "run"), "all"]) == 2
 
 
-@pytest.mark.parametrize("model", ["svd_pp", "neumf"])
+@pytest.mark.parametrize("model", ["svd_pp", "neumf", "deepfm"])
 def test_gradients_of_the_rows_of_a_batch_alone_give_the_same_bits(describe_run: Any, table: Path, model: str) -> None:
     words = ("trainer.sparse_grad=true", "optimizer.lazy_update=false", "dataset.batch_size=8", "parallel=data")
     found = verify(describe_run(*words_of(table), f"model={model}", "model.units=4", *words), 2, 1e-6)
     assert found.passed, found
+
+
+@pytest.mark.skipif(not computes_bfloat16(cpu_flags()), reason="this processor has no AVX-512")
+@pytest.mark.parametrize("model", ["fism", "deepfm"])
+def test_bfloat16_learns_as_much_and_is_the_same_under_a_placement(
+    train_run: Any, describe_run: Any, table: Path, model: str
+) -> None:
+    words = (*words_of(table), f"model={model}", "amp=bfloat16")
+    _, result = train_run(*words)
+    assert result.metrics["test/hr_at_k_sampled"] > 0.9
+    form = "true" if model == "deepfm" else "false"
+    placed = ("dataset.batch_size=8", "parallel=data", f"trainer.sparse_grad={form}")
+    found = verify(describe_run(*words, *placed), 2, 1e-6)
+    assert found.passed and found.low is not None, found
+
+
+def test_all_items_are_scored_in_parts_that_the_rows_of_a_batch_have_room_for(
+    train_run: Any, table: Path, monkeypatch: Any
+) -> None:
+    """Room for the ids of two users with six candidates, and forty items."""
+    words = ("dataset.batch_size=2", "dataset.sampled_negatives=5", "trainer.max_epochs=1", "trainer.val_interval=1")
+    for model in ("neumf", "deepfm"):
+        found = []
+        for form in ("true", "false"):
+            given = (*words_of(table), *words, f"model={model}", f"trainer.sparse_grad={form}")
+            made, result = train_run(*given, "optimizer.lazy_update=false", run_dir=table.parent / f"{model}-{form}")
+            found.append(result.metrics)
+            room = made.runner._evaluator._strategy.room_for_ids
+            assert (room is not None and room < ITEMS) == (form == "true")
+        assert found[0] == found[1]
 
 
 RATED = (

@@ -180,6 +180,15 @@ def test_bfloat16_is_the_same_under_a_placement(describe_run: Any) -> None:
     assert found.passed and found.low is not None, found
 
 
+@pytest.mark.skipif(not computes_bfloat16(cpu_flags()), reason="this processor has no AVX-512")
+def test_bfloat16_ranks_as_well_as_float32(train_run: Any, tmp_path: Path) -> None:
+    auc = {}
+    for precision in ("bfloat16", "off"):
+        _, result = train_run("task=tabular", f"amp={precision}", "logger=[]", run_dir=tmp_path / precision)
+        auc[precision] = result.metrics["test/roc_auc"]
+    assert auc["off"] > 0.98 and auc["bfloat16"] == pytest.approx(auc["off"], abs=0.005)
+
+
 @pytest.mark.parametrize("sampler", ["balanced", "weighted"])
 def test_rare_positive_rows_can_be_drawn_more_often(describe_run: Any, tmp_path: Path, sampler: str) -> None:
     weights = "dataset.class_weights={malignant: 3.0}" if sampler == "weighted" else "dataset.class_weights={}"

@@ -119,6 +119,11 @@ class DataPlaces:
         number = int(self._number_N[index])
         return DataPlace(file, record=number) if self._are_records else DataPlace(file, number)
 
+    @property
+    def number_N(self) -> np.ndarray:
+        """The line or the record of each sample."""
+        return self._number_N
+
     def take(self, index_N: ArrayLike) -> DataPlaces:
         """Those of some of the samples."""
         index_N = np.asarray(index_N, np.int64)

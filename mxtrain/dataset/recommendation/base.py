@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Sequence, Tuple
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Dict, List, Literal, Optional, Sequence, Tuple
 
 import numpy as np
 import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.dataset.base import BaseDataset, Samples, Splits
-from mxtrain.dataset.checking.problems import STRICT, Findings
+from mxtrain.dataset.checking.problems import STRICT, DataPlace, Findings, attempt
 from mxtrain.dataset.loading.regular_files import exists
 from mxtrain.dataset.loading.text_stream import open_text
 from mxtrain.dataset.recommendation.catalog import Catalog
+from mxtrain.dataset.recommendation.joined_rows import JoinedRows, join_rows
+from mxtrain.dataset.recommendation.side_features import SideFile
 from mxtrain.dataset.recommendation.source import (
     FEW_ITEMS,
     FEWEST,
@@ -22,8 +26,8 @@ from mxtrain.dataset.recommendation.source import (
     newest_of_each,
 )
 from mxtrain.dataset.signature import Signature
-from mxtrain.errors import CheckpointError, DataError, did_you_mean
-from mxtrain.types import Positive, Shape
+from mxtrain.errors import CheckpointError, ConfigError, DataError, did_you_mean
+from mxtrain.types import LARGEST_COUNT, Positive, Shape
 
 if TYPE_CHECKING:
     from mxtrain.dataset.loading.loader import BatchLoader
@@ -63,6 +67,14 @@ class InteractionDataset(BaseDataset):
         """
         raise NotImplementedError
 
+    def side_file(self, side: str) -> Optional[SideFile]:
+        """The table of further features of users or items; None = they have none.
+
+        Args:
+            side: user or item.
+        """
+        return None
+
     @property
     def named(self) -> str:
         """What the data are, for messages."""
@@ -76,6 +88,8 @@ class InteractionDataset(BaseDataset):
         """See `BaseDataset.examine`."""
         is_rated = self.feedback == "explicit"
         pairs = newest_of_each(self.read(findings), findings, remarks=is_rated)
+        for file, ids in self._side_files(pairs.catalog) if findings.goes_on else ():
+            attempt(findings, DataPlace(file.path), partial(_check, file, ids, findings))
         train, val, test = leave_one_out(pairs, self.split_seed, findings)
         if not len(val):
             raise DataError(
@@ -96,11 +110,47 @@ class InteractionDataset(BaseDataset):
                 f"{room_U[user]}, and dataset.sampled_negatives={self.sampled_negatives}. {instead}."
             )
 
+    def _side_files(self, catalog: Catalog) -> List[Tuple[SideFile, Sequence[str]]]:
+        """The tables of further features that there are, and whose they are."""
+        both = ((self.side_file("user"), catalog.users), (self.side_file("item"), catalog.items))
+        return [(file, ids) for file, ids in both if file is not None]
+
     def sign(self, splits: Splits, model: Model) -> Signature:
         assert isinstance(splits.train, Interactions)
-        candidates: Shape = (1 + self.sampled_negatives if self.feedback == "implicit" else 1,)
-        history: Tuple[Shape, ...] = ((self.max_history,), ()) if model.reads_history else ()
-        return Signature(((), candidates, *history), mean=list(splits.mean), catalog=splits.train.catalog)
+        num_candidates = 1 + self.sampled_negatives if self.feedback == "implicit" else 1
+        catalog, mean = splits.train.catalog, list(splits.mean)
+        if not model.recommends_by_features:
+            history: Tuple[Shape, ...] = ((self.max_history,), ()) if model.reads_history else ()
+            return Signature(((), (num_candidates,), *history), mean=mean, catalog=catalog)
+        columns = {file.side: file.measure(ids) for file, ids in self._side_files(catalog)}
+        made = Signature(
+            (), mean=mean, catalog=catalog, user_columns=columns.get("user"), item_columns=columns.get("item")
+        )  # fmt: skip
+        fields = made.recommender_fields
+        assert fields is not None
+        if sum(fields.sizes) > LARGEST_COUNT:
+            raise ConfigError(
+                f"dataset: users, items and their features have {sum(fields.sizes):,} ids together, and MXNet 1.9.1 "
+                f"counts to {LARGEST_COUNT:,}. Choose fewer buckets, or a larger min_count."
+            )
+        return replace(made, shape=fields.shapes(num_candidates))
+
+    def join(self, signature: Signature) -> JoinedRows:
+        """What a network for features reads of all users and items; reads their tables.
+
+        Raises:
+            DataError: a table cannot be read.
+        """
+        catalog, fields = signature.catalog, signature.recommender_fields
+        assert catalog is not None and fields is not None
+        found = {}
+        for side, ids in (("user", catalog.users), ("item", catalog.items)):
+            columns = signature.user_columns if side == "user" else signature.item_columns
+            file = self.side_file(side)
+            if columns is not None and file is None:
+                raise DataError(f"The network was trained with features of {side}s. Type dataset.{side}_features=FILE.")
+            found[side] = None if columns is None or file is None else file.encode(columns, ids)
+        return join_rows(fields, found["user"], found["item"])
 
     def require_same(self, signature: Signature, before: Signature, source: str) -> None:
         assert signature.catalog is not None and before.catalog is not None
@@ -110,16 +160,25 @@ class InteractionDataset(BaseDataset):
                 f"{source} was trained with other users or items: now there are {difference}. Name the data that it "
                 "was trained with, or choose another hydra.run.dir."
             )
+        for side in ("user", "item"):
+            if getattr(signature, f"{side}_columns") != getattr(before, f"{side}_columns"):
+                raise CheckpointError(
+                    f"{source} was trained with other features of {side}s. Give it the dataset.{side}_features that it "
+                    "was trained with, or choose another hydra.run.dir."
+                )
 
     def remark(self, signature: Signature, splits: Splits) -> str:
         train = splits.train
         assert isinstance(train, Interactions)
         users, items, count = len(train.catalog.users), len(train.catalog.items), len(train.seen)
+        columns = [one for one in (signature.user_columns, signature.item_columns) if one is not None]
+        features = ", ".join(column.name for one in columns for column in one.columns)
         first, *others = (" ".join(pair) for pair in train.catalog.origin or [("",)])
         origin = f"{first} and {len(others)} packages, whose versions checkpoints hold" if others else first
         return (
             f"{count:,} interactions of {users:,} users with {items:,} items, {len(splits.val):,} held out for "
             f"validation and {len(splits.test or ()):,} for testing{f'; of {origin}' if origin else ''}"
+            f"{f'; further features: {features}' if features else ''}"
         )
 
     def build_loader(  # type: ignore[override]  # of its own samples
@@ -133,9 +192,11 @@ class InteractionDataset(BaseDataset):
         if self.feedback == "implicit":
             num_others = self.negatives if options.get("train") else self.sampled_negatives
         max_history = signature.shape[2][0] if len(signature.shape) > 2 else 0  # type: ignore[index]  # one of several
+        joined = self.join(signature) if signature.shape[0] != () else None
         return InteractionLoader(
-            source, num_others=num_others, max_history=max_history, split_seed=self.split_seed, **options
-        )
+            source, num_others=num_others, max_history=max_history, split_seed=self.split_seed, joined=joined,
+            **options,
+        )  # fmt: skip
 
     def _refuse_others(self, catalog: Catalog, signature: Signature) -> None:
         assert signature.catalog is not None
@@ -171,6 +232,10 @@ class InteractionDataset(BaseDataset):
                 users.append(user_of.get(given, 0))
                 places.append(f"{name}:{line}")
         return train.for_users(np.array(users, np.int32)), places
+
+
+def _check(file: SideFile, ids: Sequence[str], findings: Findings) -> None:
+    file.read([(column.name, column.read_kind) for column in file.wanted()], ids, findings)
 
 
 def _lines(name: str) -> List[Tuple[int, str]]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from mxtrain.dataset.loading.loader import BatchLoader
 from mxtrain.dataset.loading.randomness import Draw, uniform_rows
+from mxtrain.dataset.recommendation.joined_rows import JoinedRows
 from mxtrain.dataset.recommendation.source import Interactions
 from mxtrain.dataset.recommendation.user_items import NOTHING
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 class InteractionLoader(BatchLoader):
     """Users (B,), candidates (B, C) and, for networks that read it, histories (B, H), all int32, and their lengths
-    (B,); against the candidates (B, C), `NOTHING` where there is none, or ratings (B,).
+    (B,), or for networks for features ids and numbers of users and candidates (`JoinedRows`); against the candidates
+    (B, C), `NOTHING` where there is none, or ratings (B,).
 
     The first candidate is the sample's own item. In training the others are items that the user has not in training, a
     function of (seed, epoch, sample); else items that the user has in no split, a function of `split_seed` and user.
@@ -31,14 +33,16 @@ class InteractionLoader(BatchLoader):
         num_others: candidates besides the item itself; None: ratings are to be predicted.
         max_history: H at most; 0: the network reads none.
         split_seed: chooses what evaluations compare with.
+        joined: what a network for features reads of all users and items.
         options: of `BatchLoader`.
     """
 
     def __init__(
-        self, source: Interactions, *, num_others: Optional[int], max_history: int, split_seed: int, **options: Any
+        self, source: Interactions, *, num_others: Optional[int], max_history: int, split_seed: int,
+        joined: Optional[JoinedRows] = None, **options: Any,
     ) -> None:  # fmt: skip
         super().__init__(len(source), **options)
-        self._source = source
+        self._source, self._joined = source, joined
         self._num_others, self._max_history, self._split_seed = num_others, max_history, split_seed
 
     def _meta(self, index_B: np.ndarray) -> np.ndarray:
@@ -53,6 +57,8 @@ class InteractionLoader(BatchLoader):
     ) -> Tuple[HostArrays, HostArrays]:  # fmt: skip
         user_B, item_BC = self._source.user_N[share_B], self._candidates(share_B, epoch)
         inputs = [user_B.astype(np.int32), np.maximum(item_BC, 0)]
+        if self._joined is not None:
+            inputs = self._joined.inputs(user_B, np.maximum(item_BC, 0))
         if self._max_history:
             inputs += self._histories(share_B, index_B, epoch)
         target = item_BC if self._num_others is not None else self._source.rating_N[share_B]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from itertools import islice
 from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence
@@ -24,6 +25,10 @@ SHARE_OF_NUMBERS = 0.9
 _PLAIN, _WORDS = re.compile(r"[A-Za-z_][\w ./%+-]*(?<! )", re.ASCII), ("true", "false", "null", "nan", "inf")
 """Names that Hydra's overrides take as keys, and words that mean something there. All else stands in a text."""
 Guess = Literal["number", "category", "hashed", "ignore"]
+MISSING_CELLS = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "?")
+"""Cells that mean that there is no value, unless a description says otherwise."""
+
+log = logging.getLogger(__name__)
 
 
 class ColumnSpec(Spec):
@@ -93,6 +98,36 @@ def header_of(path: str, named: Sequence[str], setting: str) -> List[str]:
     names = names_of_columns(path)
     refuse_unknown_columns(path, named, names, setting)
     return names
+
+
+def kinds_of(
+    path: str, given: Mapping[str, ColumnSpec], apart: str, apart_setting: str, setting: str, guesses: bool,
+    missing: Sequence[str],
+) -> Dict[str, ColumnSpec]:  # fmt: skip
+    """What each column of a file is that is not ignored, in the order of the file; says what was guessed.
+
+    Args:
+        path: of the file.
+        given: what a description says of columns.
+        apart: the column that is no feature: the target, or who a row is of.
+        apart_setting, setting: which name it and `given`, for messages.
+        guesses: whether columns of which nothing is said are guessed; else they are ignored.
+        missing: cells that mean that there is no value.
+
+    Raises:
+        DataError: the file lacks a column that the description names.
+    """
+    names = header_of(path, [apart], apart_setting)
+    refuse_unknown_columns(path, list(given), names, setting)
+    open_names = [name for name in names if name not in given and name != apart]
+    guessed: Dict[str, ColumnSpec] = {}
+    if open_names and guesses:
+        found = guess_kinds(path, open_names, missing)
+        guessed = {name: ColumnSpec(kind=kind) for name, kind in found.items()}
+        rows = f"{GUESSED_ROWS:,}"
+        log.info("%s, guessed from the first %s rows of %s: %s", setting, rows, path, as_typed(found))
+    known = {**given, **guessed}
+    return {name: known[name] for name in names if name in known and known[name].kind != "ignore"}
 
 
 def guess_kinds(path: str, names: Sequence[str], missing: Sequence[str]) -> Dict[str, Guess]:

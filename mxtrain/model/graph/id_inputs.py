@@ -6,6 +6,7 @@ nothing is done with it but moving ids about and looking them up in tables.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Dict, List, Mapping, Set, Tuple
 
 from mxtrain.model.graph.trace import NotTraceable, Trace, blocks_by_path, input_names, trace
@@ -18,10 +19,15 @@ if TYPE_CHECKING:
 
 MOVING = frozenset(
     ("Reshape", "reshape", "Flatten", "expand_dims", "squeeze", "transpose", "slice", "slice_axis", "SliceChannel",
-     "_split_v2", "Concat", "stack", "_copy", "BlockGrad", "repeat", "tile", "SwapAxis", "slice_like")
+     "_split_v2", "Concat", "stack", "_copy", "BlockGrad", "repeat", "tile", "SwapAxis", "slice_like", "reshape_like",
+     "broadcast_like")
 )  # fmt: skip
 """Operators that take ids from one place to another and look at none."""
+SHAPE_ALONE = {"reshape_like": 1, "broadcast_like": 1, "slice_like": 1, "zeros_like": 0, "ones_like": 0}
+"""Operators that read only the shape of an input, and which one: positions have the shape of the ids."""
 LOOK_UP = "Embedding"
+ROWS_PER_ID = 16
+"""Rows of a table for each id of a batch from which on sparse gradients pay: measured (docs/decisions/0069)."""
 
 
 def tables_of(network: gluon.Block) -> List[EmbeddingTable]:
@@ -31,25 +37,33 @@ def tables_of(network: gluon.Block) -> List[EmbeddingTable]:
     return [block for _, block in blocks_by_path(network) if isinstance(block, EmbeddingTable)]
 
 
-def make_sparse(network: gluon.Block, input_shape: Shapes, least_rows: int) -> List[str]:
+def make_sparse(network: gluon.Block, input_shape: Shapes, least_size: int, num_samples: int = 0) -> List[str]:
     """Marks the tables that may be computed by the rows of a batch alone; before the network is initialised.
 
     Args:
         network: uninitialised.
         input_shape: of one sample, or of each of several inputs.
-        least_rows: of each table that is to be.
+        least_size: numbers that the tables of an input must have together.
+        num_samples: of a batch: each table must have `ROWS_PER_ID` rows for each of its ids; 0: it need not.
 
     Returns:
-        Why each table that has as many rows is not, a clause each.
+        Why each table that is as large is not, a clause each.
     """
-    large = [table for table in tables_of(network) if table.num_rows >= least_rows]
-    if not large:
+    tables = tables_of(network)
+    if sum(table.num_rows * table.units for table in tables) < max(least_size, 1):
         return []
     try:
         traced = trace(network, input_shape)
     except NotTraceable as error:
         return [f"the network's code needs real arrays ({error})"]
     sources = _Sources(traced, input_names(len(shapes_of(input_shape))))
+    widths = [math.prod(shape) for shape in shapes_of(input_shape)]
+    large = []
+    for table in tables:
+        beside, number_of_ids = sources.beside(table, tables), num_samples * sources.width_of(table, widths)
+        is_large = sum(other.num_rows * other.units for other in beside) >= least_size
+        if is_large and min(other.num_rows for other in beside) >= ROWS_PER_ID * number_of_ids:
+            large.append(table)
     reasons: List[str] = []
     for table in large:
         reason = sources.reason_against(table, [other.weight.name for other in large])
@@ -78,7 +92,8 @@ class _Sources:
         self._looks_up: Dict[int, Set[str]] = {}
         self._other_uses: Dict[int, Tuple[str, str]] = {}
         for index, node in enumerate(nodes):
-            given = [holds.get(one, set()) for one in node.inputs]
+            unread = SHAPE_ALONE.get(node.op)
+            given = [holds.get(one, set()) for place, one in enumerate(node.inputs) if place != unread]
             numbers = set().union(*given)
             if not numbers:
                 continue
@@ -98,6 +113,15 @@ class _Sources:
                 if nodes[one].op == "null" and not (node.op == LOOK_UP and position == 1):
                     readers.setdefault(nodes[one].name, []).append(node.op)
         self._readers = readers
+
+    def beside(self, table: EmbeddingTable, tables: List[EmbeddingTable]) -> List[EmbeddingTable]:
+        """The tables that the same ids are looked up in, and itself: either all of them are sparse or none."""
+        own = self.inputs_of.get(table.weight.name, set())
+        return [one for one in tables if one is table or own & self.inputs_of.get(one.weight.name, set())]
+
+    def width_of(self, table: EmbeddingTable, widths: List[int]) -> int:
+        """How many ids of a sample are looked up in a table."""
+        return sum(widths[number] for number in self.inputs_of.get(table.weight.name, ()))
 
     def reason_against(self, table: EmbeddingTable, large: List[str]) -> str:
         """Why a table needs all of its rows, or an empty string. `large`: full names of the tables that may be."""

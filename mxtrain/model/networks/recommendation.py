@@ -1,7 +1,7 @@
 """Networks for recommendation: (user (B,), candidates (B, C)[, history (B, H), its length (B,)]) to a score of each
-candidate, (B, C). Ids are int32, lengths float32.
+candidate, (B, C). Ids are int32, lengths float32. A network for features takes rows of ids and numbers instead.
 
-Legend: B batch, C candidates, H items of a history, I all items, U units.
+Legend: B batch, C candidates, H items of a history, I all items, U units, F fields, N = B C.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from mxtrain.model.networks.embedding_table import EmbeddingTable
 
 if TYPE_CHECKING:
     from mxtrain.annotations import Array, OperatorModule
+    from mxtrain.types import RecommenderFields
 
 nn = gluon.nn
 Values = Mapping[str, "nd.NDArray"]
@@ -124,23 +125,33 @@ class NeuMFNetwork(gluon.HybridBlock):
 
 
 class FeatureScores(gluon.HybridBlock):
-    """The scores of a network that reads rows of features, here two: the user and one candidate.
+    """The scores of a network that reads rows of features: those of the user, then those of one candidate.
+
+    It takes ids (B, K) of one joined table: the user's, then each candidate's; and where there are numbers, (B, M), of
+    each candidate those of the user and its own. So a table has its ids from one input, and nothing but a look-up is
+    done with them.
 
     Args:
-        network: (ids (B, 2)) to (B, 1), of one joined table in which items stand behind users.
-        num_users: where items begin.
+        network: (ids (N, F), numbers (N, M / C)) to (N, 1).
+        fields: of users and items.
     """
 
-    def __init__(self, network: gluon.Block, num_users: int, **kwargs: Any):
+    def __init__(self, network: gluon.Block, fields: RecommenderFields, **kwargs: Any):
         super().__init__(**kwargs)
-        self._num_users = num_users
+        self._user_width, self._item_width = len(fields.user_sizes), len(fields.item_sizes)
+        self._num_numbers = fields.num_numbers
         with self.name_scope():
             self.network = network
 
-    def hybrid_forward(self, F, user_B, item_BC):
-        user_BC = F.broadcast_add(F.expand_dims(user_B, axis=1), F.zeros_like(item_BC))
-        id_N2 = F.reshape(F.stack(user_BC, item_BC + self._num_users, axis=2), shape=(-1, 2))
-        return F.reshape_like(self.network(id_N2), item_BC)
+    def hybrid_forward(self, F, id_BK, *numbers):
+        user_BF = F.slice_axis(id_BK, axis=1, begin=0, end=self._user_width)
+        item_BK = F.slice_axis(id_BK, axis=1, begin=self._user_width, end=None)
+        item_BCF = F.reshape(item_BK, shape=(0, -1, self._item_width))
+        user_BCF = F.broadcast_like(F.expand_dims(user_BF, axis=1), item_BCF, lhs_axes=(1,), rhs_axes=(1,))
+        width = self._user_width + self._item_width
+        id_NF = F.reshape(F.concat(user_BCF, item_BCF, dim=2), shape=(-1, width))
+        score_N1 = self.network(id_NF, *[F.reshape(one, shape=(-1, self._num_numbers)) for one in numbers])
+        return last_of(F, F.reshape_like(score_N1, F.slice_axis(item_BCF, axis=2, begin=0, end=1)))
 
 
 def products(F: OperatorModule, user_BU: Array, item_BCU: Array) -> Array:

@@ -12,13 +12,17 @@ import numpy as np
 import pytest
 
 from mxtrain.cli.dispatch import run
+from mxtrain.dataset import interactions, movielens
 from mxtrain.dataset.base import Splits
 from mxtrain.dataset.checking.dataset_check import CollectedFindings
 from mxtrain.dataset.interactions import InteractionTable
 from mxtrain.dataset.movielens import MovieLens
 from mxtrain.dataset.recommendation.base import InteractionDataset
+from mxtrain.dataset.recommendation.rows import read_pairs
 from mxtrain.dataset.recommendation.source import Interactions
 from mxtrain.errors import ConfigError, DataError
+
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 BIG = 99_999_999_999
 """An id beyond 2^31: ids are names."""
@@ -223,3 +227,31 @@ def test_too_few_other_items_say_how_many_there_are(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("\n".join(["user,item", *rows]) + "\n")
     with pytest.raises(DataError, match="of 6 items user 0 lacks 2, and .*=99. Type dataset.sampled_negatives=2."):
         InteractionTable(path=str(tmp_path / "x.csv")).open()
+
+
+@pytest.mark.parametrize("form", ["csv", "bare.csv", "ratings.dat"])
+def test_a_second_start_reads_no_text(tmp_path: Path, form: str, monkeypatch: Any) -> None:
+    """Whoever reads the same file in another way, or another file, reads it anew."""
+    path = tmp_path / (form if form == "ratings.dat" else f"x.{form}")
+    if form == "ratings.dat":
+        path.write_text("".join("::".join(map(str, row)) + "\n" for row in ROWS))
+        kind: Any = MovieLens
+        settings: Dict[str, Any] = {"root": str(path)}
+    else:
+        kind, settings = InteractionTable, {"path": str(path), **write(path, form)}
+    settings["feedback"] = "explicit"
+    before = kind(**settings).open()
+    read: List[int] = []
+    for module in (interactions, movielens):
+        monkeypatch.setattr(module, "read_pairs", lambda *given: read.append(1) or read_pairs(*given))
+    after = kind(**settings).open()
+    assert not read
+    for name in ("train", "val", "test"):
+        one, other = getattr(before, name), getattr(after, name)
+        assert pairs_of(one) == pairs_of(other) == EXPECTED[name] and one.catalog == other.catalog
+        assert [str(one.places[index]) for index in range(len(one))] == [
+            str(other.places[index]) for index in range(len(other))
+        ]
+    assert len(kind(min_rating=2.0, **settings).open().train) < len(before.train) and len(read) == 1
+    path.write_text(path.read_text().replace(f"{BIG}", "anna"))
+    assert "anna" in kind(**settings).open().train.catalog.users and len(read) == 2

@@ -11,11 +11,13 @@ from mxtrain.engine.backend import nd
 from mxtrain.model.base import Model
 from mxtrain.model.deepfm import DeepFM
 from mxtrain.model.factorization_machine import FactorizationMachine
+from mxtrain.model.graph.id_inputs import tables_of
 from mxtrain.model.item_factors import ItemFactors
 from mxtrain.model.matrix_factorization import MatrixFactorization
 from mxtrain.model.neumf import NeuMF
 from mxtrain.model.prepare import prepare_network
 from mxtrain.model.wide_deep import WideDeep
+from mxtrain.types import RecommenderFields
 
 USERS, ITEMS, BATCH, CANDIDATES, HISTORY = 5, 7, 4, 3, 3
 DRAW = np.random.RandomState(0)
@@ -26,9 +28,12 @@ Values = Dict[str, np.ndarray]
 
 def prepared(model: Model) -> Tuple[Any, Values]:
     """The network with weights large enough to matter, and these by structural name."""
-    shapes = ((), (CANDIDATES,), *(((HISTORY,), ()) if model.reads_history else ()))
+    fields = RecommenderFields((USERS,), (ITEMS,))
+    shapes: Any = ((), (CANDIDATES,), *(((HISTORY,), ()) if model.reads_history else ()))
+    if model.recommends_by_features:
+        shapes = fields.shapes(CANDIDATES)
     network = prepare_network(
-        model, num_classes=1, input_shape=shapes, seed=1, output_shapes=[(CANDIDATES,)], catalog_sizes=(USERS, ITEMS),
+        model, num_classes=1, input_shape=shapes, seed=1, output_shapes=[(CANDIDATES,)], recommender_fields=fields,
         mean_rating=3.5,
     ).network  # fmt: skip
     found = {}
@@ -41,6 +46,8 @@ def prepared(model: Model) -> Tuple[Any, Values]:
 
 
 def inputs(model: Model) -> Tuple[Any, ...]:
+    if model.recommends_by_features:
+        return (nd.array(np.concatenate([USER[:, None], USERS + ITEM], axis=1), dtype="int32"),)
     arrays = (USER, ITEM, np.maximum(PAST, 0)) if model.reads_history else (USER, ITEM)
     lengths = (nd.array((PAST >= 0).sum(axis=1)),) if model.reads_history else ()
     return (*(nd.array(array, dtype="int32") for array in arrays), *lengths)
@@ -104,7 +111,8 @@ def test_scores_are_what_their_papers_say(name: str) -> None:
 def test_the_faster_way_to_all_items_gives_the_same_scores(name: str) -> None:
     model, _ = MODELS[name]
     network, values = prepared(model)
-    user_B, _, *history = inputs(model)
+    user_B, *others = inputs(model)
+    history = others[1:]
     every_BI = nd.array(np.tile(np.arange(ITEMS), (BATCH, 1)), dtype="int32")
     found = model.score_all({key: nd.array(value) for key, value in values.items()}, (user_B, *history))
     if name in ("neumf", "factorization_machine"):
@@ -120,3 +128,31 @@ def test_networks_for_features_score_the_rows_of_user_and_item(model: Model) -> 
     rows = np.stack([np.repeat(USER, CANDIDATES), USERS + ITEM.ravel()], axis=1)
     expected = network.network(nd.array(rows, dtype="int32")).asnumpy().reshape(BATCH, CANDIDATES)
     assert network(*inputs(model)).asnumpy() == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("model", [FactorizationMachine(units=3), DeepFM(units=2), WideDeep(units=2)])
+def test_further_features_stand_beside_user_and_item_in_each_row(model: Model) -> None:
+    """A user has one further category and a number, an item two and one; candidate by candidate; nothing but a look-up
+    is done with ids, so the tables can be sparse."""
+    fields = RecommenderFields((USERS, 3), (ITEMS, 4, 2), 1, 1)
+    shapes = fields.shapes(CANDIDATES)
+    assert shapes == ((2 + 3 * CANDIDATES,), (2 * CANDIDATES,))
+    prepared = prepare_network(
+        model, num_classes=1, input_shape=shapes, seed=1, output_shapes=[(CANDIDATES,)], recommender_fields=fields,
+        sparse_from=1,
+    )  # fmt: skip
+    network = prepared.network
+    assert prepared.dense_tables == [] and all(table.ids_from == 0 for table in tables_of(network))
+    for parameter in network.collect_params().values():
+        parameter.set_data(nd.array(DRAW.randn(*parameter.shape)))
+    user_BV = np.stack([USER, USERS + DRAW.randint(0, 3, BATCH)], axis=1)
+    begin = USERS + 3 + np.array([0, ITEMS, ITEMS + 4])
+    item_BCW = begin + DRAW.randint(0, [ITEMS, 4, 2], (BATCH, CANDIDATES, 3))
+    number_BCN = DRAW.randn(BATCH, CANDIDATES, 2).astype(np.float32)
+    id_BK = np.concatenate([user_BV, item_BCW.reshape(BATCH, -1)], axis=1)
+    found = network(nd.array(id_BK, dtype="int32"), nd.array(number_BCN.reshape(BATCH, -1))).asnumpy()
+    for row in range(BATCH):
+        for place in range(CANDIDATES):
+            ids = np.concatenate([user_BV[row], item_BCW[row, place]])[None]
+            score = network.network(nd.array(ids, dtype="int32"), nd.array(number_BCN[row, place][None]))
+            assert found[row, place] == pytest.approx(score.asscalar(), abs=1e-4)

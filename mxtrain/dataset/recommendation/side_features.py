@@ -1,0 +1,119 @@
+"""Features of users or of items, from a table with a row for each: read once, by the machinery of tables.
+
+Legend: E users, or items, in the order of the catalog; R rows of the file, F fields, M numbers.
+"""
+
+from __future__ import annotations
+
+from typing import List, Mapping, NamedTuple, Sequence, Tuple
+
+import numpy as np
+
+from mxtrain.dataset.checking.problems import DUPLICATE, STRICT, UNREADABLE_ROW, Findings, Problem
+from mxtrain.dataset.table.column_kinds import ColumnSpec, kinds_of
+from mxtrain.dataset.table.columns import require_file
+from mxtrain.dataset.table.feature_columns import FeatureColumns, Kind
+from mxtrain.dataset.table.feature_rows import FeatureEncoder, FeatureRows
+from mxtrain.dataset.table.feature_statistics import WantedColumn, measure_columns
+from mxtrain.dataset.table.feature_store import (
+    MISSING_CODE,
+    UNKNOWN,
+    FeatureLayout,
+    FeatureStore,
+    ReadColumn,
+    open_store,
+)
+from mxtrain.errors import DataError
+
+
+class SideFile(NamedTuple):
+    """A table of users or items as a description has it.
+
+    Attributes:
+        side: user or item.
+        path: of the file, whose first row names the columns.
+        id: the column that says who a row is of.
+        columns: what further columns are.
+        guesses: whether columns of which nothing is said are guessed; else they are ignored.
+        missing: cells that mean that there is no value.
+        buckets: of a hashed column.
+        min_count: how often a value of a category must come, to have an id of its own.
+    """
+
+    side: str
+    path: str
+    id: str
+    columns: Mapping[str, ColumnSpec]
+    guesses: bool
+    missing: Tuple[str, ...]
+    buckets: int
+    min_count: int
+
+    def wanted(self) -> List[WantedColumn]:
+        """Its columns but the one of ids, in the order of the file.
+
+        Raises:
+            DataError: there is no such file, it lacks a column, or no column is left.
+        """
+        require_file(self.path)
+        setting = f"dataset.{self.side}_columns"
+        specs = kinds_of(
+            self.path, self.columns, self.id, f"dataset.{self.side}_id", setting, self.guesses, self.missing
+        )  # fmt: skip
+        if not specs:
+            raise DataError(f"{self.path}: it has no column beside '{self.id}' that is not ignored.")
+        return [WantedColumn(name, one.kind, one.buckets or self.buckets, one.min_count or self.min_count)
+                for name, one in specs.items()]  # fmt: skip
+
+    def read(self, columns: Sequence[Tuple[str, Kind]], ids: Sequence[str], findings: Findings = STRICT) -> FeatureRows:
+        """A row for each user or item, (E,), with all cells missing where the file has none.
+
+        Args:
+            columns: names and kinds.
+            ids: of the catalog.
+            findings: gets rows that cannot be used.
+
+        Raises:
+            DataError: the file cannot be read, or has two rows of one id.
+        """
+        read = (ReadColumn(self.id, "category", self.id), *(ReadColumn(name, kind, name) for name, kind in columns))
+        layout = FeatureLayout(read, None, ("0", "1"), self.missing, is_described=False)
+        store = open_store(self.path, layout, findings)
+        row_E = self._rows_of(store, ids, findings)
+        is_there_E = row_E >= 0
+        number_EN = np.full((len(ids), store.number_RN.shape[1]), np.nan, np.float32)
+        number_EN[is_there_E] = store.number_RN[row_E[is_there_E]]
+        code_EF = np.full((len(ids), store.code_RF.shape[1]), MISSING_CODE, np.uint32)
+        code_EF[is_there_E] = store.code_RF[row_E[is_there_E]]
+        label_E = np.full(len(ids), UNKNOWN, np.uint8)
+        return FeatureRows([FeatureStore("", store.numbers, store.codes, number_EN, code_EF, label_E, store.texts)])
+
+    def _rows_of(self, store: FeatureStore, ids: Sequence[str], findings: Findings) -> np.ndarray:
+        """The row of each id, -1 where there is none."""
+        code_R = store.code_RF[:, list(store.codes).index(self.id)].astype(np.int64)
+        for row in np.flatnonzero(code_R == MISSING_CODE).tolist():
+            place = store.places(np.array([row]))[0]
+            fact = f"{place}: its '{self.id}' is empty, or a cell of dataset.missing."
+            findings.refuse(Problem(UNREADABLE_ROW, place, fact, f"Say which {self.side} the row is of, or remove it."))
+        texts = store.texts[self.id]
+        row_V = np.full(len(texts) + 1, -1, np.int64)
+        row_V[code_R[::-1]] = np.arange(len(code_R))[::-1]  # the first counts
+        for row in np.flatnonzero((row_V[code_R] != np.arange(len(code_R))) & (code_R != MISSING_CODE)).tolist():
+            place = store.places(np.array([row]))[0]
+            fact = f"{place}: {self.side} {texts[code_R[row] - 1]} has a row before."
+            findings.refuse(Problem(DUPLICATE, place, fact, "Remove one of them."))
+        row_V[MISSING_CODE] = -1
+        code_of = {text: code for code, text in enumerate(texts, start=1)}
+        found: np.ndarray = row_V[[code_of.get(one, MISSING_CODE) for one in ids]]
+        return found
+
+    def measure(self, ids: Sequence[str]) -> FeatureColumns:
+        """Vocabularies, means and deviations over the users or items of the catalog."""
+        wanted = self.wanted()
+        rows = self.read([(column.name, column.read_kind) for column in wanted], ids)
+        return measure_columns(rows.stores, None, wanted)
+
+    def encode(self, columns: FeatureColumns, ids: Sequence[str]) -> Tuple[np.ndarray, np.ndarray]:
+        """(id_EF int32 from 0 on, number_EM float32) of all, by the columns of a network."""
+        rows = self.read([(column.name, column.kind) for column in columns.columns], ids)
+        return FeatureEncoder(columns)(rows, np.arange(len(ids)))
