@@ -1,5 +1,7 @@
 """Shared by all tests: MXNet with one thread, and no leftovers."""
 
+import ctypes
+import gc
 import os
 import shutil
 import signal
@@ -27,6 +29,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 OWN_THREADS = ("mxtrain",)
+kept = {"bytes": 1 << 29}
+"""Memory after it was looked for last what nobody needs."""
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +50,21 @@ def no_leaks():
             thread.join(timeout=5)
     left = [t.name for t in threading.enumerate() if t.name.startswith(OWN_THREADS) and t.is_alive()]
     assert not left, f"threads left running: {left}"
+
+
+def resident_bytes():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.fixture(autouse=True)
+def no_memory_kept():
+    """Networks refer to themselves, so they stay until Python looks for that: the tests of one file left gigabytes, and
+    the kernel had none for a further process."""
+    yield
+    if resident_bytes() > kept["bytes"] + (1 << 29):
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+        kept["bytes"] = resident_bytes()
 
 
 @pytest.fixture
