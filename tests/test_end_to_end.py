@@ -189,7 +189,7 @@ def test_predict_names_the_class_of_image_files(trained, tmp_path):
         (["eval", "no/such/run"], "no/such/run"),
         (["eval", "{run}", "split=tset"], "Did you mean 'test'"),
         (["eval", "{run}", "dataset.batchsize=3"], "Did you mean 'dataset.batch_size'"),
-        (["predict", "{run}"], "files or folders"),
+        (["predict", "{run}"], "mxtrain predict RUN FILE..."),
         (["predict", "{run}", "no-such.png"], "no-such.png"),
         (["predict", "{run}", "{run}/checkpoints"], "no images"),
     ],
