@@ -7,11 +7,17 @@ update that takes longer than the update.
 from __future__ import annotations
 
 import ctypes
+import operator
 from typing import Any, List, Sequence
 
 from mxtrain.engine.backend import mx, operator_handle
 
 _base = mx.base
+
+
+def are_same(arrays: Sequence[mx.nd.NDArray], others: Sequence[mx.nd.NDArray]) -> bool:
+    """Whether these are the very arrays that a call was bound to."""
+    return len(arrays) == len(others) and all(map(operator.is_, arrays, others))
 
 
 class BoundCall:

@@ -7,7 +7,7 @@ from typing import List, Optional, Sequence, Tuple
 import numpy as np
 
 from mxtrain.engine.backend import nd, own_operators, same_device_runs
-from mxtrain.engine.bound_call import BoundCall
+from mxtrain.engine.bound_call import BoundCall, are_same
 
 Factor = Optional[nd.NDArray]
 
@@ -59,9 +59,7 @@ class _OwnNorm:
 
     def is_of(self, gradients: Sequence[nd.NDArray], factor: Factor) -> bool:
         """Whether it is bound to these."""
-        return self._is_scaled == (factor is not None) and len(gradients) == len(self._gradients) and all(
-            one is other for one, other in zip(gradients, self._gradients)
-        )  # fmt: skip
+        return self._is_scaled == (factor is not None) and are_same(gradients, self._gradients)
 
     def __call__(self, max_norm: float, factor: Factor) -> Tuple[nd.NDArray, nd.NDArray]:
         if factor is not None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from contextlib import contextmanager
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from mxtrain.engine.backend import nd, own_operators
-from mxtrain.engine.bound_call import BoundCall
+from mxtrain.engine.bound_call import BoundCall, are_same
 from mxtrain.optimizer.rows import TouchedRows
 from mxtrain.optimizer.state import OptimizerState
 
@@ -127,7 +126,7 @@ class _Update:
 
     def is_of(self, given: Sequence[nd.NDArray]) -> bool:
         """Whether it is one of these arrays, weight, gradient and state of one parameter after the other."""
-        return len(given) == len(self._given) and all(map(operator.is_, given, self._given))
+        return are_same(given, self._given)
 
     def __call__(self, factor: Optional[nd.NDArray], **options: Any) -> None:
         """One update, whose gradients are multiplied by `factor` first; see `OwnUpdate._own` for `options`."""

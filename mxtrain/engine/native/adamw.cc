@@ -14,8 +14,6 @@ namespace {
 //
 // With rows=exact or rows=lazy of one table whose gradient is of some rows only: see table_rows.h.
 
-bool is_scaled(const Attributes& attributes) { return attributes.integer("scaled", 0) != 0; }
-
 void adamw_count(const Attributes& attributes, int* inputs, int* outputs) {
   const int size = attributes.integer("size", 1);
   *inputs = 4 * size + is_scaled(attributes) + is_of_rows(attributes);

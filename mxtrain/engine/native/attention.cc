@@ -31,12 +31,6 @@ void cross_attention_count(const Attributes& attributes, int* inputs, int* outpu
   *outputs = 3;
 }
 
-unsigned heads_of(const Attributes& attributes, unsigned units) {
-  const int heads = attributes.integer("num_heads", 1);
-  if (heads < 1 || units % heads) throw std::invalid_argument("attention: heads must divide the units");
-  return static_cast<unsigned>(heads);
-}
-
 void attention_shapes(const Attributes& attributes, std::vector<Dims>* in, std::vector<Dims>* out) {
   const Dims& qkv = (*in)[0];
   if (qkv.size() != 3 || qkv[2] % 3) throw std::invalid_argument("attention takes (T, B, 3 * U)");

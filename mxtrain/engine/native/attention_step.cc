@@ -30,12 +30,6 @@ void source_count(const Attributes&, int* inputs, int* outputs) {
 int own_loose(const Attributes&) { return 0; }
 int source_loose(const Attributes&) { return 1; }
 
-unsigned heads_of(const Attributes& attributes, unsigned units) {
-  const int heads = attributes.integer("num_heads", 1);
-  if (heads < 1 || units % heads) throw std::invalid_argument("attention: heads must divide the units");
-  return static_cast<unsigned>(heads);
-}
-
 void own_shapes(const Attributes& attributes, std::vector<Dims>* in, std::vector<Dims>* out) {
   const Dims& qkv = (*in)[0];
   if (qkv.size() != 3 || qkv[0] != 1 || qkv[2] % 3) throw std::invalid_argument("a step takes (1, R, 3 * U)");

@@ -142,6 +142,16 @@ inline Dropout dropout_of(double probability, const Array& seed) {
   return made;
 }
 
+// Whether an input says what gradients are multiplied by first.
+inline bool is_scaled(const Attributes& attributes) { return attributes.integer("scaled", 0) != 0; }
+
+// How many heads so many units are divided among.
+inline unsigned heads_of(const Attributes& attributes, unsigned units) {
+  const int heads = attributes.integer("num_heads", 1);
+  if (heads < 1 || units % heads) throw std::invalid_argument("attention: heads must divide the units");
+  return static_cast<unsigned>(heads);
+}
+
 inline bool has_dropout(const Attributes& attributes) { return attributes.number("p", 0) > 0; }
 
 // The version of an operator for a type.

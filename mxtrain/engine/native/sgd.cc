@@ -13,7 +13,6 @@ namespace {
 //
 // With rows=exact or rows=lazy of one table whose gradient is of some rows only: see table_rows.h.
 
-bool is_scaled(const Attributes& attributes) { return attributes.integer("scaled", 0) != 0; }
 int width_of(const Attributes& attributes) { return attributes.integer("has_momentum", 0) ? 3 : 2; }
 
 void sgd_count(const Attributes& attributes, int* inputs, int* outputs) {

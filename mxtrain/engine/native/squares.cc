@@ -71,7 +71,6 @@ void squares_forward_of(const Call& call) {
 // Inputs: gradients; with scaled=1 what they will be multiplied by in any case, (1,). Outputs: the norm, that number in
 // it, (1,); what to multiply them by, that number in it, (1,).
 
-bool is_scaled(const Attributes& attributes) { return attributes.integer("scaled", 0) != 0; }
 void norm_count(const Attributes& attributes, int* inputs, int* outputs) {
   *inputs = squares_width(attributes) + is_scaled(attributes);
   *outputs = 2;
