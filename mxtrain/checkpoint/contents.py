@@ -14,7 +14,7 @@ import math
 import numbers
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
@@ -104,10 +104,6 @@ class Checkpoint:
             return parse_ndarrays(self._read(name), source=name)
         except CheckpointError as error:
             raise _unusable(self.path, error) from error
-
-    def in_memory(self) -> Checkpoint:
-        """The same checkpoint without its directory. Raises: CheckpointError: as `arrays`."""
-        return replace(self, held={name: self._read(name) for name in self.files if name != STATE})
 
     def _read(self, name: str) -> memoryview:
         if self.held is not None:

@@ -12,8 +12,9 @@ from __future__ import annotations
 import json
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 
 import numpy as np
 
@@ -141,7 +142,7 @@ class TableClient:
             factor: what the sum over workers is multiplied by first.
         """
         self._pushes[group] += 1
-        with self._lock, self._says_what_is_lost():
+        with self._lock, says_what_is_lost():
             for connection, (position, local) in zip(self._connections, self._parts(id_K)):
                 header = Header(table_wire.PUSH, group, count=len(local), lr=lr, factor=factor)
                 connection.send(header, local, np.ascontiguousarray(gradient_KS[position]))
@@ -175,7 +176,7 @@ class TableClient:
 
     def write(self, group: int, array: int, begin: int, given: np.ndarray) -> None:
         """Replaces rows from `begin` on."""
-        with self._lock, self._says_what_is_lost():
+        with self._lock, says_what_is_lost():
             for connection, first in zip(self._connections, self._firsts(begin)):
                 rows = np.ascontiguousarray(given[first - begin :: self.num_servers])
                 header = Header(table_wire.WRITE, group, array, len(rows), first // self.num_servers)
@@ -239,30 +240,25 @@ class TableClient:
     ) -> None:  # fmt: skip
         """Sends a message to each server, and then takes their answers."""
         connections = self._ahead if ahead else self._connections
-        with self._ahead_lock if ahead else self._lock, self._says_what_is_lost():
+        with self._ahead_lock if ahead else self._lock, says_what_is_lost():
             for server, connection in enumerate(connections):
                 header, *payload = message(server)
                 connection.send(header, *payload)
             for server, connection in enumerate(connections):
                 take(server, connection, connection.receive())
 
-    def _says_what_is_lost(self) -> SaysWhatIsLost:
-        return SaysWhatIsLost()
 
-
-class SaysWhatIsLost:
+@contextmanager
+def says_what_is_lost() -> Iterator[None]:
     """Makes of a broken connection a sentence, after a while."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if isinstance(error, TableServerLost):
-            time.sleep(LOST_WAIT_S)
-            raise TableServerLost(
-                f"a server that holds rows of the tables (kvstore.tables=servers) has gone: {error}. The same command "
-                "goes on from the last checkpoint."
-            ) from error
+    try:
+        yield
+    except TableServerLost as error:
+        time.sleep(LOST_WAIT_S)
+        raise TableServerLost(
+            f"a server that holds rows of the tables (kvstore.tables=servers) has gone: {error}. The same command "
+            "goes on from the last checkpoint."
+        ) from error
 
 
 class ServedArray:

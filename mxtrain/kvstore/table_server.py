@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Sequence, Tuple
+from contextlib import contextmanager
+from typing import Any, Callable, Deque, Dict, Iterator, List, Sequence, Tuple
 
 import numpy as np
 
@@ -46,7 +47,8 @@ class GroupShard:
 
     def __init__(self, group: TableGroup, set_up: TableSetUp, optimizer: mx.optimizer.Optimizer, lazy: bool):
         self.num_rows = len(range(set_up.number, group.num_rows, set_up.servers))
-        self._columns, self._dtype, self._waits = table_wire.widths_of(group.tables), set_up.dtype, set_up.waits
+        self._columns = table_wire.columns_of([table.units for table in group.tables])
+        self._dtype, self._waits = set_up.dtype, set_up.waits
         self.width = self._columns[-1][1]
         self.tables: Dict[str, nd.NDArray] = {}
         for table in group.tables:
@@ -253,11 +255,12 @@ class TableServer:
             id_K, gradient_KS = shard.last
         connection.send(Header(table_wire.LAST, count=len(id_K)), id_K.astype("<i4"), gradient_KS)
 
-    def _at_least(self, shard: GroupShard, header: Header) -> threading.Condition:
-        """The lock, once so many updates are done as the message says."""
+    @contextmanager
+    def _at_least(self, shard: GroupShard, header: Header) -> Iterator[None]:
+        """Holds the lock, once so many updates are done as the message says."""
         with self._changed:
             self._changed.wait_for(lambda: shard.version >= header.least)
-        return self._changed
+            yield
 
 
 def read_json(connection: Connection, header: Header) -> bytes:

@@ -24,6 +24,7 @@ import hmac
 import socket
 import struct
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Dict, List, Literal, Optional, Sequence, Tuple
 
 import pydantic
@@ -221,10 +222,7 @@ class Connection:
         self._socket.close()
 
 
-def widths_of(tables: Sequence[TableShare]) -> List[Tuple[int, int]]:
-    """(begin, end) of the columns of each table in a message's rows."""
-    found, begin = [], 0
-    for table in tables:
-        found.append((begin, begin + table.units))
-        begin += table.units
-    return found
+def columns_of(units: Sequence[int]) -> List[Tuple[int, int]]:
+    """(begin, end) of the columns of each table in a message's rows, where tables have so many units."""
+    ends = list(accumulate(units))
+    return list(zip([0, *ends], ends))

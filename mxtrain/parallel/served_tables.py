@@ -19,7 +19,7 @@ from mxtrain.checkpoint import require_same_arrays
 from mxtrain.checkpoint.pieces import write_rows
 from mxtrain.engine.backend import gluon, nd
 from mxtrain.kvstore.table_client import PulledRows, ServedArray, TableClient
-from mxtrain.kvstore.table_wire import TableGroup, TableShare
+from mxtrain.kvstore.table_wire import TableGroup, TableShare, columns_of
 from mxtrain.model.graph.id_inputs import tables_of
 from mxtrain.model.prepare import parameter_seed
 from mxtrain.parallel.row_tables import IdInput, RowTables
@@ -36,6 +36,9 @@ class ServedInput(IdInput):
     def _take_out(self) -> Dict[str, nd.NDArray]:
         standing = {name: table.compact(self.capacity) for name, table in self._blocks.items()}
         self.dtype = np.dtype(next(iter(standing.values())).dtype).name
+        columns = columns_of([table.units for table in self._blocks.values()])
+        self.columns = dict(zip(self._blocks, columns))
+        """(begin, end) of each table's columns in rows that travel, by its structural name."""
         self.client: Optional[TableClient] = None
         self.group = 0
         return {
@@ -63,12 +66,6 @@ class ServedInput(IdInput):
                 wd_mult=wd_mult,
             ))  # fmt: skip
         return TableGroup(num_rows=self.num_rows, tables=shares)
-
-    @property
-    def columns(self) -> Dict[str, Tuple[int, int]]:
-        """(begin, end) of each table's columns in rows that travel, by its structural name."""
-        ends = np.cumsum([table.units for table in self._blocks.values()]).tolist()
-        return {name: pair for name, pair in zip(self._blocks, zip([0, *ends], ends))}
 
     def fill_with(
         self, id_K: np.ndarray, row_KS: np.ndarray, copies: Dict[str, Sequence[nd.NDArray]], trains: bool
