@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Sequence
 
 import numpy as np
 
 from mxtrain.build import hybridize
 from mxtrain.engine.backend import gluon, mx, nd
 from mxtrain.kvstore.mxnet_store import MXNetStore
+from mxtrain.kvstore.world import World
 from mxtrain.loss.losses import SoftmaxCrossEntropy
 from mxtrain.metric.meter import Meter
 from mxtrain.model.graph.id_inputs import make_sparse, tables_of
@@ -81,6 +82,15 @@ def batch(seed: int, size: int = 8) -> Batch:
     id_BF = rng.choice([0, 3, 4, 7, 11, 20, 38, 39], (size, FIELDS))
     inputs = (nd.array(id_BF, dtype="int32"), nd.array(rng.randn(size, NUMBERS)))
     return Batch(inputs, (nd.array(rng.randint(0, 3, size)),), size)
+
+
+def train_shares(step: TrainingStep, world: World, sizes: Sequence[int]) -> None:
+    """A step by this worker's share of each batch, which may be empty."""
+    for number, size in enumerate(sizes, 1):
+        whole = batch(number, size)
+        begin, end = world.share(size)
+        share = whole.slice(begin, end, size) if end > begin else Batch((), (), 0, size)
+        step(step.strategy.look_ahead(share), 0.1 / number, number)
 
 
 def values(step: TrainingStep) -> Dict[str, np.ndarray]:

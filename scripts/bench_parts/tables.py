@@ -13,7 +13,7 @@ import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Sequence
+from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from bench_parts import network
 from bench_parts.clock import StepClock
@@ -179,32 +179,43 @@ def run(before: Sequence[str], overrides: Sequence[str], folder: Path) -> Found:
 
 
 @contextmanager
-def peaks() -> Iterator[Dict[str, float]]:
-    """The largest resident set of each kind of process of a run, as long as this lasts."""
-    found: Dict[str, float] = {}
+def watched(look: Callable[[], None], every_s: float) -> Iterator[None]:
+    """Looks now and then, in a thread, as long as this lasts."""
     ended = threading.Event()
 
     def watch() -> None:
-        while not ended.wait(0.2):
-            for role, path in members():
-                try:
-                    peak = re.search(r"VmHWM:\s+(\d+) kB", (path / "status").read_text())
-                except OSError:
-                    continue
-                if peak:
-                    found[role] = max(found.get(role, 0.0), int(peak[1]) / 1024)
+        while not ended.wait(every_s):
+            look()
 
     thread = threading.Thread(target=watch)
     thread.start()
     try:
-        yield found
+        yield
     finally:
         ended.set()
         thread.join()
 
 
-def members() -> Iterator[tuple]:
-    """(role, folder in /proc) of the processes of runs that descend from this one: worker where none is said."""
+@contextmanager
+def peaks() -> Iterator[Dict[str, float]]:
+    """The largest resident set of each kind of process of a run, as long as this lasts: worker where none is said."""
+    found: Dict[str, float] = {}
+
+    def look() -> None:
+        for role, path in members():
+            try:
+                peak = re.search(r"VmHWM:\s+(\d+) kB", (path / "status").read_text())
+            except OSError:
+                continue
+            if peak:
+                found[role or "worker"] = max(found.get(role or "worker", 0.0), int(peak[1]) / 1024)
+
+    with watched(look, 0.2):
+        yield found
+
+
+def members() -> Iterator[Tuple[str, Path]]:
+    """(role, or an empty string; folder in /proc) of the processes of runs that descend from this one."""
     own = os.getpid()
     for path in Path("/proc").glob("[0-9]*"):
         try:
@@ -215,7 +226,7 @@ def members() -> Iterator[tuple]:
         variables = dict(part.partition("=")[::2] for part in text)
         if b"mxtrain" not in command or int(path.name) == own or variables.get(OF_BENCH) != str(own):
             continue
-        yield variables.get("DMLC_ROLE", "worker"), path
+        yield variables.get("DMLC_ROLE", ""), path
 
 
 OF_BENCH = "MXTRAIN_BENCH"
@@ -235,31 +246,19 @@ def held_workers(limit: Optional[int]) -> Iterator[List[str]]:
     group = MEMORY_GROUPS / f"mxtrain-bench-{os.getpid()}"
     group.mkdir()
     (group / "memory.limit_in_bytes").write_text(str(limit))
-    ended = threading.Event()
     moved: List[str] = []
 
-    def watch() -> None:
-        while not ended.wait(0.005):
-            for role, path in members():
-                if role == "worker" and path.name not in moved and "DMLC_ROLE" in _environment(path):
-                    (group / "cgroup.procs").write_text(path.name)
-                    moved.append(path.name)
+    def look() -> None:
+        for role, path in members():
+            if role == "worker" and path.name not in moved:
+                (group / "cgroup.procs").write_text(path.name)
+                moved.append(path.name)
 
-    thread = threading.Thread(target=watch)
-    thread.start()
     try:
-        yield said
-        most = int((group / "memory.max_usage_in_bytes").read_text()) >> 20
-        refused = (group / "memory.failcnt").read_text().strip()
+        with watched(look, 0.005):
+            yield said
+            most = int((group / "memory.max_usage_in_bytes").read_text()) >> 20
+            refused = (group / "memory.failcnt").read_text().strip()
         said.append(f"yes; {len(moved)} process, at most {most} MiB with files' cache, limit met {refused} times")
     finally:
-        ended.set()
-        thread.join()
         group.rmdir()
-
-
-def _environment(path: Path) -> str:
-    try:
-        return (path / "environ").read_bytes().decode(errors="replace")
-    except OSError:
-        return ""

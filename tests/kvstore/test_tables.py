@@ -6,7 +6,7 @@ from typing import Any, Dict, Iterator, List
 
 import numpy as np
 import pytest
-from id_networks import ROWS, TABLES, batch, build_network, build_step, values
+from id_networks import ROWS, TABLES, batch, build_network, build_step, train_shares, values
 from in_threads import Rendezvous, ThreadStore
 from table_threads import OPEN, ServedStore, Servers
 
@@ -22,7 +22,6 @@ from mxtrain.optimizer import optimizers
 from mxtrain.optimizer.base import RowwiseOptimizer
 from mxtrain.parallel.strategies import Data
 from mxtrain.trainer import snapshot
-from mxtrain.types import Batch
 
 ROWWISE = [
     kind for kind in vars(optimizers).values() if getattr(kind, "rowwise", False) and kind is not RowwiseOptimizer
@@ -108,11 +107,7 @@ def test_several_workers_make_the_bits_of_workers_with_tables_of_their_own(worke
 
         def work(world: World) -> Any:
             step = build(world, rendezvous)
-            for number, size in enumerate(SIZES, 1):
-                whole = batch(number, size)
-                begin, end = world.share(size)
-                share = whole.slice(begin, end, size) if end > begin else Batch((), (), 0, size)
-                step(step.strategy.look_ahead(share), 0.1 / number, number)
+            train_shares(step, world, SIZES)
             return values(step)
 
         return rendezvous.run(work)

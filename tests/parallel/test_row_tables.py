@@ -7,7 +7,18 @@ from typing import Any, List
 
 import numpy as np
 import pytest
-from id_networks import FIELDS, NUMBERS, ROWS, SHAPES, Scorer, batch, build_network, build_step, values
+from id_networks import (
+    FIELDS,
+    NUMBERS,
+    ROWS,
+    SHAPES,
+    Scorer,
+    batch,
+    build_network,
+    build_step,
+    train_shares,
+    values,
+)
 from in_threads import Rendezvous, ThreadStore
 
 from mxtrain.engine.backend import autograd, gluon, nd
@@ -158,11 +169,7 @@ def test_workers_train_what_one_worker_trains(lazy: bool) -> None:
 
     def work(world: World) -> Any:
         step = build_step(optimizers.Adam(wd=0.01), lazy=lazy, store=ThreadStore(world, rendezvous))
-        for number, size in enumerate(sizes, 1):
-            whole = batch(number, size)
-            begin, end = world.share(size)
-            share = whole.slice(begin, end, size) if end > begin else Batch((), (), 0, size)
-            step(step.strategy.look_ahead(share), 0.1 / number, number)
+        train_shares(step, world, sizes)
         return values(step)
 
     found = rendezvous.run(work)
