@@ -394,3 +394,26 @@ def test_no_two_classes_share_a_name() -> None:
             if isinstance(node, ast.ClassDef):
                 where.setdefault(node.name, []).append(name_of(path))
     assert {name: modules for name, modules in where.items() if len(modules) > 1} == {}
+
+
+def copies_of_this_process(tree: ast.AST) -> List[str]:
+    """What in a test makes a copy of the process that runs the tests."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    names = [(ast.unparse(call.func), call) for call in calls]
+    found = [name for name, _ in names if name.split(".")[-1] in ("fork", "forkpty")]
+    found += [name for name, call in names if any(word.arg == "preexec_fn" for word in call.keywords)]
+    contexts = [call for name, call in names if name.endswith("get_context")]
+    return found + [ast.unparse(call) for call in contexts if [ast.unparse(word) for word in call.args] != ["'spawn'"]]
+
+
+def test_what_counts_as_a_copy_of_a_process() -> None:
+    for line in ("os.fork()", "subprocess.run(a, preexec_fn=b)", "multiprocessing.get_context('fork').Process()"):
+        assert copies_of_this_process(ast.parse(line)), line
+    assert not copies_of_this_process(ast.parse("subprocess.Popen(a)\nmultiprocessing.get_context('spawn').Process()"))
+
+
+def test_no_test_copies_the_process_that_runs_it() -> None:
+    """It has gigabytes of addresses, of which the kernel refuses a copy once one piece exceeds the machine's memory."""
+    files = [*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "tests").rglob("conftest.py")]
+    found = {str(path): copies_of_this_process(ast.parse(path.read_text(encoding="utf-8"))) for path in files}
+    assert len(found) > 200 and not {name: calls for name, calls in found.items() if calls}

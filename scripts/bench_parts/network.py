@@ -7,11 +7,14 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from contextlib import ExitStack
 from itertools import count as numbers
 from pathlib import Path
 from typing import List, Sequence
+
+from bench_parts.delayed_wire import DEVICE, MTU
 
 SUBNET = "10.213.77"
 _serial = numbers()
@@ -49,6 +52,7 @@ class Network:
         self.addresses = [f"{SUBNET}.{number}" for number in range(1, count + 1)]
         self._name = f"mxt{os.getpid()}x{next(_serial)}"
         self._daemons: List[subprocess.Popen] = []
+        self._stack = stack
         stack.callback(self._remove)
         hub = self._hub = f"{self._name}h"
         run("ip", "netns", "add", hub)
@@ -81,11 +85,21 @@ class Network:
             run("tc", "-n", space, "qdisc", "replace", "dev", device, "root", "tbf", "rate", rate, "burst", "256kb",
                 "latency", "100ms")  # fmt: skip
 
-    def delay(self, number: int, milliseconds: float) -> None:
-        """Delays what a host sends and what it is sent (tc-netem(8)), by half of it each way."""
-        for space, device in ((self.space(number), "net0"), (self._hub, f"p{number}")):
-            run("tc", "-n", space, "qdisc", "replace", "dev", device, "root", "netem", "delay",
-                f"{milliseconds / 2}ms")  # fmt: skip
+    def delay(self, milliseconds: float) -> None:
+        """Packets between any two hosts are so long on their way, each way (delayed_wire.py)."""
+        spaces = {address: self.space(number) for number, address in enumerate(self.addresses, 1)}
+        command = [sys.executable, "-m", "bench_parts.delayed_wire", str(milliseconds)]
+        wire = subprocess.Popen(
+            [*command, *(f"{address}={space}" for address, space in spaces.items())],
+            cwd=Path(__file__).resolve().parents[1], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        self._stack.callback(wire.communicate)  # which ends its standard input
+        assert wire.stdout is not None and wire.stdout.readline() == b"ready\n", "no TUN devices here (/dev/net/tun)"
+        for own, space in spaces.items():
+            run("ip", "-n", space, "link", "set", DEVICE, "mtu", str(MTU), "txqueuelen", "10000", "up")
+            for other in self.addresses:
+                if other != own:
+                    run("ip", "-n", space, "route", "add", f"{other}/32", "dev", DEVICE, "src", own)
 
     def over_ssh(self, folder: Path) -> List[str]:
         """Overrides of a run over all hosts that starts on the first one."""

@@ -26,9 +26,15 @@ LIMIT = 1 << 30
 MEMORY_GROUPS = Path("/sys/fs/cgroup/memory")
 """Control groups of version 1."""
 WARM_UP, UNITS, COLUMNS = 20, 16, 8
-COMMON = ("task=tabular", "dataset=feature_table", "model=deepfm", "optimizer=adam", "optimizer.lazy_update=true",
-          "trainer.sparse_grad=true", "early_stopping=off", "logger=[jsonl]", "trainer.test=false")  # fmt: skip
-AT_WORKER, ON_SERVERS = "tables at the worker (kvstore=local)", "tables on two servers"
+DELAYS_MS = (0, 5, 20)
+COMMON = ("task=tabular", "dataset=feature_table", "model=deepfm", "optimizer=adam", "early_stopping=off",
+          "logger=[jsonl]", "trainer.test=false")  # fmt: skip
+SPARSE = ("trainer.sparse_grad=true", "optimizer.lazy_update=true")
+DENSE, AT_WORKER, ON_SERVERS = (
+    "gradients of all rows (kvstore=local)",
+    "tables at the worker (kvstore=local)",
+    "tables on two servers",
+)
 
 
 @dataclass(frozen=True)
@@ -51,11 +57,12 @@ class Found:
 def measure(options: Options) -> Measured:
     found = Measured(notes=[
         f"memory: rows x ({UNITS} + 1) numbers of DeepFM, Adam with lazy updates, {COLUMNS} ids a sample, each as "
-        "likely as another, batches of 1024. One thread in each process. The worker with its tables on servers is held "
-        "to 1 GiB by a control group where that can be (it says so); peaks are the kernel's VmHWM.",
-        "links: four workers and two servers on four hosts (network namespaces), whose links delay by 5 ms, or where "
-        "the kernel has no netem(8) let 100 Mbit/s through; the same number of epochs, three seeds. AUC is that of the "
-        "validation rows.",
+        "likely as another, batches of 1024. With gradients of all rows Adam is as it is, and a quarter of the steps "
+        "are made. One thread in each process. The worker with its tables on servers is held to 1 GiB by a control "
+        "group where that can be (it says so); peaks are the kernel's VmHWM.",
+        "links: four workers and two servers on four hosts (network namespaces); a packet between two of them is on "
+        "its way for so many milliseconds (a process in user space holds it back); the same number of epochs, three "
+        "seeds. AUC is that of the validation rows.",
     ])  # fmt: skip
     if options.only.lower() in "memory":
         _memory(options, found)
@@ -67,19 +74,25 @@ def measure(options: Options) -> Measured:
     return found
 
 
+def _turns(options: Options) -> int:
+    return 1 if options.quick else options.turns or 3
+
+
 def _memory(options: Options, found: Measured) -> None:
     rows, samples, steps = (8000, 20_000, 30) if options.quick else (10_000_000, 200_000, options.steps or 120)
     file = write_uniform(options.work / "uniform.csv", rows, samples)
     columns = ",".join(f"c{number}: {{kind: hashed, buckets: {rows // COLUMNS}}}" for number in range(COLUMNS))
     given = [*COMMON, f"dataset.train={file}", f"dataset.columns={{{columns}}}", f"model.units={UNITS}",
-             "checkpoint=off", "dataset.batch_size=1024", "trainer.limit_val_batches=1", "trainer.max_epochs=100",
-             f"trainer.max_steps={WARM_UP + steps}"]  # fmt: skip
+             "checkpoint=off", "dataset.batch_size=1024", "trainer.limit_val_batches=1",
+             "trainer.max_epochs=100"]  # fmt: skip
+    sparse = [*SPARSE, f"trainer.max_steps={WARM_UP + steps}"]
     sides = {
-        AT_WORKER: ["kvstore=local"],
-        ON_SERVERS: ["kvstore=dist_sync", "cluster.workers=1", "cluster.servers=2", "kvstore.tables=servers"],
+        DENSE: ["trainer.sparse_grad=false", f"trainer.max_steps={WARM_UP + max(steps // 4, 10)}"],
+        AT_WORKER: sparse,
+        ON_SERVERS: [*sparse, "kvstore=dist_sync", "cluster.workers=1", "cluster.servers=2", "kvstore.tables=servers"],
     }
     speeds: Dict[str, List[float]] = {name: [] for name in sides}
-    for _ in range(options.turns or 3):
+    for _ in range(_turns(options)):
         for name, settings in sides.items():
             with held_workers(LIMIT if name == ON_SERVERS and not options.quick else None) as held:
                 one = run((), [*given, *settings], options.work)
@@ -100,37 +113,33 @@ def _memory(options: Options, found: Measured) -> None:
 def _links(options: Options, found: Measured) -> None:
     file = write_skewed(options.work / "skewed.csv", 4000 if options.quick else 60_000)
     columns = ",".join(f"c{number}: {{kind: hashed, buckets: 20000}}" for number in range(4))
-    given = [*COMMON, f"dataset.train={file}", f"dataset.columns={{{columns}}}", "dataset.batch_size=512",
-             "optimizer.lr=0.003", f"trainer.max_epochs={1 if options.quick else 4}", "cluster.workers=4",
+    given = [*COMMON, *SPARSE, f"dataset.train={file}", f"dataset.columns={{{columns}}}", "dataset.batch_size=512",
+             "optimizer.lr=0.003", f"trainer.max_epochs={6 if options.quick else 4}", "cluster.workers=4",
              "cluster.servers=2", "kvstore.tables=servers"]  # fmt: skip
+    for delay_ms in DELAYS_MS[-1:] if options.quick else DELAYS_MS:
+        _over_link(delay_ms, given, options, found)
+
+
+def _over_link(delay_ms: int, given: Sequence[str], options: Options, found: Measured) -> None:
+    found_by: Dict[str, List[Found]] = {"dist_sync": [], "dist_async": []}
     with ExitStack() as stack:
-        folder = options.work / "network"
+        folder = options.work / f"network-{delay_ms}"
         folder.mkdir()
         hosts = network.Network(folder, stack, count=4)
-        link = slow_down(hosts)
-        found_by: Dict[str, List[Found]] = {"dist_sync": [], "dist_async": []}
-        for seed in range(1 if options.quick else options.turns or 3):
+        if delay_ms:
+            hosts.delay(delay_ms)
+        for seed in range(_turns(options)):
             for store, those in found_by.items():
                 settings = [f"kvstore={store}", f"trainer.seed={seed}", *hosts.over_ssh(options.work)]
-                those.append(run(hosts.on(1), [*given[:-1], *settings, given[-1]], options.work))
-                say(f"  {store}: {those[-1].samples_per_s:.0f} samples/s, {those[-1].metrics['val/roc_auc']:.4f}")
+                one = run(hosts.on(1), [*given, *settings], options.work)
+                those.append(one)
+                say(f"  {delay_ms} ms, {store}: {one.samples_per_s:.0f} samples/s, {one.metrics['val/roc_auc']:.4f}")
     for store, those in found_by.items():
-        found.series.append(Series(f"{link}: {store}", "samples/s", [one.samples_per_s for one in those]))
-        found.series.append(Series(f"{link}: {store}, AUC", "AUC", [one.metrics["val/roc_auc"] for one in those]))
+        what = f"{delay_ms} ms: {store}"
+        found.series.append(Series(what, "samples/s", [one.samples_per_s for one in those]))
+        found.series.append(Series(f"{what}, AUC", "AUC", [one.metrics["val/roc_auc"] for one in those]))
     staleness = [one.metrics.get("perf/staleness_mean", 0.0) for one in found_by["dist_async"]]
-    found.details[f"{link}: dist_async: mean staleness"] = round(statistics.median(staleness), 2)
-
-
-def slow_down(hosts: network.Network) -> str:
-    """Makes all links slow; returns how."""
-    try:
-        for number in range(1, 5):
-            hosts.delay(number, 5)
-        return "5 ms"
-    except subprocess.CalledProcessError:  # the kernel has no netem
-        for number in range(1, 5):
-            hosts.throttle(number, "100mbit")
-        return "100 Mbit/s"
+    found.details[f"{delay_ms} ms: dist_async: mean staleness"] = round(statistics.median(staleness), 2)
 
 
 def write_uniform(path: Path, rows: int, samples: int) -> Path:

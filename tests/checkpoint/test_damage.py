@@ -7,10 +7,13 @@ import math
 import os
 import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from running import ROOT
 
 from mxtrain.checkpoint import CheckpointStore, Snapshot, open_checkpoint
 from mxtrain.checkpoint.contents import decode_json, encode_json, read_checkpoint, write_contents
@@ -96,6 +99,19 @@ def test_what_may_be_whole_is_told_from_what_is_damaged(two, kind):
     assert type(caught.value) is error
 
 
+AS_NOBODY = """
+import os, sys
+from pathlib import Path
+from mxtrain.checkpoint import open_checkpoint
+from mxtrain.errors import CheckpointError
+os.setuid(65534)
+try:
+    open_checkpoint(Path(sys.argv[1]), "last")
+except CheckpointError as error:
+    print(type(error).__name__, error)
+"""
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs another user to be forbidden something")
 def test_another_user_is_told_of_the_permission(two):
     """Root is forbidden nothing, so a child becomes somebody else."""
@@ -103,19 +119,9 @@ def test_another_user_is_told_of_the_permission(two):
     for folder in (two, *two.parents):
         if folder.stat().st_uid == 0 and folder != Path("/"):
             os.chmod(folder, folder.stat().st_mode | 0o055)
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.setuid(65534)
-        try:
-            open_checkpoint(two, "last")
-        except CheckpointError as error:
-            os.write(writer, f"{type(error).__name__} {error}".encode())
-        os._exit(0)
-    os.waitpid(child, 0)
-    os.close(writer)
-    told = os.read(reader, 10_000).decode()
-    os.close(reader)
+    told = subprocess.run(
+        [sys.executable, "-c", AS_NOBODY, two], capture_output=True, text=True, check=True, cwd=ROOT
+    ).stdout  # fmt: skip
     assert told.startswith("UnreadableCheckpoint") and "model.params cannot be opened: Permission denied" in told
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -40,12 +39,11 @@ class Shell:
         start = ["-W", "error::DeprecationWarning:mxtrain", *(["-m", "mxtrain"] if mxnet else ["-c", WITHOUT_MXNET])]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environ}
 
-        def limit() -> None:
-            resource.setrlimit(resource.RLIMIT_AS, (memory_gib << 30, memory_gib << 30))
-
+        # A shell sets the limit: `preexec_fn` would copy this process, which may hold gigabytes.
+        limit = [] if memory_gib is None else ["sh", "-c", 'ulimit -v "$0" && exec "$@"', str(memory_gib << 20)]
         return subprocess.run(
-            [sys.executable, *start, *arguments], cwd=self.folder, env=environment, capture_output=True, text=True,
-            timeout=120, check=False, preexec_fn=None if memory_gib is None else limit,
+            [*limit, sys.executable, *start, *arguments], cwd=self.folder, env=environment, capture_output=True,
+            text=True, timeout=120, check=False,
         )  # fmt: skip
 
     def refused(self, *arguments: str) -> str:

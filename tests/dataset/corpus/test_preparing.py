@@ -106,7 +106,7 @@ def _killed(counts):
 
 
 def test_a_killed_process_leaves_nothing_half_used():
-    process = multiprocessing.get_context("fork").Process(target=_killed, args=([],))
+    process = multiprocessing.get_context("spawn").Process(target=_killed, args=([],))
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL and list((cache_folder() / ROOT).glob("*.part"))
