@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Collection, Dict, List, Literal, Sequence, Tuple
+from typing import Collection, Dict, Literal, Sequence, Tuple
 
 import pydantic
 from typing_extensions import Annotated
 
 from mxtrain.dataset.base import BaseDataset
 from mxtrain.dataset.signature import Signature
+from mxtrain.dataset.table.cells import CellTexts
 from mxtrain.dataset.table.column_kinds import (
     MISSING_CELLS,
     ColumnSpec,
@@ -27,7 +28,7 @@ class FeatureTable(FeatureFiles):
 
     target: str = "target"
     """Column to predict."""
-    classes: Annotated[List[str], pydantic.Field(min_length=2, max_length=2)] = ["0", "1"]
+    classes: Annotated[CellTexts, pydantic.Field(min_length=2, max_length=2)] = ["0", "1"]
     """The two values of the target as they are written; the second is the positive one, whose probability is
     predicted."""
     columns: Annotated[Dict[str, ColumnSpec], pydantic.BeforeValidator(as_column_specs)] = {}
@@ -35,7 +36,7 @@ class FeatureTable(FeatureFiles):
     {age: number, town: hashed}; or with settings of its own, {town: {kind: hashed, buckets: 5000}}."""
     others: Literal["guess", "ignore"] = "guess"
     """Columns that `columns` does not name: guessed from the first rows, which is said, or ignored."""
-    missing: List[str] = list(MISSING_CELLS)
+    missing: CellTexts = list(MISSING_CELLS)
     """Cells that mean that there is no value."""
 
     @pydantic.model_validator(mode="after")

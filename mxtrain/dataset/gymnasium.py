@@ -72,8 +72,8 @@ class Gymnasium(BaseDataset):
     def _check_id(cls, name: str) -> str:
         if ":" in name:
             raise ValueError(
-                f"id={name}: a module in front of an id is not imported. For environments of your own write a subclass "
-                "of mxtrain.dataset.gymnasium.Gymnasium that imports the module, and type dataset._target_=..."
+                "a module in front of an id is not imported. For environments of your own write a subclass of "
+                "mxtrain.dataset.gymnasium.Gymnasium that imports the module, and type dataset._target_=MODULE.CLASS"
             )
         return name
 

@@ -15,6 +15,7 @@ from mxtrain.dataset.recommendation.kept import kept_pairs
 from mxtrain.dataset.recommendation.rows import Columns, read_pairs
 from mxtrain.dataset.recommendation.side_features import SideFile
 from mxtrain.dataset.recommendation.source import InteractionRows
+from mxtrain.dataset.table.cells import CellTexts
 from mxtrain.dataset.table.column_kinds import MISSING_CELLS, ColumnSpec, as_column_specs, header_of
 from mxtrain.dataset.table.columns import Column, require_table, stream_rows
 from mxtrain.types import PathText, Positive
@@ -53,7 +54,7 @@ class InteractionTable(InteractionDataset):
     """The same of `item_features`."""
     others: Literal["guess", "ignore"] = "guess"
     """Columns of both that are not named: guessed from the first rows, which is said, or ignored."""
-    missing: List[str] = list(MISSING_CELLS)
+    missing: CellTexts = list(MISSING_CELLS)
     """Cells of both that mean that there is no value."""
     buckets: Positive = 1000
     """Of a hashed column of both: each value has the id of crc32(value) modulo this."""

@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 import math
+from typing import Any, List
 
 import numpy as np
+import pydantic
+from typing_extensions import Annotated
 
 LARGEST_NUMBER = float(np.finfo(np.float32).max)
+
+
+def _as_written(cells: Any) -> Any:
+    """Makes texts of numbers, and of false and true, before a list is validated."""
+    return [_as_text(cell) for cell in cells] if isinstance(cells, list) else cells
+
+
+def _as_text(cell: Any) -> Any:
+    if isinstance(cell, bool):
+        return str(cell).lower()
+    return str(cell) if isinstance(cell, (int, float)) and math.isfinite(cell) else cell
+
+
+CellTexts = Annotated[List[str], pydantic.BeforeValidator(_as_written)]
+"""Cells as they are written in a file; [0, 1] in a description means ["0", "1"]."""
 
 
 def number_of(text: str) -> float:

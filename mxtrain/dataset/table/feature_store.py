@@ -269,9 +269,16 @@ class _Writing:
 
 
 def _as_label(text: str, label_of: Mapping[str, int]) -> int:
-    """The target that is the same number otherwise written, as 1.0 for 1."""
-    value = number_of(text)
-    return next((label for name, label in label_of.items() if number_of(name) == value), UNKNOWN)
+    """The target that is the same otherwise written: 1.0 for 1; and true for 1, or 1 for true, where the other is 0 or
+    false."""
+    value_of = _truth_of if {_truth_of(name) for name in label_of} == {0.0, 1.0} else number_of
+    value = value_of(text)
+    return next((label for name, label in label_of.items() if value_of(name) == value), UNKNOWN)
+
+
+def _truth_of(text: str) -> float:
+    """0 for false, 1 for true, in any case; else the number in a cell."""
+    return {"false": 0.0, "true": 1.0}.get(text.lower(), number_of(text))
 
 
 def iterate_rows(stores: Sequence[FeatureStore], row_N: Optional[np.ndarray], size: int = 65536) -> Iterator[Any]:

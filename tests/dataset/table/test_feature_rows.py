@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
 import numpy as np
+import pydantic
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -280,6 +281,22 @@ def test_targets_may_be_words_and_numbers_otherwise_written(tmp_path: Path) -> N
     dataset = table(train=write_csv(tmp_path / "t.csv", rows), classes=["good", "bad"])
     splits = dataset.open()
     assert splits.class_names == ["good", "bad"] and splits.train.read_labels().mean() == pytest.approx(1 / 3, abs=0.05)
+
+
+@pytest.mark.parametrize("classes", [["0", "1"], [0, 1], [False, True], ["True", "False"]])
+def test_false_and_true_are_0_and_1_in_any_case(tmp_path: Path, classes: Any) -> None:
+    rows = [{**row, "target": ("False", "TRUE")[number % 3 == 0]} for number, row in enumerate(rows_of(60, 0))]
+    share = table(train=write_csv(tmp_path / "t.csv", rows), classes=classes).open().train.read_labels().mean()
+    assert share == pytest.approx(2 / 3 if classes[0] == "True" else 1 / 3, abs=0.05)
+    with pytest.raises(DataError, match="the target is 'TRUE'; allowed are '1' and '2'"):
+        table(train=str(tmp_path / "t.csv"), classes=[1, 2]).open()
+
+
+def test_cells_that_are_numbers_may_be_typed_as_numbers(tmp_path: Path) -> None:
+    dataset = table(train="t.csv", missing=["", -999, -1.5])
+    assert dataset.missing == ["", "-999", "-1.5"]
+    with pytest.raises(pydantic.ValidationError, match="valid string"):
+        table(train="t.csv", missing=[float("nan")])
 
 
 def test_too_many_values_to_count_are_refused_with_what_to_type(
