@@ -14,11 +14,12 @@ import math
 import numbers
 import os
 import re
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Tuple
 
-from mxtrain.checkpoint.ndarray_file import parse_ndarrays, write_ndarrays
+from mxtrain.checkpoint.ndarray_file import parse_ndarrays, write_into
 from mxtrain.checkpoint.pieces import ArrayInPieces, HostArray
 from mxtrain.checkpoint.verified import map_file, of_os_error, read_file, verify_file
 from mxtrain.errors import CheckpointError, DamagedCheckpoint, LaterCheckpoint, UnreadableCheckpoint
@@ -46,7 +47,7 @@ _FLOAT_TAG = "__float__"
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A moment of a run, to be saved. Nobody may change the arrays until the save has ended: hand copies over, or
+    """A moment of a run, to be saved. Nobody may change the arrays until they have been read: hand copies over, or
     `ArrayInPieces`, for which `CheckpointStore.save` waits."""
 
     step: int
@@ -66,7 +67,7 @@ class Snapshot:
 
     @property
     def is_live(self) -> bool:
-        """Whether some arrays are the run's own, which it may not change before they are written."""
+        """Whether some arrays are the run's own, which it may not change before they have been read."""
         return any(isinstance(array, ArrayInPieces) for named in self.arrays.values() for array in named.values())
 
 
@@ -114,8 +115,13 @@ class Checkpoint:
         return read(self.path / name, expected=digest)
 
 
-def write_contents(snapshot: Snapshot, directory: PathLike) -> int:
+def write_contents(snapshot: Snapshot, directory: PathLike, when_read: Callable[[], object] = lambda: None) -> int:
     """Write all files of a checkpoint into a new directory and bring them to the disk.
+
+    Args:
+        snapshot: all of it.
+        directory: the new one.
+        when_read: is called once the arrays have been read, before the disk is waited for.
 
     Returns:
         Bytes written.
@@ -127,11 +133,16 @@ def write_contents(snapshot: Snapshot, directory: PathLike) -> int:
     directory = Path(directory)
     header = _header(snapshot)
     os.mkdir(directory)
-    files: Dict[str, Digest] = {}
-    for stem in sorted(snapshot.arrays):
-        if not _STEM.match(stem):
-            raise CheckpointError(f"the file stem {stem!r} is not of the form {_STEM.pattern[:-2]}")
-        files[f"{stem}.params"] = write_ndarrays(directory / f"{stem}.params", snapshot.arrays[stem])
+    written: Dict[str, HashedFile] = {}
+    with ExitStack() as stack:
+        for stem in sorted(snapshot.arrays):
+            if not _STEM.match(stem):
+                raise CheckpointError(f"the file stem {stem!r} is not of the form {_STEM.pattern[:-2]}")
+            file = stack.enter_context(HashedFile(directory / f"{stem}.params"))
+            write_into(file, snapshot.arrays[stem])
+            written[file.path.name] = file
+        when_read()
+    files = {name: file.digest for name, file in written.items() if file.digest is not None}
     files[STATE] = _write_json(directory / STATE, header)
     entries: Mapping[str, Json] = {
         name: {"size": digest.size, "sha256": digest.sha256} for name, digest in sorted(files.items())

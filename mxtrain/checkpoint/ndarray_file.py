@@ -41,23 +41,28 @@ def write_ndarrays(path: PathLike, arrays: Mapping[str, HostArray]) -> Digest:
         CheckpointError: an array has a shape or dtype that the format does not hold.
         OSError: the file could not be written completely, e.g. because the disk is full.
     """
+    with HashedFile(path) as file:
+        write_into(file, arrays)
+    assert file.digest is not None
+    return file.digest
+
+
+def write_into(file: HashedFile, arrays: Mapping[str, HostArray]) -> None:
+    """Writes all that `write_ndarrays` writes into an open file; raises what it raises."""
     names = sorted(arrays)
     for name in names:
         _check_storable(name, arrays[name])
-    with HashedFile(path) as file:
-        file.write(struct.pack("<QQQ", LIST_MAGIC, 0, len(names)))
-        for name in names:
-            flag = FLAG_BY_DTYPE[arrays[name].dtype.name]
-            dims = arrays[name].shape
-            file.write(struct.pack(f"<IiI{len(dims)}qiii", ARRAY_MAGIC_V2, DENSE, len(dims), *dims, CPU, 0, flag))
-            for piece in pieces_of(arrays[name]):
-                file.write(_little_endian(piece).data.cast("B"))
-        file.write(struct.pack("<Q", len(names)))
-        for name in names:
-            encoded = name.encode("utf-8")
-            file.write(struct.pack("<Q", len(encoded)) + encoded)
-    assert file.digest is not None
-    return file.digest
+    file.write(struct.pack("<QQQ", LIST_MAGIC, 0, len(names)))
+    for name in names:
+        flag = FLAG_BY_DTYPE[arrays[name].dtype.name]
+        dims = arrays[name].shape
+        file.write(struct.pack(f"<IiI{len(dims)}qiii", ARRAY_MAGIC_V2, DENSE, len(dims), *dims, CPU, 0, flag))
+        for piece in pieces_of(arrays[name]):
+            file.write(_little_endian(piece).data.cast("B"))
+    file.write(struct.pack("<Q", len(names)))
+    for name in names:
+        encoded = name.encode("utf-8")
+        file.write(struct.pack("<Q", len(encoded)) + encoded)
 
 
 def read_ndarrays(path: PathLike) -> dict[str, np.ndarray]:

@@ -109,14 +109,15 @@ class CheckpointStore:
                 report(sentence)
 
     def save(self, snapshot: Snapshot) -> None:
-        """Write a checkpoint in the background; waits only for the save before it, and for this one where its arrays
-        are the run's own. Failures come from `poll`."""
+        """Write a checkpoint in the background; waits only for the save before it, and where its arrays are the run's
+        own, until they have been read: not for the disk. Failures come from `poll`."""
         self._join()
+        has_read = threading.Event()
         # Not a daemon: an interpreter that ends normally finishes the save first.
-        self._writer = threading.Thread(target=self._write, args=(snapshot,), name="mxtrain-checkpoint")
+        self._writer = threading.Thread(target=self._write, args=(snapshot, has_read), name="mxtrain-checkpoint")
         self._writer.start()
         if snapshot.is_live:
-            self._join()
+            has_read.wait()
 
     def poll(self) -> Optional[SaveOutcome]:
         """The oldest outcome not told yet, without waiting. Successes give way to later outcomes, failures never."""
@@ -211,7 +212,7 @@ class CheckpointStore:
 
     # In the background.
 
-    def _write(self, snapshot: Snapshot) -> None:
+    def _write(self, snapshot: Snapshot, has_read: threading.Event) -> None:
         started = time.monotonic()
         temporary = self.directory / f"{TEMPORARY}step-{snapshot.step:08d}-{os.getpid()}"
         path: Optional[Path] = None
@@ -220,13 +221,15 @@ class CheckpointStore:
         try:
             self._make_directory()
             shutil.rmtree(temporary, ignore_errors=True)  # a dead process may have had the same id
-            num_bytes = write_contents(snapshot, temporary)
+            num_bytes = write_contents(snapshot, temporary, has_read.set)
             path = self._publish(temporary, snapshot.step)
             fsync_directory(self.directory)
             self._retire(path)
         except Exception as problem:  # training goes on whatever happens here; the outcome tells
             shutil.rmtree(temporary, ignore_errors=True)
             error = _explain(problem, self.directory)
+        finally:
+            has_read.set()
         outcome = SaveOutcome(snapshot.step, path, error, num_bytes, time.monotonic() - started)
         while self._outcomes and self._outcomes[0].error is None:
             self._outcomes.popleft()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, Optional
 
 if TYPE_CHECKING:
     from mxnet import Context
+    from mxnet.ndarray import NDArray
 
     from mxtrain.parallel.base import Strategy
 
 
 class OwnNetwork:
-    """A network on one device, whatever the strategy made of the one that is trained.
+    """A network on one device, whatever the strategy made of the one that is trained. It learns nothing, so it has no
+    gradients; and it reads weights where they are, so it has a copy only of those on another device.
 
     Args:
         build: makes it, uninitialised, with the same structure.
@@ -23,19 +25,22 @@ class OwnNetwork:
     """
 
     def __init__(self, build: Callable[[], Any], strategy: Strategy) -> None:
-        from mxtrain.engine.backend import autograd
+        from mxtrain.model.prepare import distinct_parameters
 
         self._strategy = strategy
         self.device: Context = strategy.layout.devices[0][0]
-        with autograd.pause():
-            self._network = build()
-            self._network.initialize(ctx=self.device)
+        self._network = build()
+        self._parameters = distinct_parameters(self._network)
+        self._read: Dict[str, NDArray] = {}
         self.longest: Optional[int] = getattr(self._network, "longest", None)
 
     def current(self) -> Any:
-        """The network with the weights of the moment, which training changes."""
-        from mxtrain.model.prepare import distinct_parameters
+        """The network with the weights of the moment, which training changes. Nobody may train while it is asked."""
+        from mxtrain.engine.gluon_parameters import exchange
 
-        for name, parameter in distinct_parameters(self._network).items():
-            parameter.set_data(self._strategy.values[name].as_in_context(self.device))
+        for name, parameter in self._parameters.items():
+            array = self._strategy.values[name].as_in_context(self.device)
+            if self._read.get(name) is not array:  # else it is what training writes to
+                exchange(parameter, array, "null")
+                self._read[name] = array
         return self._network

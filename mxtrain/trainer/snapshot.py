@@ -9,7 +9,7 @@ import numpy as np
 
 from mxtrain.checkpoint import Checkpoint, Snapshot, canonical_sha256, require_same_arrays
 from mxtrain.checkpoint.pieces import ArrayInPieces, HostArray, write_rows
-from mxtrain.engine.backend import all_finite, has_asked_for_operators, nd, operators_in_use, own_operators
+from mxtrain.engine.backend import all_finite, has_asked_for_operators, host_view, nd, operators_in_use, own_operators
 from mxtrain.errors import CheckpointError, DivergenceError
 from mxtrain.parallel.base import Strategy
 from mxtrain.trainer.state import TrainState
@@ -23,6 +23,12 @@ TOP = ("optimizer", "scaling")
 """States whose values stand at the top of state.json, where the first versions wrote them."""
 
 
+IN_PLACE_FROM_BYTES = 1 << 28
+"""Of all arrays, from which on a checkpoint reads them where the host computes with them instead of copying them first.
+The run waits until they have been read, which takes a core from it whoever waits; smaller ones are copied, and written
+while it goes on."""
+
+
 def copy_parameters(strategy: Strategy, with_served: bool = True) -> Dict[str, np.ndarray]:
     """Structural name -> host copy of the canonical parameters, perhaps without those on servers. Waits for the
     devices."""
@@ -31,8 +37,9 @@ def copy_parameters(strategy: Strategy, with_served: bool = True) -> Dict[str, n
 
 
 def held_parameters(strategy: Strategy) -> Dict[str, HostArray]:
-    """The same, but of tables whose gradients hold some rows only no copy is made: they are read where they are."""
-    return {name: _held(array, name in strategy.rows) for name, array in strategy.values.items()}
+    """The same without copies of what is in the host's memory: that is read where it is, so nobody may change it
+    before. Nor of tables whose gradients hold some rows only, wherever they are."""
+    return {name: _held(array, name in strategy.rows, True) for name, array in strategy.values.items()}
 
 
 def on_servers(strategy: Strategy) -> Mapping[str, object]:
@@ -40,12 +47,25 @@ def on_servers(strategy: Strategy) -> Mapping[str, object]:
     return {} if strategy.served is None else strategy.served.tables
 
 
-def _held(array: Union[np.ndarray, nd.NDArray], in_pieces: bool) -> HostArray:
+def _held(array: Union[np.ndarray, nd.NDArray], in_pieces: bool, in_place: bool) -> HostArray:
+    """What a checkpoint takes of an array.
+
+    Args:
+        in_pieces: a few rows are copied at a time, whatever the device.
+        in_place: where the host computes, no copy is made at all.
+    """
     if isinstance(array, np.ndarray):
         return array
-    if not in_pieces:
-        return array.asnumpy()
-    return ArrayInPieces(array.shape, np.dtype(array.dtype), lambda begin, end: array[begin:end].asnumpy())
+    if in_place and _is_here(array):
+        return ArrayInPieces(array.shape, np.dtype(array.dtype), lambda begin, end: host_view(array)[begin:end])
+    if in_pieces:
+        return ArrayInPieces(array.shape, np.dtype(array.dtype), lambda begin, end: array[begin:end].asnumpy())
+    return array.asnumpy()
+
+
+def _is_here(array: object) -> bool:
+    """Whether an array of MXNet's is in the host's memory, and not on a GPU or on servers."""
+    return isinstance(array, nd.NDArray) and array.context.device_type != "gpu"
 
 
 def first_nonfinite_parameter(step: TrainingStep) -> str:
@@ -108,19 +128,26 @@ def take(
     step: TrainingStep, state: TrainState, plan: Plan, metric: Optional[float], with_residuals: bool = True
 ) -> Snapshot:
     """Host copies of all arrays, and the JSON state: everything that continues the run exactly. Tables whose gradients
-    hold some rows only, and their state, are not copied: nothing may change them before they are written.
+    hold some rows only, and their state, are not copied, and where a host computes with many numbers nothing is: nobody
+    may change those arrays before they have been read.
 
     Args:
         with_residuals: gather what gradient compression has left over; then all workers must call this.
     """
-    arrays: Dict[str, Mapping[str, HostArray]] = {"model": held_parameters(step.strategy)}
-    tables = step.strategy.rows
+    given: Dict[str, Mapping[str, Union[np.ndarray, nd.NDArray]]] = {"model": step.strategy.values}
     values: Dict[str, Mapping[str, Json]] = {}
     for name, stateful in step.states.items():
         own, values[name] = stateful.save_state()
         if own:
-            # The arrays of an optimizer's state are named <parameter>:<position>.
-            arrays[name] = {key: _held(array, key.partition(":")[0] in tables) for key, array in own.items()}
+            given[name] = own
+    here = [array for named in given.values() for array in named.values() if _is_here(array)]
+    in_place = sum(array.size * np.dtype(array.dtype).itemsize for array in here) >= IN_PLACE_FROM_BYTES
+    tables = step.strategy.rows
+    # The arrays of an optimizer's state are named <parameter>:<position>.
+    arrays: Dict[str, Mapping[str, HostArray]] = {
+        stem: {name: _held(array, name.partition(":")[0] in tables, in_place) for name, array in named.items()}
+        for stem, named in given.items()
+    }
     residuals = step.store.residuals(step.strategy.reductions) if with_residuals else {}
     if residuals:
         arrays["residual"] = residuals

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 from typing import Any, List
 
@@ -56,6 +58,38 @@ def test_a_save_waits_for_arrays_that_are_the_runs_own(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, expected)
     write_rows(found, array)  # type: ignore[arg-type]  # as an NDArray
     np.testing.assert_array_equal(array, expected)
+
+
+def test_a_save_waits_for_its_arrays_and_not_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    array, others, disk = table(), table(5), threading.Event()
+    expected = array.copy()
+    synchronize = os.fsync
+
+    def fsync(fd: int) -> None:
+        assert disk.wait(60)
+        synchronize(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    tmp_path.joinpath("c").mkdir()
+    store = CheckpointStore(tmp_path / "c", keep_last=1, keep_top=0)
+    store.save(Snapshot(1, 0, {"model": {"table": in_pieces(array)}, "optimizer": {"table:0": in_pieces(others)}}, {}))
+    array[:] = others[:] = 0
+    disk.set()
+    saved = store.latest()
+    assert saved is not None
+    np.testing.assert_array_equal(saved.arrays("model")["table"], expected)
+    np.testing.assert_array_equal(saved.arrays("optimizer")["table:0"], table(5))
+
+
+def test_a_save_that_fails_does_not_wait(tmp_path: Path) -> None:
+    def read(begin: int, end: int) -> np.ndarray:
+        raise OSError(28, "No space left on device")
+
+    store = CheckpointStore(tmp_path, keep_last=1, keep_top=0)
+    store.save(Snapshot(1, 0, {"model": {"bias": table(), "table": in_pieces(table(), read)}}, {}))
+    outcome = store.wait()
+    assert outcome is not None and outcome.path is None and "No space left" in str(outcome.error)
+    assert not list(tmp_path.rglob("*.params"))
 
 
 def test_what_is_mapped_outlives_its_file_and_was_verified(tmp_path: Path) -> None:

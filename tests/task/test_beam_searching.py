@@ -10,7 +10,7 @@ import numpy as np
 import pydantic
 import pytest
 
-from mxtrain.engine.backend import gluon, mx, nd
+from mxtrain.engine.backend import gluon, host_view, mx, nd
 from mxtrain.model.prepare import distinct_parameters
 from mxtrain.task.base import Task
 from mxtrain.task.beam_searching import BeamSearching, BeamSearchTask, Hypothesis, LengthLimits, hypotheses_of
@@ -84,6 +84,31 @@ def test_it_searches_with_the_weights_of_the_moment() -> None:
         found.append([one.tolist() for one in tokens])
         assert found[-1] == [greedy(strategy, s, limit) for s, limit in ((0.5, 4), (-1.0, 2), (2.0, 5))]
     assert found[0] != found[1] and any(found[0])
+
+
+def test_it_reads_the_weights_where_they_are_and_has_no_gradients() -> None:
+    strategy = placed(0)
+    own = OwnNetwork(Bigrams, strategy)
+    for _ in range(2):
+        parameters = distinct_parameters(own.current())
+        for name, parameter in parameters.items():
+            value = strategy.values[name]
+            assert parameter.grad_req == "null" and parameter.list_ctx() == [mx.cpu()]
+            assert np.shares_memory(host_view(parameter.data(mx.cpu())), host_view(value))
+            value *= 2  # as an update does
+            np.testing.assert_array_equal(parameter.data().asnumpy(), value.asnumpy())
+
+
+def test_of_weights_on_another_device_it_has_a_copy_of_the_moment() -> None:
+    strategy = placed(0)
+    strategy.layout.devices = [[mx.cpu(1)]]
+    own = OwnNetwork(Bigrams, strategy)
+    for _ in range(2):
+        parameters = distinct_parameters(own.current())
+        for name, value in strategy.values.items():
+            assert parameters[name].list_ctx() == [mx.cpu(1)]
+            np.testing.assert_array_equal(parameters[name].data(mx.cpu(1)).asnumpy(), value.asnumpy())
+            value *= 2
 
 
 def test_the_best_come_first_with_their_scores() -> None:

@@ -14,7 +14,8 @@ from test_step import build_step, values, whole_batch
 
 from mxtrain.amp.scaling import DynamicScaling
 from mxtrain.checkpoint.contents import read_checkpoint, write_contents
-from mxtrain.engine.backend import mx, nd
+from mxtrain.checkpoint.pieces import ArrayInPieces
+from mxtrain.engine.backend import host_view, mx, nd
 from mxtrain.errors import CheckpointError, DivergenceError
 from mxtrain.kvstore.store import Store
 from mxtrain.kvstore.world import World
@@ -35,11 +36,38 @@ def one_step_of(number: int) -> TrainingStep:
     return step
 
 
-def test_everything_of_a_step_comes_back_from_a_checkpoint(tmp_path: Any) -> None:
-    plan = Plan(
+def plan_of_five() -> Plan:
+    return Plan(
         lr=lambda step: 0.1, steps_per_epoch=5, total_steps=5, max_steps=None, max_time=None, log=None, validate=None,
         save=None, monitor="val/loss", direction="min", identity={"description": {"a": 1}},
     )  # fmt: skip
+
+
+def test_large_arrays_are_read_where_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of all states; small ones are copied, so that the run need not wait."""
+    step, state = one_step_of(1), TrainState(step=1, epoch=0, epoch_step=1)
+    whole = sum(4 * array.size for array in step.strategy.values.values())
+    monkeypatch.setattr(snapshot, "IN_PLACE_FROM_BYTES", 4 * whole)  # weights, their average and two moments
+    taken = snapshot.take(step, state, plan_of_five(), None)
+    assert taken.is_live
+    own = {"model": step.strategy.values, "ema": step.average.arrays, "optimizer": step.updater.arrays()}
+    assert set(taken.arrays) == set(own)
+    for stem, named in own.items():
+        for name, array in named.items():
+            held = taken.arrays[stem][name]
+            assert isinstance(held, ArrayInPieces)
+            assert all(np.shares_memory(piece, host_view(array)) for piece in held.pieces())
+            np.testing.assert_array_equal(held.whole(), array.asnumpy())
+    monkeypatch.setattr(snapshot, "IN_PLACE_FROM_BYTES", 4 * whole + 1)
+    assert not snapshot.take(step, state, plan_of_five(), None).is_live
+
+
+@pytest.mark.parametrize("in_place_from", [0, snapshot.IN_PLACE_FROM_BYTES])
+def test_everything_of_a_step_comes_back_from_a_checkpoint(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, in_place_from: int
+) -> None:
+    monkeypatch.setattr(snapshot, "IN_PLACE_FROM_BYTES", in_place_from)
+    plan = plan_of_five()
     state = TrainState(step=7, epoch=1, epoch_step=2)
     before = one_step_of(10)
     write_contents(snapshot.take(before, state, plan, 0.25), tmp_path / "c")
@@ -122,7 +150,7 @@ def test_weights_that_differ_on_one_worker_are_found_by_all(count: int) -> None:
 
 def test_hashes_whose_sum_is_three_times_ones_own_are_told_apart(monkeypatch: Any) -> None:
     """Each byte of the middle one is the mean of the three: the squares tell."""
-    monkeypatch.setattr(snapshot, "canonical_sha256", lambda arrays: f"{int(arrays['2.bias'][0]) + 9:02x}" * 32)
+    monkeypatch.setattr(snapshot, "canonical_sha256", lambda arrays: f"{int(arrays['2.bias'].whole()[0]) + 9:02x}" * 32)
     assert all(of_workers(3, move_apart))
 
 
